@@ -1,13 +1,12 @@
 """`python -m perf --against COMMIT`: what its verdict is, without measuring anything."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from perf.against import Comparison, as_json
 from perf.measure import Row, Topic
+from tests.support import run_python
 
 ROW = Row(name="turn", what="", ours="ours", peer="peer", against="")
 TOPIC = Topic(name="turns", unit="turn", sides={}, rows=(ROW,), notes=())
@@ -39,12 +38,14 @@ def test_a_row_that_was_not_measured_fails() -> None:
 
 @pytest.mark.extras
 def test_a_commit_that_is_not_there_is_named() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "perf", "--against", "nowhere", "--only", "step"],
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_python(
+        "-m",
+        "perf",
+        "--against",
+        "nowhere",
+        "--only",
+        "step",
+        folder=Path(__file__).parents[1],
+        expected=2,
     )
-    assert done.returncode == 2
-    assert "no tree of 'nowhere'" in done.stderr
+    assert "no tree of 'nowhere'" in done.errors

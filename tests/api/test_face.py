@@ -1,8 +1,6 @@
 """What a command can do, Python can; and asking for it loads no more than it needs."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from assay import api
 from assay.cli import app
 from assay.errors import ReplayError, UsageError
 from assay.metrics import Finding
+from tests.support import run_python
 
 FUNCTIONS = {
     "analysis": "analysis register_plan",
@@ -146,10 +145,8 @@ assay.compare(subject("a", 0.0), subject("b", 1.0))
 heavy = ("numba", "duckdb", "matplotlib", "rich", "starlette", "openai", "pydantic")
 print(json.dumps([name for name in heavy if name in sys.modules]))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert json.loads(done.stdout) == []
+    done = run_python("-c", program)
+    assert json.loads(done.output) == []
 
 
 def test_sessions_are_listed_loaded_verified_and_played_again(database: Path) -> None:

@@ -1,17 +1,14 @@
 """Benchmarks of tests: a TOML file, the command line in this process or in one of its own."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from assay.cli import main
+from tests.support import Finished, run_python
 
 from .benching import BROKEN, SOLVED, TEST_ADD, TEST_DOUBLE
 from .tasks import write
@@ -55,34 +52,19 @@ def calc_task(folder: Path, *, tests: bool = True, **meta: Any) -> Path:
     return folder
 
 
-@dataclass(frozen=True)
-class Done:
-    """A command that has ended."""
-
-    code: int
-    output: str
-    errors: str
-
-
-def command(folder: Path, *arguments: str, **variables: str) -> Done:
+def command(folder: Path, *arguments: str, **variables: str) -> Finished:
     """Run a command in a process of its own, as a user does."""
-    done = subprocess.run(
-        [sys.executable, "-m", "assay", *arguments],
-        cwd=folder,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=120,
+    return run_python(
+        "-m", "assay", *arguments, folder=folder, expected=None, variables=variables
     )
-    return Done(done.returncode, done.stdout, done.stderr)
 
 
-def here(capsys: pytest.CaptureFixture[str], *arguments: str) -> Done:
+def here(capsys: pytest.CaptureFixture[str], *arguments: str) -> Finished:
     """Run a command in this process."""
     capsys.readouterr()
     code = main([*arguments])
     said = capsys.readouterr()
-    return Done(code, said.out, said.err)
+    return Finished(code, said.out, said.err)
 
 
 def toml(path: Path, text: str, **values: Any) -> Path:

@@ -1,8 +1,6 @@
 """What patches come to, in real sandboxes."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +23,7 @@ from tests.bench.benching import (
     script,
     small_task,
 )
+from tests.support import run_python
 
 pytestmark = pytest.mark.bench
 SAMPLES = sorted((Path(__file__).parents[2] / "examples/bench/tasks").iterdir())
@@ -487,15 +486,9 @@ try:
 except UsageError as error:
     print(error)
 """
-    end = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "the tests of task 'calc' need pytest" in end.stdout
-    assert "pip install 'assay[bench]'" in end.stdout
+    end = run_python("-c", program, folder=Path(__file__).parents[2])
+    assert "the tests of task 'calc' need pytest" in end.output
+    assert "pip install 'assay[bench]'" in end.output
 
 
 def test_a_task_that_nothing_can_score_is_refused(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from tests.support import Finished
+
 from .coding_server import CodingServer, judged, serving
-from .runs import HALF, PATCH, Done, calc_task, command, entry, here, results, toml
+from .runs import HALF, PATCH, calc_task, command, entry, here, results, toml
 from .tasks import make_repository, write
 
 pytestmark = pytest.mark.bench
@@ -84,7 +86,7 @@ def test_a_task_goes_from_a_repository_to_a_proof(
     assert not list(folder.rglob(".check-*"))
 
 
-def check(capsys: pytest.CaptureFixture[str], *more: str) -> Done:
+def check(capsys: pytest.CaptureFixture[str], *more: str) -> Finished:
     return here(capsys, "bench", "check", "task", "--tries", "1", *more)
 
 

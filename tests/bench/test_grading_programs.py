@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,6 +30,7 @@ from tests.bench.benching import (
     small_task,
 )
 from tests.sandboxes.boxes import ANY_WAY, usable
+from tests.support import run_python
 
 COUNT_WORDS = Path(__file__).parents[2] / "examples/bench/tasks/count-words"
 RIGHT = PROGRAM.replace("else 0", "else sum(map(int, numbers))")
@@ -424,18 +424,16 @@ print(json.dumps(seen))
 def test_without_landlock_scripts_are_deleted_and_pipes_closed_and_the_mode_says_it(
     tmp_path: Path,
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_LANDLOCK, str(tmp_path)],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONPATH": "."},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_python(
+        "-c",
+        WITHOUT_LANDLOCK,
+        str(tmp_path),
+        folder=Path(__file__).parents[2],
+        variables={"PYTHONPATH": "."},
     )
-    assert done.returncode == 0, done.stderr
     earned = {"forge-reports": 0.5, "patch-parent": 0.5, "steal-tests": 0.5, "kill-grader": 0}
     expected = {"solution": [1, "in-process"], **earned}
-    assert json.loads(done.stdout) == {"apart": expected, "by themselves": expected}
+    assert json.loads(done.output) == {"apart": expected, "by themselves": expected}
 
 
 # Tests that are tried without a grader

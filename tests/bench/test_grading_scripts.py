@@ -14,6 +14,7 @@ from assay.bench.grading.cross_check import Checked, check_shell, check_tests
 from assay.bench.grading.scripts import PlantedScript, plant, read_metrics
 from assay.bench.grading.test_runs import read_answer
 from tests.bench.benching import TEST_ADD, script
+from tests.support import run_python
 
 ALL_KINDS = """\
 import unittest
@@ -110,12 +111,9 @@ def test_pytest_finds_the_same_tests_and_the_canary_last(tmp_path: Path) -> None
     known = planted(ALL_KINDS.replace("async ", ""))
     (tmp_path / "test_x.py").write_text(known.content, "utf-8")
     options = ["--collect-only", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
-    seen = subprocess.run(
-        [sys.executable, "-I", "-m", "pytest", *options, str(tmp_path / "test_x.py")],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout
+    seen = run_python(
+        "-I", "-m", "pytest", *options, str(tmp_path / "test_x.py"), expected=None
+    ).output
     names = [line.partition("::")[2] for line in seen.splitlines() if "::" in line]
     assert names[-1] == known.canary.name
     assert {name.partition("[")[0] for name in names[:-1]} == set(known.expected)

@@ -10,8 +10,9 @@ from assay import api
 from assay.bench.rollout_imports import import_rollouts
 from assay.bench.rollouts import select_rollout
 from assay.bench.summary import counted_score
-from tests.store.test_import_atif import ask, trajectory
+from tests.store.test_import_atif import trajectory
 from tests.store.test_import_harbor import TIMEOUT, result, trial
+from tests.support import query
 
 
 def rewarded(name: str, **changes: Any) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def test_the_trials_of_a_job_are_stored_once(job: Path, tmp_path: Path) -> None:
     assert [done.added for done in (*first.imported, *again.imported)] == [True, False]
     from assay.store.store import Store
 
-    rows = ask(Store(tmp_path / "store.duckdb"), "SELECT count(*) FROM episodes")
+    rows = query(Store(tmp_path / "store.duckdb"), "SELECT count(*) FROM episodes")
     assert rows == [(4,)]
     found = select_rollout("job", tmp_path / "data")
     assert len(found.manifest.results) == 4

@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from assay.bench.rollouts import select_rollout, tag_rollout
 from assay.core.files import remove_folder
 from assay.errors import UsageError
 from tests.bench.rollouts import STAMP, lost, manifest, pending, scored, trial, write
+from tests.support import run_python
 
 SCORES = {"a": [1.0, 0.0], "b": [0.5]}
 
@@ -202,7 +201,7 @@ def test_what_is_no_plain_file_or_too_much_is_refused_before_it_is_read(
     assert "manifest.json" in refused.reason
     manifest.write_bytes(saved)
     text = "import os\nfor _ in range(2500):\n    os.mkdir('d'); os.chdir('d')"
-    subprocess.run([sys.executable, "-c", text], cwd=run, check=True)
+    run_python("-c", text, folder=run)
     (refused,) = import_rollouts([there], here).refused
     assert "too long" in refused.reason
     remove_folder(run / "d")

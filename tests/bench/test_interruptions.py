@@ -16,6 +16,7 @@ import duckdb
 import pytest
 
 from tests.sandboxes.boxes import leftovers, marked
+from tests.support import run_python
 
 from .coding_server import CodingServer, call, judged, serving, steps
 from .runs import HALF, WHOLE, calc_task, command, entry, results, rollout, toml
@@ -226,7 +227,7 @@ def test_a_benchmark_that_ended_before_its_result_was_shown_is_shown_and_not_rep
 ) -> None:
     calc_task(tmp_path / "task")
     toml(tmp_path / "bench.toml", entry(agent="nop"))
-    assert subprocess.run([sys.executable, "-c", DIES], cwd=tmp_path).returncode == 9
+    run_python("-c", DIES, folder=tmp_path, expected=9)
     place = rollout(tmp_path)
     manifest = json.loads((place / "manifest.json").read_bytes())
     if not written:

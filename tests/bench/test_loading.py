@@ -1,7 +1,5 @@
 """The snippets of the seed run as they stand there."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +7,7 @@ import pytest
 from assay.bench import benchmark_tasks, get_task_score, load_benchmark
 from assay.errors import UsageError
 from tests.bench.rollouts import failed, lost, manifest, scored, trial, write
+from tests.support import run_python
 
 CUSTOM_ANALYSIS = """
 import json
@@ -49,11 +48,8 @@ IMPORT = "from assay.bench import load_benchmark, get_task_score, benchmark_task
 
 
 def printed(program: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done = run_python("-c", program, folder=folder)
+    return done.output
 
 
 def test_the_custom_analysis_of_the_seed(

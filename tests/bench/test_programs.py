@@ -15,8 +15,8 @@ from assay.bench.coders.installation import PROGRAMS, install_agent, installed_a
 from assay.errors import UsageError
 from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
 from tests.crafter.service.calls import ask
-from tests.models.serving.program import line_of, serving
 from tests.sandboxes.boxes import usable
+from tests.support import read_line, serve_apart
 
 from .npm import fake_npm
 
@@ -65,8 +65,10 @@ class Forever:
 def solver() -> Iterator[str]:
     """The address of a server that knows the solutions, and asks for a key."""
     script = str(BENCH / "solutions.toml")
-    with serving("--quiet", "--script", script, ASSAY_SERVE_MODELS_KEY=KEY) as program:
-        yield line_of(program).removesuffix("/v1")
+    with serve_apart(
+        "serve-models", "--quiet", "--script", script, ASSAY_SERVE_MODELS_KEY=KEY
+    ) as program:
+        yield read_line(program).removesuffix("/v1")
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from assay.sandboxes.bubblewrap import BubblewrapBackend
 from assay.sandboxes.roots import python_mounts
 from assay.types import ChatModel, ChatReply, ChatRequest, Encoded, Message, Usage
 from tests.crafter.service.calls import ask
-from tests.models.serving.program import line_of, serving
+from tests.support import read_line, serve_apart
 
 from .benching import LIMITS, small_task
 
@@ -196,8 +196,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a process of `assay serve-models`."""
     script = tmp_path_factory.mktemp("script") / "mend.toml"
     script.write_text(SCRIPT, "utf-8")
-    with serving("--quiet", "--script", str(script)) as program:
-        yield line_of(program).removesuffix("/v1")
+    with serve_apart("serve-models", "--quiet", "--script", str(script)) as program:
+        yield read_line(program).removesuffix("/v1")
 
 
 @pytest.mark.parametrize("path", CALLED)

@@ -11,8 +11,9 @@ import duckdb
 import pytest
 
 import assay
+from tests.support import Finished
 
-from .runs import HALF, Done, calc_task, command, entry, results, rollout, toml
+from .runs import HALF, calc_task, command, entry, results, rollout, toml
 
 pytestmark = pytest.mark.bench
 
@@ -22,14 +23,16 @@ KEY = "sk-planted0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 @pytest.fixture(scope="module")
-def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
+def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
     """The quickstart, as a user with a key in the environment runs it."""
     folder = tmp_path_factory.mktemp("quickstart")
     file = str(EXAMPLES / "quickstart.toml")
     return folder, command(folder, "bench", "run", file, OPENAI_API_KEY=KEY)
 
 
-def test_the_quickstart_shows_a_table_of_three_agents(quickstart: tuple[Path, Done]) -> None:
+def test_the_quickstart_shows_a_table_of_three_agents(
+    quickstart: tuple[Path, Finished],
+) -> None:
     _, done = quickstart
     assert done.code == 0, done.errors
     means = dict(re.findall(r"^(oracle|first-idea|nop) +(\d\.\d\d) \[", done.output, re.M))
@@ -39,7 +42,7 @@ def test_the_quickstart_shows_a_table_of_three_agents(quickstart: tuple[Path, Do
 
 
 def test_the_lines_of_the_seed_are_printed_word_for_word(
-    quickstart: tuple[Path, Done],
+    quickstart: tuple[Path, Finished],
 ) -> None:
     folder, done = quickstart
     stamp = rollout(folder, "quickstart").name
@@ -56,7 +59,7 @@ def test_the_lines_of_the_seed_are_printed_word_for_word(
 
 
 def test_the_files_are_where_the_seed_says_with_its_keys(
-    quickstart: tuple[Path, Done],
+    quickstart: tuple[Path, Finished],
 ) -> None:
     folder, _ = quickstart
     place = rollout(folder, "quickstart")
@@ -92,14 +95,14 @@ def test_the_files_are_where_the_seed_says_with_its_keys(
         assert result["enforcement"]["self_test"].startswith("held: user, kernel files")
 
 
-def test_trials_of_different_arms_take_turns(quickstart: tuple[Path, Done]) -> None:
+def test_trials_of_different_arms_take_turns(quickstart: tuple[Path, Finished]) -> None:
     folder, _ = quickstart
     ended = sorted(results(folder, "quickstart"), key=lambda result: result["ended_at"])
     assert len({result["arm"] for result in ended[:3]}) > 1
 
 
 def test_the_trials_are_in_the_store_with_their_outcomes(
-    quickstart: tuple[Path, Done],
+    quickstart: tuple[Path, Finished],
 ) -> None:
     folder, _ = quickstart
     (database,) = folder.glob("*.duckdb")
@@ -128,7 +131,7 @@ def test_the_trials_are_in_the_store_with_their_outcomes(
 
 
 def test_the_summary_and_the_grades_can_be_asked_for_again(
-    quickstart: tuple[Path, Done],
+    quickstart: tuple[Path, Finished],
 ) -> None:
     folder, _ = quickstart
     assert command(folder, "bench", "summarize", "quickstart", "--latest").code == 0

@@ -1,7 +1,6 @@
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from assay.bench.tasks.loading import load_task
 from assay.bench.tasks.workspace import Workspace, apply_patch, capture, make_workspace
 from assay.errors import PatchRejected, ServiceError, UsageError
 from tests.bench.tasks import git, make_repository, make_task, write
+from tests.support import run_python
 
 MakeWorkspace = Callable[[], Workspace]
 
@@ -424,7 +424,7 @@ def test_folders_deeper_than_any_path_are_named_and_can_be_removed(
         "for _ in range(300):\n    os.mkdir('d' * 20)\n    os.chdir('d' * 20)\n"
         "open('end', 'w').close()\n"
     )
-    subprocess.run([sys.executable, "-c", deep, workspace.repo], check=True)
+    run_python("-c", deep, workspace.repo)
     patch = capture(workspace)
     assert patch.diff == b""
     assert list(named(patch)) == ["path_too_long"]

@@ -10,7 +10,7 @@ import pytest
 
 from assay.cli import app
 from assay.training.config import TrainingConfig
-from tests.cli.program import Program
+from tests.support import Program
 from tests.training.made import METRIC, level_of, make_run, store_with, write_run
 
 PAIRS = [
@@ -54,7 +54,7 @@ def analysis(
 ) -> Program:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASSAY_DATABASE", str(stored))
-    return Program(capsys, "analysis")
+    return Program("analysis")
 
 
 GROUPS = ["--control-run-ids", "run1", "run2", "run3", "--candidate-run-ids", "run4", "..."]
@@ -65,10 +65,10 @@ def test_pairs_of_the_command_line_people_come_with(analysis: Program) -> None:
         *("--pairs", *PAIRS, "--metric", METRIC, "--summary.type", "auc"),
         *("--bootstrap.n_resamples", "10000", "--output.csv_path", "results.csv"),
     )
-    assert done.code == 0, done.err
-    assert "difference, candidate - control" in done.out
-    assert "taken on trust" in " ".join(done.out.split())
-    assert "wrote results.csv" in done.out
+    assert done.code == 0, done.errors
+    assert "difference, candidate - control" in done.output
+    assert "taken on trust" in " ".join(done.output.split())
+    assert "wrote results.csv" in done.output
     rows = list(csv.DictReader(Path("results.csv").read_text("utf-8").splitlines()))
     assert [row["run"] for row in rows if row["kind"] == "run"] == [
         *("control_run1", "control_run2", "treatment_run1", "treatment_run2"),
@@ -79,10 +79,10 @@ def test_groups_are_compared_unpaired_and_the_paired_command_is_named(
     analysis: Program,
 ) -> None:
     done = analysis(*GROUPS, "--metric", METRIC)
-    assert done.code == 0, done.err
-    assert "permutation test" in done.out
-    assert "add --pair-by-seed" in done.out
-    assert "shown, decides nothing" in done.out
+    assert done.code == 0, done.errors
+    assert "permutation test" in done.output
+    assert "add --pair-by-seed" in done.output
+    assert "shown, decides nothing" in done.output
 
 
 def test_series_are_paired_by_seed_with_one_word(analysis: Program) -> None:
@@ -103,8 +103,8 @@ def test_arms_of_different_capacity_get_a_warning_wherever_the_answer_stands(
     analysis: Program,
 ) -> None:
     found = analysis(*GROUPS, "--json", "--bootstrap.n_resamples", "100")
-    assert LARGER in found.err
-    [gap] = json.loads(found.out)["capacity"]
+    assert LARGER in found.errors
+    [gap] = json.loads(found.output)["capacity"]
     assert (gap["name"], gap["control"], gap["candidate"]) == ("parameters", 1000, 1300)
     assert LARGER in gap["sentence"]
 
@@ -121,7 +121,7 @@ def test_the_width_that_would_match_is_named_wherever_the_answer_stands(
         "control, and 1,002,880 FLOPs per step, 0.4 % fewer than the control."
     )
     done = analysis(*where, "a", "--candidate", "b", "--output.report", "report.html")
-    assert words in " ".join(done.out.split())
+    assert words in " ".join(done.output.split())
     assert words in Path("report.html").read_text("utf-8")
     gap, other = analysis.json(*where, "a", "--candidate", "b")["capacity"]
     assert gap["sentence"].endswith(words)
@@ -186,9 +186,9 @@ def test_a_report_of_the_analysis_has_the_answer_the_tables_and_the_figures(
     analysis: Program,
 ) -> None:
     done = analysis(*GROUPS, "--output.report", "report.html", "--bootstrap.n_resamples", "500")
-    assert done.code == 0, done.err
-    assert "wrote report.html" in done.out
-    assert LARGER in " ".join(done.out.split())
+    assert done.code == 0, done.errors
+    assert "wrote report.html" in done.output
+    assert LARGER in " ".join(done.output.split())
     page = Path("report.html").read_text("utf-8")
     assert page.count("<svg") == 3
     for words in ('class="callout"', "candidate - control", "generator seed", LARGER):
@@ -226,8 +226,8 @@ def test_the_table_can_be_left_out_and_warnings_then_go_to_standard_error(
     more = ["--candidate-run-ids", "run4", "run5", "nobody"]
     done = analysis("--control-run-ids", "run1", "run2", *more, "--output.no-print_table")
     assert done.code == 3
-    assert done.out.count("\n") == 1
-    assert "nobody is left out" in done.err
+    assert done.output.count("\n") == 1
+    assert "nobody is left out" in done.errors
 
 
 def test_a_plan_is_registered_before_and_held_against_the_analysis(analysis: Program) -> None:
@@ -240,8 +240,8 @@ def test_a_plan_is_registered_before_and_held_against_the_analysis(analysis: Pro
     store_with(Path("new.duckdb"), [make_run(f"a{at}", at, level_of(at)) for at in range(6)])
     names = ["--control-run-ids", "a0", "a1", "a2", "--candidate-run-ids", "a3", "a4", "a5"]
     kept = analysis(*fresh, *names)
-    assert "The analysis kept to its plan." in kept.out
-    assert "final value" in kept.out
+    assert "The analysis kept to its plan." in kept.output
+    assert "final value" in kept.output
     broken = analysis.json(*fresh, *names[:-1], "--bootstrap.alpha", "0.1")
     assert len(broken["plan_deviations"]) == 2
 
@@ -254,10 +254,10 @@ def test_runs_that_were_there_before_the_plan_and_plans_never_registered_are_tol
     shutil.copy(stored, "copy.duckdb")
     monkeypatch.setenv("ASSAY_DATABASE", "copy.duckdb")
     done = analysis(*GROUPS, "--plan", "plan.toml")
-    assert "never registered" in done.out
-    assert "10 runs with its metric" in analysis("--plan", "plan.toml", "--register").out
+    assert "never registered" in done.output
+    assert "10 runs with its metric" in analysis("--plan", "plan.toml", "--register").output
     done = analysis(*GROUPS, "--plan", "plan.toml")
-    assert "6 of the runs were in the store when the plan was registered" in done.out
+    assert "6 of the runs were in the store when the plan was registered" in done.output
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from itertools import pairwise
 from pathlib import Path
 from typing import get_args
@@ -17,55 +16,44 @@ from rich.console import Console
 
 from assay import __version__
 from assay.agents.options import ViewForm
-from assay.cli import app, main
+from assay.cli import app
 from assay.crafter import DIFFICULTIES
 from assay.crafter.players.policies import POLICIES
 from assay.judge.results import TaskRule
 from assay.runs.prepare import ALLOWED
 from assay.store.training_runs import TrainingStatus
 from tests.golden.outputs import help_lines
-from tests.runs.remote import command
+from tests.support import Program, call_assay, run_python
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
 COMMANDS = [name for name in app if not name.startswith("-")]
 
 
-def assay(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the program in a process of its own, where nobody watches."""
-    return subprocess.run(
-        [sys.executable, "-m", "assay", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def assay(*arguments: str) -> str:
+    """Return what the program prints in a process of its own, where nobody watches."""
+    return run_python("-m", "assay", *arguments).output
 
 
 def error_of(*arguments: str) -> str:
     """The one line with which a wrong command line ends."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        assert main(arguments) == 2
-    assert out.getvalue() == ""
-    line = err.getvalue()
+    line = Program().error(*arguments)
     assert line.startswith("error: ")
-    assert line.count("\n") == 1
     return line
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    assert assay("--version").stdout == f"assay {__version__}\n"
+    assert assay("--version") == f"assay {__version__}\n"
 
 
 def test_help_shows_the_groups_that_have_commands() -> None:
-    text = assay("--help").stdout
+    text = assay("--help")
     assert all(f"─ {group} ─" in text for group in ("Run", "Judge", "Improve", "Look", "Serve"))
     assert all(f"│ {name} " in text for name in COMMANDS)
 
 
 def test_no_command_at_all_shows_help() -> None:
-    assert assay().stdout == assay("--help").stdout
+    assert assay() == assay("--help")
 
 
 def loaded_by(*command_lines: tuple[str, ...]) -> list[set[str]]:
@@ -80,13 +68,8 @@ def loaded_by(*command_lines: tuple[str, ...]) -> list[set[str]]:
         "    loaded.append(list(sys.modules))\n"
         "print(json.dumps(loaded))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, json.dumps(command_lines)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [set(names) for names in json.loads(done.stdout)]
+    done = run_python("-c", program, json.dumps(command_lines))
+    return [set(names) for names in json.loads(done.output)]
 
 
 HEAVY = {
@@ -139,10 +122,7 @@ def test_a_dry_run_loads_no_more_heavy_packages_than_it_did(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_an_example_that_parses(command: str) -> None:
-    out = io.StringIO()
-    with redirect_stdout(out):
-        assert main([command, "--help"]) == 0
-    _, _, rest = out.getvalue().partition("For example:")
+    _, _, rest = Program()(command, "--help").output.partition("For example:")
     example = next(line.strip() for line in rest.splitlines() if line.strip())
     program, *tokens = shlex.split(example)
     assert (program, tokens[0]) == ("assay", command)
@@ -244,7 +224,7 @@ def test_what_the_user_typed_is_shown_as_text() -> None:
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
-    done = command(tmp_path, "play", "--policy", "nobody", "--debug")
+    done = call_assay(tmp_path, "play", "--policy", "nobody", "--debug")
     assert done.code == 2
     assert "Traceback (most recent call last)" in done.errors
     assert done.errors.splitlines()[-1].startswith("error: unknown policy 'nobody'")
@@ -256,11 +236,8 @@ def test_a_bug_ends_with_one_line_too() -> None:
         "def broken(): {}['key']\n"
         "app.command(broken); sys.exit(main(['broken']))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert done.stderr == "error: KeyError: 'key'; '--debug' shows where\n"
+    done = run_python("-c", program, expected=1)
+    assert done.errors == "error: KeyError: 'key'; '--debug' shows where\n"
 
 
 @pytest.mark.parametrize("loading", ["assay.cli.compare", "numba"])
@@ -276,10 +253,8 @@ def test_ctrl_c_while_it_starts_ends_it_without_a_word(loading: str) -> None:
         "sys.argv = ['assay', 'play', '--max-steps', '1']\n"
         "sys.exit(main())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    done = run_python("-c", program, expected=130)
+    assert (done.output, done.errors) == ("", "")
 
 
 def test_a_reader_that_leaves_early_is_no_reason_to_complain() -> None:
@@ -291,16 +266,16 @@ def test_a_reader_that_leaves_early_is_no_reason_to_complain() -> None:
 
 @pytest.mark.extras
 def test_warmup_says_where_the_engine_is_kept(tmp_path: Path) -> None:
-    again = json.loads(assay("warmup", "--json").stdout)
+    again = json.loads(assay("warmup", "--json"))
     assert again["compiled"] is False
     assert Path(again["directory"]).is_dir()
-    lines = command(tmp_path, "warmup").output.splitlines()
+    lines = call_assay(tmp_path, "warmup").output.splitlines()
     assert lines[1] == f"cache: {again['directory']}"
 
 
 @pytest.mark.extras
 def test_play_writes_a_moving_picture_that_says_what_made_it(tmp_path: Path) -> None:
-    done = command(tmp_path, "play", "--seed", "1", "--max-steps", "30", "--size", "64")
+    done = call_assay(tmp_path, "play", "--seed", "1", "--max-steps", "30", "--size", "64")
     assert (done.code, done.errors) == (0, "")
     *_, summary, last = done.output.splitlines()
     assert summary.startswith("stopped after 30 steps: ")
@@ -314,9 +289,11 @@ def test_play_writes_a_moving_picture_that_says_what_made_it(tmp_path: Path) -> 
 
 @pytest.mark.extras
 def test_play_prints_achievements_as_lines_where_nobody_watches(tmp_path: Path) -> None:
-    done = command(tmp_path, "play", "--seed", "3", "--output", str(tmp_path), "--size", "32")
+    done = call_assay(
+        tmp_path, "play", "--seed", "3", "--output", str(tmp_path), "--size", "32"
+    )
     result = json.loads(
-        command(
+        call_assay(
             tmp_path, "play", "--seed", "3", "--output", str(tmp_path), "--size", "32", "--json"
         ).output
     )
@@ -331,14 +308,16 @@ def test_play_prints_achievements_as_lines_where_nobody_watches(tmp_path: Path) 
 def test_play_gives_the_same_game_every_time(tmp_path: Path) -> None:
     arguments = ["play", "--seed", "5", "--max-steps", "100", "--size", "32", "--json"]
     arguments += ["--output", str(tmp_path)]
-    first = assay(*arguments).stdout
-    assert command(tmp_path, *arguments).output == first
+    first = assay(*arguments)
+    assert call_assay(tmp_path, *arguments).output == first
     assert len(json.loads(first)["digest"]) == 16
 
 
 @pytest.mark.extras
 def test_a_quiet_play_prints_the_path_and_nothing_else(tmp_path: Path) -> None:
-    done = command(tmp_path, "play", "--max-steps", "3", "--quiet", "--output", str(tmp_path))
+    done = call_assay(
+        tmp_path, "play", "--max-steps", "3", "--quiet", "--output", str(tmp_path)
+    )
     assert done.output == f"{tmp_path / 'random-classic-seed0.gif'}\n"
     assert done.errors == ""
 
@@ -358,11 +337,8 @@ def test_too_little_memory_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "small.csv").write_text("step,a\n1,2\n")
     with (tmp_path / "large.csv").open("wb") as file:
         file.truncate(1 << 30)
-    done = subprocess.run(
-        [sys.executable, "-c", SHORT_OF_MEMORY], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 1
-    assert done.stderr == (
+    done = run_python("-c", SHORT_OF_MEMORY, folder=tmp_path, expected=1)
+    assert done.errors == (
         "error: the memory of this machine was not enough; what was stored before is kept: "
         "ask for less at once, or free some memory\n"
     )

@@ -5,24 +5,17 @@ import shlex
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from assay.cli import app, main
+from assay.cli import app
 from assay.types import TrialState
 from tests.store.experiments_file import SEED_FILE
 from tests.store.sessions import START, make_run, make_session, make_sessions
 from tests.store.stores import fill
+from tests.support import Finished, call_assay
 
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Assay = Callable[[str], Done]
+Assay = Callable[[str], Finished]
 
 
 @pytest.fixture
@@ -36,11 +29,7 @@ def assay(
     Path("baseline_results.json").write_text(json.dumps(results(0.0)))
     Path("improved_results.json").write_text(json.dumps(results(0.2)))
 
-    def call(line: str) -> Done:
-        code = main(shlex.split(line))
-        return Done(code, *capsys.readouterr())
-
-    return call
+    return lambda line: call_assay(tmp_path, *shlex.split(line))
 
 
 def results(up: float) -> dict:
@@ -60,7 +49,7 @@ def results(up: float) -> dict:
 def test_the_command_of_the_seed_writes_a_page(assay: Assay) -> None:
     done = assay("compare --experiments experiments.json --output comparison_report.html")
     assert done.code == 0
-    assert done.out == (
+    assert done.output == (
         "improved-7b: better. Difference in achievements +1.13 [+0.99, +1.28], 3 pairs.\n"
         "report: comparison_report.html\n"
     )
@@ -79,7 +68,7 @@ def test_keys_of_the_author_of_an_experiments_file_stand_in_every_report(
     Path("experiments.json").write_text(json.dumps(file))
     line = "compare --experiments experiments.json"
     if kind == "terminal":
-        text = assay(line).out
+        text = assay(line).output
     else:
         assay(f"{line} --output report.{kind}")
         text = Path(f"report.{kind}").read_text("utf-8").replace("\\", "")
@@ -105,10 +94,10 @@ def test_what_several_tasks_are_can_be_said(assay: Assay) -> None:
     ]
     Path("tasks.json").write_text(json.dumps({"experiments": entries}))
     fixed = assay("compare --experiments tasks.json --quiet")
-    assert "on these tasks" in fixed.out
-    assert "12 pairs of 3 tasks" in fixed.out
+    assert "on these tasks" in fixed.output
+    assert "12 pairs of 3 tasks" in fixed.output
     done = assay("compare --experiments tasks.json --tasks sample --json")
-    [units] = [one["units"] for one in json.loads(done.out)["contrasts"]]
+    [units] = [one["units"] for one in json.loads(done.output)["contrasts"]]
     assert units == {
         "rule": "sample",
         "tasks": 3,
@@ -118,7 +107,7 @@ def test_what_several_tasks_are_can_be_said(assay: Assay) -> None:
     }
     wrong = assay("compare --experiments tasks.json --tasks some")
     assert wrong.code == 2
-    assert "unknown rule of tasks 'some'" in wrong.err
+    assert "unknown rule of tasks 'some'" in wrong.errors
 
 
 def test_two_results_files_are_compared_in_the_metrics_named(assay: Assay) -> None:
@@ -127,7 +116,7 @@ def test_two_results_files_are_compared_in_the_metrics_named(assay: Assay) -> No
         " --metrics achievements,time_efficiency,rule_understanding"
         " --output comparison_summary.md"
     )
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.errors) == (0, "")
     text = Path("comparison_summary.md").read_text("utf-8")
     assert text.index("| achievements |") < text.index("| time\\_efficiency |")
     assert "| rule\\_understanding |" in text
@@ -140,28 +129,28 @@ def test_a_metric_that_a_file_lacks_is_an_error_that_names_those_it_has(assay: A
         " --metrics achievements,honesty"
     )
     assert done.code == 2
-    assert "unknown metric 'honesty'" in done.err
-    assert "achievements, time_efficiency, rule_understanding" in done.err
-    assert done.err.count("\n") == 1
+    assert "unknown metric 'honesty'" in done.errors
+    assert "achievements, time_efficiency, rule_understanding" in done.errors
+    assert done.errors.count("\n") == 1
 
 
 def test_without_output_the_report_is_printed(assay: Assay) -> None:
     done = assay("compare --experiments experiments.json")
     assert done.code == 0
-    assert "Is improved-7b better than baseline-7b?\n  Yes" in done.out
-    assert "medium #1" not in done.out
-    assert "medium #1" in assay("compare --experiments experiments.json --detail").out
+    assert "Is improved-7b better than baseline-7b?\n  Yes" in done.output
+    assert "medium #1" not in done.output
+    assert "medium #1" in assay("compare --experiments experiments.json --detail").output
 
 
 def test_quiet_prints_the_verdicts_and_nothing_else(assay: Assay) -> None:
     done = assay("compare --experiments experiments.json --quiet --output r.csv")
-    assert done.out.count("\n") == 1
-    assert done.out.startswith("improved-7b: better.")
+    assert done.output.count("\n") == 1
+    assert done.output.startswith("improved-7b: better.")
 
 
 def test_json_is_one_object(assay: Assay) -> None:
     done = assay("compare --experiments experiments.json --json")
-    values = json.loads(done.out)
+    values = json.loads(done.output)
     assert values["format"] == "assay-comparison/1"
     assert values["contrasts"][0]["verdict"] == "better"
 
@@ -174,7 +163,7 @@ def test_output_may_be_given_more_than_once(assay: Assay) -> None:
 
 def test_the_baseline_may_be_another_than_the_first(assay: Assay) -> None:
     line = "compare --experiments experiments.json --baseline improved-7b --quiet"
-    assert assay(line).out.startswith("baseline-7b: worse.")
+    assert assay(line).output.startswith("baseline-7b: worse.")
 
 
 def test_fail_if_worse_is_an_exit_code(assay: Assay) -> None:
@@ -182,7 +171,7 @@ def test_fail_if_worse_is_an_exit_code(assay: Assay) -> None:
     assert assay(line).code == 0
     done = assay(f"{line} --baseline improved-7b")
     assert done.code == 1
-    assert "baseline-7b is worse than improved-7b in achievements" in done.err
+    assert "baseline-7b is worse than improved-7b in achievements" in done.errors
 
 
 def test_fail_if_worse_does_not_pass_what_it_cannot_judge(assay: Assay) -> None:
@@ -196,7 +185,7 @@ def test_fail_if_worse_does_not_pass_what_it_cannot_judge(assay: Assay) -> None:
     assert assay(line).code == 0
     done = assay(f"{line} --fail-if-worse")
     assert done.code == 1
-    assert "cannot be judged: 'broken'" in done.err
+    assert "cannot be judged: 'broken'" in done.errors
 
 
 @pytest.mark.parametrize(
@@ -230,9 +219,9 @@ def test_fail_if_worse_does_not_pass_what_it_cannot_judge(assay: Assay) -> None:
 def test_bad_usage_is_one_line_that_says_what_to_do(assay: Assay, line: str, said: str) -> None:
     done = assay(line)
     assert done.code in (1, 2)
-    assert said in done.err
-    assert done.err.count("\n") == 1
-    assert done.out == ""
+    assert said in done.errors
+    assert done.errors.count("\n") == 1
+    assert done.output == ""
 
 
 NASTY = "\x1b[2J[bold]red[/] <script>"
@@ -254,16 +243,16 @@ def test_experiments_of_the_store_are_compared_by_name_or_run(
 ) -> None:
     done = assay(f"compare model-a model-b --json --database {store}")
     assert done.code == 2
-    assert "ambiguous" in done.err
+    assert "ambiguous" in done.errors
     done = assay(f"compare 'model-a v1.0' 'model-b v1.0' --json --database {store}")
-    values = json.loads(done.out)
+    values = json.loads(done.output)
     assert [one["name"] for one in values["subjects"]] == ["model-a v1.0", "model-b v1.0"]
     [contrast] = [one for one in values["contrasts"] if one["metric"] == "achievements"]
     assert contrast["paired"]
     assert contrast["n_baseline"] == 5
     assert contrast["left_out_candidate"]["failures"] == 1
     done = assay(f"compare run-1 --json --database {store}")
-    assert len(json.loads(done.out)["standings"]["pairs"]) == 3
+    assert len(json.loads(done.output)["standings"]["pairs"]) == 3
 
 
 def test_a_series_of_one_is_followed_without_the_baselines_of_its_run(assay: Assay) -> None:
@@ -272,31 +261,31 @@ def test_a_series_of_one_is_followed_without_the_baselines_of_its_run(assay: Ass
     done = assay(
         "compare builtin/forager --over-time --metric steps --database t.duckdb --json"
     )
-    [version] = json.loads(done.out)["versions"]
+    [version] = json.loads(done.output)["versions"]
     assert version["trials"] == len(make_sessions(run)) / 2
 
 
 def test_names_of_others_are_shown_as_text(assay: Assay, store: Path) -> None:
     done = assay(f"compare run-1 --database {store} --output r.md")
-    assert "\x1b" not in done.out
+    assert "\x1b" not in done.output
     assert "<script>" not in Path("r.md").read_text("utf-8")
 
 
 def test_a_run_with_one_experiment_says_what_is_missing(assay: Assay, store: Path) -> None:
     done = assay(f"compare latest --database {store}")
     assert done.code == 2
-    assert "'model-a v1.1' alone cannot be compared" in done.err
+    assert "'model-a v1.1' alone cannot be compared" in done.errors
 
 
 def test_a_series_is_followed_over_time(assay: Assay, store: Path) -> None:
     done = assay(f"compare model-a --over-time --metric reward --database {store}")
     assert done.code == 0
-    assert "v1.0" in done.out
-    assert "v1.1" in done.out
+    assert "v1.0" in done.output
+    assert "v1.1" in done.output
     line = f"compare model-a --over-time --database {store}"
-    assert assay(f"{line} --output h.md --output h.csv").out.endswith("report: h.csv\n")
+    assert assay(f"{line} --output h.md --output h.csv").output.endswith("report: h.csv\n")
     assert "| v1.1 |" in Path("h.md").read_text("utf-8")
-    assert len(json.loads(assay(f"{line} --json").out)["versions"]) == 2
+    assert len(json.loads(assay(f"{line} --json").output)["versions"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -313,13 +302,13 @@ def test_wrong_names_are_told_in_a_sentence(
     assay: Assay, store: Path, line: str, said: str
 ) -> None:
     done = assay(f"{line} --database {store}")
-    assert (done.code, done.out) == (2, "")
-    assert said in done.err
-    assert done.err.count("\n") == 1
+    assert (done.code, done.output) == (2, "")
+    assert said in done.errors
+    assert done.errors.count("\n") == 1
 
 
 def test_the_help_has_examples_that_parse(assay: Assay) -> None:
-    shown = assay("compare --help").out
+    shown = assay("compare --help").output
     examples = [line.strip() for line in shown.splitlines() if line.startswith("    assay ")]
     assert len(examples) == 5
     for example in examples:
@@ -329,7 +318,7 @@ def test_the_help_has_examples_that_parse(assay: Assay) -> None:
 def test_seeds_are_judged_alone(assay: Assay) -> None:
     line = "compare --baseline baseline_results.json --improved improved_results.json"
     done = assay(f"{line} --metric achievements --seeds 44-47 --json")
-    values = json.loads(done.out)
+    values = json.loads(done.output)
     assert values["configuration"]["seeds"] == [44, 47]
     assert [row["pair"] for row in values["contrasts"][0]["pairs"]] == ["44", "45", "46", "47"]
 
@@ -341,10 +330,10 @@ def test_other_limits_fail_a_pipeline_and_are_named(assay: Assay) -> None:
     line = "compare --baseline short.json --improved long.json --metric achievements --quiet"
     done = assay(f"{line} --fail-if-worse")
     assert done.code == 1
-    assert done.out.startswith("long: not comparable.")
-    assert "'long' had another task than the baseline: max_turns 60, not 20" in done.err
+    assert done.output.startswith("long: not comparable.")
+    assert "'long' had another task than the baseline: max_turns 60, not 20" in done.errors
     allowed = assay(f"{line} --fail-if-worse --allow-different max_turns")
-    assert (allowed.code, allowed.out[:12]) == (0, "long: better")
+    assert (allowed.code, allowed.output[:12]) == (0, "long: better")
 
 
 def test_a_plan_is_registered_and_said_to_be_kept_or_not(assay: Assay, store: Path) -> None:
@@ -353,9 +342,9 @@ def test_a_plan_is_registered_and_said_to_be_kept_or_not(assay: Assay, store: Pa
     database.write_bytes(store.read_bytes())
     done = assay(f"compare --plan plan.toml --register --database {database}")
     assert done.code == 0
-    assert "4 experiments had trials in the store then" in done.out
+    assert "4 experiments had trials in the store then" in done.output
     line = f"compare 'model-a v1.0' 'model-b v1.0' --plan plan.toml --database {database}"
-    values = json.loads(assay(f"{line} --json").out)
+    values = json.loads(assay(f"{line} --json").output)
     assert values["configuration"]["level"] == 0.9
     assert "2 of the experiments were in the store when the plan was registered" in str(values)
     assert "never registered" not in str(values)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import Program
+from tests.support import Program
 from tests.training.made import METRIC, write_csv, write_run
 
 
@@ -16,7 +16,7 @@ def curves(
 ) -> Program:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASSAY_DATABASE", "t.duckdb")
-    return Program(capsys, "curves")
+    return Program("curves")
 
 
 def test_runs_are_imported_once_listed_and_shown(curves: Program) -> None:
@@ -25,18 +25,18 @@ def test_runs_are_imported_once_listed_and_shown(curves: Program) -> None:
     files = ["base.seed1072.csv", "base.seed2043.csv"]
     first = curves("import", *files, "--series", "baseline", "--task", "terrain_2")
     assert first.code == 0
-    assert "base.seed1072: added, 1 metrics, 21 points, seed 1072, finished" in first.out
-    assert "2 added in t.duckdb" in first.out
+    assert "base.seed1072: added, 1 metrics, 21 points, seed 1072, finished" in first.output
+    assert "2 added in t.duckdb" in first.output
     again = curves.json("import", *files, "--series", "baseline", "--task", "terrain_2")
     assert [one["result"] for one in again["runs"]] == ["present", "present"]
-    listed = curves("list").out
+    listed = curves("list").output
     assert "base.seed2043" in listed
     assert "vit_reset" in listed
     assert "100,000" in listed
-    assert curves("list", "--quiet").out.split() == ["base.seed1072", "base.seed2043"]
+    assert curves("list", "--quiet").output.split() == ["base.seed1072", "base.seed2043"]
     assert len(curves.json("list", "--series", "baseline")["runs"]) == 2
     assert "did you mean 'baseline'?" in curves.error("list", "--series", "basline")
-    shown = curves("show", "base.seed1072").out
+    shown = curves("show", "base.seed1072").output
     assert "seed: 1072" in shown
     assert METRIC in shown
     assert "series: baseline" in shown
@@ -46,9 +46,9 @@ def test_runs_are_listed_as_people_count(curves: Program) -> None:
     names = [f"run{at}.csv" for at in (10, 9, 1, 2)]
     for name in names:
         write_run(Path(name), 1.0)
-    first = curves("import", *names).out.splitlines()
+    first = curves("import", *names).output.splitlines()
     assert [line.partition(":")[0] for line in first[:4]] == ["run1", "run2", "run9", "run10"]
-    assert curves("list", "--quiet").out.split() == ["run1", "run2", "run9", "run10"]
+    assert curves("list", "--quiet").output.split() == ["run1", "run2", "run9", "run10"]
     assert "choose from: run1, run2, run9, run10" in curves.error("show", "nobody")
 
 
@@ -56,15 +56,15 @@ def test_runs_are_listed_as_people_count(curves: Program) -> None:
 def test_runs_of_other_trackers_are_imported_from_their_folders(curves: Program) -> None:
     folder = Path(__file__).parents[1] / "golden" / "curves"
     done = curves("import", str(folder / "wandb"), str(folder / "tensorboard"))
-    assert done.code == 0, done.err
-    assert "x7f3k2qa: added, 4 metrics, 22 points, seed 1072, finished" in done.out
-    assert "killed00: added, 2 metrics, 170 points, seed 2043, crashed" in done.out
-    assert "vit.seed1072/hparams: added" in done.out
-    assert "killed00: its file ends within a record" in done.err
-    assert "x7f3k2qa: 2 points are NaN or infinite" in done.err
+    assert done.code == 0, done.errors
+    assert "x7f3k2qa: added, 4 metrics, 22 points, seed 1072, finished" in done.output
+    assert "killed00: added, 2 metrics, 170 points, seed 2043, crashed" in done.output
+    assert "vit.seed1072/hparams: added" in done.output
+    assert "killed00: its file ends within a record" in done.errors
+    assert "x7f3k2qa: 2 points are NaN or infinite" in done.errors
     again = curves.json("import", str(folder / "wandb"))
     assert {run["result"] for run in again["runs"]} == {"present"}
-    shown = curves("show", str(folder / "tensorboard" / "vit.seed1072")).out
+    shown = curves("show", str(folder / "tensorboard" / "vit.seed1072")).output
     assert "note: it restarted at step 8,000" in " ".join(shown.split())
 
 
@@ -111,10 +111,10 @@ def test_another_content_under_the_same_id_is_an_error_unless_asked_for(
     write_run(Path("a.csv"), 2.0)
     assert "another content (points of overview/reward)" in curves.error("import", "a.csv")
     assert curves("import", "a.csv", "--prefix", "second/").code == 0
-    assert "replaced" in curves("import", "a.csv", "--replace").out
+    assert "replaced" in curves("import", "a.csv", "--replace").output
     values = [point[METRIC] for point in curves.json("show", "a")["points"]]
     assert max(values) > 1.5
-    assert sorted(curves("list", "--quiet").out.split()) == ["a", "second/a"]
+    assert sorted(curves("list", "--quiet").output.split()) == ["a", "second/a"]
 
 
 def test_all_files_are_imported_or_none(curves: Program) -> None:
@@ -127,9 +127,9 @@ def test_all_files_are_imported_or_none(curves: Program) -> None:
 def test_points_that_are_left_out_are_told(curves: Program) -> None:
     write_csv(Path("a.csv"), {"step": [1, 2, 3, 3], "m": [1, "nan", 3, 4]})
     done = curves("import", "a.csv", "--status", "crashed")
-    assert "1 points are NaN or infinite" in done.err
-    assert "1 points have the step of a later one" in done.err
-    assert "crashed" in done.out
+    assert "1 points are NaN or infinite" in done.errors
+    assert "1 points have the step of a later one" in done.errors
+    assert "crashed" in done.output
 
 
 @pytest.mark.parametrize(
@@ -163,4 +163,4 @@ def test_names_from_files_cannot_command_the_terminal(curves: Program) -> None:
     for command in (["import", "a.csv"], ["list"], ["show", "a.csv"]):
         done = curves(*command)
         assert done.code == 0
-        assert "\x1b" not in done.out + done.err
+        assert "\x1b" not in done.output + done.errors

@@ -2,28 +2,23 @@
 
 import json
 import socket
-from contextlib import chdir, redirect_stderr, redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
 from assay import api
-from assay.cli import main
 from assay.runs.control import Stop
 from assay.runs.events import CallbackObserver
+from tests.support import Finished, call_assay
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
 SMALL = ("--episodes", "2", "--max-turns", "6")
 
 
-def dry(folder: Path, *arguments: str) -> tuple[int, str, str]:
-    out, err = StringIO(), StringIO()
-    with chdir(folder), redirect_stdout(out), redirect_stderr(err):
-        code = main(["run", *SMALL, "--dry-run", *arguments])
-    return code, out.getvalue(), err.getvalue()
+def dry(folder: Path, *arguments: str) -> Finished:
+    return call_assay(folder, "run", *SMALL, "--dry-run", *arguments)
 
 
 def estimate(folder: Path, *arguments: str) -> dict[str, Any]:

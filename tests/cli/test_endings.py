@@ -1,14 +1,12 @@
 """What an episode ended by is told wherever episodes are; long ones are paged on a terminal."""
 
-from contextlib import chdir, redirect_stderr, redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
 import duckdb
 import pytest
 
-from assay.cli import main
+from tests.support import call_assay
 
 from .test_live_view import Terminal
 
@@ -22,10 +20,9 @@ class Assay(NamedTuple):
     folder: Path
 
     def __call__(self, *arguments: str) -> str:
-        out = StringIO()
-        with chdir(self.folder), redirect_stdout(out), redirect_stderr(StringIO()):
-            assert main([*arguments]) == 0
-        return out.getvalue()
+        done = call_assay(self.folder, *arguments)
+        assert done.code == 0, done.errors
+        return done.output
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,15 @@ import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from assay.cli import app, main
+from assay.cli import app
 from assay.store.experiments_file import read_experiments_file
 from assay.types import TrialState
 from tests.store.sessions import START, make_run, make_session, make_sessions
 from tests.store.stores import fill
+from tests.support import Program
 
 NASTY = "\x1b[2J[bold red]red[/] \u202e =cmd()"
 FIRST = make_run("run-1", baselines=["builtin/expert"])
@@ -28,12 +28,6 @@ THIRD = replace(
 )
 ODD = make_run("run-3", (NASTY,), created_at=START + 7200)
 COMMANDS = ("export", "list", "log", "show", "tag")
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
 
 
 @pytest.fixture(scope="module")
@@ -52,74 +46,59 @@ def assay(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> "Assay":
+) -> Program:
     """The program in an empty directory, with a store named by the environment."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(stored, tmp_path / "t.duckdb")
     monkeypatch.setenv("ASSAY_DATABASE", "t.duckdb")
-    return Assay(capsys)
-
-
-class Assay:
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, *arguments: str) -> Done:
-        code = main(["experiments", *arguments])
-        out, err = self._capsys.readouterr()
-        return Done(code, out, err)
-
-    def error(self, *arguments: str) -> str:
-        """The one line with which a wrong command line ends."""
-        done = self(*arguments)
-        assert (done.code, done.out) == (2, "")
-        assert done.err.count("\n") == 1
-        return done.err
+    return Program("experiments")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_an_example_that_parses(command: str, assay: Assay) -> None:
-    _, _, rest = assay(command, "--help").out.partition("For example:")
+def test_every_command_has_an_example_that_parses(command: str, assay: Program) -> None:
+    _, _, rest = assay(command, "--help").output.partition("For example:")
     example = next(line.strip() for line in rest.splitlines() if line.strip())
     program, *tokens = shlex.split(example)
     assert (program, tokens[:2]) == ("assay", ["experiments", command])
     app.parse_args(tokens, exit_on_error=False, print_error=False)
 
 
-def test_list_shows_versions_episodes_and_means(assay: Assay) -> None:
-    assert "1 baseline not listed; --baselines shows them" in assay("list").out
-    head, *lines = assay("list", "--baselines").out.splitlines()
+def test_list_shows_versions_episodes_and_means(assay: Program) -> None:
+    assert "1 baseline not listed; --baselines shows them" in assay("list").output
+    head, *lines = assay("list", "--baselines").output.splitlines()
     assert head.split() == [
         *("experiment", "series", "version", "model", "episodes", "mean", "created", "(UTC)"),
     ]
     assert [line.split()[1] for line in lines[:3]] == ["v1.0", "v1.0", "v1.1"]
     assert " 3/4 " in lines[2]
     assert "2025-10-09 09:53" in lines[2]
-    assert assay("list", "--series", "builtin/expert", "--quiet").out == "builtin/expert v1.0\n"
-    found = json.loads(assay("list", "--limit", "1", "--json").out)
+    assert (
+        assay("list", "--series", "builtin/expert", "--quiet").output == "builtin/expert v1.0\n"
+    )
+    found = json.loads(assay("list", "--limit", "1", "--json").output)
     assert (found["total"], len(found["experiments"])) == (4, 1)
-    assert "1 of 4 experiments" in assay("list", "--limit", "1", "--baselines").out
+    assert "1 of 4 experiments" in assay("list", "--limit", "1", "--baselines").output
 
 
-def test_text_of_others_is_shown_as_text(assay: Assay) -> None:
+def test_text_of_others_is_shown_as_text(assay: Program) -> None:
     for arguments in (("list",), ("show", ODD.experiments[0].id), ("log", NASTY[:8])):
-        out = assay(*arguments).out
+        out = assay(*arguments).output
         assert "\\x1b[2J[bold red]red[/] \\u202e =cmd()" in out.replace("…", "")
         assert all(line.isprintable() for line in out.splitlines())
 
 
-def test_log_and_show_name_the_commit_of_the_users_own_repository(assay: Assay) -> None:
+def test_log_and_show_name_the_commit_of_the_users_own_repository(assay: Program) -> None:
     fill(Path("t.duckdb"), THIRD, make_sessions(THIRD, 1))
     said = "no commit known, project at fedcba987654+"
-    assert assay("log", "own").out.splitlines()[0].endswith(said)
-    assert said in assay("show", "own v1.0").out
-    (row,) = json.loads(assay("log", "own", "--json").out)["experiments"]
+    assert assay("log", "own").output.splitlines()[0].endswith(said)
+    assert said in assay("show", "own v1.0").output
+    (row,) = json.loads(assay("log", "own", "--json").output)["experiments"]
     assert row["project"] == "fedcba9876543210+"
 
 
-def test_log_tells_version_commit_change_note_and_result(assay: Assay) -> None:
+def test_log_tells_version_commit_change_note_and_result(assay: Program) -> None:
     assert assay("tag", "builtin/forager v1.1", "--note", "[b]longer[/b]").code == 0
-    lines = assay("log", "builtin/forager").out.splitlines()
+    lines = assay("log", "builtin/forager").output.splitlines()
     assert lines[0] == "v1.0  builtin/forager v1.0, 2025-10-09 08:53 UTC, no commit known"
     assert lines[1] == "  change  the first of its series"
     assert lines[3].endswith("2025-10-09 09:53 UTC, commit 0123456789ab+")
@@ -128,7 +107,7 @@ def test_log_tells_version_commit_change_note_and_result(assay: Assay) -> None:
     mean = sum(end.outcomes["achievements"] for end in ends if end) / 3
     assert lines[6].startswith(f"  result  achievements {mean:.2f} [")
     assert lines[6].endswith("(n 3); 4 trials, 1 without it")
-    found = json.loads(assay("log", "builtin/forager", "--metric", "reward", "--json").out)
+    found = json.loads(assay("log", "builtin/forager", "--metric", "reward", "--json").output)
     assert [row["result"]["n"] for row in found["experiments"]] == [2, 3]
     assert found["experiments"][1]["changes"] == [
         {"what": "episodes", "before": "2", "after": "3"}
@@ -136,44 +115,46 @@ def test_log_tells_version_commit_change_note_and_result(assay: Assay) -> None:
     assert "did you mean 'reward'?" in assay.error("log", "builtin/f", "--metric", "rewrd")
 
 
-def test_tag_says_what_changed(assay: Assay) -> None:
+def test_tag_says_what_changed(assay: Program) -> None:
     name = "builtin/forager v1.1"
     done = assay("tag", name, "--version", "v2.0", "--note", "faster")
-    assert done.out.splitlines() == [
+    assert done.output.splitlines() == [
         "version: v1.1 -> v2.0",
         "name: builtin/forager v1.1 -> builtin/forager v2.0",
         "note: none -> faster",
     ]
-    assert "nothing was changed" in assay("tag", "builtin/forager v2.0", "--note", "faster").out
+    assert (
+        "nothing was changed" in assay("tag", "builtin/forager v2.0", "--note", "faster").output
+    )
     done = assay("tag", "builtin/forager v2.0", "--version", "v1.0", "--json")
-    assert json.loads(done.out)["name"] == "builtin/forager v1.0 #2"
-    assert "builtin/forager v1.0 has the version v1.0 too" in done.err
+    assert json.loads(done.output)["name"] == "builtin/forager v1.0 #2"
+    assert "builtin/forager v1.0 has the version v1.0 too" in done.errors
 
 
-def test_show_has_all_means(assay: Assay) -> None:
-    out = assay("show", "builtin/forager v1.1").out
+def test_show_has_all_means(assay: Program) -> None:
+    out = assay("show", "builtin/forager v1.1").output
     for words in ("run-2", "trials   3 result, 1 failure", "reward ", "unlocked, in how many"):
         assert words in out
-    found = json.loads(assay("show", "builtin/forager v1.1", "--json").out)
+    found = json.loads(assay("show", "builtin/forager v1.1", "--json").output)
     assert found["states"] == {"result": 3, "failure": 1}
     turns = found["metrics"]["turns"]
     assert (turns["mean"], turns["n"]) == (4.0, 3)
     assert 0 <= turns["low"] < 4 < turns["high"]
-    one = json.loads(assay("show", ODD.experiments[0].id, "--json").out)
+    one = json.loads(assay("show", ODD.experiments[0].id, "--json").output)
     assert one["metrics"]["turns"] == {"mean": 4.0, "low": None, "high": None, "n": 1}
-    assert "(n 1 gives no interval)" in assay("show", ODD.experiments[0].id).out
+    assert "(n 1 gives no interval)" in assay("show", ODD.experiments[0].id).output
 
 
-def test_export_writes_a_file_that_compare_reads(assay: Assay, tmp_path: Path) -> None:
+def test_export_writes_a_file_that_compare_reads(assay: Program, tmp_path: Path) -> None:
     done = assay("export", "run-1", "builtin/forager v1.1")
-    assert done.out.splitlines() == [
+    assert done.output.splitlines() == [
         "3 experiments written to experiments.json",
         "1 trials have no result, and are not in it",
     ]
     subjects = read_experiments_file(tmp_path / "experiments.json")
     assert [subject.version for subject in subjects] == ["v1.0", "v1.0", "v1.1"]
     assert "--force" in assay.error("export", "latest")
-    assert assay("export", "latest", "--force", "--quiet").out == ""
+    assert assay("export", "latest", "--force", "--quiet").output == ""
     assert len(read_experiments_file(tmp_path / "experiments.json")) == 1
 
 
@@ -190,6 +171,6 @@ def test_export_writes_a_file_that_compare_reads(assay: Assay, tmp_path: Path) -
         ("tag x --version v1.0 --database nowhere.duckdb", "make one with 'assay run'"),
     ],
 )
-def test_a_wrong_line_is_told_in_a_sentence(line: str, words: str, assay: Assay) -> None:
+def test_a_wrong_line_is_told_in_a_sentence(line: str, words: str, assay: Program) -> None:
     assert words in assay.error(*shlex.split(line))
     assert not Path("nowhere.duckdb").exists()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stdout
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
@@ -20,6 +20,7 @@ import pytest
 import assay
 from assay.cli import main
 from assay.crafter.service.app import ServiceSettings, running
+from tests.support import Finished, call_assay
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
@@ -93,35 +94,20 @@ class EveryThird(BaseHook):
 """
 
 
-class Done(NamedTuple):
-    """How the program ended, and what it printed."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-def run(where: Path, *arguments: str) -> Done:
+def run(where: Path, *arguments: str) -> Finished:
     """`assay run` in this process, in a folder, where nobody watches."""
-    out, err = StringIO(), StringIO()
-    with chdir(where), redirect_stdout(out), redirect_stderr(err):
-        code = main(["run", *arguments])
-    return Done(code, out.getvalue(), err.getvalue())
+    return call_assay(where, "run", *arguments)
 
 
 def refusal(where: Path, *arguments: str) -> str:
     """The one line with which a command ends that starts nothing."""
     before = sorted(where.rglob("*"))
     done = run(where, *arguments)
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("error: ")
-    assert done.err.count("\n") == 1
+    assert (done.code, done.output) == (2, "")
+    assert done.errors.startswith("error: ")
+    assert done.errors.count("\n") == 1
     assert sorted(where.rglob("*")) == before
-    return done.err
+    return done.errors
 
 
 def played(database: Path) -> list[tuple[Any, ...]]:
@@ -150,16 +136,16 @@ def answer(where: Path, query: str) -> list[tuple[Any, ...]]:
         return connection.execute(query).fetchall()
 
 
-def next_commands(done: Done) -> list[str]:
+def next_commands(done: Finished) -> list[str]:
     """The commands that a run ends with, without the name of the program."""
-    return re.findall(r"^\w[\w ]*: +assay (traces .*)$", done.out, re.MULTILINE)
+    return re.findall(r"^\w[\w ]*: +assay (traces .*)$", done.output, re.MULTILINE)
 
 
 class Shared(NamedTuple):
     """A run that several tests look at and none changes."""
 
     where: Path
-    done: Done
+    done: Finished
 
 
 @pytest.fixture(scope="module")
@@ -181,12 +167,12 @@ def test_a_run_ends_with_its_tables_and_the_commands_to_run_next(shared: Shared)
         *("PERFORMANCE SUMMARY", "INVALID ACTION ANALYSIS", "ACHIEVEMENT ANALYSIS"),
         "MODEL RANKINGS",
     )
-    assert all(title in shared.done.out for title in titles)
+    assert all(title in shared.done.output for title in titles)
     # Nobody pays for scripted players.
-    assert "token" not in f"{shared.done.out}{shared.done.err}".lower()
-    assert "$" not in f"{shared.done.out}{shared.done.err}"
-    assert "builtin/noop*" in shared.done.out
-    assert DATABASE in shared.done.out
+    assert "token" not in f"{shared.done.output}{shared.done.errors}".lower()
+    assert "$" not in f"{shared.done.output}{shared.done.errors}"
+    assert "builtin/noop*" in shared.done.output
+    assert DATABASE in shared.done.output
     assert len(next_commands(shared.done)) == 3
 
 
@@ -197,10 +183,10 @@ def test_the_commands_to_run_next_do_run(shared: Shared) -> None:
 
 
 def test_a_run_that_nobody_watches_has_no_lines_about_single_models(shared: Shared) -> None:
-    lines = shared.done.err.splitlines()
+    lines = shared.done.errors.splitlines()
     assert lines[0] == "Starting run shared"
     assert not [line for line in lines if line.startswith("builtin/")]
-    assert "\x1b" not in shared.done.out + shared.done.err
+    assert "\x1b" not in shared.done.output + shared.done.errors
 
 
 def test_nothing_is_left_of_the_journals_of_a_finished_run(shared: Shared) -> None:
@@ -286,7 +272,7 @@ def test_the_python_face_reads_what_the_command_wrote(shared: Shared) -> None:
 
 def test_json_is_one_object_and_nothing_else(tmp_path: Path) -> None:
     done = run(tmp_path, "--model", "builtin/random", "--no-baselines", *SMALL, "--json")
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.errors) == (0, "")
     assert done.json["status"] == "finished"
     assert [model["model"] for model in done.json["models"]] == ["builtin/random"]
     assert (tmp_path / done.json["results"]).is_file()
@@ -294,14 +280,14 @@ def test_json_is_one_object_and_nothing_else(tmp_path: Path) -> None:
 
 def test_quiet_prints_the_id_of_the_run_alone(tmp_path: Path) -> None:
     chosen = ("--model", "builtin/noop", "--no-baselines", "--run-id", "calm")
-    assert run(tmp_path, *chosen, *SMALL, "--quiet") == Done(0, "calm\n", "")
+    assert run(tmp_path, *chosen, *SMALL, "--quiet") == Finished(0, "calm\n", "")
 
 
 def test_a_dry_run_tells_all_and_starts_nothing(tmp_path: Path) -> None:
     done = run(tmp_path, *SMALL, "--dry-run")
     assert done.code == 0
-    assert "At most 48 model calls" in done.out
-    assert "episodes: from command line" in done.out
+    assert "At most 48 model calls" in done.output
+    assert "episodes: from command line" in done.output
     plan = run(tmp_path, *SMALL, "--dry-run", "--json").json
     assert (plan["episodes"], plan["seeds"], plan["resumes"]) == (8, [42, 43], False)
     assert plan["config"]["max_turns"] == 6
@@ -358,7 +344,7 @@ def test_files_that_users_have_play_on_a_service(
     (tmp_path / "mine.toml").write_text(text.replace("http://localhost:8901", service))
     over = ("--models", "builtin/random", "--episodes", "2", "--no-baselines")
     done = run(tmp_path, "--config", "mine.toml", *over)
-    assert done.code == 0, done.err
+    assert done.code == 0, done.errors
     ((stored,),) = answer(tmp_path, "SELECT configuration FROM runs")
     configuration = json.loads(stored)
     assert configuration["service_url"] == service
@@ -371,8 +357,8 @@ def test_a_placeholder_for_a_key_is_told_and_not_used(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(ONE_MODEL_FILE)
     done = run(tmp_path, "--config", "mine.toml", "--model", "builtin/noop", "--dry-run")
     assert done.code == 0
-    assert "placeholder" in done.err
-    assert "your-api-key" not in done.out + done.err
+    assert "placeholder" in done.errors
+    assert "your-api-key" not in done.output + done.errors
 
 
 @pytest.mark.extras
@@ -430,11 +416,11 @@ def test_the_id_of_a_finished_run_is_not_used_again(tmp_path: Path) -> None:
     assert run(tmp_path, *chosen, "--episodes", "1").code == 0
     again = run(tmp_path, *chosen, "--episodes", "1")
     assert again.code == 2
-    assert "run 'one' is finished" in again.err
+    assert "run 'one' is finished" in again.errors
     other = run(tmp_path, *chosen, "--episodes", "1", "--seed", "7")
     assert other.code == 2
-    assert "seed: 42 -> 7" in other.err
-    assert run(tmp_path, *chosen, "--episodes", "1", "--fresh", "--quiet").out == "one-2\n"
+    assert "seed: 42 -> 7" in other.errors
+    assert run(tmp_path, *chosen, "--episodes", "1", "--fresh", "--quiet").output == "one-2\n"
     counts = answer(
         tmp_path, "SELECT run_id, count(*) FROM session_traces GROUP BY 1 ORDER BY 1"
     )
@@ -490,7 +476,7 @@ def test_verbose_adds_a_line_per_episode_and_twice_a_line_per_turn(tmp_path: Pat
     def lines(*more: str) -> list[str]:
         done = run(tmp_path, *chosen, "--max-turns", "3", *more)
         assert done.code == 0
-        return [line for line in done.err.splitlines() if " episode " in line]
+        return [line for line in done.errors.splitlines() if " episode " in line]
 
     assert len(lines("-v")) == 2
     twice = lines("-vv")
@@ -528,8 +514,8 @@ def test_a_hook_that_raises_fails_its_episodes_and_the_run(tmp_path: Path) -> No
     chosen = ("--model", "builtin/noop", "--no-baselines", "--hooks", "mine.py")
     done = run(tmp_path, *chosen, *SMALL)
     assert done.code == 1
-    assert "2 of 2 episodes failed" in done.out
-    assert "of my own" in done.out
+    assert "2 of 2 episodes failed" in done.output
+    assert "of my own" in done.output
     query = "SELECT DISTINCT state, error_traceback FROM session_traces"
     ((state, trace),) = answer(tmp_path, query)
     assert state == "failure"
@@ -555,8 +541,8 @@ def test_a_service_that_is_not_there_is_found_out_before_anything_starts(
         address = server.address
     done = run(tmp_path, "--model", "builtin/noop", "--service-url", address)
     assert done.code
-    assert address in done.err
-    assert "assay serve" in done.err
+    assert address in done.errors
+    assert "assay serve" in done.errors
     assert list(tmp_path.iterdir()) == []
 
 
@@ -587,7 +573,7 @@ def test_an_address_of_somebody_else_gets_one_sentence(
         done = run(tmp_path, "--model", "builtin/noop", "--service-url", address)
         server.shutdown()
     assert done.code == 2
-    assert done.err == (
+    assert done.errors == (
         f"error: {address} is not a service of worlds: it answers GET /health with status 200 "
         f"and {kind}; start one with 'assay serve', or correct the address\n"
     )
@@ -601,7 +587,7 @@ def test_a_service_with_a_token_gets_that_of_the_environment(
     with running(ServiceSettings(port=0, token=token)) as server:
         monkeypatch.setenv("ASSAY_SERVICE_TOKEN", token)
         done = run(tmp_path, "--model", "builtin/noop", *SMALL, "--service-url", server.address)
-    assert done.code == 0, done.err
+    assert done.code == 0, done.errors
 
 
 def wait_for(process: subprocess.Popen[str], words: str) -> None:
@@ -633,7 +619,7 @@ def test_a_run_that_loses_its_service_ends_with_3_and_goes_on(tmp_path: Path) ->
     assert "20 of 20 episodes ended by infrastructure errors" in out
     (run_id,) = re.findall(r"assay run --resume (\S+)", out)
     again = run(tmp_path, "--resume", run_id, "--service-url", "")
-    assert again.code == 0, again.err
+    assert again.code == 0, again.errors
     states = "SELECT state, count(*) FROM session_traces GROUP BY ALL"
     assert answer(tmp_path, states) == [("result", 20)]
     assert not (tmp_path / f"{DATABASE}.journal").exists()
@@ -651,7 +637,7 @@ def test_an_interrupted_run_ends_with_130_and_the_same_command_goes_on(tmp_path:
     assert "assay run --resume " in out
     done = run(tmp_path, *chosen)
     assert done.code == 0
-    assert "resuming run" in done.err
+    assert "resuming run" in done.errors
     assert answer(tmp_path, "SELECT count(*) FROM runs") == [(1,)]
     assert answer(tmp_path, "SELECT count(*) FROM session_traces") == [(20,)]
     turns = "SELECT count(*) = count(DISTINCT (session_id, turn)) FROM turns"

@@ -1,21 +1,18 @@
 """`assay traces`, as people type it."""
 
 import json
-import os
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from assay.cli import app, main
+from assay.cli import app
 from assay.traces import SessionTracer
 from assay.types import TrialState
 from tests.store.sessions import START, make_run, make_session, make_sessions
 from tests.store.stores import fill, ids, rows_of
+from tests.support import Finished, Program, run_python
 
 NASTY = "\x1b[2J[bold red]red[/] <script> \u202e =cmd() \nsecond line"
 RUN = make_run("run-1", baselines=["builtin/expert"])
@@ -36,12 +33,6 @@ COMMANDS = (
 )
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("store") / "t.duckdb"
@@ -55,34 +46,17 @@ def assay(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> "Assay":
+) -> Program:
     """The program in an empty directory, with a store named by the environment."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(stored, tmp_path / "t.duckdb")
     monkeypatch.setenv("ASSAY_DATABASE", "t.duckdb")
-    return Assay(capsys)
-
-
-class Assay:
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, *arguments: str) -> Done:
-        code = main(["traces", *arguments])
-        out, err = self._capsys.readouterr()
-        return Done(code, out, err)
-
-    def error(self, *arguments: str, code: int = 2) -> str:
-        """The one line with which a wrong command line ends."""
-        done = self(*arguments)
-        assert (done.code, done.out) == (code, "")
-        assert done.err.count("\n") == 1
-        return done.err
+    return Program("traces")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_an_example_that_parses(command: str, assay: Assay) -> None:
-    text = assay(command, "--help").out
+def test_every_command_has_an_example_that_parses(command: str, assay: Program) -> None:
+    text = assay(command, "--help").output
     _, _, rest = text.partition("For example:")
     example = next(line.strip() for line in rest.splitlines() if line.strip())
     program, *tokens = shlex.split(example)
@@ -90,8 +64,8 @@ def test_every_command_has_an_example_that_parses(command: str, assay: Assay) ->
     app.parse_args(tokens, exit_on_error=False, print_error=False)
 
 
-def test_list_shows_runs_and_sessions(assay: Assay) -> None:
-    lines = assay("list", "--baselines").out.splitlines()
+def test_list_shows_runs_and_sessions(assay: Program) -> None:
+    lines = assay("list", "--baselines").output.splitlines()
     assert lines[0].startswith("run run-1, finished, started 2025-10-09 08:53 UTC: assay run")
     assert [line[:10] for line in lines[2:7]] == [
         name[:10] for name in ids([*SESSIONS[:2], SESSIONS[4], *SESSIONS[2:4]])
@@ -100,48 +74,50 @@ def test_list_shows_runs_and_sessions(assay: Assay) -> None:
 
 
 def test_list_leaves_out_baselines_that_nobody_named_unless_they_are_asked_for(
-    assay: Assay,
+    assay: Program,
 ) -> None:
-    listed = assay("list").out
+    listed = assay("list").output
     assert "builtin/expert" not in listed.partition("\n")[2]
     assert "2 episodes of baselines not listed; --baselines shows them" in listed
-    assert assay("list", "--quiet").out.split() == ids([*SESSIONS[:2], SESSIONS[4]])
+    assert assay("list", "--quiet").output.split() == ids([*SESSIONS[:2], SESSIONS[4]])
     for asked in (["--baselines"], ["--model", "builtin/expert"]):
-        shown = assay("list", *asked).out
+        shown = assay("list", *asked).output
         assert "builtin/expert v1.0" in shown
         assert "not listed" not in shown
-    assert json.loads(assay("list", "--json").out)["total"] == 5
+    assert json.loads(assay("list", "--json").output)["total"] == 5
 
 
-def test_list_can_be_narrowed_cut_and_read_by_programs(assay: Assay) -> None:
-    found = json.loads(assay("list", "--model", "builtin/expert", "--limit", "1", "--json").out)
+def test_list_can_be_narrowed_cut_and_read_by_programs(assay: Program) -> None:
+    found = json.loads(
+        assay("list", "--model", "builtin/expert", "--limit", "1", "--json").output
+    )
     assert found["total"] == 2
     assert [each["seed"] for each in found["runs"][0]["sessions"]] == [43]
-    assert "1 of 3 episodes; --limit" in assay("list", "--limit", "1").out
-    assert assay("list", "--quiet", "--experiment", "builtin/expert v1.0").out.split() == ids(
-        SESSIONS[2:4]
-    )
-    assert assay("list", "--model", "nobody").out == "no episodes\n"
+    assert "1 of 3 episodes; --limit" in assay("list", "--limit", "1").output
+    assert assay(
+        "list", "--quiet", "--experiment", "builtin/expert v1.0"
+    ).output.split() == ids(SESSIONS[2:4])
+    assert assay("list", "--model", "nobody").output == "no episodes\n"
 
 
-def test_list_shows_what_other_worlds_earn_in_the_place_of_achievements(assay: Assay) -> None:
+def test_list_shows_what_other_worlds_earn_in_the_place_of_achievements(assay: Program) -> None:
     for seed, score in ((1, 2.5), (2, None)):
         with SessionTracer("t.duckdb", name="loop", task="maze", seed=seed, run_id="r") as it:
             it.step("go")
             if score is not None:
                 it.outcome("score", score)
                 it.outcome("reward", 1.0)
-    heads, *rows = assay("list", "--run", "r").out.splitlines()[1:4]
+    heads, *rows = assay("list", "--run", "r").output.splitlines()[1:4]
     assert heads.split()[-4:] == ["score", "reward", "steps", "turns"]
     assert [row.split()[-4] for row in rows] == ["2.5", "-"]
-    found = json.loads(assay("list", "--run", "r", "--json").out)["runs"][0]["sessions"]
+    found = json.loads(assay("list", "--run", "r", "--json").output)["runs"][0]["sessions"]
     assert [session["outcomes"] for session in found] == [{"reward": 1.0, "score": 2.5}, {}]
-    assert "achievements" in assay("list", "--run", "run-1").out
+    assert "achievements" in assay("list", "--run", "run-1").output
 
 
-def test_show_tells_what_happened_turn_by_turn(assay: Assay) -> None:
+def test_show_tells_what_happened_turn_by_turn(assay: Program) -> None:
     session = SESSIONS[0]
-    out = assay("show", session.header.session_id[:8]).out
+    out = assay("show", session.header.session_id[:8]).output
     assert f"episode {session.header.session_id}: builtin/forager on crafter/easy" in out
     assert "ended by max_turns after 4 turns and 9 steps" in out
     for words in ("saw      Step 3.", "unknown  fly", "wrong    the reply calls no tool"):
@@ -150,80 +126,80 @@ def test_show_tells_what_happened_turn_by_turn(assay: Assay) -> None:
     assert "hook     E easy_achievement: step" in out
 
 
-def test_show_takes_words_and_turns(assay: Assay) -> None:
-    best = assay("show", "best", "--turns", "2").out
+def test_show_takes_words_and_turns(assay: Program) -> None:
+    best = assay("show", "best", "--turns", "2").output
     assert "turn 2 " in best
     assert "turn 3 " not in best
-    assert "turn 1 " in assay("show", "worst", "--turns", "1-2").out
-    assert "no turns to show; there are 4" in assay("show", "latest", "--turns", "50-60").out
+    assert "turn 1 " in assay("show", "worst", "--turns", "1-2").output
+    assert "no turns to show; there are 4" in assay("show", "latest", "--turns", "50-60").output
 
 
-def test_show_as_json_is_the_trace(assay: Assay) -> None:
+def test_show_as_json_is_the_trace(assay: Program) -> None:
     name = SESSIONS[0].header.session_id
-    found = json.loads(assay("show", name, "--turns", "2-3", "--json").out)
+    found = json.loads(assay("show", name, "--turns", "2-3", "--json").output)
     assert found["format"] == "assay-trace/1"
     assert [call["turn"] for call in found["calls"]] == [2, 3]
 
 
 @pytest.mark.parametrize("arguments", [(), ("--full",)])
 def test_what_a_model_says_is_shown_and_never_obeyed(
-    arguments: tuple[str, ...], assay: Assay
+    arguments: tuple[str, ...], assay: Program
 ) -> None:
     done = assay("show", SESSIONS[4].header.session_id, *arguments)
-    assert "\x1b" not in done.out
-    assert "\u202e" not in done.out
-    assert r"\x1b[2J[bold red]red[/] <script> \u202e" in done.out
-    assert "error: ModelUnavailable: no answer" in done.out
+    assert "\x1b" not in done.output
+    assert "\u202e" not in done.output
+    assert r"\x1b[2J[bold red]red[/] <script> \u202e" in done.output
+    assert "error: ModelUnavailable: no answer" in done.output
 
 
-def test_a_reply_of_megabytes_is_shown_in_part_or_in_full(assay: Assay) -> None:
+def test_a_reply_of_megabytes_is_shown_in_part_or_in_full(assay: Program) -> None:
     run = make_run("huge", created_at=START + 1)
     long = make_session(run, turns=3, text="x" * 1_000_000)
     fill(Path("huge.duckdb"), run, [long])
-    brief = assay("show", "latest", "--database", "huge.duckdb", "--turns", "3").out
+    brief = assay("show", "latest", "--database", "huge.duckdb", "--turns", "3").output
     assert len(brief) < 5000
-    full = assay("show", "latest", "--database", "huge.duckdb", "--turns", "3", "--full").out
+    full = assay("show", "latest", "--database", "huge.duckdb", "--turns", "3", "--full").output
     assert full.count("x") > 900_000
 
 
-def test_export_and_import_go_round(assay: Assay) -> None:
+def test_export_and_import_go_round(assay: Program) -> None:
     done = assay("export", "--format", "json", "--output", "out")
-    assert done.out == "5 episodes in out/\n"
+    assert done.output == "5 episodes in out/\n"
     done = assay("import", "out", "--database", "new.duckdb")
-    assert done == Done(0, "5 added to new.duckdb, 0 there already, 0 damaged\n", "")
+    assert done == Finished(0, "5 added to new.duckdb, 0 there already, 0 damaged\n", "")
     done = assay("import", "out", "--database", "new.duckdb", "--json")
     told = {"added": 0, "present": 5, "damaged": [], "unverifiable": [], "skipped": []}
-    assert json.loads(done.out) == told
+    assert json.loads(done.output) == told
     old, new = (fill(Path(name), RUN, []) for name in ("t.duckdb", "new.duckdb"))
     assert rows_of(new) == rows_of(old)
 
 
-def test_import_names_what_is_damaged_and_ends_with_one(assay: Assay) -> None:
+def test_import_names_what_is_damaged_and_ends_with_one(assay: Program) -> None:
     assay("export", "--output", "out")
     first = sorted(Path("out").iterdir())[0]
     first.write_text("{")
     done = assay("import", "out", "--database", "new.duckdb")
     assert done.code == 1
-    assert str(first) in done.err
-    assert done.out == "4 added to new.duckdb, 0 there already, 1 damaged\n"
+    assert str(first) in done.errors
+    assert done.output == "4 added to new.duckdb, 0 there already, 1 damaged\n"
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet", "atif"])
-def test_export_writes_every_format(form: str, assay: Assay) -> None:
+def test_export_writes_every_format(form: str, assay: Program) -> None:
     done = assay("export", "builtin/expert", "--format", form, "--json")
-    found = json.loads(done.out)
+    found = json.loads(done.output)
     assert found["sessions"] == 2
     assert all(Path(name).stat().st_size for name in found["files"])
 
 
-def test_merge_and_snapshot(assay: Assay) -> None:
+def test_merge_and_snapshot(assay: Program) -> None:
     other = make_run("other", created_at=START + 5)
     fill(Path("other.duckdb"), other, make_sessions(other, 1))
     done = assay("merge", "other.duckdb")
-    assert done.out.splitlines()[0] == "2 added to t.duckdb, 0 there already"
-    assert "builtin/expert v1.0 is builtin/expert v1.0 #2 here" in done.out
-    assert assay("snapshot", "copy.duckdb").out == "7 episodes in copy.duckdb\n"
-    assert json.loads(assay("snapshot", "copy.duckdb", "--force", "--json").out) == {
+    assert done.output.splitlines()[0] == "2 added to t.duckdb, 0 there already"
+    assert "builtin/expert v1.0 is builtin/expert v1.0 #2 here" in done.output
+    assert assay("snapshot", "copy.duckdb").output == "7 episodes in copy.duckdb\n"
+    assert json.loads(assay("snapshot", "copy.duckdb", "--force", "--json").output) == {
         "snapshot": "copy.duckdb",
         "sessions": 7,
         "open_journals": 0,
@@ -253,58 +229,52 @@ def test_merge_and_snapshot(assay: Assay) -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_a_wrong_command_line_ends_with_one_line_that_helps(
-    arguments: list[str], parts: list[str], assay: Assay
+    arguments: list[str], parts: list[str], assay: Program
 ) -> None:
     line = assay.error(*arguments)
     assert [part for part in parts if part not in line] == []
 
 
 @pytest.mark.extras
-def test_the_commands_work_in_a_process_of_their_own(assay: Assay) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "assay", "traces", "list", "--json"],
-        capture_output=True,
-        text=True,
-        env=os.environ,
-        check=True,
-    )
-    assert json.loads(done.stdout)["total"] == 5
-    assert done.stderr == ""
+def test_the_commands_work_in_a_process_of_their_own(assay: Program) -> None:
+    done = run_python("-W", "error", "-m", "assay", "traces", "list", "--json")
+    assert json.loads(done.output)["total"] == 5
+    assert done.errors == ""
 
 
-def test_delete_asks_before_it_deletes_and_says_what_it_deleted(assay: Assay) -> None:
+def test_delete_asks_before_it_deletes_and_says_what_it_deleted(assay: Program) -> None:
     refused = assay("delete", "worst")
     assert refused.code == 2
-    assert "--yes" in refused.err
-    assert "would be deleted: 1 episode, 0 experiments" in refused.out
-    dry = json.loads(assay("delete", "worst", "--dry-run", "--json").out)
-    done = json.loads(assay("delete", "worst", "--yes", "--json").out)
+    assert "--yes" in refused.errors
+    assert "would be deleted: 1 episode, 0 experiments" in refused.output
+    dry = json.loads(assay("delete", "worst", "--dry-run", "--json").output)
+    done = json.loads(assay("delete", "worst", "--yes", "--json").output)
     assert done == {**dry, "deleted": True}
-    assert done["sessions"][0] not in assay("list", "--json").out
-    assert "deleted: 4 episodes" in assay("delete", "run-1", "--yes").out
+    assert done["sessions"][0] not in assay("list", "--json").output
+    assert "deleted: 4 episodes" in assay("delete", "run-1", "--yes").output
 
 
-def test_sessions_are_sorted_by_any_number_the_highest_first(assay: Assay) -> None:
-    listed = json.loads(assay("list", "--sort", "reward", "--top", "3", "--json").out)
+def test_sessions_are_sorted_by_any_number_the_highest_first(assay: Program) -> None:
+    listed = json.loads(assay("list", "--sort", "reward", "--top", "3", "--json").output)
     rewards = [run["sessions"][0]["reward"] for run in listed["runs"]]
     assert len(rewards) == 3
     assert rewards == sorted(rewards, reverse=True)
-    heads = assay("list", "--sort", "tokens").out.splitlines()[0].split()
+    heads = assay("list", "--sort", "tokens").output.splitlines()[0].split()
     assert "tokens" in heads
     wrong = assay("list", "--sort", "rewad")
-    assert (wrong.code, "did you mean 'reward'" in wrong.err) == (2, True)
+    assert (wrong.code, "did you mean 'reward'" in wrong.errors) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("turns", "shown"),
     [("3-", [3, 4]), ("-2", [3, 4]), ("last", [4]), ("2", [2]), ("2-3", [2, 3]), ("9-", [])],
 )
-def test_show_takes_a_part_of_the_turns(assay: Assay, turns: str, shown: list[int]) -> None:
-    out = assay("show", "best", "--turns", turns).out
+def test_show_takes_a_part_of_the_turns(assay: Program, turns: str, shown: list[int]) -> None:
+    out = assay("show", "best", "--turns", turns).output
     assert [int(line.split()[1]) for line in out.splitlines() if line[:5] == "turn "] == shown
 
 
 @pytest.mark.parametrize("turns", ["", "-", "-0", "x", "9-3", "1-2-3"])
-def test_turns_that_cannot_be_meant_are_refused(assay: Assay, turns: str) -> None:
+def test_turns_that_cannot_be_meant_are_refused(assay: Program, turns: str) -> None:
     done = assay("show", "best", f"--turns={turns}")
-    assert (done.code, "--turns" in done.err) == (2, True)
+    assert (done.code, "--turns" in done.errors) == (2, True)

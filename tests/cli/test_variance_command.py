@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from assay.store.training_runs import TrainingStatus
-from tests.cli.program import Program
+from tests.support import Program
 from tests.training.made import METRIC, level_of, make_run, store_with, write_run
 
 RUNS = [f"run{at}" for at in range(1, 16)]
@@ -29,7 +29,7 @@ def variance(
 ) -> Program:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASSAY_DATABASE", str(stored))
-    return Program(capsys, "variance")
+    return Program("variance")
 
 
 @pytest.mark.extras
@@ -37,11 +37,11 @@ def test_the_command_line_people_come_with_runs_unchanged(variance: Program) -> 
     done = variance(
         *RUNS, "--metric", METRIC, "--threshold", "0.05", "--output", "variance_plot.png"
     )
-    assert done.code == 0, done.err
-    assert "plain rule: minimum N, sd / mean below 5 %" in done.out
-    assert "relative standard error at N = 15" in done.out
-    assert "The plain rule misleads" in done.out
-    assert "figure in variance_plot.png" in done.out
+    assert done.code == 0, done.errors
+    assert "plain rule: minimum N, sd / mean below 5 %" in done.output
+    assert "relative standard error at N = 15" in done.output
+    assert "The plain rule misleads" in done.output
+    assert "figure in variance_plot.png" in done.output
     assert Path("variance_plot.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -52,8 +52,8 @@ def test_a_report_is_written_instead_of_the_figure(
     ending: str, start: str, variance: Program
 ) -> None:
     done = variance(*RUNS[:3], "--output", f"report{ending}")
-    assert done.code == 0, done.err
-    assert f"report in report{ending}" in done.out
+    assert done.code == 0, done.errors
+    assert f"report in report{ending}" in done.output
     assert Path(f"report{ending}").read_text("utf-8").startswith(start)
     assert not Path("variance_analysis.png").exists()
 
@@ -82,9 +82,9 @@ def test_an_ellipsis_names_the_runs_between_and_the_defaults_hold(variance: Prog
 def test_runs_that_are_missing_or_crashed_are_named(variance: Program) -> None:
     done = variance("run1", "dead", "run2", "...", "run4", "nobody")
     assert done.code == 3
-    assert "4 runs" in done.out
-    assert "dead: it crashed" in done.out
-    assert "nobody: unknown training run" in done.out
+    assert "4 runs" in done.output
+    assert "dead: it crashed" in done.output
+    assert "nobody: unknown training run" in done.output
 
 
 @pytest.mark.extras

@@ -1,9 +1,6 @@
 """Secrets are taken out of text: by what they are, in part too, and by how they look."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote, quote_plus
@@ -13,6 +10,7 @@ import pytest
 from assay.cli import main
 from assay.core.secrets import MARK, Secret, mask, redact
 from assay.runs.control import trial_error
+from tests.support import run_python
 
 KEY = "sk-planted-0a1b2c3d4e5f6a7b8c9d"
 
@@ -84,14 +82,8 @@ def test_variables_named_after_secrets_hold_secrets(
 ) -> None:
     code = "import sys; from assay.core.secrets import redact; print(redact(sys.argv[1]))"
     text = f"it is {value.strip()}, yes"
-    said = subprocess.run(
-        [sys.executable, "-c", code, text],
-        env={**os.environ, variable: value},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert said.stdout.strip() == (HIDDEN if is_hidden else text)
+    said = run_python("-c", code, text, variables={variable: value})
+    assert said.output.strip() == (HIDDEN if is_hidden else text)
 
 
 SECRET = "hidden-4711-hidden"

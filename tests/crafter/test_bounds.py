@@ -11,9 +11,6 @@ prints what the test compares.
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +30,7 @@ from assay.crafter.engine.layout import (
     state,
 )
 from assay.errors import WorldFull
+from tests.support import run_python
 
 from .builders import ARROW, PLANT, PLAYER, SKELETON, arrange, crowd, full_health
 from .fuzz import fuzz
@@ -167,16 +165,10 @@ def caught() -> dict[str, bool]:
 
 @pytest.mark.extras
 def test_the_bounds_checked_engine_plays_the_same_and_sees_every_index_astray() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.crafter.test_bounds"],
-        env=os.environ | {"NUMBA_BOUNDSCHECK": "1"},
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
+    done = run_python(
+        "-m", "tests.crafter.test_bounds", folder=ROOT, variables={"NUMBA_BOUNDSCHECK": "1"}
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    checked = json.loads(done.stdout)
+    checked = json.loads(done.output)
     assert (jit.CHECKED, checked["checked"]) == (False, True)
     assert checked["directory"] != str(warmup().directory)
 

@@ -22,6 +22,7 @@ import pytest
 import assay
 from assay.crafter import World, warmup
 from assay.crafter.engine import jit
+from tests.support import run_python
 
 SMALL_ENGINE = """
 import json, logging, os, resource, sys, time
@@ -417,16 +418,12 @@ def test_the_real_engine_survives_noise_and_a_kill_and_warmup_says_that_it_compi
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not jit._intact(home)
-    done = subprocess.run(
-        [sys.executable, "-m", "assay", "warmup", "--json"],
-        env=os.environ | {"ASSAY_CACHE_DIR": str(real.root)},
-        capture_output=True,
-        text=True,
-        check=True,
+    done = run_python(
+        "-m", "assay", "warmup", "--json", variables={"ASSAY_CACHE_DIR": str(real.root)}
     )
-    said = json.loads(done.stdout)
+    said = json.loads(done.output)
     assert (said["compiled"], said["directory"]) == (True, str(home))
-    assert "compiling" in done.stderr
+    assert "compiling" in done.errors
     assert real.folders() == ["compiling", "crafter"]
     assert jit._intact(home)
     assert real() == Start(False, str(home), digest(), [])

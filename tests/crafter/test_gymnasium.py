@@ -1,7 +1,5 @@
 """The world behind Gymnasium's interface, checked by Gymnasium itself."""
 
-import subprocess
-import sys
 from typing import Any
 
 import gymnasium
@@ -13,6 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from assay.crafter import World
 from assay.crafter.gymnasium import CrafterEnv, CrafterVectorEnv
 from assay.errors import UsageError
+from tests.support import run_python
 
 INFOS = ("episode", "no_effect", "seed", "unlocked")
 ID = "assay.crafter.gymnasium:assay/Crafter-v1"
@@ -33,8 +32,8 @@ def test_a_new_process_finds_the_id_by_the_name_of_its_module() -> None:
         f" vectorization_mode='vector_entry_point');"
         f"print(type(envs.unwrapped).__name__)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout.split() == [str(World(1).digest()), "CrafterVectorEnv"], done.stderr
+    done = run_python("-c", script)
+    assert done.output.split() == [str(World(1).digest()), "CrafterVectorEnv"]
 
 
 def test_an_episode_is_that_of_the_world_with_the_same_seed() -> None:

@@ -1,8 +1,6 @@
 """The pictures of `assay.crafter.render` against those of the installed `crafter` 1.8.3."""
 
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +18,7 @@ from assay.crafter.render import _faded, render, save_gif
 from assay.crafter.rules import AREA, ITEMS, MATERIALS, MAX_ITEM, OBJECTS, VIEW
 from assay.crafter.view import View
 from assay.errors import UsageError
+from tests.support import run_python
 
 Size = int | tuple[int, int]
 
@@ -315,8 +314,7 @@ assert "crafter" not in sys.modules
 
 
 def test_textures_are_asked_for_when_missing_and_found_without_an_import() -> None:
-    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_python("-c", ALONE)
 
 
 def shots(count: int) -> list[NDArray[np.uint8]]:

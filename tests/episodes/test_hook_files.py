@@ -1,13 +1,12 @@
 """Hooks from a user's file and from installed packages."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from assay.errors import UsageError
 from assay.metrics import DEFAULT_HOOKS, Watch, gather_hooks, installed_hooks, load_hooks
+from tests.support import run_python
 
 from .episodes import play
 
@@ -156,7 +155,5 @@ def test_an_entry_point_that_is_no_hook_names_its_package(
 
 def test_asking_for_hooks_loads_no_compiler() -> None:
     code = "import sys, assay.metrics; print('numba' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "False\n"
+    done = run_python("-c", code)
+    assert done.output == "False\n"

@@ -1,7 +1,5 @@
 """Metrics from a user's file."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +7,7 @@ import pytest
 from assay.errors import UsageError
 from assay.metrics import Episode, MetricInput, load_metrics
 from tests.store.sessions import make_run, make_session
+from tests.support import run_python
 
 GOOD = '''
 from __future__ import annotations
@@ -154,10 +153,8 @@ def test_marking_a_function_loads_neither_a_compiler_nor_a_database() -> None:
     code = (
         "import sys, assay.metrics as m; m.metric; print({'numba', 'duckdb'} & {*sys.modules})"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "set()\n"
+    done = run_python("-c", code)
+    assert done.output == "set()\n"
 
 
 def test_ctrl_c_while_a_file_is_loaded_says_where_it_was(

@@ -16,8 +16,8 @@ from assay.runs.events import CallbackObserver, Event, TrialProgress
 from assay.store.journal import is_blank, read_journal
 from assay.store.run_folder import journal_root
 from tests.runs.programs import Program, until
-from tests.runs.remote import command
 from tests.runs.tables import rows
+from tests.support import call_assay
 
 from .own_things import AGENTS, BANDIT, EXECUTORS, CountedModel, asked, errors_of, play_in
 
@@ -440,10 +440,10 @@ def test_the_budget_stops_an_agent_between_its_calls_and_more_of_it_lets_it_go_o
             *("run", "--config", "one.toml", "--openai-base-url", server.base_url),
             *("--price", "1/2", "--episodes", "2", "--max-turns", "4", "--no-baselines"),
         )
-        stopped = command(tmp_path, *chosen, "--budget", "0.0025", "--run-id", "capped")
+        stopped = call_assay(tmp_path, *chosen, "--budget", "0.0025", "--run-id", "capped")
         assert stopped.code == 130, stopped.errors
         assert "assay run --resume capped --budget" in stopped.output
         calls = server.stats()["outcomes"]["answered"]
-        done = command(tmp_path, *chosen, "--budget", "9", "--run-id", "capped")
+        done = call_assay(tmp_path, *chosen, "--budget", "9", "--run-id", "capped")
         assert done.code == 0, done.errors
         assert 0 < calls < server.stats()["outcomes"]["answered"] == 2 * 4 * 2

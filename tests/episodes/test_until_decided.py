@@ -3,16 +3,14 @@
 import json
 import random
 from collections.abc import Sequence
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir
 from dataclasses import asdict, replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from assay import api
-from assay.cli import main
 from assay.crafter.service.client import LocalClient
 from assay.episodes.arms import arms_of
 from assay.episodes.config import RunConfig
@@ -36,6 +34,7 @@ from assay.store.store import Store
 from assay.types import ChatModel, TrialState, Verdict
 from tests.runs.programs import Program, run_arguments
 from tests.runs.tables import contents, rows
+from tests.support import Finished, call_assay
 
 from .players import CountingModel
 
@@ -350,11 +349,8 @@ def test_looking_makes_another_run_and_no_other_version(tmp_path: Path) -> None:
 # The command.
 
 
-def command(where: Path, *arguments: str) -> tuple[int, str, str]:
-    out, err = StringIO(), StringIO()
-    with chdir(where), redirect_stdout(out), redirect_stderr(err):
-        code = main(["run", *arguments])
-    return code, out.getvalue(), err.getvalue()
+def command(where: Path, *arguments: str) -> Finished:
+    return call_assay(where, "run", *arguments)
 
 
 @pytest.mark.parametrize(

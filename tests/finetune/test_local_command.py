@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.programs import free_port
+from tests.support import free_port
 
 pytestmark = pytest.mark.local
 

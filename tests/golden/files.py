@@ -7,19 +7,19 @@ import os
 import re
 import tarfile
 from collections.abc import Iterator, Mapping
-from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 import duckdb
 
-from assay.cli import main
+from tests.support import Finished, call_assay
 
 from .inputs import BASE_URL, ENVIRONMENT
 
-__all__ = ["Done", "command", "differences", "file_differences", "unpack"]
+__all__ = ["command", "differences", "file_differences", "unpack"]
 
 _GOLDEN: Final = Path(__file__).parent / "557b711"
 
@@ -79,14 +79,6 @@ _VERSIONS: Final = frozenset({"made", "versions"})
 """Where an output says which program made it."""
 
 
-class Done(NamedTuple):
-    """What a command did."""
-
-    code: int
-    output: str
-    errors: str
-
-
 def unpack(part: str, folder: Path) -> Path:
     """Unpack a part of the golden files into a folder."""
     with tarfile.open(_GOLDEN / f"{part}.tar.xz") as archive:
@@ -96,18 +88,10 @@ def unpack(part: str, folder: Path) -> Path:
     return folder
 
 
-def command(folder: Path, *arguments: str, base_url: str = "http://127.0.0.1:9/v1") -> Done:
+def command(folder: Path, *arguments: str, base_url: str = "http://127.0.0.1:9/v1") -> Finished:
     """The program in a folder, in this process."""
-    output, errors = StringIO(), StringIO()
-    variables = {**ENVIRONMENT, BASE_URL: base_url}
-    with (
-        chdir(folder),
-        _variables(variables),
-        redirect_stdout(output),
-        redirect_stderr(errors),
-    ):
-        code = main(list(arguments))
-    return Done(code, output.getvalue(), errors.getvalue())
+    with _variables({**ENVIRONMENT, BASE_URL: base_url}):
+        return call_assay(folder, *arguments)
 
 
 @contextmanager

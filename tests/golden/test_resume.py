@@ -7,8 +7,10 @@ from typing import Any
 import duckdb
 import pytest
 
+from tests.support import Finished
+
 from .commands import KILLED
-from .files import Done, command, differences, unpack
+from .files import command, differences, unpack
 from .player import Player, answered_in, playing
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
@@ -49,7 +51,7 @@ def test_the_killed_run_ends_like_one_that_nobody_killed(tmp_path: Path) -> None
     assert differences(golden, now) == []
 
 
-def resume(folder: Path, *arguments: str) -> tuple[Player, Done]:
+def resume(folder: Path, *arguments: str) -> tuple[Player, Finished]:
     with playing() as player:
         return player, command(folder, *arguments, base_url=player.url)
 

@@ -7,8 +7,10 @@ from zlib import crc32
 
 import pytest
 
+from tests.support import Finished
+
 from .commands import KILLED
-from .files import Done, command, unpack
+from .files import command, unpack
 from .player import Player, playing
 
 JOURNALS = Path("killed.duckdb.journal") / "killed"
@@ -19,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
     return unpack("killed", tmp_path)
 
 
-def run(folder: Path, *more: str) -> tuple[Player, Done]:
+def run(folder: Path, *more: str) -> tuple[Player, Finished]:
     with playing() as player:
         return player, command(folder, *KILLED, *more, base_url=player.url)
 

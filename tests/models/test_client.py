@@ -18,8 +18,8 @@ from assay.models.faults import CallRetries
 from assay.models.registry import Provider
 from assay.models.throttle import Pace
 from assay.types import ChatModel, ChatReply, ChatRequest
+from tests.support import free_port
 
-from ..runs.programs import free_port
 from .server import PRICE, Provided, Say, completion, entry, problem, providing, request
 
 KEY = "sk-planted-0123456789abcdef"

@@ -3,8 +3,6 @@
 import csv
 import io
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +26,7 @@ from assay.training.gather import FoundRun, Gathered, Unusable
 from assay.training.variance import VarianceSettings, analyse_variance
 from tests.judge.subjects import NASTY, subject
 from tests.report.rows import episode, failed
+from tests.support import run_python
 from tests.training.made import METRIC, level_of, make_run
 
 ROOT = Path(__file__).parents[2]
@@ -124,7 +123,5 @@ for render in (as_markdown, as_csv, as_json):
     render(document)
 print(sorted({"matplotlib", "rich"} & set(sys.modules)))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True
-    )
-    assert (done.stdout, done.stderr) == ("[]\n", "")
+    done = run_python("-c", program, folder=ROOT)
+    assert (done.output, done.errors) == ("[]\n", "")

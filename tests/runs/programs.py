@@ -4,17 +4,14 @@ Processes are forked from one that has imported assay already, which saves secon
 """
 
 import os
-import random
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 
-__all__ = ["Holder", "Program", "free_port", "run_arguments", "until"]
+__all__ = ["Holder", "Program", "run_arguments", "until"]
 
 _CONTEXT = get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.runs.preload"])
@@ -49,14 +46,6 @@ def run_arguments(
     if "--models" not in more:
         given += ["--models", "builtin/random"]
     return given
-
-
-def free_port() -> int:
-    """A port to come back to: below those that the kernel gives to whoever asks for any."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
 
 
 def until(condition: Callable[[], bool], what: str) -> None:

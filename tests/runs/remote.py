@@ -1,11 +1,9 @@
 """Runs of models behind HTTP, in this process, and what two of them must have in common."""
 
 from collections.abc import Iterator
-from contextlib import chdir, redirect_stderr, redirect_stdout
 from functools import partial
-from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from assay import api
 from assay.agents import chat_models
@@ -21,7 +19,7 @@ from assay.store.store import Store
 
 from .tables import contents, rows
 
-__all__ = ["Done", "command", "hasty", "money", "play", "same_in_both", "total", "transcripts"]
+__all__ = ["hasty", "money", "play", "same_in_both", "total", "transcripts"]
 
 DATABASE = "traces.duckdb"
 _FORAGER = ("builtin/forager",)
@@ -29,14 +27,6 @@ _OF_THE_PROVIDER = {
     "events": ("provider", "cost", "waited_ms"),
     "session_traces": ("cost_usd",),
 }
-
-
-class Done(NamedTuple):
-    """What a command did."""
-
-    code: int
-    output: str
-    errors: str
 
 
 def play(folder: Path, base_url: str | None, **settings: Any) -> RunResult:
@@ -54,15 +44,6 @@ def play(folder: Path, base_url: str | None, **settings: Any) -> RunResult:
         "traces_dir": folder / "files",
     }
     return api.run(**{**chosen, **settings})
-
-
-def command(folder: Path, *arguments: str) -> Done:
-    """The program, in this process."""
-    output, errors = StringIO(), StringIO()
-    folder.mkdir(exist_ok=True)
-    with chdir(folder), redirect_stdout(output), redirect_stderr(errors):
-        code = main(list(arguments))
-    return Done(code, output.getvalue(), errors.getvalue())
 
 
 def hasty(*arguments: str) -> int:

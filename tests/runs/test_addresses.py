@@ -7,8 +7,8 @@ import pytest
 
 from assay.runs.resume import without_secrets
 from tests.models.bad_http import raw_serving
+from tests.support import call_assay
 
-from .remote import command
 from .tables import rows
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
@@ -39,19 +39,19 @@ def test_a_resume_is_answered_from_the_same_address_unless_told(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-any-0123456789")
     with raw_serving() as first, raw_serving() as second:
         monkeypatch.setenv("OPENAI_BASE_URL", first.url)
-        stopped = command(tmp_path, *RUN, "--budget", "0.002")
+        stopped = call_assay(tmp_path, *RUN, "--budget", "0.002")
         assert stopped.code == 130, stopped.errors
         assert first.asked > 0
         assert recorded(tmp_path) == first.url
 
         monkeypatch.setenv("OPENAI_BASE_URL", second.url)
-        refused = command(tmp_path, *RUN, "--budget", "1")
+        refused = call_assay(tmp_path, *RUN, "--budget", "1")
         assert refused.code == 2
         assert f"gpt-4o-mini: {first.url} -> {second.url}" in refused.errors
         assert "--allow-different address" in refused.errors
         assert second.asked == 0
 
-        again = command(tmp_path, *RUN, "--budget", "1", "--allow-different", "address")
+        again = call_assay(tmp_path, *RUN, "--budget", "1", "--allow-different", "address")
         assert again.code == 0, again.errors
         assert second.asked > 0
         assert recorded(tmp_path) == f"{first.url}, then {second.url}"
@@ -63,6 +63,6 @@ def test_an_address_is_recorded_without_secrets() -> None:
 
 
 def test_what_may_differ_is_named(tmp_path: Path) -> None:
-    done = command(tmp_path, *RUN, "--allow-different", "adress")
+    done = call_assay(tmp_path, *RUN, "--allow-different", "adress")
     assert done.code == 2
     assert "address" in done.errors

@@ -8,8 +8,9 @@ import pytest
 from assay.api import serve_models
 from assay.models.serving.app import RunningModels
 from assay.models.serving.faults import Faults
+from tests.support import Finished, call_assay
 
-from .remote import Done, command, money, play, same_in_both
+from .remote import money, play, same_in_both
 from .tables import rows
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
@@ -26,8 +27,10 @@ def billed(server: RunningModels) -> float:
     return float(IN * stats["prompt_tokens"] + OUT * stats["completion_tokens"]) / 1e6
 
 
-def run(folder: Path, server: RunningModels, *more: str) -> Done:
-    return command(folder, "run", *MODEL, *SMALL, "--openai-base-url", server.base_url, *more)
+def run(folder: Path, server: RunningModels, *more: str) -> Finished:
+    return call_assay(
+        folder, "run", *MODEL, *SMALL, "--openai-base-url", server.base_url, *more
+    )
 
 
 @pytest.mark.extras
@@ -76,11 +79,11 @@ def test_a_run_stops_at_the_cap_and_goes_on_with_a_larger_one(tmp_path: Path) ->
 
         # Nothing is left of the same cap, whoever asks again.
         resume = ("run", "--resume", "same", "--database", "traces.duckdb")
-        again = command(tmp_path / "paid", *resume)
+        again = call_assay(tmp_path / "paid", *resume)
         assert again.code == 130, again.errors
         assert billed(server) <= whole / 2
 
-        larger = command(tmp_path / "paid", *resume, "--budget", f"{whole * 2}")
+        larger = call_assay(tmp_path / "paid", *resume, "--budget", f"{whole * 2}")
         assert larger.code == 0, larger.errors
         # No answer was paid for twice.
         assert billed(server) == pytest.approx(whole)
@@ -132,7 +135,7 @@ def test_failed_attempts_count_as_if_they_had_been_answered(tmp_path: Path) -> N
 def test_a_model_without_a_price_is_refused_where_there_is_a_budget(tmp_path: Path) -> None:
     with serve_models(port=0) as server:
         address = ("--openai-base-url", server.base_url)
-        done = command(tmp_path, "run", *MODEL, *address, "--budget", "1")
+        done = call_assay(tmp_path, "run", *MODEL, *address, "--budget", "1")
         assert done.code == 2
         assert "'builtin/forager' has no known price" in done.errors
         assert "--price IN/OUT" in done.errors

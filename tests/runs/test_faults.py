@@ -10,8 +10,9 @@ import pytest
 
 from assay.api import serve_models
 from assay.models.serving.faults import Faults
+from tests.support import free_port
 
-from .programs import Program, free_port, run_arguments, until
+from .programs import Program, run_arguments, until
 from .remote import hasty, play, same_in_both, total
 from .tables import rows, sessions
 

@@ -11,9 +11,9 @@ from assay.errors import UsageError
 from assay.models.serving.app import RunningModels
 from assay.models.serving.faults import Faults
 from assay.runs.spending import PICO, Ledger
+from tests.support import Finished, call_assay
 
 from .programs import Program
-from .remote import Done, command
 from .test_budget import MODEL, PRICE, billed
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
@@ -54,7 +54,7 @@ def test_calls_under_way_at_a_kill_count_with_all_they_can_cost(
     balance = Ledger(kept / "ledger").read()
     assert balance.open, "some were under way"
     assert balance.most_usd >= billed(server)
-    again = command(tmp_path, *arguments(server))
+    again = call_assay(tmp_path, *arguments(server))
     assert again.code == 130, again.errors
     assert "were under way when the run was last left" in again.errors
     assert "cost at most" in again.output
@@ -67,7 +67,7 @@ def test_spending_is_known_without_the_journals(tmp_path: Path, server: RunningM
     kept = killed(tmp_path, server, 30)
     for journal in kept.glob("*.jsonl"):
         journal.unlink()
-    again = command(tmp_path, *arguments(server))
+    again = call_assay(tmp_path, *arguments(server))
     assert again.code == 130, again.errors
     assert billed(server) <= CAP
 
@@ -79,12 +79,12 @@ def test_a_ledger_that_is_gone_is_asked_about(tmp_path: Path, server: RunningMod
     (kept / "ledger").unlink()
     calls = server.stats()["calls"]
     for more in ((), ("--dry-run",)):
-        refused = command(tmp_path, *arguments(server, *more))
+        refused = call_assay(tmp_path, *arguments(server, *more))
         assert refused.code == 2
         assert "ledger is gone" in refused.errors
         assert "--allow-different ledger" in refused.errors
     assert server.stats()["calls"] == calls
-    allowed = command(tmp_path, *arguments(server, "--allow-different", "ledger"))
+    allowed = call_assay(tmp_path, *arguments(server, "--allow-different", "ledger"))
     assert allowed.code == 130, allowed.errors
     assert "of $0.06 are spent" in allowed.output + allowed.errors
 
@@ -100,7 +100,7 @@ def test_a_run_without_a_budget_gets_a_ledger_with_it(
     record = json.loads((kept / "run.json").read_bytes())
     assert record.pop("ledger") is True
     (kept / "run.json").write_text(json.dumps(record), "utf-8")
-    again: Done = command(tmp_path, *arguments(server))
+    again: Finished = call_assay(tmp_path, *arguments(server))
     assert again.code == 130, again.errors
     assert json.loads((kept / "run.json").read_bytes())["ledger"] is True
     assert Ledger(kept / "ledger").read().most_usd <= CAP

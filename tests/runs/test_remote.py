@@ -8,8 +8,9 @@ import pytest
 from assay.api import serve_models
 from assay.models.serving.app import RunningModels
 from assay.models.serving.faults import Faults, ServingLimits
+from tests.support import call_assay
 
-from .remote import command, play, same_in_both, transcripts
+from .remote import play, same_in_both, transcripts
 from .tables import rows
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
@@ -130,14 +131,14 @@ def test_waiting_for_a_turn_is_not_the_time_of_the_model(tmp_path: Path) -> None
 
 def test_a_dry_run_leaves_no_file(asked: RunningModels, tmp_path: Path) -> None:
     where = ("--openai-base-url", asked.base_url, "--cache", "replies.sqlite")
-    done = command(tmp_path, "run", "--models", "any", *where, "--dry-run")
+    done = call_assay(tmp_path, "run", "--models", "any", *where, "--dry-run")
     assert done.code == 0, done.errors
     assert list(tmp_path.iterdir()) == []
     assert calls(asked) == 0
 
 
 def test_a_model_nobody_knows_stops_the_run_before_it_starts(tmp_path: Path) -> None:
-    done = command(tmp_path, "run", "--models", "gpt-4o-mimi")
+    done = call_assay(tmp_path, "run", "--models", "gpt-4o-mimi")
     assert done.code == 2
     assert "gpt-4o-mini" in done.errors
     assert list(tmp_path.iterdir()) == []
@@ -147,7 +148,7 @@ def test_a_model_the_server_does_not_have_is_named(
     asked: RunningModels, tmp_path: Path
 ) -> None:
     arguments = ("--models", "builtin/forage", "--no-baselines", "--episodes", "2")
-    done = command(tmp_path, "run", *arguments, "--openai-base-url", asked.base_url)
+    done = call_assay(tmp_path, "run", *arguments, "--openai-base-url", asked.base_url)
     assert done.code == 2
     assert "builtin/forage" in done.errors
     assert "answered 404" in done.errors + done.output

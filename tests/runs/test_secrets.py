@@ -11,10 +11,11 @@ import pytest
 from assay.core.secrets import Secret
 from assay.store.schema import TABLES
 from assay.store.views import VIEWS
+from tests.support import Finished, call_assay
 
 from .echo import Answer, answering, error_page, failing, rambling, refusing, talking
 from .programs import Program
-from .remote import Done, command, hasty
+from .remote import hasty
 from .tables import rows
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
@@ -31,9 +32,9 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 
-def run(folder: Path, url: str, *more: str) -> Done:
+def run(folder: Path, url: str, *more: str) -> Finished:
     given = ("run", *SMALL, "--database", "traces.duckdb", "--openai-base-url", url)
-    return command(folder, *given, *more)
+    return call_assay(folder, *given, *more)
 
 
 def with_key(*arguments: str) -> int:
@@ -90,7 +91,7 @@ def test_a_reply_hides_every_known_key_and_keeps_what_only_looks_like_one(
     said = str(rows(tmp_path / "traces.duckdb", "messages"))
     assert f"The key is [redacted] {made_up}, and again" in said
     assert "planted-key-of" not in said
-    verified = command(tmp_path, "traces", "verify", "--database", "traces.duckdb")
+    verified = call_assay(tmp_path, "traces", "verify", "--database", "traces.duckdb")
     assert verified.code == 0, verified.errors
 
 
@@ -118,11 +119,11 @@ def test_a_key_in_a_reply_is_in_no_export_and_no_view(tmp_path: Path) -> None:
         assert run(tmp_path, url).code == 0
     where = ("--database", "traces.duckdb")
     shown = [
-        command(tmp_path, "traces", "list", *where),
-        command(tmp_path, "traces", "show", "best", *where),
-        command(tmp_path, "traces", "verify", *where),
+        call_assay(tmp_path, "traces", "list", *where),
+        call_assay(tmp_path, "traces", "show", "best", *where),
+        call_assay(tmp_path, "traces", "verify", *where),
         *(
-            command(tmp_path, "traces", "export", "--format", kind, "--output", kind, *where)
+            call_assay(tmp_path, "traces", "export", "--format", kind, "--output", kind, *where)
             for kind in EXPORTS
         ),
     ]

@@ -9,8 +9,9 @@ from assay.api import serve_models
 from assay.models.serving.faults import Faults
 from assay.store.run_folder import journal_root
 from assay.store.store import Store
+from tests.support import free_port
 
-from .programs import Program, free_port, run_arguments, until
+from .programs import Program, run_arguments, until
 from .tables import contents, rows, sessions
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")

@@ -1,8 +1,6 @@
 """A model server that is off, or that keeps failing: said at once, and left at once."""
 
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +13,9 @@ from assay.models.serving.app import RunningModels
 from assay.models.serving.faults import Faults
 from assay.runs.control import Stop
 from assay.runs.events import CallbackObserver, CallRetried, Event
+from tests.support import call_assay, run_python
 
-from .remote import command, play
+from .remote import play
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
@@ -38,7 +37,7 @@ def failing(compiled_engine: None) -> Iterator[RunningModels]:
 def test_a_run_names_all_models_that_nobody_answers_for_before_it_starts(
     tmp_path: Path, nobody: str
 ) -> None:
-    done = command(
+    done = call_assay(
         tmp_path,
         *("run", "--models", "one", "two", "--openai-base-url", nobody, "--episodes", "1"),
     )
@@ -55,14 +54,9 @@ def test_nothing_heavy_is_loaded_before_a_server_that_is_off_is_told(nobody: str
         "code = main(sys.argv[1:])\n"
         "print(code, *(name for name in ('numba', 'scipy', 'openai') if name in sys.modules))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, "run", "--models", "x", "--openai-base-url", nobody],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "2\n"
-    assert "connection refused" in done.stderr
+    done = run_python("-c", program, "run", "--models", "x", "--openai-base-url", nobody)
+    assert done.output == "2\n"
+    assert "connection refused" in done.errors
 
 
 def test_a_question_to_a_server_that_is_off_is_answered_at_once(
@@ -76,7 +70,7 @@ def test_a_question_to_a_server_that_is_off_is_answered_at_once(
 
 def test_a_key_that_is_refused_is_found_out_before_the_first_episode(tmp_path: Path) -> None:
     with serve_models(port=0, api_key="right") as server:
-        done = command(
+        done = call_assay(
             tmp_path,
             *("run", "--models", "one", "--openai-base-url", server.base_url),
         )
@@ -89,7 +83,7 @@ def test_a_model_that_is_not_there_is_the_last_line_and_not_below_empty_tables(
     tmp_path: Path,
 ) -> None:
     with serve_models(port=0) as server:
-        done = command(
+        done = call_assay(
             tmp_path,
             *("run", "--models", "not-there", "--openai-base-url", server.base_url),
             *("--episodes", "2", "--no-baselines"),

@@ -30,6 +30,7 @@ from assay.sandboxes.bubblewrap import BubblewrapBackend
 from assay.sandboxes.folders import OWN_DISK, WATCHED_DISK, disk_held_by, own_disk
 from assay.sandboxes.unprotected import UnprotectedBackend
 from tests.bench.runs import HALF, calc_task, command, entry, results, toml
+from tests.support import run_python
 
 from .boxes import ANY_WAY, found, leftovers, python, usable
 
@@ -204,11 +205,8 @@ def test_the_next_run_unmounts_what_a_killed_one_left(
     first.mkdir()
     second.mkdir()
     name = "docker" if backend.name == "docker" else ""
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, name, str(first)], capture_output=True, text=True
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    left = killed.stdout.strip()
+    killed = run_python("-c", KILLED, name, str(first), expected=-signal.SIGKILL)
+    left = killed.output.strip()
     assert left in Path("/proc/mounts").read_text()
     ran(backend, second, "true")
     assert left not in Path("/proc/mounts").read_text()

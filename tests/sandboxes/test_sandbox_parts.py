@@ -19,6 +19,7 @@ from assay.sandboxes.host_checks import bwrap_path, check_bwrap
 from assay.sandboxes.layers import Changed, unpack_layer, write_layer
 from assay.sandboxes.procfs import BoundedOutput, descendants, is_alive, names_of
 from assay.sandboxes.roots import python_mounts, python_path
+from tests.support import run_python
 
 HYBRID = """\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
@@ -113,7 +114,7 @@ def test_what_files_take_is_counted_once_and_without_following_links(tmp_path: P
 
 def dig(folder: Path, depth: int) -> None:
     text = f"import os\nfor _ in range({depth}):\n    os.mkdir('d'); os.chdir('d')"
-    subprocess.run([sys.executable, "-c", text], cwd=folder, check=True)
+    run_python("-c", text, folder=folder)
 
 
 @pytest.mark.bench

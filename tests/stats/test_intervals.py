@@ -1,8 +1,6 @@
 """Intervals against worked examples, SciPy, and their own promises."""
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ from scipy import stats as reference
 
 from assay.errors import UsageError
 from assay.stats.intervals import Interval, t_interval, wilson
+from tests.support import run_python
 
 finite = st.floats(-1e6, 1e6)
 
@@ -95,4 +94,4 @@ def test_a_share_of_nothing_is_refused(successes: int, trials: int) -> None:
 
 def test_importing_statistics_does_not_import_scipy() -> None:
     code = "import sys, assay.stats; sys.exit('scipy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    run_python("-c", code)

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -25,6 +23,7 @@ from assay.types import Message, StopReason, Usage
 from tests.store.sessions import make_run, make_session, rich_session
 from tests.store.stores import fill
 from tests.store.test_journal import write
+from tests.support import run_python
 
 KEPT = Path(__file__).parent / "kept" / "session.jsonl"
 """What an earlier commit wrote for `rich_session`."""
@@ -269,5 +268,5 @@ def test_a_journal_is_written_without_pydantic_and_duckdb() -> None:
         "lines.played_line(PlayedRecord(turn=1, at=1.0))\n"
         "print({'pydantic', 'duckdb', 'pyarrow'} & {*sys.modules})\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.strip() == "set()", done.stderr
+    done = run_python("-c", program)
+    assert done.output.strip() == "set()"

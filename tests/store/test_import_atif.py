@@ -12,6 +12,7 @@ from assay.store.store import Store
 from assay.types import TrialState
 from tests.store.sessions import make_run, make_session
 from tests.store.stores import fill, ids, rows_of
+from tests.support import query
 
 
 def trajectory(**changes: Any) -> dict[str, Any]:
@@ -59,32 +60,27 @@ def imported(store: Path, *paths: Path) -> tuple[Store, ImportReport]:
     return made, import_traces(made, trace_files(paths))
 
 
-def ask(store: Store, sql: str) -> list[tuple[Any, ...]]:
-    with store.reading() as connection:
-        return connection.execute(sql).fetchall()
-
-
 def test_turns_tokens_cost_and_messages_arrive(tmp_path: Path) -> None:
     path = tmp_path / "one.json"
     path.write_text(json.dumps(trajectory()))
     store, report = imported(tmp_path / "store.duckdb", path)
     assert (report.added, report.damaged) == (1, ())
     assert report.unverifiable[0].sessions == 1
-    assert ask(
+    assert query(
         store,
         "SELECT model, turns, actions_asked, prompt_tokens, completion_tokens, cost_usd,"
         " duration_s, verifiable, source, state FROM episodes",
     ) == [("openai/gpt-4o", 2, 1, 300, 50, 0.01, 10.5, False, "atif", "result")]
-    assert ask(store, "SELECT role, text FROM messages ORDER BY position") == [
+    assert query(store, "SELECT role, text FROM messages ORDER BY position") == [
         ("user", "Make it so."),
         ("assistant", "I look around."),
         ("tool", "a b"),
         ("assistant", "Done."),
     ]
-    assert ask(store, "SELECT calls, cost_usd, provider FROM model_usage") == [
+    assert query(store, "SELECT calls, cost_usd, provider FROM model_usage") == [
         (2, 0.002, "openai")
     ]
-    assert dict(ask(store, "SELECT metric, value FROM outcomes")) == {
+    assert dict(query(store, "SELECT metric, value FROM outcomes")) == {
         "turns": 2.0,
         "tokens": 350.0,
         "cost_usd": 0.01,
@@ -104,12 +100,12 @@ def test_our_own_trajectories_come_back_with_all_that_was_played(tmp_path: Path)
         "SELECT * EXCLUDE (experiment_id) FROM outcomes ORDER BY ALL",
         "SELECT session_id, role, text FROM messages ORDER BY ALL",
     ):
-        assert ask(other, sql) == ask(source, sql)
+        assert query(other, sql) == query(source, sql)
     same = (
         "SELECT session_id, seed, state, stop_reason, reward, actions_asked, unknown_actions,"
         " malformed_replies, prompt_tokens, cost_usd, verifiable FROM episodes ORDER BY ALL"
     )
-    assert ask(other, same) == ask(source, same)
+    assert query(other, same) == query(source, same)
 
 
 def test_our_own_trajectories_are_known_again_in_their_store(tmp_path: Path) -> None:
@@ -127,8 +123,8 @@ def test_what_was_copied_from_elsewhere_is_no_turn(tmp_path: Path) -> None:
     value["steps"][1]["is_copied_context"] = True
     (tmp_path / "one.jsonl").write_text(json.dumps(value) + "\n")
     store, _ = imported(tmp_path / "store.duckdb", tmp_path / "one.jsonl")
-    assert ask(store, "SELECT turns FROM episodes") == [(1,)]
-    assert ask(store, "SELECT calls FROM model_usage") == [(1,)]
+    assert query(store, "SELECT turns FROM episodes") == [(1,)]
+    assert query(store, "SELECT calls FROM model_usage") == [(1,)]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +161,7 @@ def test_odd_values_are_left_out_and_not_believed(tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text(text)
     store, report = imported(tmp_path / "store.duckdb", tmp_path / "one.json")
     assert report.damaged == ()
-    row = ask(store, "SELECT model, prompt_tokens, seed, episode FROM episodes")
+    row = query(store, "SELECT model, prompt_tokens, seed, episode FROM episodes")
     assert row[0][0].startswith("\\x1b[31mxxx")
     assert row[0][1:] == (0, None, 0)
 

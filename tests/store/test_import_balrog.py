@@ -13,6 +13,7 @@ from assay.store.export import ExportFormat, export_sessions
 from assay.store.imports import ImportReport, import_traces, trace_files
 from assay.store.store import Store
 from tests.store.stores import rows_of
+from tests.support import query
 
 RUN = "2025-02-01_10-00-00_naive_some_model"
 ROWS = [
@@ -80,11 +81,6 @@ def imported(folder: Path, *paths: Path) -> tuple[Store, ImportReport]:
     return store, import_traces(store, trace_files(paths))
 
 
-def ask(store: Store, sql: str) -> list[tuple[Any, ...]]:
-    with store.reading() as connection:
-        return connection.execute(sql).fetchall()
-
-
 @pytest.mark.parametrize("columns", [OLD, NEW], ids=["old", "new"])
 def test_metrics_tokens_invalid_actions_and_seeds_arrive(
     columns: Sequence[str], tmp_path: Path
@@ -92,7 +88,7 @@ def test_metrics_tokens_invalid_actions_and_seeds_arrive(
     episode(tmp_path, columns=columns)
     store, report = imported(tmp_path, tmp_path / RUN)
     assert (report.added, report.damaged) == (1, ())
-    row = ask(
+    row = query(
         store,
         "SELECT model, task, seed, episode, state, stop_reason, reward, num_achievements,"
         " steps, turns, actions_asked, unknown_actions, invalid_rate, prompt_tokens,"
@@ -105,7 +101,7 @@ def test_metrics_tokens_invalid_actions_and_seeds_arrive(
             *(4, 4, 1, 0.25, 2**31 - 10, 12, None, False, "balrog", "2025-02-01"),
         )
     ]
-    outcomes = dict(ask(store, "SELECT metric, value FROM outcomes"))
+    outcomes = dict(query(store, "SELECT metric, value FROM outcomes"))
     assert outcomes["achievements"] == outcomes["unlocked/collect_wood"] == 1.0
     assert outcomes["unlocked/eat_cow"] == 0.0
     assert outcomes["progression"] == pytest.approx(1 / 22)
@@ -115,13 +111,13 @@ def test_metrics_tokens_invalid_actions_and_seeds_arrive(
 def test_steps_and_what_was_said_arrive_turn_by_turn(tmp_path: Path) -> None:
     episode(tmp_path)
     store, _ = imported(tmp_path, tmp_path)
-    assert ask(store, 'SELECT asked, "unknown", reward, ended FROM turns ORDER BY turn') == [
+    assert query(store, 'SELECT asked, "unknown", reward, ended FROM turns ORDER BY turn') == [
         (["Move West"], [], 0.0, False),
         (["Fly"], ["Fly"], 0.0, False),
         (["Do"], [], 1.0, False),
         (["Do"], [], -0.1, True),
     ]
-    said = [row[0] for row in ask(store, "SELECT text FROM messages ORDER BY position")]
+    said = [row[0] for row in query(store, "SELECT text FROM messages ORDER BY position")]
     assert said[2:4] == ["let me fly\nFly", 'You see "grass",\nand a tree.']
 
 
@@ -129,16 +125,16 @@ def test_invalid_actions_are_counted_where_the_steps_do_not_show_them(tmp_path: 
     rows = [("Noop", "", "grass", reward) for _, _, _, reward in ROWS]
     episode(tmp_path, rows=rows)
     store, _ = imported(tmp_path, tmp_path)
-    assert ask(store, "SELECT unknown_actions FROM episodes") == [(1,)]
-    assert ask(store, 'SELECT sum(len("unknown")) FROM turns') == [(0,)]
+    assert query(store, "SELECT unknown_actions FROM episodes") == [(1,)]
+    assert query(store, 'SELECT sum(len("unknown")) FROM turns') == [(0,)]
 
 
 def test_totals_alone_make_an_episode_too(tmp_path: Path) -> None:
     episode(tmp_path, rows=None)
     store, report = imported(tmp_path, tmp_path)
     assert report.added == 1
-    assert ask(store, "SELECT steps, turns, reward FROM episodes") == [(4, 4, 0.9)]
-    assert ask(store, "SELECT count(*) FROM session_timesteps") == [(0,)]
+    assert query(store, "SELECT steps, turns, reward FROM episodes") == [(4, 4, 0.9)]
+    assert query(store, "SELECT count(*) FROM session_timesteps") == [(0,)]
 
 
 def test_what_cannot_be_replayed_is_counted_and_explained(tmp_path: Path) -> None:
@@ -165,7 +161,7 @@ def test_an_export_gives_back_the_same_rows(tmp_path: Path) -> None:
     episode(tmp_path, rows=None)
     episode(tmp_path, 1)
     store, _ = imported(tmp_path, tmp_path / RUN)
-    names = [row[0] for row in ask(store, "SELECT session_id FROM session_traces")]
+    names = [row[0] for row in query(store, "SELECT session_id FROM session_traces")]
     export_sessions(store, names, ExportFormat.JSON, tmp_path / "out")
     (tmp_path / "other").mkdir()
     other, report = imported(tmp_path / "other", tmp_path / "out")

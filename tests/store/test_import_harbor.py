@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.store.test_import_atif import ask, imported, trajectory
+from tests.store.test_import_atif import imported, trajectory
+from tests.support import query
 
 START, END = "2026-01-02T03:04:05.250000Z", "2026-01-02T03:05:05.250000Z"
 SPENT = {"n_input_tokens": 120, "n_cache_tokens": 20, "n_output_tokens": 30, "cost_usd": 0.0125}
@@ -73,7 +74,7 @@ def test_a_trial_says_who_played_what_it_earned_and_what_it_cost(tmp_path: Path)
     trial(tmp_path, "d", result("d", **failed, exception_info=full))
     store, report = imported(tmp_path / "store.duckdb", tmp_path / "job")
     assert (report.added, report.damaged, report.skipped) == (4, (), ())
-    assert ask(
+    assert query(
         store,
         "SELECT state, stop_reason, reward, turns, prompt_tokens, completion_tokens, cost_usd,"
         " duration_s, task, model, source FROM episodes ORDER BY ALL",
@@ -99,14 +100,14 @@ def test_a_trial_says_who_played_what_it_earned_and_what_it_cost(tmp_path: Path)
             ("result", "finished", 1.0, 2),
         ]
     ]
-    assert ask(store, "SELECT metric, value FROM outcomes GROUP BY ALL ORDER BY ALL") == [
+    assert query(store, "SELECT metric, value FROM outcomes GROUP BY ALL ORDER BY ALL") == [
         ("cost_usd", 0.0125),
         ("duration_s", 10.0),
         ("reward", 1.0),
         ("tokens", 150.0),
         ("turns", 2.0),
     ]
-    assert ask(
+    assert query(
         store, "SELECT count(DISTINCT run_id), count(DISTINCT series) FROM episodes"
     ) == [(1, 1)]
     assert imported(store.path, tmp_path)[1].present == 4
@@ -118,8 +119,8 @@ def test_a_trial_without_a_trajectory_is_a_session_without_turns(tmp_path: Path)
     store, report = imported(tmp_path / "store.duckdb", tmp_path)
     assert report.added == 1
     asked = "SELECT model, turns, reward, cost_usd FROM episodes"
-    assert ask(store, asked) == [("oracle", 0, 1.0, None)]
-    assert dict(ask(store, "SELECT metric, value FROM outcomes")) == {
+    assert query(store, asked) == [("oracle", 0, 1.0, None)]
+    assert dict(query(store, "SELECT metric, value FROM outcomes")) == {
         "reward": 1.0,
         "duration_s": 10.0,
     }
@@ -153,11 +154,11 @@ def test_the_steps_of_a_trial_are_one_session_with_its_reward(tmp_path: Path) ->
     one = path / "steps" / "first" / "agent" / "trajectory.json"
     store, report = imported(tmp_path / "store.duckdb", one, path)
     assert (report.added, report.present, report.damaged) == (1, 0, ())
-    assert ask(store, "SELECT turns, reward, prompt_tokens, duration_s FROM episodes") == [
+    assert query(store, "SELECT turns, reward, prompt_tokens, duration_s FROM episodes") == [
         (4, 0.5, 360, 30.0)
     ]
     rewards = "SELECT metric, value FROM outcomes WHERE metric LIKE 'reward%' ORDER BY 1"
-    assert ask(store, rewards)[:2] == [("reward", 0.5), ("reward/../../out", 0.0)]
+    assert query(store, rewards)[:2] == [("reward", 0.5), ("reward/../../out", 0.0)]
 
 
 def test_continued_trajectories_are_joined_and_others_named(tmp_path: Path) -> None:
@@ -176,8 +177,8 @@ def test_continued_trajectories_are_joined_and_others_named(tmp_path: Path) -> N
         },
     )
     store, report = imported(tmp_path / "store.duckdb", tmp_path)
-    assert ask(store, "SELECT turns FROM episodes") == [(3,)]
-    assert ask(store, "SELECT text FROM messages ORDER BY position") == [
+    assert query(store, "SELECT turns FROM episodes") == [(3,)]
+    assert query(store, "SELECT text FROM messages ORDER BY position") == [
         ("Make it so.",),
         ("I look around.",),
         ("a b",),
@@ -200,7 +201,7 @@ def test_a_trial_that_goes_on_is_named_and_completed_by_importing_again(tmp_path
     (path / "result.json").write_text(json.dumps(result("a")))
     store, report = imported(store.path, tmp_path)
     assert (report.added, report.skipped) == (1, ())
-    assert ask(store, "SELECT reward, turns FROM episodes") == [(1.0, 2)]
+    assert query(store, "SELECT reward, turns FROM episodes") == [(1.0, 2)]
 
 
 def test_what_is_damaged_is_named_and_what_it_earned_is_kept(tmp_path: Path) -> None:
@@ -220,7 +221,7 @@ def test_what_is_damaged_is_named_and_what_it_earned_is_kept(tmp_path: Path) -> 
         str(lost / "agent" / "trajectory.cont-1.json"),
         str(odd / "result.json"),
     ]
-    assert ask(store, "SELECT turns, reward FROM episodes ORDER BY 1") == [(0, 1.0), (2, 1.0)]
+    assert query(store, "SELECT turns, reward FROM episodes ORDER BY 1") == [(0, 1.0), (2, 1.0)]
 
 
 def test_a_trial_that_an_earlier_assay_imported_is_found_again(tmp_path: Path) -> None:
@@ -228,7 +229,7 @@ def test_a_trial_that_an_earlier_assay_imported_is_found_again(tmp_path: Path) -
     alone = tmp_path / "trajectory.json"
     alone.write_text(json.dumps(trajectory()))
     store, _ = imported(tmp_path / "store.duckdb", alone)
-    assert ask(store, "SELECT session_id FROM session_traces") == [(ID_AT_557B711,)]
+    assert query(store, "SELECT session_id FROM session_traces") == [(ID_AT_557B711,)]
     trial(tmp_path, "a", result("a"), agent__trajectory=trajectory())
     trial(tmp_path, "b", result("b"), agent__trajectory=trajectory())
     for added, present in ((1, 1), (0, 2)):
@@ -237,4 +238,4 @@ def test_a_trial_that_an_earlier_assay_imported_is_found_again(tmp_path: Path) -
         assert [
             (Path(each.where).name, ID_AT_557B711 in each.reason) for each in report.skipped
         ] == [("a", True)]
-    assert ask(store, "SELECT count(*) FROM session_traces") == [(2,)]
+    assert query(store, "SELECT count(*) FROM session_traces") == [(2,)]

@@ -15,6 +15,7 @@ from assay.store.formats.foreign import open_archive
 from assay.store.imports import ImportReport, import_traces, trace_files
 from assay.store.store import Store
 from tests.store.stores import rows_of
+from tests.support import query
 
 LONG = "You see a tree. " * 20
 HASH = "0123456789abcdef0123456789abcdef"
@@ -141,11 +142,6 @@ def imported(folder: Path, *paths: Path) -> tuple[Store, ImportReport]:
     return store, import_traces(store, trace_files(paths))
 
 
-def ask(store: Store, sql: str) -> list[tuple[Any, ...]]:
-    with store.reading() as connection:
-        return connection.execute(sql).fetchall()
-
-
 @pytest.mark.parametrize("make", [archive, plain], ids=["eval", "json"])
 def test_scores_tokens_turns_and_seeds_arrive(make: Any, tmp_path: Path) -> None:
     path = make(tmp_path / ("log.eval" if make is archive else "log.json"), sample(2, 2))
@@ -153,7 +149,7 @@ def test_scores_tokens_turns_and_seeds_arrive(make: Any, tmp_path: Path) -> None
     assert (report.added, report.damaged) == (1, ())
     assert report.unverifiable[0].sessions == 1
     assert "Inspect" in report.unverifiable[0].reason
-    row = ask(
+    row = query(
         store,
         "SELECT model, task, seed, episode, replicate, state, turns, actions_asked,"
         " unknown_actions, malformed_replies, prompt_tokens, completion_tokens, cached_tokens,"
@@ -166,7 +162,7 @@ def test_scores_tokens_turns_and_seeds_arrive(make: Any, tmp_path: Path) -> None
             *(200, 40, 60, 10, 0.5, 9.0, 1.5, 3, False, "inspect"),
         )
     ]
-    outcomes = dict(ask(store, "SELECT metric, value FROM outcomes"))
+    outcomes = dict(query(store, "SELECT metric, value FROM outcomes"))
     assert outcomes == {
         **{"includes": 1.0, "reward": 1.5, "achievements": 3.0, "turns": 2.0},
         **{"tokens": 240.0, "cost_usd": 0.5, "duration_s": 9.0, "invalid_rate": 1 / 3},
@@ -175,7 +171,7 @@ def test_scores_tokens_turns_and_seeds_arrive(make: Any, tmp_path: Path) -> None
 
 def test_messages_arrive_once_with_what_they_refer_to(tmp_path: Path) -> None:
     store, _ = imported(tmp_path, archive(tmp_path / "log.eval", sample()))
-    assert ask(store, "SELECT role, turn, text FROM messages ORDER BY position") == [
+    assert query(store, "SELECT role, turn, text FROM messages ORDER BY position") == [
         ("system", 0, "You play."),
         ("user", 0, LONG),
         ("assistant", 1, "I do nothing."),
@@ -184,14 +180,14 @@ def test_messages_arrive_once_with_what_they_refer_to(tmp_path: Path) -> None:
         ("assistant", 2, "Bye."),
     ]
     calls = "SELECT request, reply FROM events WHERE event_type = 'cais' ORDER BY turn"
-    assert ask(store, calls) == [([0, 1], 2), ([0, 1, 2, 3], 4)]
+    assert query(store, calls) == [([0, 1], 2), ([0, 1, 2, 3], 4)]
 
 
 def test_a_sample_without_events_keeps_its_totals(tmp_path: Path) -> None:
     bare = sample()
     del bare["events"], bare["events_data"]
     store, _ = imported(tmp_path, plain(tmp_path / "log.json", bare))
-    row = ask(store, "SELECT turns, prompt_tokens, completion_tokens, cost_usd FROM episodes")
+    row = query(store, "SELECT turns, prompt_tokens, completion_tokens, cost_usd FROM episodes")
     assert row == [(3, 140, 40, None)]
 
 
@@ -207,15 +203,15 @@ def test_an_error_ends_a_sample_as_the_log_says(
 ) -> None:
     wrong = sample(scores={}, error={"message": message, "traceback": "Traceback"})
     store, _ = imported(tmp_path, archive(tmp_path / "log.eval", wrong))
-    row = ask(store, "SELECT state, error_type, error_message FROM episodes")
+    row = query(store, "SELECT state, error_type, error_message FROM episodes")
     assert row == [(state, message.split("(")[0], message)]
-    assert ask(store, "SELECT count(*) FROM outcomes") == [(0,)]
+    assert query(store, "SELECT count(*) FROM outcomes") == [(0,)]
 
 
 def test_a_limit_is_a_reason_to_stop_and_no_error(tmp_path: Path) -> None:
     stopped = sample(limit={"type": "token", "limit": 1000})
     store, _ = imported(tmp_path, archive(tmp_path / "log.eval", stopped))
-    assert ask(store, "SELECT state, stop_reason FROM episodes") == [("result", "token")]
+    assert query(store, "SELECT state, stop_reason FROM episodes") == [("result", "token")]
 
 
 def test_importing_twice_adds_nothing_in_either_form(tmp_path: Path) -> None:
@@ -257,8 +253,8 @@ def test_calls_that_score_are_no_turns_in_logs_of_any_age(tmp_path: Path) -> Non
         {"event": "step", "action": "end", "type": "scorer", "name": "model_graded_qa"},
     ]
     store, _ = imported(tmp_path, plain(tmp_path / "log.json", sample(events=older)))
-    assert ask(store, "SELECT calls FROM model_usage") == [(1,)]
-    assert "GRADE: C" not in {text for (text,) in ask(store, "SELECT text FROM messages")}
+    assert query(store, "SELECT calls FROM model_usage") == [(1,)]
+    assert "GRADE: C" not in {text for (text,) in query(store, "SELECT text FROM messages")}
 
 
 def test_scores_in_lists_are_kept_and_those_that_are_no_numbers_named(tmp_path: Path) -> None:
@@ -266,7 +262,7 @@ def test_scores_in_lists_are_kept_and_those_that_are_no_numbers_named(tmp_path: 
     path = plain(tmp_path / "log.json", sample(scores=scores))
     store, report = imported(tmp_path, path)
     asked_for = "SELECT metric, value FROM outcomes WHERE metric LIKE 'many%' ORDER BY 1"
-    assert ask(store, asked_for) == [("many/1", 1.0), ("many/2", 0.0), ("many/3", 0.5)]
+    assert query(store, asked_for) == [("many/1", 1.0), ("many/2", 0.0), ("many/3", 0.5)]
     assert report.skipped == ((f"{path}, sample 1", "the score 'words' is no number"),)
 
 
@@ -296,8 +292,8 @@ def test_a_retried_evaluation_is_one_experiment_without_its_errors(
         store, report = imported(tmp_path, paths[place])
     retried = "ended with an error, and was tried again"
     assert sum(reason == retried for _, reason in report.skipped) == (order == (1, 0))
-    assert ask(store, "SELECT state FROM episodes") == [("result",)] * 2
-    assert ask(store, "SELECT count(*), any_value(series) FROM experiments") == [
+    assert query(store, "SELECT state FROM episodes") == [("result",)] * 2
+    assert query(store, "SELECT count(*), any_value(series) FROM experiments") == [
         (1, "inspect crafter openai/gpt-4o-mini")
     ]
     assert imported(tmp_path, *paths)[1].added == 0
@@ -310,7 +306,7 @@ def test_a_log_that_was_not_finished_gives_the_samples_it_has(tmp_path: Path) ->
     }
     store, report = imported(tmp_path, write_log(tmp_path / "log.eval", entries))
     assert report.added == 1
-    assert ask(store, "SELECT status FROM runs") == [("incomplete",)]
+    assert query(store, "SELECT status FROM runs") == [("incomplete",)]
 
 
 @pytest.mark.parametrize("method", ["zstd", "deflate"])
@@ -345,5 +341,5 @@ def test_references_cannot_make_a_small_log_endless(tmp_path: Path) -> None:
 def test_an_image_is_named_and_not_stored(tmp_path: Path) -> None:
     seen = sample(attachments={HASH: "data:image/png;base64,AAAA"})
     store, _ = imported(tmp_path, archive(tmp_path / "log.eval", seen))
-    said = ask(store, "SELECT text FROM messages WHERE position = 1")
+    said = query(store, "SELECT text FROM messages WHERE position = 1")
     assert said == [("[image]",)]

@@ -1,7 +1,5 @@
 """What a journal keeps, whatever happens to the process that writes it."""
 
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +14,7 @@ from assay.store.journal import Journal, is_blank, read_journal, read_session, s
 from assay.store.records import EndRecord, HookRecord, PlayedRecord, SessionRecord
 from assay.types import TrialState
 from tests.store.sessions import make_run, make_session
+from tests.support import run_python
 
 
 def write(path: Path, session: SessionRecord) -> Journal:
@@ -228,14 +227,8 @@ def test_a_full_disk_leaves_whole_lines_only(path: Path, tmp_path: Path) -> None
         except JournalError as error:
             print(error)
     """)
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert "free space" in done.stdout
+    done = run_python("-c", program, str(path), folder=Path(__file__).parents[2])
+    assert "free space" in done.output
     content = path.read_bytes()
     assert content.endswith(b"\n")
     assert read_journal(path).end is None

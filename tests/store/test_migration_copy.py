@@ -15,6 +15,7 @@ from assay.store import migrations
 from assay.store.migrations import migrate
 from assay.store.schema import VERSION
 from assay.store.store import Store
+from tests.support import run_python
 
 SMALL_DISK = """
 import resource, sys
@@ -74,18 +75,12 @@ def test_a_copy_is_left_before_rows_change_and_it_is_told_once(
 @pytest.mark.extras
 def test_the_command_says_so_on_standard_error(old: Path) -> None:
     command = ("experiments", "list", "--json", "--database", old.name)
-    done = subprocess.run(
-        [sys.executable, "-m", "assay", *command],
-        cwd=old.parent,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr.splitlines() == [
+    done = run_python("-m", "assay", *command, folder=old.parent)
+    assert done.errors.splitlines() == [
         f"old.duckdb was brought from version 1 of the tables to {VERSION}; "
         "old.duckdb.v1 is a copy of it as it was"
     ]
-    assert done.stdout.startswith("{")
+    assert done.output.startswith("{")
 
 
 def test_a_new_store_leaves_no_copy(tmp_path: Path) -> None:
@@ -110,7 +105,7 @@ def test_what_a_process_that_died_had_committed_is_in_the_copy(old: Path) -> Non
         "connection.execute(\"UPDATE experiments SET name = 'last'\")\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    subprocess.run([sys.executable, "-c", script, str(old)], check=False)
+    run_python("-c", script, str(old), expected=None)
     assert old.with_name("old.duckdb.wal").exists()
     with Store(old).reading():
         pass
@@ -151,15 +146,8 @@ def test_without_room_for_the_copy_nothing_is_changed(old: Path) -> None:
     before = old.read_bytes()
     limit = str(os.path.getsize(old) // 2)
     command = ("experiments", "list", "--database", old.name)
-    done = subprocess.run(
-        [sys.executable, "-c", SMALL_DISK, limit, *command],
-        cwd=old.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "a copy of it cannot be made before it is brought to" in done.stderr
-    assert "nothing was changed: make" in done.stderr
+    done = run_python("-c", SMALL_DISK, limit, *command, folder=old.parent, expected=1)
+    assert "a copy of it cannot be made before it is brought to" in done.errors
+    assert "nothing was changed: make" in done.errors
     assert old.read_bytes() == before
     assert names(old) == ["old.duckdb"]

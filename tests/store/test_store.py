@@ -13,6 +13,7 @@ import pytest
 
 from assay.errors import StoreBusy, StoreError, UsageError
 from assay.store.store import Store
+from tests.support import run_python
 
 READER = """
 import sys, time
@@ -109,10 +110,8 @@ try:
 except StoreError as error:
     print(error)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
-    )
-    assert "journals are kept" in done.stdout, done.stdout + done.stderr
+    done = run_python("-c", program, str(path))
+    assert "journals are kept" in done.output, done.output + done.errors
     with Store(path).reading() as connection:
         assert connection.execute("FROM kept").fetchall() == [(1,)]
 
@@ -181,8 +180,8 @@ with Store(sys.argv[1]).writing() as connection:
     connection.execute("INSERT INTO kept VALUES (2)")
     os.kill(os.getpid(), signal.SIGKILL)
 """
-    done = subprocess.run([sys.executable, "-c", program, str(path)], check=False)
-    assert done.returncode < 0
+    done = run_python("-c", program, str(path), expected=None)
+    assert done.code < 0
     assert os.path.exists(f"{path}.wal")
     with Store(path).reading() as connection:
         assert connection.execute("FROM kept").fetchall() == [(1,)]

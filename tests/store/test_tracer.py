@@ -18,6 +18,7 @@ from assay.traces import SessionTracer, Store, ingest_leftovers
 from assay.types import TrialState, Usage
 from tests.store.sessions import make_run, make_session
 from tests.store.test_journal import write
+from tests.support import run_python
 
 DIES = """
 import os, signal, sys
@@ -143,8 +144,8 @@ def test_a_value_of_another_type_is_refused_at_once_and_the_rest_is_kept(
 
 
 def test_a_session_whose_process_died_is_kept_up_to_its_last_turn(database: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", DIES, str(database)], check=False)
-    assert done.returncode < 0
+    done = run_python("-c", DIES, str(database), expected=None)
+    assert done.code < 0
     assert not database.exists()
     store = Store(database)
     assert ingest_leftovers(store) == 1
@@ -159,7 +160,7 @@ def test_a_session_whose_process_died_is_kept_up_to_its_last_turn(database: Path
 
 
 def test_a_damaged_journal_of_a_process_that_died_is_set_aside(database: Path) -> None:
-    subprocess.run([sys.executable, "-c", DIES, str(database)], check=False)
+    run_python("-c", DIES, str(database), expected=None)
     (path,) = journal_root(database).glob("*/*.jsonl")
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -170,7 +171,7 @@ def test_a_damaged_journal_of_a_process_that_died_is_set_aside(database: Path) -
 
 
 def test_the_same_loop_can_be_run_again_after_its_process_died(database: Path) -> None:
-    subprocess.run([sys.executable, "-c", DIES, str(database)], check=False)
+    run_python("-c", DIES, str(database), expected=None)
     with SessionTracer(database, name="loop", task="maze", seed=1, run_id="r") as tracer:
         tracer.step("north")
     with Store(database).reading() as connection:

@@ -15,6 +15,7 @@ from assay.store.migrations import migrate
 from assay.store.store import Store
 from assay.store.training_runs import TrainingRun, TrainingStatus, make_curve
 from assay.store.training_tables import write_training_runs
+from tests.support import query
 
 STEPS = tuple(range(0, 101, 10))
 
@@ -43,11 +44,6 @@ def written(path: Path, *runs: TrainingRun, swap: bool = False) -> Store:
     return store
 
 
-def ask(store: Store, sql: str) -> list[tuple[Any, ...]]:
-    with store.reading() as connection:
-        return connection.execute(sql).fetchall()
-
-
 def test_two_series_are_compared_by_seed(tmp_path: Path) -> None:
     path = tmp_path / "t.duckdb"
     written(path, *series("control", 1.0), *series("candidate", 1.5))
@@ -70,21 +66,21 @@ def test_a_trial_says_how_the_run_ended_and_what_its_curves_came_to(tmp_path: Pa
         training_run("a", 3, 1.0, status=running),
         training_run(None, 4, 1.0),
     )
-    assert ask(store, "SELECT id, kind, subject, seed, state FROM trials ORDER BY seed") == [
+    assert query(store, "SELECT id, kind, subject, seed, state FROM trials ORDER BY seed") == [
         ("a.1", "training", "a", 1, "result"),
         ("a.2", "training", "a", 2, "infrastructure"),
         ("a.3", "training", "a", 3, None),
         ("None.4", "training", None, 4, "result"),
     ]
     area = auc(STEPS, [1.1 * step / 100 for step in STEPS], percent=0.25)
-    assert ask(store, "FROM outcomes WHERE experiment_id IS NOT NULL ORDER BY metric") == [
+    assert query(store, "FROM outcomes WHERE experiment_id IS NOT NULL ORDER BY metric") == [
         ("a.1", *_experiment(store), "a", "maze", 1, 0, "overview/reward.auc", area),
         ("a.1", *_experiment(store), "a", "maze", 1, 0, "overview/reward.final", 1.1),
     ]
 
 
 def _experiment(store: Store) -> tuple[Any, ...]:
-    (row,) = ask(store, "SELECT id FROM experiments")
+    (row,) = query(store, "SELECT id FROM experiments")
     return row
 
 
@@ -92,12 +88,12 @@ def test_writing_a_run_again_or_another_in_its_place_leaves_one_trial(tmp_path: 
     path = tmp_path / "t.duckdb"
     run = training_run("a", 1, 1.0)
     store = written(path, run)
-    before = ask(store, "FROM outcomes ORDER BY ALL")
+    before = query(store, "FROM outcomes ORDER BY ALL")
     written(path, run)
-    assert ask(store, "FROM outcomes ORDER BY ALL") == before
+    assert query(store, "FROM outcomes ORDER BY ALL") == before
     written(path, replace(run, curves={"loss": make_curve(STEPS, STEPS)}), swap=True)
-    assert ask(store, "SELECT count(*) FROM trials") == [(1,)]
-    assert ask(store, "SELECT metric FROM outcomes ORDER BY ALL") == [
+    assert query(store, "SELECT count(*) FROM trials") == [(1,)]
+    assert query(store, "SELECT metric FROM outcomes ORDER BY ALL") == [
         ("loss.auc",),
         ("loss.final",),
     ]
@@ -117,6 +113,6 @@ def test_series_that_an_earlier_program_stored_can_be_compared(
     compare = ["compare", "control", "candidate", "--metrics", "overview/reward.auc"]
     assert main([*compare, "--database", str(path)]) == 0
     assert "candidate v1.0" in capsys.readouterr().out
-    assert ask(Store(path), "FROM outcomes ORDER BY ALL") == ask(
+    assert query(Store(path), "FROM outcomes ORDER BY ALL") == query(
         Store(source), "FROM outcomes ORDER BY ALL"
     )

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from assay.store.export import ExportFormat, export_sessions
 from assay.store.imports import import_traces, trace_files
@@ -12,6 +11,7 @@ from assay.store.merge import merge_stores
 from assay.store.store import Store
 from assay.types import TrialState
 from tests.golden.files import unpack
+from tests.support import query
 
 from .sessions import ingest_session, make_run, make_session, make_sessions
 from .stores import add_training, fill, ids, rows_of
@@ -30,23 +30,18 @@ FORKED = replace(
 )
 
 
-def ask(store: Store, sql: str) -> list[tuple[Any, ...]]:
-    with store.reading() as connection:
-        return connection.execute(sql).fetchall()
-
-
 def test_a_session_and_its_trial_say_the_same(tmp_path: Path) -> None:
     store = fill(tmp_path / "t.duckdb", RUN, [*make_sessions(RUN), FAILED, LOST, FORKED])
-    assert ask(
+    assert query(
         store,
         "SELECT id, run_id, experiment_id, subject, task, seed, replicate, state, reason,"
         " started_at, ended_at FROM trials ORDER BY id",
-    ) == ask(
+    ) == query(
         store,
         "SELECT session_id, run_id, experiment_id, subject, task, seed, replicate, state,"
         " stop_reason, created_at, ended_at FROM session_traces ORDER BY session_id",
     )
-    assert ask(
+    assert query(
         store,
         "SELECT kind, state, error, parent, forked_at, count(*) FROM trials"
         " GROUP BY ALL ORDER BY ALL",
@@ -62,7 +57,7 @@ def test_a_session_that_is_resumed_has_one_trial(tmp_path: Path) -> None:
     store = fill(tmp_path / "t.duckdb", RUN, [LOST])
     with store.writing() as connection:
         ingest_session(connection, make_session(RUN, episode=4))
-    assert ask(store, "SELECT id, state, error FROM trials") == [
+    assert query(store, "SELECT id, state, error FROM trials") == [
         (LOST.header.session_id, "result", None)
     ]
 
@@ -97,20 +92,20 @@ def test_a_merge_takes_all_trials_and_none_twice(tmp_path: Path) -> None:
         connection.execute("INSERT INTO trials (id, kind) VALUES ('t-1', 'training')")
     for _ in range(2):
         merge_stores(one, [two])
-        found = [row[0] for row in ask(one, "SELECT id FROM trials")]
+        found = [row[0] for row in query(one, "SELECT id FROM trials")]
         assert sorted(found) == sorted([*ids([FAILED, LOST, FORKED]), "t-1"])
 
 
 def test_an_older_store_gets_the_trials_that_new_sessions_would_have(tmp_path: Path) -> None:
     folder = unpack("store", tmp_path)
     old, new = Store(folder / "golden.duckdb"), Store(folder / "new.duckdb")
-    before = ask(old, "SELECT count(*) FROM session_traces")
+    before = query(old, "SELECT count(*) FROM session_traces")
     assert (folder / "golden.duckdb.v2").exists()
     import_traces(new, trace_files([folder / "outputs" / "all.jsonl"]))
     sessions = [row for row in rows_of(old)["trials"] if row[3] != "training"]
     assert [(len(sessions),)] == before
     assert sessions == rows_of(new)["trials"]
     assert {row[3] for row in sessions} == {"episode", "imported"}
-    assert ask(old, "SELECT id, state FROM trials WHERE kind = 'training' ORDER BY id") == ask(
-        old, "SELECT id, 'result' FROM training_runs ORDER BY id"
-    )
+    assert query(
+        old, "SELECT id, state FROM trials WHERE kind = 'training' ORDER BY id"
+    ) == query(old, "SELECT id, 'result' FROM training_runs ORDER BY id")

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from assay.store.store import Store
 from tests.episodes.episodes import play
 from tests.store.sessions import make_run, uneven_session
 from tests.store.stores import fill, rows_of
+from tests.support import query
 
 from .test_atif import check
 
@@ -27,11 +27,6 @@ NAME = SESSION.header.session_id
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return fill(tmp_path_factory.mktemp("uneven") / "t.duckdb", RUN, [SESSION])
-
-
-def ask(store: Store, sql: str) -> list[tuple[Any, ...]]:
-    with store.reading() as connection:
-        return connection.execute(sql).fetchall()
 
 
 @pytest.mark.parametrize("kind", [ExportFormat.JSON, ExportFormat.JSONL])
@@ -80,7 +75,7 @@ def test_a_trajectory_has_every_call_once_and_what_was_played_once(
 
 
 def test_the_view_of_turns_sums_over_calls_and_shows_the_last_answer(store: Store) -> None:
-    rows = ask(
+    rows = query(
         store,
         "SELECT turn, calls, prompt_tokens, cost_usd, latency_ms, retries, reply_text, steps"
         " FROM turns ORDER BY turn",
@@ -91,13 +86,13 @@ def test_the_view_of_turns_sums_over_calls_and_shows_the_last_answer(store: Stor
         (3, 1, 300, pytest.approx(0.001), 250.0, 1, "turn 3, answer 1", 2),
         (4, 3, 1200, pytest.approx(0.006), 750.0, 0, "turn 4, answer 3", 2),
     ]
-    assert ask(store, "SELECT calls FROM model_usage") == [(6,)]
-    assert ask(store, "SELECT turns, replicate FROM episodes") == [(4, 2)]
-    assert ask(store, "SELECT DISTINCT replicate FROM outcomes") == [(2,)]
+    assert query(store, "SELECT calls FROM model_usage") == [(6,)]
+    assert query(store, "SELECT turns, replicate FROM episodes") == [(4, 2)]
+    assert query(store, "SELECT DISTINCT replicate FROM outcomes") == [(2,)]
 
 
 def test_a_message_between_two_calls_of_a_turn_stands_before_its_steps(store: Store) -> None:
-    rows = ask(
+    rows = query(
         store,
         "SELECT text, step_index FROM messages m LEFT JOIN session_timesteps t"
         " ON t.id = m.timestep_id AND t.session_id = m.session_id"

@@ -18,7 +18,7 @@ from assay.stats.differences import paired_difference
 from assay.stats.intervals import Side
 from assay.store.store import Store
 from assay.training.analysis_settings import read_plan
-from tests.cli.program import Program
+from tests.support import Program
 from tests.training.made import METRIC, level_of, make_run, store_with, write_run
 
 COUNTS = (15, 20, 25, 30)
@@ -37,7 +37,7 @@ def analysis(
 ) -> Program:
     monkeypatch.chdir(tmp_path)
     train(4)
-    return Program(capsys, "analysis", "--database", "t.duckdb", "--bootstrap.n_resamples=100")
+    return Program("analysis", "--database", "t.duckdb", "--bootstrap.n_resamples=100")
 
 
 def train(seeds: int) -> None:
@@ -59,7 +59,7 @@ def test_a_second_look_at_a_set_that_grew_is_told_and_has_a_wider_interval(
     analysis: Program,
 ) -> None:
     first = analysis(*ARMS)
-    assert "look" not in first.out.lower()
+    assert "look" not in first.output.lower()
     train(6)
     found = analysis.json(*ARMS)
     look = found["look"]
@@ -74,7 +74,7 @@ def test_a_second_look_at_a_set_that_grew_is_told_and_has_a_wider_interval(
     words = "Look 2 at this comparison, not planned; earlier: 4 pairs on "
     for file in ("report.html", "rows.csv"):
         assert words in Path(file).read_text("utf-8")
-    assert words in analysis(*ARMS, "--quiet").err
+    assert words in analysis(*ARMS, "--quiet").errors
 
 
 def paired(found: dict[str, dict[str, list[dict[str, float]]]], alpha: float) -> list[float]:
@@ -123,7 +123,7 @@ def test_looks_of_a_plan_share_its_alpha_and_are_counted(analysis: Program) -> N
     Path("plan.toml").write_text(PLAN, "utf-8")
     planned = ["--plan", "plan.toml", *ARMS]
     done = analysis(*planned)
-    assert "Look 1 of 2, planned after 4 and 6 pairs: its interval has" in done.out
+    assert "Look 1 of 2, planned after 4 and 6 pairs: its interval has" in done.output
     train(6)
     found = analysis.json(*planned)
     look = found["look"]
@@ -170,11 +170,11 @@ def test_files_and_stores_that_cannot_be_written_say_that_nothing_is_recorded(
         for at, name in enumerate(names):
             write_run(Path(name), level_of(at + int(100 * gain)), seed=at)
         files += [f"--{arm}-run-ids", *names]
-    assert "record" not in analysis(*files, "--pair-by-seed").out
+    assert "record" not in analysis(*files, "--pair-by-seed").output
     Path("plan.toml").write_text(PLAN, "utf-8")
     done = analysis(*files, "--pair-by-seed", "--plan", "plan.toml")
     words = "This look is not recorded, because not all runs are in the store"
-    assert words in " ".join(done.out.split())
+    assert words in " ".join(done.output.split())
     arms: dict[str, Any] = {"control_series": "a", "candidate_series": "b"}
     api.analysis(database="t.duckdb", **arms)
     train(6)
@@ -202,7 +202,7 @@ def test_a_set_that_was_extended_and_never_looked_at_here_says_so(analysis: Prog
     runs = [replace(run, id=f"x{run.id}") for run in runs]
     store_with(Path("t.duckdb"), runs)
     words = "An arm was extended from 4 runs, and no look at those is on record"
-    assert words in " ".join(analysis(*ARMS).out.split())
+    assert words in " ".join(analysis(*ARMS).output.split())
     assert analysis.json(*ARMS)["look"]["alpha"] == 0.05
 
 

@@ -23,7 +23,7 @@ from assay.store.training_runs import TrainingRun
 from assay.store.training_tables import load_training_runs
 from assay.training.launch.kind import SEEDS
 from tests.runs.places import Place, is_alive
-from tests.training.program import assay
+from tests.support import run_python
 
 pytestmark = pytest.mark.local
 
@@ -48,14 +48,14 @@ def test_fifteen_seeds_of_two_architectures_survive_a_kill_and_can_be_repeated(
     began = time.monotonic()
     kill_in_the_middle(tmp_path)
     before = control_seeds(tmp_path)
-    assay(tmp_path, *CONTROL)
+    run_python("-m", "assay", *CONTROL, folder=tmp_path)
     after = control_seeds(tmp_path)
     for old, new in zip(before, after, strict=True):
         check_nothing_is_trained_twice(old, new)
     # Two workers before the kill, and two after it.
     assert len({pid for seed in after for pid in seed.pids}) == 4
 
-    assay(tmp_path, *CANDIDATE)
+    run_python("-m", "assay", *CANDIDATE, folder=tmp_path)
     candidates = [Seed(tmp_path, "candidate.trxl", seed) for seed in _FIFTEEN]
     assert len({pid for seed in candidates for pid in seed.pids}) == 2
 
@@ -166,13 +166,11 @@ def check_nothing_is_trained_twice(before: Seed, after: Seed) -> None:
 
 def check_comparison(place: Path) -> None:
     """The store has the verdict, and what every run of it was trained with."""
-    told = json.loads(
-        assay(
-            place,
-            *("analysis", "--control", "control", "--candidate", "candidate"),
-            *("--pair-by-seed", "--json"),
-        )
-    )
+    told = run_python(
+        *("-m", "assay", "analysis", "--control", "control", "--candidate", "candidate"),
+        *("--pair-by-seed", "--json"),
+        folder=place,
+    ).json
     assert told["paired"]
     assert told["n"] == {"control": 15, "candidate": 15}
     assert told["verdict"]["word"] != "unknown", told["verdict"]

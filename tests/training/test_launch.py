@@ -26,6 +26,7 @@ from assay.training.launch.manifest import read_launch_manifest
 from assay.training.trainers import command_words
 from tests.runs.places import Place
 from tests.runs.programs import Program
+from tests.support import run_python
 
 TRAINER = Path(__file__).parent / "trainer.py"
 
@@ -165,8 +166,7 @@ def test_a_launch_that_ended_before_its_result_was_shown_is_shown_and_not_repeat
         **{"command": template(), "architecture": "mine", "seeds": (2,)},
         **{"folder": f"{tmp_path}/training", "database": f"{tmp_path}/t.duckdb"},
     }
-    done = subprocess.run([sys.executable, "-c", DIES, repr(settings), repr(name)])
-    assert done.returncode == 9
+    run_python("-c", DIES, repr(settings), repr(name), expected=9)
     (place,) = (tmp_path / "training").iterdir()
     before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
     words = ["launch", "--command", template(), "--architecture", "mine", "--seeds", "2"]

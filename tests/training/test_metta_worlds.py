@@ -15,7 +15,7 @@ from assay.store.training_tables import load_training_runs
 from assay.training.curricula import CURRICULA, held_out
 from assay.training.metta_worlds import SPACE, MettaWorlds
 from assay.training.token_environment import EndedEpisode, WorldStart
-from tests.training.program import assay
+from tests.support import run_python
 
 TASKS = CURRICULA["mettagrid"]["terrain_2"]
 NAMES = ["", *(attribute.name for attribute in SPACE.attributes)]
@@ -98,12 +98,12 @@ def test_the_icl_recipe_is_launched_and_says_what_it_played_in(tmp_path: Path) -
         *("--width", "8", "--total-steps", "256", "--worlds", "4", "--rollout", "32"),
         *("--minibatches", "2", "--length", "50", "--eval-worlds", "2"),
     )
-    planned = assay(tmp_path, *recipe, "--dry-run")
+    planned = run_python("-m", "assay", *recipe, "--dry-run", folder=tmp_path).output
     assert (
         "# recipe: ICL: resource chains to be discovered in the episode, terrain_2" in planned
     )
     assert [*tmp_path.iterdir()] == []
-    assert "2 of 2 runs finished" in assay(tmp_path, *recipe)
+    assert "2 of 2 runs finished" in run_python("-m", "assay", *recipe, folder=tmp_path).output
     versions = json.loads((tmp_path / "training/icl/manifest/versions.json").read_bytes())
     with Store(tmp_path / "crafter_multi_model_traces.duckdb").reading() as connection:
         runs = load_training_runs(connection)

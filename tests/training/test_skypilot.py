@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from assay import api
 from assay.errors import UsageError
 from assay.training.launch.skypilot import as_yaml, check_tasks
+from tests.support import run_python
 
 ROOT = Path(__file__).parents[2]
 SKY = Path(os.environ.get("ASSAY_SKYPILOT_BIN") or ROOT / ".venv-skypilot/bin")
@@ -102,15 +102,9 @@ def test_a_program_of_that_name_without_the_library_is_named(
 @needs_skypilot
 def test_its_own_library_checks_the_tasks_and_starts_nothing(skypilot: Path) -> None:
     words = ["launch", "--architecture", "trxl", "--skypilot", "--gpus", "8", "--dry-run"]
-    done = subprocess.run(
-        [sys.executable, "-m", "assay", *words, "--json"],
-        cwd=skypilot,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    said = json.loads(done.stdout)
+    done = run_python("-m", "assay", *words, "--json", folder=skypilot)
+    assert done.errors == ""
+    said = json.loads(done.output)
     assert len(said["tasks"]) == 15
     assert said["checked"].startswith("checked by SkyPilot 0.")
     assert [path.name for path in skypilot.iterdir()] == [".sky"]

@@ -8,7 +8,7 @@ import pytest
 from assay.errors import UsageError
 from assay.training.sweep_space import Sampler, SweepPlan, read_space
 from assay.training.trainers import TrialCommand
-from tests.cli.program import Program
+from tests.support import Program
 
 TRAINER = Path(__file__).with_name("quick_trainer.py")
 COMMAND = (
@@ -37,13 +37,13 @@ def sweep(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASSAY_DATABASE", "t.duckdb")
     write_space(Path("space.toml"))
-    return Program(capsys, "sweep", "space.toml", "--folder", "sweeps/trxl")
+    return Program("sweep", "space.toml", "--folder", "sweeps/trxl")
 
 
 def test_a_dry_run_tells_the_budget_and_a_command_and_starts_nothing(sweep: Program) -> None:
     done = sweep("--dry-run", "--trials", "8", "--total-steps", "1000")
-    assert done.code == 0, done.err
-    words = " ".join(done.out.split())
+    assert done.code == 0, done.errors
+    words = " ".join(done.output.split())
     assert "8 trials of 1,000 steps, 8,000 at most (tpe, pruner median)" in words
     assert "on 5 fresh seeds, 5,000 steps" in words
     assert (

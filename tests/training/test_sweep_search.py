@@ -18,7 +18,7 @@ from assay.store.training_tables import load_training_runs
 from assay.training.sweep import search
 from assay.training.sweep_space import Pruner, Sampler, SweepPlan, read_space
 from assay.training.trainers import Trained
-from tests.cli.program import Program
+from tests.support import Program
 from tests.training.test_sweep_plan import COMMAND, write_space
 
 pytest.importorskip("optuna", reason="Optuna is not there: pip install 'assay[train]'")
@@ -156,12 +156,12 @@ def test_the_command_searches_with_any_program_and_stores_every_run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASSAY_DATABASE", "t.duckdb")
     write_space(Path("space.toml"), "[space]\nrate = [-1.0, 0.25, 0.9]\n")
-    sweep = Program(capsys, "sweep", "space.toml", "--folder", "sweeps/quick")
+    sweep = Program("sweep", "space.toml", "--folder", "sweeps/quick")
     arguments = ["--sampler", "grid", "--total-steps", "100", "--fresh-seeds", "2"]
     done = sweep(*arguments, "--command", COMMAND)
-    assert done.code == 0, done.err
-    assert "trial-000: failed, exit code 3: rate is negative (rate -1)" in done.err
-    words = " ".join(done.out.split())
+    assert done.code == 0, done.errors
+    assert "trial-000: failed, exit code 3: rate is negative (rate -1)" in done.errors
+    words = " ".join(done.output.split())
     assert "trial-001 was the best of 3" in words
     assert "On 2 fresh seeds it has" in words
     found = sweep.json(*arguments, "--command", COMMAND)

@@ -20,6 +20,7 @@ from assay.training.config import TrainingConfig
 from assay.training.folder import TrainingFolder, TrainState
 from assay.training.token_environment import TokenSpace
 from assay.training.training_loop import TrainingProgress, train
+from tests.support import run_python
 
 pytestmark = pytest.mark.local
 
@@ -130,8 +131,7 @@ def test_a_run_killed_while_it_writes_its_first_file_starts_again(tmp_path: Path
         "os.fsync = lambda _: os.kill(os.getpid(), 9)\n"
         f"train(TrainingConfig(**{config().stored()!r}), Path(sys.argv[1]))"
     )
-    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
-    assert ended.returncode == -signal.SIGKILL
+    run_python("-c", program, str(tmp_path), expected=-signal.SIGKILL)
     assert [path.name for path in tmp_path.iterdir() if path.name != ".lock"]
     assert train(config(), tmp_path).state is TrainState.FINISHED
 

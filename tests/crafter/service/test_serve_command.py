@@ -1,13 +1,10 @@
 """`assay serve` as a program: how it starts, what it prints, and how it ends."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,34 +12,13 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from assay.cli import main
+from tests.support import read_line, serve_apart
 
 from .calls import ENV, ask, start
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
 TOKEN = "never-shown-anywhere"
-
-
-@contextmanager
-def serving(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """The program on a free port; ended at the end, if it has not ended before."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "assay", "serve", "--port", "0", *arguments],
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as program:
-        try:
-            yield program
-        finally:
-            if program.poll() is None:
-                program.kill()
-
-
-def first_line(program: subprocess.Popen[str]) -> str:
-    assert program.stdout is not None
-    return program.stdout.readline().strip()
 
 
 def rest(program: subprocess.Popen[str]) -> tuple[str, str]:
@@ -74,8 +50,8 @@ def fails(
 
 @pytest.mark.extras
 def test_it_prints_the_address_and_an_example_that_works() -> None:
-    with serving("--seed", "5") as program:
-        line = first_line(program)
+    with serve_apart("serve", "--seed", "5") as program:
+        line = read_line(program)
         assert line.startswith("serving CrafterClassic on http://127.0.0.1:")
         address = line.split()[3]
         assert ask(address, "/health").status == 200
@@ -92,8 +68,8 @@ def test_it_prints_the_address_and_an_example_that_works() -> None:
 @pytest.mark.extras
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 def test_it_ends_in_order_while_clients_are_connected(number: signal.Signals) -> None:
-    with serving("--json") as program:
-        told: dict[str, Any] = json.loads(first_line(program))
+    with serve_apart("serve", "--json") as program:
+        told: dict[str, Any] = json.loads(read_line(program))
         address = told["address"]
         start(address, seed=1)
         assert told["pid"] == program.pid
@@ -147,8 +123,8 @@ def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(
 
 @pytest.mark.extras
 def test_the_token_of_the_environment_is_asked_for_and_never_shown() -> None:
-    with serving("--token-env", "MINE", MINE=TOKEN) as program:
-        address = first_line(program).split()[3]
+    with serve_apart("serve", "--token-env", "MINE", MINE=TOKEN) as program:
+        address = read_line(program).split()[3]
         assert ask(address, f"{ENV}/initialize", {}).status == 401
         headers = {"Authorization": f"Bearer {TOKEN}"}
         assert ask(address, f"{ENV}/initialize", {}, headers=headers).status == 200
@@ -160,8 +136,8 @@ def test_the_token_of_the_environment_is_asked_for_and_never_shown() -> None:
 
 @pytest.mark.extras
 def test_it_warns_when_other_machines_can_reach_it() -> None:
-    with serving("--host", "0.0.0.0", "--quiet") as program:
-        line = first_line(program)
+    with serve_apart("serve", "--host", "0.0.0.0", "--quiet") as program:
+        line = read_line(program)
         assert line.startswith("http://0.0.0.0:")
         port = line.rsplit(":", 1)[1]
         assert ask(f"http://127.0.0.1:{port}", "/health").status == 200

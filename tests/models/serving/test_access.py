@@ -23,7 +23,7 @@ from assay.models.serving.app import (
 from assay.models.serving.faults import Faults, Outcome
 from tests.crafter.service.calls import TRAILERS, ask, raw, send_trailers
 from tests.crafter.service.test_fuzz import BODIES, HEADS, mutated
-from tests.runs.programs import free_port
+from tests.support import free_port
 
 from .calls import CHAT, HELLO, body_of, game, post
 

@@ -12,9 +12,9 @@ import pytest
 
 from assay.cli import main
 from tests.crafter.service.calls import ask
+from tests.support import read_line, serve_apart
 
 from .calls import CHAT, HELLO, post
-from .program import line_of, serving
 
 KEY = "never-shown-anywhere"
 
@@ -29,11 +29,11 @@ def ended(program: subprocess.Popen[str], number: signal.Signals) -> tuple[str, 
 
 
 def test_it_prints_the_base_url_and_an_example_that_works() -> None:
-    with serving("--alias", "a=builtin/noop") as program:
-        line = line_of(program)
+    with serve_apart("serve-models", "--alias", "a=builtin/noop") as program:
+        line = read_line(program)
         assert line.startswith("serving models on http://127.0.0.1:")
         base_url = line.split()[3]
-        models, counts, clients, example = (line_of(program) for _ in range(4))
+        models, counts, clients, example = (read_line(program) for _ in range(4))
         assert models.endswith("builtin/expert, a")
         assert ask(counts.removeprefix("counts: "), "/stats").json["calls"] == 0
         assert f"OPENAI_BASE_URL={base_url} " in clients
@@ -45,8 +45,10 @@ def test_it_prints_the_base_url_and_an_example_that_works() -> None:
 
 def test_its_options_reach_the_server_and_open_calls_do_not_hold_it_up() -> None:
     options = "--rate-limit 100/min --rate-burst 2 --max-concurrency 9 --late-rate 0.5"
-    with serving("--json", "--seed", "3", "--jitter", "0.001", *options.split()) as program:
-        told: dict[str, Any] = json.loads(line_of(program))
+    with serve_apart(
+        "serve-models", "--json", "--seed", "3", "--jitter", "0.001", *options.split()
+    ) as program:
+        told: dict[str, Any] = json.loads(read_line(program))
         assert told["limits"] == {"per_minute": 100, "burst": 2, "at_once": 9}
         assert told["faults"]["seed"] == 3
         assert told["faults"]["late_seconds"] == 30.0
@@ -74,8 +76,8 @@ line.getresponse().read()
 
 @pytest.mark.extras
 def test_the_key_of_the_environment_is_asked_for_and_never_shown() -> None:
-    with serving("--api-key-env", "MINE", MINE=KEY) as program:
-        base_url = line_of(program).split()[3]
+    with serve_apart("serve-models", "--api-key-env", "MINE", MINE=KEY) as program:
+        base_url = read_line(program).split()[3]
         assert post(base_url, HELLO).status == 401
         assert post(base_url, HELLO, Authorization=f"Bearer {KEY}").status == 200
         output, errors = ended(program, signal.SIGTERM)
@@ -85,8 +87,8 @@ def test_the_key_of_the_environment_is_asked_for_and_never_shown() -> None:
 
 @pytest.mark.extras
 def test_it_warns_when_other_machines_can_reach_it() -> None:
-    with serving("--host", "0.0.0.0", "--quiet") as program:
-        line = line_of(program)
+    with serve_apart("serve-models", "--host", "0.0.0.0", "--quiet") as program:
+        line = read_line(program)
         port = line.removesuffix("/v1").rsplit(":", 1)[1]
         assert ask(f"http://127.0.0.1:{port}", "/health").status == 200
         output, errors = ended(program, signal.SIGINT)
