@@ -41,16 +41,7 @@ if TYPE_CHECKING:
         stored_subjects,
         tag_experiment,
     )
-    from assay.api.loop import (
-        LoopEstimate,
-        LoopPlan,
-        LoopResult,
-        LoopWatch,
-        StageEstimate,
-        estimate_loop,
-        plan_loop,
-        run_loop,
-    )
+    from assay.api.loop import LoopResult, LoopWatch, estimate_loop, plan_loop, run_loop
     from assay.api.models import BUILTIN_PROVIDER, ModelCatalogue, list_models, try_model
     from assay.api.policies import (
         HeldOutResult,
@@ -142,6 +133,7 @@ if TYPE_CHECKING:
         finetune_test,
         finetune_wait,
     )
+    from assay.finetune.loop_stages import LoopEstimate, LoopPlan, StageEstimate
     from assay.finetune.start import FinetunePlan, finetune_plan, finetune_start
     from assay.training.launch.run import (
         LaunchResult,

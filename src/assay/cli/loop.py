@@ -13,8 +13,9 @@ from assay.cli.progress_text import cost, duration
 from assay.cli.tables import say_table
 
 if TYPE_CHECKING:
-    from assay.api.loop import LoopPlan, LoopResult
+    from assay.api.loop import LoopResult
     from assay.finetune.loop import LoopConfig, StageEvent
+    from assay.finetune.loop_stages import LoopPlan
 
 
 def loop(
