@@ -6,7 +6,7 @@ Models that fine-tuning jobs of a store have made, beside those of the registry.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from assay.agents.builtin import BUILTIN_MODELS, make_builtin
 from assay.core.aio import connections_allowed, run_apart
@@ -94,83 +94,37 @@ _QUESTION = "Reply with the single word: ok"
 _REPLY_TOKENS = 128
 
 
-class ModelChoices(Protocol):
-    """What the configuration of any run says of its models."""
-
-    # Read-only, so that frozen configurations fit.
-    @property
-    def models(self) -> tuple[str, ...]:
-        """Names of the models."""
-        ...
-
-    @property
-    def database(self) -> Path:
-        """The store whose fine-tuning jobs may have made some of them."""
-        ...
-
-    @property
-    def openai_base_url(self) -> str | None:
-        """The user's own address for models of OpenAI and unknown names."""
-        ...
-
-    @property
-    def openai_api_key(self) -> "Secret | None":
-        """The key of that address."""
-        ...
-
-    @property
-    def price(self) -> str | None:
-        """The price of models without a known one, as IN/OUT."""
-        ...
-
-    @property
-    def max_connections(self) -> int | None:
-        """The most calls at the same time per provider."""
-        ...
-
-    @property
-    def call_patience(self) -> float:
-        """Seconds after which a failing call is given up."""
-        ...
-
-    @property
-    def cache(self) -> Path | None:
-        """The file that keeps replies."""
-        ...
-
-    @property
-    def seed(self) -> int:
-        """The seed of waiting times."""
-        ...
-
-    @property
-    def baselines_beside(self) -> tuple[str, ...]:
-        """Built-in models that play beside those that were named."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class _SingleModel:
-    """The choices of a model that is made without a run."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """How models are called, as a configuration has it."""
 
     models: tuple[str, ...]
     database: Path
+    """The database whose fine-tuning jobs may have made some of them."""
     openai_base_url: str | None = None
+    """The user's own address for models of OpenAI and unknown names."""
     openai_api_key: "Secret | None" = None
+    """The key of that address."""
     price: str | None = None
+    """The price of models without a known one, as IN/OUT."""
     max_connections: int | None = None
+    """Calls at the same time per provider, at most."""
     call_patience: float = 120.0
+    """Seconds after which a failing call is given up."""
     cache: Path | None = None
+    """The file that keeps replies."""
     seed: int = 42
+    """The seed of waiting times."""
     baselines_beside: tuple[str, ...] = ()
+    """Built-in models that play beside those that were named."""
 
 
 def check_reachable(
-    pool: ModelPool, config: ModelChoices, notice: Callable[[str], None] = lambda _: None
+    pool: ModelPool, settings: ModelSettings, notice: Callable[[str], None] = lambda _: None
 ) -> None:
     """Find out before the first episode which models cannot be asked; no call is made."""
     places = pool.addresses
-    if config.cache is not None or not places:
+    if settings.cache is not None or not places:
         return  # what a file of replies has needs nobody
     for address, _ in places.values():
         ensure_local(address, notice)
@@ -192,42 +146,42 @@ def check_reachable(
         raise UsageError(f"{said}; {', or '.join(steps)}")
 
 
-def model_of(name: str, config: ModelChoices, pool: ModelPool) -> ChatModel:
+def make_model(name: str, settings: ModelSettings, pool: ModelPool) -> ChatModel:
     """The model of a name: a built-in one, or one of the pool."""
-    return make_builtin(name) if is_played_here(name, config) else pool.make(name)
+    return make_builtin(name) if is_builtin(name, settings) else pool.make(name)
 
 
-def is_played_here(name: str, config: ModelChoices) -> bool:
+def is_builtin(name: str, settings: ModelSettings) -> bool:
     """Whether a name means a built-in model, which answers in this process."""
     # An address of the user's own answers under any name; that of OpenAI is nobody's own.
-    elsewhere = config.openai_base_url not in (None, _OPENAI)
-    return name in BUILTIN_MODELS and (not elsewhere or name in config.baselines_beside)
+    elsewhere = settings.openai_base_url not in (None, _OPENAI)
+    return name in BUILTIN_MODELS and (not elsewhere or name in settings.baselines_beside)
 
 
-def pool_of(
-    config: ModelChoices,
+def make_pool(
+    settings: ModelSettings,
     budget: Budget | None = None,
     on_fault: Callable[[str, str, int, float], None] = lambda *_: None,
 ) -> ModelPool:
-    """The models of providers, as a configuration wants them asked.
+    """Return the models of providers.
 
     Args:
-        config: What was chosen.
+        settings: How they are called.
         budget: What may be spent.
         on_fault: Called for each call that is made again: model, reason, attempt, wait.
     """
     return ModelPool(
-        registry_for(config.database, config.models),
+        registry_for(settings.database, settings.models),
         also=BUILTIN_MODELS,
-        base_url=config.openai_base_url,
-        key=config.openai_api_key,
+        base_url=settings.openai_base_url,
+        key=settings.openai_api_key,
         budget=budget,
-        price=price_of(config.price),
-        max_connections=config.max_connections,
+        price=price_of(settings.price),
+        max_connections=settings.max_connections,
         connections=min(_MOST_CONNECTIONS, connections_allowed()),
-        cache=config.cache,
-        retries=CallRetries(patience=config.call_patience),
-        seed=config.seed,
+        cache=settings.cache,
+        retries=CallRetries(patience=settings.call_patience),
+        seed=settings.seed,
         on_fault=on_fault,
     )
 
@@ -264,10 +218,10 @@ def chat_model(
     """
     if provider is not None:
         name = at_provider(name, provider)
-    config = _SingleModel(models=(name,), database=store_at(database).path)
-    pool = pool_of(config)
-    model = model_of(name, config, pool)
-    check_reachable(pool, config, notice)
+    settings = ModelSettings(models=(name,), database=store_at(database).path)
+    pool = make_pool(settings)
+    model = make_model(name, settings, pool)
+    check_reachable(pool, settings, notice)
     return model
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.agents.chat_models import is_played_here, pool_of
+from assay.agents.chat_models import is_builtin, make_pool
 from assay.agents.user_agents import own_agent
 from assay.api.notebook import make_observer
 from assay.api.run_preparation import load_agent, prepare
@@ -184,7 +184,7 @@ def run_prepared(
     config = prepared.config
     retries = RetryLog(observer)
     budget = None if config.budget is None else Budget(config.budget)
-    pool = pool_of(config, budget, retries)
+    pool = make_pool(config.model_settings(), budget, retries)
     kind = EpisodeKind(
         config,
         prepared.arms,
@@ -412,7 +412,7 @@ def estimate(prepared: PreparedRun[RunConfig]) -> RunEstimate:
         ModelRejected: There is no such model, or it is gone.
     """
     config = prepared.config
-    pool = pool_of(replace(config, cache=None))
+    pool = make_pool(replace(config.model_settings(), cache=None))
     kind = EpisodeKind(
         config,
         prepared.arms,
@@ -439,7 +439,7 @@ def _quote(arm: Arm, config: RunConfig, pool: ModelPool) -> Quote:
     name, asked_by = arm.model, Asker.OURS
     if arm.agent is not None:
         asked_by = Asker.NOBODY if name is None else Asker.OWN
-    if name is None or is_played_here(name, config):
+    if name is None or is_builtin(name, config.model_settings()):
         free = Price(input=0.0, output=0.0)
         return Quote(
             model=arm.label, provider="builtin", in_process=True, price=free, asked_by=asked_by

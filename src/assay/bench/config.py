@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from assay.bench.base import Allowed
 from assay.bench.coders.agents import default_agent
@@ -54,6 +54,9 @@ from assay.errors import UsageError
 from assay.runs.kind import Arm, RunSettings
 from assay.sandboxes.base import ResourceLimits
 from assay.store.location import DATABASE_VARIABLE, DEFAULT_DATABASE
+
+if TYPE_CHECKING:
+    from assay.agents.chat_models import ModelSettings
 
 DEFAULT_AGENT: Final = "react-coder"
 TIMEOUT_VARIABLE: Final = "TIMEOUT_SEC"
@@ -364,15 +367,21 @@ class BenchConfig(Configuration):
             ray_address=self.ray_address,
         )
 
-    @property
-    def seed(self) -> int:
-        """Of waits and retries."""
-        return 0
+    def model_settings(self) -> "ModelSettings":
+        """Return how its models are called."""
+        from assay.agents.chat_models import ModelSettings
 
-    @property
-    def baselines_beside(self) -> tuple[str, ...]:
-        """Nobody works beside those that are named."""
-        return ()
+        return ModelSettings(
+            models=self.models,
+            database=self.database,
+            openai_base_url=self.openai_base_url,
+            openai_api_key=self.openai_api_key,
+            price=self.price,
+            max_connections=self.max_connections,
+            call_patience=self.call_patience,
+            cache=self.cache,
+            seed=0,
+        )
 
 
 def read_benchmark(

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assay.agents.chat_models import model_of, pool_of
+from assay.agents.chat_models import make_model, make_pool
 from assay.bench.attempt import grade_trial, limits_of, workplace_of
 from assay.bench.base import NOTHING_ALLOWED, Allowed, Grade
 from assay.bench.config import BenchConfig, TaskEntry, arm_labels, overrides_of
@@ -277,8 +277,9 @@ async def _open_judge(
     if config.judge is None:
         yield None
         return
-    pool = pool_of(config, budget)
-    model = model_of(config.judge, config, pool)
+    settings = config.model_settings()
+    pool = make_pool(settings, budget)
+    model = make_model(config.judge, settings, pool)
 
     async def ask(messages: Sequence[Message], tools: Encoded) -> ChatReply:
         request = ChatRequest(model.name, messages, tools, max_tokens=4096)

@@ -5,12 +5,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from assay.agents.builtin import BUILTIN_MODELS
 from assay.agents.chat_models import (
     check_reachable,
-    is_played_here,
-    model_of,
-    pool_of,
+    is_builtin,
+    make_model,
+    make_pool,
 )
 from assay.bench.attempt import limits_of
 from assay.bench.base import Allowed
@@ -276,7 +275,7 @@ def run_prepared_bench(
         return BenchResult(keeper.manifest, folder.path, done)
     budget = None if config.budget is None else Budget(config.budget)
     retries = RetryLog(observer)
-    pool = pool_of(config, budget, retries)
+    pool = make_pool(config.model_settings(), budget, retries)
     planned = planned_results(config, run.record.id, prepared.tasks, folder)
     manifest = folder.brought_up(_manifest(prepared, planned))
     keeper = _ManifestWriter(folder, manifest, observer)
@@ -294,7 +293,7 @@ def run_prepared_bench(
             run,
             kind,
             executor=make_executor(run.settings, _HANG_S),
-            retries=Retries(seed=config.seed),
+            retries=Retries(),
             pool=pool,
             observer=keeper,
             stop=stop,
@@ -470,18 +469,19 @@ def _check_agents(config: BenchConfig, tasks: Sequence[Task]) -> None:
 
 
 def _check_models(config: BenchConfig, own: Mapping[str, ChatModel], *, reach: bool) -> None:
-    pool = pool_of(config, None if config.budget is None else Budget(config.budget))
+    settings = config.model_settings()
+    pool = make_pool(settings, None if config.budget is None else Budget(config.budget))
     try:
         _models(config, pool, own)
         if reach:
-            check_reachable(pool, config)
+            check_reachable(pool, settings)
     finally:
         pool.close()
 
 
 def _missing(config: BenchConfig, own: Mapping[str, ChatModel]) -> tuple[str, ...]:
     """What has to be set before the models can be asked, in sentences."""
-    pool = pool_of(config)
+    pool = make_pool(config.model_settings())
     try:
         entries = [
             pool.entry(name, retired=True) for name in _asked(config, own) if name not in own
@@ -527,7 +527,10 @@ def _network_notes(config: BenchConfig, tasks: Sequence[Task]) -> tuple[str, ...
 def _models(
     config: BenchConfig, pool: ModelPool, own: Mapping[str, ChatModel]
 ) -> dict[str, ChatModel]:
-    return {name: own.get(name) or model_of(name, config, pool) for name in _asked(config, own)}
+    settings = config.model_settings()
+    return {
+        name: own.get(name) or make_model(name, settings, pool) for name in _asked(config, own)
+    }
 
 
 def _asked(config: BenchConfig, own: Mapping[str, ChatModel]) -> list[str]:
@@ -537,9 +540,9 @@ def _asked(config: BenchConfig, own: Mapping[str, ChatModel]) -> list[str]:
         for entry in config.tasks
         if make_coder(entry.agent, entry.command).needs_model
     } | {config.judge}
-    names = sorted(filter(None, asking))
+    names, settings = sorted(filter(None, asking)), config.model_settings()
     for name in names:
-        if name in BUILTIN_MODELS and is_played_here(name, config) and name not in own:
+        if is_builtin(name, settings) and name not in own:
             raise UsageError(f"{name} plays Crafter and cannot write code; name another model")
     return names
 

@@ -40,6 +40,7 @@ from assay.runs.configuration import template
 from assay.store.location import DATABASE_VARIABLE, DEFAULT_DATABASE
 
 if TYPE_CHECKING:
+    from assay.agents.chat_models import ModelSettings
     from assay.runs.kind import RunSettings
 
 DEFAULT_MODELS: Final = ("builtin/noop", "builtin/random", "builtin/forager", "builtin/expert")
@@ -506,6 +507,23 @@ class RunConfig(Configuration):
         for number in range(self.episodes):
             for task in range(len(self.difficulties)):
                 yield task, self.seed + number
+
+    def model_settings(self) -> "ModelSettings":
+        """Return how its models are called."""
+        from assay.agents.chat_models import ModelSettings
+
+        return ModelSettings(
+            models=self.models,
+            database=self.database,
+            openai_base_url=self.openai_base_url,
+            openai_api_key=self.openai_api_key,
+            price=self.price,
+            max_connections=self.max_connections,
+            call_patience=self.call_patience,
+            cache=self.cache,
+            seed=self.seed,
+            baselines_beside=self.baselines_beside,
+        )
 
     def run_settings(self) -> "RunSettings":
         """Return what the run itself takes from it."""

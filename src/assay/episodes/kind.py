@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from assay.agents.builtin import BuiltinModel
-from assay.agents.chat_models import is_played_here
+from assay.agents.chat_models import is_builtin
 from assay.agents.options import AgentOptions
 from assay.agents.prompts import CRAFTER, Game, PlainGame
 from assay.agents.react import ReactAgent
@@ -236,10 +236,11 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
         if config.executor == "ray" and config.workers is None:
             here = _WORKERS_OF_A_CLUSTER
         found = {}
+        settings = config.model_settings()
         for arm in self._arms.values():
             name = arm.model
             if arm.agent == RANDOM or (
-                name is not None and arm.agent is None and is_played_here(name, config)
+                name is not None and arm.agent is None and is_builtin(name, settings)
             ):
                 found[arm.label] = ProviderCapacity("builtin", lambda: here)
             elif pool is not None and name is not None and name in pool.addresses:

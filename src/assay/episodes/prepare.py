@@ -18,8 +18,8 @@ from assay.agents.chat_models import (
     check_reachable,
     is_tuned,
     jobs_of,
-    model_of,
-    pool_of,
+    make_model,
+    make_pool,
     registry_for,
 )
 from assay.agents.user_agents import OwnAgent
@@ -128,9 +128,8 @@ def run_models(
 ) -> dict[str, ChatModel]:
     """The chat models of a run's arms, by their names."""
     names = dict.fromkeys(arm.model for arm in prepared.arms if arm.model is not None)
-    return {
-        name: own.models.get(name) or model_of(name, prepared.config, pool) for name in names
-    }
+    settings = prepared.config.model_settings()
+    return {name: own.models.get(name) or make_model(name, settings, pool) for name in names}
 
 
 def hooks_of(config: RunConfig) -> tuple[type[Hook], ...]:
@@ -349,12 +348,13 @@ def prepare(
     if dry:
         return prepared
     check_service_answers(chosen)
-    pool = pool_of(chosen, None if chosen.budget is None else Budget(chosen.budget))
+    settled = chosen.model_settings()
+    pool = make_pool(settled, None if chosen.budget is None else Budget(chosen.budget))
     started: list[str] = []
     try:
         run_models(prepared, pool, own)
         prepared = with_addresses(prepared, _asked_at(prepared, pool))
-        check_reachable(pool, chosen, started.append)
+        check_reachable(pool, settled, started.append)
     finally:
         pool.close()
     words = (*prepared.warnings, *started, *_known_worlds(chosen, own))
