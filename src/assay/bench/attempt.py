@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from assay.bench.base import APP, Coder, CoderEnd, CoderStop, CodingJob, CodingTask, Grade
-from assay.bench.coders.agents import make_coder
 from assay.bench.config import BenchConfig, TaskEntry
 from assay.bench.grading.llm_judge import Judge
 from assay.bench.grading.results import write_grade
@@ -171,7 +170,7 @@ class CodingAttempt(Generic[T]):
     async def _work(self) -> AgentEnd:
         """Let the agent work on a copy of the repository, and keep what it changed."""
         entry, task, backend = self._setup.entry, self._task, self._setup.backend
-        coder = make_coder(entry.agent, entry.command)
+        coder = self._setup.config.make_coder(entry)
         enforcement = await asyncio.to_thread(proven_enforcement, backend, self._limits)
         start = time.monotonic()
         workspace = await self._workspace()
@@ -361,11 +360,11 @@ class CodingAttempt(Generic[T]):
 
 @contextmanager
 def shared_folder(coder: Coder) -> Iterator[Path | None]:
-    """A folder that a program shares with its coder; its path is short enough for sockets.
+    """Yield a folder for an agent that runs inside; its path is short enough for sockets.
 
     It can be read by whomever a sandbox has as its user; the one around it lets nobody else in.
     """
-    if coder.program is None:
+    if not coder.runs_inside:
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="assay-agent-") as folder:
@@ -376,10 +375,11 @@ def shared_folder(coder: Coder) -> Iterator[Path | None]:
 
 
 def program_mounts(coder: Coder, shared: Path | None) -> tuple[Mount, ...]:
-    """What the sandbox of an agent needs that is a program."""
-    if coder.program is None or shared is None:
+    """What the sandbox of an agent needs that runs inside."""
+    if shared is None:
         return ()
-    return Mount(coder.program, PROGRAM), Mount(shared, SHARED)
+    installed = () if coder.program is None else (Mount(coder.program, PROGRAM),)
+    return *installed, Mount(shared, SHARED)
 
 
 def _spent(entry: TaskEntry, talk: CodingTranscript) -> CoderStop | None:

@@ -195,9 +195,11 @@ class Coder(Protocol):
     """A coding agent: works on the repository of a sandbox until it thinks it is done."""
 
     name: str
-    needs_model: bool
-    program: Path | None
-    """The folder of a program, which its sandbox can read at `PROGRAM`; None if it is none."""
+    needs_model: bool = False
+    runs_inside: bool = False
+    """Whether it runs in the sandbox as a whole, and calls its model through the proxy."""
+    program: Path | None = None
+    """The folder of an installed program, which its sandbox can read at `PROGRAM`."""
 
     async def work(self, job: CodingJob) -> CoderEnd:
         """Solve the task, or try to."""

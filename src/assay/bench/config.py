@@ -22,19 +22,20 @@ import os
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from assay.bench.base import Allowed
-from assay.bench.coders.agents import default_agent
+from assay.bench.base import Allowed, Coder
+from assay.bench.coders.agents import default_agent, make_coder
 from assay.bench.coders.installation import installed_agent
 from assay.core.canonical_json import canonical_json
 from assay.core.secrets import Secret, has_secret
 from assay.core.settings import Configuration, Counts, Setting, derived
 from assay.core.text import unknown_name
+from assay.core.user_code import ObjectSpec, parse_object_spec
 from assay.core.values import (
     ValueType,
     choice,
@@ -117,6 +118,12 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(map(text(4096).read, value))
 
 
+@value_type("the name of an agent, or a class in a file, such as my_agent.py:MyAgent")
+def _agent(value: Any) -> str:
+    own = isinstance(value, str) and parse_object_spec(value)
+    return str(text(4096).read(value) if own else label.read(value))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskEntry:
     """One of `[[tasks]]`: a task, who works on it, and how often."""
@@ -171,7 +178,7 @@ _KEYS: Final[Mapping[str, ValueType]] = {
     "apply_overrides": flag,
     "overrides": text(4096),
     "environment_variables": _variables,
-    "agent": label,
+    "agent": _agent,
     "command": text(100_000),
     "label": label,
     "sandbox": label,
@@ -267,6 +274,9 @@ class BenchConfig(Configuration):
     checksums: tuple[str, ...] = Setting(
         (), ValueType(tuple, "hashes"), RUN, in_files=True
     ).about("What each task holds, overrides included")
+    agent_hashes: tuple[str, ...] = Setting(
+        (), ValueType(tuple, "hashes"), RUN, in_files=True, added=True
+    ).about("What the file of each agent in Python holds")
     judge: str | None = Setting(None, label, RUN, without="none").about(
         "The model that scores rubrics without tests"
     )
@@ -351,6 +361,14 @@ class BenchConfig(Configuration):
 
             yield UNPROTECTED
 
+    def agent_hash(self, agent: str) -> str | None:
+        """Return the hash of the file that an agent is in; None if it is in none."""
+        return dict(zip(agent_files(self.tasks), self.agent_hashes, strict=True)).get(agent)
+
+    def make_coder(self, entry: TaskEntry) -> Coder:
+        """Return the coding agent of a task, whose file is what it was at the start."""
+        return make_coder(entry.agent, entry.command, sha=self.agent_hash(entry.agent))
+
     @property
     def allowed(self) -> Allowed:
         """What tasks may read outside of their folders."""
@@ -382,6 +400,13 @@ class BenchConfig(Configuration):
             cache=self.cache,
             seed=0,
         )
+
+
+def agent_files(entries: Iterable[TaskEntry]) -> dict[str, ObjectSpec]:
+    """Return the agents of tasks that are classes in files, in their order."""
+    agents = dict.fromkeys(entry.agent for entry in entries)
+    specs = {agent: parse_object_spec(agent) for agent in agents}
+    return {agent: spec for agent, spec in specs.items() if spec is not None}
 
 
 def read_benchmark(
@@ -429,6 +454,9 @@ def read_benchmark(
     for number, entry in enumerate(renamed, 1):
         where = f"{file}: task {number}"
         entry["prepared_dir"] = _located(entry["prepared_dir"], folder, where, "prepared_dir")
+        if (own := parse_object_spec(entry["agent"])) is not None:
+            file_path = _located(str(own.path), folder, where, "agent")
+            entry["agent"] = f"{file_path}:{own.name}"
         if entry["overrides"] is not None:
             entry["overrides"] = _located(entry["overrides"], folder, where, "overrides")
     settings: dict[str, Any] = {"name": file.stem, "config_file": str(file), "tasks": renamed}
@@ -542,7 +570,7 @@ def arms_of(config: BenchConfig) -> tuple[Arm, ...]:
                 settings=settings,
                 version={
                     "agent": entry.agent,
-                    **_program_version(entry.agent),
+                    **_agent_version(config, entry.agent),
                     "model": entry.model,
                     "settings": settings,
                     "judge": config.judge,
@@ -558,13 +586,17 @@ def arms_of(config: BenchConfig) -> tuple[Arm, ...]:
     return tuple(arms.values())
 
 
-def _program_version(agent: str) -> dict[str, str]:
+def _agent_version(config: BenchConfig, agent: str) -> dict[str, str]:
+    if (sha := config.agent_hash(agent)) is not None:
+        return {"agent_hash": sha}
     installed = installed_agent(agent)
     return {} if installed is None else {"agent_version": installed.version}
 
 
 def _who(entry: TaskEntry) -> _Who:
-    base = entry.label or (f"{entry.agent}+{entry.model}" if entry.model else entry.agent)
+    own = parse_object_spec(entry.agent)
+    agent = entry.agent if own is None else f"{own.path.name}:{own.name}"
+    base = entry.label or (f"{agent}+{entry.model}" if entry.model else agent)
     alike = {"agent": entry.agent, "model": entry.model, **_settings(entry)}
     return _Who(base, canonical_json(alike).decode())
 

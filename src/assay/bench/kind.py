@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from assay.bench.attempt import limits_of
-from assay.bench.coders.agents import make_coder
 from assay.bench.coders.installation import installed_agent
 from assay.bench.coders.react import TOOLS
 from assay.bench.config import BenchConfig, arm_labels
@@ -163,7 +162,7 @@ class CodingKind(TrialKind[CodingSpec]):
         """What the journal of a trial begins with."""
         spec = trial.payload
         task, entry = self._tasks[spec.entry].definition, self._config.tasks[spec.entry]
-        coder = make_coder(entry.agent, entry.command)
+        coder = self._config.make_coder(entry)
         return SessionHeader(
             session_id=spec.session_id,
             run_id=spec.run_id,
@@ -175,20 +174,28 @@ class CodingKind(TrialKind[CodingSpec]):
             replicate=spec.rollout,
             created_at=time.time(),
             # A program offers tools of its own, and may change them while it runs.
-            tools=TOOLS if coder.needs_model and coder.program is None else None,
+            tools=TOOLS if coder.needs_model and not coder.runs_inside else None,
             metadata={
                 "benchmark": self._config.name,
                 "task_checksum": task.checksum,
                 "task_dir": entry.prepared_dir,
                 "run_dir": self._planned[spec.session_id].run_dir,
                 "agent": entry.agent,
-                **_program_record(entry.agent),
+                **self._agent_record(entry.agent),
                 "sandbox": entry.sandbox,
                 "limits": asdict(limits_of(task, entry, self._config.allow_network)),
                 "timeout": entry.timeout,
             },
             trial_kind=self.name,
         )
+
+    def _agent_record(self, name: str) -> dict[str, str]:
+        if (sha := self._config.agent_hash(name)) is not None:
+            return {"agent_hash": sha}
+        agent = installed_agent(name)
+        if agent is None:
+            return {}
+        return {"agent_version": agent.version, "agent_sha256": agent.sha256}
 
     def resumes(self, trial: Trial[CodingSpec]) -> bool:
         """A trial resumes where its agent has ended, with the grading."""
@@ -257,10 +264,3 @@ async def _unless_stopped(work: Awaitable[_T], context: Context) -> _T:
         if not task.done():
             task.cancel()
             await asyncio.wait([task])
-
-
-def _program_record(name: str) -> dict[str, str]:
-    agent = installed_agent(name)
-    if agent is None:
-        return {}
-    return {"agent_version": agent.version, "agent_sha256": agent.sha256}

@@ -1,7 +1,9 @@
 """Coding benchmarks, run: here tasks, sandboxes and models are put together."""
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,13 @@ from assay.agents.chat_models import (
     make_model,
     make_pool,
 )
-from assay.bench.attempt import limits_of
+from assay.bench.attempt import limits_of, workplace_of
 from assay.bench.base import Allowed
-from assay.bench.coders.agents import make_coder
+from assay.bench.coders.python_agent import read_agent_file
 from assay.bench.config import (
     BenchConfig,
     TaskEntry,
+    agent_files,
     arm_labels,
     arms_of,
     overrides_of,
@@ -32,8 +35,10 @@ from assay.bench.manifest import (
     read_manifest,
 )
 from assay.bench.rollouts import select_rollout
-from assay.bench.task import BaseImages, Task
+from assay.bench.task import PYTHON, BaseImages, Task
 from assay.bench.task_layouts import load_any_task
+from assay.core.aio import run_apart
+from assay.core.canonical_json import content_hash
 from assay.core.provenance import provenance
 from assay.core.text import counted
 from assay.errors import SandboxUnavailable, UsageError
@@ -202,7 +207,9 @@ def prepare_bench(
         chosen = {**said, **given}
         names = [name for name in ("allow_repos", "allow_variables") if name in chosen]
         tasks = _load(entries, BenchConfig(**{name: chosen[name] for name in names}).allowed)
-        given = {**said, "checksums": [task.definition.checksum for task in tasks], **given}
+        hashes = [content_hash(read_agent_file(own)) for own in agent_files(entries).values()]
+        checksums = [task.definition.checksum for task in tasks]
+        given = {**said, "checksums": checksums, "agent_hashes": hashes, **given}
     prepared: PreparedRun[BenchConfig] = prepare_run(
         BenchConfig,
         arms_of,
@@ -251,6 +258,7 @@ def prepare_bench(
                 )
         prepared = replace(prepared, warnings=(*prepared.warnings, *unheld))
         _check_models(config, own or {}, reach=True)
+        _check_python(config, tasks, backends)
         if prepared.resumed is None:
             stamp = claim_rollout(config.data_dir, config.name).stamp
             stamped = replace(config, stamp=stamp)
@@ -448,13 +456,13 @@ def _check_unchanged(config: BenchConfig, tasks: Sequence[Task]) -> None:
 
 def _check_agents(config: BenchConfig, tasks: Sequence[Task]) -> None:
     for entry, task in zip(config.tasks, tasks, strict=True):
-        coder = make_coder(entry.agent, entry.command)
+        coder = config.make_coder(entry)
         if coder.needs_model and entry.model is None:
             raise UsageError(
                 f"{entry.prepared_dir}: agent {entry.agent!r} asks a model, and the task names "
                 "none; add the key model"
             )
-        if coder.program is not None and entry.sandbox == "none":
+        if coder.runs_inside and entry.sandbox == "none":
             raise UsageError(
                 f"{entry.prepared_dir}: agent {entry.agent!r} needs a sandbox that mounts what "
                 "it is made of, and 'none' does not; use bubblewrap, docker or modal"
@@ -466,6 +474,23 @@ def _check_agents(config: BenchConfig, tasks: Sequence[Task]) -> None:
                 f"{entry.prepared_dir} has no reference solution for the agent 'oracle'; put "
                 f"it there as {task.reference_file}"
             )
+
+
+def _check_python(
+    config: BenchConfig, tasks: Sequence[Task], backends: Mapping[str, SandboxBackend]
+) -> None:
+    """Raise UsageError if an agent in Python works in an image without one; may build it."""
+    for entry, task in zip(config.tasks, tasks, strict=True):
+        if config.agent_hash(entry.agent) is None or task.image is None:
+            continue
+        limits = limits_of(task.definition, entry, config.allow_network)
+        with tempfile.TemporaryDirectory(prefix="assay-check-") as folder:
+            place = workplace_of(entry, config, backends[entry.sandbox], limits, Path(folder))
+            if not run_apart(partial(task.has_python, place)):
+                raise UsageError(
+                    f"agent {entry.agent!r} needs {PYTHON} in {task.image}, which has none; "
+                    "add it to environment/Dockerfile, or use react-coder, which needs none"
+                )
 
 
 def _check_models(config: BenchConfig, own: Mapping[str, ChatModel], *, reach: bool) -> None:
@@ -535,11 +560,9 @@ def _models(
 
 def _asked(config: BenchConfig, own: Mapping[str, ChatModel]) -> list[str]:
     """The models that are asked; an agent without a model may still be labelled with one."""
-    asking = {
-        entry.model
-        for entry in config.tasks
-        if make_coder(entry.agent, entry.command).needs_model
-    } | {config.judge}
+    asking = {entry.model for entry in config.tasks if config.make_coder(entry).needs_model} | {
+        config.judge
+    }
     names, settings = sorted(filter(None, asking)), config.model_settings()
     for name in names:
         if is_builtin(name, settings) and name not in own:

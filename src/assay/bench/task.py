@@ -7,7 +7,7 @@ an agent left is graded. `task_layouts.py` has the two layouts, and chooses by t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 
 from assay.bench.base import CodingTask, Grade
 from assay.bench.config import BenchConfig, TaskEntry
@@ -18,6 +18,9 @@ from assay.runs.engine import Context
 from assay.sandboxes.base import ResourceLimits, SandboxBackend
 from assay.store.recorder import Recorder
 from assay.types import ChatModel, TrialState
+
+PYTHON: Final = "python3"
+"""The Python of an image, for agents that run inside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,10 @@ class Task(Protocol):
         self, backend: SandboxBackend, images: BaseImages, *, judged: bool
     ) -> None:
         """Raise UsageError if the task cannot run or be graded here; starts nothing."""
+        ...
+
+    async def has_python(self, place: Workplace) -> bool:
+        """Return whether the agent's sandbox has a Python; builds its image, if it has one."""
         ...
 
     def start_attempt(self, setup: TrialSetup) -> Attempt:

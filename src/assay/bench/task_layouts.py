@@ -51,6 +51,10 @@ class RepositoryTask:
         """Raise UsageError if nothing on this machine gives the task a score."""
         check_gradable(self.definition, judged=judged)
 
+    async def has_python(self, place: Workplace) -> bool:
+        """Return True: the Python that runs assay is mounted."""
+        return True
+
     def start_attempt(self, setup: TrialSetup) -> CodingAttempt[CodingTask]:
         """Return an attempt that works on a copy of the repository."""
         return CodingAttempt(self, self.definition, setup)
@@ -99,6 +103,10 @@ class ImageTask:
     ) -> None:
         """Raise UsageError if the sandbox has no images, or one cannot be built."""
         check_images(self.definition, backend, images)
+
+    async def has_python(self, place: Workplace) -> bool:
+        """Return whether the image has a Python; builds it."""
+        return await HarborPhases(self.definition, place).has_python()
 
     def start_attempt(self, setup: TrialSetup) -> HarborAttempt:
         """Return an attempt that works on the steps one after another."""

@@ -173,7 +173,8 @@ def run(
         executor: Where trials are run: asyncio (here), processes, or ray for a cluster.
         workers: With --executor processes or ray, the most workers.
         ray_address: With --executor ray, HOST:PORT of the head of the cluster, auto or local.
-        agent: Who works on every task, whatever the file says; see 'assay bench agents'.
+        agent: Who works on every task, whatever the file says; see 'assay bench agents', or
+            my_agent.py:MyAgent for a class in a file.
         sandbox: Where every task runs, whatever the file says: bubblewrap, docker, modal,
             none, or mine.py:Class.
         model_map: Replace a model by another, as OLD=NEW. May be repeated.

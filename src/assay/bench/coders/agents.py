@@ -12,9 +12,11 @@ from assay.bench.coders.programs import (
     ProgramCoder,
     ProgramKind,
 )
+from assay.bench.coders.python_agent import PythonAgent
 from assay.bench.coders.react import ReactCoder
 from assay.bench.coders.scripted import CHEATS, CheatCoder, CommandCoder, NopCoder, OracleCoder
 from assay.core.text import unknown_name
+from assay.core.user_code import parse_object_spec
 from assay.errors import UsageError
 
 AGENTS: Final[Mapping[str, str]] = {
@@ -38,12 +40,13 @@ def default_agent() -> str:
     return "react-coder" if installed_agent("codex") is None else "codex"
 
 
-def make_coder(name: str, command: str | None = None) -> Coder:
+def make_coder(name: str, command: str | None = None, *, sha: str | None = None) -> Coder:
     """The coding agent of a name.
 
     Args:
-        name: The agent.
+        name: The agent, or a class in a file, as my_agent.py:MyAgent.
         command: What the agent `command` runs.
+        sha: The hash that the file of an agent must have, if it is in one.
     """
     match name:
         case "react-coder":
@@ -62,7 +65,10 @@ def make_coder(name: str, command: str | None = None) -> Coder:
                     f"agent {name!r} is not installed; 'assay bench agents install {name}' "
                     "does it"
                 )
-            return ProgramCoder(agent, _KINDS[name]())
+            return ProgramCoder(name, _KINDS[name](), agent)
         case _ if name in AGENTS:
             return CheatCoder(name)
-    raise UsageError(unknown_name("agent", name, AGENTS))
+    if (own := parse_object_spec(name)) is not None:
+        return ProgramCoder(name, PythonAgent(own, sha))
+    known = [*AGENTS, "a class in a file, my_agent.py:MyAgent"]
+    raise UsageError(unknown_name("agent", name, known))

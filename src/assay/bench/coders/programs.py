@@ -10,10 +10,9 @@ mini-swe-agent: speaks chat, writes its trajectory to a file.
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from assay.bench.base import CoderEnd, CoderStop, CodingJob
+from assay.bench.base import Coder, CoderEnd, CoderStop, CodingJob
 from assay.bench.coders.installation import InstalledAgent
 from assay.bench.coders.scripted import ended_by
 from assay.bench.proxy.server import AgentProgram, ModelProxy, forwarded
@@ -37,7 +36,7 @@ class ProgramKind(Protocol):
     """What is special about one program."""
 
     def program(self, job: CodingJob, binary: str) -> AgentProgram:
-        """How it is started; `binary` is its path in the sandbox."""
+        """Return how it is started; `binary` is its path in the sandbox, if it is installed."""
         ...
 
     async def report(self, job: CodingJob, output: bytes) -> AgentReport:
@@ -45,20 +44,24 @@ class ProgramKind(Protocol):
         ...
 
 
-class ProgramCoder:
+class ProgramCoder(Coder):
     """Runs a program to its end, and counts what it asks."""
 
     needs_model = True
+    runs_inside = True
 
-    def __init__(self, agent: InstalledAgent, kind: ProgramKind) -> None:
-        self.name = agent.name
-        self.program: Path | None = agent.folder
-        self._binary, self._kind = agent.binary, kind
+    def __init__(
+        self, name: str, kind: ProgramKind, installed: InstalledAgent | None = None
+    ) -> None:
+        self.name, self._kind, self._binary = name, kind, ""
+        if installed is not None:
+            self.program = installed.folder
+            self._binary = f"{PROGRAM}/{installed.binary}"
 
     async def work(self, job: CodingJob) -> CoderEnd:
         """Start it, and let it work until it ends or a limit is used up."""
         proxy = ModelProxy(job)
-        started = self._kind.program(job, f"{PROGRAM}/{self._binary}")
+        started = self._kind.program(job, self._binary)
         end = await forwarded(job, proxy, started)
         if end is None:
             return CoderEnd(stop=proxy.stop or CoderStop.FAILED)

@@ -9,10 +9,9 @@ import json
 import shlex
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
-from assay.bench.base import CoderEnd, CoderStop, CodingJob
+from assay.bench.base import Coder, CoderEnd, CoderStop, CodingJob
 from assay.sandboxes.base import REPOSITORY, Command, CommandEnd, TrialFinding
 from assay.types import Encoded, Message
 
@@ -90,12 +89,11 @@ def _system(workdir: str) -> str:
     return _SYSTEM.format(place=place, judged=judged)
 
 
-class ReactCoder:
+class ReactCoder(Coder):
     """Lets a model call tools until it submits or a limit is reached."""
 
     name = "react-coder"
     needs_model = True
-    program: Path | None = None
 
     async def work(self, job: CodingJob) -> CoderEnd:
         """Ask, run what was called, show what came of it, and so on."""

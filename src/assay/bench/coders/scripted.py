@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.bench.base import CoderEnd, CoderStop, CodingJob
+from assay.bench.base import Coder, CoderEnd, CoderStop, CodingJob
 from assay.core.text import cut, shown
 from assay.errors import UsageError
 from assay.sandboxes.base import Command, CommandEnd, TrialFinding
@@ -22,12 +22,10 @@ _LAST = 4000
 """Characters of its output that count as its last message."""
 
 
-class CommandCoder:
+class CommandCoder(Coder):
     """Runs a command line by the shell; `$ASSAY_INSTRUCTIONS` has the instructions."""
 
     name = "command"
-    needs_model = False
-    program: Path | None = None
 
     def __init__(self, command: str) -> None:
         self._command = command
@@ -59,12 +57,10 @@ def ended_by(end: CommandEnd, notes: str = "") -> CoderEnd:
     )
 
 
-class OracleCoder:
+class OracleCoder(Coder):
     """Applies the reference solution; a task that it cannot solve has a fault."""
 
     name = "oracle"
-    needs_model = False
-    program: Path | None = None
 
     async def work(self, job: CodingJob) -> CoderEnd:
         """Apply the patch in the sandbox, which has no other way to see it; or run it."""
@@ -89,12 +85,10 @@ class OracleCoder:
         return ended_by(end, notes="applied the reference solution")
 
 
-class NopCoder:
+class NopCoder(Coder):
     """Does nothing; a task that gives a score for it measures nothing."""
 
     name = "nop"
-    needs_model = False
-    program: Path | None = None
 
     async def work(self, job: CodingJob) -> CoderEnd:
         """Leave everything as it is."""
@@ -148,11 +142,8 @@ CHEATS: Mapping[str, Cheat] = {
 """All attacks, by their names."""
 
 
-class CheatCoder:
+class CheatCoder(Coder):
     """A coding agent that is one of the attacks; it is named `cheat/` and the attack."""
-
-    needs_model = False
-    program: Path | None = None
 
     def __init__(self, name: str, *, environment: Mapping[str, str] | None = None) -> None:
         """Choose an attack.

@@ -24,10 +24,11 @@ from assay.bench.harbor.phases import (
     HarborPhases,
     Verified,
     changed_programs,
+    has_python,
 )
 from assay.bench.harbor.rewards import combined, outcome_of, score_of
 from assay.bench.harbor.task import SOLVE, HarborStep, HarborTask
-from assay.bench.task import TaskCheck, Workplace
+from assay.bench.task import PYTHON, TaskCheck, Workplace
 from assay.bench.trial_files import AgentEnd, CodingTranscript
 from assay.errors import SandboxUnavailable
 from assay.sandboxes.base import Command, Sandbox, TrialFinding
@@ -116,7 +117,6 @@ def _tests(step: HarborStep, found: Verified) -> tuple[TestReport, ...]:
 _AGENT_S = 1800.0
 """The time limit of agents where nobody says another."""
 _MOST_FILES = 2000
-_PYTHON = "python3"
 
 
 class HarborAttempt(CodingAttempt[HarborTask]):
@@ -125,7 +125,7 @@ class HarborAttempt(CodingAttempt[HarborTask]):
     async def _work(self) -> AgentEnd:
         """Let the agent work on each step, until one is not good enough for the next."""
         task, entry = self._task, self._setup.entry
-        coder = make_coder(entry.agent, entry.command)
+        coder = self._setup.config.make_coder(entry)
         backend = self._setup.backend
         proven = await asyncio.to_thread(proven_enforcement, backend, self._limits)
         enforcement = held_with(None, proven)
@@ -177,7 +177,7 @@ class HarborAttempt(CodingAttempt[HarborTask]):
             mounts = program_mounts(coder, shared)
             async with phases.working(step, layer, mounts, with_solution=solves) as opened:
                 sandbox, workdir = opened
-                if coder.program is not None:
+                if coder.runs_inside:
                     await _check_python(sandbox, coder.name)
                 self._launched = True
                 start = time.monotonic()
@@ -188,7 +188,7 @@ class HarborAttempt(CodingAttempt[HarborTask]):
                     shared=shared,
                     workdir=workdir,
                     solution=solution_of(self._task) if solves else None,
-                    python=_PYTHON,
+                    python=PYTHON,
                 )
                 try:
                     end = await self._coded(coder.work(job), timeout_s)
@@ -225,10 +225,9 @@ def solution_of(task: HarborTask) -> str:
 
 async def _check_python(sandbox: Sandbox, agent: str) -> None:
     """An agent that is a program reaches its model by a script."""
-    end = await sandbox.run(Command(argv=("sh", "-c", f"command -v {_PYTHON}"), timeout_s=30.0))
-    if end.exit_code != 0:
+    if not await has_python(sandbox):
         raise SandboxUnavailable(
-            f"agent {agent!r} needs {_PYTHON} in the image of the task, which has none; add it "
+            f"agent {agent!r} needs {PYTHON} in the image of the task, which has none; add it "
             "to environment/Dockerfile"
         )
 

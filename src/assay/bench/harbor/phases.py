@@ -26,7 +26,7 @@ from assay.bench.harbor.task import (
     StepVerification,
     recipe_of,
 )
-from assay.bench.task import BaseImages, Workplace
+from assay.bench.task import PYTHON, BaseImages, Workplace
 from assay.core.files import remove_folder
 from assay.errors import SandboxUnavailable, SetupTimeout, UsageError
 from assay.sandboxes.base import (
@@ -37,6 +37,7 @@ from assay.sandboxes.base import (
     ImageRecipe,
     ImageSandbox,
     Mount,
+    Sandbox,
     SandboxBackend,
     SandboxSpec,
     TrialFinding,
@@ -146,6 +147,12 @@ class HarborPhases:
                 f"the image of {self._task.task_id} was not built after {limit:g} s, as its "
                 "build_timeout_sec says"
             ) from error
+
+    async def has_python(self) -> bool:
+        """Return whether the image has a Python for the agent of the first step."""
+        spec = self._spec(await self.image(), None, self._task.steps[0].user)
+        async with self._open(spec) as sandbox:
+            return await has_python(sandbox)
 
     # The agent
 
@@ -325,6 +332,12 @@ class HarborPhases:
             shutil.copytree(source, folder, dirs_exist_ok=True, symlinks=True)
         folder.chmod(0o755)
         return folder
+
+
+async def has_python(sandbox: Sandbox) -> bool:
+    """Return whether a sandbox has a Python."""
+    command = Command(argv=("sh", "-c", f"command -v {PYTHON}"), timeout_s=30.0)
+    return (await sandbox.run(command)).exit_code == 0
 
 
 async def _healthy(sandbox: ImageSandbox, check: HealthcheckPart) -> None:
