@@ -64,7 +64,7 @@ def test_shares_of_one_trial_each_have_the_exact_interval() -> None:
 
 def test_pass_at_k_and_pass_hat_k_are_the_unbiased_ones() -> None:
     arm = only(scored({"a": [1.0] * 3, "b": [1.0, 0.5, 0.0], "c": [0.0] * 3}))
-    by_k = {row.k: (row.any.point, row.all.point) for row in arm.passes}
+    by_k = {row.k: (row.pass_any.point, row.pass_all.point) for row in arm.passes}
     # Of task b, one of three passes: C(2, 2) / C(3, 2) of all pairs have none that does.
     assert by_k == {
         1: pytest.approx((4 / 9, 4 / 9)),
@@ -80,8 +80,8 @@ def test_pass_at_k_is_the_mean_over_all_choices_of_k_trials() -> None:
         choices = [[*combinations(own, row.k)] for own in scores.values()]
         some = [np.mean([any(s == 1 for s in c) for c in own]) for own in choices]
         every = [np.mean([all(s == 1 for s in c) for c in own]) for own in choices]
-        assert row.any.point == pytest.approx(np.mean(some))
-        assert row.all.point == pytest.approx(np.mean(every))
+        assert row.pass_any.point == pytest.approx(np.mean(some))
+        assert row.pass_all.point == pytest.approx(np.mean(every))
     assert [row.k for row in arm.passes] == [1, 2, 3, 4]
 
 

@@ -8,7 +8,7 @@ nowhere; it is named, and a mean is given at both ends of what the first two cou
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -17,12 +17,11 @@ from assay.bench.manifest import ArmEntry, Manifest, TrialResult
 from assay.core.text import counted, unknown_name
 from assay.errors import UsageError
 from assay.judge.comparison import compare
-from assay.judge.describe import metrics_of
+from assay.judge.describe import ATTEMPTS, metrics_of, pass_rows
 from assay.judge.matching import mean_of
-from assay.judge.results import Comparison
+from assay.judge.results import Comparison, PassRow
 from assay.judge.subjects import Subject, TrialOutcome
 from assay.stats.intervals import Interval
-from assay.stats.shares import pass_all, pass_any
 from assay.types import TrialState
 
 SCORE = "score"
@@ -30,7 +29,6 @@ SCORE = "score"
 FEW_TASKS = 6
 """With fewer tasks an interval counts on values close to normal; see `fewest_exact`."""
 _METRICS = (SCORE, "success", "duration_s", "tokens", "cost_usd")
-_ATTEMPTS = (1, 2, 3, 5, 10, 20, 50, 100)
 
 
 class TrialCounts(NamedTuple):
@@ -56,16 +54,6 @@ class TrialCounts(NamedTuple):
     def lost(self) -> int:
         """Trials that ended and are in no mean."""
         return self.infrastructure + self.ungraded
-
-
-class Passes(NamedTuple):
-    """What k attempts at a task are worth."""
-
-    k: int
-    any: Interval
-    """pass@k: the chance that at least one of k attempts has the full score."""
-    all: Interval
-    """pass^k: the chance that all k have it."""
 
 
 class Spent(NamedTuple):
@@ -104,7 +92,7 @@ class ArmSummary:
     """The same with the lost trials at 1."""
     passed: int
     """Trials with the full score."""
-    passes: tuple[Passes, ...]
+    passes: tuple[PassRow, ...]
     """By k, up to the fewest trials of a task."""
     best_score: float | None
     """The best trial of each task, averaged over tasks."""
@@ -350,17 +338,16 @@ def compared_arms(
     if len(kept) < 2:
         return None, said
     if alone:
-        kept = [_alone(subject) for subject in kept]
+        kept = [replace(one, trials=tuple(_alone(one.trials))) for one in kept]
     metrics = [name for name in _METRICS if all(name in metrics_of(one) for one in kept)]
     found = compare(kept, metrics=metrics, level=level, min_effect=min_effect)
     # Tasks have no seeds that anybody could choose anew.
     return replace(found, next_seed=None), said
 
 
-def _alone(subject: Subject) -> Subject:
-    """The subject with every trial for itself: those of one task have no partners."""
-    trials = tuple(replace(trial, pair=None, seed=None) for trial in subject.trials)
-    return replace(subject, trials=trials)
+def _alone(trials: Iterable[TrialOutcome]) -> list[TrialOutcome]:
+    """Return trials without partners, which those of one task have none of."""
+    return [replace(trial, pair=None, seed=None) for trial in trials]
 
 
 def _outcome(result: TrialResult) -> TrialOutcome:
@@ -372,7 +359,9 @@ def _outcome(result: TrialResult) -> TrialOutcome:
         if "agent" in result.seconds:
             values["duration_s"] = result.seconds["agent"]
         if result.tokens:
-            values["tokens"] = float(_all_tokens(result))
+            # Those of the agent's model; cached and reasoning ones are among them.
+            kinds = ("prompt", "completion")
+            values["tokens"] = float(sum(result.tokens.get(kind, 0) for kind in kinds))
         if result.cost_usd is not None:
             values["cost_usd"] = result.cost_usd
     # Means count a failure of the subject, which `judge` by itself would leave out.
@@ -389,21 +378,18 @@ def _outcome(result: TrialResult) -> TrialOutcome:
     )
 
 
-def _all_tokens(result: TrialResult) -> int:
-    """Those of the agent's model; cached and reasoning ones are among them."""
-    return result.tokens.get("prompt", 0) + result.tokens.get("completion", 0)
-
-
 def summarize_trials(
     results: Sequence[TrialResult], arm: str, task: str | None, level: float
 ) -> ArmSummary:
     """Sum up trials of an arm, all of one task if there is one."""
     ended = [result for result in results if result.state is not None]
-    scores = {
-        name: [score for result in own if (score := counted_score(result)) is not None]
-        for name, own in _by_task(ended).items()
-    }
-    scores = {name: own for name, own in scores.items() if own}
+    scores: dict[Hashable, list[float]] = {}
+    for result in ended:
+        if (score := counted_score(result)) is not None:
+            scores.setdefault(result.task_id, []).append(score)
+    passed = {name: [score >= 1 for score in own] for name, own in scores.items()}
+    trials = [_outcome(result) for result in ended]
+    own = [{**result.standard_metrics, **result.custom_metrics} for result in ended]
     states = Counter(result.state for result in ended)
     ungraded = sum(r.state is TrialState.RESULT and r.score is None for r in ended)
     counts = TrialCounts(
@@ -414,98 +400,65 @@ def summarize_trials(
         ungraded=ungraded,
         pending=len(results) - len(ended),
     )
-    lost = counts.lost > 0
-    passed = {name: sum(score >= 1 for score in own) for name, own in scores.items()}
-    attempts = {name: len(own) for name, own in scores.items()}
-    fewest = min(attempts.values(), default=0)
+    attempts = {*ATTEMPTS, min(map(len, passed.values()), default=1)}
+    phases: dict[str, list[float]] = {}
+    for result in ended:
+        for phase, seconds in result.seconds.items():
+            phases.setdefault(phase, []).append(seconds)
+
+    def mean_score(lost: float | None) -> Interval | None:
+        """Return the mean score, with lost trials at this score."""
+        known = [lost if (score := counted_score(r)) is None else score for r in ended]
+        return _mean(trials, known, level)
+
     return ArmSummary(
         arm=arm,
         task=task,
         tasks=len(scores),
         counts=counts,
-        score=_mean(ended, counted_score, level),
-        worst=_mean(ended, lambda result: counted_score(result) or 0.0, level)
-        if lost
-        else None,
-        best=_mean(ended, _at_best, level) if lost else None,
-        passed=sum(passed.values()),
-        passes=tuple(
-            Passes(
-                k,
-                pass_any([*passed.values()], [*attempts.values()], k, level=level),
-                pass_all([*passed.values()], [*attempts.values()], k, level=level),
-            )
-            for k in sorted({*_ATTEMPTS, fewest})
-            if 1 <= k <= fewest
-        ),
+        score=mean_score(None),
+        worst=mean_score(0.0) if counts.lost else None,
+        best=mean_score(1.0) if counts.lost else None,
+        passed=sum(map(sum, passed.values())),
+        passes=tuple(pass_rows(arm, passed, sorted(attempts), level)),
         best_score=sum(map(max, scores.values())) / len(scores) if scores else None,
         spent=Spent(
             sum(result.cost_usd for result in ended if result.cost_usd is not None),
             sum(result.cost_usd is None for result in ended),
         ),
-        seconds=_phases(ended),
+        seconds={phase: sum(times) / len(times) for phase, times in phases.items()},
         tokens=dict(sum((Counter(result.tokens) for result in ended), Counter[str]())),
         outcomes=_often(r.outcome for r in ended if counted_score(r) is not None),
         errors=_often(r.outcome for r in ended if r.state is TrialState.INFRASTRUCTURE),
         findings=_findings(ended),
-        metrics=_own_metrics(ended, level),
+        metrics={
+            name: mean
+            for name in dict.fromkeys(name for values in own for name in values)
+            if (mean := _mean(trials, [values.get(name) for values in own], level, name))
+        },
         answered_as=tuple(dict.fromkeys(r.answered_as for r in ended if r.answered_as)),
         checksums=tuple(dict.fromkeys(r.task_checksum for r in results if r.task_checksum)),
         grading=_often(r.grading for r in ended if counted_score(r) is not None),
     )
 
 
-def _at_best(result: TrialResult) -> float:
-    score = counted_score(result)
-    return 1.0 if score is None else score
-
-
 def _mean(
-    results: Sequence[TrialResult],
-    value_of: Callable[[TrialResult], float | None],
+    trials: Sequence[TrialOutcome],
+    values: Sequence[float | None],
     level: float,
     metric: str = SCORE,
 ) -> Interval | None:
-    """The mean over tasks, or over trials where they are of one task."""
-    valued = [(result, value) for result in results if (value := value_of(result)) is not None]
-    if not valued:
-        return None
-    several = len({result.task_id for result, _ in valued}) > 1
-    trials = [
-        TrialOutcome(
-            trial_id=f"{place}",
-            pair=result.task_id if several else None,
-            task=result.task_id,
-            seed=0 if several else None,
-            values={metric: value},
-        )
-        for place, (result, value) in enumerate(valued)
+    """Return the mean over tasks, or over trials where they are of one task."""
+    measured = [
+        replace(trial, state=TrialState.RESULT, values={metric: value})
+        for trial, value in zip(trials, values, strict=True)
+        if value is not None
     ]
-    return mean_of(trials, metric, level)
-
-
-def _own_metrics(results: Sequence[TrialResult], level: float) -> dict[str, Interval]:
-    names = dict.fromkeys(
-        name for r in results for name in (*r.standard_metrics, *r.custom_metrics)
-    )
-    means = {
-        name: _mean(
-            results,
-            lambda r, name=name: {**r.standard_metrics, **r.custom_metrics}.get(name),  # type: ignore[misc]
-            level,
-            name,
-        )
-        for name in names
-    }
-    return {name: mean for name, mean in means.items() if mean is not None}
-
-
-def _phases(results: Sequence[TrialResult]) -> dict[str, float]:
-    by_phase: dict[str, list[float]] = {}
-    for result in results:
-        for phase, seconds in result.seconds.items():
-            by_phase.setdefault(phase, []).append(seconds)
-    return {phase: sum(times) / len(times) for phase, times in by_phase.items()}
+    if not measured:
+        return None
+    if len({trial.task for trial in measured}) == 1:
+        measured = _alone(measured)
+    return mean_of(measured, metric, level)
 
 
 def _often(names: Iterable[str | None]) -> dict[str, int]:

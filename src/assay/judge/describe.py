@@ -6,7 +6,7 @@ success is that of the step that made it one, or of the trial where steps are no
 """
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import Any
 
@@ -227,12 +227,40 @@ def _plays(trials: Trials, enough: float) -> Iterator[_Play]:
     return compress(zip(trials, done_T.tolist(), strict=True), known_T)
 
 
-_ATTEMPTS = (1, 2, 3, 5, 10, 20, 50, 100)
+ATTEMPTS = (1, 2, 3, 5, 10, 20, 50, 100)
+"""The k that pass@k is given for, as far as there are so many attempts."""
+
+
+def pass_rows(
+    subject: str, successes: Mapping[Hashable, Sequence[bool]], ks: Iterable[int], level: float
+) -> list[PassRow]:
+    """Return pass@k and pass^k for every k that each world was attempted as often.
+
+    Args:
+        subject: The id of the subject.
+        successes: By world, whether each attempt succeeded.
+        ks: The k that are asked for.
+        level: Of the intervals.
+    """
+    counts = [sum(done) for done in successes.values()], [*map(len, successes.values())]
+    fewest = min(counts[1], default=0)
+    return [
+        PassRow(
+            subject,
+            k,
+            pass_any(*counts, k, level=level),
+            pass_all(*counts, k, level=level),
+            len(successes),
+            fewest,
+        )
+        for k in ks
+        if k <= fewest
+    ]
 
 
 def passes(subjects: Sequence[Subject], enough: float, level: float) -> tuple[PassRow, ...]:
     """pass@k and pass^k of every subject that attempted each of its worlds more than once."""
-    rows = []
+    rows: list[PassRow] = []
     for subject in subjects:
         worlds: dict[Hashable, list[bool]] = {}
         for trial, success in _plays(Trials.of(subject.trials), enough):
@@ -243,20 +271,8 @@ def passes(subjects: Sequence[Subject], enough: float, level: float) -> tuple[Pa
             )
             if known:
                 worlds.setdefault(world, []).append(success)
-        counts = [sum(done) for done in worlds.values()], [*map(len, worlds.values())]
-        fewest = min(counts[1], default=0)
-        rows += [
-            PassRow(
-                subject.id,
-                k,
-                pass_any(*counts, k, level=level),
-                pass_all(*counts, k, level=level),
-                len(worlds),
-                fewest,
-            )
-            for k in _ATTEMPTS
-            if k <= fewest > 1
-        ]
+        if min(map(len, worlds.values()), default=0) > 1:
+            rows += pass_rows(subject.id, worlds, ATTEMPTS, level)
     return tuple(rows)
 
 

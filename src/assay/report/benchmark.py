@@ -4,13 +4,13 @@ Names of arms and tasks, outcomes and findings are untrusted text: renderers mak
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from assay.bench.rollout_comparison import ArmComparison, RolloutComparison, TaskChange, TaskRow
-from assay.bench.summary import SCORE, ArmSummary, BenchmarkSummary, Passes
+from assay.bench.summary import SCORE, ArmSummary, BenchmarkSummary
 from assay.core.text import counted
-from assay.judge.results import Comparison, Contrast
+from assay.judge.results import Comparison, Contrast, PassRow
 from assay.report.comparison.document import comparison_document
 from assay.report.comparison.sentences import on_these_tasks, sample_words, verdict_word
 from assay.report.comparison.values import comparison_values
@@ -160,7 +160,7 @@ def _trials(row: ArmSummary) -> str:
     return f"{row.counts.counted:,}/{row.counts.planned:,}"
 
 
-def _pass(row: ArmSummary, *, last: bool) -> Passes | None:
+def _pass(row: ArmSummary, *, last: bool) -> PassRow | None:
     return row.passes[-1 if last else 0] if row.passes else None
 
 
@@ -176,9 +176,9 @@ def _arms_table(arms: Sequence[ArmSummary], level: str) -> ReportTable:
             [
                 short_name(arm.arm) + several,
                 mean_cell(SCORE, arm.score),
-                DASH if one is None else share_cell(one.any),
-                DASH if all_of_it is None else share_cell(all_of_it.any),
-                DASH if all_of_it is None else share_cell(all_of_it.all),
+                DASH if one is None else share_cell(one.pass_any),
+                DASH if all_of_it is None else share_cell(all_of_it.pass_any),
+                DASH if all_of_it is None else share_cell(all_of_it.pass_all),
                 plain(arm.best_score),
                 _trials(arm),
             ]
@@ -374,18 +374,22 @@ def _comparison_sections(comparison: Comparison, about: str) -> list[Section]:
 
 
 def _summary_values(summary: BenchmarkSummary) -> dict[str, Any]:
-    own = {
-        field.name: jsonable(getattr(summary, field.name))
-        for field in fields(summary)
-        if field.name != "comparison"
-    }
     comparison = summary.comparison
+    own = jsonable(replace(summary, arms=(), tasks=(), comparison=None))
+    del own["comparison"]  # it is written last
     return {
         "format": BENCH_SUMMARY_FORMAT,
         "made": versions(),
         **own,
+        "arms": [_arm_values(row) for row in summary.arms],
+        "tasks": [_arm_values(row) for row in summary.tasks],
         "comparison": None if comparison is None else comparison_values(comparison),
     }
+
+
+def _arm_values(row: ArmSummary) -> dict[str, Any]:
+    passes = [{"k": one.k, "any": one.pass_any, "all": one.pass_all} for one in row.passes]
+    return {**jsonable(row), "passes": jsonable(passes)}
 
 
 def _csv_row(row: ArmSummary) -> dict[str, Any]:
@@ -401,10 +405,10 @@ def _csv_row(row: ArmSummary) -> dict[str, Any]:
         "best": row.best and row.best.point,
         "best_score": row.best_score,
         "passed": row.passed,
-        **interval_columns("pass_at_1", one and one.any),
+        **interval_columns("pass_at_1", one and one.pass_any),
         "k": most and most.k,
-        **interval_columns("pass_at_k", most and most.any),
-        **interval_columns("pass_all_k", most and most.all),
+        **interval_columns("pass_at_k", most and most.pass_any),
+        **interval_columns("pass_all_k", most and most.pass_all),
         "cost_usd": row.spent.known,
         "cost_unknown": row.spent.unknown,
         "prompt_tokens": row.tokens.get("prompt", 0),
@@ -556,7 +560,8 @@ def _comparison_values(comparison: RolloutComparison) -> dict[str, Any]:
         ],
         "tasks": [
             {
-                **jsonable(row),
+                **jsonable(replace(row, rollouts=())),
+                "rollouts": [own and _arm_values(own) for own in row.rollouts],
                 "flaky": row.flaky,
                 "changes": [
                     change.value if (change := row.change(place)) else None
