@@ -17,6 +17,7 @@ from assay.core.options import Option, declared_options, takes_options
 from assay.errors import UsageError
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "compare": assay.compare,
     "finetune cancel": assay.finetune_cancel,
     "finetune check-model": assay.finetune_check_model,
     "finetune events": assay.finetune_events,

@@ -73,7 +73,7 @@ def test_each_reason_for_not_using_a_trial_is_counted_by_itself() -> None:
 
 
 def only(subjects: list[Subject], **choices: object) -> Contrast:
-    [found] = compare(subjects, metrics=["achievements"], **choices).decisive  # type: ignore[arg-type]
+    [found] = compare(subjects, metrics=["achievements"], **choices).decisive
     return found
 
 

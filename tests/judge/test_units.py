@@ -44,7 +44,7 @@ def bench(tasks: int, seeds: int, up: float = 0.0, task_sd: float = 1.0) -> list
 
 
 def only(subjects: list[Subject], **choices: object) -> Contrast:
-    [contrast] = compare(subjects, metrics=["achievements"], **choices).contrasts  # type: ignore[arg-type]
+    [contrast] = compare(subjects, metrics=["achievements"], **choices).contrasts
     return contrast
 
 
@@ -339,7 +339,7 @@ def test_a_plan_for_a_sample_of_tasks_counts_tasks() -> None:
 
 
 def said(subjects: list[Subject], **choices: object) -> str:
-    comparison = compare(subjects, **choices)  # type: ignore[arg-type]
+    comparison = compare(subjects, **choices)
     return " ".join(line.answer for line in answers(comparison, comparison.decisive[0]))
 
 

@@ -6,9 +6,11 @@ Versions of what was played: listed, shown, tagged, followed, and written to a f
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from assay.core.options import takes_options
 from assay.errors import UsageError
+from assay.judge.options import ComparisonOptions, MethodOptions
 from assay.store.location import DEFAULT_DATABASE
 from assay.store.opening import Where, store_at
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from assay.store.versions import ListedExperiment, LogEntry, Tagged
 
 
+@takes_options
 def compare(
     *subjects: "str | Subject",
     database: Where = None,
@@ -29,7 +32,9 @@ def compare(
     metrics_from: Path | str | None = None,
     notice: Callable[[str], None] = lambda _: None,
     plan: Path | str | None = None,
-    **choices: Any,
+    baseline: str | None = None,
+    options: ComparisonOptions,
+    methods: MethodOptions,
 ) -> "Comparison":
     """Say which of several is better: what `assay compare` shows, as values.
 
@@ -43,8 +48,9 @@ def compare(
         metrics_from: A Python file with metrics of your own, applied to the named ones.
         notice: Told of metrics that could not be computed.
         plan: A TOML or JSON file that was registered before the trials; it says what decides.
-        **choices: baseline, level, min_effect, success_achievements, seed, method, correction,
-            tasks, allow_different and seeds, as `assay.judge.comparison.compare` takes them.
+        baseline: The id or name of the one to compare with, if it is not the first.
+        options: How they are compared.
+        methods: How intervals and p values are made.
     """
     from assay.judge.comparison import compare
 
@@ -55,8 +61,8 @@ def compare(
         planned = read_comparison_plan(Path(plan))
         metrics = metrics or [planned.metric]
         for name in ("level", "min_effect"):
-            if choices.get(name) is None:
-                choices[name] = getattr(planned, name)
+            if getattr(options, name) is None:
+                options = replace(options, **{name: getattr(planned, name)})
     names = [subject for subject in subjects if isinstance(subject, str)]
     own = [subject for subject in subjects if not isinstance(subject, str)]
     if names and own:
@@ -72,7 +78,7 @@ def compare(
             metrics_from=metrics_from,
             notice=notice,
         )
-    found = compare(own, metrics=metrics, **choices)
+    found = compare(own, metrics=metrics, baseline=baseline, options=options, methods=methods)
     if names and (known := _known_worlds(own, database)):
         found = replace(found, notes=(*known, *found.notes))
     return found if planned is None else _beside_plan(found, planned, database)

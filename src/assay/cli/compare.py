@@ -4,14 +4,14 @@ What is said of a plan that was registered.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from assay.cli.options import Database, open_store
+from assay.cli.options import Database, Flag, Given, open_store, option_groups
 from assay.cli.output import Show, complain, say, say_json, say_report, warn, working
-from assay.cli.tables import Whole
 from assay.errors import UsageError
 from assay.store.location import DEFAULT_DATABASE
 
@@ -48,39 +48,61 @@ _WHAT = {
 }
 
 _FAILED = 1
+_OF_A_SERIES = ("level", "seed", "tasks", "allow_different")
+"""The options that --over-time follows; others are about two experiments."""
 _ONE_SOURCE = (
     "compare either experiments of the store, or --experiments FILE, or --baseline FILE with"
     " --improved FILE"
 )
 
 
-def compare(
-    *names: str,
-    experiments: Path | None = None,
-    baseline: str | None = None,
-    improved: Annotated[list[str] | None, Parameter(negative="")] = None,
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """What is compared, beside names of the store, and in which metrics."""
+
+    experiments: Annotated[Path | None, Parameter(show_default=False)] = None
+    """A JSON file of experiments to compare; 'assay experiments export' writes one."""
+    baseline: Annotated[str | None, Parameter(show_default=False)] = None
+    """With --improved: a results file, or FILE#MODEL for one model of it. With names: which of
+    them is the baseline."""
+    improved: Annotated[list[str] | None, Parameter(negative="", show_default=False)] = None
+    """A results file to compare with the baseline. May be repeated."""
     metrics: Annotated[
         str | None,
         Parameter(
             name=["--metrics", "--metric"], show_default="all they share, achievements first"
         ),
-    ] = None,
-    metrics_from: Path | None = None,
+    ] = None
+    """The metrics to compare, separated by commas; the first decides."""
+    metrics_from: Annotated[Path | None, Parameter(show_default=False)] = None
+    """A Python file with your own metrics."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class _Purpose:
+    """What the comparison is for."""
+
+    plan: Annotated[Path | None, Parameter(show_default=False)] = None
+    """A TOML or JSON file with the planned metric and n; deviations are reported."""
+    register: Flag = False
+    """Only store --plan, before the episodes are played."""
+    detail: Flag = False
+    """Also print all tables, and how to read them."""
+    fail_if_worse: Flag = False
+    """Exit with code 1 if one is worse than the baseline in the first metric."""
+    over_time: Flag = False
+    """Follow one metric over all versions of a series."""
+
+
+@option_groups(options="assay.judge.options:ComparisonOptions")
+def compare(
+    *names: str,
+    source: _Source = _Source(),
     output: Annotated[list[Path] | None, Parameter(negative="")] = None,
-    success_achievements: float = 3,
-    min_effect: float | None = None,
-    level: Annotated[float | None, Parameter(show_default="0.95")] = None,
-    seed: Whole = 0,
-    tasks: Annotated[
-        str | None, Parameter(show_default="fixed below 10 tasks, else sample")
-    ] = None,
-    seeds: str | None = None,
-    allow_different: Annotated[list[str] | None, Parameter(negative="")] = None,
-    plan: Path | None = None,
-    register: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    detail: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    fail_if_worse: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    over_time: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    options: Given,
+    purpose: _Purpose = _Purpose(),
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
@@ -102,28 +124,10 @@ def compare(
     Args:
         names: Experiments: ids, names, or the start of one. A run, or 'latest', stands for
             all its experiments.
-        experiments: A JSON file of experiments to compare; 'assay experiments export' writes
-            one.
-        baseline: With --improved: a results file, or FILE#MODEL for one model of it. With
-            names: which of them is the baseline.
-        improved: A results file to compare with the baseline. May be repeated.
-        metrics: The metrics to compare, separated by commas; the first decides.
-        metrics_from: A Python file with your own metrics.
+        source: What is compared, beside names of the store.
         output: Write the report to this file: .html, .md, .json or .csv. May be repeated.
-        success_achievements: An episode with this many achievements is a success.
-        min_effect: The smallest difference in the first metric that matters to you.
-        level: The confidence level of the intervals.
-        seed: The seed for resampling.
-        tasks: With several tasks: is the verdict about these tasks (fixed), or about all tasks
-            like them (sample)? [choices: fixed, sample]
-        seeds: Compare only the worlds with these seeds, such as 54-93.
-        allow_different: Give a verdict although this setting of the task differs. May be
-            repeated.
-        plan: A TOML or JSON file with the planned metric and n; deviations are reported.
-        register: Only store --plan, before the episodes are played.
-        detail: Also print all tables, and how to read them.
-        fail_if_worse: Exit with code 1 if one is worse than the baseline in the first metric.
-        over_time: Follow one metric over all versions of a series.
+        options: How it is compared.
+        purpose: What the comparison is for.
         database: The store to read.
         show: What to print.
     """
@@ -131,61 +135,47 @@ def compare(
     from assay.report.comparison.document import comparison_document
     from assay.report.files import check_endings, write_document
 
-    paths, wanted = tuple(output or ()), _metrics(metrics)
+    paths, wanted = tuple(output or ()), _metrics(source.metrics)
     check_endings(paths)
-    if register:
-        if plan is None or names or experiments or improved or baseline or wanted:
+    files = source.experiments or source.improved
+    if purpose.register:
+        if purpose.plan is None or names or files or source.baseline or wanted:
             raise UsageError("--register stores a plan and compares nothing; give --plan alone")
-        say_registered(
-            api.register_comparison_plan(plan, database=open_store(database, show)), show
-        )
+        store = open_store(database, show)
+        say_registered(api.register_comparison_plan(purpose.plan, database=store), show)
         return 0
-    if over_time:
-        if experiments is not None or improved or baseline is not None:
+    if purpose.over_time:
+        if files or source.baseline is not None:
             raise UsageError("--over-time follows a series of the store; name it, and no file")
-        return _over_time(
-            names,
-            wanted,
-            paths,
-            database,
-            show,
-            metrics_from=metrics_from,
-            level=level or 0.95,
-            seed=seed,
-            tasks=tasks,
-            allow_different=allow_different or (),
-        )
+        choices = {name: options[name] for name in _OF_A_SERIES if name in options}
+        choices["metrics_from"] = source.metrics_from
+        return _over_time(names, wanted, paths, database, show, **choices)
     if names:
-        _check_alone(experiments, improved)
+        if files:
+            raise UsageError(_ONE_SOURCE)
         with working(show, "reading"):
             subjects = api.stored_subjects(
                 names,
                 wanted or (),
                 database=open_store(database, show),
-                metrics_from=metrics_from,
+                metrics_from=source.metrics_from,
                 notice=warn,
             )
     else:
-        subjects = _read(experiments, baseline, improved or [], metrics_from)
+        subjects = _read(source)
     with working(show, "comparing"):
         comparison = api.compare(
             *subjects,
             metrics=wanted,
-            baseline=None if improved else baseline,
-            plan=plan,
-            database=open_store(database, show) if plan else None,
-            level=level if level is not None or plan else 0.95,
-            min_effect=min_effect,
-            success_achievements=success_achievements,
-            seed=seed,
-            tasks=tasks,
-            allow_different=allow_different or (),
-            seeds=_seeds(seeds),
+            baseline=None if source.improved else source.baseline,
+            plan=purpose.plan,
+            database=open_store(database, show) if purpose.plan else None,
+            **options,
         )
         document = comparison_document(comparison)
         write_document(document, *paths)
-    _tell(document, paths, show, detail=detail)
-    return judgement(comparison) if fail_if_worse else 0
+    _tell(document, paths, show, detail=purpose.detail)
+    return judgement(comparison) if purpose.fail_if_worse else 0
 
 
 def _metrics(text: str | None) -> list[str] | None:
@@ -200,49 +190,30 @@ def _metrics(text: str | None) -> list[str] | None:
     return names
 
 
-def _seeds(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    first, _, last = text.partition("-")
-    if not (first.isdecimal() and (last or first).isdecimal()) or int(first) > int(
-        last or first
-    ):
-        raise UsageError(f"--seeds {text!r} is not allowed; give first and last, such as 54-93")
-    return int(first), int(last or first)
-
-
-def _check_alone(experiments: Path | None, improved: Sequence[str] | None) -> None:
-    if experiments is not None or improved:
-        raise UsageError(_ONE_SOURCE)
-
-
-def _read(
-    experiments: Path | None,
-    baseline: str | None,
-    improved: Sequence[str],
-    metrics_from: Path | None,
-) -> "list[Subject]":
+def _read(source: _Source) -> "list[Subject]":
     """Subjects from files."""
     from assay import api
 
-    if experiments is None and not improved:
-        missing = "--improved FILE is missing" if baseline else "nothing to compare is named"
+    if source.experiments is None and not source.improved:
+        missing = "nothing to compare is named"
+        if source.baseline:
+            missing = "--improved FILE is missing"
         raise UsageError(
             f"{missing}; name experiments of the store ('assay experiments list' shows them),"
             " or latest, or give --experiments FILE, or --baseline FILE with --improved FILE"
         )
-    if metrics_from is not None:
+    if source.metrics_from is not None:
         raise UsageError(
             "--metrics-from reads traces, and files of results have none; name experiments of"
             " the store"
         )
-    if experiments is not None:
-        if improved:
+    if source.experiments is not None:
+        if source.improved:
             raise UsageError(_ONE_SOURCE)
-        return api.read_experiments(experiments)
-    if baseline is None:
+        return api.read_experiments(source.experiments)
+    if source.baseline is None:
         raise UsageError("--improved needs a results file to compare with: --baseline FILE")
-    return api.read_results(baseline, *improved)
+    return api.read_results(source.baseline, *source.improved or ())
 
 
 def _tell(

@@ -90,15 +90,15 @@ def _parsed(option: DeclaredOption) -> Any:
     if get_origin(kind) is tuple:
         item: Any = _number(get_args(kind)[0])
         kind = tuple[item, ...]
-        more |= {"negative": "", "consume_multiple": True}
+        more |= {"negative": "", "consume_multiple": not extra.repeated}
     elif get_origin(kind) in (Union, UnionType):  # Python accepts more
         kind = get_args(kind)[0]
     elif default is False:
         more["negative"] = ""
     if extra.least is not None or extra.most is not None:
         more["validator"] = Number(gte=extra.least, lte=extra.most)
-    shown = "" if default in (None, (), False) else str(default)
-    more["show_default"] = extra.without or shown or False
+    empty = default is None or default is False or default == ()
+    more["show_default"] = extra.without or (not empty and str(default))
     return Annotated[_number(kind), Parameter(**more)]
 
 

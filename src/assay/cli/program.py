@@ -59,26 +59,26 @@ class HelpFormatter(DefaultFormatter):
         self, console: "Console", options: "ConsoleOptions", description: Any
     ) -> None:
         """Print what a command does."""
-        _unwrap(description)
+        _unwrap(description, r"(?<=\S)\n(?=\S)")  # indented lines, such as examples, stay
         super().render_description(console, options, description)
 
 
 def _shown(entry: "HelpEntry") -> "HelpEntry":
-    _unwrap(entry.description)
+    _unwrap(entry.description, r"\s*\n\s*")
     default = {"True": "on", "False": None, '""': None}.get(str(entry.default), entry.default)
     if default is not None:
         default = default.removesuffix(".0")
     return entry.copy(default=default)
 
 
-def _unwrap(description: Any) -> None:
-    """Join the lines of each paragraph; lines that are indented, such as examples, stay."""
+def _unwrap(description: Any, line_end: str) -> None:
+    """Join the lines of each paragraph."""
     text = getattr(description, "primary_renderable", None)
     plain = getattr(text, "plain", None)
     if plain is not None:
         from rich.text import Text
 
-        description.primary_renderable = Text(re.sub(r"(?<=\S)\n(?=\S)", " ", plain))
+        description.primary_renderable = Text(re.sub(line_end, " ", plain))
 
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130

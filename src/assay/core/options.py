@@ -56,6 +56,8 @@ class Option(NamedTuple):
     """The smallest number that the command line accepts."""
     most: float | None = None
     """The largest one."""
+    repeated: bool = False
+    """Whether the option is written once for each of several values."""
     without: str = ""
     """What holds if it is not given, for the help, if the default does not say."""
 

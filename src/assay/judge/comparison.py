@@ -4,11 +4,12 @@ The first metric decides, the rest is shown beside it. Reads no file and prints 
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import TypeVar
 
+from assay.core.options import takes_options
 from assay.core.text import unknown_name
 from assay.errors import UsageError
 from assay.judge.caveats import empty_reason, notes, with_losses
@@ -23,11 +24,11 @@ from assay.judge.describe import (
     scores,
 )
 from assay.judge.design import allowed_names, without_copies
+from assay.judge.options import ComparisonOptions, MethodOptions
 from assay.judge.outcomes import UNLOCKED
 from assay.judge.power import planned
 from assay.judge.ranking import standings
 from assay.judge.results import (
-    SUCCESS_ACHIEVEMENTS,
     Comparison,
     Contrast,
     Setup,
@@ -48,21 +49,14 @@ _FIRST = (
 _CHOICES = (TaskRule.FIXED, TaskRule.SAMPLE)
 
 
+@takes_options
 def compare(
     subjects: Sequence[Subject],
     *,
     metrics: Sequence[str] | None = None,
     baseline: str | None = None,
-    level: float = 0.95,
-    min_effect: float | None = None,
-    success_achievements: float = SUCCESS_ACHIEVEMENTS,
-    seed: int = 0,
-    method: Method | str = Method.AUTO,
-    correction: Correction | str = Correction.HOLM,
-    lower_is_better: Collection[str] = (),
-    tasks: TaskRule | str | None = None,
-    allow_different: Collection[str] = (),
-    seeds: tuple[int, int] | None = None,
+    options: ComparisonOptions,
+    methods: MethodOptions,
 ) -> Comparison:
     """Compare subjects with one of them, and with each other where there are three or more.
 
@@ -76,24 +70,16 @@ def compare(
         metrics: What to compare; the first decides. Without it all that everybody has.
         baseline: The id or name of the one to compare with. If not given, the first that did
             not play only to compare with; if there is one of those alone, the last other.
-        level: Of the intervals; 1 - level is the chance of a false finding.
-        min_effect: The smallest difference of the first metric that matters, in its unit.
-        success_achievements: An episode with as many achievements is a success.
-        seed: Of the generator; the same seed gives the same report.
-        method: How intervals of differences are made.
-        correction: How p values of several candidates are adjusted.
-        lower_is_better: Metrics of which less is better.
-        tasks: What several tasks are: `fixed`, the ones that are meant, or a `sample` of
-            many. If not given, they are a sample from ten on.
-        allow_different: Settings of the task that may differ, such as `max_turns`; there is
-            no verdict where any other does.
-        seeds: The first and the last seed of the trials to compare; None: all.
+        options: Level, smallest effect, tasks and seeds.
+        methods: How intervals and p values are made.
 
     Raises:
         UsageError: There are not two subjects with results, or something chosen is not there.
     """
-    check_choices(level, min_effect, success_achievements, seed)
-    kept = [without_copies(subject) for subject in _of_seeds(subjects, seeds)]
+    level = 0.95 if options.level is None else options.level
+    enough = options.success_achievements
+    check_choices(level, options.min_effect, enough, options.seed)
+    kept = [without_copies(subject) for subject in _of_seeds(subjects, options.seeds)]
     usable, left_out = _usable([subject for subject, _ in kept])
     usable, without = _having(usable, metrics)
     left_out |= without
@@ -103,15 +89,15 @@ def compare(
         metrics=chosen,
         baseline=first.id,
         level=level,
-        min_effect=min_effect,
-        success_achievements=success_achievements,
-        seed=seed,
-        method=_member(Method, "method", method),
-        correction=_member(Correction, "correction", correction),
-        lower_is_better=lower_is_better_metrics(usable) | frozenset(lower_is_better),
-        tasks=task_rule(tasks),
-        allow_different=allowed_names(allow_different),
-        seeds=seeds,
+        min_effect=options.min_effect,
+        success_achievements=enough,
+        seed=options.seed,
+        method=_member(Method, "method", methods.method),
+        correction=_member(Correction, "correction", methods.correction),
+        lower_is_better=lower_is_better_metrics(usable) | frozenset(methods.lower_is_better),
+        tasks=task_rule(options.tasks),
+        allow_different=allowed_names(options.allow_different),
+        seeds=options.seeds,
         known_metrics=common_metrics(usable, None)[0] if metrics else chosen,
     )
     facts = tuple(
@@ -132,8 +118,8 @@ def compare(
         contrasts=contrasts,
         standings=ranked
         and replace(ranked, pairs=tuple(replace(pair, pairs=()) for pair in ranked.pairs)),
-        instances=instances(usable, success_achievements, level),
-        passes=passes(usable, success_achievements, level),
+        instances=instances(usable, enough, level),
+        passes=passes(usable, enough, level),
         scores=scores(usable, level),
         score_gaps=score_gaps(first.id, usable, level),
         notes=(

@@ -12,6 +12,7 @@ from typing import NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from assay.judge.options import SUCCESS_ACHIEVEMENTS
 from assay.judge.outcomes import LOWER_IS_BETTER
 from assay.judge.subjects import SUBJECT_METRICS, Look, Subject
 from assay.stats.differences import Pairing
@@ -33,10 +34,6 @@ class TaskRule(StrEnum):
     """They are the ones that are meant: strata. A verdict holds on these tasks."""
     SAMPLE = "sample"
     """They are drawn from many: clusters. A verdict holds for tasks like these."""
-
-
-SUCCESS_ACHIEVEMENTS = 3
-"""An episode with as many achievements is a success, unless another number is chosen."""
 
 
 class DesignDifference(NamedTuple):

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from assay.agents.builtin import is_scripted
-from assay.judge.results import SUCCESS_ACHIEVEMENTS, Contrast
+from assay.judge.options import SUCCESS_ACHIEVEMENTS
+from assay.judge.results import Contrast
 from assay.report.comparison.sentences import on_these_tasks, sample_words
 from assay.report.document import (
     Block,

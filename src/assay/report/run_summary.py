@@ -18,8 +18,9 @@ import numpy as np
 from assay.crafter.rules import ACHIEVEMENTS
 from assay.judge.describe import describe, score_of
 from assay.judge.matching import mean_of
+from assay.judge.options import SUCCESS_ACHIEVEMENTS
 from assay.judge.ranking import standings
-from assay.judge.results import SUCCESS_ACHIEVEMENTS, Contrast, Setup
+from assay.judge.results import Contrast, Setup
 from assay.judge.subjects import Subject, TrialOutcome
 from assay.report.files import interval_columns
 from assay.stats.intervals import Interval
