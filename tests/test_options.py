@@ -12,6 +12,7 @@ import pytest
 from cyclopts import App
 
 import assay
+from assay import api
 from assay.cli import app
 from assay.core.options import Option, declared_options, takes_options
 from assay.errors import UsageError
@@ -24,7 +25,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "finetune start": assay.finetune_plan,
     "finetune status": assay.finetune_status,
     "finetune wait": assay.finetune_wait,
+    "launch": assay.launch,
     "sft filter": assay.sft_filter,
+    "sweep": api.plan_sweep,
 }
 """The function of each command that has options of dataclasses."""
 

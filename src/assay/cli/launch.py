@@ -5,12 +5,14 @@ What is printed while a launch runs: how far each run is, and a line where one e
 
 import shlex
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
 from assay.cli import run_options
+from assay.cli.options import Flag, Given, Text, option_groups
 from assay.cli.output import (
     Show,
     StatusDisplay,
@@ -25,7 +27,7 @@ from assay.cli.output import (
 )
 from assay.cli.progress_text import duration
 from assay.cli.run import stopped_by_signals
-from assay.cli.run_options import RunFlag, RunName
+from assay.cli.run_options import WHICH, RunFlag
 from assay.cli.tables import Whole
 from assay.core.text import counted
 from assay.store.location import DEFAULT_DATABASE
@@ -103,48 +105,77 @@ def _standing(progress: Any) -> str:
 FAILED, INFRASTRUCTURE, INTERRUPTED = 1, 3, 130
 _WHAT = Group("What is launched", sort_key=0)
 _WHERE = Group("Where, and how many at once", sort_key=1)
-Text = Annotated[str | None, Parameter(group=_WHAT, show_default=False)]
 
 
+@Parameter(name="*", group=_WHAT)
+@dataclass(frozen=True, kw_only=True)
+class _What:
+    """Settings of a launch: what is trained."""
+
+    architecture: Annotated[str | None, Parameter(show_default="vit_reset")] = None
+    """The kind of network."""
+    curriculum: Annotated[str | None, Parameter(show_default="terrain_2")] = None
+    """The kinds of worlds it is trained on."""
+    environment: Annotated[str | None, Parameter(show_default="crafter")] = None
+    """Where it plays; mettagrid is the ICL recipe of resource chains."""
+    seeds: Annotated[
+        tuple[Whole, ...] | None,
+        Parameter(negative="", consume_multiple=True, show_default="15"),
+    ] = None
+    """How many of the fixed list, up to 30; or two or more seeds themselves."""
+    command: Text = None
+    """Another trainer, with {seed} and {folder} in it; it writes metrics.jsonl there."""
+
+
+@Parameter(name="*", group=_WHERE)
+@dataclass(frozen=True, kw_only=True)
+class _Where:
+    """Settings of a launch: where it runs."""
+
+    parallel: Annotated[Whole | None, Parameter(show_default="what the machine holds")] = None
+    """The most runs at the same time."""
+    retries: Annotated[Whole | None, Parameter(show_default="2")] = None
+    """How often a run that ends before its time is tried again."""
+    executor: Annotated[str | None, Parameter(show_default="processes")] = None
+    """Where runs are: processes of this machine, or ray for a cluster."""
+    ray_address: Annotated[str | None, Parameter(show_default="auto")] = None
+    """With --executor ray: HOST:PORT of the head, auto, or local."""
+    folder: Annotated[Path | None, Parameter(show_default="training")] = None
+    """Where runs, logs and the manifest are kept."""
+    database: Annotated[
+        Path | None, Parameter(show_default=f"$ASSAY_DATABASE, else {DEFAULT_DATABASE}")
+    ] = None
+    """The store for the curves."""
+
+
+@Parameter(name="*", group=_WHERE)
+@dataclass(frozen=True, kw_only=True)
+class _SkyPilot:
+    """Whether SkyPilot gets the runs."""
+
+    skypilot: Flag = False
+    """Hand every seed to SkyPilot as a job."""
+    gpus: Whole = 4
+    """With --skypilot: GPUs of each job."""
+    accelerator: str = "L4"
+    """With --skypilot: their kind."""
+
+
+@option_groups(
+    {"benchmark": _WHAT, "start": WHICH},
+    benchmark="assay.training.launch.options:BenchmarkOptions",
+    start="assay.training.launch.options:ResumeOptions",
+)
 def launch(
     config: Path | None = None,
     /,
     *,
-    architecture: Annotated[
-        str | None, Parameter(group=_WHAT, show_default="vit_reset")
-    ] = None,
-    curriculum: Annotated[str | None, Parameter(group=_WHAT, show_default="terrain_2")] = None,
-    environment: Annotated[str | None, Parameter(group=_WHAT, show_default="crafter")] = None,
-    seeds: Annotated[
-        list[int] | None,
-        Parameter(group=_WHAT, negative="", consume_multiple=True, show_default="15"),
-    ] = None,
-    base_run_name: Annotated[
-        str | None, Parameter(group=_WHAT, show_default="icl_benchmark_<time>")
-    ] = None,
-    command: Text = None,
-    control: Text = None,
-    since: Annotated[
-        str | None, Parameter(group=_WHAT, show_default="that of the last benchmark")
-    ] = None,
+    what: _What = _What(),
+    benchmark: Given,
     options: "run_options.LaunchOptions | None" = None,
-    parallel: Annotated[
-        Whole | None, Parameter(group=_WHERE, show_default="what the machine holds")
-    ] = None,
-    retries: Annotated[Whole | None, Parameter(group=_WHERE, show_default="2")] = None,
-    executor: Annotated[str | None, Parameter(group=_WHERE, show_default="processes")] = None,
-    ray_address: Annotated[str | None, Parameter(group=_WHERE, show_default="auto")] = None,
-    skypilot: Annotated[bool, Parameter(group=_WHERE, negative="", show_default=False)] = False,
-    gpus: Annotated[Whole, Parameter(group=_WHERE)] = 4,
-    accelerator: Annotated[str, Parameter(group=_WHERE)] = "L4",
-    folder: Annotated[Path | None, Parameter(group=_WHERE, show_default="training")] = None,
-    database: Annotated[
-        Path | None,
-        Parameter(group=_WHERE, show_default=f"$ASSAY_DATABASE, else {DEFAULT_DATABASE}"),
-    ] = None,
-    resume: RunName = None,
-    extend: RunName = None,
-    fresh: RunFlag = False,
+    where: _Where = _Where(),
+    cloud: _SkyPilot = _SkyPilot(),
+    start: Given,
     dry_run: RunFlag = False,
     show: Show = Show(),
 ) -> int:
@@ -162,62 +193,31 @@ def launch(
 
     Args:
         config: A TOML file for our trainer, as 'assay train' takes it.
-        architecture: The kind of network.
-        curriculum: The kinds of worlds it is trained on.
-        environment: Where it plays; mettagrid is the ICL recipe of resource chains.
-        seeds: How many of the fixed list, up to 30; or two or more seeds themselves.
-        base_run_name: What names of runs begin with: <base>.<architecture>.seed<seed>.
-        command: Another trainer, with {seed} and {folder} in it; it writes metrics.jsonl there.
-        control: The base name of a benchmark to say in what this one differs.
-        since: The commit since which changes of the trainer are told.
+        what: What is trained.
+        benchmark: What it is called and compared with.
         options: Settings of our trainer.
-        parallel: The most runs at the same time.
-        retries: How often a run that ends before its time is tried again.
-        executor: Where runs are: processes of this machine, or ray for a cluster.
-        ray_address: With --executor ray: HOST:PORT of the head, auto, or local.
-        skypilot: Hand every seed to SkyPilot as a job.
-        gpus: With --skypilot: GPUs of each job.
-        accelerator: With --skypilot: their kind.
-        folder: Where runs, logs and the manifest are kept.
-        database: The store for the curves.
-        resume: An unfinished launch, by the start of its name.
-        extend: A benchmark that gets more seeds, by its base name.
-        fresh: Start anew, even if the same command left something unfinished.
+        where: Where it runs.
+        cloud: Whether SkyPilot gets the runs.
+        start: Which launch is continued, if any.
         dry_run: Print the command of every seed; start nothing.
         show: What to print.
     """
     from assay import api
 
     prepared = api.prepare_launch(
-        {
-            "architecture": architecture,
-            "curriculum": curriculum,
-            "environment": environment,
-            "seeds": tuple(seeds) if seeds else None,
-            "command": command,
-            "parallel": parallel,
-            "retries": retries,
-            "executor": executor,
-            "ray_address": ray_address,
-            "folder": folder,
-            "database": database,
-        },
+        {**vars(what), **vars(where)},
         options,
         config,
-        base_run_name=base_run_name,
-        resume=resume,
-        extend=extend,
-        control=control,
-        since=since,
-        fresh=fresh,
         command=shlex.join(["assay", *command_line.get()]),
+        **benchmark,
+        **start,
     )
     for warning in () if show.quiet else prepared.run.warnings:
         warn(warning)
     if prepared.finished and not dry_run:
         return _finished(prepared, show)
-    if skypilot:
-        return _on_skypilot(prepared, gpus, accelerator, dry_run, show)
+    if cloud.skypilot:
+        return _on_skypilot(prepared, cloud.gpus, cloud.accelerator, dry_run, show)
     if dry_run:
         return _planned(prepared, show)
     return _run(prepared, show)

@@ -11,16 +11,14 @@ from cyclopts import Group, Parameter
 from assay.cli.output import OUTPUT
 
 _MADE = ("ForkOptions", "LaunchOptions", "LoopOptions", "RunOptions", "TrainOptions")
-_WHICH = Group("Which run", sort_key=7)
-RunName = Annotated[str | None, Parameter(group=_WHICH, show_default=False)]
+WHICH = Group("Which run", sort_key=7)
+RunName = Annotated[str | None, Parameter(group=WHICH, show_default=False)]
 """The id of a run."""
-RunFile = Annotated[Path | None, Parameter(group=_WHICH, show_default=False)]
+RunFile = Annotated[Path | None, Parameter(group=WHICH, show_default=False)]
 """A file that configures it."""
-RunFlag = Annotated[bool, Parameter(group=_WHICH, negative="", show_default=False)]
+RunFlag = Annotated[bool, Parameter(group=WHICH, negative="", show_default=False)]
 """Whether to start anew, or nothing at all."""
-MayDiffer = Annotated[
-    list[str] | None, Parameter(group=_WHICH, negative="", show_default=False)
-]
+MayDiffer = Annotated[list[str] | None, Parameter(group=WHICH, negative="", show_default=False)]
 """What a resumed run may have otherwise, and other words that may be repeated."""
 Detail = Annotated[bool, Parameter(group=OUTPUT, negative="", show_default=False)]
 """Whether all tables are printed."""

@@ -4,13 +4,13 @@ import json
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from assay.cli.options import Database, open_store
+from assay.cli.options import Database, Flag, Given, open_store, option_groups
 from assay.cli.output import Show, complain, note, say, say_json
-from assay.cli.tables import Whole, say_prose, say_table
+from assay.cli.tables import say_prose, say_table
 from assay.store.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
@@ -20,21 +20,14 @@ if TYPE_CHECKING:
 FAILED = 1
 
 
+@option_groups(options="assay.training.sweep_space:SweepOptions")
 def sweep(
     space: Path,
     /,
     *,
     folder: Annotated[Path, Parameter(show_default=False)],
-    sampler: Literal["tpe", "random", "grid"] = "tpe",
-    pruner: Literal["median", "halving", "none"] = "median",
-    trials: Whole = 20,
-    total_steps: Whole = 100_000,
-    metric: str = "overview/reward",
-    minimize: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    seed: Whole = 1,
-    fresh_seeds: Whole = 5,
-    command: Annotated[str | None, Parameter(show_default="assay train")] = None,
-    dry_run: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    options: Given,
+    dry_run: Flag = False,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
@@ -54,34 +47,14 @@ def sweep(
         space: A TOML file: [fixed] has options of every run, [space] those to search, each
             a list of values or {low = 1e-5, high = 1e-2, log = true}.
         folder: Where the plan, the results and every run are kept.
-        sampler: How values are chosen.
-        pruner: When a trial ends early.
-        trials: The number of trials.
-        total_steps: The steps of each run.
-        metric: The metric to improve.
-        minimize: Less of the metric is better.
-        seed: The seed of every trial, and of the search.
-        fresh_seeds: The number of seeds that the winner is run on.
-        command: Another trainer, which logs metrics.jsonl into {folder}; {seed},
-            {total_steps}, {options} and the name of each option are filled in.
+        options: What it spends, and what it looks for.
         dry_run: Show what would be spent and the command of a run; start nothing.
         database: The store for the curves, made if missing.
         show: What to print.
     """
     from assay import api
 
-    plan = api.plan_sweep(
-        space,
-        sampler=sampler,
-        pruner=pruner,
-        trials=trials,
-        total_steps=total_steps,
-        metric=metric,
-        minimize=minimize,
-        seed=seed,
-        fresh_seeds=fresh_seeds,
-        command=command,
-    )
+    plan = api.plan_sweep(space, **options)
     first = api.sweep_command(plan, folder)
     if dry_run:
         return _say_plan(plan, first, show)

@@ -24,7 +24,7 @@ from functools import cache, reduce, wraps
 from itertools import pairwise
 from operator import or_
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
@@ -69,6 +69,8 @@ class DeclaredOption(NamedTuple):
     field: str
     given: Any
     """The type of what users give, without None."""
+    is_optional: bool
+    """Whether the field may be None; if not, None stands for the default."""
     default: Any
     text: str
     """The docstring of the field."""
@@ -77,7 +79,7 @@ class DeclaredOption(NamedTuple):
     def read(self, value: Any) -> Any:
         """The value of the field; UsageError if it is not allowed."""
         if value is None:
-            return () if isinstance(self.default, tuple) else None
+            return None if self.is_optional else self.default
         if self.extra.read is not None:
             return self.extra.read(value)
         if isinstance(self.default, StrEnum):
@@ -104,12 +106,20 @@ def declared_options(options: type) -> Mapping[str, DeclaredOption]:
         default = part.default
         if default is MISSING and part.default_factory is not MISSING:
             default = part.default_factory()
-        given = extra.given or _without_none(hint)
+        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        given = extra.given or reduce(or_, (kind for kind in kinds if kind is not NoneType))
         if isinstance(default, StrEnum):
             given = Literal[tuple(str(word) for word in type(default))]
         name = extra.name or part.name
-        text = texts.get(part.name, "")
-        declared[name] = DeclaredOption(name, part.name, given, default, text, extra)
+        declared[name] = DeclaredOption(
+            name,
+            part.name,
+            given,
+            NoneType in kinds,
+            default,
+            texts.get(part.name, ""),
+            extra,
+        )
     return declared
 
 
@@ -142,11 +152,12 @@ def takes_options(function: Callable[..., R]) -> Callable[..., R]:
         else:
             shown.append(parameter)
     names = [parameter.name for parameter in shown]
+    takes_more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in shown)
 
     @wraps(function)
     def call(*args: Any, **given: Any) -> R:
         for name in given:
-            if name not in names and name not in groups:
+            if not takes_more and name not in names and name not in groups:
                 unknown = unknown_name("argument", name, names)
                 raise TypeError(f"{function.__name__}(): {unknown}")
         for group, kind in groups.items():
@@ -176,13 +187,6 @@ def _parameter(option: DeclaredOption) -> inspect.Parameter:
     return inspect.Parameter(
         option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=given
     )
-
-
-def _without_none(hint: Any) -> Any:
-    if get_origin(hint) in (Union, UnionType):
-        kinds = [kind for kind in get_args(hint) if kind is not type(None)]
-        return reduce(or_, kinds)
-    return hint
 
 
 def _with_options(doc: str, groups: Mapping[str, type]) -> str:

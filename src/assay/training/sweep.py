@@ -18,12 +18,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from assay.core.canonical_json import derived_id
 from assay.core.files import atomic_write
+from assay.core.options import takes_options
 from assay.errors import UsageError
 from assay.stats.intervals import Interval, mean_interval
 from assay.stats.learning_curves import DEFAULT_PERCENT, auc
 from assay.store.opening import Where, store_at
 from assay.store.training_runs import Curve, TrainingRun, TrainingStatus
-from assay.training.sweep_space import Choices, Pruner, Sampler, SweepPlan
+from assay.training.sweep_space import (
+    Choices,
+    Pruner,
+    Sampler,
+    SweepOptions,
+    SweepPlan,
+    read_space,
+)
 from assay.training.trainers import Trained, TrialTrainer
 
 if TYPE_CHECKING:
@@ -365,54 +373,15 @@ SWEEP_WINNER = "winner.toml"
 """In the folder of a sweep by `assay train`: what won, as a file that it takes."""
 
 
-def plan_sweep(
-    space: Path | str,
-    *,
-    sampler: str = "tpe",
-    pruner: str = "median",
-    trials: int = 20,
-    total_steps: int = 100_000,
-    metric: str = "overview/reward",
-    minimize: bool = False,
-    seed: int = 1,
-    fresh_seeds: int = 5,
-    command: str | None = None,
-) -> "SweepPlan":
+@takes_options
+def plan_sweep(space: Path | str, *, options: SweepOptions) -> SweepPlan:
     """What a sweep would do and spend; nothing is started, and Optuna is not needed.
 
     Args:
         space: A TOML file with [fixed] and [space].
-        sampler: tpe, random or grid.
-        pruner: median, halving or none.
-        trials: At most so many.
-        total_steps: Of each run.
-        metric: What is searched for: the area below the last quarter of its curve.
-        minimize: Whether less of it is better.
-        seed: Of the training of every trial, and of the search.
-        fresh_seeds: Runs of what wins, on seeds that the search never saw.
-        command: A program that trains and logs metrics.jsonl into {folder}; `assay train` if
-            None.
+        options: What it spends, and what it looks for.
     """
-    from assay.training.sweep_space import (
-        DEFAULT_COMMAND,
-        Pruner,
-        Sampler,
-        SweepPlan,
-        read_space,
-    )
-
-    return SweepPlan(
-        space=read_space(Path(space)),
-        sampler=Sampler(sampler),
-        pruner=Pruner(pruner),
-        trials=trials,
-        total_steps=total_steps,
-        metric=metric,
-        minimize=minimize,
-        seed=seed,
-        fresh_seeds=fresh_seeds,
-        command=DEFAULT_COMMAND if command is None else command,
-    )
+    return SweepPlan(space=read_space(Path(space)), **asdict(options))
 
 
 def sweep_command(plan: "SweepPlan", folder: Path | str) -> list[str]:

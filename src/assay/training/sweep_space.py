@@ -20,8 +20,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from assay.core.options import Option
 from assay.core.text import printable, shown, unknown_name
 from assay.errors import UsageError
 
@@ -174,23 +175,28 @@ class Pruner(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepPlan:
-    """All that decides what a sweep finds."""
+class SweepOptions:
+    """What a sweep spends, and what it looks for."""
 
-    space: SweepSpace
     sampler: Sampler = Sampler.TPE
+    """How values are chosen."""
     pruner: Pruner = Pruner.MEDIAN
+    """When a trial ends early."""
     trials: int = 20
+    """The number of trials."""
     total_steps: int = 100_000
-    """Of each run."""
+    """The steps of each run."""
     metric: str = "overview/reward"
+    """The metric to improve."""
     minimize: bool = False
+    """Less of the metric is better."""
     seed: int = 1
-    """Of the training of every trial, and of the search."""
+    """The seed of every trial, and of the search."""
     fresh_seeds: int = 5
-    """Runs of what wins, each with a seed that the search never saw."""
-    command: str = DEFAULT_COMMAND
-    """What trains, unless a callable does; see `trainers`."""
+    """The number of seeds that the winner is run on."""
+    command: Annotated[str, Option(without="assay train")] = DEFAULT_COMMAND
+    """Another trainer, which logs metrics.jsonl into {folder}; {seed}, {total_steps}, {options}
+    and the name of each option are filled in."""
 
     def __post_init__(self) -> None:
         bounds = {"trials": 2, "total_steps": 1, "seed": 0, "fresh_seeds": 2}
@@ -200,6 +206,13 @@ class SweepPlan:
                 raise UsageError(
                     f"--{option} {getattr(self, name)} is too few; give {least} or more"
                 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPlan(SweepOptions):
+    """All that decides what a sweep finds."""
+
+    space: SweepSpace
 
     @property
     def planned_trials(self) -> int:
@@ -220,4 +233,5 @@ class SweepPlan:
 
     def content(self) -> dict[str, Any]:
         """What it means, as plain values."""
-        return {**asdict(self), "space": self.space.content()}
+        space = {"space": self.space.content()}
+        return {**space, **asdict(self), **space}

@@ -9,9 +9,11 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any
 
+from assay.core.options import takes_options
 from assay.errors import UsageError
 from assay.runs.configuration import COMMAND_LINE, resolve
 from assay.store.opening import store_at
+from assay.training.launch.options import BenchmarkOptions, ResumeOptions
 
 if TYPE_CHECKING:
     from assay.runs.control import Stop
@@ -101,16 +103,13 @@ class SkyLaunch:
     """Who has looked at them."""
 
 
+@takes_options
 def launch(
     *,
     config: Path | str | None = None,
     training: Mapping[str, Any] | None = None,
-    base_run_name: str | None = None,
-    resume: str | None = None,
-    extend: str | None = None,
-    control: str | None = None,
-    since: str | None = None,
-    fresh: bool = False,
+    benchmark: BenchmarkOptions,
+    start: ResumeOptions,
     listen: "Callable[[Event], None] | None" = None,
     notice: Callable[[str], None] | None = None,
     **settings: Any,
@@ -123,12 +122,8 @@ def launch(
     Args:
         config: A TOML file for our trainer, as `assay.train` takes it.
         training: Settings of our trainer by name; they count before the file.
-        base_run_name: What the names of runs begin with; made from the time unless given.
-        resume: The unfinished launch to resume.
-        extend: The base name of a benchmark that gets more seeds.
-        control: The base name of another benchmark, to say in what this one differs.
-        since: The commit since which changes in the trainer are told.
-        fresh: Start anew, whatever is unfinished.
+        benchmark: What it is called and compared with.
+        start: Which launch is continued, if any.
         listen: Callback for events of `assay.runs`.
         notice: Callback for messages.
         **settings: What to choose; the rest has its default.
@@ -139,12 +134,8 @@ def launch(
         settings,
         training,
         None if config is None else Path(config),
-        base_run_name=base_run_name,
-        resume=resume,
-        extend=extend,
-        control=control,
-        since=since,
-        fresh=fresh,
+        benchmark=benchmark,
+        start=start,
         command="assay.launch(...)",
         source="assay.launch",
     )
@@ -153,17 +144,14 @@ def launch(
     return result
 
 
+@takes_options
 def prepare_launch(
     settings: Mapping[str, Any],
     training: Mapping[str, Any] | None = None,
     file: Path | None = None,
     *,
-    base_run_name: str | None = None,
-    resume: str | None = None,
-    extend: str | None = None,
-    control: str | None = None,
-    since: str | None = None,
-    fresh: bool = False,
+    benchmark: BenchmarkOptions,
+    start: ResumeOptions,
     command: str = "",
     source: str = COMMAND_LINE,
 ) -> PreparedLaunch:
@@ -173,12 +161,8 @@ def prepare_launch(
         settings: What to choose, by the names of `LaunchConfig`; None means not chosen.
         training: The same for our trainer, by those of `TrainingConfig`.
         file: A TOML file for our trainer.
-        base_run_name: What the names of runs begin with.
-        resume: An unfinished launch.
-        extend: The base name of a benchmark that gets more seeds.
-        control: The base name of another benchmark.
-        since: A commit of the trainer.
-        fresh: Start anew, whatever is unfinished.
+        benchmark: What it is called and compared with.
+        start: Which launch is continued, if any.
         command: The command line, for the record.
         source: Who gives the settings, for messages.
     """
@@ -186,6 +170,7 @@ def prepare_launch(
     from assay.runs.prepare import prepare_run, run_record
     from assay.training.launch.kind import LaunchConfig, arms_of
 
+    base_run_name, resume, extend = benchmark.base_run_name, start.resume, start.extend
     given = {name: value for name, value in settings.items() if value is not None}
     if sum(name is not None for name in (base_run_name, resume, extend)) > 1:
         raise UsageError("--base-run-name, --resume and --extend each name a launch; give one")
@@ -195,18 +180,18 @@ def prepare_launch(
         base_run_name = extend
     elif resume is None:
         given = _with_training(given, training or {}, file, source)
-    rest: dict[str, Any] = {"command": command, "fresh": fresh, "source": source}
+    rest: dict[str, Any] = {"command": command, "fresh": start.fresh, "source": source}
     run: PreparedRun[LaunchConfig] | None = None
     if resume is not None or base_run_name is None:
         run = prepare_run(LaunchConfig, arms_of, given, resume=resume, **rest)
     finished = None
     if run is None or run.resumed is None:
-        if base_run_name is None and not fresh:
+        if base_run_name is None and not start.fresh:
             base_run_name = _unshown(given, source)
         given["base_run_name"] = base_run_name or time.strftime("icl_benchmark_%Y%m%d_%H%M%S")
         resolved = resolve(LaunchConfig, given, source=source)
         config, name = resolved.config, _launch_id(resolved.config)
-        if not fresh:
+        if not start.fresh:
             finished = _finished(config, name)
         if finished is None:
             run = prepare_run(LaunchConfig, arms_of, given, run_id=name, **rest)
@@ -221,15 +206,14 @@ def prepare_launch(
             run.config, base_run_name=kept["base_run_name"], folder=Path(kept["folder"])
         )
         run = replace(run, config=began)
-    settled = _settled(run, before, control, since)
+    settled = _settled(run, before, benchmark)
     return replace(settled, finished=finished is not None)
 
 
 def _settled(
     run: "PreparedRun[LaunchConfig]",
     before: "LaunchManifest | None",
-    control: str | None,
-    since: str | None,
+    benchmark: BenchmarkOptions,
 ) -> PreparedLaunch:
     from assay.store.training_tables import series_experiment
     from assay.training.launch.kind import TrainingKind, seeds_of
@@ -249,6 +233,7 @@ def _settled(
     run = replace(run, record=replace(run.record, experiments=(experiment,)))
     place = trainer_place(config.command is None)
     last = latest_manifest(config.folder, config.base_run_name)
+    control = benchmark.control
     compared = None if control is None else read_launch_manifest(config.folder, control)
     plain: Mapping[str, Any] = _defaults(config) if compared is None else compared.configuration
     seeds = seeds_of(config, run.record.id)
@@ -283,7 +268,7 @@ def _settled(
         TrainingKind(config, facts),
         seeds,
         manifest,
-        trainer_changes(place, since, last),
+        trainer_changes(place, benchmark.since, last),
         tuple(differences(config.stored(), plain)),
         control,
     )
