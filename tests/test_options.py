@@ -18,7 +18,15 @@ from assay.core.options import Option, declared_options, takes_options
 from assay.errors import UsageError
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{
+        f"analyze {name.replace('_', '-')}": getattr(assay.analyze, name)
+        for name in (
+            *("achievements", "actions", "costs", "deaths", "enhanced_hooks", "hooks"),
+            *("quality", "seeds"),
+        )
+    },
     "compare": assay.compare,
+    "curves import": assay.import_curves,
     "finetune cancel": assay.finetune_cancel,
     "finetune check-model": assay.finetune_check_model,
     "finetune events": assay.finetune_events,
@@ -27,6 +35,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "finetune wait": assay.finetune_wait,
     "launch": assay.launch,
     "sft filter": assay.sft_filter,
+    "traces list": assay.list_sessions,
     "sweep": api.plan_sweep,
 }
 """The function of each command that has options of dataclasses."""

@@ -9,14 +9,16 @@ The first argument is a folder of traces, or a file of them; without it the data
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from assay.api.traces import traces_as_store
+from assay.core.options import takes_options
 from assay.core.text import counted
 from assay.errors import UsageError
 from assay.store.opening import Where, store_at
+from assay.store.options import SessionGroups
 
 if TYPE_CHECKING:
     from assay.analyses.achievements import AchievementsAnalysis
@@ -34,25 +36,6 @@ if TYPE_CHECKING:
 Source = Path | str | Sequence[Path | str] | None
 """Folders or files of traces, or None for the database."""
 _T = TypeVar("_T")
-
-
-class Which(TypedDict, total=False):
-    """Which episodes an analysis is about; without any of these, all there are."""
-
-    database: Where
-    """The store to read, or a snapshot of one."""
-    run: str | None
-    """Only those of this run; `latest` is the one started last."""
-    experiment: str | None
-    """Only those of this experiment."""
-    model: str | None
-    """Only those that this model played."""
-    difficulty: str | None
-    """Only worlds of this difficulty."""
-    seeds: Sequence[int] | None
-    """Only worlds with these seeds."""
-    by: str
-    """model or experiment: whose episodes belong together."""
 
 
 @dataclass(frozen=True)
@@ -79,27 +62,25 @@ class _Chosen:
 
 
 @contextmanager
-def _chosen(source: Source, which: Which) -> Iterator[_Chosen]:
+def _chosen(source: Source, which: SessionGroups, database: Where) -> Iterator[_Chosen]:
     from assay.store.queries import select_sessions
 
-    narrowed = {
-        name: which.get(name)
-        for name in ("run", "experiment", "model", "difficulty", "seeds")
-        if which.get(name) is not None
-    }
+    given = asdict(which)
+    by = given.pop("by")
+    narrowed = {name: value for name, value in given.items() if value is not None}
     # Forks share their beginnings: among whole episodes they would count those many times.
     named = "run" in narrowed or "experiment" in narrowed
-    with _store(source, which.get("database")) as (store, where, notes):
+    with _store(source, database) as (store, where, notes):
         with store.reading() as connection:
-            every = select_sessions(connection, **narrowed)  # type: ignore[arg-type]
-            whole = select_sessions(connection, **narrowed, forks=False)  # type: ignore[arg-type]
+            every = select_sessions(connection, **narrowed)
+            whole = select_sessions(connection, forks=False, **narrowed)
             found = every if named else whole or every
             total = len(select_sessions(connection)) if narrowed and not found else 0
         if not found:
             raise UsageError(_nothing(where, narrowed, total))
         if forks := len(every) - len(whole):
             notes = [*notes, _about_forks(forks, left_out=found is whole)]
-        yield _Chosen(store, found, which.get("by", "model"), where, notes)
+        yield _Chosen(store, found, by, where, notes)
 
 
 @contextmanager
@@ -138,69 +119,93 @@ def _nothing(where: str, narrowed: dict[str, Any], total: int) -> str:
             f"there are no episodes in {where!r}; play some with 'assay run --episodes 5', or"
             " name a folder of traces"
         )
-    asked = ", ".join(f"{name} {value!r}" for name, value in narrowed.items())
+    asked = ", ".join(
+        f"{name} {list(value) if isinstance(value, tuple) else value!r}"
+        for name, value in narrowed.items()
+    )
     return (
         f"none of the {total} episodes in {where!r} has {asked}; 'assay traces list' shows"
         " what there is"
     )
 
 
-def achievements(source: Source = None, **which: Unpack[Which]) -> "AchievementsAnalysis":
+@takes_options
+def achievements(
+    source: Source = None, *, which: SessionGroups, database: Where = None
+) -> "AchievementsAnalysis":
     """How often and how soon each achievement is reached, and what was missing at the end."""
     from assay.analyses.achievements import analyse_achievements
     from assay.analyses.deaths import play_endings
 
-    with _chosen(source, which) as chosen:
+    with _chosen(source, which, database) as chosen:
         facts = chosen.facts()
         return chosen.said(analyse_achievements(facts, play_endings(chosen.store, facts)))
 
 
-def deaths(source: Source = None, **which: Unpack[Which]) -> "DeathsAnalysis":
+@takes_options
+def deaths(
+    source: Source = None, *, which: SessionGroups, database: Where = None
+) -> "DeathsAnalysis":
     """What episodes died of, how long they lived, and what the player did last."""
     from assay.analyses.deaths import analyse_deaths, play_endings
 
-    with _chosen(source, which) as chosen:
+    with _chosen(source, which, database) as chosen:
         facts = chosen.facts()
         return chosen.said(analyse_deaths(facts, play_endings(chosen.store, facts)))
 
 
-def hooks(source: Source = None, **which: Unpack[Which]) -> "HooksAnalysis":
+@takes_options
+def hooks(
+    source: Source = None, *, which: SessionGroups, database: Where = None
+) -> "HooksAnalysis":
     """How often each hook fires: by model, by turn, together, and on what."""
     from assay.analyses.hooks import analyse_hooks
 
-    with _chosen(source, which) as chosen:
+    with _chosen(source, which, database) as chosen:
         return chosen.said(analyse_hooks(chosen.facts(hooks=True, steps=True)))
 
 
-def actions(source: Source = None, **which: Unpack[Which]) -> "ActionsAnalysis":
+@takes_options
+def actions(
+    source: Source = None, *, which: SessionGroups, database: Where = None
+) -> "ActionsAnalysis":
     """What models do, what follows what, what leads somewhere, and what is wasted."""
     from assay.analyses.actions import analyse_actions
 
-    with _chosen(source, which) as chosen:
+    with _chosen(source, which, database) as chosen:
         return chosen.said(analyse_actions(chosen.facts(steps=True, replies=True)))
 
 
-def costs(source: Source = None, **which: Unpack[Which]) -> "CostsAnalysis":
+@takes_options
+def costs(
+    source: Source = None, *, which: SessionGroups, database: Where = None
+) -> "CostsAnalysis":
     """What results cost: dollars and tokens by model, by result and by turn."""
     from assay.analyses.costs import analyse_costs
 
-    with _chosen(source, which) as chosen:
+    with _chosen(source, which, database) as chosen:
         return chosen.said(analyse_costs(chosen.facts(calls=True)))
 
 
+@takes_options
 def seeds(
-    source: Source = None, *, metric: str | None = None, **which: Unpack[Which]
+    source: Source = None,
+    *,
+    metric: str | None = None,
+    which: SessionGroups,
+    database: Where = None,
 ) -> "WorldsAnalysis":
     """How much the world decides: results by world, shares of variance, outliers.
 
     Args:
         source: A folder or file of traces; without it the database is read.
         metric: achievements, reward, steps or invalid_rate.
-        **which: Which episodes; `seeds` takes some worlds.
+        which: Which episodes; `seeds` takes some worlds.
+        database: The store to read, or a snapshot of one.
     """
     from assay.analyses.worlds import analyse_worlds, make_worlds
 
-    with _chosen(source, which) as chosen:
+    with _chosen(source, which, database) as chosen:
         facts = chosen.facts()
         found = analyse_worlds(
             facts, lambda worlds: make_worlds(chosen.store, facts, worlds), metric=metric
@@ -208,13 +213,15 @@ def seeds(
         return chosen.said(found)
 
 
+@takes_options
 def enhanced_hooks(
     source: Source = None,
     *,
     enhancements: Path | str,
     landmark: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    **which: Unpack[Which],
+    which: SessionGroups,
+    database: Where = None,
 ) -> "EnhancedHooksAnalysis":
     """Try hooks of a file on stored episodes, and say what goes with their firing.
 
@@ -223,13 +230,14 @@ def enhanced_hooks(
         enhancements: A JSON file of hooks; `assay.analyze.hook_schema()` is its format.
         landmark: The step at which episodes are parted; that of the file if not given.
         progress: Told how many episodes are replayed, and of how many.
-        **which: Which episodes.
+        which: Which episodes.
+        database: The store to read, or a snapshot of one.
     """
     from assay.analyses.enhanced_hooks import analyse_enhanced_hooks, fire_all
     from assay.analyses.hook_files import read_hooks
 
     declared = read_hooks(Path(enhancements))
-    with _chosen(source, which) as chosen:
+    with _chosen(source, which, database) as chosen:
         facts = chosen.facts()
         firings = fire_all(chosen.store, facts, declared, progress)
         return chosen.said(analyse_enhanced_hooks(facts, declared, firings, landmark=landmark))
@@ -242,11 +250,14 @@ def hook_schema() -> dict[str, Any]:
     return dict(SCHEMA)
 
 
-def quality(source: Source = None, **which: Unpack[Which]) -> "QualityAnalysis":
+@takes_options
+def quality(
+    source: Source = None, *, which: SessionGroups, database: Where = None
+) -> "QualityAnalysis":
     """Score every trace from 0 to 1, say why, and name those that are nearly the same."""
     from assay.analyses.quality import analyse_quality
 
-    with _chosen(source, which) as chosen:
+    with _chosen(source, which, database) as chosen:
         return chosen.said(analyse_quality(chosen.facts(steps=True, replies=True)))
 
 

@@ -6,12 +6,14 @@ Traces of files and folders, as a store.
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from assay.core.options import takes_options
 from assay.errors import UsageError
 from assay.store.opening import Where, store_at
+from assay.store.options import SessionFilters
 
 if TYPE_CHECKING:
     from assay.episodes.replay import Replay, Verification
@@ -49,22 +51,19 @@ def open(database: Where = None) -> "Database":
     return Database(store_at(database).path)
 
 
+@takes_options
 def list_sessions(
     *,
-    run: str | None = None,
-    experiment: str | None = None,
-    model: str | None = None,
+    only: SessionFilters,
     limit: int = 20,
     sort: str | None = None,
     baselines: bool = True,
     database: Where = None,
 ) -> SessionList:
-    """The last sessions of a store; `run`, `experiment` and `model` narrow them down.
+    """The last sessions of a store.
 
     Args:
-        run: Only those of this run.
-        experiment: Only those of this experiment.
-        model: Only those that this model played.
+        only: Which sessions.
         limit: How many at most.
         sort: By this outcome, or reward, steps, turns, cost_usd, duration_s or seed, the
             highest first; the first `limit` are taken then, and not grouped by run.
@@ -81,21 +80,17 @@ def list_sessions(
 
     store = store_at(database)
     with store.reading() as connection:
-        select = partial(
-            select_sessions, connection, run=run, experiment=experiment, model=model
-        )
-        everybody = select()
+        everybody = select_sessions(connection, **asdict(only))
         chosen = everybody
-        if not (baselines or experiment or model):
-            chosen = select(baselines=False) or everybody
+        if not (baselines or only.experiment or only.model):
+            chosen = select_sessions(connection, baselines=False, **asdict(only)) or everybody
         left_out = len(everybody) - len(chosen)
         if sort is None:
             listed = list_sessions(connection, chosen[-limit:])
         else:
             chosen = sorted_sessions(connection, chosen, sort)
             listed = list_sorted(connection, chosen[:limit])
-    narrowed = any(name is not None for name in (run, experiment, model))
-    unfinished = [] if narrowed else list_open(store.path)
+    unfinished = list_open(store.path) if only == SessionFilters() else []
     return SessionList(len(chosen), listed, unfinished, left_out)
 
 

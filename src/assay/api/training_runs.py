@@ -5,8 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from assay.core.options import takes_options
 from assay.errors import UsageError
 from assay.store.opening import Where, store_at
+from assay.training.options import ImportOptions
 
 if TYPE_CHECKING:
     from assay.judge.plans import StoredPlan
@@ -50,13 +52,10 @@ class RegisteredPlan(NamedTuple):
     """False where the same plan was registered before."""
 
 
+@takes_options
 def import_curves(
     *files: Path | str,
-    series: str | None = None,
-    subject: str | None = None,
-    task: str | None = None,
-    status: str | None = None,
-    prefix: str = "",
+    instead: ImportOptions,
     overwrite: bool = False,
     wandb: str | None = None,
     database: Where = None,
@@ -66,11 +65,7 @@ def import_curves(
     Args:
         *files: A .csv, .tsv, .jsonl, .json or .parquet file with a column `step`, a folder of
             W&B's offline mode, of TensorBoard or MLflow, or MLflow's SQLite file.
-        series: What the runs belong to, whatever the files say.
-        subject: What was trained, such as an architecture.
-        task: What it was trained on.
-        status: finished, running or crashed.
-        prefix: Put before the id of every run.
+        instead: What is stored in place of what the files say.
         overwrite: Put a run in the place of one that has its id and another content.
         wandb: ENTITY/PROJECT, in which names that are no file are ids of runs.
         database: The store to write, made if missing.
@@ -83,10 +78,12 @@ def import_curves(
 
     if not files:
         raise UsageError("name files to import, such as run1.csv; each holds one training run")
-    given: dict[str, Any] = {"series": series, "subject": subject, "task": task}
-    if status is not None:
-        given["status"] = TrainingStatus.named(status)
-    chosen = {name: value for name, value in given.items() if value is not None}
+    chosen: dict[str, Any] = {
+        name: value for name, value in asdict(instead).items() if value is not None
+    }
+    prefix = chosen.pop("prefix")
+    if instead.status is not None:
+        chosen["status"] = TrainingStatus.named(instead.status)
     project = None if wandb is None else WandbProject(wandb)
     read = [
         run

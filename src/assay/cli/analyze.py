@@ -2,41 +2,29 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import App, Group, Parameter
 
-from assay.cli.options import Database, open_store
+from assay.cli.options import Database, Given, open_store, option_groups
 from assay.cli.output import Show, compiling_shown, counting, say, say_json, say_report
 from assay.cli.tables import Whole
 from assay.errors import UsageError
 from assay.store.location import DEFAULT_DATABASE
 
-if TYPE_CHECKING:
-    from assay.api.analyze import Which
-
 _WHICH = Group("Which episodes", sort_key=2)
+
+
+_OF_EPISODES = option_groups({"which": _WHICH}, which="assay.store.options:SessionGroups")
 
 
 @Parameter(name="*", group=_WHICH)
 @dataclass(frozen=True, kw_only=True)
-class Episodes:
-    """Which episodes an analysis is about."""
+class Place:
+    """Where episodes are read from."""
 
     traces: Annotated[list[Path] | None, Parameter(negative="")] = None
     """Folders or files of traces to read instead of the store."""
-    run: str | None = None
-    """Only those of this run: an id or the start of one, or latest."""
-    experiment: str | None = None
-    """Only those of this experiment: an id, a name, or the start of one."""
-    model: str | None = None
-    """Only those that this model played."""
-    difficulty: str | None = None
-    """Only worlds of this difficulty. [choices: classic, easy, medium, hard]"""
-    seeds: str | None = None
-    """Only worlds with these seeds, such as 42,43 or 42-61."""
-    by: str = "model"
-    """Whose episodes belong together. [choices: model, experiment]"""
     database: Annotated[Database, Parameter(group=_WHICH)] = DEFAULT_DATABASE
     """The store to read, or a snapshot of one."""
 
@@ -52,7 +40,7 @@ class Telling:
     """Print all tables and lists, and not only what fits the screen."""
 
 
-_ALL, _BRIEF = Episodes(), Telling()
+_STORE, _BRIEF = Place(), Telling()
 
 analyze = App(
     name="analyze",
@@ -75,6 +63,7 @@ _ARGS = """
 Args:
     source: A folder or file of traces to read in place of the store.
     which: Which episodes.
+    place: Where they are.
     to: How it is told.
     show: What to print.
 """
@@ -83,16 +72,18 @@ Args:
 def _analysis(name: str, about: str) -> None:
     """Add a command that asks for nothing but which episodes it is about."""
 
+    @_OF_EPISODES
     def command(
         source: Path | None = None,
         *,
-        which: Episodes = _ALL,
+        which: Given,
+        place: Place = _STORE,
         to: Telling = _BRIEF,
         show: Show = Show(),
     ) -> int:
         from assay import api
 
-        return _tell(getattr(api.analyze, name), source, to, which, show)
+        return _tell(getattr(api.analyze, name), source, to, place, show, **which)
 
     command.__doc__ = about + _ARGS
     analyze.command(command, name=name)
@@ -159,11 +150,13 @@ For example:
 
 
 @analyze.command
+@_OF_EPISODES
 def seeds(
     source: Path | None = None,
     *,
     metric: str | None = None,
-    which: Episodes = _ALL,
+    which: Given,
+    place: Place = _STORE,
     to: Telling = _BRIEF,
     show: Show = Show(),
 ) -> int:
@@ -181,22 +174,25 @@ def seeds(
         source: A folder or file of traces to read in place of the store.
         metric: achievements, reward, steps or invalid_rate; achievements where there are any.
         which: Which episodes.
+        place: Where they are.
         to: How it is told.
         show: What to print.
     """
     from assay import api
 
-    return _tell(api.analyze.seeds, source, to, which, show, metric=metric)
+    return _tell(api.analyze.seeds, source, to, place, show, metric=metric, **which)
 
 
 @analyze.command
+@_OF_EPISODES
 def enhanced_hooks(
     source: Path | None = None,
     *,
     enhancements: Path | None = None,
     landmark: Whole | None = None,
     schema: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    which: Episodes = _ALL,
+    which: Given,
+    place: Place = _STORE,
     to: Telling = _BRIEF,
     show: Show = Show(),
 ) -> int:
@@ -217,6 +213,7 @@ def enhanced_hooks(
         landmark: The step at which episodes are parted; fix it before you look at results.
         schema: Print the JSON schema of such a file.
         which: Which episodes.
+        place: Where they are.
         to: How it is told.
         show: What to print.
     """
@@ -235,11 +232,12 @@ def enhanced_hooks(
             api.analyze.enhanced_hooks,
             source,
             to,
-            which,
+            place,
             show,
             progress=progress,
             enhancements=enhancements,
             landmark=landmark,
+            **which,
         )
     return _say_found(found, to, show)
 
@@ -293,26 +291,27 @@ def _tell(
     function: Any,
     source: Path | None,
     to: Telling,
-    which: Episodes,
+    place: Place,
     show: Show,
-    **more: Any,
+    **choices: Any,
 ) -> int:
-    return _say_found(_found(function, source, to, which, show, **more), to, show)
+    return _say_found(_found(function, source, to, place, show, **choices), to, show)
 
 
 def _found(
     function: Any,
     source: Path | None,
     to: Telling,
-    which: Episodes,
+    place: Place,
     show: Show,
-    **more: Any,
+    **choices: Any,
 ) -> Any:
     from assay.report.files import check_endings
 
     check_endings(tuple(to.output or ()), pictures=True)
     with compiling_shown(show):
-        return function(_sources(source, which), **_which(which, show), **more)
+        paths = [*([] if source is None else [source]), *(place.traces or ())]
+        return function(paths or None, database=open_store(place.database, show), **choices)
 
 
 def _say_found(found: Any, to: Telling, show: Show) -> int:
@@ -337,37 +336,3 @@ def _say_found(found: Any, to: Telling, show: Show) -> int:
             TerminalReport(document, detail=to.detail, brief=not to.detail, answer_first=True)
         )
     return 0
-
-
-def _sources(source: Path | None, which: Episodes) -> list[Path] | None:
-    paths = [*([] if source is None else [source]), *(which.traces or ())]
-    return paths or None
-
-
-def _which(which: Episodes, show: Show) -> "Which":
-    return {
-        "database": open_store(which.database, show),
-        "run": which.run,
-        "experiment": which.experiment,
-        "model": which.model,
-        "difficulty": which.difficulty,
-        "seeds": _seeds(which.seeds),
-        "by": which.by,
-    }
-
-
-def _seeds(text: str | None) -> list[int] | None:
-    """Seeds from `42,43` or `42-61`, or both."""
-    if text is None:
-        return None
-    seeds: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.strip().partition("-")
-        if not (first.isdecimal() and (last or first).isdecimal()):
-            raise UsageError(
-                f"--seeds {text!r} is not allowed; give whole numbers such as 42,43 or 42-61"
-            )
-        seeds += range(int(first), int(last or first) + 1)
-    if not seeds or len(seeds) > 1_000_000:
-        raise UsageError(f"--seeds {text!r} names no seeds, or too many")
-    return seeds

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from assay.cli.options import Database, Wandb, open_store
+from assay.cli.options import Database, Given, Text, Wandb, open_store, option_groups
 from assay.cli.output import Show, say, say_json, warn
 from assay.cli.tables import say_prose, say_table
 from assay.core.text import cut, unknown_name
@@ -44,17 +44,12 @@ For example:
     group="Judge",
 )
 
-_Text = Annotated[str | None, Parameter(show_default=False)]
-
 
 @curves.command(name="import")
+@option_groups(instead="assay.training.options:ImportOptions")
 def import_curves(
     *files: str,
-    series: _Text = None,
-    subject: _Text = None,
-    task: _Text = None,
-    status: _Text = None,
-    prefix: str = "",
+    instead: Given,
     replace_: Annotated[
         bool, Parameter(name="--replace", negative="", show_default=False)
     ] = False,
@@ -77,13 +72,7 @@ def import_curves(
 
     Args:
         files: The files and folders to read; with --wandb also ids of runs.
-        series: The series of the runs; overrides what the files say.
-        subject: What was trained, such as an architecture; overrides the files.
-        task: What it was trained on; overrides the files.
-        status: The status of the runs; overrides the files. [choices: finished, running,
-            crashed]
-        prefix: Text put before the id of every run, for folders whose files have the same
-            names.
+        instead: What is stored in place of what the files say.
         replace_: Replace stored runs that have the same id and other content.
         wandb: ENTITY/PROJECT at W&B, for names that are no file; needs the package wandb and
             WANDB_API_KEY.
@@ -94,14 +83,10 @@ def import_curves(
 
     runs, done = api.import_curves(
         *files,
-        series=series,
-        subject=subject,
-        task=task,
-        status=status,
-        prefix=prefix,
         overwrite=replace_,
         wandb=wandb,
         database=open_store(database, show),
+        **instead,
     )
     if show.json:
         say_json({"database": str(database), "runs": [_json_row(run, done) for run in runs]})
@@ -116,7 +101,7 @@ def import_curves(
 @curves.command(name="list")
 def list_curves(
     *,
-    series: _Text = None,
+    series: Text = None,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:

@@ -97,7 +97,7 @@ def _parsed(option: DeclaredOption) -> Any:
         more["negative"] = ""
     if extra.least is not None or extra.most is not None:
         more["validator"] = Number(gte=extra.least, lte=extra.most)
-    empty = default is None or default is False or default == ()
+    empty = default is None or default is False or default in ((), "")
     more["show_default"] = extra.without or (not empty and str(default))
     return Annotated[_number(kind), Parameter(**more)]
 

@@ -1,5 +1,6 @@
 """`assay play`: one episode to look at."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,21 @@ if TYPE_CHECKING:
     from assay.crafter.players.episode import PolicyEpisode
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class _Picture:
+    """What is drawn of an episode."""
+
+    output: Path = Path("play")
+    """The folder for the GIF, made if missing."""
+    fps: Annotated[Whole, Parameter(validator=Number(gte=1, lte=50))] = 12
+    """Steps per second, live and in the GIF; at most 50."""
+    size: Whole = 288
+    """Width and height of the GIF in pixels."""
+    live: bool = True
+    """Show the world in the terminal while it is played."""
+
+
 def play(
     *,
     policy: str = "random",
@@ -24,10 +40,7 @@ def play(
         Whole | None,
         Parameter(validator=Number(gte=1), show_default="until the episode ends"),
     ] = None,
-    output: Path = Path("play"),
-    fps: Annotated[Whole, Parameter(validator=Number(gte=1, lte=50))] = 12,
-    size: Whole = 288,
-    live: bool = True,
+    picture: _Picture = _Picture(),
     show: Show = Show(),
 ) -> int:
     """Play one episode with a scripted policy, and write an animation of it.
@@ -44,10 +57,7 @@ def play(
         seed: The seed of the world and of the policy.
         difficulty: The rules of the world. [choices: classic, easy, medium, hard]
         max_steps: Stop after this many steps.
-        output: The folder for the GIF, made if missing.
-        fps: Steps per second, live and in the GIF; at most 50.
-        size: Width and height of the GIF in pixels.
-        live: Show the world in the terminal while it is played.
+        picture: What is drawn of it.
         show: What to print.
     """
     from assay.cli.screen import Caption, Film, choose_screen
@@ -58,20 +68,22 @@ def play(
 
         episode = api.play(policy, seed=seed, difficulty=difficulty, max_steps=max_steps)
         caption = Caption()
-        film = Film(lambda: caption.under(episode.world.render(size)))
-    _make_directory(output)
+        film = Film(lambda: caption.under(episode.world.render(picture.size)))
+    _make_directory(picture.output)
     title = f"{policy}, seed {seed}, {difficulty}"
     interrupted = False
     try:
-        with choose_screen(title, fps, live=live, silent=show.json or show.quiet) as screen:
+        with choose_screen(
+            title, picture.fps, live=picture.live, silent=show.json or show.quiet
+        ) as screen:
             for moment in episode:
                 caption.take(moment.step, ACTIONS[moment.action], moment.result.unlocked)
                 film.offer(moment.step)
                 screen.show(episode, moment)
     except KeyboardInterrupt:
         interrupted = True
-    path = output / f"{policy}-{difficulty}-seed{seed}.gif"
-    film.save(path, fps=fps)
+    path = picture.output / f"{policy}-{difficulty}-seed{seed}.gif"
+    film.save(path, fps=picture.fps)
     _report(episode, path, show, interrupted=interrupted)
     return 130 if interrupted else 0
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
+from assay.cli.options import Flag
 from assay.cli.output import Show, compiling_shown, say, say_json
 from assay.cli.tables import Whole
 from assay.core.text import printable
@@ -324,16 +325,30 @@ _FINETUNE_KEY_VARIABLE: Final = "ASSAY_SERVE_FINETUNE_KEY"
 _GIGABYTE: Final = 1_000_000_000
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class _Training:
+    """Where models are kept, and how they are trained and answer."""
+
+    folder: Annotated[Path | None, Parameter(show_default="~/.local/share/assay/finetune")] = (
+        None
+    )
+    """Where files, jobs and models are kept."""
+    quota_gb: Annotated[float, Parameter(validator=Number(gt=0))] = 10.0
+    """How large that folder may become, in gigabytes."""
+    threads: Annotated[Whole, Parameter(validator=Number(gte=1, lte=1024))] = 1
+    """Processor threads for training and for answers; with one, the same data and seed give the
+    same weights."""
+    free_calls: Flag = False
+    """Let models write tool calls as they like, instead of keeping them to the schemas of the
+    tools."""
+
+
 def serve_finetune(
     *,
     host: str = "127.0.0.1",
     port: Annotated[Whole, Parameter(validator=Number(gte=0, lte=65535))] = 8904,
-    folder: Annotated[
-        Path | None, Parameter(show_default="~/.local/share/assay/finetune")
-    ] = None,
-    quota_gb: Annotated[float, Parameter(validator=Number(gt=0))] = 10.0,
-    threads: Annotated[Whole, Parameter(validator=Number(gte=1, lte=1024))] = 1,
-    free_calls: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    training: _Training = _Training(),
     api_key_env: str = _FINETUNE_KEY_VARIABLE,
     allow_host: Annotated[list[str] | None, Parameter(negative="")] = None,
     end_with_stdin: Annotated[bool, Parameter(negative="", show=False)] = False,
@@ -355,12 +370,7 @@ def serve_finetune(
         host: The address to listen on; any address but loopback can be reached from other
             machines.
         port: The port to listen on; 0 picks a free port.
-        folder: Where files, jobs and models are kept.
-        quota_gb: How large that folder may become, in gigabytes.
-        threads: Processor threads for training and for answers; with one, the same data and
-            seed give the same weights.
-        free_calls: Let models write tool calls as they like, instead of keeping them to the
-            schemas of the tools.
+        training: Where models are kept, and how they are trained and answer.
         api_key_env: The environment variable with the key that clients must send. If it is not
             set, no key is needed.
         allow_host: Another host name that clients may use for this server. May be repeated.
@@ -377,10 +387,10 @@ def serve_finetune(
     settings = FinetuneServerSettings(
         host=host,
         port=port,
-        folder=folder or default_folder(),
-        quota=int(quota_gb * _GIGABYTE),
-        constrained=not free_calls,
-        threads=threads,
+        folder=training.folder or default_folder(),
+        quota=int(training.quota_gb * _GIGABYTE),
+        constrained=not training.free_calls,
+        threads=training.threads,
         ends_with=sys.stdin.buffer if end_with_stdin else None,
         api_key=key,
         allowed_hosts=tuple(allow_host or ()),

@@ -25,7 +25,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from assay.cli.experiments import DryRun, Yes, delete_when_agreed
-from assay.cli.options import Database, open_store
+from assay.cli.options import Database, Given, open_store, option_groups
 from assay.cli.output import Show, compiling_shown, complain, counting, say, say_json
 from assay.cli.show import replay, show_
 from assay.cli.tables import Whole, say_prose, say_table
@@ -198,11 +198,10 @@ _SHORT_ID = 10
 _MOST_OPEN = 20
 
 
+@option_groups(only="assay.store.options:SessionFilters")
 def list_(
     *,
-    run: str | None = None,
-    experiment: str | None = None,
-    model: str | None = None,
+    only: Given,
     sort: str | None = None,
     top: Annotated[Whole | None, Parameter(validator=Number(gte=1))] = None,
     limit: Annotated[Whole, Parameter(validator=Number(gte=1))] = 20,
@@ -217,9 +216,7 @@ def list_(
         assay traces list --model builtin/expert --sort reward --top 5
 
     Args:
-        run: Only episodes of this run: its id, the start of it, or 'latest'.
-        experiment: Only episodes of this experiment: its id, its name, or the start of one.
-        model: Only episodes that this model played.
+        only: Which episodes.
         sort: Sort by this number, the highest first: achievements, reward, steps, turns,
             cost_usd, duration_s, seed, or any metric.
         top: List only the best ones: this many, by --sort, else by achievements.
@@ -234,13 +231,11 @@ def list_(
     if top is not None:
         sort, limit = sort or "achievements", top
     total, runs, unfinished, beside = api.list_sessions(
-        run=run,
-        experiment=experiment,
-        model=model,
         limit=limit,
         sort=sort,
         baselines=baselines or show.json,
         database=open_store(database, show),
+        **only,
     )
     if show.json:
         say_json(

@@ -17,6 +17,7 @@ from typing import Any
 import duckdb
 from duckdb import DuckDBPyConnection
 
+from assay.core.options import takes_options
 from assay.core.text import unknown_name
 from assay.errors import JournalError, UsageError
 from assay.store.journal import read_session
@@ -28,6 +29,7 @@ from assay.store.names import (
     resolve_run,
     resolve_session,
 )
+from assay.store.options import WorldFilters
 from assay.store.run_folder import RunFolder, unfinished_runs
 from assay.store.schema import TABLES
 from assay.types import TrialState
@@ -370,26 +372,23 @@ def _run(
     )
 
 
+@takes_options
 def select_sessions(
     connection: DuckDBPyConnection,
     names: Sequence[str] = (),
     *,
-    run: str | None = None,
-    experiment: str | None = None,
-    model: str | None = None,
+    only: WorldFilters,
     baselines: bool = True,
-    difficulty: str | None = None,
-    seeds: Sequence[int] | None = None,
     forks: bool = True,
     fork_words: bool = True,
 ) -> list[str]:
     """The ids of sessions, in the order of runs, experiments and episodes.
 
     Each of `names` is a session, an experiment or a run: an id, a name, or the start of one;
-    with no names, all sessions are meant. `run`, `experiment`, `model`, `difficulty` and
-    `seeds` narrow them down; without `baselines`, those that nobody named are left out, and
-    without `forks` those that were played on from a state of another. Words such as `best`
-    speak of the latest run, and without `fork_words` of the latest of whole episodes.
+    with no names, all sessions are meant. `only` narrows them down; without `baselines`, those
+    that nobody named are left out, and without `forks` those that were played on from a state
+    of another. Words such as `best` speak of the latest run, and without `fork_words` of the
+    latest of whole episodes.
 
     Raises:
         UsageError: A name means nothing, or several things.
@@ -400,25 +399,25 @@ def select_sessions(
         meant = [_meant(connection, name, forks=fork_words) for name in names]
         parts.append("(" + " OR ".join(f"s.{column} = ?" for column, _ in meant) + ")")
         values += [value for _, value in meant]
-    if run is not None:
+    if only.run is not None:
         parts.append("s.run_id = ?")
-        values.append(resolve_run(connection, run))
-    if experiment is not None:
+        values.append(resolve_run(connection, only.run))
+    if only.experiment is not None:
         parts.append("s.experiment_id = ?")
-        values.append(resolve_experiment(connection, experiment))
-    if model is not None:
+        values.append(resolve_experiment(connection, only.experiment))
+    if only.model is not None:
         parts.append("s.subject = ?")
-        values.append(model)
+        values.append(only.model)
     if not baselines:
         parts.append("coalesce(json_extract_string(e.tags, '$.baseline') != 'true', true)")
     if not forks:
         parts.append("s.session_id NOT IN (SELECT id FROM trials WHERE parent IS NOT NULL)")
-    if difficulty is not None:
+    if only.difficulty is not None:
         parts.append("s.difficulty = ?")
-        values.append(difficulty)
-    if seeds is not None:
+        values.append(only.difficulty)
+    if only.seeds is not None:
         parts.append("s.seed IN (SELECT unnest(?::BIGINT[]))")
-        values.append(list(seeds))
+        values.append(list(only.seeds))
     where = f"WHERE {' AND '.join(parts)}" if parts else ""
     rows = connection.execute(
         "SELECT s.session_id FROM session_traces s LEFT JOIN runs r ON r.id = s.run_id"
