@@ -18,7 +18,8 @@ from assay.stats.look_bounds import (
     planned_alphas,
     z_bounds,
 )
-from assay.stats.sequential import Boundary, SequentialDesign, first_decision
+from assay.stats.sequential import Boundary, SequentialDesign
+from assay.stats.sequential import looks as looks_at
 from assay.types import Verdict
 
 from .cells import Cell, Rows, Trial, table
@@ -202,8 +203,7 @@ def _decides(
     def trial(rng: np.random.Generator) -> bool:
         won, lost = rng.random(most) < b, rng.random(most) < a
         drawn = won.astype(np.float64) - lost.astype(np.float64)
-        found = first_decision(drawn, design, ended=True)
-        assert found is not None
+        found = looks_at(drawn, design, ended=True)[-1]
         if differ:
             return found.decision in (Verdict.BETTER, Verdict.WORSE)
         return found.decision is Verdict.NO_DIFFERENCE

@@ -25,7 +25,6 @@ from assay.stats.score import (
     crafter_score,
     crafter_score_interval,
     expected_score_at,
-    expected_score_of_rates,
     score_difference,
 )
 
@@ -33,7 +32,14 @@ from .cells import held
 from .parts import Found, markdown
 from .shares import LEAST
 
-__all__ = ["RATES", "Player", "measure_player", "players", "score"]
+__all__ = [
+    "RATES",
+    "Player",
+    "expected_score_of_rates",
+    "measure_player",
+    "players",
+    "score",
+]
 
 SIZES = (5, 10, 20, 50)
 _MATCHED_FROM = 3
@@ -226,6 +232,19 @@ def _row(name: str, n: int, found: ScoreCell) -> list[str]:
         f"{100 * found.percentile:.1f} %",
         f"{found.matched[0]:.2f}",
     ]
+
+
+def expected_score_of_rates(rates_A: NDArray[np.float64], n: int) -> float:
+    """Return the mean score at n episodes of a player with these success rates.
+
+    Exact if achievements come independently of each other: the mean of a product is then the
+    product of the means, each over a binomial count.
+    """
+    from scipy.stats import binom
+
+    k_K = np.arange(n + 1)
+    roots_K = (1 + 100 * k_K / n) ** (1 / len(rates_A))
+    return float(np.prod(binom.pmf(k_K, n, rates_A[:, None]) @ roots_K)) - 1
 
 
 def _by_rates(rates_A: NDArray[np.float64]) -> Player:

@@ -26,7 +26,7 @@ from assay.stats.aggregates import (
 from assay.stats.multiplicity import holm
 from assay.stats.profiles import ProfileKind, performance_profile
 from assay.stats.score import crafter_score
-from assay.stats.sequential import SequentialDesign, first_decision
+from assay.stats.sequential import SequentialDesign, looks
 from assay.stats.significance import welch_t_test
 from assay.types import Verdict
 from tests.oracles.asking import ask, needs_oracles
@@ -227,10 +227,8 @@ def test_our_early_stopping_never_contradicts_adastop() -> None:
     for names in WALKER:
         n = min(len(scores[name]) for name in names)
         first, second = (np.array(scores[name][:n]) for name in names)
-        found = first_decision(
-            first - second, SequentialDesign(most=25, comparisons=6), ended=True
-        )
-        assert found is not None
+        design = SequentialDesign(most=25, comparisons=6)
+        found = looks(first - second, design, ended=True)[-1]
         if found.decision is not Verdict.UNDECIDED:
             decided[names] = found.decision
             assert found.pairs <= 10

@@ -13,12 +13,10 @@ from assay.stats.score import (
     crafter_score,
     crafter_score_interval,
     expected_score_at,
-    expected_score_of_rates,
     score_difference,
     score_draws,
-    score_interval_of_rates,
 )
-from prove.score import RATES, measure_player, players
+from prove.score import RATES, expected_score_of_rates, measure_player, players
 
 
 def generator(seed: int = 0) -> np.random.Generator:
@@ -112,14 +110,6 @@ def test_scores_of_equal_players_differ_by_nothing() -> None:
     assert found.interval.low < 0 < found.interval.high
     assert found.limit.low < 0 < found.limit.high
     assert not score_difference([[True]], [[True], [False]], rng=generator()).interval.known
-
-
-def test_rates_alone_have_the_interval_of_the_least_correlation() -> None:
-    made = generator().random((50, 22)) < RATES["human"]
-    rates = made.mean(axis=0)
-    found = score_interval_of_rates(rates, 50, rng=generator())
-    expected = crafter_score_interval(made, rng=generator()).interval
-    assert found == pytest.approx(expected, rel=0.02)
 
 
 def test_the_corrected_score_is_the_jackknifes() -> None:
@@ -221,17 +211,3 @@ def test_what_is_no_table_of_episodes_is_refused(made: Any) -> None:
 def test_a_number_of_episodes_that_cannot_be_chosen_is_refused(n: int) -> None:
     with pytest.raises(UsageError, match=f"at {n} episodes cannot come from 8"):
         expected_score_at(episodes("human", 8), n, rng=generator())
-
-
-@pytest.mark.parametrize(
-    ("rates", "n", "words"),
-    [
-        pytest.param([0.5, 50], 5, "from 0 to 1", id="percent"),
-        pytest.param([0.5, math.nan], 5, "from 0 to 1", id="nan"),
-        pytest.param([], 5, "from 0 to 1", id="nothing"),
-        pytest.param([0.5], 0, "at 0 episodes", id="no episodes"),
-    ],
-)
-def test_rates_that_are_none_are_refused(rates: list[float], n: int, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        expected_score_of_rates(rates, n)

@@ -1,12 +1,14 @@
 """Designs, looks and decisions, and a small version of the proof of their error."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from assay.errors import UsageError
-from assay.stats.sequential import Boundary, SequentialDesign, decide, first_decision, looks
+from assay.stats.sequential import Boundary, LookResult, SequentialDesign, decide, looks
 from assay.types import Verdict
 from prove.looks import looks as prove_looks
 from prove.looks import stops
@@ -14,6 +16,17 @@ from prove.looks import stops
 
 def values(count: int, effect: float = 0.0, seed: int = 1) -> list[float]:
     return list(np.random.default_rng(seed).normal(effect, 1.0, count))
+
+
+def first_decision(
+    data: Sequence[float] | NDArray[np.float64],
+    design: SequentialDesign,
+    *,
+    ended: bool = False,
+) -> LookResult | None:
+    """Return the look that decided, or None if none did."""
+    found = looks(data, design, ended=ended)
+    return found[-1] if found and found[-1].decision is not None else None
 
 
 @pytest.mark.parametrize("kind", Boundary)

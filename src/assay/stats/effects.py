@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.stats.estimates import Sample, as_pairs, as_two, pair_differences, scaled
-from assay.stats.intervals import Interval, check_level
+from assay.stats.intervals import Interval, check_level, wilson
 
 _FAR = 1_000.0
 """Beyond it SciPy's series is slow, and from about 1e6 on it gives NaN."""
@@ -169,16 +169,19 @@ def probability_of_improvement(
     spread three times as far. Fewer than two values have no bounds.
     """
     check_level(level)
-    z = NormalDist().inv_cdf((1 + level) / 2)
     if paired:
         signs = np.sign(pair_differences(a, b))
-        return _wilson(float(signs.mean() + 1) / 2, len(signs), z)
+        won = float((signs + 1).sum()) / 2
+        if len(signs) < 2:
+            return Interval(won, math.nan, math.nan)
+        return wilson(won, len(signs), level)
     first, second = as_two(a, b)
     ordered = np.sort(first)
     wins = np.searchsorted(ordered, second, "left") + np.searchsorted(ordered, second, "right")
     share = float(wins.mean()) / (2 * len(first))
     if min(len(first), len(second)) < 2:
         return Interval(share, math.nan, math.nan)
+    z = NormalDist().inv_cdf((1 + level) / 2)
     return _newcombe(share, len(first), len(second), z)
 
 
@@ -231,18 +234,6 @@ def _shrinkage(freedom: int) -> float:
         return 0.0
     logs = math.lgamma(freedom / 2) - math.lgamma((freedom - 1) / 2)
     return math.exp(logs) / math.sqrt(freedom / 2)
-
-
-def _wilson(share: float, n: int, z: float) -> Interval:
-    """Wilson, 1927, for a share that need not be of whole successes."""
-    if n < 2:
-        return Interval(share, math.nan, math.nan)
-    c = z * z / n
-    middle = (share + c / 2) / (1 + c)
-    half = math.sqrt(c * share * (1 - share) + c * c / 4) / (1 + c)
-    # At either end the bound is exact, and rounding would leave the point outside.
-    low = 0.0 if share == 0 else max(0.0, middle - half)
-    return Interval(share, low, 1.0 if share == 1 else min(1.0, middle + half))
 
 
 def _newcombe(share: float, n: int, m: int, z: float) -> Interval:

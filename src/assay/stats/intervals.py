@@ -129,9 +129,10 @@ def t_interval(values: Sequence[float] | NDArray[Any], level: float = 0.95) -> I
     return Interval(mean, mean - half, mean + half)
 
 
-def wilson(successes: int, trials: int, level: float = 0.95) -> Interval:
+def wilson(successes: float, trials: int, level: float = 0.95) -> Interval:
     """A share with Wilson's interval, which stays within [0, 1] and has width at 0 and 1.
 
+    Successes need not be whole: a tie may count half.
     Wilson, "Probable inference, the law of succession, and statistical inference", 1927.
     """
     check_level(level)
@@ -147,7 +148,7 @@ def wilson(successes: int, trials: int, level: float = 0.95) -> Interval:
     return Interval(share, max(0.0, low), min(1.0, high))
 
 
-def check_share(successes: int, trials: int) -> None:
+def check_share(successes: float, trials: int) -> None:
     """Refuse numbers of successes and trials that make no share."""
     if not 0 <= successes <= trials or trials < 1:
         raise UsageError(

@@ -55,14 +55,7 @@ class ScoreDraws(NamedTuple):
     """Of the score of endless episodes."""
 
 
-def score_draws(
-    made_E_A: Floats,
-    n: int,
-    rng: np.random.Generator,
-    n_draws: int,
-    *,
-    rates_of: int | None = None,
-) -> ScoreDraws:
+def score_draws(made_E_A: Floats, n: int, rng: np.random.Generator, n_draws: int) -> ScoreDraws:
     """Draw scores that go with these episodes.
 
     Rates p ~ Beta(m s, (1 - m) s) with m uniform and s log-uniform on 0.05 to 30, on a grid: a
@@ -78,13 +71,12 @@ def score_draws(
         n: The number of episodes that `at_n` speaks of.
         rng: The source of draws.
         n_draws: How many.
-        rates_of: The one row holds rates of so many episodes; correlations are not known.
     """
     check_resamples(n_draws)
     # SciPy takes a while to import, and most of assay does without.
     from scipy.special import betaln
 
-    episodes = rates_of or len(made_E_A)
+    episodes = len(made_E_A)
     hits_A = made_E_A.mean(axis=0) * episodes
     alpha_G, beta_G = _grid()
     logs_G = betaln(hits_A + alpha_G[:, None], episodes - hits_A + beta_G[:, None]).sum(axis=1)
@@ -96,12 +88,11 @@ def score_draws(
     )
     grid_P, logs_P = _expected_logarithms(n)
     terms = (np.interp(rates_B_A, grid_P, logs_P), np.log1p(100 * rates_B_A))
-    known_E_A = None if rates_of else made_E_A
     t_B = rng.standard_t(max(1, episodes - 1), n_draws)
     return ScoreDraws(
         *(
             terms_B_A.mean(axis=1)
-            + t_B * math.sqrt(_covariance(terms_B_A, rates_B_A, known_E_A))
+            + t_B * math.sqrt(_covariance(terms_B_A, rates_B_A, made_E_A))
             for terms_B_A in terms
         )
     )
@@ -119,12 +110,10 @@ def middle_of(
     return Interval(middle, min(middle, bounds[0]), max(middle, bounds[1]))
 
 
-def _covariance(terms_B_A: Floats, rates_B_A: Floats, made_E_A: Floats | None) -> float:
+def _covariance(terms_B_A: Floats, rates_B_A: Floats, made_E_A: Floats) -> float:
     """The variance of a mean of terms that comes from their covariances."""
     sd_A, rates_A = terms_B_A.std(axis=0), rates_B_A.mean(axis=0)
     least = _CORRELATION * (sd_A.sum() ** 2 - (sd_A**2).sum())
-    if made_E_A is None:
-        return float(least) / len(sd_A) ** 2
     spread_A = np.sqrt(rates_A * (1 - rates_A))
     weights_A = np.divide(sd_A, spread_A, out=np.zeros_like(sd_A), where=spread_A > 0)
     together = (made_E_A @ weights_A).var(ddof=1)
@@ -275,25 +264,6 @@ def score_difference(
     )
 
 
-def score_interval_of_rates(
-    rates: NDArray[np.float64] | Sequence[float],
-    episodes: int,
-    *,
-    level: float = 0.95,
-    rng: np.random.Generator,
-    n_resamples: int = 4_000,
-) -> Interval:
-    """The score of a player of whom only success rates of so many episodes are known.
-
-    The interval of `crafter_score_interval` (Gelman et al., 2013) with the least correlation of
-    achievements that it takes, since rates do not show how far they come together. With the
-    episodes at hand, use that one.
-    """
-    rates_A = _rates(rates, episodes)
-    draws = score_draws(rates_A[None], episodes, rng, n_resamples, rates_of=episodes)
-    return _scores(draws.at_n, float(crafter_score(rates_A)), level)
-
-
 def expected_score_at(
     unlocked_E_A: NDArray[Any] | Sequence[Sequence[bool]],
     n: int,
@@ -338,24 +308,6 @@ def expected_score_at(
     return math.exp(mean) * (1 + more) - 1
 
 
-def expected_score_of_rates(rates: NDArray[np.float64] | Sequence[float], n: int) -> float:
-    """The mean score at n episodes of a player of whom only the success rates are known.
-
-    Exact if achievements come independently of each other: the mean of a product is then the
-    product of the means, each over a binomial count. Where they come together, as they do,
-    the truth is higher: 42.6 and not 40.5 for the human at n = 5, 47.5 and not 46.5 at 10.
-    With the episodes at hand, use `expected_score_at`.
-    """
-    rates_A = _rates(rates, n)
-    from scipy.special import xlog1py, xlogy
-
-    k_K = np.arange(n + 1)
-    logs_A_K = xlogy(k_K, rates_A[:, None]) + xlog1py(n - k_K, -rates_A[:, None])
-    weights_A_K = np.exp(_log_choose(n, k_K) + logs_A_K)
-    roots_K = (1 + 100 * k_K / n) ** (1 / len(rates_A))
-    return float(np.prod(weights_A_K @ roots_K)) - 1
-
-
 def _unlocked(unlocked_E_A: NDArray[Any] | Sequence[Sequence[bool]]) -> NDArray[np.float64]:
     try:
         made_E_A = np.asarray(unlocked_E_A, np.float64)
@@ -367,15 +319,6 @@ def _unlocked(unlocked_E_A: NDArray[Any] | Sequence[Sequence[bool]]) -> NDArray[
             " where it was unlocked; give one episode or more"
         )
     return made_E_A
-
-
-def _rates(rates: NDArray[np.float64] | Sequence[float], n: int) -> NDArray[np.float64]:
-    rates_A = np.asarray(rates, np.float64)
-    if rates_A.ndim != 1 or not len(rates_A) or not ((rates_A >= 0) & (rates_A <= 1)).all():
-        raise UsageError("success rates are one list of numbers from 0 to 1; give shares")
-    if n < 1:
-        raise UsageError(f"a score at {n} episodes does not exist; give 1 or more")
-    return rates_A
 
 
 def _by_world(made_E_A: NDArray[np.float64], worlds: Labels | None) -> NDArray[np.float64]:

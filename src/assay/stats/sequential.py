@@ -214,7 +214,7 @@ class SequentialDesign:
 def decide(
     differences: Sequence[float] | NDArray[np.float64], design: SequentialDesign
 ) -> LookResult:
-    """Look once, at all pairs there are; see `first_decision` for what earlier looks said.
+    """Look once, at all pairs there are; see `looks` for what earlier ones said.
 
     The interval is the repeated one of Jennison & Turnbull, 1989 (see
     `SequentialDesign.interval_at`). An interval within the smallest effect that matters is no
@@ -258,17 +258,6 @@ def looks(
         interval = before.interval if before else Interval(point, math.nan, math.nan)
         found.append(LookResult(before.pairs if before else last, interval, Verdict.UNDECIDED))
     return tuple(found)
-
-
-def first_decision(
-    differences: Sequence[float] | NDArray[np.float64],
-    design: SequentialDesign,
-    *,
-    ended: bool = False,
-) -> LookResult | None:
-    """The look that decided, or None while it goes on; arguments as in `looks`."""
-    found = looks(differences, design, ended=ended)
-    return found[-1] if found and found[-1].decision is not None else None
 
 
 @lru_cache(maxsize=64)
