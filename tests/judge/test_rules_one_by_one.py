@@ -612,7 +612,7 @@ def test_the_same_trial_and_the_same_fine_time_count_once() -> None:
     )
     for time, left in ((1.23456, 1), (1.2345, 2)):
         both = [trial("a", seed, reward=1.5, duration_s=time) for seed in (1, 2)]
-        assert len(without_copies(subject("a", trials=both)).subject.trials) == left
+        assert len(without_copies(subject("a", trials=both))[0].trials) == left
 
 
 @pytest.mark.parametrize(
@@ -624,7 +624,7 @@ def test_trials_without_a_time_hide_no_copies(times: list[float | None], left: i
         trial("a", seed, reward=1.5, also={} if time is None else {"duration_s": time})
         for seed, time in enumerate(times)
     ]
-    assert len(without_copies(subject("a", trials=trials)).subject.trials) == left
+    assert len(without_copies(subject("a", trials=trials))[0].trials) == left
 
 
 def test_two_subjects_that_are_the_same_are_named() -> None:

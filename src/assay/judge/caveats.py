@@ -118,7 +118,7 @@ def pair_notes(contrasts: Iterable[Contrast], subjects: Mapping[str, Subject]) -
             sentences.append("A trial that failed has no value; it is not scored 0.")
         if found.losses is not None:
             sentences.append(_losses(found, baseline, candidate))
-        if any(left.without_value for left in _left(found)):
+        if found.left_out_baseline.without_value or found.left_out_candidate.without_value:
             sentences.append(
                 f"{found.metric} is missing in some trials that completed: it is compared"
                 " among those that have it, which may be other worlds for each subject."
@@ -143,10 +143,6 @@ def pair_notes(contrasts: Iterable[Contrast], subjects: Mapping[str, Subject]) -
                 " the intervals here take no account of that."
             )
     return sentences
-
-
-def _left(contrast: Contrast) -> tuple[LeftOut, LeftOut]:
-    return contrast.left_out_baseline, contrast.left_out_candidate
 
 
 def _losses(contrast: Contrast, baseline: Subject, candidate: Subject) -> str:

@@ -46,6 +46,7 @@ _FIRST = (
     *("tokens", "cost_usd", "duration_s"),
 )
 """The order of metrics nobody chose; the rest follows as it comes."""
+_ALWAYS_DESCRIBED = ("achievements", "cost_usd", "duration_s", "tokens")
 _CHOICES = (TaskRule.FIXED, TaskRule.SAMPLE)
 
 
@@ -100,10 +101,12 @@ def compare(
         seeds=options.seeds,
         known_metrics=common_metrics(usable, None)[0] if metrics else chosen,
     )
+    # What is compared, and what it costs.
+    described = list(dict.fromkeys([*chosen, *_ALWAYS_DESCRIBED]))
     facts = tuple(
         describe(
             subject,
-            _described(chosen),
+            described,
             level,
             judged=_judged(subject, first, usable),
             tasks=setup.tasks,
@@ -112,6 +115,9 @@ def compare(
     )
     ranked = standings([subject for subject in facts if subject.judged], setup)
     contrasts = _contrasts(first, facts, setup, ranked)
+    seeds_played = [
+        trial.seed for subject in subjects for trial in subject.trials if trial.seed is not None
+    ]
     return Comparison(
         setup=setup,
         subjects=facts,
@@ -127,13 +133,8 @@ def compare(
             *notes(facts, contrasts, setup, left_out, lacking),
         ),
         left_out=left_out,
-        next_seed=_next_seed(subjects),
+        next_seed=max(seeds_played) + 1 if seeds_played else None,
     )
-
-
-def _next_seed(subjects: Sequence[Subject]) -> int | None:
-    seeds = [t.seed for subject in subjects for t in subject.trials if t.seed is not None]
-    return max(seeds) + 1 if seeds else None
 
 
 def _contrasts(
@@ -169,11 +170,6 @@ def _contrasts(
                 found = with_losses(found, baseline, candidate, setup, size)
             contrasts.append(found)
     return tuple(contrasts)
-
-
-def _described(metrics: Sequence[str]) -> list[str]:
-    """What is compared, and what it costs."""
-    return list(dict.fromkeys([*metrics, "achievements", "cost_usd", "duration_s", "tokens"]))
 
 
 def _judged(subject: Subject, baseline: Subject, subjects: Sequence[Subject]) -> bool:

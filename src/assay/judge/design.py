@@ -15,7 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from assay.core.canonical_json import canonical_json, content_hash
 from assay.core.settings import written
@@ -236,12 +236,7 @@ _DIGITS = 4
 """A time that has more digits than these comes once."""
 
 
-class _Kept(NamedTuple):
-    subject: Subject
-    sentences: list[str]
-
-
-def without_copies(subject: Subject) -> _Kept:
+def without_copies(subject: Subject) -> tuple[Subject, list[str]]:
     """The subject with each trial once, and what was left out, in sentences."""
     said = []
     trials = Trials.of(subject.trials)
@@ -263,7 +258,7 @@ def without_copies(subject: Subject) -> _Kept:
             f" of the same {period:,}, {seeds}: they are counted as {period:,}."
         )
         trials = Trials(trials[:period])
-    return _Kept(replace(subject, trials=trials) if said else subject, said)
+    return replace(subject, trials=trials) if said else subject, said
 
 
 def same_trials(baseline: Subject, candidate: Subject) -> str | None:

@@ -182,7 +182,7 @@ class AnalysisLook:
     alpha: float
     """One minus the level of its intervals."""
     two_sided: float
-    """The same as an alpha of both sides."""
+    """Its alpha as that of both sides."""
     error: float
     """How often all looks so far show a difference where there is none, for normal values."""
     paired: bool

@@ -222,11 +222,16 @@ def match(
     tasks_of_worlds = tasks_a if paired else tasks_a + tasks_b
     plays = [*a.replicates.values(), *b.replicates.values(), min(1, len(tasks_of_worlds))]
     scale = scale_of(metric, np.concatenate([measured_a.values, measured_b.values]))
+    rows: Sequence[PairRow] = ()
+    if paired or partly:
+        both = a.of(common), b.of(common)
+        names = [*map(str, common)] if several else [t.pair or "" for t in both[0].trials]
+        rows = PairRows(names, both[0].means, both[1].means)
     return Matched(
         a.means,
         b.means,
         paired,
-        _rows(a.of(common), b.of(common), several) if paired or partly else (),
+        rows,
         _left_out(Trials.of(baseline.trials), len(measured_a.values), a.plays()),
         _left_out(Trials.of(candidate.trials), len(measured_b.values), b.plays()),
         Units(
@@ -242,12 +247,6 @@ def match(
         tuple(a.keys) if partly else (),
         tuple(b.keys) if partly else (),
     )
-
-
-def _rows(a: _Worlds, b: _Worlds, several: bool) -> PairRows:
-    """Worlds of both, in one order."""
-    names = [*map(str, a.keys)] if several else [trial.pair or "" for trial in a.trials]
-    return PairRows(names, a.means, b.means)
 
 
 def _same_tasks(a: Sequence[str | None], b: Sequence[str | None]) -> bool:
@@ -308,7 +307,7 @@ def world_means(trials: Sequence[TrialOutcome], metric: str) -> dict[str, float]
 def mean_over_worlds(
     measured: MeasuredTrials, metric: str, level: float, tasks: TaskRule | None = None
 ) -> Interval:
-    """The same of trials that each come with their value."""
+    """Return the mean over worlds of trials that each come with their value."""
     worlds = _worlds(measured, _several_tasks(measured.trials))
     labels = worlds.trials.tasks
     scale = scale_of(metric, measured.values)

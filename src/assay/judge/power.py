@@ -1,15 +1,17 @@
-"""What would settle a comparison that is undecided: trials, dollars and hours."""
+"""How many trials would settle a comparison, and what they would cost."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from assay.judge.matching import Matched, match
 from assay.judge.results import Contrast, PowerPlan, Setup, SubjectFacts, TaskRule
+from assay.stats.estimates import Floats, deviation_of, pair_differences
+from assay.stats.intervals import Side
 from assay.stats.multiplicity import plan_effect
-from assay.stats.power import minimum_detectable_effect, trials_needed
+from assay.stats.power import Needed, minimum_detectable_effect, power_of, trials_needed
 from assay.types import Verdict
 
 POWER = 0.8
@@ -92,3 +94,44 @@ def _spread(matched: Matched) -> tuple[float, int, int, bool]:
         return float(np.std(b - a, ddof=1)), n, n, True
     # The two arms of a plan are equally large, so the mean of both variances counts.
     return math.sqrt((float(a.var(ddof=1)) + float(b.var(ddof=1))) / 2), n, n, False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetPlan:
+    """How many trials would find a difference that was named before."""
+
+    target: float
+    """The difference worth finding, in the unit of the values."""
+    power: float
+    sd: float
+    """Of the paired differences, or within an arm."""
+    needed: Needed
+    """Pairs, or trials of each arm."""
+    achieved: float
+    """The power that the trials at hand have for the target."""
+    detectable: float
+    """The smallest difference that they find with that power."""
+
+
+def plan_for_target(
+    a: Floats, b: Floats, *, paired: bool, target: float, power: float, alpha: float, side: Side
+) -> TargetPlan:
+    """Plan for a target by the spread of these values."""
+    if paired:
+        sd, n, pilot = deviation_of(pair_differences(a, b)), float(len(a)), len(a)
+    else:
+        # Arms of unequal size have the precision of two arms of their harmonic mean.
+        sd = math.sqrt((deviation_of(a) ** 2 + deviation_of(b) ** 2) / 2)
+        n, pilot = 2 / (1 / len(a) + 1 / len(b)), (len(a) + len(b)) // 2
+    # The functions are two-sided, so one side has twice the alpha.
+    alpha = min(alpha * (1 if side is Side.TWO_SIDED else 2), 0.999)
+    return TargetPlan(
+        target=target,
+        power=power,
+        sd=sd,
+        needed=trials_needed(
+            target, sd, pilot_n=pilot, paired=paired, power=power, alpha=alpha
+        ),
+        achieved=power_of(n, target, sd, paired=paired, alpha=alpha),
+        detectable=minimum_detectable_effect(n, sd, paired=paired, power=power, alpha=alpha),
+    )

@@ -288,7 +288,7 @@ class PowerPlan:
     dollars: Interval | None
     """Of all these trials of both subjects; None if no price is recorded."""
     hours: Interval | None
-    """The same, one trial after the other."""
+    """Of all these trials of both subjects, one after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,7 +308,7 @@ class Contrast:
     difference: Interval
     """Mean of candidate minus baseline; at the last look, where there were looks."""
     naive: Interval
-    """The same without regard to looks."""
+    """Mean of candidate minus baseline without regard to looks."""
     relative: Interval | None
     """The difference over the mean of the baseline; None where that is not clear of 0. Its
     bounds are not known where several tasks have several worlds each."""
@@ -363,6 +363,13 @@ class Contrast:
     def confounds(self) -> tuple[DesignDifference, ...]:
         """What forbids a verdict: the task was not the same."""
         return tuple(one for one in self.design if one.confounds)
+
+    @property
+    def neutral_verdict(self) -> Verdict:
+        """The verdict on a metric of which neither is better: higher or lower."""
+        if self.verdict not in (Verdict.BETTER, Verdict.WORSE):
+            return self.verdict
+        return Verdict.HIGHER if self.difference.point > 0 else Verdict.LOWER
 
 
 class Standing(NamedTuple):

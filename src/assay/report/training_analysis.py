@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from assay.judge.looks import AnalysisLook
+from assay.judge.power import TargetPlan
 from assay.report.comparison.sentences import compared_words
 from assay.report.document import (
     Document,
@@ -29,7 +30,7 @@ from assay.report.provenance import made_by, versions
 from assay.stats.intervals import Interval, Method
 from assay.stats.learning_curves import Summary
 from assay.stats.power import Needed
-from assay.training.analysis import Analysis, Planning
+from assay.training.analysis import Analysis
 from assay.training.analysis_settings import describe_summary
 from assay.training.gather import FoundRun, Unusable
 
@@ -291,7 +292,7 @@ def _results(analysis: Analysis) -> Iterator[tuple[Row, dict[str, Any]]]:
         yield from _planned(analysis.planning, "pairs" if analysis.paired else "runs per arm")
 
 
-def _planned(plan: Planning, unit: str) -> Iterator[tuple[Row, dict[str, Any]]]:
+def _planned(plan: TargetPlan, unit: str) -> Iterator[tuple[Row, dict[str, Any]]]:
     needed, target = plan.needed, f"a difference of {plan.target:g}"
     power = f"power {100 * plan.power:.4g} %"
     note = {"kind": "power", "note": f"for {target} with power {plan.power:g}"}

@@ -76,7 +76,7 @@ class TaskScores(NamedTuple):
         return np.split(self.values, self.starts[1:])
 
     def sorted_in_tasks(self) -> "TaskScores":
-        """The same with the runs of each task in order; resampling does not mind."""
+        """The scores with the runs of each task in order; resampling does not mind."""
         return self._replace(values=np.concatenate([np.sort(each) for each in self.by_task()]))
 
 

@@ -341,7 +341,7 @@ class _Walk:
             self._count += 1
 
     def as_brownian(self, most: int) -> BrownianWalk:
-        """The same as a z, on its way to so many values."""
+        """The state as a z, on its way to so many values."""
         from scipy.special import ndtri, stdtr
 
         assert self._now is not None, "the bound of this look is not settled"

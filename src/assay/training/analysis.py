@@ -18,13 +18,12 @@ from assay.errors import StoreError, UsageError
 from assay.judge.contrasts import contrast, decided, interval_verdict
 from assay.judge.looks import AnalysisLook, RecordedLook, settle_look
 from assay.judge.plans import AnalysisPlan, analysis_deviations
+from assay.judge.power import TargetPlan, plan_for_target
 from assay.judge.results import Contrast, Setup
 from assay.judge.subjects import Subject, TrialOutcome
 from assay.stats.differences import Pairing, denominator_note, pairing, relative_change
-from assay.stats.estimates import deviation_of, pair_differences
 from assay.stats.intervals import Interval, Method, Side, bootstrap_means, skewness_note
 from assay.stats.learning_curves import Summary, SummarySpec, time_to_threshold
-from assay.stats.power import Needed, minimum_detectable_effect, power_of, trials_needed
 from assay.stats.significance import Normality, TestResult, normality
 from assay.stats.survival import incidence_test, restricted_times
 from assay.store.looks import looks_at, record_look
@@ -39,7 +38,6 @@ from assay.types import Verdict
 Values = NDArray[np.float64]
 _T = (Method.AUTO, Method.T)
 _EFFECTS = ("Cohen's d", "Hedges' g", "Cliff's delta", "probability of improvement")
-_NEUTRAL = {Verdict.BETTER: Verdict.HIGHER, Verdict.WORSE: Verdict.LOWER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,23 +167,6 @@ def log_rank(late: LateRuns, settings: AnalysisSettings, paired: bool) -> TestRe
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planning:
-    """What more runs would give, for a difference that was named before."""
-
-    target: float
-    """The difference worth finding, in the unit of the summary."""
-    power: float
-    sd: float
-    """Of the paired differences, or within an arm."""
-    needed: Needed
-    """Pairs, or runs of each arm."""
-    achieved: float
-    """The power that the runs at hand have for the target."""
-    detectable: float
-    """The smallest difference that they find with that power."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Analysis:
     """Results of an analysis."""
@@ -206,7 +187,7 @@ class Analysis:
     pairing: Pairing | None
     """What pairing was worth; None where nothing is paired."""
     normality: tuple[tuple[str, Normality], ...]
-    planning: Planning | None
+    planning: TargetPlan | None
     estimates_B: Values
     """Differences of B resamples, to be drawn."""
     radial: tuple[RadialAxis, ...]
@@ -303,7 +284,7 @@ def analyse(
     if design.copies:
         verdict = Verdict.UNKNOWN
     elif found.confounds or settings.method in _T:
-        verdict = _NEUTRAL.get(found.verdict, found.verdict)
+        verdict = found.neutral_verdict
     else:
         verdict = interval_verdict(found.difference)
     samples = {"differences": b - a} if paired else {"control": a, "candidate": b}
@@ -327,7 +308,16 @@ def analyse(
         ),
         pairing=pairing(a, b, level=level) if paired else None,
         normality=tuple((name, normality(sample)) for name, sample in samples.items()),
-        planning=_planning(a, b, paired, settings) if settings.power else None,
+        planning=plan_for_target(
+            *(a, b),
+            paired=paired,
+            target=settings.target_effect_size,
+            power=settings.target_power,
+            alpha=settings.alpha,
+            side=settings.side,
+        )
+        if settings.power
+        else None,
         estimates_B=drawn[0] if paired else drawn[0] - drawn[1],
         radial=radial_axes(design, settings.summary),
         notes=(*([late.note] if late else ()), *_notes(samples, found, settings, alpha)),
@@ -471,30 +461,6 @@ def _bounds(interval: Interval) -> str:
     if math.isinf(interval.low):
         return f"below {interval.high:.4g}"
     return f"{interval.low:.4g} to {interval.high:.4g}"
-
-
-def _planning(a: Values, b: Values, paired: bool, settings: AnalysisSettings) -> Planning:
-    """What the planning functions say; they are two-sided, so one side has twice the alpha."""
-    if paired:
-        sd, n = deviation_of(pair_differences(a, b)), float(len(a))
-    else:
-        # Arms of unequal size have the precision of two arms of their harmonic mean.
-        sd = math.sqrt((deviation_of(a) ** 2 + deviation_of(b) ** 2) / 2)
-        n = 2 / (1 / len(a) + 1 / len(b))
-    one_sided = settings.side is not Side.TWO_SIDED
-    alpha = min(settings.alpha * (2 if one_sided else 1), 0.999)
-    power, target = settings.target_power, settings.target_effect_size
-    pilot = len(a) if paired else (len(a) + len(b)) // 2
-    return Planning(
-        target=target,
-        power=power,
-        sd=sd,
-        needed=trials_needed(
-            target, sd, pilot_n=pilot, paired=paired, power=power, alpha=alpha
-        ),
-        achieved=power_of(n, target, sd, paired=paired, alpha=alpha),
-        detectable=minimum_detectable_effect(n, sd, paired=paired, power=power, alpha=alpha),
-    )
 
 
 def _notes(

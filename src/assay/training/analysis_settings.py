@@ -254,15 +254,8 @@ def _plan(found: Any) -> AnalysisPlan:
         paired=found.get("paired"),
         note=found.get("note"),
         looks=_looks(found, settled),
-        boundary=_boundary(boundary),
+        boundary=_one_of(Spending, "test.boundary", boundary).value,
     )
-
-
-def _boundary(name: str) -> str:
-    try:
-        return Spending(name).value
-    except ValueError:
-        raise UsageError(unknown_name("test.boundary", name, list(Spending))) from None
 
 
 def _looks(found: Mapping[str, Any], settings: AnalysisSettings) -> tuple[int, ...]:

@@ -95,7 +95,7 @@ def with_width_advice(
     candidate: Sequence[TrainingRun],
     width_for: WidthFor,
 ) -> tuple[CapacityGap, ...]:
-    """The same gaps; the first says which width would close it, if that can be known."""
+    """Return the gaps; the first says which width would close it, if that can be known."""
     if not gaps:
         return ()
     first, *others = gaps
@@ -234,7 +234,10 @@ def paired_design(
             continue
         seeds = {seed for seed in (pair.seed, a.run.seed, b.run.seed) if seed is not None}
         if len(seeds) > 1:
-            differing.append(_seeds(pair, a, b))
+            stated = "" if pair.seed is None else f", stated {pair.seed}"
+            differing.append(
+                f"{pair.control} has {a.run.seed}, {pair.candidate} has {b.run.seed}{stated}"
+            )
         elif pair.seed is None and None in (a.run.seed, b.run.seed):
             unknown.append(f"{pair.control} / {pair.candidate}")
         whole.append((a, b, min(seeds, default=None)))
@@ -245,9 +248,10 @@ def paired_design(
         )
     warnings = []
     if unknown:
+        some = ", ".join(unknown[:6]) + (", …" if len(unknown) > 6 else "")
         warnings.append(
             f"the seeds of {len(unknown)} of {len(pairs)} pairs are not known, so that they "
-            f"were made with the same seed is taken on trust: {_some(unknown)}"
+            f"were made with the same seed is taken on trust: {some}"
         )
     shared = _two_groups(controls, candidates, allowed)
     return _paired(whole, replace(shared, unusable=tuple(unusable), warnings=tuple(warnings)))
@@ -451,12 +455,3 @@ def _broken(pair: PairNames, controls: Gathered, candidates: Gathered) -> list[U
         one = next((each for each in arm.unusable if each.name == name), None)
         found.append(one or Unusable(name, f"its partner {partner!r} cannot be used"))
     return found
-
-
-def _seeds(pair: PairNames, a: FoundRun, b: FoundRun) -> str:
-    stated = "" if pair.seed is None else f", stated {pair.seed}"
-    return f"{pair.control} has {a.run.seed}, {pair.candidate} has {b.run.seed}{stated}"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")

@@ -44,9 +44,7 @@ def verdict_word(contrast: Contrast) -> str:
     if contrast.same is not None:
         return "the same"
     if outcome_of(contrast.metric).direction is Direction.NEITHER:
-        more = contrast.difference.point > 0
-        word = "higher" if more else "lower"
-        return word if contrast.verdict in _CLEAR else VERDICTS[contrast.verdict]
+        return VERDICTS[contrast.neutral_verdict]
     return VERDICTS[contrast.verdict]
 
 
