@@ -8,9 +8,9 @@ import assay
 from assay.bench.coders.agents import make_coder
 from assay.bench.run import prepare_bench
 from assay.errors import UsageError
+from tests.sandboxes.boxes import usable
 
 from ..test_docs import BLOCKS
-from .boxes import usable
 from .coding_server import Message, serving, steps
 from .harbor_tasks import DOCKERFILE, harbor_task
 from .runs import PATCH, calc_task, entry, here, results, toml

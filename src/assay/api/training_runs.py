@@ -1,7 +1,7 @@
 """Training runs: their curves in the store, how many are enough, and who is better."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
