@@ -115,11 +115,9 @@ class AchievementsAnalysis:
 def analyse_achievements(
     facts: Sequence[EpisodeFacts], endings: Mapping[str, Ending]
 ) -> AchievementsAnalysis:
-    """Success rates, times to unlock, and what was missing.
+    """Compute success rates, times to unlock, and what was missing.
 
-    Args:
-        facts: The episodes; no steps are needed.
-        endings: How those ended that were played again, by session.
+    Facts need no steps; `endings` has those episodes that were played again, by session.
 
     Raises:
         UsageError: No episode is of a world with achievements.

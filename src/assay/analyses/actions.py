@@ -96,10 +96,7 @@ class ActionsAnalysis:
 
 
 def analyse_actions(facts: Sequence[EpisodeFacts]) -> ActionsAnalysis:
-    """What models do.
-
-    Args:
-        facts: The episodes, with steps and replies.
+    """Compute what models do; facts need steps and replies.
 
     Raises:
         UsageError: No episode has steps.

@@ -95,10 +95,7 @@ class CostsAnalysis:
 
 
 def analyse_costs(facts: Sequence[EpisodeFacts]) -> CostsAnalysis:
-    """What results cost.
-
-    Args:
-        facts: The episodes, with calls.
+    """Compute what results cost; facts need calls.
 
     Raises:
         UsageError: No episode says what it cost, nor how long it took.

@@ -182,11 +182,9 @@ class DeathsAnalysis:
 def analyse_deaths(
     facts: Sequence[EpisodeFacts], endings: Mapping[str, Ending]
 ) -> DeathsAnalysis:
-    """What episodes died of, and their last steps.
+    """Compute what episodes died of, and their last steps.
 
-    Args:
-        facts: The episodes; no steps are needed.
-        endings: How those ended that were played again, by session.
+    Facts need no steps; `endings` has those episodes that were played again, by session.
 
     Raises:
         UsageError: No episode is of a world in which one can die.

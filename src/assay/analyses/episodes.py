@@ -136,16 +136,9 @@ def load_facts(
     hooks: bool = False,
     replies: bool = False,
 ) -> list[EpisodeFacts]:
-    """Read the facts of sessions; no message is read.
+    """Read the facts of sessions, by model or experiment, and what else is asked for.
 
-    Args:
-        store: Where they are.
-        session_ids: Which.
-        by: model or experiment.
-        steps: Whether to read actions.
-        calls: Whether to read the tokens and costs of each call.
-        hooks: Whether to read what hooks noticed.
-        replies: Whether to read which replies were not all of use.
+    `replies` are those that were not all of use. No message is read.
     """
     if by not in ("model", "experiment"):
         raise UsageError(f"by {by!r} is not allowed; choose from: model, experiment")
@@ -271,15 +264,10 @@ def build(
     value: Any,
     rows: Sequence[Mapping[str, Any]],
 ) -> Document:
-    """The report of an analysis.
+    """Build the report of an analysis.
 
-    Args:
-        name: Of the command.
-        title: What it shows.
-        finding: What was found, a sentence each.
-        sections: The rest; the first has the figure that a picture shows.
-        value: The analysis itself, which has a `basis`.
-        rows: For CSV, all with the same columns.
+    The first section has the figure that a picture shows; `value` is the analysis, which has a
+    `basis`; `rows` are for CSV, all with the same columns.
     """
     basis: Basis = value.basis
     notes = [Words(line, Tone.NOTE) for line in (_rests_on(basis), *basis.notes)]

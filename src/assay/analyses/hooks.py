@@ -106,10 +106,7 @@ class HooksAnalysis:
 
 
 def analyse_hooks(facts: Sequence[EpisodeFacts]) -> HooksAnalysis:
-    """How often each hook fires.
-
-    Args:
-        facts: The episodes, with hooks and steps.
+    """Compute how often each hook fires; facts need hooks and steps.
 
     Raises:
         UsageError: No hook fired at all.

@@ -172,13 +172,7 @@ class Batch:
     def begin(
         self, which: Sequence[int], seeds: Sequence[int], difficulties: Sequence[Difficulty]
     ) -> None:
-        """Replace the worlds at these indices by the first episodes of other seeds.
-
-        Args:
-            which: Indices of worlds, each once.
-            seeds: One for each of them.
-            difficulties: One for each of them.
-        """
+        """Replace the worlds at these indices by the first episodes of other seeds."""
         for index, seed, difficulty in zip(which, seeds, difficulties, strict=True):
             index = checked_int("world", index, 0, len(self) - 1)
             self._scalars[index, SEED] = checked_int("seed", seed, 0, 2**31 - 1)

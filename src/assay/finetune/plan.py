@@ -56,20 +56,12 @@ class PlannedJob:
         return -(-self.rows // self.batch_size) * self.epochs
 
     def cost(self, price: float | None = None) -> float | None:
-        """Dollars, estimated; None where no price is known.
-
-        Args:
-            price: Dollars per million trained tokens, if the user says so.
-        """
+        """Dollars, estimated; None where no price per million trained tokens is known."""
         asked = self.model.price if price is None else price
         return None if asked is None else self.trained_tokens / 1e6 * asked
 
     def seconds(self, per_token: float | None) -> float | None:
-        """How long it may take; None where nothing is known of its service's speed.
-
-        Args:
-            per_token: Seconds a trained token took in earlier jobs.
-        """
+        """How long it may take; None where nothing is known of its service's speed."""
         speed = self.backend.seconds_per_token if per_token is None else per_token
         return None if speed is None else self.trained_tokens * speed
 
@@ -199,7 +191,9 @@ def write_subset(data: Path, rows: int, seed: int, out: IO[bytes]) -> None:
         raise UsageError(
             f"--subset {rows} is not allowed; {str(data)!r} has {len(numbers):,} rows"
         )
-    chosen = frozenset(sorted(numbers, key=lambda number: _rank(seed, number))[:rows])
+    chosen = frozenset(
+        sorted(numbers, key=lambda number: content_hash(f"{seed} {number}".encode()))[:rows]
+    )
     for number, line in _rows(data):
         if number in chosen:
             out.write(line if line.endswith(b"\n") else line + b"\n")
@@ -208,7 +202,3 @@ def write_subset(data: Path, rows: int, seed: int, out: IO[bytes]) -> None:
 def _rows(data: Path) -> Iterator[tuple[int, bytes]]:
     with data.open("rb") as stream:
         yield from ((number, line) for number, line in enumerate(stream) if line.strip())
-
-
-def _rank(seed: int, number: int) -> str:
-    return content_hash(f"{seed} {number}".encode())

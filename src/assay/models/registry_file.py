@@ -39,12 +39,7 @@ Reader = Callable[[Any], Any]
 def read_row(
     row: Mapping[str, Any], keys: Mapping[str, tuple[Reader, str]], place: str
 ) -> dict[str, Any]:
-    """The values of a row, each in the type used inside.
-
-    Args:
-        row: What stands in the file.
-        keys: How each key is read, and what it takes.
-        place: Where the row stands, for messages.
+    """Read the values of a row, each by the reader of its key.
 
     Raises:
         UsageError: A key is not known, or a value not allowed.

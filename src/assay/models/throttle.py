@@ -41,12 +41,7 @@ class Allowance(NamedTuple):
 
 
 def read_allowance(headers: Mapping[str, str], now: float | None = None) -> Allowance | None:
-    """The allowance in the headers of a reply; None if they have none.
-
-    Args:
-        headers: With names in lower case, or of a mapping that ignores case.
-        now: Seconds since 1970; the clock's if not given.
-    """
+    """Return the allowance in headers with names in lower case; None if they have none."""
     for name in _NAMES:
         remaining = _whole(headers.get(name.format("remaining")))
         if remaining is None:

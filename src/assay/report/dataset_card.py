@@ -15,15 +15,7 @@ if TYPE_CHECKING:
 
 
 def write_card(built: BuiltDataset, about: dict[str, Any]) -> list[Path]:
-    """Write a card in Markdown beside a data set, with its figures; returns the files.
-
-    Args:
-        built: The data set.
-        about: What its manifest says of all rows.
-
-    Raises:
-        OutputError: A file cannot be written.
-    """
+    """Write a card in Markdown beside a data set, with its figures; return the files."""
     assert built.path is not None
     from assay.report.figures.panels import first_actions, turns_left
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from assay.finetune.loop import LoopConfig, StageDone
 from assay.judge.results import Comparison
@@ -52,7 +52,15 @@ def loop_document(facts: LoopFacts) -> Document:
         title=f"{facts.config.name}: {facts.config.student} taught by {facts.config.teacher}",
         sections=[*first, *own, *rest],
         origin=[*judged.origin, ("loop", ", ".join(_settings(facts.config)))],
-        values=lambda: {**judged.values(), "loop": _values(facts)},
+        values=lambda: {
+            **judged.values(),
+            "loop": {
+                "name": facts.config.name,
+                "stages": [done._asdict() for done in facts.stages.values()],
+                "training": [{"step": point.step, **point.metrics} for point in facts.training],
+                "cost_usd": facts.cost_usd,
+            },
+        },
     )
 
 
@@ -149,12 +157,3 @@ def _came_to(done: StageDone) -> str:
         if name in done.result:
             return f"{name} {done.result[name]}"
     return ""
-
-
-def _values(facts: LoopFacts) -> dict[str, Any]:
-    return {
-        "name": facts.config.name,
-        "stages": [done._asdict() for done in facts.stages.values()],
-        "training": [{"step": point.step, **point.metrics} for point in facts.training],
-        "cost_usd": facts.cost_usd,
-    }

@@ -257,6 +257,7 @@ def _summary(
     early = sum(step <= _EARLY for step in unlock_steps)
     mid = sum(_EARLY < step <= _MID for step in unlock_steps)
     score = _score(results)
+    successes = sum(len(row.achievements) >= SUCCESS_ACHIEVEMENTS for row in results)
     return ModelSummary(
         model=model,
         experiments=tuple({row.experiment_id: row.experiment_name for row in rows}.items()),
@@ -267,7 +268,7 @@ def _summary(
         failures=states[TrialState.FAILURE],
         infrastructure=states[TrialState.INFRASTRUCTURE],
         completed=exact_share(len(results), started) if started else None,
-        success=None if score is None else exact_share(_successes(results), len(results)),
+        success=None if score is None else exact_share(successes, len(results)),
         reward=_mean(results, "reward"),
         achievements=_mean(results, "achievements"),
         steps=_mean(results, "steps"),
@@ -347,10 +348,6 @@ def _score(results: Sequence["EpisodeRow"]) -> Interval | None:
     return score_of(unlocked_E_A, [_world(row) or row.session_id for row in results]).interval
 
 
-def _successes(results: Sequence["EpisodeRow"]) -> int:
-    return sum(len(row.achievements) >= SUCCESS_ACHIEVEMENTS for row in results)
-
-
 def _troubles(rows: Sequence["EpisodeRow"]) -> tuple[ErrorGroup, ...]:
     groups: dict[tuple[TrialState, str], list[EpisodeRow]] = {}
     for row in rows:
@@ -358,13 +355,14 @@ def _troubles(rows: Sequence["EpisodeRow"]) -> tuple[ErrorGroup, ...]:
             kind = row.error_type or row.stop_reason or "unknown"
             groups.setdefault((row.state, kind), []).append(row)
     return tuple(
-        ErrorGroup(state=state, kind=kind, count=len(group), message=_first_message(group))
+        ErrorGroup(
+            state=state,
+            kind=kind,
+            count=len(group),
+            message=next((row.error_message for row in group if row.error_message), ""),
+        )
         for (state, kind), group in sorted(groups.items())
     )
-
-
-def _first_message(rows: Sequence["EpisodeRow"]) -> str:
-    return next((row.error_message for row in rows if row.error_message), "")
 
 
 RANKED = {

@@ -170,14 +170,8 @@ class BoxedProcess:
     ) -> None:
         """Start it.
 
-        Args:
-            prefix: What stands before all of it, and needs the manager of services.
-            bwrap: Where bubblewrap is.
-            options: What it is told.
-            argv: The command.
-            stdin: What the command reads.
-            seccomp: A filter of its system calls; empty for none.
-            stage: Makes what its options name reachable for the user that it runs as.
+        `prefix` stands before bubblewrap where the manager of services starts it; `seccomp` is
+        empty for no filter; `stage` makes what the options name reachable for its user.
         """
         self.output = BoundedOutput()
         self._said = b""

@@ -140,12 +140,7 @@ def _joined(lines: list[str]) -> str:
 
 
 def ignored_paths(context: Path, *, keep: str) -> set[str]:
-    """What the file .dockerignore of a context leaves out.
-
-    Args:
-        context: The folder.
-        keep: A path that is never left out.
-    """
+    """Return what .dockerignore of a context leaves out; never the path `keep`."""
     file = context / ".dockerignore"
     if not file.is_file():
         return set()

@@ -54,11 +54,7 @@ def new_folder() -> tuple[Path, int]:
 
 
 def sweep_folders(forget: Callable[[Path], None]) -> None:
-    """Remove the folders of sandboxes whose owner is dead.
-
-    Args:
-        forget: Removes what else a sandbox has, before its folder.
-    """
+    """Remove the folders of sandboxes whose owner is dead, each after `forget` of it."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         try:
             handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

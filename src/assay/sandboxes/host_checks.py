@@ -172,12 +172,9 @@ _ALLOW, _FAIL = 0x7FFF0000, 0x00050000
 
 
 def call_filter(more: Sequence[str] = ()) -> bytes:
-    """Return a filter for bubblewrap's --seccomp under which some calls fail with EPERM.
+    """Return a filter for bubblewrap's --seccomp: keyring calls, and `more`, fail with EPERM.
 
     It is empty on machines whose calls are not known here; the self-test then finds keyrings.
-
-    Args:
-        more: Calls beside those of keyrings.
     """
     program = [(_LOAD, 0, 0, _ARCHITECTURE)]
     for architecture, numbers in _NUMBERS.get(platform.machine(), {}).items():

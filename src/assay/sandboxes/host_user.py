@@ -104,11 +104,9 @@ class Stage:
 
 
 def set_limits(pid: int, limits: Mapping[str, int]) -> None:
-    """Lower limits of a process of a sandbox that we started; one that is lower stays.
+    """Lower limits, named as FSIZE for RLIMIT_FSIZE, of a process that we started.
 
-    Args:
-        pid: Which; it has our own limits so far.
-        limits: By their names, such as FSIZE for RLIMIT_FSIZE.
+    A limit that is lower already stays.
 
     Raises:
         SandboxUnavailable: They cannot be set.

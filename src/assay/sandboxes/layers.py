@@ -34,12 +34,9 @@ def is_excluded(path: str, excluded: Iterable[str]) -> bool:
 
 
 def write_layer(target: Path, changes: Iterable[Changed], exclude: Sequence[str]) -> None:
-    """Write changes to a tar file.
+    """Write changes, folders before what is in them, to a tar file.
 
-    Args:
-        target: The file.
-        changes: Folders before what is in them.
-        exclude: Absolute paths that are left out, with all below them.
+    `exclude` are absolute paths, left out with all below them.
     """
     with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
         for path, source in changes:
@@ -81,9 +78,7 @@ def layer_paths(layer: Path) -> Iterator[tuple[str, bool]]:
 def unpack_layer(layer: Path, root: Path) -> None:
     """Unpack the files of a layer below a folder; what it deletes is left alone.
 
-    Args:
-        layer: The tar file.
-        root: The folder. What is no folder there on the way to a file gives way to one.
+    What is no folder on the way to a file gives way to one.
     """
     folders: list[tuple[Path, tarfile.TarInfo]] = []
     with tarfile.open(layer) as tar:

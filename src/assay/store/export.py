@@ -255,7 +255,9 @@ def take_snapshot(store: Store, output: Path, *, replace: bool = False) -> Snaps
         if isinstance(error, OutputError) or error.errno is None:
             raise
         raise OutputError(f"cannot write {str(output)!r}: {error.strerror}") from error
-    return Snapshot(output, sessions, _open_journals(store.path))
+    return Snapshot(
+        output, sessions, sum(len(run.journals()) for run in unfinished_runs(store.path))
+    )
 
 
 def _copy(store: Store, copy: Path) -> None:
@@ -276,7 +278,3 @@ def _settle(copy: Path) -> int:
         connection.execute("CHECKPOINT")
         row = connection.execute("SELECT count(*) FROM session_traces").fetchone()
     return int(row[0]) if row else 0
-
-
-def _open_journals(database: Path) -> int:
-    return sum(len(run.journals()) for run in unfinished_runs(database))

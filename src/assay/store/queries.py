@@ -320,10 +320,7 @@ def list_sessions(
 ) -> list[ListedRun]:
     """Sessions by run, in the order they are given in.
 
-    Args:
-        connection: The store.
-        session_ids: The sessions.
-        outcomes: Whether to load those of all, and not only of worlds without achievements.
+    Outcomes are loaded where a world has no achievements, or of all.
     """
     rows = connection.execute(
         f"SELECT {', '.join(f'v.{name}' for name in _FIELDS)} FROM episodes v"

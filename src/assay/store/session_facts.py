@@ -65,9 +65,7 @@ def session_facts(
 ) -> Iterator[SessionFacts]:
     """All sessions in the order of runs, experiments and episodes.
 
-    Args:
-        connection: The store.
-        condition: One SQL expression over the columns of the view `episodes`.
+    `condition` is one SQL expression over the columns of the view `episodes`.
 
     Raises:
         UsageError: The condition is not one expression that is true or false.

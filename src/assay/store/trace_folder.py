@@ -229,14 +229,10 @@ def traces_of_run(folder: Path, run_id: str, database: Path) -> Path | None:
 def forget_traces(
     folder: Path, run_id: str, session_ids: Collection[str], *, whole: bool, dry: bool = False
 ) -> list[str]:
-    """Remove the trace files of sessions, and their copies; returns what was removed.
+    """Remove the trace files of sessions, and their copies; return what was removed.
 
-    Args:
-        folder: Where the folders of runs are.
-        run_id: The run.
-        session_ids: Whose files to remove.
-        whole: Whether nothing is left of the run, so that its results and index go too.
-        dry: Only say what would be removed.
+    With `whole` nothing is left of the run, so that its results and index go too; with `dry`
+    nothing is removed.
     """
     own = folder / run_id
     with _locked(folder):

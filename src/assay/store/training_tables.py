@@ -70,11 +70,7 @@ def write_training_runs(
 ) -> dict[str, Written]:
     """Store runs by their ids, all of them or none.
 
-    Args:
-        connection: One that may write.
-        runs: The runs, each id once.
-        swap: Whether a run takes the place of another that has its id and tells
-            something else.
+    With `swap` a run replaces another that has its id and another content.
 
     Raises:
         UsageError: An id is there with another content, or comes twice.

@@ -153,14 +153,7 @@ class CapacityMatch(NamedTuple):
 def matching_width(
     architecture: Architecture, space: TokenSpace, wanted: float, size: str = "parameters"
 ) -> CapacityMatch:
-    """The width at which an architecture has as many parameters, as nearly as it can.
-
-    Args:
-        architecture: What gets another width.
-        space: What it observes, and how it acts.
-        wanted: How many.
-        size: Of what: parameters, or flops.
-    """
+    """Return the width that brings an architecture nearest to a number of `size`."""
     widths = range(architecture.step, _WIDEST + 1, architecture.step)
     sizes = ((width, architecture.capacity(space, width)) for width in widths)
     width, capacity = min(sizes, key=lambda each: abs(getattr(each[1], size) - wanted))

@@ -157,11 +157,7 @@ class TrainingConfig(Configuration):
 
 
 def stored_config(stored: Mapping[str, Any], where: str) -> TrainingConfig:
-    """The configuration that a file holds.
-
-    Args:
-        stored: As `TrainingConfig.stored` gave it.
-        where: The file, for the message.
+    """Return the configuration that a file holds, as `TrainingConfig.stored` gave it.
 
     Raises:
         UsageError: This assay does not know such settings.
@@ -176,14 +172,10 @@ def stored_config(stored: Mapping[str, Any], where: str) -> TrainingConfig:
 
 
 def require_train(wandb: str = "off", environment: str = "crafter") -> None:
-    """Say what to install, if something is missing.
-
-    Args:
-        wandb: Whether Weights & Biases is wanted: off, offline or online.
-        environment: Where it is played.
+    """Check that what training needs is installed.
 
     Raises:
-        UsageError: Something is missing.
+        UsageError: Something is missing; the message says how to install it.
     """
     missing = [name for name in ("torch", "safetensors") if find_spec(name) is None]
     if missing:

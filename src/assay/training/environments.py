@@ -57,12 +57,9 @@ def _entry(name: str) -> EnvironmentEntry:
 
 
 def environment_named(name: str, worlds: int, length: int) -> TokenEnvironment:
-    """So many worlds of an environment; none has begun.
+    """Return so many worlds of an environment, of which none has begun.
 
-    Args:
-        name: That of the environment.
-        worlds: How many.
-        length: After so many steps an episode ends.
+    An episode ends after `length` steps.
     """
     return _entry(name).make(worlds, length)
 

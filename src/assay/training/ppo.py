@@ -81,15 +81,9 @@ def update(
     done: float,
     generator: torch.Generator,
 ) -> Mapping[str, float]:
-    """Learn from a rollout; what the losses were, on average over the minibatches.
+    """Learn from a rollout; return the losses, averaged over the minibatches.
 
-    Args:
-        network: Whose weights are changed.
-        optimizer: How they are changed.
-        rollout: What is learned from.
-        config: How.
-        done: The share of the run that is behind.
-        generator: Decides which worlds are in a minibatch together.
+    `done` is the share of the run that is behind; the generator draws the minibatches.
 
     Raises:
         Diverged: A loss is not finite; the weights are those before it.

@@ -109,12 +109,7 @@ def search(
 ) -> SweepResult:
     """Run a sweep in a folder, or resume the one that is there.
 
-    Args:
-        plan: What to search, and how much.
-        folder: Where everything is kept.
-        trainer: What trains.
-        record: Told the run of each trial and of each fresh seed.
-        watch: Told each as it ends.
+    `record` gets the run of each trial and of each fresh seed, `watch` each as it ends.
 
     Raises:
         UsageError: The folder holds another sweep, Optuna is missing, or no trial completed.
@@ -385,12 +380,7 @@ def plan_sweep(space: Path | str, *, options: SweepOptions) -> SweepPlan:
 
 
 def sweep_command(plan: "SweepPlan", folder: Path | str) -> list[str]:
-    """The command of a first trial, with the first value or the lower bound of each option.
-
-    Args:
-        plan: What `plan_sweep` settled.
-        folder: That of the sweep.
-    """
+    """Return the command of a first trial: the first value or lower bound of each option."""
     from assay.training.trainers import TrialCommand
 
     options = {**plan.space.fixed, **plan.space.first()}

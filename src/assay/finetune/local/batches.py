@@ -163,9 +163,7 @@ def optimizers_of(
 ) -> list[tuple[torch.optim.Optimizer, float]]:
     """The optimizers of a model, each with what the learning rate is multiplied by for it.
 
-    Args:
-        weights: Those that are trained, by name.
-        muon: What it is multiplied by for the matrices inside of blocks; 0 for AdamW alone.
+    That is `muon` for the matrices inside of blocks; 0 gives AdamW alone.
     """
     inner = [w for n, w in weights.items() if muon and n.startswith("blocks") and w.dim() > 1]
     others = [w for w in weights.values() if not any(w is one for one in inner)]

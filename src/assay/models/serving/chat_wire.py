@@ -255,11 +255,9 @@ def _with(reply: ChatReply, value: dict[str, Any], reason: str) -> ChatReply:
 
 
 def explained(error: ValidationError, tags: frozenset[str] = _ROLES) -> BadRequest:
-    """A body that is no request, and why.
+    """Explain why a body is not a request.
 
-    Args:
-        error: What is wrong.
-        tags: The kinds of items, which are no part of the name of a field.
+    `tags` are the kinds of items, which are no part of the name of a field.
     """
     found = error.errors(include_url=False, include_input=False, include_context=False)[0]
     param = ""

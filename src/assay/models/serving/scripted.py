@@ -209,13 +209,7 @@ _FORMATS: Final = {
 
 
 def example(schema: Any, root: Mapping[str, Any] | None = None, depth: int = 0) -> Any:
-    """A value that a schema allows.
-
-    Args:
-        schema: The schema.
-        root: Where its references lead; the schema itself unless given.
-        depth: How deep it lies in the first one.
-    """
+    """Return a value that a schema allows; references lead into `root`, or the schema."""
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
         return None
     root = schema if root is None else root

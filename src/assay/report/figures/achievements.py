@@ -51,7 +51,7 @@ def rate_bars(
     label: str = "episodes that reached it (%)",
     what: str = "shares of episodes",
 ) -> Drawing:
-    """Shares as bars, the models of a line beside each other.
+    """Draw shares as bars, the models of a line beside each other.
 
     Args:
         rows: One per model; the first five are drawn.
@@ -60,9 +60,6 @@ def rate_bars(
         title: Of the figure.
         label: Of the axis.
         what: What bars are.
-
-    Raises:
-        UsageError: There is no row.
     """
     if not rows:
         raise UsageError(f"there is nothing to draw for {title!r}")
@@ -161,14 +158,7 @@ class UnlockLine(NamedTuple):
 
 @in_style()
 def unlock_curves(panels: Mapping[str, Sequence[UnlockLine]]) -> Drawing:
-    """The share of episodes that had reached an achievement, by step, a panel for each.
-
-    Args:
-        panels: By achievement; the first six are drawn.
-
-    Raises:
-        UsageError: There is no panel.
-    """
+    """Draw the share of episodes that reached an achievement by a step, in up to six panels."""
     if not panels:
         raise UsageError("there is nothing to draw: nobody reached an achievement")
     drawn = dict(list(panels.items())[:_PANELS])

@@ -54,20 +54,10 @@ def cost_quality(
     meaning: str = "about 95 % confidence intervals",
     title: str | None = None,
 ) -> Drawing:
-    """Quality against cost, with a line through those that nobody beats in both.
+    """Draw quality against cost, with a line through those that nobody beats in both.
 
     Costs that are all above zero and differ more than twentyfold get a logarithmic axis.
-
-    Args:
-        points: One per subject.
-        quality_label: The metric, with its unit.
-        cost_label: What a trial costs, with its unit.
-        higher_is_better: Whether more of the metric is better.
-        meaning: What the bars are.
-        title: Above the figure.
-
-    Raises:
-        UsageError: No subject has both a cost and a quality.
+    `meaning` says what the bars are.
     """
     quality_label, cost_label = shortened(quality_label, 48), shortened(cost_label, 48)
     drawn = [

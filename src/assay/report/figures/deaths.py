@@ -44,15 +44,7 @@ class DeathRow(NamedTuple):
 
 @in_style()
 def causes_of_death(rows: Sequence[DeathRow], causes: Sequence[str]) -> Drawing:
-    """The share of episodes that died of each cause, stacked, one bar per model.
-
-    Args:
-        rows: One per model; the first twelve are drawn.
-        causes: In the order they are stacked.
-
-    Raises:
-        UsageError: Nobody died.
-    """
+    """Draw the share of episodes that died of each cause, stacked, for up to twelve models."""
     if not causes:
         raise UsageError("there is nothing to draw: nobody died")
     drawn = rows[:_MOST]
@@ -125,14 +117,7 @@ def causes_of_death(rows: Sequence[DeathRow], causes: Sequence[str]) -> Drawing:
 
 @in_style()
 def survival(rows: Sequence[DeathRow]) -> Drawing:
-    """The share of episodes still alive, by step.
-
-    Args:
-        rows: One per model.
-
-    Raises:
-        UsageError: There is no row.
-    """
+    """Draw the share of episodes still alive, by step."""
     if not rows:
         raise UsageError("there is nothing to draw: there are no episodes")
     figure, [ax] = new_figure(2.9)
@@ -179,14 +164,7 @@ class HealthLine(NamedTuple):
 
 @in_style()
 def health_before_death(lines: Sequence[HealthLine]) -> Drawing:
-    """The mean health in the last steps, by cause of death.
-
-    Args:
-        lines: One per cause.
-
-    Raises:
-        UsageError: No death was played again.
-    """
+    """Draw the mean health in the last steps, by cause of death."""
     lines = [line for line in lines if line.health]
     if not lines:
         raise UsageError("there is nothing to draw: no death could be played again")

@@ -43,15 +43,7 @@ _MOST_BINS: Final = 30
 
 @in_style()
 def histogram(groups: Mapping[str, Values], label: str) -> Drawing:
-    """How often each value occurs, a panel per group on one axis.
-
-    Args:
-        groups: Values by the name of who earned them; missing and infinite ones are left out.
-        label: The name of the metric, with its unit.
-
-    Raises:
-        UsageError: No group has a finite value.
-    """
+    """Draw how often each finite value occurs, a panel per group on one axis."""
     label = shortened(label, 48)
     drawn = first_of(groups, label)
     edges = _edges(np.concatenate(list(drawn.values())))
@@ -76,16 +68,9 @@ def histogram(groups: Mapping[str, Values], label: str) -> Drawing:
 
 @in_style()
 def box_plot(groups: Mapping[str, Values], label: str) -> Drawing:
-    """The quartiles of each group with every value drawn as a point.
+    """Draw the quartiles of each group with every finite value drawn as a point.
 
     A group of fewer than `LEAST_FOR_A_BOX` values gets its points and its mean, no box.
-
-    Args:
-        groups: Values by the name of who earned them; missing and infinite ones are left out.
-        label: The name of the metric, with its unit.
-
-    Raises:
-        UsageError: No group has a finite value.
     """
     label = shortened(label, 48)
     drawn = first_of(groups, label)
@@ -120,7 +105,7 @@ def bootstrap_distribution(
     method: str = "",
     title: str = "",
 ) -> Drawing:
-    """The estimates of many resamples, with the interval that is reported.
+    """Draw the estimates of many resamples, with the interval that is reported.
 
     Args:
         estimates: One estimate per resample.
@@ -129,9 +114,6 @@ def bootstrap_distribution(
         level: The level of the interval.
         method: How the interval was made, as in "Student t".
         title: Above the figure; made from `label` if not given.
-
-    Raises:
-        UsageError: There is no finite estimate.
     """
     label, values = shortened(label, 48), finite(estimates)
     if not len(values):

@@ -43,12 +43,9 @@ _MOST_UPRIGHT: Final = 3
 def draw_cells(
     ax: Axes, shares: NDArray[np.float64], counts: NDArray[np.int64] | None = None
 ) -> None:
-    """Draw shares between 0 and 1, a line per row; NaN is an empty, hatched cell.
+    """Draw shares between 0 and 1, a line per row, with counts below them.
 
-    Args:
-        ax: Where to draw.
-        shares: Of shape (lines, columns).
-        counts: Of the same shape, written below the shares.
+    Both are of shape (lines, columns). NaN is an empty, hatched cell.
     """
     lines, columns = shares.shape
     for line in range(lines):
@@ -130,15 +127,9 @@ class CompletionRow(NamedTuple):
 def success_bars(
     rows: Sequence[SuccessRow], *, meaning: str = "about 95 % interval"
 ) -> Drawing:
-    """Shares of success as bars, the subjects of a task beside each other.
+    """Draw shares of success as bars, the subjects of a task beside each other.
 
-    Args:
-        rows: One per task and subject, in any order; tasks and subjects are drawn in the
-            order in which they first occur.
-        meaning: What the thin bars are.
-
-    Raises:
-        UsageError: There is no row.
+    Tasks and subjects are drawn in the order in which they first occur.
     """
     _need(rows, "success rate")
     tasks = list(dict.fromkeys(row.task for row in rows))
@@ -179,16 +170,9 @@ def success_heat_map(
     *,
     counts: Sequence[Sequence[int]] | NDArray[np.int64] | None = None,
 ) -> Drawing:
-    """Shares of success as a table of tasks and subjects, darker where higher.
+    """Draw shares of success as a table of tasks and subjects, darker where higher.
 
-    Args:
-        tasks: The names of the lines.
-        subjects: The names of the columns.
-        values: Shares between 0 and 1, a line per task; NaN where there was no trial.
-        counts: Trials, as `values`; written below the shares.
-
-    Raises:
-        UsageError: The shape of `values` or `counts` is not tasks by subjects, or is empty.
+    A line is a task, NaN where there was no trial. `counts` are written below the shares.
     """
     shares_T_S = _shaped(values, tasks, subjects)
     counts_T_S = None if counts is None else _shaped(counts, tasks, subjects).astype(np.int64)
@@ -223,15 +207,7 @@ def success_heat_map(
 
 @in_style()
 def completion_times(rows: Sequence[CompletionRow], *, unit: str = "s") -> Drawing:
-    """The time of every trial to success; the ends of those without are open arrows.
-
-    Args:
-        rows: One per trial, in any order.
-        unit: Of the times.
-
-    Raises:
-        UsageError: There is no row with a finite time.
-    """
+    """Draw the time of every trial to success; the ends of those without are open arrows."""
     rows = [row for row in rows if math.isfinite(row.time)]
     _need(rows, "time")
     lines = _by_line(rows)

@@ -49,7 +49,7 @@ def forest(
     meaning: str = "about 95 % confidence interval",
     title: str | None = None,
 ) -> Drawing:
-    """Estimates with their intervals, and the line they are measured against.
+    """Draw estimates with their intervals, and the line they are measured against.
 
     Args:
         rows: From top to bottom. An unknown interval is drawn as an open point, an infinite
@@ -58,9 +58,6 @@ def forest(
         zero_line: Where "no difference" is; None draws no line.
         meaning: What the bars are.
         title: Above the figure; made from `label` if not given.
-
-    Raises:
-        UsageError: There is no row with a finite estimate.
     """
     label = shortened(label, 48)
     if not any(math.isfinite(row.interval.point) for row in rows):
@@ -172,15 +169,9 @@ def versions_over_time(
     *,
     meaning: str = "about 95 % confidence interval",
 ) -> Drawing:
-    """The metric of each version with its interval, oldest first.
+    """Draw the metric of each version with its interval, oldest first.
 
-    Args:
-        rows: In the order of time; a version without an estimate has a gap.
-        label: The metric, with its unit.
-        meaning: What the bars are.
-
-    Raises:
-        UsageError: No version has a finite estimate.
+    A version without an estimate has a gap.
     """
     label = shortened(label, 48)
     points = [row.interval.point for row in rows]

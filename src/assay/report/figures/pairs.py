@@ -35,17 +35,7 @@ _DOWN, _SAME, _UP = look(1), FigureStyle(GREY, "D", ":", ""), look(0)
 
 @in_style()
 def pair_lines(rows: Sequence[PairRow], a_name: str, b_name: str, label: str) -> Drawing:
-    """A line per pair from what the baseline earned to what the candidate earned.
-
-    Args:
-        rows: One per pair; a pair with a missing or infinite value is left out.
-        a_name: The baseline, on the left.
-        b_name: The candidate, on the right.
-        label: The metric, with its unit.
-
-    Raises:
-        UsageError: No pair has two finite values.
-    """
+    """Draw a line per pair of finite values, from the baseline on the left to the candidate."""
     kept, label = _finite(rows, label), shortened(label, 48)
     a, b = short_names([a_name, b_name])
     figure, [ax] = new_figure(4.0)
@@ -106,18 +96,9 @@ def pair_differences(
     interval: Interval | None = None,
     meaning: str = "about 95 % interval of the mean difference",
 ) -> Drawing:
-    """The difference of each pair, from the lowest to the highest.
+    """Draw the difference of each pair of finite values, from the lowest to the highest.
 
-    Args:
-        rows: One per pair; a pair with a missing or infinite value is left out.
-        a_name: The baseline.
-        b_name: The candidate.
-        label: The metric, with its unit.
-        interval: Of the mean difference, drawn as a band.
-        meaning: What the band is.
-
-    Raises:
-        UsageError: No pair has two finite values.
+    `interval` is that of the mean difference, drawn as a band; `meaning` says what it is.
     """
     kept, label = _finite(rows, label), shortened(label, 48)
     a, b = short_names([a_name, b_name])

@@ -52,18 +52,9 @@ def line_panels(
     note: str,
     scale: float = 1.0,
 ) -> Drawing:
-    """A panel for each thing, in it a line for each model with bars for intervals.
+    """Draw a panel for each thing, in it a line for each model with bars for intervals.
 
-    Args:
-        panels: By title, the first eight are drawn; lines in the order of models.
-        title: Of the figure.
-        xlabel: Below the panels.
-        ylabel: Beside them.
-        note: How to read it.
-        scale: What values are multiplied by, 100 for percent.
-
-    Raises:
-        UsageError: There is no line.
+    Eight panels are drawn. Values are multiplied by `scale`, 100 for percent.
     """
     if not any(panels.values()):
         raise UsageError(f"there is nothing to draw for {title!r}")
@@ -145,18 +136,9 @@ def share_matrix(
     note: str,
     names: tuple[str, str],
 ) -> Drawing:
-    """Shares as a table of lines and columns, darker where higher.
+    """Draw shares as a table of lines and columns, darker where higher.
 
-    Args:
-        lines: The names of the lines.
-        columns: The names of the columns.
-        shares: Between 0 and 1, a row per line; NaN where there is none.
-        title: Of the figure.
-        note: How to read it.
-        names: What lines and columns are.
-
-    Raises:
-        UsageError: There is no line or no column.
+    Shares lie between 0 and 1, NaN where there is none; `names` are those of the axes.
     """
     if not lines or not columns:
         raise UsageError(f"there is nothing to draw for {title!r}")
@@ -193,14 +175,7 @@ _MOST: Final = 16
 
 @in_style()
 def turns_left(steps: Sequence[tuple[str, int]]) -> Drawing:
-    """How many turns are left after each filter, one bar per step.
-
-    Args:
-        steps: The name of each step and the turns after it, the first before all filters.
-
-    Raises:
-        UsageError: There were no turns.
-    """
+    """Draw how many turns are left after each filter, one bar per step."""
     if not steps or not steps[0][1]:
         raise UsageError("there is nothing to draw: there were no turns")
     return _bars(
@@ -215,15 +190,7 @@ def turns_left(steps: Sequence[tuple[str, int]]) -> Drawing:
 
 @in_style()
 def first_actions(counts: Mapping[str, int], held_out: int = 0) -> Drawing:
-    """How many rows have an answer that begins with each action.
-
-    Args:
-        counts: Rows by their action.
-        held_out: How many of them are held out.
-
-    Raises:
-        UsageError: There are no rows.
-    """
+    """Draw how many rows have an answer that begins with each action."""
     if not counts:
         raise UsageError("there is nothing to draw: there are no rows")
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -53,15 +53,9 @@ _NAMED_GROUND: Final = (
 def results_by_world(
     worlds: Sequence[str], by_model: Mapping[str, Sequence[float]], label: str
 ) -> Drawing:
-    """The result of each model in each world, the easiest world first.
+    """Draw the result of each model in each of the first 200 worlds, the easiest world first.
 
-    Args:
-        worlds: Names, from left to right; the first 200 are drawn.
-        by_model: The results of each model, NaN where it did not play.
-        label: What results are.
-
-    Raises:
-        UsageError: There is no world.
+    A result is NaN where the model did not play the world.
     """
     if not worlds:
         raise UsageError("there is nothing to draw: there are no worlds")
@@ -134,15 +128,7 @@ class WorldMap(NamedTuple):
 
 @in_style()
 def world_maps(maps: Sequence[WorldMap], materials: Sequence[str]) -> Drawing:
-    """Worlds from above, with the place where the player starts.
-
-    Args:
-        maps: Four at most are drawn.
-        materials: The names of the ids.
-
-    Raises:
-        UsageError: There is no map.
-    """
+    """Draw up to four worlds from above, with the place where the player starts."""
     if not maps:
         raise UsageError("there is nothing to draw: no world could be made")
     drawn = maps[:4]

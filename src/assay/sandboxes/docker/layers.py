@@ -74,14 +74,10 @@ async def export_layer(
     exclude: Sequence[str],
     deleted: Sequence[str],
 ) -> None:
-    """Write what a container changed to a tar file.
+    """Write what a container that does not run changed to a tar file.
 
-    Args:
-        engine: Has the container, which does not run.
-        container: Where the API has it.
-        target: The tar file.
-        exclude: Absolute paths that are left out, with all below them.
-        deleted: What was deleted before it was made.
+    `exclude` are absolute paths, left out with all below them; `deleted` is what was deleted
+    before the container was made.
     """
     told = await engine.call("GET", f"{container}/changes") or []
     changes = [_Change(change["Path"], change["Kind"]) for change in told]

@@ -73,12 +73,9 @@ class _Entry(NamedTuple):
 
 
 async def put_mounts(remote: Remote, mounts: Sequence[Mount], writer: int) -> None:
-    """Copy mounts to where they belong; those that are not written to belong to root.
+    """Copy mounts to where they belong.
 
-    Args:
-        remote: The sandbox.
-        mounts: What it gets.
-        writer: The number of whom the writable ones belong to.
+    Those that are written to belong to the user `writer`, the others to root.
     """
     if not mounts:
         return
@@ -199,12 +196,7 @@ async def export_changes(
 ) -> None:
     """Write all that differs from an earlier listing to a tar file, as a layer.
 
-    Args:
-        remote: The sandbox.
-        before: What was there when it began.
-        target: The tar file.
-        exclude: Absolute paths that are left out, with all below them.
-        disk_mb: The limit on what it may have written.
+    `exclude` are absolute paths, left out with all below them.
 
     Raises:
         RemoteFailed: It has no programs any more that can tell.

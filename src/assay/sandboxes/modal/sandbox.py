@@ -123,13 +123,7 @@ class ModalSandbox:
     ) -> None:
         """Use a sandbox that has its files.
 
-        Args:
-            spec: What it is made of.
-            enforcement: By what its limits are held.
-            remote: The sandbox.
-            user: Who runs commands.
-            own: Processes that were there before any command.
-            before: The files of its image.
+        `own` are processes that were there before any command, `before` the files of its image.
         """
         self.enforcement = enforcement
         self._spec, self._remote, self._user = spec, remote, user

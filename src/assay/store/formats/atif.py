@@ -16,11 +16,9 @@ from typing import Any, Final
 from assay.core.canonical_json import canonical_json
 from assay.store.records import (
     CallRecord,
-    HookRecord,
     MessageRecord,
     PlayedRecord,
     SessionRecord,
-    StepRecord,
     Trace,
 )
 
@@ -55,10 +53,10 @@ def dump_atif(trace: Trace) -> bytes:
 
 
 def _agent(trace: Trace) -> dict[str, Any]:
-    header = trace.session.header
+    header, made_by = trace.session.header, trace.run.provenance
     agent: dict[str, Any] = {
         "name": trace.source,
-        "version": str(_version(trace.run.provenance) or "unknown"),
+        "version": str(made_by.get("assay") or made_by.get("version") or "unknown"),
         "model_name": header.subject,
     }
     if header.tools is not None and header.tools.value:
@@ -72,10 +70,6 @@ def _notes(session: SessionRecord) -> dict[str, str]:
     parts = [part for content in contents if isinstance(content, list) for part in content]
     left_out = sum(not isinstance(part, dict) or "text" not in part for part in parts)
     return {"notes": f"{left_out} pictures or other parts left out"} if left_out else {}
-
-
-def _version(provenance: Mapping[str, Any]) -> Any:
-    return provenance.get("assay") or provenance.get("version")
 
 
 def _steps(session: SessionRecord) -> list[dict[str, Any]]:
@@ -200,32 +194,30 @@ def _played(played: PlayedRecord) -> dict[str, Any]:
         "turn": played.turn,
         "asked": played.asked,
         "unknown": played.unknown,
-        "steps": [_step(step) for step in played.steps],
-        "hooks": [_hook(hook) for hook in played.hooks],
+        "steps": [
+            {
+                "index": step.index,
+                "action": step.action,
+                "reward": step.reward,
+                "digest": step.digest,
+                "unlocked": step.unlocked,
+                "no_effect": step.no_effect,
+            }
+            for step in played.steps
+        ],
+        "hooks": [
+            {
+                "name": hook.name,
+                "step": hook.step,
+                "description": hook.description,
+                "data": hook.data,
+            }
+            for hook in played.hooks
+        ],
     }
     if played.malformed is not None:
         extra["malformed"] = played.malformed
     return extra
-
-
-def _step(step: StepRecord) -> dict[str, Any]:
-    return {
-        "index": step.index,
-        "action": step.action,
-        "reward": step.reward,
-        "digest": step.digest,
-        "unlocked": step.unlocked,
-        "no_effect": step.no_effect,
-    }
-
-
-def _hook(hook: HookRecord) -> dict[str, Any]:
-    return {
-        "name": hook.name,
-        "step": hook.step,
-        "description": hook.description,
-        "data": hook.data,
-    }
 
 
 def _final_metrics(session: SessionRecord) -> dict[str, Any]:
