@@ -62,7 +62,7 @@ def table_lines(
 ) -> list[str]:
     """A table as lines no longer than `width`, as far as words and numbers stay whole."""
     table = [
-        _Column([printable(cell) for cell in (head, *cells)], head in left)
+        _ListColumn([printable(cell) for cell in (head, *cells)], head in left)
         for head, *cells in zip(heads, *rows, strict=True)
     ]
     lines: list[str] = []
@@ -71,7 +71,7 @@ def table_lines(
     return lines
 
 
-class _Column(NamedTuple):
+class _ListColumn(NamedTuple):
     cells: list[str]
     """The head first; a cell may have several lines."""
     words: bool
@@ -80,15 +80,15 @@ class _Column(NamedTuple):
     def width(self) -> int:
         return max(len(line) for cell in self.cells for line in cell.split("\n"))
 
-    def folded(self, width: int) -> "_Column":
+    def folded(self, width: int) -> "_ListColumn":
         """Words in lines of a width, numbers below a head of several lines."""
         head, *cells = self.cells
         if self.words:
             cells = [_broken(cell, width) for cell in cells]
-        return _Column([_broken(head, width), *cells], self.words)
+        return _ListColumn([_broken(head, width), *cells], self.words)
 
 
-def _parts(table: Sequence[_Column], width: int | None) -> Iterator[list[_Column]]:
+def _parts(table: Sequence[_ListColumn], width: int | None) -> Iterator[list[_ListColumn]]:
     """The columns as they fit; where they do not, the rest beside the first one again."""
     first, *rest = table
     part = [first]
@@ -104,7 +104,7 @@ def _parts(table: Sequence[_Column], width: int | None) -> Iterator[list[_Column
     yield part if width is None else _fitted(part, width)
 
 
-def _fitted(table: Sequence[_Column], width: int) -> list[_Column]:
+def _fitted(table: Sequence[_ListColumn], width: int) -> list[_ListColumn]:
     """The widest column folded, then the next one, until all fit or none can be folded."""
     fitted = [*table]
     while (over := _total(fitted) - width) > 0:
@@ -133,11 +133,11 @@ def _broken(text: str, width: int) -> str:
     return "\n".join(lines)
 
 
-def _total(table: Sequence[_Column]) -> int:
+def _total(table: Sequence[_ListColumn]) -> int:
     return sum(column.width for column in table) + len(_GAP) * (len(table) - 1)
 
 
-def _laid_out(table: Sequence[_Column]) -> Iterator[str]:
+def _laid_out(table: Sequence[_ListColumn]) -> Iterator[str]:
     for row in zip(*(column.cells for column in table), strict=True):
         cells = [cell.split("\n") for cell in row]
         for at in range(max(map(len, cells))):

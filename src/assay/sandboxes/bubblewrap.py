@@ -47,7 +47,7 @@ from assay.sandboxes.host_checks import (
 )
 from assay.sandboxes.host_user import (
     SANDBOX_USER,
-    Stage,
+    MountStage,
     lend_folders,
     return_folders,
     set_limits,
@@ -157,16 +157,16 @@ class BubblewrapBackend:
             await to_the_end(_clear_up(lending, folder, lock, writable))
 
 
-def _lent(folder: Path, spec: SandboxSpec, writable: Sequence[Path]) -> Stage:
+def _lent(folder: Path, spec: SandboxSpec, writable: Sequence[Path]) -> MountStage:
     """Make the files of a sandbox, and let its user have them."""
     prepare(folder, spec)
     own = [folder, *writable_folders(folder, spec).values()]
     lend_folders([*own, *writable], spec.mounts, SANDBOX_USER)
-    return Stage([*own, *(mount.source for mount in spec.mounts)])
+    return MountStage([*own, *(mount.source for mount in spec.mounts)])
 
 
 async def _clear_up(
-    lending: asyncio.Future[Stage], folder: Path, lock: int, writable: Sequence[Path]
+    lending: asyncio.Future[MountStage], folder: Path, lock: int, writable: Sequence[Path]
 ) -> None:
     try:
         await asyncio.wait([lending])
@@ -196,7 +196,7 @@ class _BubblewrapSandbox:
         enforcement: Enforcement,
         mechanism: Mechanism,
         folder: Path,
-        stage: Stage,
+        stage: MountStage,
         disk: DiskLimit,
     ) -> None:
         self.enforcement = enforcement

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from assay.errors import SandboxUnavailable
-from assay.sandboxes.host_user import SANDBOX_USER, Stage
+from assay.sandboxes.host_user import SANDBOX_USER, MountStage
 from assay.sandboxes.procfs import BoundedOutput, cpu_seconds, descendants, is_alive, numbers
 
 _SCRIPT: Final = """
@@ -166,7 +166,7 @@ class BoxedProcess:
         argv: Sequence[str],
         stdin: bytes,
         seccomp: bytes,
-        stage: Stage,
+        stage: MountStage,
     ) -> None:
         """Start it.
 

@@ -140,7 +140,7 @@ def limit_findings(killed: int, refused: int, limits: ResourceLimits) -> Iterato
         )
 
 
-class GroupCounts(NamedTuple):
+class CgroupCounts(NamedTuple):
     """What the kernel has counted for the processes of a group, since it was made."""
 
     cpu_s: float | None
@@ -154,10 +154,10 @@ class GroupCounts(NamedTuple):
     """Processes that were not started, at their limit."""
 
 
-def _counts_v1(folders: Mapping[str, Path]) -> GroupCounts:
+def _counts_v1(folders: Mapping[str, Path]) -> CgroupCounts:
     memory, pids = folders["memory"], folders["pids"]
     cpu = _number(folders["cpuacct"] / "cpuacct.usage") if "cpuacct" in folders else None
-    return GroupCounts(
+    return CgroupCounts(
         None if cpu is None else cpu / 1e9,
         _number(memory / "memory.usage_in_bytes") or 0,
         _number(memory / "memory.max_usage_in_bytes"),
@@ -166,9 +166,9 @@ def _counts_v1(folders: Mapping[str, Path]) -> GroupCounts:
     )
 
 
-def _counts_v2(folder: Path) -> GroupCounts:
+def _counts_v2(folder: Path) -> CgroupCounts:
     cpu = _number(folder / "cpu.stat", "usage_usec")
-    return GroupCounts(
+    return CgroupCounts(
         None if cpu is None else cpu / 1e6,
         _number(folder / "memory.current") or 0,
         _number(folder / "memory.peak"),
@@ -193,7 +193,7 @@ class GroupOfProcess:
         """The name of the innermost, which tells whose it is."""
         return self._members.parent.name
 
-    def counts(self) -> GroupCounts:
+    def counts(self) -> CgroupCounts:
         """What was counted until now; all zero when it is gone."""
         return (
             _counts_v1(self._folders) if self._version == 1 else _counts_v2(self._folders[""])

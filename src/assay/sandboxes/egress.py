@@ -199,13 +199,13 @@ class Egress:
         raise failure
 
 
-class _Request(NamedTuple):
+class _ProxyRequest(NamedTuple):
     target: Destination
     forwarded: bytes | None
     """The head to send on; None for a tunnel."""
 
 
-def _parse_head(head: str) -> _Request | None:
+def _parse_head(head: str) -> _ProxyRequest | None:
     """Return what a request asks for; None if the proxy does not serve it."""
     line, _, rest = head.partition("\r\n")
     parts = line.split(" ")
@@ -215,7 +215,7 @@ def _parse_head(head: str) -> _Request | None:
     try:
         if method == "CONNECT":
             destination = parse_destination(target)
-            return _Request(destination, None) if destination.port else None
+            return _ProxyRequest(destination, None) if destination.port else None
         scheme, _, after = target.partition("://")
         authority, slash, path = after.partition("/")
         if scheme.lower() != "http" or "@" in authority:
@@ -229,7 +229,7 @@ def _parse_head(head: str) -> _Request | None:
         if header and not header.lower().startswith(("proxy-", "connection:", "keep-alive:"))
     ]
     lines = [f"{method} /{path if slash else ''} {version}", *kept, "Connection: close", "", ""]
-    return _Request(
+    return _ProxyRequest(
         destination._replace(port=destination.port or 80), "\r\n".join(lines).encode("latin-1")
     )
 

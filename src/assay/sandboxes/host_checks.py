@@ -20,7 +20,7 @@ from typing import Final
 from assay.errors import SandboxUnavailable
 from assay.sandboxes.base import Hold, Mechanism, ResourceLimits, SandboxSpec
 from assay.sandboxes.folders import new_folder, remove_locked
-from assay.sandboxes.host_user import SANDBOX_USER, Stage, lend_folders
+from assay.sandboxes.host_user import SANDBOX_USER, MountStage, lend_folders
 from assay.sandboxes.roots import prepare, root_arguments
 
 _INSTALL: Final = (
@@ -72,7 +72,7 @@ def check_bwrap(bwrap: str) -> None:
         spec = SandboxSpec(mounts=())
         prepare(folder, spec)
         lend_folders([folder], (), SANDBOX_USER)
-        stage = Stage([folder])
+        stage = MountStage([folder])
         command = [
             *(*stage.prefix, bwrap, *isolation_arguments(bwrap)),
             *(*root_arguments(folder, spec, stage), "--", "/usr/bin/setsid", "/bin/true"),

@@ -43,7 +43,7 @@ def is_root() -> bool:
     return any(first <= SANDBOX_USER < first + count for first, _, count in rows)
 
 
-class Stage:
+class MountStage:
     """Makes files reachable for the user of a sandbox, whatever folders lie above them.
 
     As root this is a mount namespace in which each is mounted below a folder that everybody may

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from assay.sandboxes.base import Mount, SandboxSpec
-from assay.sandboxes.host_user import Stage
+from assay.sandboxes.host_user import MountStage
 
 USER_ID: Final = 1000
 """Not 65534, which also stands for everybody that a namespace does not know."""
@@ -129,7 +129,7 @@ def root_mounts(folder: Path, spec: SandboxSpec) -> list[Mount]:
     return found
 
 
-def root_arguments(folder: Path, spec: SandboxSpec, stage: Stage) -> list[str]:
+def root_arguments(folder: Path, spec: SandboxSpec, stage: MountStage) -> list[str]:
     """The options of bubblewrap that make up the file system."""
     found = []
     for link, target in root_links().items():

@@ -39,7 +39,7 @@ class Deletion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _DeletionPlan:
     sessions: list[str]
     experiments: dict[str, str]
     """Names by id."""
@@ -108,7 +108,7 @@ def delete(
     return _deletion(plan, files)
 
 
-def _deletion(plan: _Plan, files: Sequence[str]) -> Deletion:
+def _deletion(plan: _DeletionPlan, files: Sequence[str]) -> Deletion:
     return Deletion(
         sessions=tuple(plan.sessions),
         experiments=tuple(plan.experiments.values()),
@@ -124,7 +124,7 @@ def _plan(
     store: Store,
     session_ids: Sequence[str],
     experiment_ids: Collection[str],
-) -> _Plan:
+) -> _DeletionPlan:
     def ask(sql: str, *values: Any) -> list[Any]:
         return [row[0] for row in connection.execute(sql, list(values)).fetchall()]
 
@@ -169,7 +169,7 @@ def _plan(
         sessions,
         empty,
     )[0]
-    return _Plan(
+    return _DeletionPlan(
         sessions=sessions,
         experiments=experiments,
         runs=runs,

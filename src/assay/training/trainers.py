@@ -281,7 +281,7 @@ def command_words(template: str, values: Mapping[str, str]) -> list[str]:
         named = {
             name for _, name, _, _ in string.Formatter().parse(template) if name is not None
         }
-        words = [word.format_map(_Known(values)) for word in shlex.split(template)]
+        words = [word.format_map(_Placeholders(values)) for word in shlex.split(template)]
     except (ValueError, KeyError, IndexError, AttributeError) as error:
         allowed = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
         raise UsageError(
@@ -294,7 +294,7 @@ def command_words(template: str, values: Mapping[str, str]) -> list[str]:
     return words
 
 
-class _Known(dict[str, str]):
+class _Placeholders(dict[str, str]):
     def __missing__(self, name: str) -> str:
         raise KeyError(f"there is no {{{name}}}")
 

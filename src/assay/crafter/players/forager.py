@@ -102,7 +102,7 @@ _WOOD_TOOLS: Final = ("wood_pickaxe", "wood_sword")
 _TABLE: Final = PLACE["table"].uses["wood"]
 
 
-class _Plan(NamedTuple):
+class _Errand(NamedTuple):
     reasoning: str
     actions: list[str]
 
@@ -158,13 +158,13 @@ class _Forager:
             return 1
         return min(limit, 2) if self.sight.in_view("zombie", "skeleton", "arrow") else limit
 
-    def plan(self) -> _Plan:
+    def plan(self) -> _Errand:
         """The first thing there is to do."""
         if self.seen.sleeping:
-            return _Plan("I am asleep.", ["sleep"] * self.limit)
+            return _Errand("I am asleep.", ["sleep"] * self.limit)
         return next(plan for plan in self._wishes() if plan)
 
-    def _wishes(self) -> Iterator[_Plan | None]:
+    def _wishes(self) -> Iterator[_Errand | None]:
         count = self.seen.count
         yield self._use("fight", ("zombie",), 5, within=1)
         if count("drink") <= _THIRSTY:
@@ -172,30 +172,30 @@ class _Forager:
         if count("food") <= _HUNGRY:
             yield self._use("eat", ("cow",), 3)
         if count("energy") <= _TIRED:
-            yield _Plan("I am tired.", ["sleep"] * self.limit)
+            yield _Errand("I am tired.", ["sleep"] * self.limit)
         if not self.draw(_STROLLS, 2)[1]:
             yield from self._planting()
             yield from self._crafting()
             yield from self._gathering()
         yield self._wander()
 
-    def _use(self, what: str, kinds: tuple[str, ...], times: int, **how: int) -> _Plan | None:
+    def _use(self, what: str, kinds: tuple[str, ...], times: int, **how: int) -> _Errand | None:
         """Go to the nearest of some kinds and use it."""
         moves = self.sight.approach(kinds, **how)
         if moves is None:
             return None
-        return _Plan(f"I want to {what}: {kinds[0]}.", [*moves, *["do"] * times])
+        return _Errand(f"I want to {what}: {kinds[0]}.", [*moves, *["do"] * times])
 
-    def _planting(self) -> Iterator[_Plan | None]:
+    def _planting(self) -> Iterator[_Errand | None]:
         if self.seen.count("sapling"):
             moves = self.sight.approach(("grass",))
             if moves is not None:
                 self.planted = True
-                yield _Plan("I plant the sapling.", [*moves, "place_plant"])
+                yield _Errand("I plant the sapling.", [*moves, "place_plant"])
         elif not self.planted and self.seen.ahead.kind == "grass":
-            yield _Plan("I look for a sapling.", ["do"] * self.limit)
+            yield _Errand("I look for a sapling.", ["do"] * self.limit)
 
-    def _crafting(self) -> Iterator[_Plan | None]:
+    def _crafting(self) -> Iterator[_Errand | None]:
         """Make what can be made, at a table that is near or that there is wood for."""
         missing = self._missing()
         if not missing:
@@ -205,11 +205,11 @@ class _Forager:
         if self.seen.count("wood") >= wood:
             moves = self.sight.approach(("table",))
             if moves is not None:
-                yield _Plan("I work at the table.", [*moves, *makes])
+                yield _Errand("I work at the table.", [*moves, *makes])
         if self.seen.count("wood") >= wood + _TABLE:
             moves = self.sight.approach(PLACE["table"].where)
             if moves is not None:
-                yield _Plan("I set up a table.", [*moves, "place_table", *makes])
+                yield _Errand("I set up a table.", [*moves, "place_table", *makes])
 
     def _missing(self) -> list[str]:
         """The tools to make next."""
@@ -219,20 +219,20 @@ class _Forager:
             missing = ["stone_pickaxe"]
         return missing
 
-    def _gathering(self) -> Iterator[_Plan | None]:
+    def _gathering(self) -> Iterator[_Errand | None]:
         has = self.seen.count
         if has("wood_pickaxe"):
             if has("stone") and not self.walled:
                 moves = self.sight.approach(PLACE["stone"].where)
                 if moves is not None:
                     self.walled = True
-                    yield _Plan("I place a stone.", [*moves, "place_stone"])
+                    yield _Errand("I place a stone.", [*moves, "place_stone"])
             if has("stone") < 2:
                 yield self._use("gather", ("stone",), 1)
         if has("wood") < _TABLE + 2 and not has("stone_pickaxe"):
             yield self._use("gather", ("tree",), 1)
 
-    def _wander(self) -> _Plan:
+    def _wander(self) -> _Errand:
         """Walk on; where that leads no farther, choose another direction."""
         order = list(HEADINGS)
         turned = self.draw(len(order), 1)[0]
@@ -241,6 +241,6 @@ class _Forager:
             moves = self.sight.ahead_after(self.limit, way) if way else []
             if moves:
                 self.heading = way
-                return _Plan(f"I explore: {way}.", moves)
+                return _Errand(f"I explore: {way}.", moves)
         free = self.sight.approach(("tree", "stone"))
-        return _Plan("I am stuck.", [*(free or []), "do"])
+        return _Errand("I am stuck.", [*(free or []), "do"])

@@ -169,7 +169,7 @@ class HttpClient:
         *,
         query: Mapping[str, str] | None = None,
         safe: _Safe = _Safe.ALWAYS,
-    ) -> "_Answer":
+    ) -> "_HttpAnswer":
         for attempt in range(self._retries.attempts):
             last = attempt + 1 == self._retries.attempts
             try:
@@ -186,13 +186,13 @@ class HttpClient:
 
     async def _send(
         self, method: str, path: str, body: bytes | None, query: Mapping[str, str] | None
-    ) -> "_Answer":
+    ) -> "_HttpAnswer":
         session = self._session or self._open()
         async with session.request(
             method, self._address + path, data=body, params=query, allow_redirects=False
         ) as response:
             headers = {name.lower(): value for name, value in response.headers.items()}
-            return _Answer(response.status, await response.read(), headers)
+            return _HttpAnswer(response.status, await response.read(), headers)
 
     def _open(self) -> aiohttp.ClientSession:
         headers = {"content-type": "application/json"}
@@ -218,7 +218,7 @@ class HttpClient:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _HttpAnswer:
     status: int
     body: bytes
     headers: Mapping[str, str]
@@ -229,7 +229,7 @@ def _path(name: str) -> str:
     return f"/env/{ENVIRONMENT}/{name}"
 
 
-def _read(kind: type[_T], answer: _Answer) -> _T:
+def _read(kind: type[_T], answer: _HttpAnswer) -> _T:
     if answer.status != 200:
         raise _refused(answer)
     try:
@@ -243,7 +243,7 @@ def _read(kind: type[_T], answer: _Answer) -> _T:
         ) from error
 
 
-def _refused(answer: _Answer) -> AssayError:
+def _refused(answer: _HttpAnswer) -> AssayError:
     try:
         body = from_json(answer.body)
     except ValueError:

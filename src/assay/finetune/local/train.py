@@ -192,7 +192,7 @@ def train(
     """
     prepared = _prepare(base_named(base), rows, validation_rows, settings, seed)
     with _threads(settings.threads):
-        return _Training(prepared, folder, on_step, should_stop).run()
+        return _LocalTraining(prepared, folder, on_step, should_stop).run()
 
 
 @contextmanager
@@ -269,7 +269,7 @@ def _encoded(template: Template, row: RowContent, base: Base, number: int) -> En
     return encoded
 
 
-class _Training:
+class _LocalTraining:
     def __init__(
         self,
         prepared: _Prepared,

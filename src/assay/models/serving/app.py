@@ -224,7 +224,7 @@ _METHODS: Final = {
 _log: Final = logging.getLogger(__name__)
 
 
-class _Call(NamedTuple):
+class _ServedCall(NamedTuple):
     """A call that was let in, with its answer ready; the request itself is held no longer."""
 
     ticket: int
@@ -339,7 +339,7 @@ class ModelApp:
 
     async def _admit(
         self, protocol: WireProtocol, request: Request, take: Callable[[int], None]
-    ) -> _Call | ModelAnswer:
+    ) -> _ServedCall | ModelAnswer:
         """Let a call in and ask the model, or turn it away."""
         try:
             body = await self._body(request, take)
@@ -360,7 +360,7 @@ class ModelApp:
         self._gate.expect(ticket, now + fate.seconds)
         answer, outcome, usage = await self._answer(protocol, question, fate, name, now)
         due = now + fate.seconds
-        return _Call(ticket, name, due, answer, outcome, usage, fate.draw)
+        return _ServedCall(ticket, name, due, answer, outcome, usage, fate.draw)
 
     async def _body(self, request: Request, take: Callable[[int], None]) -> bytes:
         declared = request.headers.get("content-length", "")

@@ -42,14 +42,14 @@ class _Function(TypedDict):
 
 
 @with_config(_OPEN)
-class _Call(TypedDict):
+class _ToolCall(TypedDict):
     id: str
     type: NotRequired[Literal["function"]]
     function: _Function
 
 
 @with_config(_OPEN)
-class _Told(TypedDict):
+class _PromptMessage(TypedDict):
     role: Literal["system", "developer", "user"]
     content: _Content
 
@@ -58,7 +58,7 @@ class _Told(TypedDict):
 class _Answered(TypedDict):
     role: Literal["assistant"]
     content: NotRequired[_Content | None]
-    tool_calls: NotRequired[Annotated[list[_Call], Field(fail_fast=True)] | None]
+    tool_calls: NotRequired[Annotated[list[_ToolCall], Field(fail_fast=True)] | None]
 
 
 @with_config(_OPEN)
@@ -86,7 +86,7 @@ class _StreamOptions(BaseModel):
 
 
 _Tokens = Annotated[int, Field(ge=1, le=_MAX_TOKENS)]
-_Message = Annotated[_Told | _Answered | _Returned, Field(discriminator="role")]
+_Message = Annotated[_PromptMessage | _Answered | _Returned, Field(discriminator="role")]
 
 
 class _Request(BaseModel):

@@ -35,36 +35,36 @@ _STOPS: Final = {
 
 
 @with_config(_OPEN)
-class _Block(TypedDict):
+class _ContentBlock(TypedDict):
     type: str
 
 
-_Content = str | Annotated[list[_Block], Field(fail_fast=True)]
+_Content = str | Annotated[list[_ContentBlock], Field(fail_fast=True)]
 
 
 @with_config(_OPEN)
-class _Said(TypedDict):
+class _InputMessage(TypedDict):
     role: Literal["user", "assistant", "system"]
     content: _Content
 
 
 @with_config(_OPEN)
-class _Tool(TypedDict):
+class _MessagesTool(TypedDict):
     type: NotRequired[str | None]
     name: str
     description: NotRequired[str | None]
     input_schema: NotRequired[dict[str, Any] | None]
 
 
-class _Request(BaseModel):
+class _MessagesRequest(BaseModel):
     """What is used of a request; all else that clients send is ignored."""
 
     model_config = ConfigDict(strict=True)
     model: str
     max_tokens: int
-    messages: Annotated[list[_Said], Field(min_length=1, fail_fast=True)]
+    messages: Annotated[list[_InputMessage], Field(min_length=1, fail_fast=True)]
     system: _Content | None = None
-    tools: Annotated[list[_Tool], Field(fail_fast=True)] | None = None
+    tools: Annotated[list[_MessagesTool], Field(fail_fast=True)] | None = None
     tool_choice: dict[str, Any] | None = None
     temperature: float | None = None
     stream: bool | None = None
@@ -73,7 +73,7 @@ class _Request(BaseModel):
 def read_message_request(body: bytes) -> Question:
     """What a body asks."""
     try:
-        asked = _Request.model_validate_json(body)
+        asked = _MessagesRequest.model_validate_json(body)
     except ValidationError as error:
         raise explained(error) from None
     chat: ChatBody = {
@@ -92,7 +92,7 @@ def read_message_request(body: bytes) -> Question:
     return Question.of_chat(chat)
 
 
-def _messages(asked: _Request) -> list[dict[str, Any]]:
+def _messages(asked: _MessagesRequest) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     if asked.system:
         found.append({"role": "system", "content": _chat_content(asked.system, "system")})
@@ -184,7 +184,7 @@ def _dumped(value: Any, where: str) -> str:
         raise _bad(where, "an input holds a number that is too large") from None
 
 
-def _function(tool: _Tool) -> dict[str, Any]:
+def _function(tool: _MessagesTool) -> dict[str, Any]:
     function: dict[str, Any] = {"name": tool["name"], "parameters": tool.get("input_schema")}
     if tool.get("description"):
         function["description"] = tool["description"]

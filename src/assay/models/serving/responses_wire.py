@@ -37,13 +37,13 @@ _DELTAS: Final = {
 
 
 @with_config(_OPEN)
-class _Part(TypedDict):
+class _ResponsesPart(TypedDict):
     type: str
     text: NotRequired[str]
     image_url: NotRequired[str | None]
 
 
-_Content = str | Annotated[list[_Part], Field(fail_fast=True)]
+_Content = str | Annotated[list[_ResponsesPart], Field(fail_fast=True)]
 
 
 @with_config(_OPEN)
@@ -105,7 +105,7 @@ _KINDS: Final = frozenset(
 
 
 @with_config(_OPEN)
-class _Tool(TypedDict):
+class _ResponsesTool(TypedDict):
     type: str
     name: NotRequired[str]
     description: NotRequired[str | None]
@@ -116,7 +116,7 @@ def _as_items(given: Any) -> Any:
     return [{"role": "user", "content": given}] if isinstance(given, str) else given
 
 
-class _Request(BaseModel):
+class _ResponsesRequest(BaseModel):
     """What is used of a request; all else that clients send is ignored."""
 
     model_config = ConfigDict(strict=True)
@@ -125,7 +125,7 @@ class _Request(BaseModel):
         list[_Item], Field(min_length=1, fail_fast=True), BeforeValidator(_as_items)
     ]
     instructions: str | None = None
-    tools: Annotated[list[_Tool], Field(fail_fast=True)] | None = None
+    tools: Annotated[list[_ResponsesTool], Field(fail_fast=True)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     text: dict[str, Any] | None = None
     temperature: float | None = None
@@ -137,7 +137,7 @@ class _Request(BaseModel):
 def read_response_request(body: bytes) -> Question:
     """What a body asks."""
     try:
-        asked = _Request.model_validate_json(body)
+        asked = _ResponsesRequest.model_validate_json(body)
     except ValidationError as error:
         raise explained(error, _KINDS) from None
     if asked.previous_response_id is not None:
@@ -164,7 +164,7 @@ def read_response_request(body: bytes) -> Question:
     return Question.of_chat(chat, custom=custom)
 
 
-def _messages(asked: _Request) -> list[dict[str, Any]]:
+def _messages(asked: _ResponsesRequest) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     if asked.instructions:
         found.append({"role": "system", "content": asked.instructions})
@@ -219,7 +219,7 @@ def _chat_content(content: Any, where: str) -> str | list[dict[str, Any]]:
     return parts
 
 
-def _tools(tools: Sequence[_Tool]) -> list[dict[str, Any]]:
+def _tools(tools: Sequence[_ResponsesTool]) -> list[dict[str, Any]]:
     found = []
     for number, tool in enumerate(tools):
         if tool["type"] not in ("function", "custom"):

@@ -21,7 +21,7 @@ _AT_ONCE: Final = 500
 _MODIFIED, _ADDED, _DELETED = 0, 1, 2
 
 
-class _Change(NamedTuple):
+class _LayerChange(NamedTuple):
     path: str
     kind: int
 
@@ -80,7 +80,7 @@ async def export_layer(
     before the container was made.
     """
     told = await engine.call("GET", f"{container}/changes") or []
-    changes = [_Change(change["Path"], change["Kind"]) for change in told]
+    changes = [_LayerChange(change["Path"], change["Kind"]) for change in told]
     changes = [change for change in changes if not _is_below(change.path, exclude)]
     there = [change.path for change in changes if change.kind != _DELETED]
     gone = [change.path for change in changes if change.kind == _DELETED]
@@ -100,10 +100,10 @@ async def export_layer(
             tar.addfile(entry, io.BytesIO())
 
 
-def _whole(changes: Sequence[_Change]) -> list[_Change]:
+def _whole(changes: Sequence[_LayerChange]) -> list[_LayerChange]:
     """What is fetched: the outermost that was added, and what was changed in itself."""
     parents = {str(up) for change in changes for up in PurePosixPath(change.path).parents}
-    found: list[_Change] = []
+    found: list[_LayerChange] = []
     added: set[str] = set()
     for change in sorted(changes):
         above = {str(up) for up in PurePosixPath(change.path).parents}

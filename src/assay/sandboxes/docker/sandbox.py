@@ -22,7 +22,7 @@ from assay.sandboxes.base import (
     SandboxSpec,
     TrialFinding,
 )
-from assay.sandboxes.cgroups import GroupCounts, GroupOfProcess, limit_findings
+from assay.sandboxes.cgroups import CgroupCounts, GroupOfProcess, limit_findings
 from assay.sandboxes.docker.container import Container, RunningContainer, environment_list
 from assay.sandboxes.docker.engine import EngineStream
 from assay.sandboxes.docker.layers import export_layer
@@ -40,7 +40,7 @@ _PATIENCE_S: Final = 30.0
 """How long what is killed may take to be gone."""
 
 
-class _Stop(NamedTuple):
+class _CommandStop(NamedTuple):
     """Why a command stopped."""
 
     timed_out: bool = False
@@ -55,7 +55,7 @@ class _Stop(NamedTuple):
 class _Before(NamedTuple):
     """What was counted before a command began."""
 
-    counts: GroupCounts
+    counts: CgroupCounts
     refused: int
 
 
@@ -201,7 +201,7 @@ class DockerSandbox:
 
     async def _until_end(
         self, gone: "_Exit", running: RunningContainer, timeout_s: float
-    ) -> tuple[_Stop, int]:
+    ) -> tuple[_CommandStop, int]:
         """Why it stopped, and the most memory that was seen."""
         deadline = time.monotonic() + timeout_s
         next_disk = 0.0
@@ -210,18 +210,18 @@ class DockerSandbox:
             ended = await gone.within(min(_LOOK_S, deadline - time.monotonic()))
             peak = max(peak, running.group.counts().memory)
             if ended:
-                return _Stop(), peak
+                return _CommandStop(), peak
             if (now := time.monotonic()) >= deadline:
-                return _Stop(timed_out=True), peak
+                return _CommandStop(timed_out=True), peak
             if now >= next_disk:
                 found = await self._disk.look(running.processes)
                 if found is not None:
-                    return _Stop(finding=found), peak
+                    return _CommandStop(finding=found), peak
                 # A quarter of the time at most is spent on looking.
                 next_disk = time.monotonic() + max(_DISK_S, 3 * (time.monotonic() - now))
 
     async def _look(
-        self, running: RunningContainer, stop: _Stop, before: _Before
+        self, running: RunningContainer, stop: _CommandStop, before: _Before
     ) -> tuple[bool, list[TrialFinding]]:
         """Whether processes are left, and what can be seen only while they are there."""
         found = [] if stop.finding is None else [stop.finding]

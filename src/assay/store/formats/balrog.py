@@ -45,7 +45,7 @@ _MAX_STEPS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _StepRow:
     action: str
     reasoning: str
     observation: str
@@ -97,7 +97,7 @@ def read_balrog(
     )
 
 
-def _rows(content: bytes) -> Iterator[_Row]:
+def _rows(content: bytes) -> Iterator[_StepRow]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -111,7 +111,7 @@ def _rows(content: bytes) -> Iterator[_Row]:
             reward = _float(row["Reward"])
             if reward is None or number >= _MAX_STEPS:
                 raise UsageError(f"the CSV file of its steps is damaged at step {number}")
-            yield _Row(
+            yield _StepRow(
                 row["Action"],
                 row["Reasoning"],
                 row["Observation"],
@@ -129,7 +129,7 @@ def _float(text: str | None) -> float | None:
         return None
 
 
-def _check(value: Mapping[str, Any], rows: list[_Row], steps: bool) -> None:
+def _check(value: Mapping[str, Any], rows: list[_StepRow], steps: bool) -> None:
     count, earned = value.get("num_steps"), as_number(value.get("episode_return"))
     if type(count) is not int or not 0 <= count <= _MAX_STEPS:
         raise UsageError(f"num_steps: must be a whole number, got {str(count)[:40]!r}")
@@ -174,7 +174,7 @@ def _environment(path: PurePath) -> str:
 
 
 def _play(
-    value: Mapping[str, Any], rows: list[_Row], at: float
+    value: Mapping[str, Any], rows: list[_StepRow], at: float
 ) -> tuple[Conversation, list[PlayedRecord]]:
     conversation = Conversation(at)
     unknown = _unknown(value["failed_candidates"], rows)
@@ -197,7 +197,7 @@ def _play(
     return conversation, played
 
 
-def _unknown(failed: list[Any], rows: list[_Row]) -> set[int]:
+def _unknown(failed: list[Any], rows: list[_StepRow]) -> set[int]:
     """The turns whose actions were invalid, where the steps tell.
 
     Older files have the action that was played instead of the one asked for.

@@ -243,7 +243,7 @@ class InspectLog:
         name, epoch = as_name(sample["id"], "sample"), max(as_count(sample.get("epoch")), 1)
         unique = as_text(sample.get("uuid"), 200)
         started = as_seconds(sample.get("started_at")) or self.run.created_at
-        reading = _Reading(sample, started, self.model)
+        reading = _LogReading(sample, started, self.model)
         seed = as_mapping(sample.get("metadata")).get("seed")
         key = (unique,) if unique else (self._key, name, epoch)
         return self.run.trace(
@@ -263,7 +263,7 @@ class InspectLog:
         )
 
 
-class _Reading:
+class _LogReading:
     """One sample on its way to a session."""
 
     def __init__(self, sample: Mapping[str, Any], started: float, model: str) -> None:
