@@ -35,7 +35,7 @@ class Provenance:
     databases are such."""
 
     def record(self) -> dict[str, Any]:
-        """The same to be stored; nothing of a repository of the user where there is none."""
+        """Return it to be stored, without the repository of the user where there is none."""
         values = asdict(self)
         if self.project_commit is None:
             del values["project_commit"], values["project_dirty"]

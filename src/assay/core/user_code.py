@@ -78,7 +78,7 @@ class UserThread:
         return done.result()
 
     def wait(self, function: Callable[[], Any], *, slow: Callable[[str], None]) -> Any:
-        """The same where no event loop runs; `slow` hears of a call that takes long, once."""
+        """Call where no event loop runs; `slow` is told once of a call that takes long."""
         done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
         self._begin(function, lambda value, error: done.put((value, error)))
         started = time.monotonic()
@@ -292,7 +292,7 @@ class UserCode(NamedTuple):
 
     @property
     def values(self) -> tuple[object, ...]:
-        """The same without names, each thing once."""
+        """What the file defines, each thing once."""
         # It may stand under two names, and not all things can be hashed.
         return tuple({id(value): value for value in self.names.values()}.values())
 

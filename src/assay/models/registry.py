@@ -156,7 +156,7 @@ class Registry:
         return found
 
     def with_tuned(self, name: str, base: str, provider: Provider) -> "Registry":
-        """The same, with a row for a model that was made from another one."""
+        """Return a registry that also has a model that was made from another one."""
         row = self._tuned(name, provider, base)
         return replace(self, entries={**self.entries, name: row})
 

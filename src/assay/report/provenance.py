@@ -59,7 +59,7 @@ def versions() -> dict[str, Any]:
 def made_by(
     settings: Mapping[str, Any], sources: Iterable[tuple[str, str]], seed: int | None = None
 ) -> list[tuple[str, str]]:
-    """The same in lines, with the settings and where everything comes from."""
+    """Return the versions as lines, with the settings and the sources."""
     made = versions()
     libraries = ", ".join(f"{name} {made[name]}" for name in ("python", *_LIBRARIES))
     return [

@@ -94,7 +94,7 @@ def resident_memory(pid: int) -> int:
 
 
 def proportional_memory(pid: int) -> int:
-    """The same, with what is shared divided among those who share it."""
+    """Return resident memory, with what is shared divided among those who share it."""
     found = _PSS.search(_read(f"{pid}/smaps_rollup"))
     return int(found[1]) * 1024 if found else resident_memory(pid)
 

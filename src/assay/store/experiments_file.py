@@ -258,7 +258,7 @@ def read_results_file(path: Path | str) -> list[Subject]:
 
 
 def disambiguate(subjects: Sequence[Subject]) -> list[Subject]:
-    """The same subjects, with names and ids that no two of them share.
+    """Return subjects with names and ids that no two of them share.
 
     Where several files call a subject alike, the file is added; where that is not enough, a
     number.

@@ -50,7 +50,7 @@ class Imported:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The same for the metadata of a session."""
+        """Return it as metadata of a session."""
         about = {"unverifiable": self.unverifiable, "totals": dict(self.totals)}
         return {IMPORTED: {name: value for name, value in about.items() if value}}
 

@@ -232,7 +232,7 @@ def count_heads(count: LayerCount, space: TokenSpace, inside: int, width: int) -
 
 @register
 class Trxl:
-    """The same perceiver into one block of a Transformer-XL."""
+    """A perceiver as in `vit_reset`, into one block of a Transformer-XL."""
 
     name = "trxl"
     width = 32

@@ -66,7 +66,7 @@ def evaluate(
 def random_episodes(
     environment: TokenEnvironment, starts: Sequence[WorldStart]
 ) -> list[EndedEpisode]:
-    """The same with actions drawn evenly: what a policy has to be better than."""
+    """Play with actions drawn evenly: what a policy has to be better than."""
     actions = len(environment.space.actions)
     return _play(
         environment,

@@ -255,7 +255,7 @@ class _Lora(nn.Module):
         return functional.linear(x, self.weight) + self.scale * change
 
     def merged(self) -> nn.Linear:
-        """The same as a plain layer, which is quicker to use."""
+        """Return a plain layer with the changed weights, which is quicker to use."""
         out, given = self.weight.shape
         layer = nn.Linear(given, out, bias=False, device="meta")
         changed = self.weight + self.scale * self.lora_b @ self.lora_a

@@ -311,7 +311,7 @@ async def with_program(image: modal.Image, folder: Path, app: modal.App) -> moda
 
 
 def _pack_program(folder: Path, target: Path) -> None:
-    """The same file for the same content, so that it is sent and unpacked once."""
+    """Pack a folder; equal content gives an equal file, which is sent and unpacked once."""
     with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(folder.rglob("*")):
             tar.add(path, str(path.relative_to(folder)), recursive=False, filter=_plain)

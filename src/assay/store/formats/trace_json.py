@@ -107,7 +107,7 @@ def _message(record: MessageRecord) -> bytes:
 
 
 def _renamed(part: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same fields with the two names of a part exchanged, which is its own inverse."""
+    """Exchange the two names of a part; doing it twice changes nothing."""
     ours, theirs = _OTHER_NAMES[part]
     names = {ours: theirs, theirs: ours}
     return {names.get(name, name): value for name, value in values.items()}
@@ -159,7 +159,7 @@ def _other_format(found: object) -> str:
 
 
 def _as_records(file: Mapping[str, Any]) -> dict[str, Any]:
-    """The same file with the names of the records; what has another shape is left as it is."""
+    """Return a file with the names of the records; what has another shape stays as it is."""
     value = dict(file)
     if isinstance(session := value.get("session"), dict):
         parts = {name: value.get(part) for name, part in _BESIDE.items()}

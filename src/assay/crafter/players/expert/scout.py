@@ -39,7 +39,7 @@ def explore(walker: Walker, *, rock: bool = False) -> int | None:
 
 
 def explore_near(walker: Walker, centre: int, radius: int) -> int | None:
-    """The same, without going further than `radius` from a cell."""
+    """Explore without going further than `radius` from a cell."""
     x, y = divmod(centre, STRIDE)
     overlooking = _overlooking(walker.memory, _WORTH_SEEING)
 
