@@ -114,7 +114,12 @@ class UserThread:
             tell(value, failure)
 
         self._waited = 0.0
-        self._start()
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._work, name=f"{_OURS}user-{self._name}", daemon=True
+            )
+            _started.append(self._name)
+            self._thread.start()
         self._calls.put(body)
 
     @contextmanager
@@ -155,14 +160,6 @@ class UserThread:
         frame = sys._current_frames().get(self._thread.ident or 0) if self._thread else None
         line = _line_of(traceback.extract_stack(frame)) if frame else ""
         return line and f", at {line}"
-
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._work, name=f"{_OURS}user-{self._name}", daemon=True
-            )
-            _started.append(self._name)
-            self._thread.start()
 
     def _work(self) -> None:
         _ours.name = self._name

@@ -175,7 +175,13 @@ class RemoteModel:
         if isinstance(outcome, Fault):
             call.failed_s = seconds if outcome.kind is FaultKind.TIMEOUT else 0.0
             _lose(reservation, None if outcome.billed else 0.0)
-            _tell(turn, outcome)
+            match outcome.kind:
+                case FaultKind.RATE_LIMIT:
+                    turn.throttled(outcome.retry_after)
+                case FaultKind.OVERLOAD:
+                    turn.overloaded(outcome.retry_after)
+                case _:
+                    turn.failed()
             return outcome
         turn.done(read_allowance(answer.headers) if isinstance(answer, _Answer) else None)
         if isinstance(outcome, AssayError):
@@ -359,13 +365,3 @@ def _settle(reservation: Reservation | None, dollars: float | None) -> None:
 def _lose(reservation: Reservation | None, dollars: float | None) -> None:
     if reservation is not None:
         reservation.lose(dollars)
-
-
-def _tell(turn: PaceTurn, fault: Fault) -> None:
-    match fault.kind:
-        case FaultKind.RATE_LIMIT:
-            turn.throttled(fault.retry_after)
-        case FaultKind.OVERLOAD:
-            turn.overloaded(fault.retry_after)
-        case _:
-            turn.failed()

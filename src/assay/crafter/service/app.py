@@ -154,18 +154,13 @@ def _many(worlds: Worlds, body: bytes | str) -> bytes:
     try:
         items = _BATCH.validate_json(body)
     except ValidationError as error:
-        items = _listed(body, error)
+        try:
+            items = from_json(body)
+        except ValueError:
+            raise error from None
+        if not isinstance(items, list):
+            raise error
     return b"[%b]" % b",".join([_one(worlds, item) for item in _sized(items)])
-
-
-def _listed(body: bytes | str, error: ValidationError) -> list[Any]:
-    try:
-        items = from_json(body)
-    except ValueError:
-        raise error from None
-    if not isinstance(items, list):
-        raise error
-    return items
 
 
 def _sized(items: list[Any]) -> list[Any]:

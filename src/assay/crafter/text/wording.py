@@ -95,17 +95,15 @@ def why(observation: Observation, action: str, reason: NoEffect) -> str:
             return _not_nearby(observation, MAKE[name].nearby)
         case NoEffect.NEEDS_ITEMS:
             recipe = PLACE[name] if action.startswith("place_") else MAKE[name]
-            return _too_little(observation, recipe.uses)
+            lacking = {
+                item: n for item, n in recipe.uses.items() if observation.count(item) < n
+            }
+            return "; ".join(
+                f"needs {n} {item}, you have {observation.count(item)}"
+                for item, n in (lacking or recipe.uses).items()
+            )
         case NoEffect.ASLEEP:
             return "you were asleep"
-
-
-def _too_little(observation: Observation, uses: Mapping[str, int]) -> str:
-    lacking = {item: n for item, n in uses.items() if observation.count(item) < n}
-    return "; ".join(
-        f"needs {n} {item}, you have {observation.count(item)}"
-        for item, n in (lacking or uses).items()
-    )
 
 
 def _not_nearby(observation: Observation, needed: tuple[str, ...]) -> str:

@@ -40,20 +40,16 @@ def number_of(value: Any) -> float | None:
     if isinstance(value, bool):
         return float(value)
     if isinstance(value, int | float):
-        return _float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
     if not isinstance(value, str):
         return None
     try:
         return float(value)
     except ValueError:
         return None
-
-
-def _float(value: int | float) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
 
 
 def whole_number(what: str, value: Any, where: str = "") -> int:
