@@ -13,7 +13,7 @@ comma := ,
 # Where it is set, every program that a test starts would compile all of assay again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check perf prove-agents prove-attacks prove-bench prove-expert prove-faults prove-loop prove-statistics prove-training mutants test-extras test-local test-bench test-docker test-mettagrid test-ray \
+.PHONY: help demo test check perf perf-quick prove-agents prove-attacks prove-bench prove-expert prove-faults prove-loop prove-statistics prove-training mutants test-extras test-local test-bench test-docker test-mettagrid test-ray \
 	warmup install install-peers install-oracles install-readers install-skypilot install-local install-mettagrid install-ray programs browser bubblewrap docker-engine tools clean
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make test         run the tests that need git, make and Python alone"
 	@echo "make check        format, lint, types, layers"
 	@echo "make perf         measure the speed against its peers"
+	@echo "make perf-quick   try out every row of that, in one round"
 	@echo "make prove-expert play the expert's 1,000 episodes and print the table of docs/expert.md"
 	@echo "make prove-statistics  simulate how often intervals hold; the tables of docs/design/statistics.md"
 	@echo "make prove-faults attack runs, files and servers, and count what is lost; the table of docs/design/faults.md"
@@ -57,6 +58,10 @@ check: install
 
 perf: install install-peers install-local install-ray
 	$(BIN)/python -m perf
+
+# Nothing that must be installed first, so that no row is broken without being noticed.
+perf-quick: install bubblewrap
+	$(BIN)/python -m perf --quick
 
 prove-expert: warmup
 	$(BIN)/python -m prove.expert

@@ -7,7 +7,10 @@ side gets a turn that does not count before the first, unless each of its turns 
 process anyway.
 """
 
+import os
 import statistics
+import sys
+import traceback
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -16,12 +19,19 @@ import numpy as np
 
 from .processes import PeerFailed
 
-__all__ = ["WARMUP", "Agreement", "Row", "Side", "Topic", "measure"]
+__all__ = ["QUICK", "WARMUP", "Agreement", "Row", "Side", "Topic", "measure", "size"]
 
 Side = Callable[[int], float]
 
 WARMUP: Final = -1
 """The number of the round that does not count."""
+QUICK: Final = "ASSAY_PERF_QUICK" in os.environ
+"""Whether rows are only tried out, with little work and in one round: `--quick`."""
+
+
+def size(full: int, quick: int) -> int:
+    """Return how much work a side does: all of it, or a little with `--quick`."""
+    return quick if QUICK else full
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +57,10 @@ class Row:
     ours_values: tuple[float, ...] = ()
     """Per unit of work, a value per round."""
     peer_values: tuple[float, ...] = ()
+    skipped: str | None = None
+    """Why it was not measured."""
     problem: str | None = None
-    """Why there are no values."""
+    """Why it could not be measured."""
 
     @property
     def ratios(self) -> list[float]:
@@ -63,7 +75,7 @@ class Row:
     @property
     def met(self) -> bool | None:
         """Whether the target is reached; None without one, or without values."""
-        if self.problem is not None:
+        if not self.ours_values:
             return None
         if self.most is not None:
             return self.median <= self.most
@@ -97,14 +109,31 @@ def measure(
     missing: Mapping[str, str],
     report: Callable[[str], None],
 ) -> list[Row]:
-    """Measure rows of a topic. `missing` says why a side must be left out."""
+    """Measure rows of a topic.
+
+    A side that raises is not measured again, and its rows say why; the others go on. With
+    `--quick` our side is tried out even where its peer is missing.
+
+    Args:
+        topic: Whose rows.
+        chosen: Which of them.
+        rounds: How many turns each side has.
+        missing: Sides to leave out, and why.
+        report: Called with what is measured next.
+    """
     if topic.rounds_at_most is not None:
         rounds = min(rounds, topic.rounds_at_most)
-    problems = dict(missing)
-    wanted = {side for row in chosen if _problem(row, problems) is None for side in _sides(row)}
+    problems: dict[str, str] = {}
+    wanted = {
+        side
+        for row in chosen
+        if QUICK or _reason(row, missing) is None
+        for side in _sides(row)
+        if side not in missing
+    }
     names = [name for name in topic.sides if name in wanted]
     times: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(WARMUP if topic.warmup else 0, rounds):
+    for turn in range(WARMUP if topic.warmup and not QUICK else 0, rounds):
         for name in names:
             if name in problems:
                 continue
@@ -114,25 +143,35 @@ def measure(
                 seconds = topic.sides[name](turn)
             except PeerFailed as error:
                 problems[name] = str(error)
+            except Exception as error:  # the rows before and after it are not lost
+                traceback.print_exc(file=sys.stderr)
+                problems[name] = f"{type(error).__name__}: {error}"
             else:
                 if turn != WARMUP:
                     times[name].append(seconds)
-    return [_filled(row, times, problems) for row in chosen]
+    return [_filled(row, times, missing, problems) for row in chosen]
 
 
 def _sides(row: Row) -> tuple[str, str]:
     return row.ours, row.peer
 
 
-def _problem(row: Row, problems: Mapping[str, str]) -> str | None:
-    return next((problems[side] for side in _sides(row) if side in problems), None)
+def _reason(row: Row, reasons: Mapping[str, str]) -> str | None:
+    return next((reasons[side] for side in _sides(row) if side in reasons), None)
 
 
-def _filled(row: Row, times: Mapping[str, list[float]], problems: Mapping[str, str]) -> Row:
-    problem = _problem(row, problems)
-    if problem is not None:
-        return replace(row, problem=problem)
+def _filled(
+    row: Row,
+    times: Mapping[str, list[float]],
+    missing: Mapping[str, str],
+    problems: Mapping[str, str],
+) -> Row:
+    skipped, problem = _reason(row, missing), _reason(row, problems)
+    if skipped is not None or problem is not None:
+        return replace(row, skipped=skipped, problem=problem)
     ours, peer = tuple(times[row.ours]), tuple(times[row.peer])
+    if 0 in (peer if row.cost else ours):
+        return replace(row, problem="a ratio to 0: nothing was measured")
     return replace(row, ours_values=ours, peer_values=peer)
 
 

@@ -24,15 +24,17 @@ from assay.sandboxes.bubblewrap import BubblewrapBackend
 from assay.sandboxes.roots import python_mounts
 from assay.types import ChatReply, ChatRequest, Encoded, Message
 
-from .measure import Row, Topic
+from .measure import Row, Topic, size
 from .processes import PeerFailed
 from .servers import address_of
 
-__all__ = ["PROXY", "START"]
+__all__ = ["AGENT_SIDES", "PROXY", "START"]
 
 _AGENT: Final = "codex"
+AGENT_SIDES: Final = ("agent in a sandbox", "bare agent")
+"""The sides that need an agent that is installed."""
 _STARTS: Final = 5
-_CALLS: Final = 50
+_CALLS: Final = size(50, 5)
 _BODY: Final = {
     "model": "stub",
     "messages": [{"role": "user", "content": "what is in this folder? " * 400}],
@@ -91,13 +93,13 @@ def _bare(turn: int) -> float:
 START: Final = Topic(
     name="agent-starts",
     unit="start",
-    sides={"sandbox": _in_sandbox, "bare": _bare},
+    sides=dict(zip(AGENT_SIDES, (_in_sandbox, _bare), strict=True)),
     rows=(
         Row(
             name="agent-start",
             what=f"a start of {_AGENT} in a sandbox that is open",
-            ours="sandbox",
-            peer="bare",
+            ours=AGENT_SIDES[0],
+            peer=AGENT_SIDES[1],
             against="its bare start",
             cost="times its wall time",
             peer_unit="start",

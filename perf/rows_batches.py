@@ -12,16 +12,16 @@ import numpy as np
 from assay.crafter import ACTIONS, Batch
 
 from .games import seeds_of
-from .measure import Row, Topic
+from .measure import Row, Topic, size
 from .processes import PEERS_PYTHON, ask
 
 __all__ = ["CRAFTAX_SIDES", "OPTIMISTIC", "TOPIC"]
 
-_MANY: Final = 1_024
-_FEWER: Final = 256
+_MANY: Final = size(1_024, 32)
+_FEWER: Final = size(256, 8)
 _STEPS: Final = 50
 """Without resets: most worlds are still running then."""
-_STEPS_WITH_RESETS: Final = 400
+_STEPS_WITH_RESETS: Final = size(400, 40)
 """With them: more than two lives of the random policy, so that resets get their share."""
 _CRAFTAX_LIMIT: Final = 300
 """Seconds that a process of Craftax may take, compiling included."""

@@ -17,13 +17,18 @@ from assay.sandboxes.docker.engine import DockerEngine
 from assay.sandboxes.docker.images import root_image
 from assay.sandboxes.host_checks import isolation_arguments
 
-from .measure import Row, Topic
+from .measure import Row, Topic, size
 from .processes import ROOT, PeerFailed
 
-__all__ = ["DOCKER", "TOPIC"]
+__all__ = ["BUBBLEWRAP_SIDES", "DOCKER", "DOCKER_SIDES", "TOPIC"]
+
+BUBBLEWRAP_SIDES: Final = ("trial", "graded", "bwrap")
+DOCKER_SIDES: Final = ("docker trial", "docker graded", "docker")
 
 _TASK: Final = ROOT / "examples" / "bench" / "tasks" / "fix-bookings"
-_COMMAND: Final = "sleep 5; sed -i 's/in bookings:/in sorted(bookings):/' bookings.py"
+_COMMAND: Final = (
+    f"sleep {size(5, 1)}; sed -i 's/in bookings:/in sorted(bookings):/' bookings.py"
+)
 _ROOT: Final = (
     *("--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin"),
     *("--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64"),
@@ -166,15 +171,15 @@ DOCKER: Final = Topic(
     name="docker-trial",
     unit="trial",
     sides={
-        "trial": partial(_ungraded, sandbox="docker"),
-        "graded": partial(_graded, sandbox="docker"),
+        "docker trial": partial(_ungraded, sandbox="docker"),
+        "docker graded": partial(_graded, sandbox="docker"),
         "docker": _docker_run,
     },
     rows=(
         Row(
             name="docker-overhead",
             what="a coding trial in Docker whose agent takes 5 s, but for its grading",
-            ours="trial",
+            ours="docker trial",
             peer="docker",
             against="a bare docker run of its command",
             cost="times its wall time",
@@ -184,7 +189,7 @@ DOCKER: Final = Topic(
         Row(
             name="docker-graded",
             what="the same trial, graded by its hidden tests",
-            ours="graded",
+            ours="docker graded",
             peer="docker",
             against="a bare docker run of its command",
             cost="times its wall time",

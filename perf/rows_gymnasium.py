@@ -12,13 +12,13 @@ from assay.crafter.gymnasium import CrafterVectorEnv
 from assay.crafter.players.policies import make_policy
 
 from .games import actions_of, seeds_of
-from .measure import Row, Topic
+from .measure import Row, Topic, size
 
 __all__ = ["EXPERT", "GYMNASIUM"]
 
-_ENVS: Final = 256
+_ENVS: Final = size(256, 8)
 _STEPS: Final = {"symbolic": 300, "pixels": 6}
-_DECISIONS: Final = 1_500
+_DECISIONS: Final = size(1_500, 60)
 
 
 @cache
@@ -42,7 +42,7 @@ def _package(turn: int) -> float:
     (seed,) = seeds_of(turn, 1)
     env = crafter.Env(seed=seed)
     env.reset()
-    actions = actions_of(seed)[:400].tolist()
+    actions = actions_of(seed)[: size(400, 40)].tolist()
     started = time.perf_counter()
     for action in actions:
         if env.step(action)[2]:

@@ -14,7 +14,7 @@ from .processes import LOCAL_PYTHON, TRL_PYTHON, PeerFailed, figures
 
 __all__ = ["GENERATE", "LOCAL_SIDES", "STEP", "TRL_SIDES"]
 
-LOCAL_SIDES: Final = ("ours", "ours together")
+LOCAL_SIDES: Final = ("our step", "our turns")
 TRL_SIDES: Final = ("trl", "generate")
 _LIMIT: Final = 3600
 _PICKED, _TOKENS = "picked.jsonl", "tokens.jsonl"
@@ -99,12 +99,12 @@ def _their_turn(turn: int) -> float:
 STEP: Final = Topic(
     name="finetune",
     unit="step",
-    sides={"ours": _own_step, "trl": _trl_step},
+    sides={"our step": _own_step, "trl": _trl_step},
     rows=(
         Row(
             name="finetune-step",
             what="a step of training SmolLM2-135M, LoRA on the attention",
-            ours="ours",
+            ours="our step",
             peer="trl",
             against="TRL's SFTTrainer with peft",
             target=1,
@@ -123,12 +123,12 @@ STEP: Final = Topic(
 GENERATE: Final = Topic(
     name="generate",
     unit="turn",
-    sides={"ours together": _own_turn, "generate": _their_turn},
+    sides={"our turns": _own_turn, "generate": _their_turn},
     rows=(
         Row(
             name="generate",
             what="a turn of evaluation with SmolLM2-135M, 16 episodes at once",
-            ours="ours together",
+            ours="our turns",
             peer="generate",
             against="transformers' model.generate for each request",
             target=5,

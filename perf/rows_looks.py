@@ -9,14 +9,14 @@ from typing import Any, Final
 from assay.crafter import World
 
 from .games import actions_of, seeds_of
-from .measure import Agreement, Row, Topic
+from .measure import Agreement, Row, Topic, size
 from .reference import Headless, draw
 
 __all__ = ["TOPIC"]
 
-_WORLDS: Final = 12
+_WORLDS: Final = size(12, 1)
 _CALLS: Final = 100
-_PAINTED: Final = 4
+_PAINTED: Final = size(4, 1)
 _DAY: Final = range(30, 50)
 _NIGHT: Final = range(200, 220)
 """The darkest hour is at step 210."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from .measure import Row, Topic
+from .measure import QUICK, Row, Topic, size
 from .peers import workload
 from .processes import INSPECT_PYTHON, PeerFailed, figures
 from .servers import address_of, model_server
@@ -19,7 +19,7 @@ from .sides.model_runs import Load, started, wall_time
 __all__ = ["AT_ONCE", "INSPECT_SIDES", "PACE", "TOPIC"]
 
 _LIMIT: Final = 1200
-_EPISODES: Final = 16
+_EPISODES: Final = size(16, 2)
 INSPECT_SIDES: Final = ("inspect http",)
 """The sides that need Inspect AI."""
 
@@ -70,16 +70,17 @@ TOPIC: Final = Topic(
 )
 
 _MODELS: Final = tuple(f"model-{number}" for number in range(1, 7))
-_TURNS: Final = 100
-_SLICE: Final = 10
-_PROBES: Final = 10
+_TURNS: Final = size(100, 2)
+_SLICE: Final = size(10, 1)
+_PROBES: Final = size(10, 1)
+_LATENCY: Final = "0.1" if QUICK else "1.0"
 
 
 @cache
 def _slow_server() -> str:
     """A server of six models that take a second, after a run that compiled the engine."""
     aliases = (f"--alias={name}=builtin/noop" for name in _MODELS)
-    address = model_server("--latency", "1.0", *aliases)
+    address = model_server("--latency", _LATENCY, *aliases)
     wall_time(address, Load(models=_MODELS[:1], episodes=1, turns=1), _LIMIT)
     return address
 
@@ -167,8 +168,8 @@ AT_ONCE: Final = Topic(
 )
 
 _PER_MINUTE: Final = 300
-_SETTLING: Final = 60.0
-_WATCHED: Final = 120.0
+_SETTLING: Final = size(60, 2)
+_WATCHED: Final = size(120, 2)
 
 
 @lru_cache(maxsize=64)
@@ -176,7 +177,7 @@ def _paced(_turn: int) -> dict[str, float]:
     """What a limited server counted in two minutes, after one in which a run settled."""
     options = ("--rate-limit", str(_PER_MINUTE), "--latency", "0.5")
     address = model_server(*options, f"--alias={_MODELS[0]}=builtin/noop")
-    with started(address, Load(models=_MODELS[:1], episodes=60, turns=_TURNS)) as process:
+    with started(address, Load(models=_MODELS[:1], episodes=60, turns=100)) as process:
         time.sleep(_SETTLING)
         _told(address, "/stats/reset", "POST")
         time.sleep(_WATCHED)

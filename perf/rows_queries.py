@@ -15,15 +15,15 @@ from assay import api
 from assay.store.schema import TABLES
 from assay.store.store import Store
 
-from .measure import Row, Topic
+from .measure import Row, Topic, size
 from .processes import ROOT
 
 __all__ = ["TOPIC", "fill_store"]
 
 _PAGE: Final = ROOT / "docs" / "traces.md"
 _QUERY: Final = re.compile(r"^([^\n]+)\n\n```sql\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_FEW: Final = 100_000
-_MANY: Final = 1_000_000
+_FEW: Final = size(100_000, 1_000)
+_MANY: Final = size(1_000_000, 4_000)
 _MODELS: Final = ("builtin/forager", "builtin/expert")
 
 _COPIED: Final = {
@@ -57,7 +57,7 @@ def _stores() -> dict[int, duckdb.DuckDBPyConnection]:
     api.run(
         models=_MODELS,
         baselines=False,
-        episodes=25,
+        episodes=size(25, 1),
         database=path,
         traces_dir=folder / "traces",
         save_traces=False,

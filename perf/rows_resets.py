@@ -6,15 +6,15 @@ from typing import Final
 from assay.crafter import Batch, World
 
 from .games import seeds_of
-from .measure import Agreement, Row, Topic
+from .measure import Agreement, Row, Topic, size
 from .processes import ask
 from .reference import Headless
 
 __all__ = ["TOPIC"]
 
-_OURS: Final = 32
-_THEIRS: Final = 4
-_AT_ONCE: Final = 64
+_OURS: Final = size(32, 2)
+_THEIRS: Final = size(4, 1)
+_AT_ONCE: Final = size(64, 4)
 
 _maps = Agreement()
 

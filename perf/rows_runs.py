@@ -1,20 +1,21 @@
 """Whole runs: what a turn costs, against Inspect AI and against fewer episodes at once."""
 
 import atexit
+import os
 import shutil
 import tempfile
 from functools import cache, lru_cache, partial
 from typing import Final
 
-from .measure import Row, Topic
+from .measure import QUICK, Row, Topic, size
 from .processes import INSPECT_PYTHON, figures
 
 __all__ = ["INSPECT_SIDES", "MANY", "MEMORY", "OPEN", "TOPIC", "inspect_log"]
 
 _LIMIT: Final = 1200
-_EPISODES: Final = 16
-_MORE_EPISODES: Final = 64
-_OPEN: Final = 1000
+_EPISODES: Final = size(16, 2)
+_MORE_EPISODES: Final = size(64, 4)
+_OPEN: Final = size(1000, 20)
 _TURNS: Final = 20
 """Of an episode in worlds; more than a model is shown, so that memory has stopped growing."""
 
@@ -43,6 +44,8 @@ def _ours(turn: int, episodes: int, turns: int, at_once: int, *more: str) -> dic
 @cache
 def _cache_folder() -> str:
     """Not that of this process, whose engine has an entry more."""
+    if QUICK:
+        return os.environ["ASSAY_CACHE_DIR"]
     folder = tempfile.mkdtemp(prefix="assay-perf-runs-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -64,7 +67,8 @@ def inspect_log(turn: int) -> float:
 @cache
 def _compiled() -> None:
     """Let a process of its own compile the engine, so that no peak of memory has it in."""
-    _ours(0, 1, 1, 1, "--real")
+    if not QUICK:  # then the engine is compiled already
+        _ours(0, 1, 1, 1, "--real")
 
 
 def _world(turn: int, episodes: int, turns: int, at_once: int) -> dict[str, float]:
@@ -206,8 +210,8 @@ MANY: Final = Topic(
     name="many-episodes",
     unit="run",
     sides={
-        "1,000": partial(_peak, episodes=1_000),
-        "10,000": partial(_peak, episodes=10_000),
+        "1,000": partial(_peak, episodes=size(1_000, 10)),
+        "10,000": partial(_peak, episodes=size(10_000, 20)),
     },
     rows=(
         Row(

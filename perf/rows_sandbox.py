@@ -15,11 +15,12 @@ from assay.sandboxes.base import Command, Mount, ResourceLimits, SandboxSpec
 from assay.sandboxes.bubblewrap import BubblewrapBackend
 from assay.sandboxes.host_checks import isolation_arguments
 
-from .measure import Row, Topic
+from .measure import Row, Topic, size
 from .processes import PeerFailed
 
-__all__ = ["LONG", "SHORT"]
+__all__ = ["BUBBLEWRAP_SIDES", "LONG", "SHORT"]
 
+BUBBLEWRAP_SIDES: Final = ("sandbox", "bwrap")
 _BARE: Final = "a bare bwrap of it"
 _ROOT: Final = (
     *(
@@ -49,7 +50,7 @@ _TRUE: Final = ("true",)
 _LONG: Final = (
     *("python3", "-c"),
     "import pathlib, time\n"
-    "end = time.monotonic() + 5\n"
+    f"end = time.monotonic() + {size(5, 1)}\n"
     "while time.monotonic() < end:\n"
     "    pathlib.Path('file').write_text('x' * 10_000)\n"
     "    time.sleep(0.01)\n",
@@ -139,8 +140,8 @@ SHORT: Final = Topic(
     name="sandbox-short",
     unit="command",
     sides={
-        "sandbox": partial(_ours, argv=_TRUE, times=20),
-        "bwrap": partial(_theirs, argv=_TRUE, times=20),
+        "sandbox": partial(_ours, argv=_TRUE, times=size(20, 2)),
+        "bwrap": partial(_theirs, argv=_TRUE, times=size(20, 2)),
     },
     rows=(
         Row(

@@ -14,16 +14,16 @@ from assay.crafter import World
 from assay.crafter.service.client import LocalClient
 
 from .games import actions_of, seeds_of
-from .measure import Row, Topic
+from .measure import Row, Topic, size
 from .servers import address_of
 
 __all__ = ["TOPIC"]
 
 _ENV: Final = "/env/CrafterClassic"
-_STEPS: Final = 640
-_STUB_STEPS: Final = 64
+_STEPS: Final = size(640, 64)
+_STUB_STEPS: Final = size(64, 32)
 _BATCH: Final = 64
-_GAMES: Final = 8
+_GAMES: Final = size(8, 1)
 _OLD: Final = Path(__file__).resolve().parent / "peers" / "old_service.py"
 _Play = Callable[[aiohttp.ClientSession, int], Awaitable[None]]
 

@@ -13,13 +13,13 @@ import crafter
 from assay.crafter import World
 
 from .games import actions_of, seeds_of
-from .measure import Row, Topic
+from .measure import Row, Topic, size
 
 __all__ = ["TOPIC"]
 
-_WORLDS: Final = 4
+_WORLDS: Final = size(4, 1)
 _STEPS: Final = 30
-_OUR_CALLS: Final = 200
+_OUR_CALLS: Final = size(200, 20)
 _THEIR_CALLS: Final = 10
 
 

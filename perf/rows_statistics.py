@@ -15,23 +15,23 @@ from assay.stats.aggregates import (
 )
 from assay.stats.intervals import Interval, Method, mean_interval
 
-from .measure import WARMUP, Row, Side, Topic
+from .measure import WARMUP, Row, Side, Topic, size
 from .peers.score_sets import TASKS, score_pair, score_set
 from .processes import ORACLES_PYTHON, figures
 
 __all__ = ["BCA", "RLIABLE_SIDES", "TOPIC"]
 
 _LIMIT: Final = 1200
-_RESAMPLES: Final = 50_000
-_PAIR_RESAMPLES: Final = 2_000
+_RESAMPLES: Final = size(50_000, 500)
+_PAIR_RESAMPLES: Final = size(2_000, 100)
 _PEER_RESAMPLES: Final = 5_000
 """A tenth: its time goes by their number, and it takes half a minute for all."""
 _PEER_PAIR_RESAMPLES: Final = 200
 _RUNS: Final = (5, 10, 100)
 _PAIR_RUNS: Final = 100
-_BCA_RESAMPLES: Final = 10_000
+_BCA_RESAMPLES: Final = size(10_000, 500)
 _BCA_PAIRS: Final = 15
-_BCA_TIMES: Final = 20
+_BCA_TIMES: Final = size(20, 2)
 
 _our_ends: Final[dict[str, Interval]] = {}
 """What ours came to last, for the peer to be held against; it has its turn before."""

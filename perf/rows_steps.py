@@ -10,15 +10,15 @@ from assay.crafter import World
 
 from .compiled_loop import play
 from .games import actions_of, seeds_of
-from .measure import Agreement, Row, Topic
+from .measure import Agreement, Row, Topic, size
 from .reference import Headless
 
 __all__ = ["TOPIC"]
 
-_WORLDS: Final = 8
-_REPEATS: Final = 8
+_WORLDS: Final = size(8, 1)
+_REPEATS: Final = size(8, 1)
 """How often we play the games of a round: once is over too soon to measure well."""
-_OTHERS: Final = 48
+_OTHERS: Final = size(48, 2)
 """Other games before each repeat, lest the CPU's branch predictor learn those that count."""
 
 _endings = Agreement()

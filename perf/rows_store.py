@@ -16,13 +16,13 @@ from assay.store.rows import session_rows
 from assay.store.store import Store
 from assay.store.writer import SessionStored, Writer, WriterEvent
 
-from .measure import Row, Topic
+from .measure import Row, Topic, size
 from .rows_runs import inspect_log
 from .sides.sessions import Journals, make_journals
 
 __all__ = ["SIZE", "TOPIC", "insert"]
 
-_SESSIONS: Final = 64
+_SESSIONS: Final = size(64, 2)
 
 
 class _Stored(NamedTuple):

@@ -15,14 +15,14 @@ from assay.store.run_folder import journal_root
 from assay.store.store import Store
 from assay.traces import SessionTracer
 
-from .measure import Row, Topic
+from .measure import Row, Topic, size
 from .rows_store import insert
 
 __all__ = ["TOPIC"]
 
 _SESSIONS: Final = 100
 """As many as are stored together, so that storing them is in the time."""
-_BY_HAND: Final = 10
+_BY_HAND: Final = size(10, 1)
 _TURNS: Final = 10
 
 

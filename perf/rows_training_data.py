@@ -12,7 +12,7 @@ import duckdb
 from assay import api
 from assay.store.store import Store
 
-from .measure import Row, Topic
+from .measure import Row, Topic, size
 from .processes import ORACLES_PYTHON, figures
 from .rows_queries import fill_store
 
@@ -20,10 +20,10 @@ __all__ = ["DATASETS_SIDES", "MEMORY", "TOPIC"]
 
 DATASETS_SIDES: Final = ("load_dataset",)
 _LIMIT: Final = 1200
-_EPISODES: Final = 12
-_TURNS: Final = 30_000
-_FEW: Final = 100_000
-_MANY: Final = 1_000_000
+_EPISODES: Final = size(12, 2)
+_TURNS: Final = size(30_000, 500)
+_FEW: Final = size(100_000, 1_000)
+_MANY: Final = size(1_000_000, 4_000)
 
 
 @cache

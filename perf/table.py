@@ -40,7 +40,7 @@ def _print_table(console: Console, results: Sequence[tuple[Topic, list[Row]]]) -
         table.add_column(heading, justify="right" if right else "left", overflow="fold")
     for topic, rows in results:
         for row in rows:
-            style = "red" if row.met is False else "dim" if row.problem else None
+            style = "red" if row.met is False or row.problem else "dim" if row.skipped else None
             table.add_row(*_cells(topic, row), style=style)
         table.add_section()
     console.print(table)
@@ -57,8 +57,9 @@ def _print_plain(results: Sequence[tuple[Topic, list[Row]]]) -> None:
 def _cells(topic: Topic, row: Row) -> tuple[str, ...]:
     target = _target(row)
     peer_unit = row.peer_unit or ("step" if row.cost else topic.unit)
-    if row.problem is not None:
-        return (row.what, "-", row.against, f"none: {row.problem}", "-", "0", target, "-")
+    if not row.ours_values:
+        reason = f"failed: {row.problem}" if row.problem else str(row.skipped)
+        return (row.what, "-", row.against, reason, "-", "0", target, "-")
     return (
         row.what,
         amount(topic, row.ours_values, topic.unit),
@@ -107,7 +108,7 @@ def _duration(median: float, unit: str) -> str:
 
 
 def verdict(results: Sequence[tuple[Topic, list[Row]]]) -> str:
-    """How many targets are met, in one line."""
+    """How many targets are met and which rows failed, in one line."""
     aimed = [
         (topic, row)
         for topic, rows in results
@@ -121,7 +122,8 @@ def verdict(results: Sequence[tuple[Topic, list[Row]]]) -> str:
         line += " (too few rounds: no verdict)"
     if len(judged) < len(rows):
         line += f"; not measured: {', '.join(row.name for row in rows if row.met is None)}"
-    return line
+    failed = [row.name for _, measured in results for row in measured if row.problem]
+    return f"{line}; failed: {', '.join(failed)}" if failed else line
 
 
 def _enough(topic: Topic) -> int:
@@ -131,7 +133,7 @@ def _enough(topic: Topic) -> int:
 
 def as_json(topic: Topic, row: Row) -> dict[str, Any]:
     """A row for a program to read, with the times of every round."""
-    measured = row.problem is None
+    measured = bool(row.ours_values)
     return {
         "topic": topic.name,
         "name": row.name,
@@ -149,5 +151,6 @@ def as_json(topic: Topic, row: Row) -> dict[str, Any]:
         "target": row.target,
         "most": row.most,
         "met": row.met,
+        "skipped": row.skipped,
         "problem": row.problem,
     }

@@ -1,5 +1,6 @@
 """All topics in the order of the table, and choosing among them."""
 
+import shutil
 from collections.abc import Sequence
 from typing import Final
 
@@ -95,8 +96,8 @@ def choose(names: Sequence[str]) -> list[tuple[Topic, list[Row]]]:
     return [(topic, rows) for topic, rows in picked if rows]
 
 
-def unavailable(no_peers: bool) -> dict[str, str]:
-    """The sides that cannot be measured, with the reason."""
+def unavailable(no_peers: bool, quick: bool) -> dict[str, str]:
+    """Return the sides that are left out, with the reason."""
     groups = (
         ("Craftax", "peers", PEERS_PYTHON, rows_batches.CRAFTAX_SIDES),
         (
@@ -118,9 +119,16 @@ def unavailable(no_peers: bool) -> dict[str, str]:
     )
     missing: dict[str, str] = {}
     for name, environment, python, sides in groups:
-        if no_peers:
-            missing |= dict.fromkeys(sides, "skipped by --no-peers")
+        if no_peers or quick:
+            option = "--quick" if quick else "--no-peers"
+            missing |= dict.fromkeys(sides, f"skipped by {option}")
         elif not python.exists():
             reason = f"skipped, {name} is not there: make install-{environment}"
             missing |= dict.fromkeys(sides, reason)
+    if quick:
+        missing |= dict.fromkeys(rows_bench.DOCKER_SIDES, "skipped by --quick")
+        missing |= dict.fromkeys(rows_agents.AGENT_SIDES, "skipped by --quick")
+        if shutil.which("bwrap") is None:
+            sides = (*rows_bench.BUBBLEWRAP_SIDES, *rows_sandbox.BUBBLEWRAP_SIDES)
+            missing |= dict.fromkeys(sides, "skipped, bubblewrap is not installed")
     return missing

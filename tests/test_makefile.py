@@ -115,6 +115,7 @@ def test_what_pip_prints_is_shown_if_it_fails(checkout: Path) -> None:
 
 PARTS = (
     "check",
+    "perf-quick",
     *(f"test-{name}" for name in ["extras", "local", "bench", "docker", "ray", "mettagrid"]),
 )
 READY = "install programs:\n\t@true\n"
@@ -156,7 +157,7 @@ def test_ci_goes_on_after_a_failure_fails_and_lists_what_was_skipped(ci: Path) -
     assert done.returncode == 1
     lines = summary(done)
     assert [line.split()[-1] for line in lines if line.startswith("FAILED")] == ["check"]
-    assert sum(line.startswith("passed") for line in lines) == 9
+    assert sum(line.startswith("passed") for line in lines) == 10
     assert "  newcomer: SKIPPED [1] a.py:3: no test" in lines
     assert "  test-ray: SKIPPED [1] a.py:3: no test-ray" in lines
 

@@ -12,7 +12,7 @@ from assay.runs.executors import InProcess
 from assay.runs.prepare import run_record
 from assay.store.records import RunRecord
 from perf.peers import workload
-from perf.sides.stubs import StubModel, stub_kind
+from perf.sides.stubs import StubModel, stub_agent, stub_kind
 
 __all__ = ["Journals", "make_journals"]
 
@@ -35,7 +35,9 @@ def make_journals(folder: Path, episodes: int) -> Journals:
         models=("stub",), baselines=False, episodes=episodes, max_turns=workload.TURNS
     )
     run = run_record(config, arms_of(config, {}), "perf", "")
-    asyncio.run(_play(folder, config, run))
+    # Only here: other rows play real episodes in the same process.
+    with stub_agent():
+        asyncio.run(_play(folder, config, run))
     return Journals(run, sorted(folder.glob("*.jsonl")))
 
 

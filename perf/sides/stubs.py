@@ -6,7 +6,8 @@ do. The agent is ours, with the texts of the workload in the places of its own.
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Self
 
 from assay.agents import AgentOptions, ReactAgent
@@ -25,7 +26,7 @@ from assay.runs.run import RunResult, execute
 from assay.types import ChatModel, ChatReply, ChatRequest, Message, MessageType, Usage
 from perf.peers import workload
 
-__all__ = ["StubModel", "StubWorlds", "stub_kind", "stub_run"]
+__all__ = ["StubModel", "StubWorlds", "stub_agent", "stub_kind", "stub_run"]
 
 _USAGE: Final = Usage(prompt=workload.PROMPT_TOKENS, completion=workload.REPLY_TOKENS)
 
@@ -142,17 +143,27 @@ class _StubAgent(ReactAgent):
 
 
 def stub_kind(config: RunConfig, model: ChatModel) -> EpisodeKind:
-    """Episodes of a run in stub worlds, with one model and the agent with the stub's texts."""
-    # Episodes of a model have our agent, and no other.
-    vars(kind)["ReactAgent"] = _StubAgent
+    """Episodes of a run in stub worlds, with one model."""
     parts = EpisodeParts(StubWorlds, DEFAULT_HOOKS)
     return EpisodeKind(config, arms_of(config, {}), lambda _: parts, {"stub": model})
+
+
+@contextmanager
+def stub_agent() -> Iterator[None]:
+    """Have episodes of a model played by the agent with the stub's texts, and no others."""
+    before = vars(kind)["ReactAgent"]
+    vars(kind)["ReactAgent"] = _StubAgent
+    try:
+        yield
+    finally:
+        vars(kind)["ReactAgent"] = before
 
 
 def stub_run(settings: Mapping[str, Any], model: ChatModel) -> RunResult:
     """Play a run of such episodes."""
     prepared = prepare_run(RunConfig, lambda config: arms_of(config, {}), settings)
-    return execute(prepared, stub_kind(prepared.config, model), retries=Retries(seed=0))
+    with stub_agent():
+        return execute(prepared, stub_kind(prepared.config, model), retries=Retries(seed=0))
 
 
 _INVENTORY: Final = dict.fromkeys(ITEMS, 5)
