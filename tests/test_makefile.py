@@ -1,6 +1,7 @@
 """A fresh checkout needs nothing but python3 and make, and says so where that is missing."""
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -209,3 +210,24 @@ def test_a_signal_ends_all_parts_and_shows_how_far_they_came(
     for file in files:
         with pytest.raises(ProcessLookupError):
             os.kill(int(file.read_text()), 0)
+
+
+WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
+
+
+def test_the_workflow_runs_what_a_contributor_types_on_every_python() -> None:
+    text = WORKFLOW.read_text("utf-8")
+    assert re.findall(r"run: (make .*)$", text, re.MULTILINE) == [
+        "make check PYTHON=python",
+        "make test PYTHON=python",
+    ]
+    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    assert "Python 3.11.2 (Debian 12), 3.12 and 3.13 must work." in page
+    assert 'python: ["3.11", "3.12", "3.13"]' in text
+
+
+@pytest.mark.extras
+@pytest.mark.skipif(shutil.which("actionlint") is None, reason="there is no actionlint here")
+def test_actionlint_finds_nothing_in_the_workflow() -> None:
+    done = subprocess.run(["actionlint", WORKFLOW], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
