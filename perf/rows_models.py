@@ -168,7 +168,7 @@ AT_ONCE: Final = Topic(
 )
 
 _PER_MINUTE: Final = 300
-_SETTLING: Final = size(60, 2)
+_SETTLING: Final = size(60, 0)
 _WATCHED: Final = size(120, 2)
 
 
@@ -179,6 +179,8 @@ def _paced(_turn: int) -> dict[str, float]:
     address = model_server(*options, f"--alias={_MODELS[0]}=builtin/noop")
     with started(address, Load(models=_MODELS[:1], episodes=60, turns=100)) as process:
         time.sleep(_SETTLING)
+        while QUICK and process.poll() is None and not _asked(address):
+            time.sleep(0.1)
         _told(address, "/stats/reset", "POST")
         time.sleep(_WATCHED)
         stats = _told(address, "/stats", "GET")
@@ -191,6 +193,10 @@ def _paced(_turn: int) -> dict[str, float]:
         "asked": sum(outcomes.values()),
         "allowed": stats["seconds"] * _PER_MINUTE / 60,
     }
+
+
+def _asked(address: str) -> int:
+    return sum(_told(address, "/stats", "GET")["outcomes"].values())
 
 
 def _told(address: str, path: str, method: str) -> Any:
