@@ -18,6 +18,7 @@ from assay.runs.events import (
     CallbackObserver,
     CallRetried,
     Event,
+    RunObserver,
     RunStarted,
     TrialEnded,
     TrialProgress,
@@ -75,7 +76,7 @@ def plan(*names: str, episodes: int = 3) -> Plan[None]:
 
 
 def run(
-    listen: Callable[[Event], None],
+    observer: RunObserver,
     what: Plan[None],
     body: Callable[[Trial[None], Context], Awaitable[TrialVerdict]] = play,
     **options: Any,
@@ -83,7 +84,6 @@ def run(
     no_waiting = Retries(attempts=2, first_wait=0, longest_wait=0)
     stop: Stop | None = options.pop("stop", None)
     rules: Rules[None] = Rules(retries=no_waiting, **options)
-    observer = CallbackObserver(listen)
     asyncio.run(run_trials(what, AsyncioExecutor(body), rules, observer=observer, stop=stop))
 
 
@@ -129,7 +129,7 @@ def started(episodes: int) -> tuple[LiveStandings, LiveStanding]:
 
 def test_the_standing_after_a_run_is_that_of_its_episodes() -> None:
     events: list[Event] = []
-    run(events.append, plan("a", "b"))
+    run(CallbackObserver(events.append), plan("a", "b"))
     one = stand(events).groups["a"]
     assert (one.finished, one.planned, one.share) == (3, 3, 1.0)
     assert one.achievements == TURNS
@@ -181,7 +181,7 @@ def test_failures_are_spent_but_not_averaged() -> None:
         )
 
     events: list[Event] = []
-    run(events.append, plan("a", episodes=2), refuse)
+    run(CallbackObserver(events.append), plan("a", episodes=2), refuse)
     one = stand(events).groups["a"]
     assert one.achievements == TURNS
     assert one.tokens == 1500 + 1000 * TURNS
@@ -200,7 +200,7 @@ def test_one_unknown_price_makes_the_cost_unknown() -> None:
 
 def test_episodes_done_before_count_as_done() -> None:
     events: list[Event] = []
-    run(events.append, plan("a"), done=lambda id: id != "a 2")
+    run(CallbackObserver(events.append), plan("a"), done=lambda id: id != "a 2")
     one = stand(events).groups["a"]
     assert (one.skipped, one.ended, one.finished) == (2, 1, 3)
 
@@ -273,7 +273,7 @@ def test_the_live_table_has_a_line_per_model(width: int) -> None:
     screen = terminal(width)
     with LiveDisplay(screen.console) as display:
         run(display, plan("builtin/expert", "a-model-with-a-very-long-name-of-version-7"))
-        display.notice("waiting for the database, held by python (pid 12)")
+        display.on_message("waiting for the database, held by python (pid 12)")
     assert "waiting for the database, held by python (pid 12)" in screen.text
     last = Screen(width)
     last.console.print(display.drawn())
@@ -321,12 +321,17 @@ def test_an_interrupted_run_shows_how_far_it_came() -> None:
     display = LiveDisplay(screen.console)
 
     def listen(event: Event) -> None:
-        display(event)
+        display.on_event(event)
         if isinstance(event, TrialProgress) and not stop.asked and event.payload.turn == 2:
             stop.ask()
 
     with display:
-        run(listen, plan("a", "b"), stop=stop, limits=Limits(max_open=2, max_groups=1))
+        run(
+            CallbackObserver(listen),
+            plan("a", "b"),
+            stop=stop,
+            limits=Limits(max_open=2, max_groups=1),
+        )
     last = Screen()
     last.console.print(display.drawn())
     interrupted, never = last.lines[1:]
@@ -346,7 +351,7 @@ def test_names_and_notes_reach_no_terminal_as_commands() -> None:
     screen = terminal(120)
     with LiveDisplay(screen.console, 2) as display:
         run(display, plan(name), sing)
-        display.notice("\x1b[2J[blink]held")
+        display.on_message("\x1b[2J[blink]held")
     assert "\x1b[2J" not in screen.text
     assert "\x1b]0;" not in screen.text
     assert "[red]evil\\x1b[2J" in screen.text
@@ -365,7 +370,7 @@ def test_the_display_fits_the_place_it_prints_to(monkeypatch: pytest.MonkeyPatch
 def test_a_silent_display_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     with choose_display(silent=True, verbosity=2) as display:
         run(display, plan("a"))
-        display.notice("x")
+        display.on_message("x")
     assert capfd.readouterr() == ("", "")
 
 
@@ -374,10 +379,10 @@ def test_the_table_says_what_is_retried_how_often_and_how_long_it_waits(width: i
     now = 0.0
     screen = terminal(width)
     display = LiveDisplay(screen.console, clock=lambda: now)
-    display(RunStarted({"some-model": 3}))
+    display.on_event(RunStarted({"some-model": 3}))
     reason = "mine (for 'some-model') answered 429: slow down, [bold]please\x1b[31m"
-    display(CallRetried("some-model", reason, 1, 2.0))
-    display(CallRetried("some-model", reason, 2, 30.0))
+    display.on_event(CallRetried("some-model", reason, 1, 2.0))
+    display.on_event(CallRetried("some-model", reason, 2, 30.0))
     now = 10.5
     drawn = display.drawn().plain
     said = " ".join(drawn.split())
@@ -394,9 +399,9 @@ def test_lines_say_now_and_then_what_is_retried() -> None:
     times = iter([0.0, 1.0, 2.0, 12.0])
     screen = Screen(width=200)
     display = PlainDisplay(screen.console, clock=lambda: next(times))
-    display(RunStarted({"a": 1}))
+    display.on_event(RunStarted({"a": 1}))
     for attempt in (1, 2, 3):
-        display(CallRetried("a", "it answered 503", attempt, 4.0))
+        display.on_event(CallRetried("a", "it answered 503", attempt, 4.0))
     assert screen.lines == [
         "a: 1 retry, next in 4s; last error: it answered 503",
         "a: 3 retries, next in 4s; last error: it answered 503",

@@ -46,6 +46,7 @@ from assay.runs.events import (
     GroupEnded,
     GroupStarted,
     GroupStopped,
+    RunObserver,
     TrialEnded,
     TrialProgress,
     TrialRetried,
@@ -185,7 +186,7 @@ _PLAIN_EVERY = 60.0
 """Seconds between two lines about a model that plays where nobody watches."""
 
 
-class RunDisplay:
+class RunDisplay(RunObserver):
     """Shows nothing; the others show how a run goes."""
 
     def __enter__(self) -> Self:
@@ -198,12 +199,6 @@ class RunDisplay:
         trace: TracebackType | None,
     ) -> None:
         return None
-
-    def __call__(self, event: Event) -> None:
-        """Take in an event of the run."""
-
-    def notice(self, message: str) -> None:
-        """Show a line about something else, such as a database that is held by another."""
 
 
 class PlainDisplay(RunDisplay):
@@ -227,7 +222,7 @@ class PlainDisplay(RunDisplay):
         self._complained: dict[str, float] = {}
         self._troubles: set[tuple[str, str]] = set()
 
-    def __call__(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Take in an event, and print what is due."""
         now = self._clock()
         standing = self._standings.take(event, now)
@@ -242,7 +237,7 @@ class PlainDisplay(RunDisplay):
                 standing, now, ended=isinstance(event, GroupEnded) and self._verbosity > 0
             )
 
-    def notice(self, message: str) -> None:
+    def on_message(self, message: str) -> None:
         """Print a line."""
         self._print(short(message))
 
@@ -323,7 +318,7 @@ class LiveDisplay(PlainDisplay):
         self._write()
         self._live.stop()
 
-    def __call__(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Take in an event; the table follows by itself."""
         now = self._clock()
         self._standings.take(event, now)

@@ -160,18 +160,16 @@ def watched_run(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunR
     from assay import api
     from assay.cli.display import choose_display
     from assay.runs.control import Stop
-    from assay.runs.events import CallbackObserver
 
     stop = Stop()
     display = choose_display(silent=show.json or show.quiet, verbosity=verbose)
     if prepared.resumed is not None:
-        display.notice(
+        display.on_message(
             f"resuming run {prepared.record.id}, which is unfinished; --fresh starts anew"
         )
     again = f"assay run --resume {prepared.record.id}"
-    with stopped_by_signals(stop, display.notice, again), display:
-        observer = CallbackObserver(display, display.notice)
-        return api.run_prepared(prepared, observer=observer, stop=stop)
+    with stopped_by_signals(stop, display.on_message, again), display:
+        return api.run_prepared(prepared, observer=display, stop=stop)
 
 
 @contextmanager
