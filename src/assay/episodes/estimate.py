@@ -21,8 +21,6 @@ from typing import Final
 
 from assay.agents.builtin import make_builtin
 from assay.core.aio import run_apart
-from assay.crafter.service.client import LocalClient
-from assay.crafter.service.worlds import Worlds
 from assay.crafter.world import warmup
 from assay.episodes.arms import arms_of
 from assay.episodes.config import RunConfig
@@ -165,7 +163,7 @@ async def _play(
         seed=config.seed,
         agent=config.agent,
     )
-    parts = EpisodeParts(lambda: LocalClient(Worlds(seed=config.seed)), environment=environment)
+    parts = EpisodeParts(environment=environment)
     kind = EpisodeKind(alone, arms_of(alone, {}), lambda _: parts, {PLAYER: model})
     spec = EpisodeSpec(run_id="sample", arm=PLAYER, episode=0, seed=config.seed)
     trial = Trial(spec.session_id, PLAYER, 0, spec)

@@ -22,7 +22,6 @@ from assay.agents.prompts import CRAFTER, Game, PlainGame
 from assay.agents.react import ReactAgent
 from assay.agents.user_agents import OwnAgent
 from assay.crafter.rules import TASK
-from assay.crafter.service.client import WorldClient
 from assay.episodes.arms import arm_options
 from assay.episodes.config import SETTINGS, ForkPoint, RunConfig
 from assay.episodes.environments import RANDOM, OwnEnvironment, OwnWorld, environment_metadata
@@ -33,7 +32,7 @@ from assay.episodes.metrics import MetricSet
 from assay.episodes.progress import EpisodeEnd
 from assay.episodes.spec import EpisodeLimits, EpisodeSpec, difficulty_name, episode_metadata
 from assay.episodes.user_agent import OwnPlayer
-from assay.episodes.worlds import CrafterWorld, EpisodeWorld
+from assay.episodes.worlds import CrafterWorld, EpisodeWorld, ServiceWorld
 from assay.errors import UserCodeError
 from assay.runs.engine import Context
 from assay.runs.kind import Arm, PreparedRun, ProviderCapacity, TrialKind
@@ -43,6 +42,7 @@ from assay.store.records import RunRecord, SessionHeader, SessionRecord
 from assay.types import ChatModel
 
 if TYPE_CHECKING:
+    from assay.crafter.service.client import WorldClient
     from assay.models.pool import ModelPool
     from assay.runs.run import RunResult
     from assay.store.store import Store
@@ -54,8 +54,8 @@ _WORKERS_OF_A_CLUSTER: Final = 1024
 class EpisodeParts(NamedTuple):
     """What episodes are made of, beside their configuration."""
 
-    open_worlds: Callable[[], WorldClient]
-    """Opens the worlds of Crafter, inside the event loop that uses them."""
+    open_worlds: "Callable[[], WorldClient] | None" = None
+    """Connects to a Crafter service, in the event loop that uses it; None without one."""
     hooks: Sequence[type[Hook]] = ()
     """What watches, made anew for each episode."""
     agents: Mapping[str, OwnAgent] = {}
@@ -97,7 +97,7 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
         self._load = load
         self._parts: EpisodeParts | None = None
         self._opened = AsyncExitStack()
-        self._worlds: WorldClient | None = None
+        self._service: WorldClient | None = None
         self._options: dict[str, AgentOptions] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -218,7 +218,7 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
             ) from error
 
     async def close(self) -> None:
-        """Close the worlds."""
+        """Close the connection to a service."""
         await self._opened.aclose()
 
     def capacities(
@@ -337,12 +337,13 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
         environment = self._made.environment
         if environment is not None:
             return OwnWorld(environment, spec.seed, self._config.decision_limit)
-        if self._worlds is None:
-            worlds = self._made.open_worlds()
-            self._worlds = worlds
-            await self._opened.enter_async_context(worlds)
-        difficulty = self._config.difficulties[spec.task]
-        return CrafterWorld(self._worlds, spec.seed, difficulty)
+        difficulty, connect = self._config.difficulties[spec.task], self._made.open_worlds
+        if connect is None:
+            return CrafterWorld(spec.seed, difficulty)
+        if self._service is None:
+            self._service = connect()
+            await self._opened.enter_async_context(self._service)
+        return ServiceWorld(self._service, spec.seed, difficulty)
 
 
 def _earlier_of_world(forks: Sequence[ForkPoint]) -> list[int]:

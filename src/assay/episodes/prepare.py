@@ -41,13 +41,10 @@ from assay.runs.resume import with_addresses, without_secrets
 from assay.types import ChatModel
 
 if TYPE_CHECKING:
-    from assay.crafter.service.client import WorldClient
     from assay.crafter.service.http_client import HttpClient
     from assay.episodes.kind import EpisodeParts
     from assay.store.records import SessionRecord
 
-_FOR_EVER = 1e9
-"""Seconds."""
 _PROBE_S = 3.0
 """Seconds in which a service has to say that it is one."""
 _TOKEN_VARIABLE = "ASSAY_SERVICE_TOKEN"
@@ -86,7 +83,9 @@ def episode_parts(
             "it back and resume, or start anew with --fresh"
         )
     return EpisodeParts(
-        open_worlds=partial(_worlds, config),
+        open_worlds=None
+        if config.service_url is None
+        else partial(_service, config, timeout=config.service_timeout),
         hooks=hooks_of(config),
         agents=agents_of(config, own.agents, load_agent),
         environment=environment_of(config, own.environment),
@@ -147,21 +146,6 @@ def hooks_of(config: RunConfig) -> tuple[type[Hook], ...]:
 def metrics_of(config: RunConfig) -> MetricSet | None:
     """The metrics of a run's file, if it names one."""
     return None if config.metrics_from is None else load_metrics(config.metrics_from)
-
-
-def _worlds(config: RunConfig) -> "WorldClient":
-    from assay.crafter.service.client import LocalClient
-    from assay.crafter.service.worlds import Worlds
-
-    if config.service_url is not None:
-        return _service(config, timeout=config.service_timeout)
-    # Ours alone: as many as may be open, and none is ever forgotten.
-    worlds = Worlds(
-        seed=config.seed,
-        max_instances=config.max_concurrent_episodes,
-        idle_timeout=_FOR_EVER,
-    )
-    return LocalClient(worlds)
 
 
 def check_service_answers(config: RunConfig) -> None:

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from assay.crafter.difficulty import Difficulty
 from assay.crafter.rules import WORLD_LENGTH
-from assay.crafter.view import cause_of_death
+from assay.crafter.view import View, cause_of_death
 from assay.episodes.totals import EpisodeTotals
-from assay.errors import AssayError
+from assay.errors import AssayError, InvalidField, WorldFull
 from assay.store.records import StepRecord
 from assay.types import StopReason
 
 # What prepares a run imports this module, and must not load the compiled world.
 if TYPE_CHECKING:
     from assay.crafter.service.client import WorldClient
-    from assay.crafter.service.results import StepReply
 
 
 class Stepped(NamedTuple):
@@ -57,17 +56,90 @@ class EpisodeWorld(Protocol):
 
 
 class CrafterWorld:
-    """A world of Crafter, in this process or a service."""
+    """A world of Crafter in this process."""
 
     has_achievements = True
 
-    def __init__(self, client: "WorldClient", seed: int, difficulty: Difficulty) -> None:
-        self._client, self._seed, self._difficulty = client, seed, difficulty
-        self._id: str | None = None
+    def __init__(self, seed: int, difficulty: Difficulty) -> None:
+        self._seed, self._difficulty = seed, difficulty
         self._inventory: Mapping[str, int] = {}
 
-    async def begin(self) -> tuple[Any, Mapping[str, int]]:
-        """Open it."""
+    async def begin(self) -> tuple[View, Mapping[str, int]]:
+        """Make the world."""
+        from assay.crafter.world import World
+
+        try:
+            self._world = World(self._seed, self._difficulty, WORLD_LENGTH)
+        except WorldFull:
+            words = "makes more creatures than a world has room for; lower their chances"
+            raise InvalidField([("config.difficulty", words, None)]) from None
+        self._inventory = self._world.inventory
+        return self._world.view(), self._inventory
+
+    async def step(self, actions: Sequence[str], made: int) -> Stepped:
+        """Carry out actions."""
+        world = self._world
+        steps: list[StepRecord] = []
+        inventories: list[Mapping[str, int]] = []
+        for action in actions:
+            try:
+                result = world.step(action)
+            except WorldFull:
+                if not steps:
+                    raise
+                break  # the steps before it count; the next turn raises
+            died = result.ended is not None and result.ended.value == StopReason.DIED
+            steps.append(
+                StepRecord(
+                    index=made + len(steps) + 1,
+                    action=action,
+                    reward=result.reward,
+                    digest=f"{world.digest():016x}",
+                    unlocked=result.unlocked,
+                    no_effect=result.no_effect and result.no_effect.value,
+                    terminated=died,
+                    truncated=result.done and not died,
+                )
+            )
+            inventories.append(world.inventory)
+            if result.done:
+                break
+        view = world.view()
+        ended = self._end(view, inventories, steps[-1].terminated, steps[-1].truncated)
+        return Stepped(tuple(steps), view, ended, inventories)
+
+    def _end(
+        self,
+        view: View,
+        inventories: Sequence[Mapping[str, int]],
+        terminated: bool,
+        truncated: bool,
+    ) -> str | None:
+        """Return why the world is over, if it is; keep the inventory for the next turn."""
+        before = inventories[-2] if len(inventories) > 1 else self._inventory
+        self._inventory = inventories[-1] if inventories else self._inventory
+        if terminated:
+            return StopReason.DIED.with_words(cause_of_death(view, before))
+        return StopReason.LENGTH if truncated else None
+
+    def outcomes(self, totals: EpisodeTotals, seconds: float) -> dict[str, float]:
+        """Return what follows from the steps."""
+        return totals.outcomes(seconds)
+
+    async def leave(self) -> None:
+        """Nothing is held."""
+
+
+class ServiceWorld(CrafterWorld):
+    """A world of Crafter at a service."""
+
+    def __init__(self, client: "WorldClient", seed: int, difficulty: Difficulty) -> None:
+        super().__init__(seed, difficulty)
+        self._client = client
+        self._id: str | None = None
+
+    async def begin(self) -> tuple[View, Mapping[str, int]]:
+        """Have the service make the world."""
         started = await self._client.initialize(
             self._seed, self._difficulty, WORLD_LENGTH, include=("view", "inventories")
         )
@@ -76,44 +148,30 @@ class CrafterWorld:
         return started.observation.as_view(), started.observation.inventory
 
     async def step(self, actions: Sequence[str], made: int) -> Stepped:
-        """Carry out actions."""
+        """Have the service carry out actions."""
         assert self._id is not None, "begin() comes first"
         reply = await self._client.step(self._id, *actions)
-        view, inventories = reply.observation.as_view(), reply.info.inventories or ()
-        ended: str | None = None
-        if reply.done:
-            ended = StopReason.LENGTH
-        if reply.info.terminated:
-            before = inventories[-2] if len(inventories) > 1 else self._inventory
-            ended = StopReason.DIED.with_words(cause_of_death(view, before))
-        self._inventory = inventories[-1] if inventories else self._inventory
-        return Stepped(_steps(actions, reply, made), view, ended, inventories)
-
-    def outcomes(self, totals: EpisodeTotals, seconds: float) -> dict[str, float]:
-        """What follows from the steps."""
-        return totals.outcomes(seconds)
+        info, view = reply.info, reply.observation.as_view()
+        last, inventories = len(info.rewards) - 1, info.inventories or ()
+        steps = tuple(
+            StepRecord(
+                index=made + i + 1,
+                action=actions[i],
+                reward=reward,
+                digest=info.digests[i],
+                unlocked=tuple(info.unlocked[i]),
+                no_effect=info.no_effect[i],
+                terminated=i == last and info.terminated,
+                truncated=i == last and info.truncated,
+            )
+            for i, reward in enumerate(info.rewards)
+        )
+        ended = self._end(view, inventories, info.terminated, reply.done)
+        return Stepped(steps, view, ended, inventories)
 
     async def leave(self) -> None:
-        """Let go of it."""
+        """Have the service forget it."""
         if self._id is not None:
             # A service that is gone, or has forgotten it, holds nothing of ours.
             with suppress(AssayError):
                 await self._client.terminate(self._id)
-
-
-def _steps(actions: Sequence[str], reply: "StepReply", before: int) -> tuple[StepRecord, ...]:
-    info = reply.info
-    last = len(info.rewards) - 1
-    return tuple(
-        StepRecord(
-            index=before + i + 1,
-            action=actions[i],
-            reward=reward,
-            digest=info.digests[i],
-            unlocked=tuple(info.unlocked[i]),
-            no_effect=info.no_effect[i],
-            terminated=i == last and info.terminated,
-            truncated=i == last and info.truncated,
-        )
-        for i, reward in enumerate(info.rewards)
-    )
