@@ -11,7 +11,10 @@ from typing import Any, Final
 import aiohttp
 
 from assay.crafter import World
+from assay.crafter.difficulty import DIFFICULTIES
+from assay.crafter.rules import ACTIONS
 from assay.crafter.service.client import LocalClient
+from assay.episodes.worlds import CrafterWorld
 
 from .games import actions_of, seeds_of
 from .measure import Row, Topic, size
@@ -141,18 +144,18 @@ def _local_view(turn: int) -> float:
     """CPU of a step as an episode of a run makes it."""
 
     async def play() -> float:
-        client, seconds, steps = LocalClient(), 0.0, 0
+        seconds, steps = 0.0, 0
         for seed in seeds_of(turn, _GAMES):
-            started = await client.initialize(seed, include=("view", "inventories"))
+            world = CrafterWorld(seed, DIFFICULTIES["classic"])
+            await world.begin()
+            names = [ACTIONS[action] for action in actions_of(seed)[:_STEPS].tolist()]
             began = time.process_time()
-            for action in actions_of(seed)[:_STEPS].tolist():
-                reply = await client.step(started.env_id, action)
-                reply.observation.as_view()
+            for made, action in enumerate(names):
+                ended = (await world.step((action,), made)).ended
                 steps += 1
-                if reply.done:
+                if ended is not None:
                     break
             seconds += time.process_time() - began
-            await client.terminate(started.env_id)
         return seconds / steps
 
     return asyncio.run(play())
@@ -231,12 +234,12 @@ TOPIC: Final = Topic(
         _cost("local-cost", "LocalClient, in process", "local"),
         Row(
             name="local-view",
-            what="LocalClient.step and its view, in process",
+            what="A step of an episode, in process",
             ours="local view",
             peer="bare view",
             against="World.step, view, digest and inventory",
             cost="x",
-            most=2.5,
+            most=2.0,
             peer_unit="step",
         ),
         _cost("http-cost", "HTTP, one at a time", "http"),
