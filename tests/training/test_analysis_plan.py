@@ -1,20 +1,28 @@
 """A plan fixes an analysis beforehand; what differs from it is told."""
 
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from assay.errors import UsageError
-from assay.judge.plans import AnalysisPlan, StoredPlan, analysis_deviations
+from assay.judge.plans import AnalysisPlan
 from assay.stats.learning_curves import SummarySpec
+from assay.store.plans import store_plan
+from assay.store.store import Store
+from assay.training.analysis import analyse, find_deviations
 from assay.training.analysis_settings import (
     describe_summary,
     make_settings,
     make_summary,
     read_plan,
 )
+from assay.training.gather import RunPlace
+from tests.curves.analysis_cases import make_design
+from tests.curves.made import level_of
 
 PLAN = """
 metric = "overview/reward"
@@ -35,20 +43,29 @@ def read(path: Path, text: str = PLAN) -> AnalysisPlan:
     return read_plan(path)
 
 
-def differences(plan: AnalysisPlan, **changes: Any) -> list[str]:
-    summary = changes.pop("summary", {})
-    settings = make_settings(changes.pop("given", {}), summary, plan.content)
-    stored = StoredPlan(
-        hash=plan.hash, plan=plan.content, created_at=datetime(2026, 1, 1), seen=("old1",)
-    )
-    asked: dict[str, Any] = {
-        "paired": True,
-        "n": (15, 15),
-        "run_ids": ["a", "b"],
-        "from_files": 0,
-        "stored": stored,
-    }
-    return analysis_deviations(plan, settings.as_dict(), **{**asked, **changes})
+def differences(
+    plan: AnalysisPlan,
+    folder: Path,
+    *,
+    given: Mapping[str, Any] = MappingProxyType({}),
+    summary: Mapping[str, Any] = MappingProxyType({}),
+    n: tuple[int, int] = (15, 15),
+    paired: bool = True,
+    seen: Sequence[str] = ("old1",),
+    files: int = 0,
+    registered: bool = True,
+) -> list[str]:
+    """Return the deviations of an analysis of so many runs, some of them of files."""
+    levels = [[level_of(at + 50 * arm) for at in range(n[arm])] for arm in (0, 1)]
+    design = make_design(levels[0], levels[1], paired)
+    of_files = [replace(run, place=RunPlace.FILE) for run in design.control[:files]]
+    design = replace(design, control=(*of_files, *design.control[files:]))
+    store = Store(folder / "plans.duckdb")
+    if registered:
+        with store.writing() as connection:
+            store_plan(connection, plan.hash, plan.content, seen)
+    settings = make_settings(given, summary, plan.content)
+    return find_deviations(plan, analyse(design, settings), store)
 
 
 def test_a_plan_fills_what_is_not_given(tmp_path: Path) -> None:
@@ -56,7 +73,7 @@ def test_a_plan_fills_what_is_not_given(tmp_path: Path) -> None:
     settings = make_settings({"ttest": True, "alpha": None}, {}, plan.content)
     assert (settings.alpha, settings.method, settings.side) == (0.01, "studentised", "greater")
     assert settings.summary == SummarySpec(type=settings.summary.type, n=3)
-    assert differences(plan) == []
+    assert differences(plan, tmp_path) == []
 
 
 def test_the_hash_is_of_what_a_plan_means(tmp_path: Path) -> None:
@@ -80,17 +97,17 @@ def test_the_hash_is_of_what_a_plan_means(tmp_path: Path) -> None:
         ({"given": {"side": "less"}}, "side:"),
         ({"summary": {"n": 7}}, "summary.n: the plan says 3, the analysis did 7"),
         ({"summary": {"type": "final"}}, "summary.type"),
-        ({"n": (15, 12)}, "n: the plan says 15 pairs, there are 15 and 12"),
-        ({"n": (20, 20)}, "there are 20"),
+        ({"n": (15, 12), "paired": False}, "15 runs per arm, there are 15 and 12"),
+        ({"n": (20, 20)}, "n: the plan says 15 pairs, there are 20"),
         ({"paired": False}, "the plan says paired, this is unpaired"),
-        ({"run_ids": ["a", "old1"]}, "1 of the runs were in the store"),
-        ({"from_files": 3}, "3 runs come from files"),
-        ({"stored": None}, "never registered"),
+        ({"seen": ["c3", "old1"]}, "1 of the runs were in the store"),
+        ({"files": 3}, "3 runs come from files"),
+        ({"registered": False}, "never registered"),
     ],
     ids=str,
 )
 def test_a_deviation_is_told(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
-    found = differences(read(tmp_path / "plan.toml"), **changes)
+    found = differences(read(tmp_path / "plan.toml"), tmp_path, **changes)
     assert any(words in one for one in found), found
 
 

@@ -6,14 +6,14 @@ The plan of a comparison is a TOML or JSON file with `metric` and `n`, and where
 
 import json
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from assay.core.canonical_json import canonical_json, content_hash
-from assay.core.text import counted, printable, unknown_name
+from assay.core.text import printable, unknown_name
 from assay.errors import UsageError
 from assay.judge.results import Comparison
 from assay.stats.learning_curves import SummarySpec
@@ -134,68 +134,6 @@ def plan_deviations(
             said = " and ".join(map(str, sorted(counts)))
             found.append(f"n: the plan says {plan.n}, there are {said}")
     return [*dict.fromkeys(found), *_history(comparison, stored)]
-
-
-def analysis_deviations(
-    plan: AnalysisPlan,
-    done: Mapping[str, Any],
-    *,
-    paired: bool,
-    n: tuple[int, int],
-    run_ids: Iterable[str],
-    from_files: int,
-    stored: StoredPlan | None,
-    earlier: Sequence[str | None] = (),
-) -> list[str]:
-    """In what an analysis differs from its plan, in sentences.
-
-    Args:
-        plan: The plan.
-        done: The settings of the analysis, as plain values.
-        paired: Whether runs were compared pair by pair.
-        n: Runs of the control and the candidate that were used.
-        run_ids: The runs of the store that were used.
-        from_files: How many runs came from files.
-        stored: The plan as it was registered, if it was.
-        earlier: Of each look at the same comparison before this one, the hash of its plan.
-    """
-    found = [
-        f"{what}: the plan says {_said(planned)}, the analysis did {_said(did)}"
-        for what, planned, did in _compared(plan, done)
-        if planned != did
-    ]
-    if plan.paired is not None and plan.paired != paired:
-        words = {True: "paired", False: "unpaired"}
-        found.append(f"design: the plan says {words[plan.paired]}, this is {words[paired]}")
-    allowed = plan.looks or (plan.n,)
-    if n[0] != n[1] or n[0] not in allowed:
-        unit = "pairs" if paired else "runs per arm"
-        used = str(n[0]) if n[0] == n[1] else f"{n[0]} and {n[1]}"
-        said = " or ".join(map(str, allowed))
-        found.append(f"n: the plan says {said} {unit}, there are {used}")
-    if outside := [hash for hash in earlier if plan.looks and hash != plan.hash]:
-        found.append(
-            f"looks: {counted(len(outside), 'look')} at these runs before this one did not go"
-            " by the plan, so that this one cannot either"
-        )
-    return found + history_of(
-        stored, list(run_ids), from_files, what="runs", command="assay analysis"
-    )
-
-
-def _said(value: Any) -> str:
-    return "nothing" if value is None else str(value)
-
-
-def _compared(plan: AnalysisPlan, done: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    return [
-        ("metric", plan.metric, done["metric"]),
-        *(
-            (f"summary.{name}", planned, done["summary"][name])
-            for name, planned in asdict(plan.summary).items()
-        ),
-        *((name, getattr(plan, name), done[name]) for name in ("method", "side", "alpha")),
-    ]
 
 
 def _history(comparison: Comparison, stored: StoredPlan | None) -> Sequence[str]:

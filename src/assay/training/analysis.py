@@ -14,10 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from assay.core.text import counted
 from assay.errors import StoreError, UsageError
 from assay.judge.contrasts import contrast, decided, interval_verdict
 from assay.judge.looks import AnalysisLook, RecordedLook, settle_look
-from assay.judge.plans import AnalysisPlan, analysis_deviations
+from assay.judge.plans import AnalysisPlan, history_of
 from assay.judge.power import TargetPlan, plan_for_target
 from assay.judge.results import Contrast, Setup
 from assay.judge.subjects import Subject, TrialOutcome
@@ -421,21 +422,52 @@ def analyse_and_record(
 
 def find_deviations(plan: AnalysisPlan, found: Analysis, store: Store) -> list[str]:
     """Return in what an analysis differs from its plan, in sentences."""
+    planned, did = plan.content, found.settings.as_dict()
+    pairs = {
+        "metric": (planned["metric"], did["metric"]),
+        **{
+            f"summary.{name}": (value, did["summary"][name])
+            for name, value in planned["summary"].items()
+        },
+        **{name: (planned[name], did[name]) for name in ("method", "side", "alpha")},
+    }
+    deviations = [
+        f"{what}: the plan says {_said(wanted)}, the analysis did {_said(done)}"
+        for what, (wanted, done) in pairs.items()
+        if wanted != done
+    ]
+    if plan.paired is not None and plan.paired != found.paired:
+        words = {True: "paired", False: "unpaired"}
+        deviations.append(
+            f"design: the plan says {words[plan.paired]}, this is {words[found.paired]}"
+        )
+    n, m = len(found.design.control), len(found.design.candidate)
+    allowed = plan.looks or (plan.n,)
+    if n != m or n not in allowed:
+        unit = "pairs" if found.paired else "runs per arm"
+        used = str(n) if n == m else f"{n} and {m}"
+        said = " or ".join(map(str, allowed))
+        deviations.append(f"n: the plan says {said} {unit}, there are {used}")
+    earlier = () if found.look is None or not plan.looks else found.look.earlier
+    if outside := sum(look.plan != plan.hash for look in earlier):
+        deviations.append(
+            f"looks: {counted(outside, 'look')} at these runs before this one did not go"
+            " by the plan, so that this one cannot either"
+        )
     registered = None
     if store.path.exists():
         with store.reading() as connection:
             registered = find_plan(connection, plan.hash)
-    used = (*found.design.control, *found.design.candidate)
-    return analysis_deviations(
-        plan,
-        found.settings.as_dict(),
-        paired=found.paired,
-        n=(len(found.design.control), len(found.design.candidate)),
-        run_ids=[run.run.id for run in used if run.place is RunPlace.STORE],
-        from_files=sum(run.place is not RunPlace.STORE for run in used),
-        stored=registered,
-        earlier=() if found.look is None else [look.plan for look in found.look.earlier],
+    runs = (*found.design.control, *found.design.candidate)
+    stored = [run.run.id for run in runs if run.place is RunPlace.STORE]
+    others = len(runs) - len(stored)
+    return deviations + history_of(
+        registered, stored, others, what="runs", command="assay analysis"
     )
+
+
+def _said(value: object) -> str:
+    return "nothing" if value is None else str(value)
 
 
 def check_enough(design: Design) -> None:
