@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.judge.looks import LATER_LOOKS
-from assay.stats.estimates import t_quantile
+from assay.stats.intervals import t_quantile
 from assay.stats.look_bounds import (
     Spending,
     error_of_looks,

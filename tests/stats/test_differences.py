@@ -154,3 +154,10 @@ def test_fiellers_interval_keeps_its_level(paired: bool) -> None:
         held += found.low <= 1.2 <= found.high
     # Three Monte Carlo errors of 0.007.
     assert abs(held / sets - 0.95) < 0.021
+
+
+@pytest.mark.parametrize(("method", "side"), [("bcaa", "less"), ("bca", "lesss")])
+def test_a_mistyped_choice_names_the_one_that_was_meant(method: str, side: str) -> None:
+    meant = "'bca'" if method == "bcaa" else "'less'"
+    with pytest.raises(UsageError, match=f"did you mean {meant}"):
+        unpaired_difference(A, A, method=method, side=side)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from assay.stats.estimates import t_quantile
+from assay.stats.intervals import t_quantile
 from assay.stats.look_bounds import Spending, error_of_looks, next_alpha, planned_alphas
 
 LOOKS = (15, 20, 25, 30)

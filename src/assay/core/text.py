@@ -70,7 +70,7 @@ _AMBIGUOUS = 5
 
 def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> str:
     """Say that there is no such `kind`, which name was perhaps meant, and which there are."""
-    names = list(allowed)
+    names = [str(each) for each in allowed]
     near = get_close_matches(name.lower(), names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"unknown {kind} {name!r}; {hint}choose from: {', '.join(names)}"

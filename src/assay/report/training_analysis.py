@@ -104,7 +104,6 @@ _SHORT = {
     Summary.SLOPE: "slope",
     Summary.TIME_TO_THRESHOLD: "steps to the threshold",
 }
-_METHODS = {Method.AUTO: "Student's t", Method.T: "Student's t"}
 _COLUMNS = (
     *("kind", "name", "arm", "pair", "run", "run_id", "seed", "value", "low", "high"),
     *("p_value", "n", "note", "run_source", "run_commit", "run_configuration"),
@@ -127,9 +126,8 @@ def analysis_document(analysis: Analysis, deviations: Sequence[str] | None = Non
     )
     sentences = [Items(lines)] if (lines := [*_sentences(analysis)]) else []
     figures = Figures(lambda: analysis_drawings(analysis).values())
-    method = _METHODS.get(settings.method, settings.method)
     how = (
-        f"Interval of the difference by {method}, {settings.side}, alpha"
+        f"Interval of the difference by {_method(analysis)}, {settings.side}, alpha"
         f" {1 - analysis.level:.4g}; {settings.n_resamples:,} resamples, generator seed"
         f" {settings.seed}."
     )
@@ -177,7 +175,7 @@ def analysis_drawings(analysis: Analysis) -> "dict[str, Drawing]":
             analysis.difference,
             "candidate minus control",
             level=analysis.level,
-            method=_METHODS.get(settings.method, str(settings.method)),
+            method=_method(analysis),
             title=f"{settings.metric}: bootstrap of the difference in"
             f" {_SHORT[settings.summary.type]}",
         ),
@@ -191,6 +189,14 @@ def analysis_drawings(analysis: Analysis) -> "dict[str, Drawing]":
             title=f"{settings.metric}: five summaries of the curves",
         )
     return drawings
+
+
+def _method(analysis: Analysis) -> str:
+    """Return what made the interval of the difference; shares have a method of their own."""
+    if analysis.has_shares:
+        return "Bonett and Price" if analysis.paired else "Newcombe"
+    method = analysis.settings.method
+    return "Student's t" if method in (Method.AUTO, Method.T) else str(method)
 
 
 def _pairs(analysis: Analysis) -> ReportTable:

@@ -32,8 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
-from assay.stats.estimates import t_quantile
-from assay.stats.intervals import Interval, as_sample, check_level, check_resamples
+from assay.stats.intervals import Interval, as_sample, check_level, check_resamples, t_quantile
 
 Counts = NDArray[np.int64]
 """How often each run was drawn; shape (resamples, runs of all tasks), task after task."""

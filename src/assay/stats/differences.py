@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from assay.errors import UsageError
 from assay.stats.estimates import (
     Sample,
-    as_method,
     as_pairs,
     as_side,
     as_two,
@@ -33,18 +32,19 @@ from assay.stats.estimates import (
     mean_of,
     pair_differences,
     scaled,
-    t_quantile,
     welch,
 )
 from assay.stats.intervals import (
     Interval,
     Method,
     Side,
+    as_method,
     check_level,
     check_resamples,
     mean_interval,
     open_side,
     resample,
+    t_quantile,
 )
 
 Floats = NDArray[np.float64]

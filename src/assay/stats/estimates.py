@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from assay.core.text import unknown_name
 from assay.errors import UsageError
-from assay.stats.intervals import Interval, Method, Side, as_sample, check_level, open_side
+from assay.stats.intervals import Interval, Side, as_sample, check_level, open_side
 
 Sample = Sequence[float] | NDArray[Any]
 """What every function here takes as one sample, shape (N,)."""
@@ -115,14 +115,6 @@ def welch(a: Floats, b: Floats) -> Welch:
     return Welch(mean_of(b) - mean_of(a), error, 1 / spread)
 
 
-def as_method(name: Method | str) -> Method:
-    """The method of this name."""
-    try:
-        return Method(name)
-    except ValueError:
-        raise UsageError(unknown_name("method of an interval", str(name), Method)) from None
-
-
 def as_side(name: Side | str) -> Side:
     """The side of this name."""
     try:
@@ -143,16 +135,6 @@ def deviation_of(sample: Floats) -> float:
         return 0.0
     (shrunk,), exponent = scaled(sample)
     return float(np.ldexp(shrunk.std(ddof=1), exponent))
-
-
-def t_quantile(freedom: float, probability: float) -> float:
-    """Student's t below which it stays with this probability."""
-    # SciPy takes a while to import, and most of assay does without.
-    from scipy.special import ndtri, stdtrit
-
-    if math.isinf(freedom):
-        return float(ndtri(probability))
-    return float(stdtrit(freedom, probability))
 
 
 class Estimate(NamedTuple):

@@ -125,7 +125,7 @@ def t_interval(values: Sequence[float] | NDArray[Any], level: float = 0.95) -> I
         return Interval(*[float(sample[0])] * 3)
     mean = float(sample.mean())
     error = float(sample.std(ddof=1)) / math.sqrt(len(sample))
-    half = _t_quantile(len(sample) - 1, (1 + level) / 2) * error
+    half = t_quantile(len(sample) - 1, (1 + level) / 2) * error
     return Interval(mean, mean - half, mean + half)
 
 
@@ -157,10 +157,13 @@ def check_share(successes: float, trials: int) -> None:
         )
 
 
-def _t_quantile(freedom: int, probability: float) -> float:
+def t_quantile(freedom: float, probability: float) -> float:
+    """Student's t below which it stays with this probability."""
     # SciPy takes a while to import, and most of assay does without.
-    from scipy.special import stdtrit
+    from scipy.special import ndtri, stdtrit
 
+    if math.isinf(freedom):
+        return float(ndtri(probability))
     return float(stdtrit(freedom, probability))
 
 
@@ -339,7 +342,7 @@ def mean_interval(
     """
     sample = as_sample(values, "the values of a mean")
     check_level(level)
-    way, wanted = _method(method), _side(side)
+    way, wanted = as_method(method), _side(side)
     if sample.min() == sample.max():
         # Rounding in the mean would otherwise leave a width of about 1e-17.
         return _equal(sample, wanted)
@@ -350,7 +353,9 @@ def mean_interval(
     centred = centred / scale
     tail = (1 - level) / (2 if wanted is Side.TWO_SIDED else 1)
     if way in (Method.AUTO, Method.T):
-        low, high = _t_bounds(centred, tail)
+        n = len(centred)
+        high = t_quantile(n - 1, 1 - tail) * float(centred.std(ddof=1)) / math.sqrt(n)
+        low = -high
     else:
         if rng is None:
             raise UsageError(
@@ -403,15 +408,6 @@ def skewness_note(values: Sequence[float] | NDArray[Any]) -> str | None:
     )
 
 
-def _t_bounds(centred_N: NDArray[np.float64], tail: float) -> tuple[float, float]:
-    # SciPy takes a while to import, and most of assay does without.
-    from scipy.special import stdtrit
-
-    n = len(centred_N)
-    half = float(stdtrit(n - 1, 1 - tail)) * float(centred_N.std(ddof=1)) / math.sqrt(n)
-    return -half, half
-
-
 _BOOTSTRAPS = {
     Method.STUDENTISED: studentised_bounds,
     Method.BCA: bca_bounds,
@@ -419,13 +415,12 @@ _BOOTSTRAPS = {
 }
 
 
-def _method(name: Method | str) -> Method:
+def as_method(name: Method | str) -> Method:
+    """The method of this name."""
     try:
         return Method(name)
     except ValueError:
-        raise UsageError(
-            unknown_name("method of an interval", str(name), [one.value for one in Method])
-        ) from None
+        raise UsageError(unknown_name("method of an interval", str(name), Method)) from None
 
 
 def _side(name: Side | str) -> Side:

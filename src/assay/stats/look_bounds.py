@@ -36,7 +36,7 @@ from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
-from assay.stats.estimates import t_quantile
+from assay.stats.intervals import t_quantile
 
 _LEAST_SPENT = 1e-11
 """A look that may spend less than this has no bound; a later one has it then."""

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from assay.errors import UsageError
 from assay.stats.effects import solve
-from assay.stats.estimates import Sample, as_side, mean_estimate, t_quantile
+from assay.stats.estimates import Sample, as_side, mean_estimate
 from assay.stats.intervals import (
     Interval,
     Side,
@@ -36,6 +36,7 @@ from assay.stats.intervals import (
     check_level,
     check_share,
     open_side,
+    t_quantile,
 )
 from assay.stats.significance import Equivalence, TestResult, check_margin
 

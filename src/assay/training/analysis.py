@@ -209,6 +209,11 @@ class Analysis:
         return self.contrast.difference
 
     @property
+    def has_shares(self) -> bool:
+        """Whether all values are 0 or 1, so that the difference is one of shares."""
+        return self.contrast.tests is not None and self.contrast.tests.t.exact
+
+    @property
     def effects(self) -> dict[str, Interval | None]:
         """Sizes of the difference without a unit, by name; None where nothing varies."""
         found = self.contrast.effects

@@ -157,7 +157,7 @@ def _one_of(kind: Any, what: str, value: Any) -> Any:
     try:
         return kind(value)
     except ValueError:
-        raise UsageError(unknown_name(what, str(value), [str(one) for one in kind])) from None
+        raise UsageError(unknown_name(what, str(value), kind)) from None
 
 
 def _check(settings: AnalysisSettings) -> None:
