@@ -228,7 +228,6 @@ def analysis(
     )
     places = _places(database, wandb)
     design = _design(pairs, *arms, pair_by_seed, settings.metric, places, allow_different)
-    design = _with_width_advice(design)
     found = analyse_and_record(design, settings, planned, store)
     deviations = None if planned is None else find_deviations(planned, found, store)
     return AnalysisResult(found, deviations)
@@ -274,25 +273,6 @@ def _design(
         )
     design = seed_design if by_seed else unpaired_design
     return design(control, candidate, metric, places, allowed)
-
-
-def _with_width_advice(design: "Design") -> "Design":
-    """The design, which says what width would give both arms one size if they have not."""
-    if not design.capacity:
-        return design
-    from assay.training.architectures import width_for_runs
-    from assay.training.design import SizedWidth, with_width_advice
-
-    def width_for(runs: "Sequence[TrainingRun]", size: str, wanted: float) -> SizedWidth | None:
-        kind = "flops" if size == "flops_per_step" else size
-        match = width_for_runs([run.configuration for run in runs], wanted, kind)
-        return None if match is None else SizedWidth(match.width, *match.capacity)
-
-    control, candidate = (
-        [found.run for found in arm] for arm in (design.control, design.candidate)
-    )
-    gaps = with_width_advice(design.capacity, control, candidate, width_for)
-    return replace(design, capacity=gaps)
 
 
 def register_plan(plan: Path | str, *, database: Where = None) -> RegisteredPlan:

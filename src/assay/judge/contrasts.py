@@ -66,13 +66,8 @@ def contrast(
 ) -> Contrast:
     """Compare a candidate with a baseline in one metric; the verdict is still open.
 
-    Args:
-        baseline: The subject that the other is compared with.
-        candidate: The other.
-        metric: What is compared.
-        setup: How.
-        streams: Two generators, for the interval of the difference and for its tests; if not
-            given, one that follows from the seed, the subjects and the metric serves both.
+    `streams` are two generators, for the interval of the difference and for its tests. By
+    default one that follows from the seed, the subjects and the metric serves both.
     """
     matched = match(baseline, candidate, metric, setup.tasks)
     a, b = matched.baseline, matched.candidate

@@ -262,9 +262,8 @@ def _results(analysis: Analysis) -> Iterator[tuple[Row, dict[str, Any]]]:
     yield _estimate("difference in % of the control", percent, "+"), relative
     for test in analysis.tests:
         exact = "exact" if test.exact else "not exact"
-        label = f"{'exact p' if test.exact else 'p'}, {test.name}"
         yield (
-            [label, _p_value(test.p_value), ""],
+            [f"{'exact p' if test.exact else 'p'}, {test.name}", _p_value(test.p_value), ""],
             {
                 "kind": "test",
                 "name": test.name,

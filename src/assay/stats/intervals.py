@@ -342,10 +342,9 @@ def mean_interval(
     """
     sample = as_sample(values, "the values of a mean")
     check_level(level)
-    way, wanted = as_method(method), _side(side)
+    way, wanted, n = as_method(method), _side(side), len(sample)
     if sample.min() == sample.max():
-        # Rounding in the mean would otherwise leave a width of about 1e-17.
-        return _equal(sample, wanted)
+        return open_side(t_interval(sample, level), wanted)
     mean = float(sample.mean())
     centred = sample - mean
     # Values are scaled to at most 1, so that squares of huge ones do not overflow.
@@ -353,7 +352,6 @@ def mean_interval(
     centred = centred / scale
     tail = (1 - level) / (2 if wanted is Side.TWO_SIDED else 1)
     if way in (Method.AUTO, Method.T):
-        n = len(centred)
         high = t_quantile(n - 1, 1 - tail) * float(centred.std(ddof=1)) / math.sqrt(n)
         low = -high
     else:
@@ -430,12 +428,6 @@ def _side(name: Side | str) -> Side:
         raise UsageError(
             unknown_name("side of an interval", str(name), [one.value for one in Side])
         ) from None
-
-
-def _equal(sample_N: NDArray[np.float64], side: Side) -> Interval:
-    value = float(sample_N[0])
-    bound = math.nan if len(sample_N) == 1 else value
-    return open_side(Interval(value, bound, bound), side)
 
 
 def open_side(found: Interval, side: Side) -> Interval:

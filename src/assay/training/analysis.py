@@ -31,7 +31,7 @@ from assay.store.looks import looks_at, record_look
 from assay.store.plans import find_plan
 from assay.store.store import Store
 from assay.training.analysis_settings import AnalysisSettings
-from assay.training.design import Design
+from assay.training.design import Design, with_width_advice
 from assay.training.gather import FoundRun, RunPlace, reasons
 from assay.training.variance import summarize_runs
 from assay.types import Verdict
@@ -387,6 +387,7 @@ def analyse_and_record(
         UsageError: There are too few runs, or one has no such summary.
     """
     check_enough(design)
+    design = with_width_advice(design)
     stored = all(run.place is RunPlace.STORE for run in (*design.control, *design.candidate))
     looks = []
     if stored:

@@ -6,7 +6,7 @@ only be larger: parameters and FLOPs per step are compared before curves are.
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -32,10 +32,6 @@ class SizedWidth(NamedTuple):
     width: int
     parameters: int
     flops_per_step: int
-
-
-WidthFor = Callable[[Sequence[TrainingRun], str, float], SizedWidth | None]
-"""The width at which models of such runs come nearest to a size: runs, its name, how much."""
 
 
 class WidthAdvice(NamedTuple):
@@ -86,27 +82,6 @@ def capacity_gaps(
         before, after = _mean(control, name), _mean(candidate, name)
         if before and after and abs(after / before - 1) > _LARGEST:
             gaps.append(CapacityGap(name, before, after))
-    return tuple(gaps)
-
-
-def with_width_advice(
-    gaps: Sequence[CapacityGap],
-    control: Sequence[TrainingRun],
-    candidate: Sequence[TrainingRun],
-    width_for: WidthFor,
-) -> tuple[CapacityGap, ...]:
-    """Return the gaps; the first says which width would close it, if that can be known."""
-    if not gaps:
-        return ()
-    first, *others = gaps
-    for arm, other, runs, wanted in (
-        ("candidate", "control", candidate, first.control),
-        ("control", "candidate", control, first.candidate),
-    ):
-        if nearest := width_for(runs, first.name, wanted):
-            partners = control if arm == "candidate" else candidate
-            advice = _advice(first.name, arm, other, nearest, partners)
-            return (first._replace(advice=advice), *others)
     return tuple(gaps)
 
 
@@ -188,6 +163,29 @@ class Design:
     def extended_from(self) -> int:
         """Of how many runs an arm was before it was extended; 0 if it never was."""
         return max(map(_extended_from, (*self.control, *self.candidate)))
+
+
+def with_width_advice(design: Design) -> Design:
+    """Return the design; its first gap says which width would close it, if that is known."""
+    if not design.capacity:
+        return design
+    from assay.training.architectures import width_for_runs
+
+    first, *others = design.capacity
+    size = "flops" if first.name == "flops_per_step" else first.name
+    control, candidate = (
+        [found.run for found in arm] for arm in (design.control, design.candidate)
+    )
+    for arm, runs, other, partners, wanted in (
+        ("candidate", candidate, "control", control, first.control),
+        ("control", control, "candidate", candidate, first.candidate),
+    ):
+        match = width_for_runs([run.configuration for run in runs], wanted, size)
+        if match is not None:
+            nearest = SizedWidth(match.width, *match.capacity)
+            advice = _advice(first.name, arm, other, nearest, partners)
+            return replace(design, capacity=(first._replace(advice=advice), *others))
+    return design
 
 
 def parse_pairs(texts: Sequence[str]) -> list[PairNames]:
