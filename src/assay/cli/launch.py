@@ -140,6 +140,12 @@ class _Where:
     """Where runs are: processes of this machine, or ray for a cluster."""
     ray_address: Annotated[str | None, Parameter(show_default="auto")] = None
     """With --executor ray: HOST:PORT of the head, auto, or local."""
+    skypilot: Flag = False
+    """Hand every seed to SkyPilot as a job."""
+    gpus: Whole = 4
+    """With --skypilot: GPUs of each job."""
+    accelerator: str = "L4"
+    """With --skypilot: their kind."""
     folder: Annotated[Path | None, Parameter(show_default="training")] = None
     """Where runs, logs and the manifest are kept."""
     database: Annotated[
@@ -147,18 +153,10 @@ class _Where:
     ] = None
     """The store for the curves."""
 
-
-@Parameter(name="*", group=_WHERE)
-@dataclass(frozen=True, kw_only=True)
-class _SkyPilot:
-    """Whether SkyPilot gets the runs."""
-
-    skypilot: Flag = False
-    """Hand every seed to SkyPilot as a job."""
-    gpus: Whole = 4
-    """With --skypilot: GPUs of each job."""
-    accelerator: str = "L4"
-    """With --skypilot: their kind."""
+    def settings(self) -> dict[str, Any]:
+        """The settings of a launch among them, by name."""
+        cloud = ("skypilot", "gpus", "accelerator")
+        return {name: value for name, value in vars(self).items() if name not in cloud}
 
 
 @option_groups(
@@ -174,7 +172,6 @@ def launch(
     benchmark: Given,
     options: "run_options.LaunchOptions | None" = None,
     where: _Where = _Where(),
-    cloud: _SkyPilot = _SkyPilot(),
     start: Given,
     dry_run: RunFlag = False,
     show: Show = Show(),
@@ -197,7 +194,6 @@ def launch(
         benchmark: What it is called and compared with.
         options: Settings of our trainer.
         where: Where it runs.
-        cloud: Whether SkyPilot gets the runs.
         start: Which launch is continued, if any.
         dry_run: Print the command of every seed; start nothing.
         show: What to print.
@@ -205,7 +201,7 @@ def launch(
     from assay import api
 
     prepared = api.prepare_launch(
-        {**vars(what), **vars(where)},
+        {**vars(what), **where.settings()},
         options,
         config,
         command=shlex.join(["assay", *command_line.get()]),
@@ -216,8 +212,8 @@ def launch(
         warn(warning)
     if prepared.finished and not dry_run:
         return _finished(prepared, show)
-    if cloud.skypilot:
-        return _on_skypilot(prepared, cloud.gpus, cloud.accelerator, dry_run, show)
+    if where.skypilot:
+        return _on_skypilot(prepared, where.gpus, where.accelerator, dry_run, show)
     if dry_run:
         return _planned(prepared, show)
     return _run(prepared, show)
