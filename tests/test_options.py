@@ -25,6 +25,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
             *("quality", "seeds"),
         )
     },
+    "analysis": assay.analysis,
     "compare": assay.compare,
     "curves import": assay.import_curves,
     "finetune cancel": assay.finetune_cancel,
@@ -37,6 +38,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sft filter": assay.sft_filter,
     "traces list": assay.list_sessions,
     "sweep": api.plan_sweep,
+    "variance": assay.variance,
 }
 """The function of each command that has options of dataclasses."""
 
@@ -87,7 +89,8 @@ def test_options_of_a_command_are_fields_and_arguments_of_its_function(name: str
     for kind in option_classes(program.default_command):
         for option in declared_options(kind).values():
             assert option.text, f"{kind.__name__}.{option.field} has no docstring"
-            argument = arguments["--" + option.name.replace("_", "-")]
+            word = option.extra.option or "--" + option.name.replace("_", "-")
+            argument = arguments[word]
             assert argument.parameter.help == option.text
             assert parameters[option.name].kind is inspect.Parameter.KEYWORD_ONLY
             assert parameters[option.name].default == option.default

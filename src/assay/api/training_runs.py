@@ -1,6 +1,6 @@
 """Training runs: their curves in the store, how many are enough, and who is better."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from assay.core.options import takes_options
 from assay.errors import UsageError
 from assay.store.opening import Where, store_at
-from assay.training.options import ImportOptions
+from assay.training.options import ArmOptions, ImportOptions, PrecisionOptions
 
 if TYPE_CHECKING:
     from assay.judge.plans import StoredPlan
@@ -56,7 +56,6 @@ class RegisteredPlan(NamedTuple):
 def import_curves(
     *files: Path | str,
     instead: ImportOptions,
-    overwrite: bool = False,
     wandb: str | None = None,
     database: Where = None,
 ) -> ImportedCurves:
@@ -66,7 +65,6 @@ def import_curves(
         *files: A .csv, .tsv, .jsonl, .json or .parquet file with a column `step`, a folder of
             W&B's offline mode, of TensorBoard or MLflow, or MLflow's SQLite file.
         instead: What is stored in place of what the files say.
-        overwrite: Put a run in the place of one that has its id and another content.
         wandb: ENTITY/PROJECT, in which names that are no file are ids of runs.
         database: The store to write, made if missing.
     """
@@ -81,7 +79,7 @@ def import_curves(
     chosen: dict[str, Any] = {
         name: value for name, value in asdict(instead).items() if value is not None
     }
-    prefix = chosen.pop("prefix")
+    prefix, swap = chosen.pop("prefix"), chosen.pop("overwrite")
     if instead.status is not None:
         chosen["status"] = TrainingStatus.named(instead.status)
     project = None if wandb is None else WandbProject(wandb)
@@ -95,7 +93,7 @@ def import_curves(
     runs = [replace(run, id=f"{prefix}{run.id}", **chosen) for run in read]
     _check_ids(runs)
     with store_at(database).writing() as connection:
-        return ImportedCurves(runs, write_training_runs(connection, runs, swap=overwrite))
+        return ImportedCurves(runs, write_training_runs(connection, runs, swap=swap))
 
 
 def _check_ids(runs: "Sequence[TrainingRun]") -> None:
@@ -138,14 +136,13 @@ def _places(database: Where, wandb: str | None) -> "Places":
     return Places(store_at(database), None if project is None else project.find)
 
 
+@takes_options
 def variance(
     *runs: str,
     metric: str = "overview/reward",
     threshold: float = 0.05,
     summary: Mapping[str, Any] | None = None,
-    power: float = 0.8,
-    alpha: float = 0.05,
-    correlation: float = 0.5,
+    precision: PrecisionOptions,
     wandb: str | None = None,
     database: Where = None,
 ) -> VarianceResult:
@@ -156,9 +153,7 @@ def variance(
         metric: Which curve.
         threshold: As a share of the mean: 0.05 is 5 %.
         summary: Which part of a curve counts, such as {"percent": 25}.
-        power: The chance to find a difference of the threshold.
-        alpha: The chance to find one that is not there.
-        correlation: Supposed of two arms with the same seeds.
+        precision: What their number must be enough for.
         wandb: ENTITY/PROJECT, where ids are looked up that are nowhere else.
         database: The store to read.
     """
@@ -168,29 +163,19 @@ def variance(
 
     if not runs:
         raise UsageError("name two runs or more: ids of the store, or files with a step column")
-    settings = VarianceSettings(
-        threshold=threshold,
-        auc=make_summary(summary or {}),
-        power=power,
-        alpha=alpha,
-        correlation=correlation,
-    )
+    auc = make_summary(summary or {})
+    settings = VarianceSettings(threshold=threshold, auc=auc, **asdict(precision))
     gathered = gather_runs(runs, metric, _places(database, wandb))
     found = analyse_variance(gathered.runs, settings, gathered.unusable)
     return VarianceResult(gathered, found, settings)
 
 
+@takes_options
 def analysis(
     *,
-    pairs: Sequence[str] | None = None,
-    control: Sequence[str] | None = None,
-    candidate: Sequence[str] | None = None,
-    control_series: str | None = None,
-    candidate_series: str | None = None,
-    pair_by_seed: bool = False,
+    arms: ArmOptions,
     plan: Path | str | None = None,
     summary: Mapping[str, Any] | None = None,
-    allow_different: Collection[str] = (),
     wandb: str | None = None,
     database: Where = None,
     **choices: Any,
@@ -200,18 +185,12 @@ def analysis(
     A look at runs of the store is recorded there, and later looks at more of them know it.
 
     Args:
-        pairs: JSON such as {"control": "run1", "candidate": "run2", "seed": 7}, one or more.
-        control: Runs of the control, compared as a group.
-        candidate: Runs of the candidate.
-        control_series: A series of the store, instead of the runs of the control.
-        candidate_series: A series of the store, instead of the runs of the candidate.
-        pair_by_seed: Whether runs of both arms that have one seed are compared pair by pair.
+        arms: Which runs are compared.
         plan: A TOML or JSON file that was written before the runs.
         summary: What is taken of a curve, such as {"type": "final"}.
-        allow_different: Settings of the task that may differ, such as curriculum.
         wandb: ENTITY/PROJECT, where ids are looked up that are nowhere else.
         database: The store to read, and to record the look in.
-        **choices: metric, n_resamples, alpha, side, method, seed, ttest, power,
+        **choices: n_resamples, alpha, side, method, seed, ttest, power,
             target_effect_size and target_power; None means what the plan says.
     """
     from assay.training.analysis import analyse_and_record, find_deviations
@@ -220,22 +199,24 @@ def analysis(
     store = store_at(database)
     planned = None if plan is None else read_plan(Path(plan))
     settings = make_settings(
-        choices, summary or {}, None if planned is None else planned.content
+        {"metric": arms.metric, **choices},
+        summary or {},
+        None if planned is None else planned.content,
     )
-    arms = (
-        _runs_of("control", control, control_series, store),
-        _runs_of("candidate", candidate, candidate_series, store),
+    arms = replace(
+        arms,
+        control=_runs_of("control", arms.control, arms.control_series, store),
+        candidate=_runs_of("candidate", arms.candidate, arms.candidate_series, store),
     )
-    places = _places(database, wandb)
-    design = _design(pairs, *arms, pair_by_seed, settings.metric, places, allow_different)
+    design = _design(arms, settings.metric, _places(database, wandb))
     found = analyse_and_record(design, settings, planned, store)
     deviations = None if planned is None else find_deviations(planned, found, store)
     return AnalysisResult(found, deviations)
 
 
 def _runs_of(
-    arm: str, runs: Sequence[str] | None, series: str | None, store: "Store"
-) -> Sequence[str] | None:
+    arm: str, runs: tuple[str, ...], series: str | None, store: "Store"
+) -> tuple[str, ...]:
     """The runs of an arm: those that were named, or all of a series."""
     from assay.store.training_tables import runs_of_series
 
@@ -246,33 +227,27 @@ def _runs_of(
             f"--{arm} and --{arm}-run-ids are two ways to name the same runs; give one"
         )
     with store.reading() as connection:
-        return runs_of_series(connection, series)
+        return tuple(runs_of_series(connection, series))
 
 
-def _design(
-    pairs: Sequence[str] | None,
-    control: Sequence[str] | None,
-    candidate: Sequence[str] | None,
-    by_seed: bool,
-    metric: str,
-    places: "Places",
-    allowed: Collection[str],
-) -> "Design":
+def _design(arms: ArmOptions, metric: str, places: "Places") -> "Design":
     from assay.training.design import paired_design, parse_pairs, seed_design, unpaired_design
 
-    if pairs and (control or candidate or by_seed):
-        other = "--control-run-ids" if control or candidate else "--pair-by-seed"
+    allowed = arms.allow_different
+    if arms.pairs and (arms.control or arms.candidate or arms.pair_by_seed):
+        named = arms.control or arms.candidate
+        other = "--control-run-ids" if named else "--pair-by-seed"
         raise UsageError(f"--pairs and {other} are two ways to say what is compared; give one")
-    if pairs:
-        return paired_design(parse_pairs(pairs), metric, places, allowed)
-    if not (control and candidate):
+    if arms.pairs:
+        return paired_design(parse_pairs(arms.pairs), metric, places, allowed)
+    if not (arms.control and arms.candidate):
         raise UsageError(
             "name the runs: --control-run-ids r1 r2 ... and --candidate-run-ids r3 r4 ..., "
             "--control SERIES and --candidate SERIES, or "
             '--pairs \'{"control": "r1", "candidate": "r3"}\' ...'
         )
-    design = seed_design if by_seed else unpaired_design
-    return design(control, candidate, metric, places, allowed)
+    design = seed_design if arms.pair_by_seed else unpaired_design
+    return design(arms.control, arms.candidate, metric, places, allowed)
 
 
 def register_plan(plan: Path | str, *, database: Where = None) -> RegisteredPlan:

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,8 @@ from assay.cli.compare import say_registered
 from assay.cli.options import (
     Bootstrap,
     Database,
+    Flag,
+    Given,
     Output,
     OutputOptions,
     Power,
@@ -25,6 +28,7 @@ from assay.cli.options import (
     no_summary,
     no_ttest,
     open_store,
+    option_groups,
 )
 from assay.cli.output import Show, say, say_json, say_report, warn, working
 from assay.core.files import atomic_write
@@ -39,31 +43,36 @@ if TYPE_CHECKING:
 INCOMPLETE = 3
 _WHO = Group("Which runs", sort_key=1)
 _WHICH = Group("Plan", sort_key=2)
-_Names = Annotated[
-    tuple[str, ...] | None,
-    Parameter(group=_WHO, consume_multiple=True, negative="", show_default=False),
-]
-_Series = Annotated[str | None, Parameter(group=_WHO, show_default=False)]
 
 
+@Parameter(name="*", group=_WHICH)
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """What was planned before the runs."""
+
+    plan: Annotated[Path | None, Parameter(show_default=False)] = None
+    """A TOML or JSON file written before the runs; deviations from it are reported."""
+    register: Flag = False
+    """Only store --plan, before the runs are trained."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class _Settings:
+    """How runs are compared."""
+
+    summary: Summarise = no_summary
+    bootstrap: Bootstrap = no_bootstrap
+    ttest: TTest = no_ttest
+    power: Power = no_power
+
+
+@option_groups({"arms": _WHO}, arms="assay.training.options:ArmOptions")
 def analysis(
     *,
-    pairs: _Names = None,
-    control_run_ids: _Names = None,
-    candidate_run_ids: _Names = None,
-    control: _Series = None,
-    candidate: _Series = None,
-    pair_by_seed: Annotated[
-        bool, Parameter(group=_WHO, negative="", show_default=False)
-    ] = False,
-    metric: Annotated[str | None, Parameter(group=_WHO, show_default="overview/reward")] = None,
-    allow_different: _Names = None,
-    plan: Annotated[Path | None, Parameter(group=_WHICH, show_default=False)] = None,
-    register: Annotated[bool, Parameter(group=_WHICH, negative="", show_default=False)] = False,
-    summary: Summarise = no_summary,
-    bootstrap: Bootstrap = no_bootstrap,
-    ttest: TTest = no_ttest,
-    power: Power = no_power,
+    arms: Given,
+    planned: _Plan = _Plan(),
+    settings: _Settings = _Settings(),
     output: Output = no_output,
     wandb: Wandb = None,
     database: Database = DEFAULT_DATABASE,
@@ -88,22 +97,9 @@ def analysis(
         assay analysis --control vit --candidate trxl --pair-by-seed
 
     Args:
-        pairs: Pairs of runs as JSON, such as {"control": "run1", "candidate": "run2",
-            "seed": 7}, or a list of them.
-        control_run_ids: The runs of the control.
-        candidate_run_ids: The runs of the candidate.
-        control: A series in the store: all its runs are the control.
-        candidate: A series in the store: all its runs are the candidate.
-        pair_by_seed: Compare runs of the same seed pair by pair.
-        metric: The metric whose curves are read.
-        allow_different: Give a verdict although these settings of the task differ, such as
-            curriculum.
-        plan: A TOML or JSON file written before the runs; deviations from it are reported.
-        register: Only store --plan, before the runs are trained.
-        summary: What is taken of a curve.
-        bootstrap: How intervals are made.
-        ttest: Tests.
-        power: Planning.
+        arms: Which runs are compared.
+        planned: What was planned before the runs.
+        settings: How runs are compared.
         output: Files.
         wandb: ENTITY/PROJECT at W&B, where ids are looked up that are nowhere else.
         database: The store to read.
@@ -114,29 +110,20 @@ def analysis(
 
     store = open_store(database, show)
     _check_output(output)
-    if register:
-        _check_alone(metric, summary, bootstrap, ttest, power)
-        named = pairs or control_run_ids or candidate_run_ids or control or candidate
-        return _register(plan, store, named, show)
+    if planned.register:
+        return _register(planned.plan, arms, settings, store, show)
     with working(show, "comparing"):
         found, deviations = api.analysis(
-            pairs=pairs,
-            control=control_run_ids,
-            candidate=candidate_run_ids,
-            control_series=control,
-            candidate_series=candidate,
-            pair_by_seed=pair_by_seed,
             wandb=wandb,
-            plan=plan,
-            summary=summary.given(),
-            allow_different=allow_different or (),
+            plan=planned.plan,
+            summary=settings.summary.given(),
             database=store,
-            metric=metric,
-            **vars(bootstrap),
-            ttest=ttest.enabled,
-            power=power.enabled,
-            target_effect_size=power.target_effect_size,
-            target_power=power.power,
+            **arms,
+            **vars(settings.bootstrap),
+            ttest=settings.ttest.enabled,
+            power=settings.power.enabled,
+            target_effect_size=settings.power.target_effect_size,
+            target_power=settings.power.power,
         )
         document = analysis_document(found, deviations)
         files = _write(document, found, output)
@@ -171,22 +158,20 @@ def _check_output(output: OutputOptions) -> None:
         raise UsageError(f"--output.dir {str(output.dir)!r} is a file; name a folder")
 
 
-def _check_alone(metric: str | None, *options: object) -> None:
-    """A plan is registered as its file has it."""
-    given = [value for each in options for value in vars(each).values() if value is not None]
-    if metric is not None or given:
+def _register(
+    plan: Path | None, arms: Given, settings: _Settings, store: "Store", show: Show
+) -> int:
+    from assay import api
+
+    given = [value for part in vars(settings).values() for value in vars(part).values()]
+    if "metric" in arms or any(value is not None for value in given):
         raise UsageError(
             "--register stores the plan as its file has it; write settings into the file, and "
             "leave --metric and all other settings out"
         )
-
-
-def _register(plan: Path | None, store: "Store", runs: Sequence[str] | None, show: Show) -> int:
-    from assay import api
-
     if plan is None:
         raise UsageError("--register stores a plan; name it with --plan FILE")
-    if runs:
+    if arms.keys() - {"pair_by_seed", "allow_different"}:
         raise UsageError(
             "--register stores the plan and analyses nothing; leave the runs out, and name "
             "them later without --register"
@@ -233,18 +218,17 @@ def _warn(found: "Analysis", deviations: Sequence[str] | None) -> None:
         warn(f"deviation from the plan: {line}")
 
 
-_PLAN = Group("Planning", sort_key=2)
-
-
+@option_groups(
+    {"precision": Group("Planning", sort_key=2)},
+    precision="assay.training.options:PrecisionOptions",
+)
 def variance(
     *runs: str,
     metric: str = "overview/reward",
     threshold: float = 0.05,
     output: Path = Path("variance_analysis.png"),
     summary: Summarise = no_summary,
-    power: Annotated[float, Parameter(group=_PLAN)] = 0.8,
-    alpha: Annotated[float, Parameter(group=_PLAN)] = 0.05,
-    correlation: Annotated[float, Parameter(group=_PLAN)] = 0.5,
+    precision: Given,
     wandb: Wandb = None,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
@@ -271,10 +255,7 @@ def variance(
         threshold: The precision wanted, as a share of the mean: 0.05 is 5 %.
         output: The file to write: a figure (.png) or a report (.html, .md, .json, .csv).
         summary: Which part of a curve counts.
-        power: The chance of detecting a difference as large as the threshold.
-        alpha: The chance of a false alarm.
-        correlation: The assumed correlation of two arms trained with the same seeds; 'assay
-            analysis' measures it.
+        precision: What their number must be enough for.
         wandb: ENTITY/PROJECT at W&B, where ids are looked up that are nowhere else.
         database: The store to read.
         show: What to print.
@@ -303,11 +284,9 @@ def variance(
             metric=metric,
             threshold=threshold,
             summary=chosen,
-            power=power,
-            alpha=alpha,
-            correlation=correlation,
             wandb=wandb,
             database=open_store(database, show),
+            **precision,
         )
         document = variance_document(gathered, summaries, settings)
         if figure:

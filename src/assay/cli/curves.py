@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from assay.cli.options import Database, Given, Text, Wandb, open_store, option_groups
 from assay.cli.output import Show, say, say_json, warn
@@ -50,9 +50,6 @@ For example:
 def import_curves(
     *files: str,
     instead: Given,
-    replace_: Annotated[
-        bool, Parameter(name="--replace", negative="", show_default=False)
-    ] = False,
     wandb: Wandb = None,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
@@ -73,7 +70,6 @@ def import_curves(
     Args:
         files: The files and folders to read; with --wandb also ids of runs.
         instead: What is stored in place of what the files say.
-        replace_: Replace stored runs that have the same id and other content.
         wandb: ENTITY/PROJECT at W&B, for names that are no file; needs the package wandb and
             WANDB_API_KEY.
         database: The store to write, made if missing.
@@ -83,7 +79,6 @@ def import_curves(
 
     runs, done = api.import_curves(
         *files,
-        overwrite=replace_,
         wandb=wandb,
         database=open_store(database, show),
         **instead,

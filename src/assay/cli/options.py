@@ -95,6 +95,8 @@ def _parsed(option: DeclaredOption) -> Any:
         kind = get_args(kind)[0]
     elif default is False:
         more["negative"] = ""
+    if extra.option:
+        more["name"] = extra.option
     if extra.least is not None or extra.most is not None:
         more["validator"] = Number(gte=extra.least, lte=extra.most)
     empty = default is None or default is False or default in ((), "")

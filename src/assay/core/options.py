@@ -48,6 +48,8 @@ class Option(NamedTuple):
 
     name: str = ""
     """What users call it, if not by the name of the field."""
+    option: str = ""
+    """What the command line calls it, if not by its name in Python."""
     given: Any = None
     """The type of what users give, if it is not the type of the field."""
     read: Callable[[Any], Any] | None = None
