@@ -8,7 +8,7 @@ What came of a run, as a document: tables, rankings, notes.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from assay.agents.chat_models import is_builtin, make_pool
 from assay.agents.user_agents import own_agent
 from assay.api.notebook import make_observer
 from assay.api.run_preparation import load_agent, prepare
+from assay.core.options import takes_options
 from assay.core.settings import Counts
 from assay.core.user_code import contained
 from assay.episodes.config import SETTINGS, ForkPoint, RunConfig
@@ -41,6 +42,7 @@ from assay.runs.control import Retries, Stop
 from assay.runs.events import SILENT, Event, RetryLog, RunObserver
 from assay.runs.executor_choice import make_executor
 from assay.runs.kind import Arm, PreparedRun
+from assay.runs.options import WhichRun
 from assay.runs.prepare import remaining
 from assay.runs.resume import store_addresses
 from assay.runs.run import RunResult, execute
@@ -105,16 +107,14 @@ _HANG_S = 30.0
 """Seconds that a worker may hang in native code, beyond what a decision may take."""
 
 
+@takes_options
 def run(
     *,
     models: Sequence[str | ChatModel] | str | None = None,
     agents: Mapping[str, Any] | Sequence[str] | None = None,
     environment: type | str | None = None,
     config: Path | str | None = None,
-    run_id: str | None = None,
-    resume: str | None = None,
-    fresh: bool = False,
-    allow_different: Collection[str] = (),
+    which: WhichRun,
     listen: Callable[[Event], None] | None = None,
     notice: Callable[[str], None] | None = None,
     **settings: Any,
@@ -132,10 +132,7 @@ def run(
         environment: A class with `reset` and `step`, or a name such as
             `gymnasium:CartPole-v1`; Crafter unless given.
         config: A configuration file; what is given here counts before it.
-        run_id: The id of the run.
-        resume: The id of an unfinished run to go on with.
-        fresh: Start anew, whatever is unfinished.
-        allow_different: What a resumed run may have otherwise than before: address, ledger.
+        which: A new run, or an unfinished one to resume.
         listen: Callback for events of `assay.runs`; in a notebook, a line on standard error
             by default.
         notice: Callback for messages; in a notebook, standard error by default.
@@ -161,10 +158,7 @@ def run(
         settings,
         None if config is None else Path(config),
         command="assay.run(...)",
-        run_id=run_id,
-        resume=resume,
-        fresh=fresh,
-        allow_different=allow_different,
+        which=which,
         source="assay.run",
         own=own,
     )
@@ -224,15 +218,13 @@ _HERE = frozenset({"environment", "environment_hash", "openai_base_url", "decisi
 """How an episode was played that does not decide what is asked next."""
 
 
+@takes_options
 def fork(
     *sessions: str,
     models: Sequence[str | ChatModel] | str,
     at: At,
     futures: int = 4,
-    run_id: str | None = None,
-    resume: str | None = None,
-    fresh: bool = False,
-    allow_different: Collection[str] = (),
+    which: WhichRun,
     listen: "Callable[[Event], None] | None" = None,
     notice: Callable[[str], None] | None = None,
     **settings: Any,
@@ -250,10 +242,7 @@ def fork(
         at: After which turns: 10, "50%" of the turns of an episode, or "+1" for a turn after
             that at which a session was itself forked; or several.
         futures: How often each model plays on from each state.
-        run_id: The id of the run.
-        resume: The id of an unfinished run to go on with.
-        fresh: Start anew, whatever is unfinished.
-        allow_different: What a resumed run may have otherwise than before: address, ledger.
+        which: A new run, or an unfinished one to resume.
         listen: Callback for events of `assay.runs`.
         notice: Callback for messages.
         **settings: More of `RunConfig`, such as temperature, budget and database.
@@ -268,10 +257,7 @@ def fork(
         futures,
         settings,
         command="assay.fork(...)",
-        run_id=run_id,
-        resume=resume,
-        fresh=fresh,
-        allow_different=allow_different,
+        which=which,
         source="assay.fork",
         own=own,
     )
@@ -280,11 +266,14 @@ def fork(
     return run_prepared(prepared, observer=observer, own=own)
 
 
+@takes_options
 def prepare_fork(
     sessions: Sequence[str],
     at: At | None,
     futures: int,
     settings: Mapping[str, Any],
+    *,
+    which: WhichRun,
     **how: Any,
 ) -> PreparedRun[RunConfig]:
     """Settle what a fork would do, and check that its states can be made again.
@@ -294,10 +283,11 @@ def prepare_fork(
         at: After which turns.
         futures: How often each model plays on from each state.
         settings: What else to choose, by the names of `RunConfig`.
-        **how: What `prepare` takes.
+        which: A new run, or an unfinished one to resume.
+        **how: What else `prepare` takes.
     """
-    if how.get("resume") is not None:
-        return prepare(settings, **how)
+    if which.resume is not None:
+        return prepare(settings, which=which, **how)
     if not sessions:
         raise UsageError(
             "name the episodes to fork: best, worst, or ids; 'assay traces list' shows them"
@@ -312,7 +302,7 @@ def prepare_fork(
     database = settings.get("database")
     base, points = _points(store_at(database), sessions, wanted)
     chosen = {"forks": points, "replicates": futures, "baselines": False}
-    return prepare({**settings, **chosen}, base=base, **how)
+    return prepare({**settings, **chosen}, base=base, which=which, **how)
 
 
 def _wanted(at: At) -> list[Callable[["Trace"], int]]:

@@ -19,6 +19,7 @@ from cyclopts import Group, Parameter
 
 from assay.cli import run_options
 from assay.cli.dry_run import describe, opening
+from assay.cli.options import Given, option_groups
 from assay.cli.output import (
     Show,
     command_line,
@@ -32,7 +33,7 @@ from assay.cli.output import (
     warn,
     working,
 )
-from assay.cli.run_options import Detail, MayDiffer, RunFile, RunFlag, RunName, Verbosity
+from assay.cli.run_options import WHICH, MayDiffer, Printed, RunFile, RunFlag, RunName
 from assay.core.text import counted
 from assay.errors import OutputError, UsageError
 
@@ -48,21 +49,19 @@ _IN_HAND_S = 2.5
 _LEAVE_S = 2.0
 """Seconds after the second Ctrl-C in which a run may leave in order; code of users, a large
 transaction or many files may hold it up."""
+_OF_RUNS = option_groups({"which": WHICH}, which="assay.runs.options:WhichRun")
 
 
+@_OF_RUNS
 def run(
     *,
     options: "run_options.RunOptions | None" = None,
     config: RunFile = None,
-    resume: RunName = None,
+    which: Given,
     model_map: MayDiffer = None,
     provider: RunName = None,
-    fresh: RunFlag = False,
-    run_id: RunName = None,
-    allow_different: MayDiffer = None,
     dry_run: RunFlag = False,
-    detail: Detail = False,
-    verbose: Verbosity = 0,
+    printed: Printed = Printed(),
     show: Show = Show(),
 ) -> int:
     """Let models and agents play, record every turn, and compare them.
@@ -78,17 +77,11 @@ def run(
     Args:
         options: The settings of the run.
         config: A TOML file with settings ('assay init' writes one). Options given here win.
-        resume: Resume an unfinished run: its id, or the start of it.
+        which: A new run, or an unfinished one.
         model_map: Replace a model by another, as OLD=NEW. May be repeated.
         provider: Who answers for fine-tuned models (ft:…) whose names do not tell.
-        fresh: Start a new run, even if the same command left an unfinished one.
-        run_id: The id of the run, for tests and schedulers.
-        allow_different: What may differ from before in a resumed run: address (the server
-            that answers its models) or ledger (the record of its spending is lost).
-            [choices: address, ledger]
         dry_run: Print the plan and its estimated cost; start nothing.
-        detail: Also print all tables, and how to read them.
-        verbose: Print a line per episode; given twice, a line per turn.
+        printed: How much is printed of it.
         show: What to print.
     """
     from assay import api
@@ -97,21 +90,23 @@ def run(
         options or {},
         config,
         command=shlex.join(["assay", *command_line.get()]),
-        run_id=run_id,
-        resume=resume,
-        fresh=fresh,
         model_map=model_map_of(model_map or ()),
         provider=provider,
-        allow_different=allow_different or (),
         dry=dry_run,
+        **which,
     )
-    if not show.quiet and config is None and resume is None and Path(_USUAL_FILE).is_file():
+    if (
+        not show.quiet
+        and config is None
+        and "resume" not in which
+        and Path(_USUAL_FILE).is_file()
+    ):
         warn(f"{_USUAL_FILE} is here and not used; --config {_USUAL_FILE} uses it")
-    return run_shown(prepared, show, dry_run=dry_run, detail=detail, verbose=verbose)
+    return run_shown(prepared, printed, show, dry_run=dry_run)
 
 
 def run_shown(
-    prepared: "PreparedRun[Any]", show: Show, *, dry_run: bool, detail: bool, verbose: int
+    prepared: "PreparedRun[Any]", printed: Printed, show: Show, *, dry_run: bool
 ) -> int:
     """Do what was prepared, show how it goes and what came of it, and return the exit code."""
     from assay import api
@@ -128,8 +123,8 @@ def run_shown(
         for line in opening(prepared):
             note(line)
     _warm_up(prepared, show)
-    result = watched_run(prepared, show, verbose)
-    _report(prepared, result, show, detail=detail)
+    result = watched_run(prepared, show, printed.verbose)
+    _report(prepared, result, show, detail=printed.detail)
     for reason in _reasons(result):
         complain(reason)
     return _exit_code(result)
@@ -311,18 +306,15 @@ def _exit_code(result: "RunResult") -> int:
 _WHICH = Group("Which states", sort_key=0)
 
 
+@_OF_RUNS
 def fork(
     *sessions: Annotated[str, Parameter(group=_WHICH, name="SESSION")],
     at: Annotated[str | None, Parameter(group=_WHICH, show_default=False)] = None,
     futures: Annotated[int, Parameter(group=_WHICH)] = 4,
     options: "run_options.ForkOptions | None" = None,
-    resume: RunName = None,
-    fresh: RunFlag = False,
-    run_id: RunName = None,
-    allow_different: MayDiffer = None,
+    which: Given,
     dry_run: RunFlag = False,
-    detail: Detail = False,
-    verbose: Verbosity = 0,
+    printed: Printed = Printed(),
     show: Show = Show(),
 ) -> int:
     """Play stored episodes on from some of their states, several futures each.
@@ -343,15 +335,9 @@ def fork(
             one at which an episode was itself forked.
         futures: How many times each model plays on from each state.
         options: The settings of the run; all others are those of the forked episodes.
-        resume: Resume an unfinished run: its id, or the start of it.
-        fresh: Start a new run, even if the same command left an unfinished one.
-        run_id: The id of the run, for tests and schedulers.
-        allow_different: What may differ from before in a resumed run: address (the server
-            that answers its models) or ledger (the record of its spending is lost).
-            [choices: address, ledger]
+        which: A new run, or an unfinished one.
         dry_run: Print the plan and its estimated cost; start nothing.
-        detail: Also print all tables, and how to read them.
-        verbose: Print a line per episode; given twice, a line per turn.
+        printed: How much is printed of it.
         show: What to print.
     """
     from assay import api
@@ -362,13 +348,10 @@ def fork(
         futures,
         options or {},
         command=shlex.join(["assay", *command_line.get()]),
-        run_id=run_id,
-        resume=resume,
-        fresh=fresh,
-        allow_different=allow_different or (),
         dry=dry_run,
+        **which,
     )
-    return run_shown(prepared, show, dry_run=dry_run, detail=detail, verbose=verbose)
+    return run_shown(prepared, printed, show, dry_run=dry_run)
 
 
 def init(

@@ -3,6 +3,7 @@
 They are made when somebody asks for them, so that the help of the program need not.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,8 +21,6 @@ RunFlag = Annotated[bool, Parameter(group=WHICH, negative="", show_default=False
 """Whether to start anew, or nothing at all."""
 MayDiffer = Annotated[list[str] | None, Parameter(group=WHICH, negative="", show_default=False)]
 """What a resumed run may have otherwise, and other words that may be repeated."""
-Detail = Annotated[bool, Parameter(group=OUTPUT, negative="", show_default=False)]
-"""Whether all tables are printed."""
 Verbosity = Annotated[
     int,
     Parameter(
@@ -29,6 +28,18 @@ Verbosity = Annotated[
     ),
 ]
 """How many lines are printed while it plays."""
+
+
+@Parameter(name="*", group=OUTPUT)
+@dataclass(frozen=True, kw_only=True)
+class Printed:
+    """How much is printed of a run."""
+
+    detail: Annotated[bool, Parameter(negative="", show_default=False)] = False
+    """Also print all tables, and how to read them."""
+    verbose: Verbosity = 0
+    """Print a line per episode; given twice, a line per turn."""
+
 
 _OF_FORKS = {
     **dict.fromkeys(

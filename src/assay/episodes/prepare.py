@@ -6,7 +6,7 @@ How a fine-tuned model was asked while it was taught, and that a run asks it so.
 """
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from assay.agents.chat_models import (
 )
 from assay.agents.user_agents import OwnAgent
 from assay.core.aio import run_apart
+from assay.core.options import takes_options
 from assay.core.text import unknown_name
 from assay.crafter.rules import TASK
 from assay.episodes.arms import arm_options, arms_of
@@ -36,6 +37,7 @@ from assay.errors import ServiceError, StoreError, UsageError
 from assay.models.budget import Budget
 from assay.models.pool import ModelPool
 from assay.runs.kind import PreparedRun
+from assay.runs.options import WhichRun
 from assay.runs.prepare import prepare_run
 from assay.runs.resume import with_addresses, without_secrets
 from assay.types import ChatModel
@@ -260,15 +262,13 @@ def _listed(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
 
 
+@takes_options
 def prepare(
     settings: Mapping[str, Any],
     config: Path | None = None,
     *,
+    which: WhichRun,
     command: str = "",
-    run_id: str | None = None,
-    resume: str | None = None,
-    fresh: bool = False,
-    allow_different: Collection[str] = (),
     dry: bool = False,
     model_map: Mapping[str, str] | None = None,
     provider: str | None = None,
@@ -282,11 +282,8 @@ def prepare(
     Args:
         settings: What to choose, by the names of `RunConfig`.
         config: A configuration file; the settings count before it.
+        which: A new run, or an unfinished one.
         command: The command line, for the record.
-        run_id: The id of the run.
-        resume: The id of an unfinished run to go on with.
-        fresh: Start anew, whatever is unfinished.
-        allow_different: What a resumed run may have otherwise than before: address, ledger.
         dry: Leave out what only a run needs: keys, addresses and the file of replies.
         model_map: Names of models to replace, each with the name that takes its place.
         provider: Who answers for fine-tuned models whose names do not tell.
@@ -306,22 +303,19 @@ def prepare(
             ),
             given,
             config,
+            which=which,
             command=command,
-            run_id=run_id,
-            resume=resume,
-            fresh=fresh,
-            allow_different=allow_different,
             source=source,
             base=base,
         )
 
     prepared = prepared_with(settings)
-    if resume is None and (
+    if which.resume is None and (
         renamed := _renamed(prepared.config, model_map or {}, provider, own)
     ):
         settings = {**settings, "models": renamed}
         prepared = prepared_with(settings)
-    if resume is None:
+    if which.resume is None:
         prepared = as_taught(prepared, lambda taught: prepared_with({**settings, **taught}))
     chosen = prepared.config
     # A file of the user that cannot be used is found out before anything is played.

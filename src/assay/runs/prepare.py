@@ -9,18 +9,20 @@ How much of a run is still to be played; reads journals and rows, changes nothin
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from assay.core.canonical_json import canonical_json, content_hash, derived_id
+from assay.core.options import takes_options
 from assay.core.provenance import provenance
 from assay.core.settings import Configuration
 from assay.core.text import choose, unknown
 from assay.errors import UsageError
 from assay.runs.configuration import COMMAND_LINE, difference, resolve
 from assay.runs.kind import Arm, PreparedRun, RunConfiguration
+from assay.runs.options import WhichRun
 from assay.runs.plan import Plan
 from assay.runs.resume import sessions_left
 from assay.store.load import load_stored_run
@@ -57,17 +59,15 @@ def checked_run_id(run_id: str) -> str:
     return run_id
 
 
+@takes_options
 def prepare_run(
     configuration: type[Any],
     arms_of: Callable[[Any], tuple[Arm, ...]],
     settings: Mapping[str, Any],
     file: Path | None = None,
     *,
+    which: WhichRun,
     command: str = "",
-    run_id: str | None = None,
-    resume: str | None = None,
-    fresh: bool = False,
-    allow_different: Collection[str] = (),
     source: str = COMMAND_LINE,
     base: Mapping[str, Any] | None = None,
 ) -> PreparedRun[Any]:
@@ -78,24 +78,22 @@ def prepare_run(
         arms_of: Who plays in a run that is configured so.
         settings: What was chosen, by name; None means not chosen.
         file: A configuration file.
+        which: A new run, or an unfinished one.
         command: The command line, for the record.
-        run_id: The id of the run; it goes on if it is unfinished.
-        resume: The id of an unfinished run, or the start of it.
-        fresh: Start anew, whatever is unfinished.
-        allow_different: What a resumed run may have otherwise than before; of `ALLOWED`.
         source: Who gives the settings: the command line, or a program.
         base: Settings of another run, as stored, that a new one has unless it says otherwise.
     """
-    if resume is not None and (fresh or run_id is not None):
+    run_id, fresh = which.run_id, which.fresh
+    if which.resume is not None and (fresh or run_id is not None):
         raise UsageError("--resume goes on with a run: leave out --fresh and --run-id")
-    for name in allow_different:
+    for name in which.allow_different:
         if name not in ALLOWED:
             raise unknown("thing that may differ on resume", name, ALLOWED)
     resolved = resolve(configuration, settings, file, source=source, stored=base)
     database = resolved.config.database
     folder: RunFolder | None = None
-    if resume is not None:
-        named = folder = _named(database, resume)
+    if which.resume is not None:
+        named = folder = _named(database, which.resume)
         _refuse_other_command(named, configuration)
         kept = named.record.configuration
         resolved = resolve(configuration, settings, file, source=source, stored=kept)
@@ -128,7 +126,7 @@ def prepare_run(
         folder,
         resolved.sources,
         warnings,
-        frozenset(allow_different),
+        frozenset(which.allow_different),
     )
 
 
