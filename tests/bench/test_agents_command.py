@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.api import prepare_bench
-from assay.bench.coders.agents import default_agent
-from assay.bench.coders.installation import install_agent, installed_agent
+from assay.bench.coders.installation import default_agent, install_agent, installed_agent
 from assay.cli.program import main
 from assay.errors import UsageError
 

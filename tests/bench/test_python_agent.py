@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import assay
+from assay.bench.attempt import coder_of
 from assay.bench.coders.agents import make_coder
 from assay.bench.run import prepare_bench
 from assay.errors import UsageError
@@ -152,7 +153,7 @@ def test_hash_of_the_file_is_part_of_the_run_and_of_the_version(folder: Path) ->
     versions = [prepared.run.arms[0].version for prepared in (first, second)]
     assert versions[0]["agent_hash"] != versions[1]["agent_hash"]
     with pytest.raises(UsageError, match=r"my_agent.py was changed after the run began"):
-        first.config.make_coder(first.config.tasks[0])
+        coder_of(first.config.tasks[0], first.config)
     plain = prepare_bench(Path("bench.toml"), {}, agent="nop", dry=True)
     assert "agent_hashes" not in plain.config.stored()
 

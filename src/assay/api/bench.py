@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from assay.bench.coders.agents import AGENTS, default_agent
+from assay.bench.coders.agents import AGENTS
 from assay.bench.coders.installation import (
     PROGRAMS,
     InstalledAgent,
+    default_agent,
     install_agent,
     installed_agent,
 )

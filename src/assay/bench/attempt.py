@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from assay.bench.base import APP, Coder, CoderEnd, CoderStop, CodingJob, CodingTask, Grade
+from assay.bench.coders.agents import make_coder
 from assay.bench.config import BenchConfig, TaskEntry
 from assay.bench.grading.llm_judge import Judge
 from assay.bench.grading.results import write_grade
@@ -83,6 +84,11 @@ def limits_of(
         if name in said:  # the kernel takes no fraction of them
             said[name] = int(said[name])
     return replace(ResourceLimits(), **said)
+
+
+def coder_of(entry: TaskEntry, config: BenchConfig) -> Coder:
+    """Return the agent of a task; UsageError if its file is not what it was at the start."""
+    return make_coder(entry.agent, entry.command, sha=config.agent_hash(entry.agent))
 
 
 def workplace_of(
@@ -170,7 +176,7 @@ class CodingAttempt(Generic[T]):
     async def _work(self) -> AgentEnd:
         """Let the agent work on a copy of the repository, and keep what it changed."""
         entry, task, backend = self._setup.entry, self._task, self._setup.backend
-        coder = self._setup.config.make_coder(entry)
+        coder = coder_of(entry, self._setup.config)
         enforcement = await asyncio.to_thread(proven_enforcement, backend, self._limits)
         start = time.monotonic()
         workspace = await self._workspace()

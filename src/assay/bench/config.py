@@ -28,9 +28,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from assay.bench.base import Allowed, Coder
-from assay.bench.coders.agents import default_agent, make_coder
-from assay.bench.coders.installation import installed_agent
+from assay.bench.base import Allowed
+from assay.bench.coders.installation import default_agent, installed_agent
 from assay.core.canonical_json import canonical_json
 from assay.core.secrets import Secret, has_secret
 from assay.core.settings import Configuration, Counts, Setting, derived
@@ -266,7 +265,9 @@ def _timeout(value: str, where: str) -> float:
 class BenchConfig(Configuration):
     """A benchmark. A value that is not allowed is a UsageError."""
 
-    name: str = Setting("benchmark", label, RUN).about("What the benchmark is called")
+    name: str = Setting("benchmark", label, RUN, group="What to choose, before the file").about(
+        "What the benchmark is called"
+    )
     config_file: str = Setting("", ValueType(str, "a path"), NOTHING).about(
         "The file it is configured by, as it was named"
     )
@@ -286,15 +287,12 @@ class BenchConfig(Configuration):
     )
     executor: str = Setting(
         "asyncio", choice("asyncio", "processes", "ray"), NOTHING, added=True
-    ).about(
-        "Where trials are run: asyncio is this process, processes are worker processes, ray "
-        "are workers on the nodes of a Ray cluster"
-    )
+    ).about("Where trials are run: asyncio (here), processes, or ray for a cluster")
     workers: int | None = Setting(
         None, whole(1, 1024), NOTHING, added=True, without="one per CPU"
-    ).about("With --executor processes or ray: the most workers")
+    ).about("With --executor processes or ray, the most workers")
     ray_address: str = Setting("auto", label, NOTHING, added=True).about(
-        "With --executor ray: HOST:PORT of the head of the cluster, auto or local"
+        "With --executor ray, HOST:PORT of the head of the cluster, auto or local"
     )
     stamp: str = Setting("", ValueType(str, "a time"), NOTHING, in_files=True).about(
         "When it began, which names its folders"
@@ -364,10 +362,6 @@ class BenchConfig(Configuration):
     def agent_hash(self, agent: str) -> str | None:
         """Return the hash of the file that an agent is in; None if it is in none."""
         return dict(zip(agent_files(self.tasks), self.agent_hashes, strict=True)).get(agent)
-
-    def make_coder(self, entry: TaskEntry) -> Coder:
-        """Return the coding agent of a task, whose file is what it was at the start."""
-        return make_coder(entry.agent, entry.command, sha=self.agent_hash(entry.agent))
 
     @property
     def allowed(self) -> Allowed:

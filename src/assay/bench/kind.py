@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from assay.bench.attempt import limits_of
+from assay.bench.attempt import coder_of, limits_of
 from assay.bench.coders.installation import installed_agent
 from assay.bench.coders.react import TOOLS
 from assay.bench.config import BenchConfig, arm_labels
@@ -162,7 +162,7 @@ class CodingKind(TrialKind[CodingSpec]):
         """What the journal of a trial begins with."""
         spec = trial.payload
         task, entry = self._tasks[spec.entry].definition, self._config.tasks[spec.entry]
-        coder = self._config.make_coder(entry)
+        coder = coder_of(entry, self._config)
         return SessionHeader(
             session_id=spec.session_id,
             run_id=spec.run_id,

@@ -13,7 +13,7 @@ from assay.agents.chat_models import (
     make_model,
     make_pool,
 )
-from assay.bench.attempt import limits_of, workplace_of
+from assay.bench.attempt import coder_of, limits_of, workplace_of
 from assay.bench.base import Allowed
 from assay.bench.coders.python_agent import read_agent_file
 from assay.bench.config import (
@@ -456,7 +456,7 @@ def _check_unchanged(config: BenchConfig, tasks: Sequence[Task]) -> None:
 
 def _check_agents(config: BenchConfig, tasks: Sequence[Task]) -> None:
     for entry, task in zip(config.tasks, tasks, strict=True):
-        coder = config.make_coder(entry)
+        coder = coder_of(entry, config)
         if coder.needs_model and entry.model is None:
             raise UsageError(
                 f"{entry.prepared_dir}: agent {entry.agent!r} asks a model, and the task names "
@@ -560,7 +560,7 @@ def _models(
 
 def _asked(config: BenchConfig, own: Mapping[str, ChatModel]) -> list[str]:
     """The models that are asked; an agent without a model may still be labelled with one."""
-    asking = {entry.model for entry in config.tasks if config.make_coder(entry).needs_model} | {
+    asking = {entry.model for entry in config.tasks if coder_of(entry, config).needs_model} | {
         config.judge
     }
     names, settings = sorted(filter(None, asking)), config.model_settings()
@@ -586,11 +586,8 @@ def _costs_before(config: BenchConfig) -> dict[str, list[float]]:
 
 def prepare_bench_resume(
     rollout: str,
+    settings: Mapping[str, Any],
     *,
-    data_dir: Path | None = None,
-    database: Path | None = None,
-    parallel: int | None = None,
-    budget: float | None = None,
     command: str = "",
     own: Mapping[str, ChatModel] | None = None,
 ) -> PreparedBench:
@@ -598,28 +595,21 @@ def prepare_bench_resume(
 
     Args:
         rollout: A name (its latest rollout), `name@stamp`, a tag, or a path.
-        data_dir: Where benchmarks are.
-        database: The store; that of the run unless given.
-        parallel: The most trials at the same time.
-        budget: The most dollars of all trials together.
+        settings: `data_dir`, where benchmarks are, and what may change: `database`, `parallel`
+            and `budget`; None means not chosen.
         command: The command line, for the record.
         own: Models of a program, by name.
     """
-    folder = data_dir or Path("data")
-    manifest = select_rollout(rollout, folder).manifest
+    manifest = select_rollout(rollout, settings.get("data_dir") or Path("data")).manifest
     if manifest.finished:
         raise UsageError(
             f"{manifest.name}@{manifest.created_at} is finished; "
             f"'assay bench summarize {manifest.name} --rollout {manifest.created_at}' shows it"
         )
+    database = settings.get("database") or Path(manifest.database)
     return prepare_bench(
         None,
-        {
-            "database": database or Path(manifest.database),
-            "data_dir": data_dir,
-            "parallel": parallel,
-            "budget": budget,
-        },
+        {**settings, "database": database},
         command=command,
         resume=manifest.run,
         own=own,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Group, Parameter
 
+from assay.cli import run_options
 from assay.cli.bench_results import compare, eval_, import_, regrade, summarize, tag
 from assay.cli.bench_tasks import agents, check, new, prepare
 from assay.cli.options import AllowedOptions, Pairs, base_images_of
@@ -113,14 +114,6 @@ class BenchDisplay(StatusDisplay):
 
 FAILED, INFRASTRUCTURE, INTERRUPTED = 1, 3, 130
 _CHOICES = Group("What to choose, before the file", sort_key=1)
-Parallel = Annotated[int | None, Parameter(group=_CHOICES, show_default="1")]
-DataDir = Annotated[Path | None, Parameter(group=_CHOICES, show_default="data")]
-Database = Annotated[Path | None, Parameter(group=_CHOICES, show_default=False)]
-Dollars = Annotated[float | None, Parameter(group=_CHOICES, show_default="none")]
-Patience = Annotated[float | None, Parameter(group=_CHOICES, show_default="120")]
-Executor = Annotated[str | None, Parameter(group=_CHOICES, show_default="asyncio")]
-Workers = Annotated[int | None, Parameter(group=_CHOICES, show_default="one per CPU")]
-Address = Annotated[str | None, Parameter(group=_CHOICES, show_default="auto")]
 Text = Annotated[str | None, Parameter(group=_CHOICES, show_default=False)]
 
 
@@ -128,17 +121,7 @@ def run(
     config: Path,
     /,
     *,
-    parallel: Parallel = None,
-    data_dir: DataDir = None,
-    database: Database = None,
-    budget: Dollars = None,
-    price: Text = None,
-    openai_base_url: Text = None,
-    judge: Text = None,
-    call_patience: Patience = None,
-    executor: Executor = None,
-    workers: Workers = None,
-    ray_address: Address = None,
+    settings: "run_options.BenchOptions | None" = None,
     agent: Text = None,
     sandbox: Text = None,
     model_map: MayDiffer = None,
@@ -162,17 +145,7 @@ def run(
 
     Args:
         config: The TOML file; docs/bench.md says what it may hold.
-        parallel: The most trials at the same time, rollouts included.
-        data_dir: The folder for rollouts and the files of trials.
-        database: The DuckDB file for traces.
-        budget: The most dollars that all trials may spend together, the judge included.
-        price: The price of models without a known one: IN/OUT in dollars per million tokens.
-        openai_base_url: The server for OpenAI's models and for models in no list.
-        judge: The model that scores rubrics without tests.
-        call_patience: Give up a call that keeps failing after this many seconds.
-        executor: Where trials are run: asyncio (here), processes, or ray for a cluster.
-        workers: With --executor processes or ray, the most workers.
-        ray_address: With --executor ray, HOST:PORT of the head of the cluster, auto or local.
+        settings: What to choose, by the names of settings.
         agent: Who works on every task, whatever the file says; see 'assay bench agents', or
             my_agent.py:MyAgent for a class in a file.
         sandbox: Where every task runs, whatever the file says: bubblewrap, docker, modal,
@@ -193,17 +166,7 @@ def run(
     prepared = api.prepare_bench(
         config,
         {
-            "parallel": parallel,
-            "data_dir": data_dir,
-            "database": database,
-            "budget": budget,
-            "price": price,
-            "openai_base_url": openai_base_url,
-            "judge": judge,
-            "call_patience": call_patience,
-            "executor": executor,
-            "workers": workers,
-            "ray_address": ray_address,
+            **(settings or {}),
             "base_images": base_images_of(base_image) or None,
             "build_network": build_network or None,
             "allow_network": allow_network,
@@ -226,10 +189,7 @@ def resume(
     rollout: str,
     /,
     *,
-    parallel: Parallel = None,
-    data_dir: DataDir = None,
-    database: Database = None,
-    budget: Dollars = None,
+    settings: "run_options.BenchResumeOptions | None" = None,
     verbose: Verbosity = 0,
     show: Show = Show(),
 ) -> int:
@@ -241,10 +201,7 @@ def resume(
 
     Args:
         rollout: The benchmark, for its latest rollout; or NAME@TIME, or a tag.
-        parallel: The most trials at the same time.
-        data_dir: The folder of the rollouts.
-        database: The DuckDB file for traces.
-        budget: The most dollars of all trials together, those that have ended included.
+        settings: What may change, by the names of settings.
         verbose: Print plain lines, without icons; given twice, whole logs.
         show: What to print.
     """
@@ -252,10 +209,7 @@ def resume(
 
     prepared = api.prepare_bench_resume(
         rollout,
-        data_dir=data_dir,
-        database=database,
-        parallel=parallel,
-        budget=budget,
+        settings or {},
         command=shlex.join(["assay", *command_line.get()]),
     )
     return _run(prepared, show, verbose)
@@ -398,8 +352,7 @@ def _planned(prepared: "PreparedBench", show: Show) -> int:
 
 def _programs(prepared: "PreparedBench") -> Sequence[str]:
     """The versions of agents that were installed."""
-    from assay.bench.coders.agents import default_agent
-    from assay.bench.coders.installation import installed_agent
+    from assay.bench.coders.installation import default_agent, installed_agent
 
     names = dict.fromkeys(entry.agent for entry in prepared.config.tasks)
     found = [agent for name in names if (agent := installed_agent(name)) is not None]

@@ -1,4 +1,4 @@
-"""The options of `assay run`, `fork`, `loop`, `train` and `launch`: settings, by their names.
+"""The options of `assay run`, `bench run` and other commands: settings, by their names.
 
 They are made when somebody asks for them, so that the help of the program need not.
 """
@@ -11,7 +11,10 @@ from cyclopts import Group, Parameter
 
 from assay.cli.output import OUTPUT
 
-_MADE = ("ForkOptions", "LaunchOptions", "LoopOptions", "RunOptions", "TrainOptions")
+_MADE = (
+    *("BenchOptions", "BenchResumeOptions", "ForkOptions", "LaunchOptions", "LoopOptions"),
+    *("RunOptions", "TrainOptions"),
+)
 WHICH = Group("Which run", sort_key=7)
 RunName = Annotated[str | None, Parameter(group=WHICH, show_default=False)]
 """The id of a run."""
@@ -65,6 +68,20 @@ _OF_FORKS = {
 """Settings that a fork may have otherwise than the episodes it goes on from, and what their
 help says for a default, where that is not the usual one."""
 
+_OF_BENCHMARKS: dict[str, dict[str, str | None]] = {
+    "BenchOptions": dict.fromkeys(
+        (
+            *("parallel", "data_dir", "database", "budget", "price", "openai_base_url"),
+            *("judge", "call_patience", "executor", "workers", "ray_address"),
+        )
+    ),
+    "BenchResumeOptions": {
+        "data_dir": None,
+        **dict.fromkeys(("parallel", "database", "budget"), "as it was"),
+    },
+}
+"""Settings of a benchmark that have an option, and what their help says for a default."""
+
 if TYPE_CHECKING:
     RunOptions = dict[str, Any]
     """What was given, by the names of settings."""
@@ -76,6 +93,10 @@ if TYPE_CHECKING:
     """The same, for training."""
     LaunchOptions = dict[str, Any]
     """The same, for the training of many seeds."""
+    BenchOptions = dict[str, Any]
+    """The same, for a benchmark."""
+    BenchResumeOptions = dict[str, Any]
+    """The same, for a benchmark that is resumed."""
 
 
 def __getattr__(name: str) -> Any:
@@ -99,6 +120,10 @@ def __getattr__(name: str) -> Any:
         own = ("architecture", "curriculum", "environment", "seed")
         names = [name for name in settings_of(TrainingConfig) if name not in own]
         made = options_of(TrainingConfig, dict.fromkeys(names))
+    elif name in _OF_BENCHMARKS:
+        from assay.bench.config import BenchConfig
+
+        made = options_of(BenchConfig, _OF_BENCHMARKS[name])
     else:
         from assay.episodes.config import RunConfig
 

@@ -35,11 +35,6 @@ _KINDS: Final[Mapping[str, type[ProgramKind]]] = {
 }
 
 
-def default_agent() -> str:
-    """Who works on tasks that name nobody: codex where it is installed, else react-coder."""
-    return "react-coder" if installed_agent("codex") is None else "codex"
-
-
 def make_coder(name: str, command: str | None = None, *, sha: str | None = None) -> Coder:
     """The coding agent of a name.
 

@@ -94,6 +94,11 @@ def installed_agent(name: str) -> InstalledAgent | None:
         return None
 
 
+def default_agent() -> str:
+    """Who works on tasks that name nobody: codex where it is installed, else react-coder."""
+    return "react-coder" if installed_agent("codex") is None else "codex"
+
+
 def install_agent(name: str, version: str | None = None) -> InstalledAgent:
     """Install an agent, in the place of another version of it.
 

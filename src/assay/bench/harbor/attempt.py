@@ -7,7 +7,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from assay.bench.attempt import CodingAttempt, network_of, program_mounts, shared_folder
+from assay.bench.attempt import (
+    CodingAttempt,
+    coder_of,
+    network_of,
+    program_mounts,
+    shared_folder,
+)
 from assay.bench.base import (
     Coder,
     CoderEnd,
@@ -125,7 +131,7 @@ class HarborAttempt(CodingAttempt[HarborTask]):
     async def _work(self) -> AgentEnd:
         """Let the agent work on each step, until one is not good enough for the next."""
         task, entry = self._task, self._setup.entry
-        coder = self._setup.config.make_coder(entry)
+        coder = coder_of(entry, self._setup.config)
         backend = self._setup.backend
         proven = await asyncio.to_thread(proven_enforcement, backend, self._limits)
         enforcement = held_with(None, proven)
