@@ -26,6 +26,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         )
     },
     "analysis": assay.analysis,
+    "bench check": assay.bench_check,
+    "bench compare": assay.bench_compare,
+    "bench eval": assay.bench_eval,
+    "bench new": assay.bench_new,
+    "bench regrade": assay.bench_eval,
+    "bench summarize": assay.bench_summary,
     "compare": assay.compare,
     "curves import": assay.import_curves,
     "finetune cancel": assay.finetune_cancel,

@@ -15,6 +15,8 @@ from assay.bench.coders.installation import (
     install_agent,
     installed_agent,
 )
+from assay.bench.options import RolloutComparisonOptions, SummaryOptions
+from assay.core.options import takes_options
 from assay.errors import OutputError, UsageError
 from assay.store.opening import Where
 
@@ -27,15 +29,13 @@ if TYPE_CHECKING:
 _DATA_DIR = "data"
 
 
+@takes_options
 def bench_summary(
     benchmark: str,
     *rollouts: str,
     latest: bool = False,
     data_dir: Path | str = _DATA_DIR,
-    level: float = 0.95,
-    baseline: str | None = None,
-    min_effect: float | None = None,
-    grading: str | None = None,
+    options: SummaryOptions,
     save: bool = False,
     notice: Callable[[str], None] = lambda _: None,
 ) -> "BenchmarkSummary":
@@ -49,10 +49,7 @@ def bench_summary(
             together. Without any it is the latest.
         latest: Say that it is the latest.
         data_dir: Where benchmarks are.
-        level: Of the intervals.
-        baseline: The label of the arm that the others are compared with; the first by default.
-        min_effect: The smallest difference of the mean score that matters.
-        grading: `separate` or `in-process`: only tasks that were graded so count.
+        options: How it is summed up.
         save: Write `summary.md` into the folder of the rollout too, if all tasks count.
         notice: Told if that could not be written.
 
@@ -68,14 +65,8 @@ def bench_summary(
         for stamp in stamps
     ]
     _check_different([rollout.path for rollout in found])
-    summary = summarize_benchmark(
-        *(rollout.manifest for rollout in found),
-        level=level,
-        baseline=baseline,
-        min_effect=min_effect,
-        grading=grading,
-    )
-    if save and len(found) == 1 and grading is None:
+    summary = summarize_benchmark(*(rollout.manifest for rollout in found), options=options)
+    if save and len(found) == 1 and options.grading is None:
         from assay.report.benchmark import benchmark_document
         from assay.report.files import write_document
 
@@ -86,12 +77,9 @@ def bench_summary(
     return summary
 
 
+@takes_options
 def bench_compare(
-    *rollouts: str,
-    data_dir: Path | str = _DATA_DIR,
-    level: float = 0.95,
-    min_effect: float | None = None,
-    grading: str | None = None,
+    *rollouts: str, data_dir: Path | str = _DATA_DIR, options: RolloutComparisonOptions
 ) -> "RolloutComparison":
     """Compare rollouts of benchmarks, task by task and arm by arm.
 
@@ -101,9 +89,7 @@ def bench_compare(
         *rollouts: Two or more: names, `name@stamp`, starts of stamps, tags or paths. The
             first is what the others are compared with.
         data_dir: Where benchmarks are.
-        level: Of confidence, for all verdicts together.
-        min_effect: The smallest difference of the mean score that matters.
-        grading: `separate` or `in-process`: only tasks that were graded so are compared.
+        options: How they are compared.
 
     Raises:
         UsageError: One is not there, or one is named twice.
@@ -120,7 +106,7 @@ def bench_compare(
         label = text if text in rollout.manifest.tags else stamp
         # Rollouts of two machines may have one stamp.
         named[label if label not in named else str(rollout.path)] = rollout.manifest
-    return compare_rollouts(named, level=level, min_effect=min_effect, grading=grading)
+    return compare_rollouts(named, options=options)
 
 
 def bench_tag(

@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from assay.bench.grading.llm_judge import Judge
 from assay.bench.grading.results import read_grade, write_grade
 from assay.bench.harbor.task import is_harbor_task, problems_of
 from assay.bench.manifest import Manifest, RolloutFolder, TrialResult
+from assay.bench.options import RegradeOptions, TaskCheckOptions
 from assay.bench.rollouts import Rollout, select_rollout
 from assay.bench.task import BaseImages, Task, TaskCheck, Workplace
 from assay.bench.task_checks import check_task, overrides_problems
@@ -30,6 +32,7 @@ from assay.bench.trial_files import (
 from assay.core.aio import run_apart
 from assay.core.canonical_json import derived_id
 from assay.core.files import free_path
+from assay.core.options import takes_options
 from assay.errors import UsageError
 from assay.models.budget import Budget
 from assay.sandboxes.backends import choose_backend
@@ -50,31 +53,27 @@ class GradedTrial(NamedTuple):
     """Whether it was graded just now."""
 
 
+@takes_options
 def bench_check(
     folder: Path | str,
     *,
-    overrides: Path | None = None,
-    tries: int = 3,
-    sandbox: str | None = None,
+    options: TaskCheckOptions,
     timeout_s: float = 600.0,
     base_images: Sequence[str] = (),
-    build_network: bool = False,
-    allow_network: Sequence[str] = (),
     allowed: Allowed = NOTHING_ALLOWED,
 ) -> tuple[TaskCheck, ...]:
     """Find out whether a task measures what it says; each check says what is wrong.
 
     Args:
         folder: The folder of a prepared task.
-        overrides: Applied to it; its own overrides.json unless given.
-        tries: How often the reference solution is graded.
-        sandbox: Where; see `assay.sandboxes`.
+        options: How it is checked.
         timeout_s: The most seconds for each grading.
         base_images: What stands for an image of FROM, each as NAME=LOCAL.
-        build_network: Whether building an image reaches the network.
-        allow_network: Where a task that asks for a network may connect by HTTP(S).
         allowed: What the task may read outside of its folder.
     """
+    if options.tries < 1:
+        raise UsageError(f"--tries {options.tries} is not allowed; give 1 or more")
+    overrides = options.overrides
     entry = TaskEntry(
         prepared_dir=str(folder), overrides=None if overrides is None else str(overrides)
     )
@@ -88,9 +87,9 @@ def bench_check(
     if is_harbor and (refused := problems_of(Path(folder), allowed)):
         return tuple(TaskCheck(name="refused", passed=False, detail=why) for why in refused)
     task = load_any_task(Path(folder), applied, allowed)
-    backend = choose_backend(sandbox)
-    limits = limits_of(task.definition, entry, allow_network)
-    images = BaseImages.of(base_images, network=build_network)
+    backend = choose_backend(options.sandbox)
+    limits = limits_of(task.definition, entry, options.allow_network)
+    images = BaseImages.of(base_images, network=options.build_network)
     try:
         task.check_runnable(backend, images, judged=False)
     except UsageError as error:
@@ -107,19 +106,18 @@ def bench_check(
         timeout_s=timeout_s,
     )
     place.folder.mkdir(mode=0o700)
-    return (*checks, *run_apart(lambda: check_task(task, place, tries=tries)))
+    return (*checks, *run_apart(lambda: check_task(task, place, tries=options.tries)))
 
 
+@takes_options
 def bench_eval(
     rollout: str,
     *,
     data_dir: Path | str = "data",
-    latest: bool = False,
     stamp: str | None = None,
     again: bool = False,
-    judge: str | None = None,
+    options: RegradeOptions,
     judge_votes: int = 3,
-    budget: float | None = None,
     allowed: Allowed = NOTHING_ALLOWED,
     done: Callable[[GradedTrial], None] = lambda _: None,
 ) -> tuple[GradedTrial, ...]:
@@ -128,19 +126,18 @@ def bench_eval(
     Args:
         rollout: A name, `name@stamp`, a tag, or a path.
         data_dir: Where benchmarks are.
-        latest: Say that it is the latest.
         stamp: Its stamp, or the start of it.
         again: Grade all again; what the files said before is kept beside them.
-        judge: The model that scores rubrics without tests; that of the run unless given.
-        judge_votes: How often it is asked for each.
-        budget: The most dollars that the judge may cost.
+        options: How they are graded.
+        judge_votes: How often the judge is asked for each.
         allowed: What tasks may read outside of their folders. The word of the run does not
             count, because its files may come from another machine.
         done: Told of each trial.
     """
-    found = select_rollout(rollout, Path(data_dir), latest=latest, stamp=stamp)
+    found = select_rollout(rollout, Path(data_dir), latest=options.latest, stamp=stamp)
+    make_grader = partial(_Grader, found.manifest, options, judge_votes, allowed)
     trials = []
-    for trial in _graded(found, again, judge, judge_votes, budget, allowed):
+    for trial in _graded(found, make_grader, again=again):
         done(trial)
         trials.append(trial)
     return tuple(trials)
@@ -159,12 +156,7 @@ def bench_trials(
 
 
 def _graded(
-    rollout: Rollout,
-    again: bool,
-    judge: str | None,
-    votes: int,
-    budget: float | None,
-    allowed: Allowed,
+    rollout: Rollout, make_grader: "Callable[[], _Grader]", *, again: bool
 ) -> Iterator[GradedTrial]:
     manifest = rollout.manifest
     folder = RolloutFolder(rollout.path.parents[2], manifest.name, manifest.created_at)
@@ -178,7 +170,7 @@ def _graded(
             yield GradedTrial(result, known, False)
             continue
         if grader is None:
-            grader = _Grader(manifest, judge, votes, budget, allowed)
+            grader = make_grader()
         graded, updated = grader.grade(result, agent)
         if known is not None:
             _keep_old(run_dir)
@@ -201,16 +193,11 @@ class _Grader:
     """Grades trials of a rollout by the configuration that it ran with."""
 
     def __init__(
-        self,
-        manifest: Manifest,
-        judge: str | None,
-        votes: int,
-        budget: float | None,
-        allowed: Allowed,
+        self, manifest: Manifest, options: RegradeOptions, votes: int, allowed: Allowed
     ) -> None:
         self._allowed = allowed
-        self._config = BenchConfig(**_settings(manifest, judge, votes))
-        self._budget = None if budget is None else Budget(budget)
+        self._config = BenchConfig(**_settings(manifest, options.judge, votes))
+        self._budget = None if options.budget is None else Budget(options.budget)
         self._tasks: dict[tuple[str, str], tuple[Task, TaskEntry]] = {}
 
     @property

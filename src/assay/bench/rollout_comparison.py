@@ -6,10 +6,11 @@ that changed, or that not all have, is named. Reads no file and prints nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from assay.bench.manifest import ArmEntry, Manifest, TrialResult
+from assay.bench.options import RolloutComparisonOptions
 from assay.bench.summary import (
     ArmSummary,
     arm_subject,
@@ -18,6 +19,7 @@ from assay.bench.summary import (
     pooled,
     summarize_trials,
 )
+from assay.core.options import takes_options
 from assay.core.text import counted
 from assay.errors import UsageError
 from assay.judge.results import Comparison
@@ -96,21 +98,18 @@ class RolloutComparison:
         )
 
 
+@takes_options
 def compare_rollouts(
-    rollouts: Mapping[str, Manifest],
-    *,
-    level: float = 0.95,
-    min_effect: float | None = None,
-    grading: str | None = None,
+    rollouts: Mapping[str, Manifest], *, options: RolloutComparisonOptions
 ) -> RolloutComparison:
     """Compare rollouts with the first of them.
 
+    With m arms each verdict has the level 1 - (1 - level) / m (Bonferroni), and corrects for
+    its own comparisons besides.
+
     Args:
         rollouts: Two or more, by what they are to be called.
-        level: Of confidence, for all verdicts together: with m arms each verdict has 1 -
-            (1 - level) / m (Bonferroni), and corrects for its own comparisons besides.
-        min_effect: The smallest difference of the mean score that matters.
-        grading: A `GradingMode`: only tasks that were graded so in all rollouts are compared.
+        options: How they are compared.
 
     Raises:
         UsageError: There are not two, or no task was graded so.
@@ -118,10 +117,11 @@ def compare_rollouts(
     if len(rollouts) < 2:
         raise UsageError("there are no two rollouts to compare; name two or more")
     names = tuple(rollouts)
-    kept, left_out = graded_as([*rollouts.values()], grading)
+    kept, left_out = graded_as([*rollouts.values()], options.grading)
     rollouts = dict(zip(names, kept, strict=True))
     results = {name: pooled([manifest])[0] for name, manifest in rollouts.items()}
     slots, missing = _slots(rollouts)
+    level = options.level
     each = 1 - (1 - level) / max(1, len(slots))
     arms: list[ArmComparison] = []
     rows: list[TaskRow] = []
@@ -133,7 +133,8 @@ def compare_rollouts(
         own = _rows(slot, [trials.get(name, []) for name in names], level)
         rows += own
         same = {row.task for row in own if not row.changed}
-        arms.append(_arm(slot, entries, trials, same, level=each, min_effect=min_effect))
+        judged = replace(options, level=each)
+        arms.append(_arm(slot, entries, trials, same, judged))
     return RolloutComparison(
         rollouts=names,
         arms=(
@@ -190,9 +191,7 @@ def _arm(
     entries: _Slot,
     trials: Mapping[str, Sequence[TrialResult]],
     same: set[str],
-    *,
-    level: float,
-    min_effect: float | None,
+    options: RolloutComparisonOptions,
 ) -> ArmComparison:
     # Who did not do all tasks is compared on those that all did.
     did = [{result.task_id for result in own} for own in trials.values()]
@@ -206,7 +205,9 @@ def _arm(
         )
         for name, entry in entries.items()
     ]
-    comparison, reasons = compared_arms(subjects, level=level, min_effect=min_effect)
+    comparison, reasons = compared_arms(
+        subjects, level=options.level, min_effect=options.min_effect
+    )
     if not common:
         reasons = [f"{slot} has no task that is the same in all rollouts."]
     return ArmComparison(arm=slot, comparison=comparison, reasons=tuple(reasons))

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from assay.bench.base import GradingMode
 from assay.bench.manifest import ArmEntry, Manifest, TrialResult
+from assay.bench.options import SummaryOptions
+from assay.core.options import takes_options
 from assay.core.text import counted, unknown_name
 from assay.errors import UsageError
 from assay.judge.comparison import compare
@@ -140,21 +142,13 @@ class BenchmarkSummary:
     """What a reader has to know; sentences that hold untrusted names."""
 
 
-def summarize_benchmark(
-    *manifests: Manifest,
-    level: float = 0.95,
-    baseline: str | None = None,
-    min_effect: float | None = None,
-    grading: str | None = None,
-) -> BenchmarkSummary:
+@takes_options
+def summarize_benchmark(*manifests: Manifest, options: SummaryOptions) -> BenchmarkSummary:
     """Sum up one rollout of a benchmark, or several of the same together.
 
     Args:
         *manifests: The rollouts; trials of the same arm and task add up.
-        level: Of the intervals.
-        baseline: The label of the arm to compare the others with; the first by default.
-        min_effect: The smallest difference of the mean score that matters.
-        grading: A `GradingMode`: only tasks that were graded so count.
+        options: How they are summed up.
 
     Raises:
         UsageError: There is no rollout, they are of different benchmarks, no arm is called
@@ -168,7 +162,8 @@ def summarize_benchmark(
             f"rollouts of different benchmarks cannot be summed up together:"
             f" {', '.join(sorted(names))}; 'assay bench compare' compares them"
         )
-    manifests, left_out = graded_as(manifests, grading)
+    manifests, left_out = graded_as(manifests, options.grading)
+    level = options.level
     results, notes = pooled(manifests)
     entries = {entry.label: entry for manifest in manifests for entry in manifest.arms}
     for result in results:
@@ -191,7 +186,7 @@ def summarize_benchmark(
     ]
     subjects = [arm_subject(entries[label], own) for label, own in by_arm.items()]
     comparison, reasons = compared_arms(
-        subjects, level=level, baseline=baseline, min_effect=min_effect
+        subjects, level=level, baseline=options.baseline, min_effect=options.min_effect
     )
     return BenchmarkSummary(
         name=manifests[0].name,

@@ -10,28 +10,35 @@
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from assay.cli.compare import judgement
-from assay.cli.options import DEFAULT_DATA_DIR, AllowedOptions, DataDir, Flag, Paths, tell
+from assay.cli.options import (
+    DEFAULT_DATA_DIR,
+    AllowedOptions,
+    DataDir,
+    Flag,
+    Given,
+    Paths,
+    option_groups,
+    tell,
+)
 from assay.cli.output import Show, complain, note, say, say_json, warn, working
 
 if TYPE_CHECKING:
     from assay.bench.regrade import GradedTrial
 
 
+@option_groups(options="assay.bench.options:SummaryOptions")
 def summarize(
     name: str,
     /,
     *,
     latest: Flag = False,
     rollout: Annotated[list[str] | None, Parameter(negative="")] = None,
-    baseline: Annotated[str | None, Parameter(show_default="the first arm")] = None,
-    min_effect: float | None = None,
-    grading: Literal["separate", "in-process"] | None = None,
-    level: float = 0.95,
+    options: Given,
     output: Paths = None,
     detail: Flag = False,
     data_dir: DataDir = DEFAULT_DATA_DIR,
@@ -53,11 +60,7 @@ def summarize(
         latest: Take the latest rollout, as a name alone does.
         rollout: The stamp of a rollout, or the start of it. May be repeated: several rollouts
             are summed up together.
-        baseline: The arm that the others are compared with.
-        min_effect: The smallest difference in mean score that matters to you.
-        grading: Count only tasks that were graded so: "separate" if the code under test could
-            not reach its tests.
-        level: The confidence level of the intervals.
+        options: How it is summed up.
         output: Write the report to this file: .html, .md, .json or .csv. May be repeated.
         detail: Also print all tables, and how to read them.
         data_dir: Where benchmarks are.
@@ -75,12 +78,9 @@ def summarize(
             *(rollout or ()),
             latest=latest,
             data_dir=data_dir,
-            level=level,
-            baseline=baseline,
-            min_effect=min_effect,
-            grading=grading,
             save=True,
             notice=warn,
+            **options,
         )
         document = benchmark_document(summary)
         write_document(document, *paths)
@@ -88,11 +88,10 @@ def summarize(
     return 0
 
 
+@option_groups(options="assay.bench.options:RolloutComparisonOptions")
 def compare(
     *rollouts: str,
-    min_effect: float | None = None,
-    grading: Literal["separate", "in-process"] | None = None,
-    level: float = 0.95,
+    options: Given,
     output: Paths = None,
     detail: Flag = False,
     fail_if_worse: Flag = False,
@@ -112,10 +111,7 @@ def compare(
 
     Args:
         rollouts: Two or more: names, name@stamp, starts of stamps, tags, or paths.
-        min_effect: The smallest difference in mean score that matters to you.
-        grading: Compare only tasks that were graded so: "separate" if the code under test could
-            not reach its tests.
-        level: The confidence level, for all verdicts together.
+        options: How they are compared.
         output: Write the report to this file: .html, .md, .json or .csv. May be repeated.
         detail: Also print all tables, and how to read them.
         fail_if_worse: Exit with code 1 if an arm is worse than in the first rollout, or cannot
@@ -130,13 +126,7 @@ def compare(
     paths = tuple(output or ())
     check_endings(paths)
     with working(show, "comparing"):
-        comparison = api.bench_compare(
-            *rollouts,
-            data_dir=data_dir,
-            level=level,
-            min_effect=min_effect,
-            grading=grading,
-        )
+        comparison = api.bench_compare(*rollouts, data_dir=data_dir, **options)
         document = rollouts_document(comparison)
         write_document(document, *paths)
     tell(document, paths, show, detail=detail)
@@ -154,17 +144,15 @@ def compare(
 
 INFRASTRUCTURE = 3
 Stamp = Annotated[str | None, Parameter(show_default=False)]
-JudgeModel = Annotated[str | None, Parameter(show_default="that of the run")]
 
 
+@option_groups(options="assay.bench.options:RegradeOptions")
 def eval_(
     name: str,
     /,
     *,
-    latest: Flag = False,
+    options: Given,
     rollout: Stamp = None,
-    judge: JudgeModel = None,
-    budget: float | None = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     allow: AllowedOptions = AllowedOptions(),
     show: Show = Show(),
@@ -177,10 +165,8 @@ def eval_(
 
     Args:
         name: A benchmark, name@stamp, the start of a stamp, a tag, or a path.
-        latest: Take the latest rollout, as a name alone does.
+        options: How they are graded.
         rollout: The stamp of a rollout, or the start of it.
-        judge: The model that scores rubrics without tests.
-        budget: The most dollars that the judge may cost.
         data_dir: Where benchmarks are.
         allow: What tasks may read outside of their folders.
         show: What to print.
@@ -194,24 +180,21 @@ def eval_(
     trials = api.bench_eval(
         name,
         data_dir=data_dir,
-        latest=latest,
         stamp=rollout,
-        judge=judge,
-        budget=budget,
         allowed=allow.allowed,
         done=told,
+        **options,
     )
     return _print(trials, show)
 
 
+@option_groups(options="assay.bench.options:RegradeOptions")
 def regrade(
     name: str,
     /,
     *,
-    latest: Flag = False,
+    options: Given,
     rollout: Stamp = None,
-    judge: JudgeModel = None,
-    budget: float | None = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     allow: AllowedOptions = AllowedOptions(),
     show: Show = Show(),
@@ -224,10 +207,8 @@ def regrade(
 
     Args:
         name: A benchmark, name@stamp, the start of a stamp, a tag, or a path.
-        latest: Take the latest rollout, as a name alone does.
+        options: How they are graded.
         rollout: The stamp of a rollout, or the start of it.
-        judge: The model that scores rubrics without tests.
-        budget: The most dollars that the judge may cost.
         data_dir: Where benchmarks are.
         allow: What tasks may read outside of their folders.
         show: What to print.
@@ -242,18 +223,17 @@ def regrade(
         if trial.is_new and old is not None and old != trial.result.score:
             changed.append(f"{trial.result.run_id}: {old:.2f} -> {trial.result.score:.2f}")
 
+    latest = options.get("latest", False)
     for trial in api.bench_trials(name, data_dir=data_dir, latest=latest, stamp=rollout):
         before[trial.run_id] = trial.score
     trials = api.bench_eval(
         name,
         data_dir=data_dir,
-        latest=latest,
         stamp=rollout,
         again=True,
-        judge=judge,
-        budget=budget,
         allowed=allow.allowed,
         done=told,
+        **options,
     )
     code = _print(trials, show)
     if not (show.json or show.quiet):

@@ -12,15 +12,15 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from assay.cli.options import AllowedOptions, Flag, Pairs, base_images_of
+from assay.cli.options import AllowedOptions, Given, Pairs, base_images_of, option_groups
 from assay.cli.output import Show, note, program, say, say_json, warn, working
 from assay.cli.tables import say_prose
 from assay.errors import UsageError
 
 FAILED = 1
-Maybe = Annotated[str | None, Parameter(show_default=False)]
 
 
+@option_groups(options="assay.bench.options:NewTaskOptions")
 def new(
     repository: Path,
     /,
@@ -28,18 +28,12 @@ def new(
     start: str,
     end: str = "HEAD",
     into: Path = Path("data/tasks/created"),
-    title: Annotated[
-        str | None, Parameter(show_default="the subject of the end commit")
-    ] = None,
-    instructions: Annotated[
-        str | None, Parameter(show_default="the messages of the commits")
-    ] = None,
+    options: Given,
     instructions_file: Annotated[Path | None, Parameter(show_default=False)] = None,
     rubric: Annotated[
         list[str] | None, Parameter(negative="", show_default="one for each test file")
     ] = None,
     tag: Annotated[list[str] | None, Parameter(negative="", show_default=False)] = None,
-    subdir: Maybe = None,
     show: Show = Show(),
 ) -> int:
     """Capture a task from a git repository: what changed between two commits is the solution.
@@ -55,33 +49,29 @@ def new(
         start: The commit that the agent starts from.
         end: The commit that has the solution and its tests.
         into: Gets the folder of the task.
-        title: What people call it.
-        instructions: What the agent is asked to do.
-        instructions_file: The same, from a file.
+        options: What the task says.
+        instructions_file: The file that has the instructions.
         rubric: A criterion, as ID=TEXT. May be repeated.
         tag: A tag of the task. May be repeated.
-        subdir: The folder of the repository that the task is about.
         show: What to print.
     """
     from assay import api
 
     if instructions_file is not None:
-        if instructions is not None:
+        if "instructions" in options:
             raise UsageError("--instructions and --instructions-file exclude each other")
         from assay.core.values import file_text
 
-        instructions = file_text(instructions_file)
+        options = {**options, "instructions": file_text(instructions_file)}
     rubrics = dict(_pair(text) for text in rubric or ())
     folder = api.bench_new(
         repository,
         start,
         end,
         into,
-        title=title,
-        instructions=instructions,
         rubrics=rubrics or None,
         tags=tag or (),
-        subdir=subdir,
+        **options,
     )
     repo = json.loads((folder / "tb_meta.json").read_bytes())["repo"]["git_url"]
     allow = f"--allow-repo {shlex.quote(repo)}"
@@ -119,19 +109,14 @@ def prepare(
     return 0
 
 
+@option_groups(options="assay.bench.options:TaskCheckOptions")
 def check(
     task: Path,
     /,
     *,
-    tries: int = 3,
-    overrides: Annotated[
-        Path | None, Parameter(show_default="the overrides.json of the task")
-    ] = None,
-    sandbox: Annotated[str | None, Parameter(show_default="bubblewrap")] = None,
+    options: Given,
     timeout: float = 600.0,
     base_image: Pairs = None,
-    build_network: Flag = False,
-    allow_network: Pairs = None,
     allow: AllowedOptions = AllowedOptions(),
     show: Show = Show(),
 ) -> int:
@@ -143,36 +128,25 @@ def check(
 
     Args:
         task: The folder of a prepared task.
-        tries: How often the reference solution is graded.
-        overrides: Overrides to apply.
-        sandbox: Where it is graded.
+        options: How it is checked.
         timeout: The most seconds for each grading.
         base_image: What stands for an image of FROM: NAME=LOCAL. May be repeated.
-        build_network: Let the building of an image reach the network.
-        allow_network: Where a task that asks for a network may connect, by an HTTP(S) proxy:
-            public, HOST or HOST:PORT. May be repeated.
         allow: What the task may read outside of its folder.
         show: What to print.
     """
     from assay import api
 
-    if tries < 1:
-        raise UsageError(f"--tries {tries} is not allowed; give 1 or more")
-    if sandbox == "none":
+    if options.get("sandbox") == "none":
         from assay.sandboxes.unprotected import UNPROTECTED
 
         warn(UNPROTECTED)
     with working(show, "checking"):
         checks = api.bench_check(
             task,
-            overrides=overrides,
-            tries=tries,
-            sandbox=sandbox,
             timeout_s=timeout,
             base_images=base_images_of(base_image),
-            build_network=build_network,
-            allow_network=allow_network or (),
             allowed=allow.allowed,
+            **options,
         )
     passed = all(each.passed for each in checks)
     if show.json:

@@ -148,6 +148,7 @@ def takes_options(function: Callable[..., R]) -> Callable[..., R]:
             is_dataclass(kind)
             and isinstance(kind, type)
             and parameter.default is parameter.empty
+            and parameter.kind is parameter.KEYWORD_ONLY
         ):
             groups[parameter.name] = kind
             shown += map(_parameter, declared_options(kind).values())

@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from assay.bench.base import Allowed
+from assay.bench.options import NewTaskOptions
 from assay.bench.tasks.loading import BUNDLE, EVALUATION, META, REFERENCE, load_task, plain_file
 from assay.bench.tasks.source import FILES, START, check_out, without_password
 from assay.bench.tasks.tree import (
@@ -40,6 +41,7 @@ from assay.core.git import (
     remote_addresses,
     working_copy,
 )
+from assay.core.options import takes_options
 from assay.errors import OutputError, PatchRejected, UsageError
 
 _TEST_FOLDERS = {"test", "tests"}
@@ -52,17 +54,16 @@ class _Change(NamedTuple):
     deleted: bool
 
 
+@takes_options
 def new_task(
     repository: Path,
     start: str,
     end: str,
     into: Path,
     *,
-    title: str | None = None,
-    instructions: str | None = None,
+    options: NewTaskOptions,
     rubrics: Mapping[str, str] | None = None,
     tags: Sequence[str] = (),
-    subdir: str | None = None,
     now: datetime | None = None,
 ) -> Path:
     """Write the folder of a new task below `into`, and return it.
@@ -72,18 +73,17 @@ def new_task(
         start: The commit that the agent starts from.
         end: The commit that has the solution and its tests.
         into: Gets a folder that is named by the title and the time.
-        title: What people call it; the subject of the end commit if None.
-        instructions: What the agent is asked to do; the messages of the commits if None.
+        options: What the task says.
         rubrics: Criteria by their ids; one for each test file if None. A test counts for the
             rubric whose id its path contains, else for the first one.
         tags: For choosing among tasks.
-        subdir: The folder of the repository that the task is about.
         now: When it is made.
 
     Raises:
         UsageError: There is no such repository or commit, nothing changed between them, or
             nothing would score a solution.
     """
+    subdir = options.subdir
     if subdir is not None and (problem := path_problem(subdir, in_repository=True)):
         raise UsageError(f"subdir: {subdir!r} is not allowed: {problem}")
     copy = working_copy(repository)
@@ -107,10 +107,12 @@ def new_task(
                 "solution; give rubrics, each with an id and what it asks for"
             )
         message = source.message(first, last)
-        title = title or source.subject(last)
+        title = options.title or source.subject(last)
         stamp = (now or datetime.now(UTC)).strftime("%Y%m%d_%H%M%S")
         folder = free_path(into / f"{_slug(title)}_{stamp}")
-        text = instructions if instructions is not None else f"# {title}\n\n{message}"
+        text = options.instructions
+        if text is None:
+            text = f"# {title}\n\n{message}"
         meta = {
             "task_id": folder.name,
             "metadata": {"title": title, "tags": list(tags)},
