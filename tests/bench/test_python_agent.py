@@ -7,7 +7,7 @@ import pytest
 import assay
 from assay.bench.attempt import coder_of
 from assay.bench.coders.agents import make_coder
-from assay.bench.run import prepare_bench
+from assay.bench.prepare import prepare_bench
 from assay.errors import UsageError
 from tests.sandboxes.boxes import usable
 

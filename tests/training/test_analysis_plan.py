@@ -21,8 +21,8 @@ from assay.training.analysis_settings import (
     read_plan,
 )
 from assay.training.gather import RunPlace
-from tests.curves.analysis_cases import make_design
-from tests.curves.made import level_of
+from tests.training.analysis_cases import make_design
+from tests.training.made import level_of
 
 PLAN = """
 metric = "overview/reward"

@@ -98,6 +98,14 @@ if TYPE_CHECKING:
         register_plan,
         variance,
     )
+    from assay.bench.prepare import (
+        BenchEstimate,
+        PreparedBench,
+        bench_plan,
+        estimate_bench,
+        prepare_bench,
+        prepare_bench_resume,
+    )
     from assay.bench.regrade import (
         GradedTrial,
         bench_check,
@@ -107,16 +115,10 @@ if TYPE_CHECKING:
         bench_trials,
     )
     from assay.bench.run import (
-        BenchEstimate,
         BenchResult,
-        PreparedBench,
         bench_counts,
-        bench_plan,
         bench_run,
         bench_shown,
-        estimate_bench,
-        prepare_bench,
-        prepare_bench_resume,
         run_prepared_bench,
     )
     from assay.finetune.follow import (

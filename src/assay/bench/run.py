@@ -1,50 +1,24 @@
 """Coding benchmarks, run: here tasks, sandboxes and models are put together."""
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from assay.agents.chat_models import (
-    check_reachable,
-    is_builtin,
-    make_model,
     make_pool,
 )
-from assay.bench.attempt import coder_of, limits_of, workplace_of
-from assay.bench.base import Allowed
-from assay.bench.coders.python_agent import read_agent_file
-from assay.bench.config import (
-    BenchConfig,
-    TaskEntry,
-    agent_files,
-    arm_labels,
-    arms_of,
-    overrides_of,
-    read_benchmark,
-)
-from assay.bench.kind import CodingKind, planned_results, specs_of
+from assay.bench.kind import CodingKind, planned_results
 from assay.bench.manifest import (
     ArmEntry,
     Manifest,
     RolloutFolder,
     TrialResult,
-    claim_rollout,
     read_manifest,
 )
-from assay.bench.rollouts import select_rollout
-from assay.bench.task import PYTHON, BaseImages, Task
-from assay.bench.task_layouts import load_any_task
-from assay.core.aio import run_apart
-from assay.core.canonical_json import content_hash
+from assay.bench.prepare import UNSHOWN, PreparedBench, make_models, prepare_bench
 from assay.core.provenance import provenance
-from assay.core.text import counted
-from assay.errors import SandboxUnavailable, UsageError
 from assay.models.budget import Budget
-from assay.models.pool import ModelPool
-from assay.runs.configuration import difference
 from assay.runs.control import Retries, Stop
 from assay.runs.events import (
     SILENT,
@@ -55,60 +29,11 @@ from assay.runs.events import (
     TrialProgress,
 )
 from assay.runs.executor_choice import make_executor
-from assay.runs.kind import PreparedRun
-from assay.runs.prepare import prepare_run, stored_run
 from assay.runs.run import RunResult, execute, finished_result
-from assay.sandboxes.backends import choose_backend
-from assay.sandboxes.base import ResourceLimits, SandboxBackend
-from assay.sandboxes.egress import describe_network
-from assay.sandboxes.modal.backend import ModalBackend, check_program
-from assay.sandboxes.self_test import proven_enforcement
 from assay.types import ChatModel, TrialState
 
 _HANG_S = 600.0
 """Seconds in which no thread of a worker runs, after which it has hung."""
-_UNSHOWN = "unshown"
-"""A file beside the manifest, until somebody has seen the result."""
-
-
-@dataclass(frozen=True, slots=True)
-class BenchEstimate:
-    """What the trials of one arm would cost, as far as that is known."""
-
-    arm: str
-    trials: int
-    usd: float | None
-    """Dollars of all of them; None if nobody knows."""
-    because: str
-    """What it rests on, or why it is not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedBench:
-    """What a command means, before anything has started."""
-
-    run: PreparedRun[BenchConfig]
-    tasks: tuple[Task, ...]
-    """The task of each entry of the file."""
-    backends: Mapping[str, SandboxBackend]
-    """By the words of the file."""
-    finished: bool = False
-    """Whether an earlier process has finished it, and ended before its result was shown."""
-
-    @property
-    def config(self) -> BenchConfig:
-        """All that was chosen."""
-        return self.run.config
-
-    @property
-    def trials(self) -> int:
-        """How many trials there are."""
-        return sum(entry.rollouts for entry in self.config.tasks)
-
-    @property
-    def folder(self) -> RolloutFolder:
-        """Where its files go."""
-        return RolloutFolder(self.config.data_dir, self.config.name, self.config.stamp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,102 +96,6 @@ def bench_run(
     return result
 
 
-def prepare_bench(
-    file: Path | None,
-    settings: Mapping[str, Any],
-    *,
-    command: str = "",
-    model_map: Mapping[str, str] | None = None,
-    agent: str | None = None,
-    sandbox: str | None = None,
-    resume: str | None = None,
-    fresh: bool = False,
-    dry: bool = False,
-    source: str = "command line",
-    own: Mapping[str, ChatModel] | None = None,
-) -> PreparedBench:
-    """Settle what a benchmark would do, and check all that can be checked; starts nothing.
-
-    Args:
-        file: The TOML file; None for a run that is resumed.
-        settings: What to choose, by the names of `BenchConfig`; None means not chosen.
-        command: The command line, for the record.
-        model_map: Names of models to replace.
-        agent: Who works on every task, whatever the file says.
-        sandbox: Where every task runs, whatever the file says.
-        resume: The id of an unfinished run.
-        fresh: Start anew, whatever is unfinished.
-        dry: Leave out what only a run needs: keys, sandboxes, a folder.
-        source: Who gives the settings, for errors and the record.
-        own: Models of a program, by name.
-    """
-    given = {name: value for name, value in settings.items() if value is not None}
-    if file is not None:
-        said = read_benchmark(file, model_map, agent=agent, sandbox=sandbox)
-        entries = tuple(TaskEntry(**entry) for entry in said["tasks"])
-        chosen = {**said, **given}
-        names = [name for name in ("allow_repos", "allow_variables") if name in chosen]
-        tasks = _load(entries, BenchConfig(**{name: chosen[name] for name in names}).allowed)
-        hashes = [content_hash(read_agent_file(own)) for own in agent_files(entries).values()]
-        checksums = [task.definition.checksum for task in tasks]
-        given = {**said, "checksums": checksums, "agent_hashes": hashes, **given}
-    prepared: PreparedRun[BenchConfig] = prepare_run(
-        BenchConfig,
-        arms_of,
-        given,
-        command=command,
-        resume=resume,
-        fresh=fresh,
-        source=source,
-    )
-    if file is not None and prepared.resumed is not None:
-        # The same command again: the folders of the run are those that it began with.
-        kept = prepared.resumed.record.configuration
-        began = replace(prepared.config, stamp=kept["stamp"], data_dir=Path(kept["data_dir"]))
-        prepared = replace(prepared, config=began)
-    if prepared.resumed is None and not (fresh or dry):
-        shown_first = _unshown(prepared)
-        if shown_first is not None:
-            return PreparedBench(shown_first, tasks, {}, finished=True)
-    config = prepared.config
-    tasks = _load(config.tasks, config.allowed)
-    _check_unchanged(config, tasks)
-    _check_agents(config, tasks)
-    backends = {name: choose_backend(name) for name in _sandboxes(config)}
-    notes = (*prepared.warnings, *_network_notes(config, tasks))
-    prepared = replace(prepared, warnings=notes)
-    if dry:
-        missing = (
-            *notes,
-            *_missing(config, own or {}),
-            *_elsewhere(config, tasks, backends),
-        )
-        prepared = replace(prepared, warnings=missing)
-    else:
-        # What the user wrote is checked before what this machine has.
-        _check_models(config, own or {}, reach=False)
-        images = BaseImages.of(config.base_images, network=config.build_network)
-        unheld: dict[str, None] = {}
-        for entry, task in zip(config.tasks, tasks, strict=True):
-            backend = backends[entry.sandbox]
-            task.check_runnable(backend, images, judged=config.judge is not None)
-            limits = limits_of(task.definition, entry, config.allow_network)
-            told = proven_enforcement(backend, limits)
-            if not_held := told.self_test.partition("; not held: ")[2]:
-                unheld[f"sandbox {backend.name!r} does not hold a limit here: {not_held}"] = (
-                    None
-                )
-        prepared = replace(prepared, warnings=(*prepared.warnings, *unheld))
-        _check_models(config, own or {}, reach=True)
-        _check_python(config, tasks, backends)
-        if prepared.resumed is None:
-            stamp = claim_rollout(config.data_dir, config.name).stamp
-            stamped = replace(config, stamp=stamp)
-            record = replace(prepared.record, configuration=stamped.stored())
-            prepared = replace(prepared, config=stamped, record=record)
-    return PreparedBench(prepared, tasks, backends)
-
-
 def run_prepared_bench(
     prepared: PreparedBench,
     *,
@@ -292,7 +121,7 @@ def run_prepared_bench(
         run.arms,
         prepared.tasks,
         prepared.backends,
-        _models(config, pool, own or {}),
+        make_models(config, pool, own or {}),
         folder,
         planned,
     )
@@ -315,52 +144,18 @@ def run_prepared_bench(
 
 def bench_shown(result: BenchResult) -> None:
     """Note that the result of a benchmark was shown: the same command then runs it anew."""
-    (result.folder / _UNSHOWN).unlink(missing_ok=True)
+    (result.folder / UNSHOWN).unlink(missing_ok=True)
 
 
-def _unshown(prepared: PreparedRun[BenchConfig]) -> PreparedRun[BenchConfig] | None:
-    """The same benchmark, finished by a process that ended before it showed the result."""
-    config = prepared.config
-    folder = config.data_dir / "rollouts" / config.name
-    for mark in sorted(folder.glob(f"*/{_UNSHOWN}"), reverse=True):
-        known = read_manifest(mark.parent)
-        stored = stored_run(config.database, known.run)
-        if (
-            stored is not None
-            and stored.status == "finished"
-            and not difference(BenchConfig, stored.configuration, config.stored())
-        ):
-            return replace(
-                prepared,
-                config=replace(config, stamp=known.created_at),
-                record=replace(prepared.record, id=stored.id),
-            )
-    return None
-
-
-def estimate_bench(prepared: PreparedBench) -> tuple[BenchEstimate, ...]:
-    """What each arm would cost: by its limits, or by what it cost before."""
-    config = prepared.config
-    trials: dict[str, list[TaskEntry]] = {}
-    for spec in specs_of(config, prepared.run.record.id):
-        trials.setdefault(spec.arm, []).append(config.tasks[spec.entry])
-    before = _costs_before(config)
-    estimates = []
-    for arm, entries in trials.items():
-        n = len(entries)
-        limits = [entry.cost_limit for entry in entries if entry.cost_limit is not None]
-        if entries[0].model is None and config.judge is None:
-            estimates.append(BenchEstimate(arm, n, 0.0, "no model is asked"))
-        elif arm in before:
-            mean = sum(before[arm]) / len(before[arm])
-            said = f"~, as in {counted(len(before[arm]), 'earlier trial')}"
-            estimates.append(BenchEstimate(arm, n, mean * n, said))
-        elif len(limits) == n:
-            estimates.append(BenchEstimate(arm, n, sum(limits), "at most, by cost_limit"))
-        else:
-            said = "not known before it has run once; --budget and cost_limit bound it"
-            estimates.append(BenchEstimate(arm, n, None, said))
-    return tuple(estimates)
+def bench_counts(manifest: Manifest) -> dict[str, int]:
+    """How many trials of a benchmark have ended, and how."""
+    states = [result.state for result in manifest.results]
+    return {
+        "trials": len(states),
+        "completed": states.count(TrialState.RESULT) + states.count(TrialState.FAILURE),
+        "infrastructure": states.count(TrialState.INFRASTRUCTURE),
+        "pending": states.count(None),
+    }
 
 
 class _ManifestWriter(RunObserver):
@@ -374,7 +169,7 @@ class _ManifestWriter(RunObserver):
     def on_locked(self) -> None:
         """Write the first manifest; without a run to resume it would stay unfinished."""
         self.write()
-        (self._folder.path / _UNSHOWN).touch()
+        (self._folder.path / UNSHOWN).touch()
 
     def on_event(self, event: Event) -> None:
         """Write the result of a trial that has one."""
@@ -422,242 +217,3 @@ def _manifest(prepared: PreparedBench, planned: Sequence[TrialResult]) -> Manife
         provenance=provenance().record(),
         configuration=config.stored(),
     )
-
-
-def _load(entries: Sequence[TaskEntry], allowed: Allowed) -> tuple[Task, ...]:
-    """The task of each entry; the same folder with the same overrides is read once."""
-    known: dict[tuple[str, Path | None], Task] = {}
-    tasks = []
-    for entry in entries:
-        key = (entry.prepared_dir, overrides_of(entry))
-        if key not in known:
-            known[key] = load_any_task(Path(entry.prepared_dir), key[1], allowed)
-        tasks.append(known[key])
-    folders: dict[str, str] = {}
-    for entry, task in zip(entries, tasks, strict=True):
-        task_id = task.definition.task_id
-        other = folders.setdefault(task_id, entry.prepared_dir)
-        if Path(other).resolve() != Path(entry.prepared_dir).resolve():
-            raise UsageError(
-                f"{other} and {entry.prepared_dir} both hold a task {task_id!r}; give one "
-                "of them another task_id in its tb_meta.json, or another name in its task.toml"
-            )
-    return tuple(tasks)
-
-
-def _check_unchanged(config: BenchConfig, tasks: Sequence[Task]) -> None:
-    for entry, known, task in zip(config.tasks, config.checksums, tasks, strict=True):
-        if known != task.definition.checksum:
-            raise UsageError(
-                f"{entry.prepared_dir} was changed after the run began; put it back and "
-                "resume, or start anew with --fresh"
-            )
-
-
-def _check_agents(config: BenchConfig, tasks: Sequence[Task]) -> None:
-    for entry, task in zip(config.tasks, tasks, strict=True):
-        coder = coder_of(entry, config)
-        if coder.needs_model and entry.model is None:
-            raise UsageError(
-                f"{entry.prepared_dir}: agent {entry.agent!r} asks a model, and the task names "
-                "none; add the key model"
-            )
-        if coder.runs_inside and entry.sandbox == "none":
-            raise UsageError(
-                f"{entry.prepared_dir}: agent {entry.agent!r} needs a sandbox that mounts what "
-                "it is made of, and 'none' does not; use bubblewrap, docker or modal"
-            )
-        if coder.program is not None and entry.sandbox == ModalBackend.name:
-            check_program(coder.name)
-        if entry.agent == "oracle" and not task.definition.has_reference:
-            raise UsageError(
-                f"{entry.prepared_dir} has no reference solution for the agent 'oracle'; put "
-                f"it there as {task.reference_file}"
-            )
-
-
-def _check_python(
-    config: BenchConfig, tasks: Sequence[Task], backends: Mapping[str, SandboxBackend]
-) -> None:
-    """Raise UsageError if an agent in Python works in an image without one; may build it."""
-    for entry, task in zip(config.tasks, tasks, strict=True):
-        if config.agent_hash(entry.agent) is None or task.image is None:
-            continue
-        limits = limits_of(task.definition, entry, config.allow_network)
-        with tempfile.TemporaryDirectory(prefix="assay-check-") as folder:
-            place = workplace_of(entry, config, backends[entry.sandbox], limits, Path(folder))
-            if not run_apart(partial(task.has_python, place)):
-                raise UsageError(
-                    f"agent {entry.agent!r} needs {PYTHON} in {task.image}, which has none; "
-                    "add it to environment/Dockerfile, or use react-coder, which needs none"
-                )
-
-
-def _check_models(config: BenchConfig, own: Mapping[str, ChatModel], *, reach: bool) -> None:
-    settings = config.model_settings()
-    pool = make_pool(settings, None if config.budget is None else Budget(config.budget))
-    try:
-        _models(config, pool, own)
-        if reach:
-            check_reachable(pool, settings)
-    finally:
-        pool.close()
-
-
-def _missing(config: BenchConfig, own: Mapping[str, ChatModel]) -> tuple[str, ...]:
-    """What has to be set before the models can be asked, in sentences."""
-    pool = make_pool(config.model_settings())
-    try:
-        entries = [
-            pool.entry(name, retired=True) for name in _asked(config, own) if name not in own
-        ]
-        return tuple(dict.fromkeys(words for each in entries for words in pool.missing(each)))
-    finally:
-        pool.close()
-
-
-def _elsewhere(
-    config: BenchConfig, tasks: Sequence[Task], backends: Mapping[str, SandboxBackend]
-) -> tuple[str, ...]:
-    """What sandboxes on other machines would be made of, and which tasks need another one."""
-    plans = []
-    for entry, task in zip(config.tasks, tasks, strict=True):
-        backend = backends[entry.sandbox]
-        if isinstance(backend, ModalBackend):
-            limits = limits_of(task.definition, entry, config.allow_network)
-            plans.append(backend.plan(limits, task.image))
-        elif task.image is not None:
-            try:
-                task.check_runnable(backend, BaseImages(names={}), judged=False)
-            except UsageError as error:
-                plans.append(f"{task.definition.task_id}: {error}")
-    return tuple(dict.fromkeys(plans))
-
-
-def _network_notes(config: BenchConfig, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """Return which tasks get a network, and which ask for one in vain."""
-    notes = []
-    for entry, task in zip(config.tasks, [task.definition for task in tasks], strict=True):
-        reached = limits_of(task, entry, config.allow_network).network
-        if entry.sandbox != "none" and reached:
-            notes.append(f"network of {task.task_id}: {describe_network(reached)}")
-        elif entry.sandbox != "none" and task.asks_network and entry.network is None:
-            notes.append(
-                f"{task.task_id} asks for a network and gets none; allow it with "
-                "--allow-network public, or with the hosts that it needs"
-            )
-    return tuple(dict.fromkeys(notes))
-
-
-def _models(
-    config: BenchConfig, pool: ModelPool, own: Mapping[str, ChatModel]
-) -> dict[str, ChatModel]:
-    settings = config.model_settings()
-    return {
-        name: own.get(name) or make_model(name, settings, pool) for name in _asked(config, own)
-    }
-
-
-def _asked(config: BenchConfig, own: Mapping[str, ChatModel]) -> list[str]:
-    """The models that are asked; an agent without a model may still be labelled with one."""
-    asking = {entry.model for entry in config.tasks if coder_of(entry, config).needs_model} | {
-        config.judge
-    }
-    names, settings = sorted(filter(None, asking)), config.model_settings()
-    for name in names:
-        if is_builtin(name, settings) and name not in own:
-            raise UsageError(f"{name} plays Crafter and cannot write code; name another model")
-    return names
-
-
-def _sandboxes(config: BenchConfig) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(entry.sandbox for entry in config.tasks))
-
-
-def _costs_before(config: BenchConfig) -> dict[str, list[float]]:
-    costs: dict[str, list[float]] = {}
-    folder = config.data_dir / "rollouts" / config.name
-    for path in sorted(folder.glob("*/manifest.json")):
-        for result in read_manifest(path).results:
-            if result.cost_usd is not None and result.model_calls:
-                costs.setdefault(result.arm, []).append(result.cost_usd)
-    return costs
-
-
-def prepare_bench_resume(
-    rollout: str,
-    settings: Mapping[str, Any],
-    *,
-    command: str = "",
-    own: Mapping[str, ChatModel] | None = None,
-) -> PreparedBench:
-    """Settle what is left of a benchmark that was interrupted.
-
-    Args:
-        rollout: A name (its latest rollout), `name@stamp`, a tag, or a path.
-        settings: `data_dir`, where benchmarks are, and what may change: `database`, `parallel`
-            and `budget`; None means not chosen.
-        command: The command line, for the record.
-        own: Models of a program, by name.
-    """
-    manifest = select_rollout(rollout, settings.get("data_dir") or Path("data")).manifest
-    if manifest.finished:
-        raise UsageError(
-            f"{manifest.name}@{manifest.created_at} is finished; "
-            f"'assay bench summarize {manifest.name} --rollout {manifest.created_at}' shows it"
-        )
-    database = settings.get("database") or Path(manifest.database)
-    return prepare_bench(
-        None,
-        {**settings, "database": database},
-        command=command,
-        resume=manifest.run,
-        own=own,
-    )
-
-
-def bench_counts(manifest: Manifest) -> dict[str, int]:
-    """How many trials of a benchmark have ended, and how."""
-    states = [result.state for result in manifest.results]
-    return {
-        "trials": len(states),
-        "completed": states.count(TrialState.RESULT) + states.count(TrialState.FAILURE),
-        "infrastructure": states.count(TrialState.INFRASTRUCTURE),
-        "pending": states.count(None),
-    }
-
-
-def bench_plan(prepared: PreparedBench) -> dict[str, Any]:
-    """What a benchmark would do, as data."""
-    config = prepared.config
-    labels = arm_labels(config)
-    return {
-        "name": config.name,
-        "config": config.config_file,
-        "parallel": config.parallel,
-        "trials": prepared.trials,
-        "tasks": [
-            {
-                "task_dir": entry.prepared_dir,
-                "task_id": task.definition.task_id,
-                "checksum": task.definition.checksum,
-                "arm": arm,
-                "rollouts": entry.rollouts,
-            }
-            for entry, task, arm in zip(config.tasks, prepared.tasks, labels, strict=True)
-        ],
-        "disk": _disk_limits(prepared.backends),
-        "estimates": [asdict(estimate) for estimate in estimate_bench(prepared)],
-    }
-
-
-def _disk_limits(backends: Mapping[str, SandboxBackend]) -> dict[str, str]:
-    """Return how each kind of sandbox on this machine limits disk space, or why it cannot."""
-    held = {}
-    for name, backend in backends.items():
-        if not isinstance(backend, ModalBackend):
-            try:
-                held[name] = backend.enforcement(ResourceLimits()).disk
-            except SandboxUnavailable as error:
-                held[name] = str(error)
-    return held

@@ -34,7 +34,8 @@ from assay.cli.run_options import MayDiffer, RunFlag, Verbosity
 from assay.core.text import counted
 
 if TYPE_CHECKING:
-    from assay.bench.run import BenchResult, PreparedBench
+    from assay.bench.prepare import PreparedBench
+    from assay.bench.run import BenchResult
     from assay.report.document import Document
     from assay.runs.events import Event
 
