@@ -1,9 +1,4 @@
-"""Coroutines for callers that are not, or that may be cancelled.
-
-How long to wait before something is tried again.
-
-How many files and connections this process may have open.
-"""
+"""Coroutines for callers that may be cancelled, waits between attempts, open descriptors."""
 
 import asyncio
 import os

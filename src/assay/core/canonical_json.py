@@ -1,7 +1,4 @@
-"""One way to write a value as JSON, so that equal values have equal bytes and one hash.
-
-JSON that people can read: a line for each thing, not for each number.
-"""
+"""JSON: one way to write a value, so that equal values have one hash, and one for people."""
 
 import json
 import re

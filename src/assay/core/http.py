@@ -3,8 +3,6 @@
 A page in a browser must not reach a service on the same machine, neither by a request to
 another origin nor by a name that was made to lead here. So Host and Origin are checked even
 on loopback, where no token is asked for.
-
-JSON out, and bodies of a bounded size in.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Secrets taken out of text that others wrote, or that somebody typed in the wrong place.
-
-A text that must not be shown, and all such texts that this process knows.
-"""
+"""Secrets: texts that must not be shown, and how they are taken out of other texts."""
 
 import json
 import os

@@ -1,7 +1,4 @@
-"""Text from outside, made safe to show.
-
-Which of the known things a name means, and what to say if it means none or several.
-"""
+"""Text from outside, made safe to show, and which of the known things a name means."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence

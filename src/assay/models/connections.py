@@ -3,8 +3,6 @@
 Opened inside the event loop that first needs it, closed when the last model has left. Replies
 are bounded, after they are unpacked. The `openai` package is loaded here and in `client` only,
 and late: it is large.
-
-Whether anybody answers at the addresses of providers, without a call that costs anything.
 """
 
 import asyncio

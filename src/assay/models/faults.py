@@ -2,8 +2,6 @@
 
 Foreign errors are translated here and nowhere else. Texts of providers are cleaned of secrets
 and made printable before they become part of a message.
-
-When a call is tried again, and how long it waits before that.
 """
 
 import os

@@ -3,8 +3,6 @@
 A registry is data that was read before (see `rows`); asking it opens no file and no
 connection. A name that stands in a row means that row, whatever it looks like; only then is
 what stands before the first `/` taken for a provider.
-
-How a provider is reached: its address and its key, as the environment has them.
 """
 
 import os

@@ -3,8 +3,6 @@
 Both are TOML and read by the same rules. Every key must be known and every value in order.
 A row of the user that names its provider stands for itself; one that does not changes keys
 of the row with the same name. What is here asks no provider anything.
-
-What the keys of a row may hold. Knows one row at a time, and no file.
 """
 
 import math

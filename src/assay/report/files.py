@@ -1,8 +1,7 @@
-"""A report as a file; its ending says which kind. A picture is its first figure.
+"""A report as a file, whose ending says which kind; a picture is its first figure.
 
-A report as Markdown. Whatever a name holds is shown as it is and means nothing.
-
-The data of a report for programs: JSON in which nothing is NaN, CSV without formulas.
+In Markdown, whatever a name holds is shown as it is and means nothing; in JSON nothing is NaN,
+and CSV has no formulas.
 """
 
 import csv

@@ -3,8 +3,6 @@
 Means and totals are over episodes that completed: a failure or an infrastructure
 error is counted and named, never scored. What was spent is over all episodes, because it was
 spent. Pure: rows in, summaries out; nothing is read or drawn here.
-
-The models of a run, ranked by reward and by invalid actions. Pure: rows in, rankings out.
 """
 
 import math

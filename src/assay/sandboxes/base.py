@@ -1,12 +1,8 @@
-"""How limits on memory, processes and CPUs are held: the seam of the mechanisms.
+"""The interfaces of sandboxes: specification, limits, commands, backends and images.
 
-A mechanism holds all three or is not used. Disk is watched by the sandbox itself, and the
-network is a matter of namespaces.
-
-The interfaces of sandboxes: specification, limits, commands, backends and images.
-
-A sandbox runs commands that reach nothing but what they were given. Nothing here opens a file
-or starts a process.
+A sandbox runs commands that reach nothing but what they were given. A mechanism holds the
+limits on memory, processes and CPUs, all three or none; disk is watched by the sandbox itself,
+and the network is a matter of namespaces. Nothing here opens a file or starts a process.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,8 +2,6 @@
 
 Only that much of it is read here; the engine reads the rest. Its builder does not know
 `COPY --chmod`: each mode gets a tree of its own in the context, whose files have it already.
-
-Who runs commands in a sandbox on an image: a name or a number, as its own files know it.
 """
 
 import json

@@ -1,9 +1,7 @@
-"""What this machine can do, found out by doing it once.
+"""What this machine can do, found out by doing it once; and a filter of system calls.
 
-A filter of system calls: what a command may not do, whatever namespaces it is in.
-
-Written for the kernel's own machine of filters, whose instructions are 8 bytes: a code, where
-to jump if a comparison holds and if not, and a value.
+The filter is written for the kernel's own machine, whose instructions are 8 bytes: a code,
+where to jump if a comparison holds and if not, and a value.
 """
 
 import errno

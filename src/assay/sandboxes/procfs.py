@@ -1,8 +1,6 @@
 """What /proc tells about the processes of a sandbox, seen from outside of it.
 
 Processes end while they are looked at; one that is gone counts nothing.
-
-What a command prints, kept within bounds: its beginning and its end.
 """
 
 import os

@@ -1,9 +1,8 @@
-"""Limits by a scope of systemd: the user's own service manager makes the control group.
+"""Limits without control groups of our own: by a scope of systemd, or by a watcher.
 
-Limits without control groups: rlimits, a fixed affinity of CPUs, and somebody who looks.
-
-What happens between two looks can be over the limit for that long. Memory that belongs to no
-process, such as a System V segment that nobody has attached, is not seen.
+The watcher uses rlimits and a fixed affinity of CPUs, and looks. What happens between two looks
+can be over the limit for that long. Memory that belongs to no process, such as a System V
+segment that nobody has attached, is not seen.
 """
 
 import os

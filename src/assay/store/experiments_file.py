@@ -4,10 +4,6 @@ Two layouts are read. An experiments file is written by hand or by `assay experi
 a list of experiments, each with its achievements and instances. A results file is what
 `assay run` writes, or one model of it. Whatever is wrong with a file is a UsageError that
 names the place. Nothing here computes a statistic.
-
-One experiment of an experiments file as a subject of a comparison, and back.
-
-Whatever is wrong with an entry is a UsageError that names the experiment. Opens no file.
 """
 
 import json

@@ -4,8 +4,6 @@ Files come from anywhere: each is checked whole before anything of it is stored,
 that is damaged is named while the rest goes on. A session that is stored stays as it is, so
 that importing twice adds nothing.
 
-Files from anywhere, and the sessions in them, whatever program wrote them.
-
 The format is told by what is in a file, not by its name. A file is never read beyond a
 bound, and what is damaged is named while the rest goes on. Nothing is written here.
 """

@@ -2,8 +2,6 @@
 
 Rows are copied from file to file by DuckDB itself: their ids follow from the session, so
 that they mean the same in every store. A session that is there already stays as it is.
-
-Runs and experiments of another store, taken into this one with the names they had.
 """
 
 import re

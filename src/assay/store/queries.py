@@ -1,11 +1,7 @@
-"""What the rest of assay asks of a store, typed.
+"""What the rest of assay asks of a store, typed: rows, lists, and the sessions that names mean.
 
 Each function takes an open connection and leaves it as it was. What names stand for is in
 `names`.
-
-What a store holds, run by run, for a list to look at.
-
-Which sessions a command is about, from the names a user gave.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -8,13 +8,9 @@ A field is declared here and, if it is stored, as a column in `schema`; journals
 imports, rows and what is loaded follow from the two. A new field comes last in its record
 and has a default, so that journals and exports that lack it can still be read.
 
-One session with all that explains it: what an export holds and an import gives back.
-
-What another program's log knows of a session only as a whole.
-
-A log may count tokens or invalid actions without saying in which turn they fell. Such totals
-stand in the metadata of the session, where an export keeps them, and take the place of the
-sums over its turns. Beside them stands why the session cannot be played again.
+A log of another program may count tokens or invalid actions without saying in which turn they
+fell. Such totals stand in the metadata of the session, where an export keeps them, and take the
+place of the sums over its turns. Beside them stands why the session cannot be played again.
 """
 
 from collections.abc import Callable, Mapping, Sequence

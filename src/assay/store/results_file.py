@@ -1,16 +1,9 @@
 """`assay-results/1`: the numbers of a run in one file, one value per episode and metric.
 
 An episode that did not end as a result has null in every metric, and is listed by name. What
-is about Crafter is left out where another environment was played.
-
-One model of a results file as a subject of a comparison.
-
-Whatever is wrong with an entry is a UsageError. Opens no file.
-
-Values of JSON files that people write by hand, checked one by one.
-
-Every problem is a UsageError that says where it is, what stands there, and what is allowed.
-Knows nothing of what the values mean.
+is about Crafter is left out where another environment was played. Read back, one model is a
+subject of a comparison; every problem of a file is a UsageError that says where it is, what
+stands there, and what is allowed.
 """
 
 import json

@@ -3,8 +3,6 @@
 Before the file is opened, the sessions that tracers have ended, or left when their process
 died, are moved into it. So nobody who asks a store has to know that they were waiting.
 
-What waits in journals, brought into the store: sessions of tracers, and of the dead.
-
 Sessions that had ended are stored. A run of `assay run` stays unfinished, for it can be
 resumed; a session of a SessionTracer whose process died cannot, and ends as an infrastructure
 error. The folder of a session is locked while it is recorded, so that whoever finds it free

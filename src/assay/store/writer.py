@@ -3,8 +3,6 @@
 Whoever plays sessions is never held up by it. Sessions that end within a moment of each
 other share one opening of the database.
 
-From journals to the store, and what became of each.
-
 Journals are read and made into rows before the database is opened, so that it is held only
 while rows go in. A journal is deleted once its session is committed, unless the session
 ended as an infrastructure error and may be resumed. Whatever goes wrong is reported, and the

@@ -2,10 +2,6 @@
 
 Every method is synchronous and takes microseconds, so that nothing is ever half done when
 somebody else asks. The in-process client calls it directly; only `step` makes JSON.
-
-The worlds that are being played: bounded in number, forgotten when nobody asks for them.
-
-The state of an instance as clients of this service read it.
 """
 
 import base64

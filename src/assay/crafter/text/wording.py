@@ -1,7 +1,4 @@
-"""Words that the full and the short form share: the nearest of each kind, and reasons.
-
-What reading the full and the short form has in common: lines, and what they come to.
-"""
+"""What the full and the short form share: words, reasons, and how lines are read back."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -3,9 +3,7 @@
 A tokenizer knows no model. `pieces` says what each number stands for, so that a grammar can
 tell which numbers may follow.
 
-GGUF files: their named values, and their tensors as 32-bit floats.
-
-The quantisations that SmolLM2's file has are understood, and no other.
+Of GGUF files, the quantisations that SmolLM2's file has are understood, and no other.
 """
 
 import re

@@ -1,8 +1,6 @@
 """Answers as they go over HTTP: right ones, refusals, and those that are broken on purpose.
 
 A reply as a stream of server-sent events: what its pieces add up to is the reply.
-
-Pauses that all end at once when the server does.
 """
 
 import asyncio

@@ -1,12 +1,6 @@
 """The routes as an ASGI application: bodies in, models asked, answers and faults out.
 
-The models a server has, by the names it answers to. Knows nothing of any wire.
-
-The wire protocols that a model can be asked by, each at its path.
-
-All of them are read into the same `Question` and written from the same `ChatReply`.
-
-RunningModels the server of models.
+All wire protocols are read into the same `Question` and written from the same `ChatReply`.
 """
 
 import asyncio

@@ -1,16 +1,9 @@
-"""Faults on request: what goes wrong with which call.
+"""Faults and limits on request, and counts of what a server was asked.
 
 What happens to a call follows from the seed, from the bytes of the request and from how often
 the same bytes were let in before. So it depends neither on time nor on the order in which
-calls arrive, and a request that is tried again has another fate.
-
-How much is let in: calls per minute, and calls at once.
-
-What is too much is told when to come again, truthfully.
-
-What a server was asked, and what came of it.
-
-Of requests only hashes are kept, and of those a bounded number.
+calls arrive, and a request that is tried again has another fate. A call above a limit is told
+when to come again, truthfully. Of requests only hashes are kept, and a bounded number.
 """
 
 import math

@@ -2,8 +2,6 @@
 
 Runs are put on common steps by straight lines between their own points, never beyond their
 first and last. Where a run has ended, the mean is that of the others, and is drawn as such.
-
-How many runs are enough: the relative standard error beside the plain rule.
 """
 
 import math

@@ -1,7 +1,4 @@
-"""Results by task: shares of success, and the time a success took.
-
-The cells of a heat map: shares as colours, with their numbers written in.
-"""
+"""Results by task: shares of success, as bars or cells, and the time a success took."""
 
 import math
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""Estimates with their intervals, one below the other.
-
-A metric from version to version of a series.
-"""
+"""Estimates with their intervals: one below the other, or from version to version."""
 
 import math
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""Lines over turns or steps, a panel for each thing and a line for each model.
-
-Training data: what filters left of the turns, and which actions its answers begin with.
-"""
+"""Lines over turns or steps in panels, tables of shares, and bars of counts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple

@@ -4,12 +4,8 @@ A sample becomes a session: every call of the model that solves it is a turn, an
 is called is an action. Calls that only score it are left out. A log names messages and texts
 it repeats by reference; references are followed, within bounds.
 
-The messages of Inspect in the shape of the chat protocol, with references followed.
-
 A sample keeps long texts and repeated messages once, in `attachments` and `events_data`, and
 names them where they belong. What a text becomes by following references is bounded.
-
-What a sample of Inspect earned and used, as numbers.
 """
 
 import re

@@ -2,8 +2,6 @@
 
 A cell is one integer, `x * STRIDE + y`, in a square that is large enough for every world
 whichever cell the player starts on; the expert calls the cell it starts on `START`.
-
-What the expert can be up to: a closed vocabulary, one word for each decision.
 """
 
 from enum import StrEnum
