@@ -14,10 +14,9 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -36,21 +35,6 @@ from assay.training.ppo import sample
 _FORMAT: Final = "assay-policy/1"
 _KEPT: Final = 2
 _MEMORY: Final = "memory"
-
-
-class Resumed(NamedTuple):
-    """What a checkpoint gives back beside weights and moments."""
-
-    memory: Tensor
-    state: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class TrainedPolicy:
-    """A network that was trained, and what it was trained on."""
-
-    network: Network
-    config: TrainingConfig
 
 
 def generator_text(generator: torch.Generator) -> str:
@@ -123,8 +107,10 @@ def _put(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def read(path: Path, network: Network, optimizer: torch.optim.Optimizer) -> Resumed:
-    """Put weights and moments back.
+def read(
+    path: Path, network: Network, optimizer: torch.optim.Optimizer
+) -> tuple[Tensor, dict[str, Any]]:
+    """Put weights and moments back; return the memory of the network and all other state.
 
     Raises:
         UsageError: The checkpoint is damaged, or of another network.
@@ -141,7 +127,7 @@ def read(path: Path, network: Network, optimizer: torch.optim.Optimizer) -> Resu
                 for key, value in moments.items()
                 if key.startswith(prefix)
             }
-        return Resumed(moments[_MEMORY], state)
+        return moments[_MEMORY], state
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(
             f"the checkpoint {str(path)!r} is damaged ({error}); remove that folder to resume "
@@ -149,8 +135,8 @@ def read(path: Path, network: Network, optimizer: torch.optim.Optimizer) -> Resu
         ) from error
 
 
-def load_policy(path: Path) -> TrainedPolicy:
-    """The network of a checkpoint: a run's folder, a checkpoint's, or the file of weights.
+def load_policy(path: Path) -> tuple[Network, TrainingConfig]:
+    """Load a network and what it was trained on: a run's folder, a checkpoint's, or weights.
 
     Raises:
         UsageError: There is none, or it is not one of ours.
@@ -167,7 +153,7 @@ def load_policy(path: Path) -> TrainedPolicy:
     generator = torch.Generator().manual_seed(0)
     network = architecture.network(config.space, config.resolved_width, generator)
     _load(network, weights, file)
-    return TrainedPolicy(network, config)
+    return network, config
 
 
 def _load(network: Network, weights: Mapping[str, Tensor], path: Path) -> None:
@@ -185,9 +171,9 @@ def _load(network: Network, weights: Mapping[str, Tensor], path: Path) -> None:
 class CheckpointAgent:
     """One episode: it remembers what it saw in it, and nothing else."""
 
-    def __init__(self, policy: TrainedPolicy, seed: int) -> None:
-        self._network = policy.network
-        self._memory = policy.network.blank(1)
+    def __init__(self, network: Network, seed: int) -> None:
+        self._network = network
+        self._memory = network.blank(1)
         self._generator = torch.Generator().manual_seed(seed)
         self._first = True
 
@@ -210,13 +196,13 @@ def checkpoint_agent(path: Path) -> OwnAgent:
     file = checkpoint_file(path)
     # It answers one observation at a time: more threads would only wait for each other.
     torch.set_num_threads(1)
-    policy = load_policy(file)
-    if policy.config.environment != "crafter":
+    network, config = load_policy(file)
+    if config.environment != "crafter":
         raise UsageError(
-            f"{str(path)!r} was trained in {policy.config.environment}, and 'assay run' plays "
+            f"{str(path)!r} was trained in {config.environment}, and 'assay run' plays "
             "Crafter; its held-out worlds are in evaluation.json of its run"
         )
     parts = file.resolve().parts
     name = f"{parts[-4]} {parts[-2]}" if parts[-3:-2] == ("checkpoints",) else parts[-2]
-    value = partial(CheckpointAgent, policy)
+    value = partial(CheckpointAgent, network)
     return OwnAgent(name, content_hash(file.read_bytes()), value, frozenset({"seed"}))

@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from assay.core.text import shown, unknown_name
 from assay.core.values import ValueType, file_text, label, text, value_type, whole
@@ -45,11 +45,6 @@ class _Script:
     """The closing message."""
     reasoning_tokens: int = 0
     """What each reply claims to have thought, for clients that count it."""
-
-
-class _Shell(NamedTuple):
-    tool: str
-    argument: str
 
 
 class ScriptedModel:
@@ -98,25 +93,26 @@ def _next(script: _Script, request: ChatRequest, told: str) -> Message:
     shell = _shell(functions)
     if shell is None:
         return _said("None of the tools that I am offered takes a command line.")
+    tool, argument = shell
     turn = sum(message.role == "tool" for message in request.messages)
     if turn < len(script.commands):
-        return _call(turn, shell.tool, {shell.argument: script.commands[turn]})
+        return _call(turn, tool, {argument: script.commands[turn]})
     if any(function["name"] == _SUBMIT for function in functions):
         return _call(turn, _SUBMIT, {"notes": script.say})
     if _SUBMIT_LINE in told:
-        return _call(turn, shell.tool, {shell.argument: _SUBMIT_LINE})
+        return _call(turn, tool, {argument: _SUBMIT_LINE})
     return _said(script.say)
 
 
-def _shell(functions: Sequence[Mapping[str, Any]]) -> _Shell | None:
-    """The first tool that takes a command line."""
+def _shell(functions: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
+    """Return the first tool that takes a command line, and the argument that takes it."""
     for function in functions:
         properties = (function.get("parameters") or {}).get("properties")
         for argument in _ARGUMENTS:
             match properties.get(argument) if isinstance(properties, Mapping) else None:
                 # An editor's "command" is one of a few words.
                 case {"type": "string", **rest} if "enum" not in rest:
-                    return _Shell(function["name"], argument)
+                    return function["name"], argument
     return None
 
 

@@ -22,7 +22,7 @@ from assay.sandboxes.base import (
     SandboxSpec,
     TrialFinding,
 )
-from assay.sandboxes.cgroups import CgroupCounts, GroupOfProcess, limit_findings
+from assay.sandboxes.cgroups import GroupOfProcess, limit_findings
 from assay.sandboxes.docker.container import Container, RunningContainer, environment_list
 from assay.sandboxes.docker.engine import EngineStream
 from assay.sandboxes.docker.layers import export_layer
@@ -50,13 +50,6 @@ class _CommandStop(NamedTuple):
     def ended(self) -> bool:
         """Whether by itself."""
         return not self.timed_out and self.finding is None
-
-
-class _Before(NamedTuple):
-    """What was counted before a command began."""
-
-    counts: CgroupCounts
-    refused: int
 
 
 class DockerSandbox:
@@ -107,7 +100,7 @@ class DockerSandbox:
             return await self._execute(command, running)
 
     async def _execute(self, command: Command, running: RunningContainer) -> CommandEnd:
-        before = _Before(running.group.counts(), refused_connections(running.init))
+        before, connections = running.group.counts(), refused_connections(running.init)
         started = time.monotonic()
         execution = await self._prepared(command)
         stream = await self._engine.attach(f"/exec/{execution}/start", {"Detach": False})
@@ -118,7 +111,7 @@ class DockerSandbox:
             with _Exit(pid, running.group) as gone:
                 stop, peak = await self._until_end(gone, running, command.timeout_s)
             seconds = time.monotonic() - started
-            left, findings = await self._look(running, stop, before)
+            left, findings = await self._look(running, stop, connections)
             counts = running.group.counts()
             if left or not stop.ended or not running.is_kept:
                 await self._container.kill()
@@ -129,8 +122,8 @@ class DockerSandbox:
                 task.cancel()
             await asyncio.gather(gathering, giving, return_exceptions=True)
             stream.close()
-        killed = counts.killed - before.counts.killed
-        refused = counts.refused - before.counts.refused
+        killed = counts.killed - before.killed
+        refused = counts.refused - before.refused
         findings += limit_findings(killed, refused, self._spec.limits)
         full = await self._disk.end(code)
         if full and (stop.finding is None or stop.finding.name != full.name):
@@ -139,14 +132,14 @@ class DockerSandbox:
             text = f"{stream.output.dropped} bytes of its output are left out"
             findings.append(TrialFinding("output_cut", text))
         # Of all commands so far; if it rose, then by this one.
-        if (counts.peak_memory or 0) > (before.counts.peak_memory or 0):
+        if (counts.peak_memory or 0) > (before.peak_memory or 0):
             peak = counts.peak_memory or 0
         return CommandEnd(
             exit_code=code,
             output=stream.output.kept(),
             seconds=seconds,
             timed_out=stop.timed_out,
-            cpu_s=max(0.0, (counts.cpu_s or 0.0) - (before.counts.cpu_s or 0.0)),
+            cpu_s=max(0.0, (counts.cpu_s or 0.0) - (before.cpu_s or 0.0)),
             peak_memory_mb=peak / MIB,
             findings=tuple(findings),
         )
@@ -221,7 +214,7 @@ class DockerSandbox:
                 next_disk = time.monotonic() + max(_DISK_S, 3 * (time.monotonic() - now))
 
     async def _look(
-        self, running: RunningContainer, stop: _CommandStop, before: _Before
+        self, running: RunningContainer, stop: _CommandStop, refused_before: int
     ) -> tuple[bool, list[TrialFinding]]:
         """Whether processes are left, and what can be seen only while they are there."""
         found = [] if stop.finding is None else [stop.finding]
@@ -235,7 +228,7 @@ class DockerSandbox:
         if left and stop.ended:
             detail = f"{len(left)} still ran when it ended, and were killed: {names_of(left)}"
             found.append(TrialFinding("left_processes", detail))
-        refused = refused_connections(running.init) - before.refused
+        refused = refused_connections(running.init) - refused_before
         if refused > 0:
             detail = f"{refused} times it sent something to an address that has no route"
             found.append(TrialFinding("network_refused", detail))

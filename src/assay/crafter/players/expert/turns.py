@@ -65,17 +65,11 @@ _ROOM: Final = {
 """The materials that each thing can be placed on."""
 
 
-class Foreseen(NamedTuple):
-    """What is expected of an action."""
+def foresee(memory: Memory, action: int, *, stays: bool = False) -> tuple[View, int]:
+    """Return the next view after an action, and the cell of the player then.
 
-    view: View
-    """The next view; materials that are not known are UNKNOWN."""
-    here: int
-    """Where the player is then."""
-
-
-def foresee(memory: Memory, action: int, *, stays: bool = False) -> Foreseen:
-    """The next view after an action; with `stays` a move only turns the player."""
+    Materials that are not known are UNKNOWN. With `stays` a move only turns the player.
+    """
     scene = _Scene(memory)
     name = ACTIONS[action]
     if scene.sleeping:
@@ -90,7 +84,7 @@ def foresee(memory: Memory, action: int, *, stays: bool = False) -> Foreseen:
         scene.place(name.removeprefix("place_"))
     elif name.startswith("make_"):
         scene.make(name.removeprefix("make_"))
-    return Foreseen(scene.view(), scene.here)
+    return scene.view(), scene.here
 
 
 class _Scene:
@@ -235,7 +229,8 @@ def plan(policy: ExpertPolicy, view: View, most: int) -> Turn:
                 break
         elif len(actions) > quiet:
             break
-        action = policy.act(foresee(memory, action).view)
+        foreseen, _ = foresee(memory, action)
+        action = policy.act(foreseen)
         if memory.sleeping:
             # Whoever is woken by a blow had better not lie down again.
             action = NOOP
@@ -342,11 +337,11 @@ def _follow(
     """Go through the actions; how many cells are then unlike what was foreseen."""
     memory = policy.memory
     for i, action in enumerate(actions or (NOOP,)):
-        foreseen = foresee(memory, action, stays=i in stays)
+        foreseen, here = foresee(memory, action, stays=i in stays)
         policy.took(NOOP if i in stays else action)
         if i < len(actions) - 1:
-            memory.see(foreseen.view)
-    if not within(foreseen.here, WALKED):
+            memory.see(foreseen)
+    if not within(here, WALKED):
         return _LOST + 1
-    expected = foreseen.view.materials
+    expected = foreseen.materials
     return int(np.count_nonzero((expected != view.materials) & (expected != UNKNOWN)))
