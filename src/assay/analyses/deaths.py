@@ -76,12 +76,10 @@ class Ending:
     """The last steps, the last one last."""
 
 
-def play_endings(
-    store: Store, facts: Sequence[EpisodeFacts], most: int = _MOST
-) -> dict[str, Ending]:
-    """The ends of those episodes that can be played again, at most so many, by session."""
+def play_endings(store: Store, facts: Sequence[EpisodeFacts]) -> dict[str, Ending]:
+    """Play up to 1,000 episodes again that can be; return how they ended, by session."""
     able = [one for one in facts if one.row.task.startswith(TASK) and one.row.steps]
-    ids = [one.id for one in evenly(able, most)]
+    ids = [one.id for one in evenly(able, _MOST)]
     endings: dict[str, Ending] = {}
     # The store is let go between two batches: a run that goes on must be able to write.
     for start in range(0, len(ids), _BATCH):

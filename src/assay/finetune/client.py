@@ -345,13 +345,13 @@ class FinetuneClient:
             what, lambda api: RemoteJob.read(api.fine_tuning.jobs.cancel(job_id).to_dict())
         )
 
-    def jobs(self, most: int = _MOST_LISTED) -> list[RemoteJob]:
+    def jobs(self) -> list[RemoteJob]:
         """The jobs of the account, the newest first."""
         return self._call(
             "the list of jobs",
             lambda api: [
                 RemoteJob.read(job.to_dict())
-                for job in islice(api.fine_tuning.jobs.list(limit=100), most)
+                for job in islice(api.fine_tuning.jobs.list(limit=100), _MOST_LISTED)
             ],
         )
 

@@ -31,13 +31,12 @@ def change(metric: str, number: float | None, like: float | None = None) -> str:
     return _shown(metric, number, like, "+")
 
 
-def bounds(metric: str, interval: Interval, *, signed: bool = True) -> str:
-    """The bounds of an interval in words; `unknown` where the data gave none."""
+def bounds(metric: str, interval: Interval) -> str:
+    """The bounds of a difference in words; `unknown` where the data gave none."""
     if not interval.known:
         return "unknown"
-    shown = change if signed else value
     like = digits_like(interval)
-    return f"{shown(metric, interval.low, like)} to {shown(metric, interval.high, like)}"
+    return f"{change(metric, interval.low, like)} to {change(metric, interval.high, like)}"
 
 
 def mean_cell(metric: str, interval: Interval | None, *, signed: bool = False) -> Cell:
@@ -110,9 +109,9 @@ def p_number(p_value: float) -> str:
     return p_text(p_value).removeprefix("p ").removeprefix("= ")
 
 
-def percent(share: float, sign: str = "+") -> str:
+def percent(share: float) -> str:
     """A share in percent, with its sign."""
-    return f"{_rounded(100 * share, 0 if abs(share) >= 0.1 else 1, sign)} %"
+    return f"{_rounded(100 * share, 0 if abs(share) >= 0.1 else 1, '+')} %"
 
 
 def level_text(level: float) -> str:

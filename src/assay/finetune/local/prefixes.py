@@ -36,8 +36,8 @@ class Beginnings(NamedTuple):
 class PrefixCache:
     """The beginnings that a model has read; those used last are kept."""
 
-    def __init__(self, model: Decoder, most_bytes: int = _MOST_BYTES) -> None:
-        self._model, self._most = model, most_bytes
+    def __init__(self, model: Decoder) -> None:
+        self._model = model
         self._kept: OrderedDict[bytes, Layers] = OrderedDict()
         self._bytes = 0
 
@@ -92,7 +92,7 @@ class PrefixCache:
         for key, layers in fresh.items():
             self._kept[key] = layers
             self._bytes += _size(layers)
-        while self._bytes > self._most and self._kept:
+        while self._bytes > _MOST_BYTES and self._kept:
             self._bytes -= _size(self._kept.popitem(last=False)[1])
 
 

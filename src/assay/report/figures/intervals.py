@@ -91,7 +91,6 @@ def draw_interval(
     *,
     span: tuple[float, float],
     upright: bool = False,
-    size: float = 7,
 ) -> None:
     """Draw a point with its bar across the axis `place` is on.
 
@@ -103,7 +102,6 @@ def draw_interval(
         style: Colour and marker.
         span: The ends of the axis of the values.
         upright: Whether the values are on the y axis.
-        size: Of the marker, in points.
     """
     if not math.isfinite(interval.point):
         return
@@ -118,9 +116,9 @@ def draw_interval(
         plot([low, high], "-", linewidth=2, solid_capstyle="butt")
         arrows, cap = (("v", "^"), "_") if upright else (("<", ">"), "|")
         for bound, end, arrow in zip(interval[1:], (low, high), arrows, strict=True):
-            plot([end], arrow if math.isinf(bound) else cap, ms=size, clip_on=False)
+            plot([end], arrow if math.isinf(bound) else cap, ms=7, clip_on=False)
     fill = style.colour if interval.known else "white"
-    plot([interval.point], style.marker, ms=size, mfc=fill, zorder=4)
+    plot([interval.point], style.marker, ms=7, mfc=fill, zorder=4)
 
 
 def _sides(ax: Axes, rows: Sequence[ForestRow]) -> None:

@@ -254,9 +254,9 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}g}"
 
 
-def interval_text(interval: Interval, scale: float = 1, unit: str = "") -> str:
+def interval_text(interval: Interval, scale: float = 1) -> str:
     """An estimate with its bounds in brackets."""
-    point = f"{number(interval.point * scale)}{unit}"
+    point = number(interval.point * scale)
     if not interval.known:
         return f"{point} [no interval]"
     return f"{point} [{number(interval.low * scale)}, {number(interval.high * scale)}]"

@@ -120,7 +120,6 @@ class DockerEngine:
         query: Mapping[str, str] | None = None,
         body: Any = None,
         accept: tuple[int, ...] = (),
-        timeout_s: float = _PATIENCE_S,
     ) -> Any:
         """Ask for one thing; the answer, None if it is empty or of a status in `accept`.
 
@@ -129,7 +128,7 @@ class DockerEngine:
         """
         with self._answering():
             async with (
-                asyncio.timeout(timeout_s),
+                asyncio.timeout(_PATIENCE_S),
                 self._session.request(
                     method, self._url(path), params=query, json=body
                 ) as response,
