@@ -24,6 +24,7 @@ from assay.store.training_tables import load_training_runs
 from assay.training.launch.kind import SEEDS, chosen_seeds
 from assay.training.launch.manifest import read_launch_manifest
 from assay.training.trainers import command_words
+from tests.cli.test_live_view import Terminal
 from tests.runs.places import Place
 from tests.runs.programs import Program
 from tests.support import run_python
@@ -293,6 +294,18 @@ def test_ctrl_c_stops_the_trainers_and_the_command_that_is_named_finishes_the_re
     assert "variance pilot.mine.seed1072 pilot.mine.seed2043" in program.output
     for run in stored(tmp_path).values():
         assert [*run.curves["overview/reward"].steps_P] == [*range(10, 101, 10)]
+
+
+def test_a_terminal_shows_how_far_each_run_is_with_lines_above_it(tmp_path: Path) -> None:
+    terminal = Terminal(
+        *("launch", "--command", template(0.05), "--seeds", "2", "--base-run-name", "pilot"),
+        *("--architecture", "mine", "--folder", str(tmp_path / "training")),
+        *("--database", str(tmp_path / "t.duckdb")),
+    )
+    assert terminal.end() == 0
+    assert "pilot.mine.seed1072 is started" in terminal.text
+    assert "[2/2] pilot.mine.seed" in terminal.text
+    assert "0 of 2 runs ended; pilot.mine.seed1072: st" in terminal.text
 
 
 @pytest.mark.ray

@@ -1,6 +1,9 @@
 """A sweep says what it will do and spend before anything is started, without Optuna."""
 
+import shlex
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -133,3 +136,29 @@ def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
     trainer = TrialCommand("no-such-trainer --out {folder}", "overview/reward", 100)
     with pytest.raises(UsageError, match="'no-such-trainer' cannot be started"):
         trainer({}, seed=0, folder=tmp_path / "a", keep=lambda step, value: True)
+
+
+def test_a_program_ends_with_the_sweep_that_started_it_even_if_that_is_killed(
+    tmp_path: Path,
+) -> None:
+    waits = (
+        "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
+    )
+    command = shlex.join([sys.executable, "-c", waits, str(tmp_path / "pid"), "{folder}"])
+    sweep = (
+        "import sys\nfrom pathlib import Path\n"
+        "from assay.training.trainers import TrialCommand\n"
+        "TrialCommand(sys.argv[1], 'reward', 100)({}, seed=0, folder=Path(sys.argv[2]) / 'a',"
+        " keep=lambda step, value: True)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", sweep, command, str(tmp_path)])
+    pid = tmp_path / "pid"
+    while not (pid.exists() and pid.read_text()):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 60
+    while Path("/proc", pid.read_text()).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
