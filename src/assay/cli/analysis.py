@@ -1,7 +1,4 @@
-"""`assay analysis`: training runs of a candidate against those of a control.
-
-`assay variance`: how many training runs are enough.
-"""
+"""`assay analysis` and `assay variance`: training runs, and how many of them are enough."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,12 +1,9 @@
-"""What one sees of a run while it goes on: a line per model, or plain lines.
+"""Displays of a running run: a live table with a line per model, or plain lines.
 
 A display listens to the events of `assay.runs` and to notices of the writer. It writes to
 standard error, shows names and messages as text, and costs little: counting is the work of
-`LiveStandings`, drawing happens a few times a second whatever happens in between.
-
-The live table of a run: a line per model, and what is retried below them.
-
-One text, laid out by hand: a Rich table of the same size takes several times as long.
+`LiveStandings`, drawing happens a few times a second whatever happens in between. The table is
+one text, laid out by hand: a Rich table of the same size takes several times as long.
 """
 
 import time

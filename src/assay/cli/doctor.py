@@ -1,7 +1,4 @@
-"""`assay doctor`: what is in order and what is not, with the next step for each.
-
-`assay warmup`: compile ahead of time.
-"""
+"""`assay doctor`: what is in order, with the next step for the rest. `assay warmup`."""
 
 from typing import TYPE_CHECKING, Annotated
 

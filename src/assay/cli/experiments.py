@@ -1,10 +1,6 @@
 """`assay experiments`: versions of what was played, and what came of each.
 
-What `assay experiments` prints, as lines of text and as JSON.
-
-Nothing here prints; whoever does makes the text of others safe to show.
-
-What `assay traces delete` and `assay experiments delete` have in common.
+`traces delete` shares how a deletion is shown and confirmed.
 """
 
 import sys

@@ -1,9 +1,4 @@
-"""`assay finetune`: train models further on recorded episodes.
-
-`assay finetune start`: check, show what it costs and where it goes, upload, train, try.
-
-`assay finetune test`, `check-model` and `health`: questions that train nothing.
-"""
+"""`assay finetune start`, `test`, `check-model`, `health`: train on recorded episodes."""
 
 import shlex
 from pathlib import Path

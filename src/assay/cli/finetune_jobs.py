@@ -1,9 +1,4 @@
-"""`assay finetune status`, `wait`, `list`, `events` and `cancel`: jobs that were started.
-
-Jobs while they are trained: a bar with the loss for each, or a line where nobody watches.
-
-What the commands of `assay finetune` say of jobs.
-"""
+"""`assay finetune status`, `wait`, `list`, `events` and `cancel`: jobs that were started."""
 
 import math
 import shlex

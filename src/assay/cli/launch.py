@@ -1,7 +1,4 @@
-"""`assay launch`: the same training for many seeds.
-
-What is printed while a launch runs: how far each run is, and a line where one ends.
-"""
+"""`assay launch`: the same training for many seeds."""
 
 import shlex
 import time

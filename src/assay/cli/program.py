@@ -1,7 +1,4 @@
-"""The program `assay`: its commands, and how it ends.
-
-How the help of a command is laid out: paragraphs wrap once, at the width there is.
-"""
+"""The program `assay`: its commands, the layout of their help, and how it ends."""
 
 import os
 import re

@@ -1,12 +1,9 @@
-"""How a run goes, in words and short numbers, for displays of one line.
+"""How the models of a run stand, kept up from its events, and the words and numbers for it.
 
-Names, reasons and messages come from outside: each is made printable and cut short here.
-
-How the models of a run stand, kept up from its events.
-
-An event costs the same however many episodes there are: sums go along, nothing is added up
-again. Means are over episodes that completed and over open ones as far as they are;
-what was spent is over all. Knows nothing of terminals.
+Names, reasons and messages come from outside: each is made printable and cut short here. An
+event costs the same however many episodes there are: sums go along, nothing is added up again.
+Means are over episodes that completed and over open ones as far as they are; what was spent is
+over all. Knows nothing of terminals.
 """
 
 import math

@@ -1,9 +1,4 @@
-"""`assay run`: let models and agents play, record everything, show what came of it.
-
-`assay fork`: play stored episodes on from some of their states.
-
-`assay init`: a configuration file to start from.
-"""
+"""`assay run`, `fork` and `init`: let models and agents play, and record everything."""
 
 import os
 import shlex

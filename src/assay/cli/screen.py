@@ -1,8 +1,7 @@
 """How an episode is shown while it is played: live, as plain lines, or not at all.
 
-The frames of an episode of unknown length, never more than a few hundred.
-
-Pictures in a terminal: each character shows two pixels, one above the other.
+Of an episode of unknown length a few hundred frames are kept at most. In a terminal each
+character shows two pixels, one above the other.
 """
 
 import time

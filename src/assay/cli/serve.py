@@ -1,11 +1,4 @@
-"""`assay serve`: the world over HTTP.
-
-`assay serve-models`: the built-in models over HTTP, with faults on request.
-
-`assay serve-finetune`: fine-tuning and chats with local models over HTTP.
-
-Who may use a server: what all commands that serve share.
-"""
+"""`assay serve`, `serve-models`, `serve-finetune`: worlds, models and training over HTTP."""
 
 import os
 import re

@@ -1,13 +1,4 @@
-"""`assay sft show`: one row of a data file.
-
-`assay sft stats`: what is in a data file.
-
-`assay sft trace`: from a row of a data set back to its episode.
-
-`assay sft validate`: check a data file before it is trained on.
-
-What commands about a data file print alike: lengths, and what is trained of a row.
-"""
+"""`assay sft show`, `stats`, `trace` and `validate`: questions about a data file."""
 
 import shlex
 from collections.abc import Sequence

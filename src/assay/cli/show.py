@@ -1,7 +1,4 @@
-"""`assay traces show`: one session, turn by turn.
-
-`assay traces replay`: a stored episode to look at.
-"""
+"""`assay traces show` and `replay`: one session, turn by turn, or to look at."""
 
 import json
 import pydoc

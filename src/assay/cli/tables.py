@@ -1,8 +1,6 @@
 """Lists: columns that fold where there is little room, and prose that wraps between words.
 
-Where nobody watches, a row is one line, however long, for programs that read lines.
-
-Whole numbers on the command line: what is none is an error, and never rounded.
+In a pipe or a file a row is one line, however long, for programs that read lines.
 """
 
 import re

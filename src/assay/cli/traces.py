@@ -1,19 +1,4 @@
-"""`assay traces`: look at what was recorded, check it, and carry it elsewhere.
-
-`assay traces list`: what is in a store.
-
-`assay traces delete`: sessions that are not wanted any more.
-
-`assay traces export`: sessions into files.
-
-`assay traces import`: sessions from files.
-
-`assay traces merge`: several stores into one.
-
-`assay traces snapshot`: a copy to read while a run goes on.
-
-`assay traces verify`: is what is stored what the worlds really do?
-"""
+"""`assay traces`: look at what was recorded, check it, and carry it elsewhere."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The seam of architectures: how big one is, and how its network is made.
+"""The architectures: how big each is, and how its network is made.
 
     @register
     class Mine:
@@ -9,20 +9,9 @@
         def network(self, space, width, generator): ...
 
 To say how big a network is takes no torch, so that a plan can be printed without it. A test
-compares what is said with what is made.
-
-Which width gives an architecture the capacity of another one.
-
-`mlp`: the small baseline, without memory.
-
-What `vit_reset` and `trxl` have in common: tokens are read by a few latents.
-
-The sizes follow the recipe that `docs/train.md` names, at half its width, so that runs of
-150,000 steps take minutes on one core.
-
-`trxl`: latents read tokens, a Transformer-XL looks back at what was read before.
-
-`vit_reset`: latents read tokens, an LSTM remembers, and forgets at the end of an episode.
+compares what is said with what is made. The sizes of `vit_reset` and `trxl` follow the recipe
+that `docs/train.md` names, at half its width, so that runs of 150,000 steps take minutes on
+one core.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""All that can be chosen about a training run.
-
-What training needs beside assay itself.
-"""
+"""All that can be chosen about a training run, and what has to be installed for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

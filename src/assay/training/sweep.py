@@ -5,8 +5,6 @@ A folder holds all of it: `sweep.json` what was planned, `optuna.log` what Optun
 resumes: trials that ended stay, one that was cut off is run again in its folder. What a trial
 tries follows from the plan, its number and the trials before it alone, so that a search that
 was killed goes on as if it had not been.
-
-Sweeps: hyperparameters are searched, and what wins is run on fresh seeds.
 """
 
 import json

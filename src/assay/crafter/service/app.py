@@ -1,7 +1,4 @@
-"""The routes: they read a request, ask `Worlds`, and write the answer.
-
-RunningService the service of worlds.
-"""
+"""The service over HTTP: routes read a request, ask `Worlds`, and write the answer."""
 
 import asyncio
 import contextlib

@@ -1,6 +1,6 @@
-"""Worlds in this process: no server, no sockets, no JSON, the same answers.
+"""Clients of worlds: what each can do, and the one in this process.
 
-What a client of worlds can do, wherever they are, and the requests it makes.
+It has no server, no sockets and no JSON, and gives the same answers.
 """
 
 import secrets

@@ -1,6 +1,4 @@
-"""A run of MLflow as a training run.
-
-Runs in a store of MLflow, as plain values: its SQLite file, or a run's folder in `mlruns`.
+"""Runs of MLflow as training runs: from its SQLite file, or a run's folder in `mlruns`.
 
 Both are read without that package, and never written. Runs that were deleted there count as
 absent.

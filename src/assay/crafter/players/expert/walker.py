@@ -1,7 +1,4 @@
-"""How the expert gets about: it plans a way, follows it, and turns to what it wants to use.
-
-The cheapest way over the remembered map. Knows cells and costs, no goals.
-"""
+"""How the expert gets about: the cheapest way over its map, and turning to what it uses."""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
