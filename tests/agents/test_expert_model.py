@@ -59,7 +59,9 @@ def test_with_one_action_in_a_turn_it_plays_the_game_of_the_policy(
         if world.done:
             break
         # The model is told what it has achieved.
-        policy.memory.told = frozenset(n for n, c in world.achievements.items() if c)
+        policy.memory.known_achievements = frozenset(
+            n for n, c in world.achievements.items() if c
+        )
         action = policy.act(as_view(observe(world.view())))
         expected.append(ACTIONS[action])
         world.step(action)
@@ -141,7 +143,7 @@ def test_it_notices_that_something_stood_in_its_way(
     view.details[4, 3] = directions[1] + 1
     view = replace(view, step=2)
     after = catch_up(0, state, (first, second), view)
-    after.memory.see(view)
+    after.memory.update(view)
     assert after.memory.here == START + STEPS[directions[0]]
 
 
@@ -154,7 +156,7 @@ def test_a_move_that_is_reported_as_blocked_did_not_happen() -> None:
     world.step(move)
     view = replace(world.view(), step=2)
     after = catch_up(0, state, (move, move), view, failed={1})
-    after.memory.see(view)
+    after.memory.update(view)
     assert after.memory.here == START + STEPS[move - MOVE]
 
 
@@ -174,7 +176,7 @@ def test_actions_that_were_not_carried_out_do_not_count() -> None:
         for action in turn.actions[:2]:
             world.step(action)
         policy = catch_up(0, turn.state, turn.actions, world.view())
-        policy.memory.see(world.view())
+        policy.memory.update(world.view())
         moved_x, moved_y = world.player_pos[0] - x, world.player_pos[1] - y
         assert policy.memory.here - START == moved_x * STRIDE + moved_y
         policy.took(0)

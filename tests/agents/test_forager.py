@@ -2,7 +2,7 @@ import pytest
 
 from assay.agents import AgentOptions
 from assay.crafter import World, observe
-from assay.crafter.players.forager import Sight
+from assay.crafter.players.forager import LocalPaths
 from assay.crafter.text.observation import CENTER, STEPS, MapCell, Observation
 
 from .play import play
@@ -52,30 +52,30 @@ def test_the_forager_keeps_its_heading_in_its_notes() -> None:
 
 
 def test_a_way_ends_in_front_of_the_nearest_of_its_kind() -> None:
-    sight = Sight(seen(left3=TREE, right2_up1=TREE, down3=WATER))
+    sight = LocalPaths(seen(left3=TREE, right2_up1=TREE, down3=WATER))
     assert sight.approach(("water",)) == ["move_down", "move_down"]
     assert sight.approach(("tree",)) == ["move_left", "move_left"]
     assert sight.approach(("cow",)) is None
 
 
 def test_what_is_in_front_takes_no_moves_and_what_is_beside_a_turn() -> None:
-    assert Sight(seen("up", up1=TREE)).approach(("tree",)) == []
-    assert Sight(seen("left", up1=TREE)).approach(("tree",)) == ["move_up"]
+    assert LocalPaths(seen("up", up1=TREE)).approach(("tree",)) == []
+    assert LocalPaths(seen("left", up1=TREE)).approach(("tree",)) == ["move_up"]
 
 
 def test_a_way_leads_around_what_is_in_it() -> None:
     wall = {"left1": WATER, "left1_up1": WATER, "left1_down1": WATER, "left2": TREE}
-    moves = Sight(seen("right", **wall)).approach(("tree",))
+    moves = LocalPaths(seen("right", **wall)).approach(("tree",))
     assert moves == ["move_up", "move_up", "move_left", "move_left", "move_down"]
 
 
 def test_what_is_too_far_is_left_alone() -> None:
-    sight = Sight(seen(left3=TREE))
+    sight = LocalPaths(seen(left3=TREE))
     assert sight.approach(("tree",), within=2) is None
     assert sight.approach(("tree",), within=3) is not None
 
 
 def test_a_view_is_searched_to_its_edges_and_not_around_them() -> None:
-    sight = Sight(observe(World(1, "easy").view()))
-    assert sight.ahead_after(9, "left") == ["move_left"] * 4
-    assert sight.ahead_after(2, "up") == ["move_up"] * 2
+    sight = LocalPaths(observe(World(1, "easy").view()))
+    assert sight.find_path_in_direction(9, "left") == ["move_left"] * 4
+    assert sight.find_path_in_direction(2, "up") == ["move_up"] * 2

@@ -255,7 +255,7 @@ def _remember(request: ChatRequest, view: View) -> ExpertPolicy:
         actions = [ACTIONS.index(result.action) for result in results]
         failed = {i for i, result in enumerate(results) if not result.worked}
         policy = catch_up(seed, state, actions, view, failed=failed)
-    policy.memory.told = _achieved(told)
+    policy.memory.known_achievements = _achieved(told)
     return policy
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from assay.crafter import View, World
 from assay.crafter.players.expert.policy import ExpertPolicy
-from assay.crafter.players.expert.state import _WORDS, MAX_BYTES, Parts, deflated, inflated
+from assay.crafter.players.expert.state import _WORDS, MAX_BYTES, Parts, compress, decompress
 from assay.crafter.players.expert.turns import catch_up, plan
 
 from .test_expert import any_view
@@ -16,7 +16,7 @@ from .test_expert import any_view
 WRITTEN = {
     "memory": "ground here facing things cows skeletons plants done inventory step sleeping "
     "visited action could_act",
-    "walker": "walls key way planned origin failed",
+    "walker": "walls key route planned origin failed",
     "combat": "chased tired_until",
     "needs": "drinking",
     "garden": "returning",
@@ -24,7 +24,7 @@ WRITTEN = {
 }
 # What the next view or the next decision sets before it is used, and what never changes.
 DERIVED = {
-    "memory": "ahead arrows daylight zombie_near told",
+    "memory": "ahead arrows daylight zombie_near known_achievements",
     "walker": "memory order steps fence tunnelling target",
     "combat": "memory walker",
     "needs": "memory walker",
@@ -146,9 +146,9 @@ def test_no_forged_state_makes_it_fail(dumped: list[tuple[bytes, View]]) -> None
 
 def forge(random: np.random.Generator, state: bytes) -> bytes:
     """A state with a few wrong bytes, most of them near its start, and a right checksum."""
-    plain = bytearray(inflated(state[1:], _WORDS))
+    plain = bytearray(decompress(state[1:], _WORDS))
     for _ in range(random.integers(1, 3)):
         plain[random.integers(random.choice([30, 150, len(plain)])) % len(plain)] = (
             random.integers(256)
         )
-    return state[:1] + deflated(bytes(plain), _WORDS)
+    return state[:1] + compress(bytes(plain), _WORDS)

@@ -1,1 +1,1 @@
-"""Scripted players: policies that see a view, and an episode of one."""
+"""Scripted players: policies that choose actions from views, and episodes played by them."""

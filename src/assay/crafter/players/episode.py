@@ -1,4 +1,4 @@
-"""One policy in one world, step by step. Draws nothing and stores nothing."""
+"""An episode of one policy in one world, step by step. Draws nothing and stores nothing."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -10,18 +10,17 @@ from assay.types import StopReason
 
 
 class Moment(NamedTuple):
-    """One step of an episode, after it was made."""
+    """One completed step of an episode."""
 
     step: int
-    """How many steps the world has made."""
+    """Number of steps the world has made."""
     action: int
-    """What the policy chose, an index into `ACTIONS`."""
+    """The chosen action, an index into `ACTIONS`."""
     result: StepResult
-    """What came of it."""
 
 
 class PolicyEpisode:
-    """Plays when iterated over, and sums up what was played so far."""
+    """An episode that is played while it is iterated over; its attributes are totals so far."""
 
     def __init__(self, world: World, policy: Policy, max_steps: int | None = None) -> None:
         if max_steps is not None and max_steps < 1:
@@ -29,15 +28,14 @@ class PolicyEpisode:
         self.world = world
         self.policy = policy
         self.reward = 0.0
-        """The sum of all rewards."""
         self.unlocked: dict[str, int] = {}
-        """The achievements in the order they came, each with its step."""
+        """Step of each achievement, in the order they were unlocked."""
         self.ended: str | None = None
-        """None while the episode can go on, else `died`, `length` or `max_steps`."""
+        """None while the episode is running, else `died`, `length` or `max_steps`."""
         self._last = None if max_steps is None else world.steps + max_steps
 
     def __iter__(self) -> Iterator[Moment]:
-        """Yield the steps as they are made, from where the world stands to the end."""
+        """Play until the episode ends, and yield each step."""
         while self.ended is None:
             action = self.policy.act(self.world.view())
             result = self.world.step(action)

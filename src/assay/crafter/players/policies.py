@@ -1,4 +1,4 @@
-"""Policies that need no model. Each is a function of its seed and of what it saw."""
+"""Policies without a model. Each is a function of its seed and the views it received."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from assay.errors import UsageError
 
 
 class Policy(Protocol):
-    """Chooses what to do next; may remember what it saw, so one serves one episode."""
+    """Chooses actions. It may remember views, so one instance plays one episode."""
 
     def act(self, view: View) -> int:
         """Return an index into `ACTIONS`."""
@@ -22,7 +22,7 @@ class Policy(Protocol):
 
 
 class NoopPolicy:
-    """Does nothing, ever."""
+    """Always does nothing."""
 
     def act(self, view: View) -> int:
         """Return the index of `noop`."""
@@ -30,7 +30,7 @@ class NoopPolicy:
 
 
 class RandomPolicy:
-    """Draws each action uniformly from all of them, with a generator of its own."""
+    """Draws each action uniformly from all actions, with its own random generator."""
 
     def __init__(self, seed: int) -> None:
         if not isinstance(seed, int) or seed < 0:
@@ -38,18 +38,18 @@ class RandomPolicy:
         self._random = np.random.Generator(np.random.PCG64(seed))
 
     def act(self, view: View) -> int:
-        """Return the next draw; the view makes no difference."""
+        """Return a random action, independent of the view."""
         return int(self._random.integers(len(ACTIONS)))
 
 
 POLICIES: Final[Mapping[str, Callable[[int], Policy]]] = MappingProxyType(
     {"noop": lambda seed: NoopPolicy(), "random": RandomPolicy, "expert": ExpertPolicy}
 )
-"""The built-in policies by name; each is made from a seed."""
+"""Built-in policies by name, as functions of a seed."""
 
 
 def make_policy(name: str, seed: int) -> Policy:
-    """Return a new policy of that name, ready for one episode."""
+    """Return a new policy for one episode."""
     if name not in POLICIES:
         raise UsageError(unknown_name("policy", name, POLICIES))
     return POLICIES[name](seed)

@@ -1,1 +1,1 @@
-"""A scripted player that plays above human level, from the local view alone."""
+"""A scripted player that plays above human level, using only its local view."""

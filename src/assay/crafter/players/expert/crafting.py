@@ -1,4 +1,4 @@
-"""The way up: wood, table, stone, furnace, coal, iron, diamond."""
+"""Progress through wood, table, stone, furnace, coal, iron and diamond."""
 
 from assay.crafter.players.expert.memory import Memory
 from assay.crafter.players.expert.terrain import (
@@ -15,14 +15,14 @@ from assay.crafter.players.expert.terrain import (
     TREE,
     ZOMBIE,
     Goal,
-    table_of,
+    make_table,
 )
 from assay.crafter.players.expert.walker import ARRIVED, Walker
 from assay.crafter.rules import ACTIONS, MAKE
 
 Choice = tuple[Goal, int]
 _NEAR = 14
-"""A table this near is gone to; for one further away a new one is made."""
+"""Maximum distance to an existing table; if none is nearer, a new one is made."""
 
 _TOOLS = ("stone_pickaxe", "wood_sword", "stone_sword", "iron_pickaxe", "iron_sword")
 _GOALS = {
@@ -32,21 +32,21 @@ _GOALS = {
     IRON: Goal.COLLECT_IRON,
     DIAMOND: Goal.COLLECT_DIAMOND,
 }
-_TABLES = {material: table_of(material) for material in (*_GOALS, TABLE, FURNACE)}
+_TABLES = {material: make_table(material) for material in (*_GOALS, TABLE, FURNACE)}
 
 
 class Crafting:
-    """Decides on what to collect, place and make next."""
+    """Behaviours for collecting, placing and making."""
 
     def __init__(self, memory: Memory, walker: Walker) -> None:
         self.memory = memory
         self.walker = walker
 
     def advance(self) -> Choice | None:
-        """The next thing on the way to a diamond that can be done with what is known."""
+        """Return the next action towards a diamond that is possible with what is known."""
         has = self.memory.inventory
         if not has["wood_pickaxe"]:
-            if 3 <= has["wood"] < 5 and not self.memory.near(TABLE):
+            if 3 <= has["wood"] < 5 and not self.memory.is_near(TABLE):
                 choice = self._collect(TREE, limit=4)
                 if choice:
                     return choice
@@ -54,25 +54,25 @@ class Crafting:
         for behaviour in (
             self._make_here,
             self._place_stone,
-            self._first_furnace,
-            self._at_hand,
-            self._make_what_is_ready,
+            self._place_first_furnace,
+            self._collect_nearby,
+            self._make_ready_tool,
             self._stock_wood,
-            self._stone_tools,
+            self._make_stone_tools,
             self._place_furnace,
             self._stock_stone,
-            self._iron_age,
+            self._advance_with_iron,
         ):
             choice = behaviour()
             if choice:
                 return choice
         return None
 
-    def underground(self) -> Choice | None:
-        """What can be done without coming out of the rock."""
+    def work_underground(self) -> Choice | None:
+        """Return an action that is possible without leaving the rock."""
         has = self.memory.inventory
         calm = ZOMBIE not in self.memory.things.values()
-        choice = self._make_what_is_ready() if calm else None
+        choice = self._make_ready_tool() if calm else None
         if not choice and has["coal"] < 2:
             choice = self._collect(COAL, limit=40)
         if not choice and has["stone_pickaxe"] and has["iron"] < 2:
@@ -81,18 +81,18 @@ class Crafting:
             choice = self._collect(DIAMOND, limit=80)
         return choice
 
-    def _missing(self) -> list[str]:
-        """The tools still to be made."""
+    def _missing_tools(self) -> list[str]:
+        """Return the tools that have not been made."""
         return [tool for tool in _TOOLS if not self.memory.inventory[tool]]
 
     def _make_here(self) -> Choice | None:
-        return self._make_what_is_ready() if self.memory.near(TABLE) else None
+        return self._make_ready_tool() if self.memory.is_near(TABLE) else None
 
-    def _make_what_is_ready(self) -> Choice | None:
-        """A tool for which everything is at hand, or nearly."""
+    def _make_ready_tool(self) -> Choice | None:
+        """Make a tool whose materials are complete, at a table nearby or a new one."""
         has = self.memory.inventory
-        table = self.memory.near(TABLE) or self._table_near()
-        for tool in self._missing():
+        table = self.memory.is_near(TABLE) or self._is_table_near()
+        for tool in self._missing_tools():
             uses = MAKE[tool].uses
             if all(has[item] >= count for item, count in uses.items()) and (
                 table or has["wood"] >= uses["wood"] + 2
@@ -103,13 +103,13 @@ class Crafting:
         return None
 
     def _stock_wood(self) -> Choice | None:
-        """Wood for the tools to come and for a table to make them at."""
-        missing = len(self._missing())
+        """Collect wood for the missing tools and a table."""
+        missing = len(self._missing_tools())
         if not missing or self.memory.inventory["wood"] >= min(missing + 2, 6):
             return None
         return self._collect(TREE, limit=12)
 
-    def _stone_tools(self) -> Choice | None:
+    def _make_stone_tools(self) -> Choice | None:
         for tool in ("stone_pickaxe", "stone_sword", "wood_sword"):
             if not self.memory.inventory[tool]:
                 choice = self._make(tool)
@@ -120,7 +120,7 @@ class Crafting:
     def _stock_stone(self) -> Choice | None:
         return self._collect(STONE) if self.memory.inventory["stone"] < 6 else None
 
-    def _iron_age(self) -> Choice | None:
+    def _advance_with_iron(self) -> Choice | None:
         has = self.memory.inventory
         tools = [t for t in ("iron_pickaxe", "iron_sword") if not has[t]]
         if tools:
@@ -139,8 +139,8 @@ class Crafting:
             return self._collect(DIAMOND)
         return None
 
-    def _at_hand(self) -> Choice | None:
-        """Minerals that lie close by, wanted now or later."""
+    def _collect_nearby(self) -> Choice | None:
+        """Collect minerals nearby, needed now or later."""
         has = self.memory.inventory
         if has["coal"] < 2:
             choice = self._collect(COAL, limit=6)
@@ -159,44 +159,44 @@ class Crafting:
         return None
 
     def _collect(self, material: int, limit: int = 1000) -> Choice | None:
-        if not self.memory.knows(material):
+        if not self.memory.has_seen(material):
             return None
         walker = self.walker
         goal = _GOALS[material]
         action = walker.approach(
-            f"{goal} {limit}", walker.beside(_TABLES[material]), limit=limit
+            f"{goal} {limit}", walker.next_to(_TABLES[material]), limit=limit
         )
         if action is None:
             return None
         return goal, walker.use(walker.target) if action == ARRIVED else action
 
     def _make(self, tool: str) -> Choice | None:
-        """Make a tool: first what it is made of, then the places it is made at."""
+        """Make a tool: collect its materials first, then go to the table and furnace."""
         has = self.memory.inventory
         iron, stone = tool.startswith("iron"), tool.startswith("stone")
         if stone and not has["stone"]:
             return self._collect(STONE)
-        here = self.memory.near(TABLE)
-        if has["wood"] < 1 or (not here and not self._table_near() and has["wood"] < 3):
-            if has["wood"] >= 1 and self.memory.knows(TABLE):
-                choice = self._collect(TREE, limit=30) or self._go(TABLE)
+        here = self.memory.is_near(TABLE)
+        if has["wood"] < 1 or (not here and not self._is_table_near() and has["wood"] < 3):
+            if has["wood"] >= 1 and self.memory.has_seen(TABLE):
+                choice = self._collect(TREE, limit=30) or self._go_to(TABLE)
             else:
                 choice = self._collect(TREE)
-            return choice or (self._go(TABLE) if has["wood"] else None)
-        if not here or self._at_edge():
+            return choice or (self._go_to(TABLE) if has["wood"] else None)
+        if not here or self._is_at_edge():
             return self._reach_table()
-        if iron and not self.memory.near(FURNACE):
+        if iron and not self.memory.is_near(FURNACE):
             if has["stone"] < 4:
                 return self._collect(STONE)
             return self._place(PLACE_FURNACE, Goal.PLACE_FURNACE)
         return Goal(f"make {tool.replace('_', ' ')}"), ACTIONS.index(f"make_{tool}")
 
-    def _at_edge(self) -> bool:
-        """Whether the player is where nothing can be made: at the left or upper edge."""
+    def _is_at_edge(self) -> bool:
+        """Return whether the player is at the left or upper edge, where nothing can be made."""
         ground, here = self.memory.ground, self.memory.here
         return ground[here - STRIDE] == 0 or ground[here - 1] == 0
 
-    def _table_near(self) -> bool:
+    def _is_table_near(self) -> bool:
         memory = self.memory
         at = memory.ground.find(TABLE)
         while at >= 0:
@@ -206,17 +206,17 @@ class Crafting:
         return False
 
     def _reach_table(self) -> Choice | None:
-        if self._table_near() and not self._at_edge():
-            choice = self._go(TABLE, limit=20)
+        if self._is_table_near() and not self._is_at_edge():
+            choice = self._go_to(TABLE, limit=20)
             if choice:
                 return choice
-        if self.memory.inventory["wood"] >= 3 and not self._at_edge():
+        if self.memory.inventory["wood"] >= 3 and not self._is_at_edge():
             return self._place(PLACE_TABLE, Goal.PLACE_TABLE)
-        return self._go(TABLE)
+        return self._go_to(TABLE)
 
-    def _go(self, material: int, limit: int = 1000) -> Choice | None:
+    def _go_to(self, material: int, limit: int = 1000) -> Choice | None:
         memory = self.memory
-        if not memory.knows(material):
+        if not memory.has_seen(material):
             return None
         ground = memory.ground
 
@@ -235,7 +235,7 @@ class Crafting:
 
     def _place(self, action: int, goal: Goal) -> Choice | None:
         ground = self.memory.ground
-        table = action == PLACE_FURNACE and self.memory.near(TABLE)
+        table = action == PLACE_FURNACE and self.memory.is_near(TABLE)
 
         def keep_near(cell: int) -> bool:
             return not table or any(
@@ -248,7 +248,7 @@ class Crafting:
             return None
         return goal, action if room == ARRIVED else room
 
-    def _first_furnace(self) -> Choice | None:
+    def _place_first_furnace(self) -> Choice | None:
         ready = self.memory.inventory["stone"] > 5 and self.memory.inventory["stone_pickaxe"]
         return self._place_furnace() if ready else None
 

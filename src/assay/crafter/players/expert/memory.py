@@ -1,7 +1,7 @@
-"""What the expert remembers of the views it was given, and what it concludes from them.
+"""The expert's memory of the views it received, and its conclusions from them.
 
-It knows where it is by counting its own steps: a step succeeds exactly when the cell
-ahead was free in the view before. It never sees the world itself.
+It tracks its position by counting its own steps: a step succeeds exactly when the cell ahead
+was free in the view before. It has no access to the world.
 """
 
 from dataclasses import dataclass
@@ -38,65 +38,64 @@ from assay.crafter.players.expert.terrain import (
 from assay.crafter.view import View
 
 _GROWS_WITHIN = 18
-"""Plants further away than this stand still."""
-_FELLED = {COW: "eat_cow", ZOMBIE: "defeat_zombie", SKELETON: "defeat_skeleton"}
+"""Plants at this distance from the player or farther do not grow."""
+_KILL_ACHIEVEMENTS = {COW: "eat_cow", ZOMBIE: "defeat_zombie", SKELETON: "defeat_skeleton"}
 _AREA_HALF = (ACROSS // 2, HIGH // 2)
 
 
 @dataclass(slots=True)
 class Plant:
-    """A plant the expert put into the ground."""
+    """A plant placed by the expert."""
 
     grown: int = 0
-    """For how many steps it has grown, as far as the expert can tell."""
+    """Estimated number of steps it has grown."""
     ripe: bool = False
-    """Whether it looked ripe when it was last seen."""
+    """Whether it looked ripe when last seen."""
 
 
 class Memory:
-    """The map so far, what stands in view, and what has been achieved."""
+    """The map so far, the visible things, and the achievements."""
 
     def __init__(self) -> None:
         self.ground = bytearray([UNKNOWN]) * CELLS
         """The material of each cell when it was last seen."""
         self.here = START
         self.facing = 3
-        """The direction the player looks in, an index into STEPS."""
+        """Direction the player faces, an index into STEPS."""
         self.ahead = START + STEPS[3]
-        """The cell the player faces."""
         self.things: dict[int, int] = {}
-        """What stands in view, by cell, without the player."""
+        """Visible things by cell, without the player."""
         self.arrows: dict[int, int] = {}
-        """The arrows in view and the direction each flies in."""
+        """Direction of each visible arrow, by cell."""
         self.cows: dict[int, int] = {}
-        """Cows by the cell and step they were last seen at."""
+        """Step at which each cow was last seen, by cell."""
         self.skeletons: dict[int, int] = {}
-        """Skeletons by the cell and step they were last seen at."""
+        """Step at which each skeleton was last seen, by cell."""
         self.plants: dict[int, Plant] = {}
         """The expert's own plants by cell."""
         self.done: set[str] = set()
-        """Achievements, as far as they follow from what was seen."""
-        self.told: frozenset[str] | None = None
-        """What has been achieved by the next view, where the expert is told."""
+        """Achievements inferred from the views."""
+        self.known_achievements: frozenset[str] | None = None
+        """Achievements at the next view, if given from outside."""
         self.inventory: dict[str, int] = {}
         self.step = 0
         self.daylight = 1.0
         self.sleeping = False
         self.zombie_near = False
-        """Whether a zombie is close enough to change plans."""
+        """Whether a zombie is near enough to change plans."""
         self.visited: dict[int, int] = {}
-        """When the player was last in each block of 8x8 cells."""
+        """Step of the last visit to each block of 8x8 cells."""
         self.action = NOOP
-        """The action that was carried out last."""
+        """The last action that was carried out."""
         self.could_act = True
         """Whether the player was awake to carry it out."""
 
-    def took(self, action: int) -> None:
-        """Note the action that is carried out next."""
+    def record_action(self, action: int) -> None:
+        """Record the action that is carried out next."""
         self.action = action
 
-    def see(self, view: View) -> None:
-        """Take in a view."""
+    def update(self, view: View) -> None:
+        """Update the memory from a view."""
         action, ahead_before = self.action, self.ahead
         before = self.inventory
         if self.could_act and MOVE <= action < MOVE + 4:
@@ -108,15 +107,15 @@ class Memory:
         self.inventory = inventory = view.inventory
         self.step = view.step
         self.daylight = view.daylight
-        self.visited[self.block(here)] = view.step
-        self._draw(view)
-        struck = self.things.get(ahead_before) if action == DO else None
-        stood = self.things
-        self._look(view)
+        self.visited[self.find_block(here)] = view.step
+        self._update_map(view)
+        attacked = self.things.get(ahead_before) if action == DO else None
+        things_before = self.things
+        self._update_things(view)
         if before:
-            self._conclude(view, before, action, ahead_before, struck, stood)
-        if self.told is not None:
-            self.done, self.told = set(self.told), None
+            self._infer_changes(view, before, action, ahead_before, attacked, things_before)
+        if self.known_achievements is not None:
+            self.done, self.known_achievements = set(self.known_achievements), None
         self.sleeping = view.sleeping
         self.could_act = not view.sleeping or inventory["energy"] >= 9
         for cell, plant in self.plants.items():
@@ -124,16 +123,16 @@ class Memory:
             if abs(x - here // STRIDE) + abs(y - here % STRIDE) < _GROWS_WITHIN:
                 plant.grown += 1
 
-    def _draw(self, view: View) -> None:
-        """Copy the materials in view to the map."""
+    def _update_map(self, view: View) -> None:
+        """Copy the visible materials to the map."""
         seen = view.materials.tobytes()
         ground, left = self.ground, self.here + CORNER
         for i in range(0, ACROSS * HIGH, HIGH):
             ground[left : left + HIGH] = seen[i : i + HIGH]
             left += STRIDE
 
-    def _look(self, view: View) -> None:
-        """Note what stands in view."""
+    def _update_things(self, view: View) -> None:
+        """Record the visible things."""
         objects = view.objects.tobytes()
         details = view.details.tobytes()
         here = self.here
@@ -143,11 +142,11 @@ class Memory:
         self.things = things = {
             here + OFFSETS[k]: thing for k, thing in enumerate(objects) if thing and k != MIDDLE
         }
-        for known, kind in ((self.cows, COW), (self.skeletons, SKELETON)):
-            if known:
-                gone = [c for c in known if things.get(c) != kind and self.in_view(c)]
+        for remembered, kind in ((self.cows, COW), (self.skeletons, SKELETON)):
+            if remembered:
+                gone = [c for c in remembered if things.get(c) != kind and self.in_view(c)]
                 for cell in gone:
-                    del known[cell]
+                    del remembered[cell]
         self.zombie_near = False
         for cell, thing in things.items():
             if thing == ZOMBIE:
@@ -157,7 +156,7 @@ class Memory:
             elif thing == SKELETON:
                 self.skeletons[cell] = self.step
             elif thing == ARROW:
-                k = self._index(cell)
+                k = self._view_index(cell)
                 self.arrows[cell] = max(details[k], 1) - 1
         if self.plants:
             for cell in list(self.plants):
@@ -165,54 +164,54 @@ class Memory:
                     if things.get(cell) != PLANT:
                         del self.plants[cell]
                     else:
-                        self.plants[cell].ripe = details[self._index(cell)] == 1
+                        self.plants[cell].ripe = details[self._view_index(cell)] == 1
 
     @staticmethod
-    def block(cell: int) -> int:
-        """The block of 8x8 cells that a cell lies in."""
+    def find_block(cell: int) -> int:
+        """Return the block of 8x8 cells that contains a cell."""
         return cell // STRIDE // 8 * STRIDE + cell % STRIDE // 8
 
     def in_view(self, cell: int) -> bool:
-        """Whether a cell is in the present view."""
+        """Return whether a cell is in the current view."""
         x, y = divmod(cell, STRIDE)
         here_x, here_y = divmod(self.here, STRIDE)
         return abs(x - here_x) <= _AREA_HALF[0] and abs(y - here_y) <= _AREA_HALF[1]
 
     def distance(self, cell: int) -> int:
-        """Steps from the player to a cell, as the crow walks."""
+        """Return the Manhattan distance from the player to a cell."""
         x, y = divmod(cell, STRIDE)
         here_x, here_y = divmod(self.here, STRIDE)
         return abs(x - here_x) + abs(y - here_y)
 
-    def _index(self, cell: int) -> int:
+    def _view_index(self, cell: int) -> int:
         x, y = divmod(cell, STRIDE)
         here_x, here_y = divmod(self.here, STRIDE)
         return (x - here_x + _AREA_HALF[0]) * HIGH + y - here_y + _AREA_HALF[1]
 
-    def _conclude(
+    def _infer_changes(
         self,
         view: View,
         before: dict[str, int],
         action: int,
         ahead: int,
-        struck: int | None,
-        stood: dict[int, int],
+        attacked: int | None,
+        things_before: dict[int, int],
     ) -> None:
-        """Draw conclusions from what has changed since the last view."""
+        """Infer achievements and plants from the changes since the last view."""
         now, done = view.inventory, self.done
         for item in ("sapling", "wood", "stone", "coal", "iron", "diamond", "drink"):
             if now[item] > before[item]:
                 done.add(f"collect_{item}")
         if self.sleeping and not view.sleeping and now["energy"] >= 9:
             done.add("wake_up")
-        if struck in _FELLED and self._fell(ahead, struck, stood):
-            done.add(_FELLED[struck])
+        if attacked in _KILL_ACHIEVEMENTS and self._was_killed(ahead, attacked, things_before):
+            done.add(_KILL_ACHIEVEMENTS[attacked])
             self.cows.pop(ahead, None)
-        elif struck == PLANT and now["food"] > before["food"]:
+        elif attacked == PLANT and now["food"] > before["food"]:
             done.add("eat_plant")
             if ahead in self.plants:
                 self.plants[ahead].grown = 0
-        elif struck is None and action == DO and self.ground[ahead] == WATER:
+        elif attacked is None and action == DO and self.ground[ahead] == WATER:
             done.add("collect_drink")
         if action == PLACE_PLANT and now["sapling"] < before["sapling"]:
             done.add("place_plant")
@@ -222,31 +221,31 @@ class Memory:
         elif action == PLACE_FURNACE and now["stone"] < before["stone"]:
             done.add("place_furnace")
 
-    def _fell(self, cell: int, kind: int, stood: dict[int, int]) -> bool:
-        """Whether a creature that was struck is nowhere it could have walked to."""
-        near = [cell, *(cell + step for step in STEPS)]
-        return sum(self.things.get(c) == kind for c in near) < sum(
-            stood.get(c) == kind for c in near
+    def _was_killed(self, cell: int, kind: int, things_before: dict[int, int]) -> bool:
+        """Return whether an attacked creature is gone from its cell and all adjacent ones."""
+        cells = [cell, *(cell + step for step in STEPS)]
+        return sum(self.things.get(c) == kind for c in cells) < sum(
+            things_before.get(c) == kind for c in cells
         )
 
-    def free(self, cell: int) -> bool:
-        """Whether the player could walk onto a cell unharmed."""
+    def is_free(self, cell: int) -> bool:
+        """Return whether the player can walk onto a cell unharmed."""
         return bool(OPEN[self.ground[cell]]) and cell not in self.things
 
-    def near(self, material: int) -> bool:
-        """Whether a material is within one cell, as making things needs it."""
+    def is_near(self, material: int) -> bool:
+        """Return whether a material is within one cell, near enough for making tools."""
         ground, here = self.ground, self.here
         for column in (here - STRIDE, here, here + STRIDE):
             if material in ground[column - 1 : column + 2]:
                 return True
         return False
 
-    def knows(self, material: int) -> bool:
-        """Whether a material was ever seen and not seen to be gone."""
+    def has_seen(self, material: int) -> bool:
+        """Return whether the map contains a material."""
         return material in self.ground
 
     def grass_around(self, cell: int) -> int:
-        """How many cells of the view from a cell are grass: where zombies appear."""
+        """Return how many visible cells from a position are grass, where zombies appear."""
         left, ground = cell + CORNER, self.ground
         return sum(
             ground.count(GRASS, at, at + HIGH)
@@ -254,7 +253,7 @@ class Memory:
         )
 
     def rock_around(self, cell: int) -> int:
-        """How many known cells of the view from a cell are stone or path."""
+        """Return how many visible cells from a position are known stone or path."""
         left, ground = cell + CORNER, self.ground
         return sum(
             ground.count(STONE, at, at + HIGH) + ground.count(PATH, at, at + HIGH)

@@ -1,6 +1,6 @@
-"""Food and drink: when they press, and how to get them.
+"""Food and drink: when they are needed, and how to get them.
 
-The garden: a sapling that is planted, fenced on all four sides, and eaten when ripe.
+The garden is a planted sapling that is fenced on all four sides, and eaten when ripe.
 """
 
 from assay.crafter.players.expert.memory import Memory
@@ -16,28 +16,28 @@ from assay.crafter.players.expert.terrain import (
     STEPS,
     WATER,
     Goal,
-    table_of,
+    make_table,
 )
 from assay.crafter.players.expert.walker import ARRIVED, Walker
 
 Choice = tuple[Goal, int]
 
-_WATER = table_of(WATER)
-_COW_FORGOTTEN = 3000
-"""After so many steps a cow may be gone; far from the player cows stand still."""
+_WATER = make_table(WATER)
+_FORGET_COW_AFTER = 3000
+"""Number of steps after which a remembered cow is forgotten; distant cows do not move."""
 
 
 class Needs:
-    """Decides on eating and drinking."""
+    """Eating and drinking behaviours."""
 
     def __init__(self, memory: Memory, walker: Walker) -> None:
         self.memory = memory
         self.walker = walker
         self.drinking = False
-        """Whether the player stands at water and has not had enough."""
+        """Whether the player is at water and still thirsty."""
 
-    def urgent(self) -> Choice | None:
-        """What cannot wait: little is left."""
+    def meet_urgent_need(self) -> Choice | None:
+        """Meet a need that cannot wait."""
         inventory = self.memory.inventory
         drink, food = inventory["drink"], inventory["food"]
         choice = None
@@ -46,26 +46,26 @@ class Needs:
         self.drinking = choice is not None
         if choice:
             return choice
-        if drink <= 6 and not self.memory.knows(WATER) and self.memory.daylight > 0.5:
+        if drink <= 6 and not self.memory.has_seen(WATER) and self.memory.daylight > 0.5:
             choice = self._find_water()
             if choice:
                 return choice
-        hungry = food <= self._search_below()
+        hungry = food <= self._search_threshold()
         if drink <= 3 and drink <= food:
             return self.drink() or (self.eat() if hungry else None) or self._find_water()
         if hungry:
             return self.eat() or (self.drink() if drink <= 3 else None) or self._find_food()
         return None
 
-    def _search_below(self) -> int:
-        """With how much food left the search for more begins: by day, before it presses."""
+    def _search_threshold(self) -> int:
+        """Return the food level at which the search for food starts: earlier by day."""
         memory = self.memory
         if memory.daylight < 0.5:
             return -1
         return 5 if 60 < memory.step % 300 < 130 else 3
 
-    def before_night(self) -> Choice | None:
-        """What is close by, before a night in a shelter."""
+    def prepare_for_night(self) -> Choice | None:
+        """Eat and drink nearby before a night in a shelter."""
         inventory = self.memory.inventory
         if inventory["health"] < 5:
             return None
@@ -75,8 +75,8 @@ class Needs:
                 return choice
         return self.eat(limit=8) if inventory["food"] <= 5 else None
 
-    def usual(self) -> Choice | None:
-        """What is at hand, before it presses."""
+    def meet_usual_need(self) -> Choice | None:
+        """Eat or drink what is near, before it is urgent."""
         memory = self.memory
         inventory = memory.inventory
         evening = 90 < memory.step % 300 < 180
@@ -96,9 +96,11 @@ class Needs:
 
     def drink(self, limit: int = 1000) -> Choice | None:
         """Go to water and drink."""
-        if not self.memory.knows(WATER):
+        if not self.memory.has_seen(WATER):
             return None
-        action = self.walker.approach(f"water {limit}", self.walker.beside(_WATER), limit=limit)
+        action = self.walker.approach(
+            f"water {limit}", self.walker.next_to(_WATER), limit=limit
+        )
         if action is None:
             return None
         if action == ARRIVED:
@@ -107,14 +109,14 @@ class Needs:
         return Goal.DRINK, action
 
     def eat(self, limit: int = 1000) -> Choice | None:
-        """Go to a cow, seen or remembered, and strike it until it is eaten."""
+        """Go to a visible or remembered cow and attack it until it is eaten."""
         memory = self.memory
-        old = [c for c, seen in memory.cows.items() if memory.step - seen > _COW_FORGOTTEN]
+        old = [c for c, seen in memory.cows.items() if memory.step - seen > _FORGET_COW_AFTER]
         for cell in old:
             del memory.cows[cell]
         if not memory.cows:
             return None
-        goal = self.walker.beside_any(memory.cows)
+        goal = self.walker.next_to_any(memory.cows)
         action = self.walker.approach(f"cow {limit}", goal, limit=limit)
         if action is None:
             return None
@@ -123,8 +125,8 @@ class Needs:
         return Goal.EAT_COW, action
 
     def _find_water(self) -> Choice | None:
-        if self.memory.knows(WATER) and self.memory.daylight < 0.5:
-            return None  # it is out of reach only until the morning
+        if self.memory.has_seen(WATER) and self.memory.daylight < 0.5:
+            return None  # out of reach only until the morning
         action = explore(self.walker)
         return None if action is None else (Goal.FIND_WATER, action)
 
@@ -136,36 +138,36 @@ class Needs:
 
 
 _RIPE = 305
-"""A plant that has grown for so many steps should be ripe."""
-_PATIENCE = 130
-"""After so many steps a sapling is planted without a fence."""
-_REACH = 14
-"""As far as the expert goes from a plant it waits for."""
+"""Number of steps after which a plant should be ripe."""
+_PLANT_UNFENCED_AFTER = 130
+"""Number of steps after which a sapling is planted without a fence."""
+_MAX_DISTANCE = 14
+"""Maximum distance to a plant that the expert waits for."""
 _FENCE = 4
-"""The stones a plant in the open needs around it."""
+"""Number of stones needed around a plant in the open."""
 
 
 class Garden:
-    """Decides on saplings and plants."""
+    """Behaviours for saplings and plants."""
 
     def __init__(self, memory: Memory, walker: Walker, shelter: Shelter) -> None:
         self.memory = memory
         self.walker = walker
         self.shelter = shelter
         self.returning = False
-        """Whether the player is on its way back to a plant."""
+        """Whether the player is returning to a plant."""
 
     def start(self) -> Choice | None:
-        """The first sapling, kept until there are stones for a fence, but not for ever."""
+        """Collect the first sapling; plant it unfenced if stones are missing for too long."""
         memory = self.memory
         if "place_plant" in memory.done:
             return None
-        if memory.step > _PATIENCE:
+        if memory.step > _PLANT_UNFENCED_AFTER:
             return self._plant() or self._collect_sapling()
         return None if "collect_sapling" in memory.done else self._collect_sapling()
 
     def harvest(self) -> Choice | None:
-        """Eat a plant that is ripe."""
+        """Eat a ripe plant."""
         memory, walker = self.memory, self.walker
         ripe = {
             cell for cell, plant in memory.plants.items() if plant.ripe or plant.grown > _RIPE
@@ -178,7 +180,7 @@ class Garden:
         limit = 25 if eaten or dark else 1000
         action = walker.approach(
             f"harvest {limit}",
-            walker.beside_any(ripe),
+            walker.next_to_any(ripe),
             limit=limit,
             breach=True,
             anywhere=True,
@@ -192,11 +194,11 @@ class Garden:
         return Goal.WAIT_FOR_PLANT, NOOP
 
     def tend(self) -> Choice | None:
-        """Have a plant, and a fence around it."""
+        """Plant a sapling and fence it."""
         memory = self.memory
         if "eat_plant" in memory.done or memory.daylight < 0.5:
             return None
-        if any(not self._openings(plant) for plant in memory.plants):
+        if any(not self._find_openings(plant) for plant in memory.plants):
             return None
         choice = self._fence()
         if choice or memory.inventory["stone"] <= _FENCE:
@@ -205,13 +207,13 @@ class Garden:
             return self._plant() or self._collect_sapling()
         return self._plant()
 
-    def _openings(self, plant: int) -> set[int]:
-        """The sides from which a plant can be eaten."""
+    def _find_openings(self, plant: int) -> set[int]:
+        """Return the sides from which a plant can be eaten."""
         ground = self.memory.ground
         return {plant + s for s in STEPS if OPEN[ground[plant + s]]} - set(self.memory.plants)
 
     def guard(self) -> None:
-        """Keep the walker off the fences."""
+        """Keep the walker from digging through fences."""
         ground = self.memory.ground
         self.walker.fence = {
             plant + step
@@ -221,37 +223,37 @@ class Garden:
         }
 
     def _fence(self) -> Choice | None:
-        """Close a side of a plant nearby."""
+        """Close one side of a nearby plant."""
         memory, walker = self.memory, self.walker
         if memory.inventory["stone"] == 0:
             return None
         for plant in memory.plants:
-            if memory.distance(plant) > _REACH:
+            if memory.distance(plant) > _MAX_DISTANCE:
                 continue
-            action = walker.face("fence", self._openings(plant).__contains__)
+            action = walker.face("fence", self._find_openings(plant).__contains__)
             if action is not None:
                 if action == ARRIVED:
-                    action = PLACE_STONE if memory.free(memory.ahead) else DO
+                    action = PLACE_STONE if memory.is_free(memory.ahead) else DO
                 return Goal.FENCE_PLANT, action
         return None
 
     def stay(self) -> Choice | None:
-        """Keep near the plant: look around there, else wait in a closed place."""
+        """Stay near the plant: explore there, or wait in a closed place."""
         memory = self.memory
         has = memory.inventory
         if "eat_plant" in memory.done or not (has["iron_sword"] and has["iron_pickaxe"]):
             return None
-        fenced = [plant for plant in memory.plants if not self._openings(plant)]
+        fenced = [plant for plant in memory.plants if not self._find_openings(plant)]
         if not fenced:
             return None
         plant = min(fenced, key=memory.distance)
-        self.returning = memory.distance(plant) > (5 if self.returning else _REACH)
+        self.returning = memory.distance(plant) > (5 if self.returning else _MAX_DISTANCE)
         if self.returning:
-            goal = self.walker.beside_any({plant + 2 * step for step in STEPS})
+            goal = self.walker.next_to_any({plant + 2 * step for step in STEPS})
             action = self.walker.approach("stay", goal)
             if action is not None and action != ARRIVED:
                 return Goal.WAIT_FOR_PLANT, action
-        action = explore_near(self.walker, plant, _REACH - 2)
+        action = explore_near(self.walker, plant, _MAX_DISTANCE - 2)
         if action is not None:
             return Goal.EXPLORE, action
         return self.shelter.hide() or (Goal.WAIT_FOR_PLANT, NOOP)
@@ -259,7 +261,7 @@ class Garden:
     def _plant(self) -> Choice | None:
         if not self.memory.inventory["sapling"]:
             return None
-        action = self.walker.face("plant", self._plantable)
+        action = self.walker.face("plant", self._is_plantable)
         if action is None:
             return None
         return Goal.PLACE_PLANT, PLACE_PLANT if action == ARRIVED else action
@@ -267,10 +269,10 @@ class Garden:
     def _collect_sapling(self) -> Choice | None:
         if self.memory.inventory["sapling"]:
             return None
-        action = self.walker.face("sapling", self._plantable)
+        action = self.walker.face("sapling", self._is_plantable)
         if action is None:
             return None
         return Goal.COLLECT_SAPLING, DO if action == ARRIVED else action
 
-    def _plantable(self, cell: int) -> bool:
-        return self.memory.ground[cell] == GRASS and not self.walker.blocked(cell)
+    def _is_plantable(self, cell: int) -> bool:
+        return self.memory.ground[cell] == GRASS and not self.walker.is_blocked(cell)

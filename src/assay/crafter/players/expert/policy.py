@@ -1,4 +1,4 @@
-"""The expert: what it does next is the first of its behaviours that has something to do."""
+"""The expert: its next action comes from the first behaviour that applies."""
 
 from itertools import permutations
 from typing import Final
@@ -19,16 +19,16 @@ _ORDERS: Final = tuple(permutations(range(4)))
 
 
 class ExpertPolicy:
-    """Plays by the rules it knows and the views it was given, and nothing else.
+    """Plays from the rules and the views it received, and nothing else.
 
-    The seed only decides which of several equally good directions is taken.
+    The seed only decides between equally good directions.
     """
 
     def __init__(self, seed: int) -> None:
         if not isinstance(seed, int) or seed < 0:
             raise UsageError(f"seed {seed!r} is not allowed; give an int from 0")
         self.goal = Goal.EXPLORE
-        """What the last action was for."""
+        """Purpose of the last action."""
         self.memory = Memory()
         walker = Walker(self.memory, _ORDERS[seed % len(_ORDERS)])
         self._walker = walker
@@ -42,13 +42,13 @@ class ExpertPolicy:
         self._behaviours = (
             combat.defend,
             shelter.rest,
-            self._night_shift,
+            self._work_at_night,
             combat.block,
             self._prepare_for_night,
             shelter.seek,
-            needs.urgent,
+            needs.meet_urgent_need,
             garden.start,
-            needs.usual,
+            needs.meet_usual_need,
             combat.hunt,
             garden.harvest,
             garden.tend,
@@ -59,9 +59,9 @@ class ExpertPolicy:
         )
 
     def act(self, view: View) -> int:
-        """Return the next action; `goal` says what it is for."""
+        """Return the next action; its purpose is in `goal`."""
         memory = self.memory
-        memory.see(view)
+        memory.update(view)
         if memory.plants or self._walker.fence:
             self._garden.guard()
         self.goal, action = self._choose(view)
@@ -73,22 +73,22 @@ class ExpertPolicy:
             and memory.ground[memory.here + STEPS[action - MOVE]] == LAVA
         ):
             action = NOOP
-        memory.took(action)
+        memory.record_action(action)
         return action
 
     def took(self, action: int) -> None:
-        """Say which action was carried out, if it was not the one that `act` returned."""
-        self.memory.took(action)
+        """Record the action carried out, if it is not the one `act` returned."""
+        self.memory.record_action(action)
 
     def dump(self) -> bytes:
-        """All that it remembers, for `load`; the goal is not part of it."""
+        """Return everything it remembers as bytes, for `load`; the goal is not included."""
         return write_state(self._parts)
 
     @classmethod
     def load(cls, seed: int, state: bytes) -> "ExpertPolicy | None":
-        """An expert that goes on from where `dump` was; None if these are not its bytes.
+        """Return an expert that continues from a `dump`, or None if the bytes are invalid.
 
-        It then plays as the dumped one would have: same views, same actions.
+        It plays as the dumped one would have: the same views give the same actions.
         """
         policy = cls(seed)
         try:
@@ -107,16 +107,16 @@ class ExpertPolicy:
         return self._shelter.hide() or (Goal.REST, NOOP)
 
     def _prepare_for_night(self) -> tuple[Goal, int] | None:
-        dusk = 100 < self.memory.step % 300 < 152 and not self._shelter.heading
-        return self._needs.before_night() if dusk else None
+        dusk = 100 < self.memory.step % 300 < 152 and not self._shelter.is_building
+        return self._needs.prepare_for_night() if dusk else None
 
-    def _night_shift(self) -> tuple[Goal, int] | None:
-        """While zombies wait outside, tunnel for minerals and new sights, or wait."""
-        if not self._shelter.besieged():
+    def _work_at_night(self) -> tuple[Goal, int] | None:
+        """While zombies are outside, tunnel for minerals and unexplored cells, or wait."""
+        if not self._shelter.is_besieged():
             return None
         walker = self._walker
         walker.tunnelling = True
-        choice = self._crafting.underground()
+        choice = self._crafting.work_underground()
         if choice is None:
             action = explore(walker)
             choice = (Goal.REST, NOOP) if action is None else (Goal.EXPLORE, action)

@@ -1,4 +1,4 @@
-"""Scouting: where to look next, for minerals, for cows, or for anything at all."""
+"""Scouting: where to look for minerals, cows or unexplored cells."""
 
 from typing import Final
 
@@ -12,58 +12,58 @@ from assay.crafter.players.expert.terrain import (
     STRIDE,
     UNKNOWN,
 )
-from assay.crafter.players.expert.walker import ARRIVED, Test, Walker
+from assay.crafter.players.expert.walker import ARRIVED, CellGoal, Walker
 
 _ROCKY: Final = 8
-"""So many cells of rock in view promise minerals."""
-_WORTH_SEEING: Final = 8
-"""So many unknown cells in view make a cell worth exploring from."""
-_WIDE: Final = 20
-"""So many make it a good one."""
+"""Number of visible rock cells that promises minerals."""
+_FEW_UNKNOWN: Final = 8
+"""Number of unknown visible cells that makes a position worth exploring."""
+_MANY_UNKNOWN: Final = 20
+"""Number of unknown visible cells that makes a position a good one."""
 
 
 def explore(walker: Walker, *, rock: bool = False) -> int | None:
-    """The next action towards cells that were never seen, with `rock` near rock first."""
+    """Return the next action towards unexplored cells; with `rock`, near rock first."""
     places = [
-        ("explore", _WIDE, 0, 60),
-        ("explore edges", _WORTH_SEEING, 0, 1000),
+        ("explore", _MANY_UNKNOWN, 0, 60),
+        ("explore edges", _FEW_UNKNOWN, 0, 1000),
         ("explore rest", 1, 0, 1000),
     ]
     if rock:
-        places.insert(0, ("explore rock", _WIDE, _ROCKY, 60))
+        places.insert(0, ("explore rock", _MANY_UNKNOWN, _ROCKY, 60))
     for key, least, rocky, limit in places:
-        action = walker.approach(key, _overlooking(walker.memory, least, rocky), limit=limit)
+        action = walker.approach(key, _make_goal(walker.memory, least, rocky), limit=limit)
         if action is not None:
             return NOOP if action == ARRIVED else action
     return None
 
 
 def explore_near(walker: Walker, centre: int, radius: int) -> int | None:
-    """Explore without going further than `radius` from a cell."""
+    """Return the next action towards unexplored cells within `radius` of a cell."""
     x, y = divmod(centre, STRIDE)
-    overlooking = _overlooking(walker.memory, _WORTH_SEEING)
+    is_unexplored = _make_goal(walker.memory, _FEW_UNKNOWN)
 
     def goal(cell: int) -> int:
         far = abs(cell // STRIDE - x) + abs(cell % STRIDE - y)
-        return overlooking(cell) if far <= radius else 0
+        return is_unexplored(cell) if far <= radius else 0
 
     action = walker.approach("explore near", goal, limit=2 * radius)
     return NOOP if action == ARRIVED else action
 
 
 def patrol(walker: Walker, stale: int = 250) -> int | None:
-    """The next action towards grass that was never seen, else not for long."""
+    """Return the next action towards unexplored grass, or grass not visited recently."""
     memory = walker.memory
-    ground, visited, block = memory.ground, memory.visited, memory.block
+    ground, visited, block = memory.ground, memory.visited, memory.find_block
     wide, narrow = (
-        _overlooking(walker.memory, _WIDE),
-        _overlooking(walker.memory, _WORTH_SEEING),
+        _make_goal(walker.memory, _MANY_UNKNOWN),
+        _make_goal(walker.memory, _FEW_UNKNOWN),
     )
 
     def meadow(cell: int) -> int:
         if ground[cell] != GRASS or not wide(cell):
             return 0
-        return cell if memory.grass_around(cell) >= _WIDE else 0
+        return cell if memory.grass_around(cell) >= _MANY_UNKNOWN else 0
 
     def unseen(cell: int) -> int:
         return narrow(cell) if ground[cell] == GRASS else 0
@@ -83,7 +83,7 @@ def patrol(walker: Walker, stale: int = 250) -> int | None:
     return None
 
 
-def _overlooking(memory: Memory, least: int, rocky: int = 0) -> Test:
+def _make_goal(memory: Memory, least: int, rocky: int = 0) -> CellGoal:
     ground, rock_around = memory.ground, memory.rock_around
     reach = (ACROSS // 2 * STRIDE, -(ACROSS // 2) * STRIDE, HIGH // 2, -(HIGH // 2))
     corners = (CORNER, -CORNER, CORNER + HIGH - 1, -CORNER - HIGH + 1)

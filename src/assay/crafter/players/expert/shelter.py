@@ -1,9 +1,8 @@
-"""Shelter: when to go into a closed place, and how long to stay there.
+"""Shelter: when to go into a closed place, how to build one, and how long to stay.
 
-Burrows: closed places of two cells, dug into rock, built into water or walled in.
-
-Facing an open cell takes a run-up, so the last opening can be closed only from a place
-that is two cells deep: in to the far end, one step back, and a stone on the entrance.
+A burrow is a closed place of two cells, dug into rock, built into water or walled in. The
+player faces an open cell only after walking towards it, so it can close the last opening only
+in a burrow two cells deep: walk to the far end, step back, place a stone.
 """
 
 from functools import partial
@@ -27,23 +26,23 @@ from assay.crafter.players.expert.terrain import (
 )
 from assay.crafter.players.expert.walker import ARRIVED, Walker
 
-_FEW = 6
-"""A place with no more cells of grass in view is out of the way of zombies."""
+_LITTLE_GRASS = 6
+"""Maximum number of visible grass cells for a place that zombies rarely reach."""
 
 
 class Burrow(NamedTuple):
-    """Where a closed place can be made."""
+    """A place where a burrow can be made."""
 
     entrance: int
     near: int
     far: int
     end: int
-    """The cell beyond the far one."""
+    """Cell beyond the far one."""
     direction: int
-    """From the entrance inwards."""
+    """Direction from the entrance inwards."""
 
     def sides(self) -> tuple[int, int, int, int]:
-        """The cells left and right of the near and the far cell, the near ones first."""
+        """Return the cells left and right of the near and the far cell, near ones first."""
         side = STEPS[(self.direction + 2) % 4]
         return self.near + side, self.near - side, self.far + side, self.far - side
 
@@ -57,10 +56,10 @@ class Builder:
         self._cost = b""
 
     def find(self) -> Burrow | None:
-        """The best place that can be reached: with little grass around, near, with few gaps."""
+        """Return the best reachable place: little grass around, near, few gaps."""
         if not self.memory.inventory["wood_pickaxe"]:
             return None
-        self._cost = self.walker.cost(anywhere=True)
+        self._cost = self.walker.costs(anywhere=True)
         for key, gaps, limit, deep in (
             ("deep burrow", 0, 20, True),
             ("burrow", 0, 30, False),
@@ -69,19 +68,19 @@ class Builder:
             ("far burrow", 0, 1000, False),
             ("open burrow", 4, 4, False),
         ):
-            goal = partial(self._entrance, gaps=gaps, deep=deep)
+            goal = partial(self._entrance_goal, gaps=gaps, deep=deep)
             action = self.walker.approach(key, goal, limit=limit, anywhere=True)
             if action is not None:
-                return self._at(self.walker.target, gaps)
+                return self._find_at(self.walker.target, gaps)
         return None
 
-    def _entrance(self, cell: int, gaps: int, deep: bool) -> int:
-        if self._at(cell, gaps) is None:
+    def _entrance_goal(self, cell: int, gaps: int, deep: bool) -> int:
+        if self._find_at(cell, gaps) is None:
             return 0
-        return cell if not deep or self.memory.grass_around(cell) <= _FEW else 0
+        return cell if not deep or self.memory.grass_around(cell) <= _LITTLE_GRASS else 0
 
-    def _at(self, entrance: int, gaps: int) -> Burrow | None:
-        """A burrow with this entrance and at most so many gaps."""
+    def _find_at(self, entrance: int, gaps: int) -> Burrow | None:
+        """Return a burrow with this entrance and at most `gaps` gaps."""
         for d in self.walker.order:
             step = STEPS[d]
             near, far, end = entrance + step, entrance + 2 * step, entrance + 3 * step
@@ -90,9 +89,9 @@ class Builder:
                 return burrow
         return None
 
-    def usable(self, burrow: Burrow) -> bool:
-        """Whether a burrow can still be built."""
-        self._cost = self.walker.cost(anywhere=True)
+    def is_usable(self, burrow: Burrow) -> bool:
+        """Return whether a burrow can still be built."""
+        self._cost = self.walker.costs(anywhere=True)
         return self._fits(burrow, 4)
 
     def _fits(self, burrow: Burrow, gaps: int) -> bool:
@@ -113,12 +112,12 @@ class Builder:
                         return False
             elif material == WATER and i not in (2, 3):
                 needed += 1
-        if walker.blocked(burrow.near) or walker.blocked(burrow.far):
+        if walker.is_blocked(burrow.near) or walker.is_blocked(burrow.far):
             return False
         return self.memory.inventory["stone"] + (near == STONE) + (far == STONE) >= needed
 
-    def step(self, burrow: Burrow) -> int | None:
-        """The next action towards being shut in."""
+    def next_action(self, burrow: Burrow) -> int | None:
+        """Return the next action for building a burrow and closing it."""
         memory, walker = self.memory, self.walker
         ground, here = memory.ground, memory.here
         stones = memory.inventory["stone"]
@@ -128,7 +127,7 @@ class Builder:
             action = walker.face("gap", gaps.__contains__, anywhere=True)
             if action != ARRIVED:
                 return action
-            return PLACE_STONE if stones and memory.free(memory.ahead) else None
+            return PLACE_STONE if stones and memory.is_free(memory.ahead) else None
         end_open = stones > 1 and (OPEN[ground[burrow.end]] or ground[burrow.end] == WATER)
         back = burrow.direction ^ 1
         if here == burrow.far:
@@ -150,63 +149,63 @@ class Builder:
 
 Choice = tuple[Goal, int]
 _DARK = 0.45
-"""Below this much daylight the meadows fill with zombies."""
+"""Daylight below which zombies are frequent on grass."""
 
 
 class Shelter:
-    """Decides on sleep and rest."""
+    """Sleeping and resting behaviours."""
 
     def __init__(self, memory: Memory, walker: Walker) -> None:
         self.memory = memory
         self.walker = walker
         self._builder = Builder(memory, walker)
         self.burrow: Burrow | None = None
-        """The place that is being gone to or built."""
+        """The burrow the player is walking to or building."""
         self.resting = False
-        """Whether the player is in a closed place to rest."""
+        """Whether the player is resting in a closed place."""
 
     def rest(self) -> Choice | None:
-        """Stay in a closed place as long as there is a reason to."""
-        if not (self.resting or self._wanted()) or not self.walker.enclosed():
+        """Stay in a closed place while there is a reason to."""
+        if not (self.resting or self._is_rest_needed()) or not self.walker.is_enclosed():
             self.resting = False
             return None
-        self._leave()
-        self.resting = self._worth_staying()
-        return self._stay_in() if self.resting else None
+        self._abandon()
+        self.resting = self._should_stay()
+        return self._rest_inside() if self.resting else None
 
     def hide(self) -> Choice | None:
-        """Wait in a closed place, for whatever reason."""
-        if self.walker.enclosed():
-            return self._stay_in()
-        return self._go_in()
+        """Wait in a closed place, and build one if necessary."""
+        if self.walker.is_enclosed():
+            return self._rest_inside()
+        return self._enter()
 
-    def _worth_staying(self) -> bool:
+    def _should_stay(self) -> bool:
         memory = self.memory
         inventory = memory.inventory
-        lacking = min(inventory["food"], inventory["drink"])
-        if lacking == 0 and (memory.daylight > _DARK or inventory["health"] <= 3):
+        lowest = min(inventory["food"], inventory["drink"])
+        if lowest == 0 and (memory.daylight > _DARK or inventory["health"] <= 3):
             return False
         if inventory["energy"] < (9 if self.resting else 4):
             return True
-        if lacking <= 2 and memory.daylight > _DARK:
+        if lowest <= 2 and memory.daylight > _DARK:
             return False
-        return inventory["health"] < (8 if lacking > 3 else 6)
+        return inventory["health"] < (8 if lowest > 3 else 6)
 
-    def besieged(self) -> bool:
-        """Whether the player is in a closed place and had better not come out."""
+    def is_besieged(self) -> bool:
+        """Return whether the player is in a closed place and leaving it would be dangerous."""
         memory = self.memory
-        lacking = min(memory.inventory["food"], memory.inventory["drink"])
+        lowest = min(memory.inventory["food"], memory.inventory["drink"])
         zombies = ZOMBIE in memory.things.values()
-        if memory.daylight > (0.75 if zombies and lacking else 0.65 if lacking > 2 else 0.5):
+        if memory.daylight > (0.75 if zombies and lowest else 0.65 if lowest > 2 else 0.5):
             return False
-        return self.walker.enclosed()
+        return self.walker.is_enclosed()
 
     @property
-    def heading(self) -> bool:
-        """Whether a shelter is being gone to or built."""
+    def is_building(self) -> bool:
+        """Whether the player is walking to a shelter or building one."""
         return self.burrow is not None
 
-    def _stay_in(self) -> Choice:
+    def _rest_inside(self) -> Choice:
         action = self._wall_off_water()
         if action is not None:
             return Goal.BUILD_SHELTER, action
@@ -215,7 +214,7 @@ class Shelter:
         return Goal.REST, NOOP
 
     def _wall_off_water(self) -> int | None:
-        """Arrows fly over water: put stones where it touches the player's cell."""
+        """Place stones on adjacent water, because arrows fly over it."""
         memory = self.memory
         if not memory.inventory["stone"]:
             return None
@@ -225,37 +224,37 @@ class Shelter:
         return None
 
     def seek(self) -> Choice | None:
-        """Go to a place that can be closed and close it, when rest is wanted."""
-        if self._wanted():
-            return self._go_in() or self._in_the_open()
-        self._leave()
+        """Build a shelter if rest is needed."""
+        if self._is_rest_needed():
+            return self._enter() or self._sleep_outside()
+        self._abandon()
         return None
 
-    def _leave(self) -> None:
+    def _abandon(self) -> None:
         self.burrow = None
         self.walker.walls = set()
 
-    def _go_in(self) -> Choice | None:
+    def _enter(self) -> Choice | None:
         builder = self._builder
         self.walker.walls = set()
-        if self.burrow is None or not builder.usable(self.burrow):
+        if self.burrow is None or not builder.is_usable(self.burrow):
             self.burrow = builder.find()
         if self.burrow is None:
             return None
-        action = builder.step(self.burrow)
+        action = builder.next_action(self.burrow)
         if action is None:
-            self._leave()
+            self._abandon()
             return None
         return Goal.BUILD_SHELTER, action
 
-    def _wanted(self) -> bool:
+    def _is_rest_needed(self) -> bool:
         memory = self.memory
         inventory = memory.inventory
-        lacking = min(inventory["food"], inventory["drink"])
+        lowest = min(inventory["food"], inventory["drink"])
         dark = memory.daylight < _DARK
-        if lacking == 0 or (lacking <= 2 and not dark):
+        if lowest == 0 or (lowest <= 2 and not dark):
             return False
-        if inventory["energy"] <= 2 or inventory["health"] <= (5 if lacking > 3 else 4):
+        if inventory["energy"] <= 2 or inventory["health"] <= (5 if lowest > 3 else 4):
             return True
         return dark and (
             inventory["energy"] <= 3
@@ -263,7 +262,7 @@ class Shelter:
             or ZOMBIE in memory.things.values()
         )
 
-    def _in_the_open(self) -> Choice | None:
+    def _sleep_outside(self) -> Choice | None:
         memory = self.memory
         if memory.inventory["energy"] <= 1 and not memory.things and memory.daylight > 0.5:
             return Goal.SLEEP, SLEEP

@@ -1,7 +1,7 @@
-"""Names for ids, directions and cells, as the expert's modules share them. No behaviour.
+"""Ids, directions, cells and goals shared by the expert's modules. No behaviour.
 
-A cell is one integer, `x * STRIDE + y`, in a square that is large enough for every world
-whichever cell the player starts on; the expert calls the cell it starts on `START`.
+A cell is one integer, `x * STRIDE + y`, in a square large enough for every world and every
+start position. The cell where the expert starts is `START`.
 """
 
 from enum import StrEnum
@@ -13,19 +13,19 @@ STRIDE: Final = 144
 START: Final = STRIDE // 2 * (STRIDE + 1)
 CELLS: Final = STRIDE * STRIDE
 UNKNOWN: Final = 255
-"""What the memory holds for a cell that was never seen."""
+"""Value in the map for a cell that was never seen."""
 
 LEFT, RIGHT, UP, DOWN = range(4)
 STEPS: Final = (-STRIDE, STRIDE, -1, 1)
-"""What a step in each direction adds to a cell."""
+"""Change of a cell for a step in each direction."""
 
 ACROSS, HIGH = VIEW
 MIDDLE: Final = ACROSS // 2 * HIGH + HIGH // 2
-"""Where the player is among the cells of a flattened view."""
+"""Index of the player in a flattened view."""
 OFFSETS: Final = tuple(
     (k // HIGH - ACROSS // 2) * STRIDE + k % HIGH - HIGH // 2 for k in range(ACROSS * HIGH)
 )
-"""What leads from the player to each cell of a flattened view."""
+"""Offset from the player to each cell of a flattened view."""
 CORNER: Final = OFFSETS[0]
 
 (
@@ -59,70 +59,59 @@ PLACE_FURNACE: Final = ACTIONS.index("place_furnace")
 PLACE_PLANT: Final = ACTIONS.index("place_plant")
 
 
-def table_of(*materials: int) -> bytes:
-    """A set of materials as a table: `table[material]` is 1 for its members, else 0."""
+def make_table(*materials: int) -> bytes:
+    """Return a set of materials as a table: `table[material]` is 1 for members, else 0."""
     return bytes(i in materials for i in range(256))
 
 
-OPEN: Final = table_of(*(MATERIALS.index(name) for name in WALKABLE))
-"""Where creatures and the player walk."""
+OPEN: Final = make_table(*(MATERIALS.index(name) for name in WALKABLE))
+"""Materials that creatures and the player can walk on."""
 DIGGABLE: Final = {
     MATERIALS.index(name): rule.tool for name, rule in COLLECT.items() if rule.leaves != name
 }
-"""What `do` removes, and the tool it takes."""
+"""Materials that `do` removes, with the required tool."""
 
 
 class Goal(StrEnum):
-    """Why an action was chosen."""
+    """Purpose of an action."""
 
     COLLECT_SAPLING = "collect sapling"
     """Searching grass for a sapling."""
     PLACE_PLANT = "place plant"
-    """Bringing a sapling into the ground."""
+    """Planting a sapling."""
     FENCE_PLANT = "fence plant"
-    """Walling a plant in, so that nothing eats it."""
+    """Building a fence around a plant, so that nothing eats it."""
     WAIT_FOR_PLANT = "wait for plant"
     """Staying near a plant, because it grows only then."""
     EAT_PLANT = "eat plant"
-    """Going to a plant that is ripe, or should be."""
+    """Going to a plant that is or should be ripe."""
     COLLECT_WOOD = "collect wood"
-    """Felling trees."""
+    """Cutting trees."""
     PLACE_TABLE = "place table"
     """Making room for a table and placing it."""
     GO_TO_TABLE = "go to table"
-    """Walking to a table that stands already."""
+    """Walking to an existing table."""
     MAKE_WOOD_PICKAXE = "make wood pickaxe"
-    """At a table."""
     MAKE_STONE_PICKAXE = "make stone pickaxe"
-    """At a table."""
     MAKE_IRON_PICKAXE = "make iron pickaxe"
-    """At a table and a furnace."""
     MAKE_WOOD_SWORD = "make wood sword"
-    """At a table."""
     MAKE_STONE_SWORD = "make stone sword"
-    """At a table."""
     MAKE_IRON_SWORD = "make iron sword"
-    """At a table and a furnace."""
     COLLECT_STONE = "collect stone"
     """Digging for building material."""
     PLACE_STONE = "place stone"
-    """The first stone placed, for its own sake."""
+    """Placing the first stone, for the achievement."""
     PLACE_FURNACE = "place furnace"
     """Making room for a furnace and placing it."""
     COLLECT_COAL = "collect coal"
-    """Going to coal and digging it."""
     COLLECT_IRON = "collect iron"
-    """Going to iron and digging it."""
     COLLECT_DIAMOND = "collect diamond"
-    """Going to a diamond and digging it."""
     DRINK = "drink"
-    """Going to water and drinking."""
     EAT_COW = "eat cow"
-    """Hunting a cow."""
     FIGHT_ZOMBIE = "fight zombie"
-    """Facing or chasing a zombie."""
+    """Attacking or chasing a zombie."""
     FIGHT_SKELETON = "fight skeleton"
-    """Facing or chasing a skeleton."""
+    """Attacking or chasing a skeleton."""
     AVOID_ARROW = "avoid arrow"
     """Stepping out of the way of an arrow, or stopping it with a stone."""
     BUILD_SHELTER = "build shelter"
@@ -132,8 +121,8 @@ class Goal(StrEnum):
     REST = "rest"
     """Waiting in a closed place for health or for the day."""
     EXPLORE = "explore"
-    """Walking to where the map is unknown."""
+    """Walking to an unexplored part of the map."""
     FIND_WATER = "find water"
-    """Exploring because thirst presses."""
+    """Exploring because of thirst."""
     FIND_FOOD = "find food"
-    """Exploring because hunger presses."""
+    """Exploring because of hunger."""

@@ -1,15 +1,11 @@
-"""Several actions from one view: how far the expert looks ahead, and how it catches up.
+"""Several actions from one view: planning ahead, and catching up in the next turn.
 
-The expert plans by acting on what it foresees, action by action. Only facts go into its
-state, which is taken before it looks ahead. In the next turn it goes through the actions
-again and takes the course of events that fits what it then sees: where it turned blindly, a
-creature may have stood in its way. On even ground that cannot be told; the map is then off by
-a cell, and forgotten once it contradicts a view.
-
-What the expert would see after an action, if nothing moved but the player.
-
-Made from the memory and the rules alone. Cells that were never seen stay unknown, creatures
-stay where they are, and hunger, thirst and chance are left out.
+The expert plans by acting on predicted views, action by action. Predictions use the memory and
+the rules only: cells that were never seen stay unknown, creatures do not move, and hunger,
+thirst and chance are ignored. Its state is saved before it plans ahead, so that it contains
+only facts. In the next turn it replays the actions and selects the course of events that fits
+the new view: a creature may have blocked a move. If the ground looks the same everywhere, that
+cannot be detected; the map is then off by one cell, and discarded once it contradicts a view.
 """
 
 import sys
@@ -22,7 +18,7 @@ from numpy.typing import NDArray
 
 from assay.crafter.players.expert.memory import Memory
 from assay.crafter.players.expert.policy import ExpertPolicy
-from assay.crafter.players.expert.state import WALKED, within
+from assay.crafter.players.expert.state import MAX_WALKED, is_within
 from assay.crafter.players.expert.terrain import (
     ACROSS,
     ARROW,
@@ -58,24 +54,30 @@ from assay.crafter.rules import (
 from assay.crafter.view import View
 
 _COLLECT: Final = {MATERIALS.index(name): rule for name, rule in COLLECT.items()}
-_ROOM: Final = {
+_PLACEABLE_ON: Final = {
     name: tuple(MATERIALS.index(material) for material in rule.where)
     for name, rule in PLACE.items()
 }
-"""The materials that each thing can be placed on."""
+"""Materials that each thing can be placed on."""
 
 
-def foresee(memory: Memory, action: int, *, stays: bool = False) -> tuple[View, int]:
-    """Return the next view after an action, and the cell of the player then.
+class Prediction(NamedTuple):
+    """Predicted result of an action."""
 
-    Materials that are not known are UNKNOWN. With `stays` a move only turns the player.
-    """
+    view: View
+    """The next view; unknown materials are UNKNOWN."""
+    here: int
+    """The next position of the player."""
+
+
+def predict(memory: Memory, action: int, *, blocked: bool = False) -> Prediction:
+    """Predict the view after an action; a `blocked` move only turns the player."""
     scene = _Scene(memory)
     name = ACTIONS[action]
     if scene.sleeping:
         pass
     elif MOVE <= action < MOVE + len(STEPS):
-        scene.move(action - MOVE, stays)
+        scene.move(action - MOVE, blocked)
     elif action == DO:
         scene.use()
     elif action == SLEEP:
@@ -84,11 +86,11 @@ def foresee(memory: Memory, action: int, *, stays: bool = False) -> tuple[View, 
         scene.place(name.removeprefix("place_"))
     elif name.startswith("make_"):
         scene.make(name.removeprefix("make_"))
-    return scene.view(), scene.here
+    return Prediction(scene.view(), scene.here)
 
 
 class _Scene:
-    """The player and what it knows around it, for one action."""
+    """The player and its known surroundings during one action."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
@@ -103,11 +105,11 @@ class _Scene:
         )
         self.ripe = {cell for cell, plant in memory.plants.items() if plant.ripe}
         self.ahead = memory.ground[memory.ahead]
-        """The material ahead of where the player was."""
+        """Material of the cell that the player faced at the start."""
 
-    def move(self, direction: int, stays: bool) -> None:
+    def move(self, direction: int, blocked: bool) -> None:
         self.facing = direction
-        if not stays and self.memory.free(self.here + STEPS[direction]):
+        if not blocked and self.memory.is_free(self.here + STEPS[direction]):
             self.here += STEPS[direction]
 
     def use(self) -> None:
@@ -124,7 +126,7 @@ class _Scene:
 
     def place(self, name: str) -> None:
         rule, ahead = PLACE[name], self.memory.ahead
-        if ahead in self.memory.things or self.ahead not in _ROOM[name]:
+        if ahead in self.memory.things or self.ahead not in _PLACEABLE_ON[name]:
             return
         if not _spend(self.inventory, rule.uses):
             return
@@ -138,18 +140,18 @@ class _Scene:
             self.inventory[name] = min(self.inventory[name] + 1, MAX_ITEM)
 
     def view(self) -> View:
-        materials = _window(self.memory, self.here)
-        materials[_place_in(self.memory.ahead, self.here)] = self.ahead
+        materials = _known_materials(self.memory, self.here)
+        materials[_view_index(self.memory.ahead, self.here)] = self.ahead
         objects, details = bytearray(ACROSS * HIGH), bytearray(ACROSS * HIGH)
         for cell, thing in self.things.items():
-            k = _place_in(cell, self.here)
+            k = _view_index(cell, self.here)
             if k >= 0:
                 objects[k], details[k] = thing, cell in self.ripe
         objects[MIDDLE], details[MIDDLE] = PLAYER, self.facing + 1
         return View(
-            materials=_plane(materials),
-            objects=_plane(objects),
-            details=_plane(details),
+            materials=_to_array(materials),
+            objects=_to_array(objects),
+            details=_to_array(details),
             inventory=self.inventory,
             sleeping=self.sleeping,
             daylight=self.memory.daylight,
@@ -165,92 +167,90 @@ def _spend(inventory: dict[str, int], uses: Mapping[str, int]) -> bool:
     return True
 
 
-def _window(memory: Memory, here: int) -> bytearray:
-    """The materials in view from a cell, as far as they are known."""
+def _known_materials(memory: Memory, here: int) -> bytearray:
+    """Return the known materials in view from a cell."""
     left, ground = here + CORNER, memory.ground
     columns = range(left, left + ACROSS * STRIDE, STRIDE)
     return bytearray(b"".join([ground[at : at + HIGH] for at in columns]))
 
 
-def _place_in(cell: int, here: int) -> int:
-    """Where a cell is among those in view from another one; -1 if it is not."""
+def _view_index(cell: int, here: int) -> int:
+    """Return the index of a cell in the view from `here`, or -1."""
     x, y = divmod(cell, STRIDE)
     here_x, here_y = divmod(here, STRIDE)
     x, y = x - here_x + ACROSS // 2, y - here_y + HIGH // 2
     return x * HIGH + y if 0 <= x < ACROSS and 0 <= y < HIGH else -1
 
 
-def _plane(cells: bytearray) -> NDArray[np.uint8]:
+def _to_array(cells: bytearray) -> NDArray[np.uint8]:
     return np.frombuffer(bytes(cells), np.uint8).reshape(ACROSS, HIGH)
 
 
-_LOST: Final = 3
-"""With more cells in view unlike the map than this, the map is wrong."""
-_FAR: Final = 9
-"""What is further away than this, along open ground, does not count as a danger."""
+_MAX_MISMATCHES: Final = 3
+"""Maximum number of visible cells that differ from the map; with more, the map is wrong."""
+_MAX_DANGER_DISTANCE: Final = 9
+"""Maximum distance, over open ground, at which a creature counts as a danger."""
 _MARGIN: Final = {ZOMBIE: 2, ARROW: 2, SKELETON: 1}
-"""How far each danger must still be away when the player looks up again."""
+"""Minimum distance of each danger at the end of the planned actions."""
 _WEAK, _WARY = 4, 2
-"""With no more health than this, so much further."""
+"""With health up to the first number, the minimum distance grows by the second."""
 _PATIENT: Final = (Goal.REST, Goal.SLEEP, Goal.WAIT_FOR_PLANT)
-"""When doing nothing is meant, and not for want of knowledge."""
-_BLOWS: Final = {COW: CREATURES["cow"].health, ZOMBIE: CREATURES["zombie"].health}
-"""What is struck again without looking, and what it can take."""
+"""Goals for which doing nothing is intended."""
+_ATTACKED_HEALTH: Final = {COW: CREATURES["cow"].health, ZOMBIE: CREATURES["zombie"].health}
+"""Health of the creatures that are attacked repeatedly without a new view."""
 _CREATURES: Final = (COW, ZOMBIE, SKELETON)
-_DOUBTS: Final = 4
-"""No more moves than this are doubted in one turn, so at most 16 courses are tried."""
+_MAX_UNCERTAIN: Final = 4
+"""Maximum number of uncertain moves per turn, so that at most 16 courses are tried."""
 
 
 class Turn(NamedTuple):
-    """What to do from one view on."""
+    """Decision from one view."""
 
     actions: tuple[int, ...]
     """Indices into `ACTIONS`, at least one."""
     goal: Goal
-    """What the first of them is for."""
     state: bytes
-    """What to give to `catch_up` in the next turn."""
+    """State for `catch_up` in the next turn."""
 
 
 def plan(policy: ExpertPolicy, view: View, most: int) -> Turn:
-    """What the expert does from a view on: one action, or up to `most` that it can foresee.
+    """Plan the actions after a view: one, or up to `most` if their effects are predictable.
 
-    Leaves the policy with what it foresaw; only the state is of further use.
+    Afterwards the policy contains predictions; only the returned state is useful.
     """
     memory = policy.memory
     actions = [policy.act(view)]
     goal, state = policy.goal, policy.dump()
-    quiet, blows = _quiet_for(memory), 0
+    safe_actions, attacks = _count_safe_actions(memory), 0
     while len(actions) < most:
         action = actions[-1]
         if action == DO and memory.ahead in memory.things:
-            blows += 1
-            if not _strikes_again(memory, blows):
+            attacks += 1
+            if not _should_attack_again(memory, attacks):
                 break
-        elif len(actions) > quiet:
+        elif len(actions) > safe_actions:
             break
-        foreseen, _ = foresee(memory, action)
-        action = policy.act(foreseen)
+        action = policy.act(predict(memory, action).view)
         if memory.sleeping:
-            # Whoever is woken by a blow had better not lie down again.
+            # If an attack wakes the player, sleeping again would be dangerous.
             action = NOOP
             policy.took(action)
-        elif not _foreseeable(memory, policy.goal, action):
+        elif not _is_predictable(memory, policy.goal, action):
             break
         actions.append(action)
     return Turn(tuple(actions), goal, state)
 
 
-def _strikes_again(memory: Memory, blows: int) -> bool:
-    """Whether what stands ahead can have survived so many blows, and may be struck blindly."""
-    health = _BLOWS.get(memory.things[memory.ahead], 0)
+def _should_attack_again(memory: Memory, attacks: int) -> bool:
+    """Return whether the creature ahead may be alive, and can be attacked without a view."""
+    health = _ATTACKED_HEALTH.get(memory.things[memory.ahead], 0)
     inventory = memory.inventory
     damage = max(n for weapon, n in DAMAGE.items() if inventory.get(weapon, 1))
-    return blows * damage < health and inventory["health"] >= _WEAK
+    return attacks * damage < health and inventory["health"] >= _WEAK
 
 
-def _quiet_for(memory: Memory) -> int:
-    """How many actions can be taken before something that bites or shoots is near."""
+def _count_safe_actions(memory: Memory) -> int:
+    """Return how many actions are safe before a dangerous creature is near."""
     margins = {
         cell: _MARGIN[thing] for cell, thing in memory.things.items() if thing in _MARGIN
     }
@@ -258,26 +258,26 @@ def _quiet_for(memory: Memory) -> int:
         return sys.maxsize
     wary = _WARY if memory.inventory["health"] <= _WEAK else 0
     ground = memory.ground
-    quiet = sys.maxsize
-    far, edge = {memory.here: 0}, [memory.here]
+    safe_actions = sys.maxsize
+    distances, edge = {memory.here: 0}, [memory.here]
     for cell in edge:
         for near in (cell + step for step in STEPS):
-            if near in far or not OPEN[ground[near]]:
+            if near in distances or not OPEN[ground[near]]:
                 continue
-            far[near] = far[cell] + 1
+            distances[near] = distances[cell] + 1
             if near in margins:
-                quiet = min(quiet, far[near] - margins[near] - wary)
-            if far[near] < _FAR:
+                safe_actions = min(safe_actions, distances[near] - margins[near] - wary)
+            if distances[near] < _MAX_DANGER_DISTANCE:
                 edge.append(near)
-    return quiet
+    return safe_actions
 
 
-def _foreseeable(memory: Memory, goal: Goal, action: int) -> bool:
-    """Whether an action that is taken blindly makes sense, and can be accounted for later."""
+def _is_predictable(memory: Memory, goal: Goal, action: int) -> bool:
+    """Return whether an action makes sense without a view and can be verified later."""
     if action == NOOP:
         return goal in _PATIENT
     if _is_move(action):
-        # A creature may have left, and then the player walks instead of turning.
+        # If a creature has left, the player walks instead of turning.
         return memory.things.get(memory.here + STEPS[action - MOVE]) not in _CREATURES
     return True
 
@@ -290,36 +290,36 @@ def catch_up(
     *,
     failed: Collection[int] = (),
 ) -> ExpertPolicy:
-    """The expert of a state, after some actions that led to a view.
+    """Restore an expert from a state, after actions that led to a view.
 
-    `failed` has the positions of actions that are known to have changed nothing. A state
-    that is damaged or does not fit the view is forgotten.
+    `failed` has the indices of actions known to have had no effect. A state that is damaged or
+    does not fit the view is discarded.
     """
     best: tuple[int, ExpertPolicy] | None = None
-    for stays in _courses(actions, failed):
+    for blocked in _list_courses(actions, failed):
         policy = ExpertPolicy.load(seed, state)
         if policy is None or not policy.memory.inventory:
             break
         played = view.step - policy.memory.step
         if not 0 <= played <= len(actions):
             break
-        unlike = _follow(policy, actions[:played], stays, view)
-        if best is None or unlike < best[0]:
-            best = unlike, policy
-        if not unlike:
+        mismatches = _replay(policy, actions[:played], blocked, view)
+        if best is None or mismatches < best[0]:
+            best = mismatches, policy
+        if not mismatches:
             break
-    return best[1] if best and best[0] <= _LOST else ExpertPolicy(seed)
+    return best[1] if best and best[0] <= _MAX_MISMATCHES else ExpertPolicy(seed)
 
 
-def _courses(actions: Sequence[int], failed: Collection[int]) -> Iterator[frozenset[int]]:
-    """Which of the moves left the player where it was, the likeliest course first."""
-    # The first action was taken with open eyes.
+def _list_courses(actions: Sequence[int], failed: Collection[int]) -> Iterator[frozenset[int]]:
+    """Yield possible sets of blocked moves, the most likely first."""
+    # The first action was chosen with a current view.
     moves = [i for i, action in enumerate(actions) if i and _is_move(action)]
     blocked = frozenset(i for i in moves if i in failed)
-    # A move that turned the player counts as done even if something was in the way.
-    doubts = [i for i in moves if i not in failed and actions[i] != _last_move(actions[:i])]
-    for count in range(len(doubts[:_DOUBTS]) + 1):
-        for others in combinations(doubts[:_DOUBTS], count):
+    # A move that turned the player counts as effective even if it was blocked.
+    uncertain = [i for i in moves if i not in failed and actions[i] != _last_move(actions[:i])]
+    for count in range(len(uncertain[:_MAX_UNCERTAIN]) + 1):
+        for others in combinations(uncertain[:_MAX_UNCERTAIN], count):
             yield blocked.union(others)
 
 
@@ -331,17 +331,17 @@ def _last_move(actions: Sequence[int]) -> int | None:
     return next((action for action in reversed(actions) if _is_move(action)), None)
 
 
-def _follow(
-    policy: ExpertPolicy, actions: Sequence[int], stays: frozenset[int], view: View
+def _replay(
+    policy: ExpertPolicy, actions: Sequence[int], blocked: frozenset[int], view: View
 ) -> int:
-    """Go through the actions; how many cells are then unlike what was foreseen."""
+    """Replay the actions; return how many visible cells differ from the prediction."""
     memory = policy.memory
     for i, action in enumerate(actions or (NOOP,)):
-        foreseen, here = foresee(memory, action, stays=i in stays)
-        policy.took(NOOP if i in stays else action)
+        prediction = predict(memory, action, blocked=i in blocked)
+        policy.took(NOOP if i in blocked else action)
         if i < len(actions) - 1:
-            memory.see(foreseen)
-    if not within(here, WALKED):
-        return _LOST + 1
-    expected = foreseen.materials
+            memory.update(prediction.view)
+    if not is_within(prediction.here, MAX_WALKED):
+        return _MAX_MISMATCHES + 1
+    expected = prediction.view.materials
     return int(np.count_nonzero((expected != view.materials) & (expected != UNKNOWN)))

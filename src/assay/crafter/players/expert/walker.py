@@ -1,4 +1,4 @@
-"""How the expert gets about: the cheapest way over its map, and turning to what it uses."""
+"""Movement: plans the cheapest route over the remembered map, follows it, and faces targets."""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
@@ -26,22 +26,22 @@ from assay.crafter.players.expert.terrain import (
 )
 
 _RING = 16
-"""More than any step costs."""
+"""More than the cost of any step."""
 _DIG, _BRIDGE = 2, 4
 
 
-class Way(NamedTuple):
-    """How to get somewhere."""
+class Route(NamedTuple):
+    """Route to a target."""
 
     cells: list[int]
-    """The cells to walk over, the last one first, without the one walked from."""
+    """Cells to walk over, the last one first, without the start."""
     target: int
-    """What the goal function answered at the end of the way."""
+    """Return value of the goal function at the end of the route."""
 
 
 @cache
-def costs(tools: frozenset[str], stones: bool, off_grass: bool) -> bytes:
-    """What a step onto each material costs; 0 where none is possible."""
+def compute_costs(tools: frozenset[str], stones: bool, off_grass: bool) -> bytes:
+    """Return the cost of a step onto each material, 0 if impossible."""
     table = bytearray(256)
     for material in range(256):
         if OPEN[material]:
@@ -49,7 +49,7 @@ def costs(tools: frozenset[str], stones: bool, off_grass: bool) -> bytes:
         elif material in DIGGABLE:
             tool = DIGGABLE[material]
             table[material] = _DIG if tool is None or tool in tools else 0
-    # A stone laid into water and dug out again leaves a path, and the stone.
+    # A stone placed into water and dug out again leaves a path, and the stone is kept.
     if stones and "wood_pickaxe" in tools:
         table[WATER] = _BRIDGE
     if off_grass:
@@ -57,21 +57,21 @@ def costs(tools: frozenset[str], stones: bool, off_grass: bool) -> bytes:
     return bytes(table)
 
 
-def search(
+def find_route(
     ground: bytearray,
     start: int,
-    cost: bytes,
+    costs: bytes,
     blocked: Collection[int],
     danger: dict[int, int],
     goal: Callable[[int], int],
     steps: Sequence[int],
     limit: int = 1000,
-) -> Way | None:
-    """The cheapest way to a cell where `goal` does not answer 0, and its answer.
+) -> Route | None:
+    """Return the cheapest route to a cell where `goal` returns a value other than 0.
 
-    Dijkstra's search with a ring of buckets, since steps cost small whole numbers.
+    Dijkstra's algorithm with a ring of buckets, because costs are small integers.
     """
-    came = {start: 0}
+    previous = {start: 0}
     best = {start: 0}
     ring: list[list[int]] = [[] for _ in range(_RING)]
     ring[0].append(start)
@@ -85,86 +85,86 @@ def search(
                 continue
             target = goal(cell)
             if target:
-                return Way(_trace(came, cell), target)
+                return Route(_trace_route(previous, cell), target)
             for step in steps:
                 near = cell + step
-                price = cost[ground[near]]
+                price = costs[ground[near]]
                 if price and near not in blocked:
                     sum_ = total + price
                     if danger:
                         sum_ += danger.get(near, 0)
                     if sum_ < best.get(near, 1_000_000):
                         best[near] = sum_
-                        came[near] = cell
+                        previous[near] = cell
                         ring[sum_ % _RING].append(near)
                         pending += 1
         total += 1
     return None
 
 
-def _trace(came: dict[int, int], cell: int) -> list[int]:
+def _trace_route(previous: dict[int, int], cell: int) -> list[int]:
     cells = []
-    while came[cell]:
+    while previous[cell]:
         cells.append(cell)
-        cell = came[cell]
+        cell = previous[cell]
     return cells
 
 
 ARRIVED: Final = -1
-"""In place of an action: the end of the way is reached, `Walker.target` says what for."""
+"""Returned instead of an action at the end of the route; the target is `Walker.target`."""
 
 _PICKAXES: Final = ("wood_pickaxe", "stone_pickaxe", "iron_pickaxe")
 _DARK: Final = 0.5
-"""Below this much daylight ways do not lead onto grass, where the zombies are."""
-_PLAN_AGAIN: Final = 12
-"""After this many steps a way is planned anew, with what was seen since."""
-_TRY_AGAIN: Final = 6
-"""For this many steps a search that found nothing is not repeated, then for twice as many."""
+"""Daylight below which routes avoid grass, because of zombies."""
+_REPLAN_AFTER: Final = 12
+"""Number of steps after which a route is planned again, with the updated map."""
+_RETRY_AFTER: Final = 6
+"""Number of steps before a failed search is repeated; doubled after each failure."""
 _DANGER: Final = (8, 8, 6, 3, 2)
-"""What a step to a cell near a zombie costs more, by its distance from the zombie."""
+"""Additional cost of a cell near a zombie, by its distance from the zombie."""
 _AROUND: Final = tuple(
     (dx * STRIDE + dy, _DANGER[abs(dx) + abs(dy)])
     for dx in range(-4, 5)
     for dy in range(-4, 5)
     if abs(dx) + abs(dy) < len(_DANGER)
 )
-"""The cells around a zombie, and what they cost more."""
+"""Offsets of the cells around a zombie, with their additional cost."""
 
-Test = Callable[[int], int]
-"""What a way is to lead to: not 0 for cells where it may end."""
+CellGoal = Callable[[int], int]
+"""Goal of a route: returns 0 for cells where it cannot end, else the target."""
 
 
 class Walker:
-    """Turns places to be into moves."""
+    """Turns destinations into moves."""
 
     def __init__(self, memory: Memory, order: Sequence[int]) -> None:
         self.memory = memory
         self.order = tuple(order)
-        """The directions in the order in which ties are broken."""
+        """Directions in the order in which ties are resolved."""
         self.steps = tuple(STEPS[d] for d in self.order)
         self.fence: set[int] = set()
-        """Stones that must stay where they are."""
+        """Stones that must not be removed."""
         self.walls: set[int] = set()
-        """The sides of a burrow that is being built, which must stay as they are."""
+        """Sides of a burrow under construction, which must not be changed."""
         self.tunnelling = False
-        """Whether ways lead through rock only, and never next to grass or sand."""
+        """Whether routes may only lead through rock, and never next to grass or sand."""
         self.target = 0
-        """What the goal function answered at the end of the present way."""
+        """Target at the end of the current route."""
         self.key = ""
-        """What the present way is for; empty without a way."""
-        self.way = Way([], 0)
+        """Purpose of the current route; empty without a route."""
+        self.route = Route([], 0)
         self.planned = 0
-        """The step in which the present way was planned."""
+        """Step in which the current route was planned."""
         self.origin = 0
-        """Where the player was when it last followed the way."""
+        """Position of the player when it last followed the route."""
         self.failed: dict[str, tuple[int, int]] = {}
-        """For searches that found nothing: until when they rest, and for how long."""
+        """Failed searches: the step until which they pause, and the length of the pause."""
 
-    def cost(self, *, anywhere: bool = False) -> bytes:
-        """What a step onto each material costs with the present inventory.
+    def costs(self, *, anywhere: bool = False) -> bytes:
+        """Return the cost of a step onto each material with the current inventory.
 
-        In the dark grass is out of bounds, except for who stands on it, starves, or has
-        to go `anywhere`.
+        In the dark grass is forbidden, unless the player is on it, food or drink is 0, or
+        `anywhere` is set.
         """
         inventory = self.memory.inventory
         tools = frozenset(name for name in _PICKAXES if inventory[name])
@@ -175,10 +175,10 @@ class Walker:
             and memory.ground[memory.here] != GRASS
             and min(inventory["food"], inventory["drink"]) > 0
         )
-        return costs(tools, inventory["stone"] > 0, off_grass)
+        return compute_costs(tools, inventory["stone"] > 0, off_grass)
 
-    def blocked(self, cell: int) -> bool:
-        """Whether something stands on a cell, or it must not be touched."""
+    def is_blocked(self, cell: int) -> bool:
+        """Return whether a cell is occupied or must not be changed."""
         memory = self.memory
         if cell in memory.things or cell in memory.plants:
             return True
@@ -187,51 +187,51 @@ class Walker:
     def approach(
         self,
         key: str,
-        goal: Test,
+        goal: CellGoal,
         *,
         limit: int = 1000,
         breach: bool = False,
         anywhere: bool = False,
     ) -> int | None:
-        """The next action on the way to a cell where `goal` does not answer 0.
+        """Return the next action towards a cell where `goal` does not return 0.
 
-        ARRIVED at its end, None without a way. Ways are kept by `key` while they are good.
-        With `breach` fences may be dug through; for `anywhere` see `cost`.
+        Returns ARRIVED at the end, and None without a route. Routes are reused by `key` while
+        valid. `breach` permits digging through fences; for `anywhere` see `costs`.
         """
         memory = self.memory
         if self.tunnelling:
             key = f"tunnel: {key}"
-        until, pause = self.failed.get(key, (-1, _TRY_AGAIN))
+        until, pause = self.failed.get(key, (-1, _RETRY_AFTER))
         if until > memory.step:
             return None
-        cost = self.cost(anywhere=anywhere)
-        if key != self.key or not self._still_good(goal, cost, breach):
+        costs = self.costs(anywhere=anywhere)
+        if key != self.key or not self._is_route_valid(goal, costs, breach):
             blocked = {*memory.things, *memory.plants, *self.walls}
             if not breach:
                 blocked |= self.fence
-            way = search(
-                self._rock() if self.tunnelling else memory.ground,
+            route = find_route(
+                self._rock_map() if self.tunnelling else memory.ground,
                 memory.here,
-                cost,
+                costs,
                 blocked,
-                self._danger(),
+                self._danger_costs(),
                 goal,
                 self.steps,
                 limit,
             )
-            if way is None:
+            if route is None:
                 self.failed[key] = memory.step + pause, min(2 * pause, 200)
                 self.key = ""
                 return None
             self.failed.pop(key, None)
-            self.way, self.key, self.planned = way, key, memory.step
+            self.route, self.key, self.planned = route, key, memory.step
         self.origin = memory.here
-        self.target = self.way.target
-        cells = self.way.cells
+        self.target = self.route.target
+        cells = self.route.cells
         return self.step_to(cells[-1]) if cells else ARRIVED
 
-    def _rock(self) -> bytearray:
-        """The map without the cells that touch grass or sand."""
+    def _rock_map(self) -> bytearray:
+        """Return the map with cells next to grass or sand marked as unknown."""
         ground = np.frombuffer(self.memory.ground, np.uint8)
         outside = (ground == GRASS) | (ground == SAND)
         touched = outside.copy()
@@ -239,8 +239,8 @@ class Walker:
             touched |= np.roll(outside, step)
         return bytearray(np.where(touched, UNKNOWN, ground).astype(np.uint8).tobytes())
 
-    def _danger(self) -> dict[int, int]:
-        """What cells near zombies cost more."""
+    def _danger_costs(self) -> dict[int, int]:
+        """Return the additional cost of cells near zombies."""
         danger: dict[int, int] = {}
         for cell, thing in self.memory.things.items():
             if thing == ZOMBIE:
@@ -249,27 +249,27 @@ class Walker:
                     danger[near] = max(danger.get(near, 0), price)
         return danger
 
-    def _still_good(self, goal: Test, cost: bytes, breach: bool) -> bool:
-        memory, cells = self.memory, self.way.cells
+    def _is_route_valid(self, goal: CellGoal, costs: bytes, breach: bool) -> bool:
+        memory, cells = self.memory, self.route.cells
         if cells and memory.here == cells[-1]:
             cells.pop()
         elif memory.here != self.origin:
             return False
-        if memory.step - self.planned > _PLAN_AGAIN or memory.zombie_near:
+        if memory.step - self.planned > _REPLAN_AFTER or memory.zombie_near:
             return False
         if not cells:
-            return goal(memory.here) == self.way.target
+            return goal(memory.here) == self.route.target
         after = cells[-1]
         if self.tunnelling and any(memory.ground[after + s] in (GRASS, SAND) for s in STEPS):
             return False
-        if not cost[memory.ground[after]] or after in memory.things or after in memory.plants:
+        if not costs[memory.ground[after]] or after in memory.things or after in memory.plants:
             return False
         if after in self.walls or (after in self.fence and not breach):
             return False
-        return goal(cells[0]) == self.way.target
+        return goal(cells[0]) == self.route.target
 
     def step_to(self, cell: int) -> int:
-        """The action that leads onto a neighbouring cell, or makes way for it."""
+        """Return the action that moves onto an adjacent cell, or first clears it."""
         memory = self.memory
         direction = self.direction(cell)
         ground = memory.ground[cell]
@@ -278,19 +278,19 @@ class Walker:
         return PLACE_STONE if ground == WATER else DO
 
     def direction(self, cell: int) -> int:
-        """The direction of a neighbouring cell."""
+        """Return the direction of an adjacent cell."""
         return STEPS.index(cell - self.memory.here)
 
     def use(self, cell: int) -> int:
-        """The action that uses a neighbouring cell, or turns to it.
+        """Return the action that uses an adjacent cell, or turns to it.
 
-        Only for cells the player cannot walk onto: a move towards those only turns it.
+        Only for cells that cannot be walked on: moving towards one only turns the player.
         """
         return DO if self.memory.ahead == cell else MOVE + self.direction(cell)
 
-    def beside(self, wanted: bytes) -> Test:
-        """A goal: next to a material of a table."""
-        ground, steps, blocked = self.memory.ground, self.steps, self.blocked
+    def next_to(self, wanted: bytes) -> CellGoal:
+        """Return a goal: a cell next to a material in the table."""
+        ground, steps, blocked = self.memory.ground, self.steps, self.is_blocked
 
         def goal(cell: int) -> int:
             for step in steps:
@@ -300,8 +300,8 @@ class Walker:
 
         return goal
 
-    def beside_any(self, cells: dict[int, int] | set[int]) -> Test:
-        """A goal: next to one of some cells."""
+    def next_to_any(self, cells: dict[int, int] | set[int]) -> CellGoal:
+        """Return a goal: a cell next to one of some cells."""
         steps = self.steps
 
         def goal(cell: int) -> int:
@@ -312,11 +312,11 @@ class Walker:
 
         return goal
 
-    def run_up_to(self, wanted: Callable[[int], bool]) -> Test:
-        """A goal: one step before a cell from which an open cell is faced.
+    def two_cells_before(self, wanted: Callable[[int], bool]) -> CellGoal:
+        """Return a goal: two cells before an open cell that should be faced.
 
-        Who moves towards an open cell walks onto it. To face it, one has to come from
-        the other side. The answer is the cell to step onto next.
+        Moving towards an adjacent open cell walks onto it, so the player must approach it in a
+        straight line. The target is the cell in between.
         """
         memory, steps = self.memory, self.steps
 
@@ -326,7 +326,7 @@ class Walker:
                 if (
                     wanted(stand + step)
                     and OPEN[memory.ground[stand]]
-                    and not self.blocked(stand)
+                    and not self.is_blocked(stand)
                 ):
                     return stand
             return 0
@@ -336,40 +336,40 @@ class Walker:
     def face(
         self, key: str, wanted: Callable[[int], bool], *, anywhere: bool = False
     ) -> int | None:
-        """The next action towards facing an open cell that is wanted; ARRIVED when faced."""
+        """Return the next action towards facing a wanted open cell; ARRIVED if facing one."""
         if wanted(self.memory.ahead):
             return ARRIVED
-        action = self.approach(key, self.run_up_to(wanted), anywhere=anywhere)
+        action = self.approach(key, self.two_cells_before(wanted), anywhere=anywhere)
         return self.step_to(self.target) if action == ARRIVED else action
 
     def make_room(self, keep_near: Callable[[int], bool]) -> int | None:
-        """An action towards facing a cell to place something on; ARRIVED when facing one.
+        """Return an action towards facing a cell to place something on; ARRIVED if facing one.
 
-        Stays where `keep_near` holds for the player's cell.
+        The player only moves to cells where `keep_near` is true.
         """
         memory = self.memory
         ground, here = memory.ground, memory.here
-        cost = self.cost()
-        if OPEN[ground[memory.ahead]] and not self.blocked(memory.ahead):
+        costs = self.costs()
+        if OPEN[ground[memory.ahead]] and not self.is_blocked(memory.ahead):
             return ARRIVED
         for d in (memory.facing, *self.order):
             cell = here + STEPS[d]
-            if self.blocked(cell):
+            if self.is_blocked(cell):
                 continue
             if OPEN[ground[cell]]:
                 beyond = cell + STEPS[d]
-                if keep_near(cell) and OPEN[ground[beyond]] and not self.blocked(beyond):
+                if keep_near(cell) and OPEN[ground[beyond]] and not self.is_blocked(beyond):
                     return MOVE + d
-            elif cost[ground[cell]] and ground[cell] != WATER:
+            elif costs[ground[cell]] and ground[cell] != WATER:
                 return DO if memory.facing == d else MOVE + d
         for d in self.order:
             cell = here + STEPS[d]
-            if OPEN[ground[cell]] and not self.blocked(cell) and keep_near(cell):
+            if OPEN[ground[cell]] and not self.is_blocked(cell) and keep_near(cell):
                 return MOVE + d
         return None
 
-    def enclosed(self, most: int = 60) -> bool:
-        """Whether no creature can get to the player."""
+    def is_enclosed(self, most: int = 60) -> bool:
+        """Return whether no creature can reach the player."""
         memory = self.memory
         ground = memory.ground
         seen, edge = {memory.here}, [memory.here]
