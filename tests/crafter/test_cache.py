@@ -174,10 +174,10 @@ def test_the_first_start_compiles_and_says_so_once(compiled: tuple[Path, Start])
 
 @pytest.mark.extras
 def test_the_second_start_reads_what_the_first_compiled(small: Starter) -> None:
-    before = jit._hashes(small.home)
+    before = jit._compute_hashes(small.home)
     start = small()
     assert start == Start(False, str(small.home), ANSWER, [])
-    assert jit._hashes(small.home) == before
+    assert jit._compute_hashes(small.home) == before
 
 
 @pytest.mark.extras
@@ -188,7 +188,7 @@ def test_two_first_starts_at_once_leave_one_folder(cold: Starter, meeting: str) 
     assert [start.compiled for start in starts] == [True, True]
     assert {start.directory for start in starts} == {str(cold.home)}
     assert cold.folders() == ["crafter"]
-    assert jit._intact(cold.home)
+    assert jit._is_intact(cold.home)
 
 
 def flip(path: Path) -> None:
@@ -239,9 +239,9 @@ STARTED = ("a bit of code", "an empty folder", "a file in its place")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_is_noticed(damage: str, small: Starter) -> None:
     home = small.home
-    assert jit._intact(home)
+    assert jit._is_intact(home)
     DAMAGES[damage](home)
-    assert not jit._intact(home)
+    assert not jit._is_intact(home)
 
 
 @pytest.mark.extras
@@ -253,7 +253,7 @@ def test_a_damaged_cache_is_compiled_anew(damage: str, small: Starter) -> None:
     assert (start.compiled, start.directory, start.answer) == (True, str(home), ANSWER)
     assert [line.startswith(COMPILING) for line in start.log] == [True]
     assert small.folders() == ["crafter"]
-    assert jit._intact(home)
+    assert jit._is_intact(home)
 
 
 @pytest.mark.extras
@@ -261,15 +261,15 @@ def test_code_that_passes_the_check_and_cannot_be_read_is_compiled_anew(small: S
     home = small.home
     last = sorted(home.rglob("*.nbc"))[-1]
     last.write_bytes(b"as recorded, but not code")
-    jit._seal(home)
-    assert jit._intact(home)
+    jit._write_manifest(home)
+    assert jit._is_intact(home)
     start = small()
     assert (start.compiled, start.answer) == (True, ANSWER)
     assert f"the compiled engine in {home} cannot be read: compiling anew" in start.log[0]
     assert len(start.log) == 1
     assert small.folders() == []
     assert small().directory == str(home)
-    assert jit._intact(home)
+    assert jit._is_intact(home)
 
 
 @pytest.mark.extras
@@ -323,10 +323,10 @@ def protected(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
 def test_a_cache_that_is_read_only_is_read(
     small: Starter, protected: Callable[[Path], None]
 ) -> None:
-    before = jit._hashes(small.root)
+    before = jit._compute_hashes(small.root)
     protected(small.root)
     assert small(ordinary=True) == Start(False, str(small.home), ANSWER, [])
-    assert jit._hashes(small.root) == before
+    assert jit._compute_hashes(small.root) == before
 
 
 @pytest.mark.extras
@@ -351,7 +351,7 @@ def test_a_start_that_was_killed_does_not_hinder_the_next(cold: Starter, meeting
     assert cold.folders() == ["compiling"]
     start = cold()
     assert (start.compiled, start.directory, start.answer) == (True, str(cold.home), ANSWER)
-    assert jit._intact(cold.home)
+    assert jit._is_intact(cold.home)
 
 
 @pytest.mark.extras
@@ -370,7 +370,7 @@ def test_another_mode_of_compiling_has_a_folder_of_its_own(
     assert (start.compiled, start.answer) == (True, ANSWER)
     assert start.directory != str(home)
     assert small.folders() == ["crafter", "crafter"]
-    assert jit._intact(home)
+    assert jit._is_intact(home)
 
 
 # The real engine.
@@ -417,7 +417,7 @@ def test_the_real_engine_survives_noise_and_a_kill_and_warmup_says_that_it_compi
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    assert not jit._intact(home)
+    assert not jit._is_intact(home)
     done = run_python(
         "-m", "assay", "warmup", "--json", variables={"ASSAY_CACHE_DIR": str(real.root)}
     )
@@ -425,7 +425,7 @@ def test_the_real_engine_survives_noise_and_a_kill_and_warmup_says_that_it_compi
     assert (said["compiled"], said["directory"]) == (True, str(home))
     assert "compiling" in done.errors
     assert real.folders() == ["compiling", "crafter"]
-    assert jit._intact(home)
+    assert jit._is_intact(home)
     assert real() == Start(False, str(home), digest(), [])
 
 
@@ -436,11 +436,11 @@ def test_the_real_engine_runs_from_a_read_only_install(
     installed = tmp_path / "installed"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(assay.__file__).parent, installed / "assay", ignore=ignored)
-    before = jit._hashes(installed)
+    before = jit._compute_hashes(installed)
     protected(installed)
     real.package = installed
     start = real(ordinary=True)
     assert (start.compiled, start.directory, start.answer) == (True, str(real.home), digest())
-    assert jit._hashes(installed) == before
+    assert jit._compute_hashes(installed) == before
     protected(real.root)
     assert real(ordinary=True) == Start(False, str(real.home), digest(), [])

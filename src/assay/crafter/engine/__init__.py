@@ -1,20 +1,20 @@
 """The compiled engine: the whole game as numba kernels on flat memory.
 
-    jit        compiling once per machine, and the cache of it
-    layout     the memory of one world
-    mt19937    random numbers, as NumPy's RandomState draws them
-    numerics   exp and daylight, the same on every machine
+    jit        compilation, once per machine, and its cache
+    layout     memory layout of one world
+    mt19937    random numbers, identical to NumPy's RandomState
+    numerics   exp and daylight, identical on every machine
     noise      terrain noise
-    worldgen   making a world
+    worldgen   world generation
     grid       things on cells
-    player     what an action does
-    creatures  what everything else does
-    balance    what appears and disappears
+    player     actions and needs of the player
+    creatures  behaviour of creatures, arrows and plants
+    balance    spawning and despawning
     packing    a world as canonical bytes, and back
-    digest     a number for a state
+    digest     hash of a state
     look       reading a world
-    entries    what Python calls: reset and step, one world or many
+    entries    functions called from Python: reset and step, for one world or many
 
-Each module imports only from those above it. Nothing here checks what it is given: that
-is the task of `World`, `Batch` and `snapshot`.
+Each module imports only from those above it. Arguments are not checked here: `World`, `Batch`
+and `snapshot` do that.
 """

@@ -1,4 +1,4 @@
-"""Creatures that appear and disappear, chunk by chunk, every tenth step."""
+"""Spawning and despawning of creatures, per chunk, every tenth step."""
 
 from typing import Final
 
@@ -52,7 +52,7 @@ _SKELETONS_AT_MOST: Final = PARAMETER["skeletons_at_most"]
 
 @kernel
 def balance(s: State) -> None:
-    """Let every chunk that something ever stood in gain or lose creatures."""
+    """Spawn or despawn creatures in every chunk that has ever contained a thing."""
     light = TENTH_DAYLIGHT[s.scalars[STEP] // 10]
     by_night = s.parameters[_BY_NIGHT]
     zombies = int(by_night - (by_night - s.parameters[_BY_DAY]) * light)
@@ -84,7 +84,7 @@ def balance(s: State) -> None:
 
 
 @inlined
-def _health(kind: int) -> int:
+def _initial_health(kind: int) -> int:
     if kind == COW:
         return _COW_HEALTH
     return _ZOMBIE_HEALTH if kind == ZOMBIE else _SKELETON_HEALTH
@@ -92,7 +92,7 @@ def _health(kind: int) -> int:
 
 @kernel
 def _spawn(s: State, chunk: int, kind: int, material: int, nearest: float) -> None:
-    """Put a creature on a random cell of a material, unless it is taken or too near."""
+    """Put a creature on a random cell of a material, unless occupied or too near the player."""
     field = GRASS if material == _GRASS else PATH
     pick = randint(s, s.chunks[chunk * CHUNK_FIELDS + field])
     left, top = chunk // CHUNKS_ACROSS * CHUNK, chunk % CHUNKS_ACROSS * CHUNK
@@ -102,14 +102,14 @@ def _spawn(s: State, chunk: int, kind: int, material: int, nearest: float) -> No
             if s.materials[cell] == material:
                 if pick == 0:
                     if not s.occupants[cell] and distance(s, x, y) >= nearest:
-                        add_thing(s, kind, x, y, _health(kind), STAY)
+                        add_thing(s, kind, x, y, _initial_health(kind), STAY)
                     return
                 pick -= 1
 
 
 @kernel
 def _despawn(s: State, chunk: int, kind: int, count: int, nearest: int) -> None:
-    """Take away a random creature of a kind, unless it is too near to the player."""
+    """Remove a random creature of a kind, unless it is too near the player."""
     pick = randint(s, count)
     slot = s.chunks[chunk * CHUNK_FIELDS + FIRST]
     while slot >= 0:

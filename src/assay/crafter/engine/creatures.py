@@ -1,7 +1,7 @@
-"""What cows, zombies, skeletons, arrows and plants do in one step.
+"""Behaviour of cows, zombies, skeletons, arrows and plants in one step.
 
-A creature whose health is gone takes itself off the map and, as in the reference, still
-finishes its turn from where it stood: it draws its random numbers, bites and shoots.
+A creature without health removes itself from the map and, as in the reference, still finishes
+its turn at its old position: it draws its random numbers, attacks and shoots.
 """
 
 from typing import Final
@@ -53,33 +53,33 @@ _ARROW_DAMAGE: Final = CREATURES["skeleton"].damage
 _PATH: Final = MATERIALS.index("path")
 _BREAKABLE: Final = material_mask("table", "furnace")
 _FULLY_GROWN: Final = 32_000
-"""Growth is not counted beyond this; a plant is ripe long before."""
+"""Upper limit of the growth counter; a plant is ripe long before."""
 
 
 @kernel
 def update(s: State, slot: int, kind: int) -> None:
-    """Let a thing other than the player take its turn."""
+    """Carry out the turn of a thing other than the player."""
     if kind == ARROW:
-        _fly(s, slot)
+        _step_arrow(s, slot)
         return
     if kind == PLANT:
-        _grow(s, slot)
+        _step_plant(s, slot)
         return
     alive = s.things[slot * FIELDS + HEALTH] > 0
     if not alive:
         remove_thing(s, slot)
     if kind == COW:
         if uniform(s) < 0.5:
-            _go(s, slot, alive, randint(s, 4))
+            _try_move(s, slot, alive, randint(s, 4))
     elif kind == ZOMBIE:
-        _haunt(s, slot, alive)
+        _step_zombie(s, slot, alive)
     elif kind == SKELETON:
-        _lurk(s, slot, alive)
+        _step_skeleton(s, slot, alive)
 
 
 @kernel
-def _go(s: State, slot: int, alive: bool, direction: int) -> bool:
-    """Move a creature if it can; one that is gone only finds out whether it could."""
+def _try_move(s: State, slot: int, alive: bool, direction: int) -> bool:
+    """Move a creature if possible; for a removed one, only return whether it could move."""
     if alive:
         return move_thing(s, slot, direction, WALK)
     base = slot * FIELDS
@@ -88,8 +88,8 @@ def _go(s: State, slot: int, alive: bool, direction: int) -> bool:
 
 
 @inlined
-def _toward_player(s: State, slot: int, long_axis: bool) -> int:
-    """The direction to the player along the longer or the shorter axis."""
+def _direction_to_player(s: State, slot: int, long_axis: bool) -> int:
+    """Return the direction to the player along the longer or the shorter axis."""
     base = slot * FIELDS
     dx, dy = s.things[X] - s.things[base + X], s.things[Y] - s.things[base + Y]
     horizontal = abs(dx) > abs(dy) if long_axis else abs(dx) <= abs(dy)
@@ -99,8 +99,8 @@ def _toward_player(s: State, slot: int, long_axis: bool) -> int:
 
 
 @inlined
-def _away(direction: int) -> int:
-    # LEFT and RIGHT, UP and DOWN differ in their last bit.
+def _opposite(direction: int) -> int:
+    # LEFT and RIGHT differ in their last bit, and so do UP and DOWN.
     return direction if direction == STAY else direction ^ 1
 
 
@@ -110,11 +110,11 @@ def _player_distance(s: State, slot: int) -> int:
 
 
 @inlined
-def _haunt(s: State, slot: int, alive: bool) -> None:
+def _step_zombie(s: State, slot: int, alive: bool) -> None:
     if _player_distance(s, slot) <= 8 and uniform(s) < 0.9:
-        _go(s, slot, alive, _toward_player(s, slot, uniform(s) < 0.8))
+        _try_move(s, slot, alive, _direction_to_player(s, slot, uniform(s) < 0.8))
     else:
-        _go(s, slot, alive, randint(s, 4))
+        _try_move(s, slot, alive, randint(s, 4))
     if _player_distance(s, slot) <= 1:
         clock = slot * FIELDS + CLOCK
         if s.things[clock]:
@@ -126,24 +126,26 @@ def _haunt(s: State, slot: int, alive: bool) -> None:
 
 
 @inlined
-def _lurk(s: State, slot: int, alive: bool) -> None:
+def _step_skeleton(s: State, slot: int, alive: bool) -> None:
     clock = slot * FIELDS + CLOCK
     s.things[clock] = max(0, s.things[clock] - 1)
-    far = _player_distance(s, slot)
-    if far <= 3 and _go(s, slot, alive, _away(_toward_player(s, slot, uniform(s) < 0.6))):
-        return
-    if far <= 5 and uniform(s) < 0.5:
+    gap = _player_distance(s, slot)
+    if gap <= 3:
+        away = _opposite(_direction_to_player(s, slot, uniform(s) < 0.6))
+        if _try_move(s, slot, alive, away):
+            return
+    if gap <= 5 and uniform(s) < 0.5:
         _shoot(s, slot)
-    elif far <= 8 and uniform(s) < 0.3:
-        _go(s, slot, alive, _toward_player(s, slot, uniform(s) < 0.6))
+    elif gap <= 8 and uniform(s) < 0.3:
+        _try_move(s, slot, alive, _direction_to_player(s, slot, uniform(s) < 0.6))
     elif uniform(s) < 0.2:
-        _go(s, slot, alive, randint(s, 4))
+        _try_move(s, slot, alive, randint(s, 4))
 
 
 @inlined
 def _shoot(s: State, slot: int) -> None:
     base = slot * FIELDS
-    aim = _toward_player(s, slot, True)
+    aim = _direction_to_player(s, slot, True)
     if s.things[base + CLOCK] > 0 or aim == STAY:
         return
     x, y = s.things[base + X] + DX[aim], s.things[base + Y] + DY[aim]
@@ -154,7 +156,7 @@ def _shoot(s: State, slot: int) -> None:
 
 
 @kernel
-def _fly(s: State, slot: int) -> None:
+def _step_arrow(s: State, slot: int) -> None:
     base = slot * FIELDS
     aim = s.things[base + AIM]
     x, y = s.things[base + X] + DX[aim], s.things[base + Y] + DY[aim]
@@ -177,7 +179,7 @@ def _fly(s: State, slot: int) -> None:
 
 
 @kernel
-def _grow(s: State, slot: int) -> None:
+def _step_plant(s: State, slot: int) -> None:
     base = slot * FIELDS
     s.things[base + CLOCK] = min(s.things[base + CLOCK] + 1, _FULLY_GROWN)
     cell = cell_at(s.things[base + X], s.things[base + Y])

@@ -1,7 +1,7 @@
-"""A number for a state: XXH64 over the canonical bytes of a world, halved.
+"""State digest: XXH64 over the canonical bytes of a world, shifted right by one bit.
 
-XXH64 is the published 64-bit xxHash with seed 0, so anyone can check a digest against
-`World.snapshot()` with any implementation of it.
+XXH64 is the published 64-bit xxHash with seed 0, so that any implementation of it can check a
+digest against `World.snapshot()`.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ from assay.crafter.engine.jit import entry, inlined
 from assay.crafter.engine.layout import uint64_at
 
 DIGEST_VERSION: Final = 1
-"""Changes whenever the digest of some state does."""
+"""Increased whenever the digest of any state changes."""
 
 _P1: Final = np.uint64(11400714785074694791)
 _P2: Final = np.uint64(14029467366897019727)
@@ -37,7 +37,7 @@ def _merge(total: np.uint64, lane: np.uint64) -> np.uint64:
 
 @entry
 def xxh64(data: int, length: int) -> int:
-    """XXH64 of `length` bytes at `data`, halved; length is a multiple of 32, above 0."""
+    """Return XXH64 of `length` bytes at `data`, shifted right by one; length % 32 == 0."""
     words = uint64_at(data, length // 8)
     a, b, c, d = _P1 + _P2, _P2, np.uint64(0), np.uint64(0) - _P1
     for i in range(0, length // 8, 4):

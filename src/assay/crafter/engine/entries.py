@@ -1,7 +1,7 @@
-"""The entries of the compiled engine: reset a world, step it, step many.
+"""Entry points of the compiled engine: reset a world, step it, step many.
 
-A step returns everything about it as one integer, because that is all a call from
-Python can carry without costing more than the step itself (see `StepCode`).
+A step returns its whole result as one integer, because returning more to Python would cost more
+than the step itself.
 """
 
 from typing import Final
@@ -43,25 +43,25 @@ from assay.crafter.rules import ITEMS
 
 _HEALTH: Final = INVENTORY + ITEMS.index("health")
 _REACH: Final = 18
-"""Things this far from the player or further stand still."""
+"""Things at this distance from the player or farther do not act."""
 
-# A step as an integer: health gained + 16, then how the world stands, why the action
-# had no effect, and a bit for each achievement reached for the first time.
+# A step result as an integer: health gained + 16, the status of the world, the reason why the
+# action had no effect, and one bit per achievement unlocked for the first time.
 STATUS_SHIFT: Final = 8
 REASON_SHIFT: Final = 12
 UNLOCKED_SHIFT: Final = 16
 REFUSED: Final = -1
-"""The world had ended before."""
+"""Result of stepping a world that has already ended."""
 
 
 @kernel
 def advance(s: State, action: int) -> int:
-    """Make one step of a running world."""
+    """Make one step in a running world."""
     now = s.scalars[STEP] + 1
     s.scalars[STEP] = now
     if s.scalars[HOLES] > 8 or s.scalars[USED] > CAPACITY - 256:
         close_holes(s)
-    used = s.scalars[USED]  # what is added during this step waits for the next
+    used = s.scalars[USED]  # things added during this step act from the next one
     reason = act(s, action)
     x, y = s.things[X], s.things[Y]
     for slot in range(1, used):
@@ -87,13 +87,13 @@ def advance(s: State, action: int) -> int:
 
 @entry
 def reset(address: int, geometry: int, seed: int, episode: int) -> None:
-    """Make the world of (seed, episode) in the block at `address`."""
+    """Generate the world of (seed, episode) in the block at `address`."""
     generate(state(address), geometry, seed, episode)
 
 
 @entry
 def step(address: int, action: int) -> int:
-    """Make one step; REFUSED if the world had ended."""
+    """Make one step, or return REFUSED if the world has ended."""
     s = state(address)
     if s.scalars[STATUS] != RUNNING:
         return REFUSED
@@ -110,10 +110,10 @@ def step_many(
     outcomes: int,
     unlocked: int,
 ) -> None:
-    """Step the worlds `first` to `last` of an array of blocks; ended ones stand still.
+    """Step the worlds `first` to `last` of an array of blocks; ended worlds do not change.
 
-    `outcomes` gets three bytes per world: whether the action was carried out, how the
-    world stands, and why the action had no effect.
+    `outcomes` receives three bytes per world: whether the action was carried out, the status of
+    the world, and the reason why the action had no effect.
     """
     action = uint8_at(actions, last)
     reward = float64_at(rewards, last)
@@ -133,7 +133,7 @@ def step_many(
 
 @threaded_entry
 def renew_many(blocks: int, which: int, first: int, last: int, geometry: int) -> None:
-    """Make the next episode of the worlds that `which` lists from `first` to `last`."""
+    """Generate the next episode of the worlds listed in `which` from `first` to `last`."""
     chosen = int64_at(which, last)
     for i in range(first, last):
         s = state(blocks + chosen[i] * BLOCK)

@@ -1,7 +1,7 @@
-"""Things on cells: adding, removing and moving them, and changing what a cell is.
+"""Things on cells: add, remove and move them, and change the material of a cell.
 
-Every kernel that changes a map goes through here, because the maps, the slots of
-things, the order of things within their chunk and the tallies per chunk must agree.
+Every kernel that changes a map uses these functions, because the maps, the slots of things,
+their order within chunks and the counts per chunk must agree.
 """
 
 from typing import Final
@@ -39,22 +39,22 @@ from assay.crafter.engine.layout import (
 )
 from assay.crafter.rules import CHUNK, MATERIALS, OBJECTS, WALKABLE
 
-# Kinds of things; 0 is a hole. In maps of meaning a thing's id is 12 + kind.
+# Kinds of things; 0 is a hole. In semantic maps the id of a thing is 12 + kind.
 PLAYER, COW, ZOMBIE, SKELETON, ARROW, PLANT = range(1, 1 + len(OBJECTS))
 
-# Directions; STAY is what aiming at one's own row or column can give.
+# Directions; STAY results from aiming at a target in the same row or column.
 LEFT, RIGHT, UP, DOWN, STAY = range(5)
 DX: Final = np.array([-1, 1, 0, 0, 0])
 DY: Final = np.array([0, 0, -1, 1, 0])
 OFFSET: Final = DX * WIDTH + DY
-"""What a step in each direction adds to an index into the maps."""
+"""Change of the map index for a step in each direction."""
 
 _GRASS: Final = MATERIALS.index("grass")
 _PATH: Final = MATERIALS.index("path")
 
 
 def material_mask(*names: str) -> int:
-    """A set of materials as bits, for `mask >> material & 1`."""
+    """Return a set of materials as bits, for `mask >> material & 1`."""
     return sum(1 << MATERIALS.index(name) for name in names)
 
 
@@ -65,19 +65,19 @@ FLY: Final = material_mask(*WALKABLE, "water", "lava")
 
 @inlined
 def cell_at(x: int, y: int) -> int:
-    """Index of (x, y) into the maps."""
+    """Return the map index of (x, y)."""
     return (x + 1) * WIDTH + y + 1
 
 
 @inlined
 def chunk_at(x: int, y: int) -> int:
-    """The chunk that (x, y) lies in."""
+    """Return the chunk of (x, y)."""
     return x // CHUNK * CHUNKS_ACROSS + y // CHUNK
 
 
 @inlined
 def distance(s: State, x: int, y: int) -> int:
-    """Steps from the player to (x, y)."""
+    """Return the number of steps from the player to (x, y)."""
     return abs(s.things[X] - x) + abs(s.things[Y] - y)
 
 
@@ -91,7 +91,7 @@ def _count_material(s: State, chunk: int, material: int, change: int) -> None:
 
 @kernel
 def set_material(s: State, x: int, y: int, material: int) -> None:
-    """Change what the cell (x, y) is made of."""
+    """Change the material of the cell (x, y)."""
     cell, chunk = cell_at(x, y), chunk_at(x, y)
     _count_material(s, chunk, s.materials[cell], -1)
     _count_material(s, chunk, material, 1)
@@ -106,7 +106,7 @@ def _count_creature(s: State, chunk: int, kind: int, change: int) -> None:
 
 @kernel
 def enter_chunk(s: State, slot: int, chunk: int) -> None:
-    """Put a thing at the end of a chunk's order."""
+    """Append a thing to the list of a chunk."""
     here = chunk * CHUNK_FIELDS
     if not s.chunks[here + IS_OPEN]:
         s.chunks[here + IS_OPEN] = 1
@@ -141,7 +141,7 @@ def _leave_chunk(s: State, slot: int, chunk: int) -> None:
 
 @kernel
 def add_thing(s: State, kind: int, x: int, y: int, health: int, aim: int) -> None:
-    """Put a new thing on an empty cell; without a free slot the world is broken."""
+    """Put a new thing on an empty cell; if no slot is free, mark the world as broken."""
     slot = s.scalars[USED]
     if slot >= CAPACITY:
         s.scalars[STATUS] = BROKEN
@@ -160,7 +160,7 @@ def add_thing(s: State, kind: int, x: int, y: int, health: int, aim: int) -> Non
 
 @kernel
 def remove_thing(s: State, slot: int) -> None:
-    """Take a thing off its cell; its slot becomes a hole."""
+    """Remove a thing from its cell; its slot becomes a hole."""
     base = slot * FIELDS
     x, y = s.things[base + X], s.things[base + Y]
     s.occupants[cell_at(x, y)] = 0
@@ -171,7 +171,7 @@ def remove_thing(s: State, slot: int) -> None:
 
 @inlined
 def move_thing(s: State, slot: int, direction: int, mask: int) -> bool:
-    """Move a thing one cell if the cell is free and of a material in `mask`."""
+    """Move a thing one cell if the cell is free and its material is in `mask`."""
     base = slot * FIELDS
     x, y = s.things[base + X], s.things[base + Y]
     cell = cell_at(x, y)
@@ -192,11 +192,11 @@ def move_thing(s: State, slot: int, direction: int, mask: int) -> bool:
 
 @kernel
 def close_holes(s: State) -> None:
-    """Move things together, keeping their order, so that no slot is a hole."""
+    """Compact the slots in order, so that none is a hole."""
     used = s.scalars[USED]
     live = 0
     for slot in range(used):
-        # PREVIOUS of the old slot keeps where the thing went, to mend the links below.
+        # PREVIOUS of the old slot stores the new slot, to repair the links below.
         base, new = slot * FIELDS, live * FIELDS
         if s.things[base + KIND]:
             if slot != live:

@@ -1,15 +1,14 @@
-"""Compiling the engine with numba, once per machine.
+"""Compilation of the engine with numba, once per machine.
 
-A function marked `@kernel` is a piece of the engine, a function marked `@entry` is
-called from Python. Both state their types once, as annotations. Nothing is compiled
-when a module is imported: `load` either reads the entries from the user's cache
-folder or compiles everything into a new folder there and renames it into place, so
-that a folder with the final name is always complete, whoever else starts at the same
-time. A folder whose files do not match their recorded hashes is thrown away.
+`@kernel` marks a function of the engine, `@entry` one that is called from Python. Both declare
+their types as annotations. Nothing is compiled when a module is imported: `load` reads the
+entries from the user's cache folder, or compiles everything into a new folder there and renames
+it into place. A folder with the final name is therefore always complete, even if several
+processes start at the same time. A folder whose files do not match their recorded hashes is
+deleted.
 
-Compiled code works on raw pointers. With NUMBA_BOUNDSCHECK=1 in the environment the
-same source is compiled over bounds-checked arrays instead: slow, and for tests. There a
-negative index is an error too.
+Compiled code works on raw pointers. With NUMBA_BOUNDSCHECK=1 in the environment it is compiled
+over bounds-checked arrays instead, where a negative index is also an error: slow, for tests.
 """
 
 import contextlib
@@ -46,7 +45,7 @@ _log = logging.getLogger("assay.crafter")
 
 
 class Ints(Protocol):
-    """A run of integers in memory, as kernels see it; of any width."""
+    """A sequence of integers of any width in memory, as kernels see it."""
 
     def __getitem__(self, index: int) -> int: ...
 
@@ -54,7 +53,7 @@ class Ints(Protocol):
 
 
 class Reals(Protocol):
-    """A run of 64-bit floats in memory, as kernels see it."""
+    """A sequence of 64-bit floats in memory, as kernels see it."""
 
     def __getitem__(self, index: int) -> float: ...
 
@@ -62,14 +61,14 @@ class Reals(Protocol):
 
 
 class CompileReport(NamedTuple):
-    """What `load` did."""
+    """Result of `load`."""
 
     compiled: bool
-    """Whether the engine had to be compiled; else it was read from the cache."""
+    """Whether the engine was compiled; otherwise it was read from the cache."""
     seconds: float
-    """How long that took."""
+    """Duration of loading."""
     directory: Path | None
-    """Where the compiled engine is kept; None if no folder could be written to."""
+    """Folder of the compiled engine; None if no folder is writable."""
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -91,22 +90,22 @@ _report: CompileReport | None = None
 
 if CHECKED:
 
-    def _as_it_is(context: Any, builder: Any, index_type: Any, index: Any, size: Any) -> Any:
+    def _keep_index(context: Any, builder: Any, index_type: Any, index: Any, size: Any) -> Any:
         del size
         native = types.intp if index_type.signed else types.uintp
         return context.cast(builder, index, index_type, native)
 
-    # numba counts negative indices from the end, as Python does, before it checks them.
-    arrayobj.fix_integer_index = _as_it_is
+    # Before its check, numba counts negative indices from the end, as Python does.
+    arrayobj.fix_integer_index = _keep_index
 
 
 def register(annotation: Any, numba_type: Any) -> None:
-    """Say which numba type an annotation of kernels stands for."""
+    """Set the numba type of an annotation used by kernels."""
     _numba_types[annotation] = numba_type
 
 
 def pointer(dtype: str) -> tuple[Any, Any]:
-    """The numba type of a run of `dtype` values, and a kernel (address, count) -> run."""
+    """Return the numba type of `dtype` sequences, and a kernel (address, count) -> sequence."""
     element = getattr(types, dtype)
 
     @intrinsic  # type: ignore[untyped-decorator]
@@ -135,57 +134,57 @@ def pointer(dtype: str) -> tuple[Any, Any]:
 
 
 def kernel(function: Function) -> Function:
-    """Mark a piece of the engine; its annotations become its compiled signature."""
-    return _piece(function, forceinline=False)
+    """Mark a function of the engine; its annotations become its compiled signature."""
+    return _add_kernel(function, forceinline=False)
 
 
 def inlined(function: Function) -> Function:
-    """Mark a small piece of the engine that is worth a copy at every place of use."""
-    return _piece(function, forceinline=True)
+    """Mark a small function of the engine that is inlined wherever it is used."""
+    return _add_kernel(function, forceinline=True)
 
 
 def entry(function: Function) -> Function:
-    """Mark a function of the engine that Python calls."""
-    return _entry(function, nogil=False)
+    """Mark a function of the engine that is called from Python."""
+    return _add_entry(function, nogil=False)
 
 
 def threaded_entry(function: Function) -> Function:
-    """Mark one that is called from several threads at once; it lets go of the GIL."""
-    return _entry(function, nogil=True)
+    """Mark a function called from several threads at once; it releases the GIL."""
+    return _add_entry(function, nogil=True)
 
 
-def _entry(function: Function, *, nogil: bool) -> Function:
+def _add_entry(function: Function, *, nogil: bool) -> Function:
     dispatcher = numba.njit(function, nogil=nogil)
-    _entries.append((dispatcher, _signature(function)))
+    _entries.append((dispatcher, _make_signature(function)))
     return dispatcher  # type: ignore[no-any-return]
 
 
-def _piece(function: Function, *, forceinline: bool) -> Function:
+def _add_kernel(function: Function, *, forceinline: bool) -> Function:
     dispatcher = numba.njit(function, forceinline=forceinline, no_cpython_wrapper=True)
-    # Without an explicit signature numba compiles a copy per width of its arguments.
-    _kernels.append((dispatcher, _signature(function)))
+    # Without an explicit signature numba compiles a copy for each width of the arguments.
+    _kernels.append((dispatcher, _make_signature(function)))
     return dispatcher  # type: ignore[no-any-return]
 
 
-def _signature(function: Callable[..., Any]) -> Any:
+def _make_signature(function: Callable[..., Any]) -> Any:
     hints = get_type_hints(function)
     result = _numba_types[hints.pop("return")]
     return result(*(_numba_types[hint] for hint in hints.values()))
 
 
 def keep_table(name: str, build: Callable[[], Mapping[str, NDArray[Any]]]) -> None:
-    """Have arrays that are slow to build kept in the cache with the compiled code."""
+    """Store arrays that are slow to build in the cache, next to the compiled code."""
     _tables[name] = build
 
 
 def table(name: str) -> Mapping[str, NDArray[Any]]:
-    """The arrays of a kept table."""
+    """Return the arrays of a stored table."""
     load()
     return _arrays[name]
 
 
 def load() -> CompileReport:
-    """Make the engine ready to be called; compile it if no cache has it. Idempotent."""
+    """Load the engine, compiling it if it is not cached. Idempotent."""
     global _report
     if _report is None:
         with _lock:
@@ -195,54 +194,54 @@ def load() -> CompileReport:
 
 
 def compiled_home() -> tuple[Path, bool]:
-    """Where the compiled engine is kept, and whether it is there; compiles nothing."""
+    """Return the folder of the compiled engine, and whether it is complete; compile nothing."""
     home = _cache_root() / f"crafter-{_fingerprint()}"
-    return home, _intact(home)
+    return home, _is_intact(home)
 
 
 def _load() -> CompileReport:
     if numba.config.DISABLE_JIT:
         raise UsageError("the engine must be compiled; unset NUMBA_DISABLE_JIT")
     started = time.perf_counter()
-    home, is_there = compiled_home()
+    home, is_cached = compiled_home()
     root = home.parent
-    if is_there:
+    if is_cached:
         try:
-            _read(home)
-        except Exception:  # whatever a broken cache file does to numba or pickle
+            _read_cache(home)
+        except Exception:  # a broken cache file can raise any error in numba or pickle
             _log.warning("the compiled engine in %s cannot be read: compiling anew", home)
-            # What was read is not compiled again, so only the next start can keep it all.
+            # Entries already read are not compiled again, so only the next start stores all.
             with tempfile.TemporaryDirectory() as scratch:
                 _compile(Path(scratch))
             _remove(home)
             return CompileReport(True, time.perf_counter() - started, None)
         return CompileReport(False, time.perf_counter() - started, home)
     _log.warning("compiling the Crafter engine, once for this machine (about 20 s)")
-    workshop = _workshop(root)
-    kept = False
-    if workshop is not None:
+    build_folder = _make_build_folder(root)
+    is_stored = False
+    if build_folder is not None:
         try:
-            _compile(workshop)
-            _seal(workshop)
-            kept = _install(workshop, home)
+            _compile(build_folder)
+            _write_manifest(build_folder)
+            is_stored = _install(build_folder, home)
         except OSError:  # such as a full disk
-            _remove(workshop)
-    if not kept:
+            _remove(build_folder)
+    if not is_stored:
         _compile(None)
         _log.warning(
             "cannot write to %s, so every start will compile: "
             "set ASSAY_CACHE_DIR to a folder you can write to",
             root,
         )
-    return CompileReport(True, time.perf_counter() - started, home if kept else None)
+    return CompileReport(True, time.perf_counter() - started, home if is_stored else None)
 
 
-def _read(home: Path) -> None:
+def _read_cache(home: Path) -> None:
     try:
         _compile_entries(home)
     except PermissionError:
         with tempfile.TemporaryDirectory() as copy:
-            for name in _hashes(home):
+            for name in _compute_hashes(home):
                 target = Path(copy, name)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(home / name, target)
@@ -254,28 +253,28 @@ def _read(home: Path) -> None:
             _arrays[name] = dict(saved)
 
 
-def _compile(workshop: Path | None) -> None:
-    """Compile what is not compiled yet, and keep it in a folder."""
+def _compile(build_folder: Path | None) -> None:
+    """Compile everything that is not compiled yet, and store it in a folder."""
     for dispatcher, signature in _kernels:
         _compile_one(dispatcher, signature)
-    _compile_entries(workshop)
+    _compile_entries(build_folder)
     for name, build in _tables.items():
         _arrays[name] = build()
-        if workshop is not None:
-            np.savez(workshop / f"{name}.npz", allow_pickle=False, **_arrays[name])
+        if build_folder is not None:
+            np.savez(build_folder / f"{name}.npz", allow_pickle=False, **_arrays[name])
 
 
 def _compile_entries(cache: Path | None) -> None:
     for dispatcher, signature in _entries:
         if cache is not None:
-            _keep_in(cache, dispatcher)
+            _set_cache_folder(cache, dispatcher)
         _compile_one(dispatcher, signature)
 
 
-def _keep_in(cache: Path, dispatcher: Any) -> None:
-    """Have numba look for an entry in a folder; PermissionError if it cannot write there."""
-    # Even to read numba wants to write. It would turn to other folders, which it trusts
-    # for as long as the one file of the entry is the same.
+def _set_cache_folder(cache: Path, dispatcher: Any) -> None:
+    """Set the cache folder of an entry; raise PermissionError if it is not writable."""
+    # numba requires a writable folder even for reading. It would fall back to other folders,
+    # where it compares only the source file of the entry.
     if not os.access(cache, os.W_OK):
         raise PermissionError(f"cannot write to {cache}")
     before = numba.config.CACHE_DIR
@@ -291,7 +290,7 @@ def _keep_in(cache: Path, dispatcher: Any) -> None:
 def _compile_one(dispatcher: Any, signature: Any) -> None:
     if signature.args not in dispatcher.signatures:
         dispatcher.compile(signature)
-    # From now on arguments of other widths are cast to the ones it was compiled for.
+    # From now on arguments of other widths are cast to the compiled types.
     dispatcher.disable_compile()
 
 
@@ -301,11 +300,11 @@ def _cache_root() -> Path:
 
 
 def _fingerprint() -> str:
-    """Everything that decides what the compiled code is: sources, tools, CPU, mode."""
+    """Hash everything that determines the compiled code: sources, tools, CPU, mode."""
     digest = hashlib.sha256()
     folder = Path(__file__).parent
-    # numba looks at the file of an entry only, not at those of what it calls. The
-    # folder above holds the rules and difficulties that kernels take as constants.
+    # numba compares only the file of an entry, not those of the functions it calls. The parent
+    # folder has the rules and difficulties that kernels use as constants.
     data = [folder.parent / name for name in ("difficulty.py", "rules.py")]
     for source in [*sorted(folder.glob("*.py")), *data]:
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
@@ -322,19 +321,19 @@ def _fingerprint() -> str:
     return digest.hexdigest()[:20]
 
 
-def _workshop(root: Path) -> Path | None:
+def _make_build_folder(root: Path) -> Path | None:
     try:
         root.mkdir(parents=True, exist_ok=True)
-        _clean(root)
-        workshop = Path(tempfile.mkdtemp(prefix="compiling-", dir=root))
-        workshop.chmod(0o755)  # others may read what one user compiled
-        return workshop
+        _remove_old_folders(root)
+        build_folder = Path(tempfile.mkdtemp(prefix="compiling-", dir=root))
+        build_folder.chmod(0o755)  # other users may read the compiled code
+        return build_folder
     except OSError:
         return None
 
 
-def _clean(root: Path) -> None:
-    """Remove what starts that were killed left behind, and engines of a month ago."""
+def _remove_old_folders(root: Path) -> None:
+    """Remove folders left by killed processes, and engines older than a month."""
     for pattern, days in (("compiling-*", 1), ("crafter-*", 30)):
         for folder in root.glob(pattern):
             with contextlib.suppress(OSError):
@@ -342,7 +341,7 @@ def _clean(root: Path) -> None:
                     _remove(folder)
 
 
-def _hashes(folder: Path) -> dict[str, str]:
+def _compute_hashes(folder: Path) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -350,32 +349,32 @@ def _hashes(folder: Path) -> dict[str, str]:
     }
 
 
-def _seal(folder: Path) -> None:
-    (folder / "manifest.json").write_text(json.dumps(_hashes(folder), indent=1))
+def _write_manifest(folder: Path) -> None:
+    (folder / "manifest.json").write_text(json.dumps(_compute_hashes(folder), indent=1))
 
 
-def _intact(folder: Path) -> bool:
+def _is_intact(folder: Path) -> bool:
     try:
         recorded = json.loads((folder / "manifest.json").read_text())
-        return bool(recorded == _hashes(folder))
+        return bool(recorded == _compute_hashes(folder))
     except (OSError, ValueError):
         return False
 
 
-def _install(workshop: Path, home: Path) -> bool:
-    """Give the finished folder its name, unless a good one has it; whether one has now."""
-    if not _intact(home):
+def _install(build_folder: Path, home: Path) -> bool:
+    """Rename the finished folder to its final name; return whether an intact one is there."""
+    if not _is_intact(home):
         _remove(home)
     try:
-        workshop.rename(home)
-    except OSError:  # another process was first, and its folder is as good as ours
-        _remove(workshop)
-        return _intact(home)
+        build_folder.rename(home)
+    except OSError:  # another process was faster, and its folder is equivalent
+        _remove(build_folder)
+        return _is_intact(home)
     return True
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder, or the file in its place, as far as that can be done."""
+    """Remove a folder or file, ignoring errors."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:

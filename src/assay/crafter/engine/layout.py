@@ -1,9 +1,9 @@
-"""The memory of one world: a block of bytes cut into typed sections.
+"""Memory layout of one world: a block of bytes divided into typed sections.
 
-Kernels see a block as a `State`, a tuple of typed runs; Python sees the same memory as
-numpy arrays. The maps have a ring of one cell around them, so that looking one cell
-beyond the edge is an ordinary read of material 0 with nothing on it: no kernel ever
-compares a coordinate with the size of the world.
+Kernels see a block as a `State`, a tuple of typed sequences; Python sees the same memory as
+numpy arrays. The maps have a border of one cell, so that looking one cell beyond the edge is an
+ordinary read of material 0 with nothing on it: no kernel has to compare a coordinate with the
+size of the world.
 """
 
 from typing import Final, NamedTuple
@@ -18,13 +18,13 @@ from assay.crafter.rules import ACHIEVEMENTS, AREA, CHUNK, ITEMS
 WIDTH: Final = AREA + 2
 """Distance in the maps between (x, y) and (x + 1, y)."""
 CELLS: Final = WIDTH * WIDTH
-"""Length of a map with its ring."""
+"""Length of a map with its border."""
 CHUNKS_ACROSS: Final = -(-AREA // CHUNK)
 CHUNKS: Final = CHUNKS_ACROSS * CHUNKS_ACROSS
 CAPACITY: Final = 1024
-"""How many things a world can hold, counting the holes that removed ones leave."""
+"""Maximum number of things in a world, including the holes of removed ones."""
 
-# Indices into `scalars`. Hunger, thirst and recovery move by halves: stored doubled.
+# Indices into `scalars`. Hunger, thirst and recovery change by halves and are stored doubled.
 SEED: Final = 0
 EPISODE: Final = 1
 STEP: Final = 2
@@ -37,21 +37,21 @@ THIRST: Final = 8
 FATIGUE: Final = 9
 RECOVER: Final = 10
 FELT_HEALTH: Final = 11
-"""The health the player remembers, to wake up when it falls."""
+"""Health in the step before; the player wakes up when it falls."""
 PAID_HEALTH: Final = 12
-"""The health the last reward was counted from."""
+"""Health already counted in rewards."""
 POSITION: Final = 13
-"""The next word of the random generator; 624 when a new block is due."""
+"""Index of the next word of the random generator; 624 if a new block is needed."""
 USED: Final = 14
-"""Slots of `things` in use, holes included; slot 0 is the player."""
+"""Number of slots of `things` in use, holes included; slot 0 is the player."""
 HOLES: Final = 15
 OPENED: Final = 16
-"""How many chunks something has ever stood in; see `chunk_order`."""
+"""Number of chunks that have ever contained a thing; see `chunk_order`."""
 NEW: Final = 17
-"""Achievements reached for the first time in this step, as bits; 0 between steps."""
+"""Achievements unlocked for the first time in this step, as bits; 0 between steps."""
 INVENTORY: Final = 18
 COUNTS: Final = INVENTORY + len(ITEMS)
-"""How often each achievement was reached."""
+"""Number of times each achievement was reached."""
 SCALARS: Final = COUNTS + len(ACHIEVEMENTS)
 
 # Values of STATUS.
@@ -68,9 +68,9 @@ HEALTH: Final = 3
 CLOCK: Final = 4
 """A zombie's cooldown, a skeleton's reload time, a plant's growth."""
 AIM: Final = 5
-"""Where an arrow flies: a direction as in `FACING`."""
+"""Direction of an arrow, as in `FACING`."""
 NEXT: Final = 6
-"""The thing that entered the same chunk after this one, or -1."""
+"""Slot of the thing that entered the same chunk after this one, or -1."""
 PREVIOUS: Final = 7
 FIELDS: Final = 8
 
@@ -100,7 +100,7 @@ class State(NamedTuple):
 
 
 PARAMETERS: Final = 32
-"""Room for the numbers of a difficulty."""
+"""Space for the parameters of a difficulty."""
 
 SECTIONS: Final = {
     "scalars": ("int32", SCALARS),
@@ -117,7 +117,7 @@ SECTIONS: Final = {
 assert tuple(SECTIONS) == State._fields
 
 
-def _offsets() -> tuple[dict[str, int], int]:
+def _compute_offsets() -> tuple[dict[str, int], int]:
     offsets, end = {}, 0
     for name, (dtype, count) in SECTIONS.items():
         offsets[name] = end
@@ -126,7 +126,7 @@ def _offsets() -> tuple[dict[str, int], int]:
     return offsets, end
 
 
-_OFFSET, BLOCK = _offsets()
+_OFFSET, BLOCK = _compute_offsets()
 """BLOCK is the size of one world in bytes, a multiple of 64."""
 
 _SCALARS, _PARAMETERS = _OFFSET["scalars"], _OFFSET["parameters"]
@@ -151,7 +151,7 @@ register(
 
 @inlined
 def state(address: int) -> State:
-    """The world whose block starts at `address`."""
+    """Return the world whose block starts at `address`."""
     return State(
         int32_at(address + _SCALARS, SCALARS),
         float64_at(address + _PARAMETERS, PARAMETERS),
@@ -165,14 +165,14 @@ def state(address: int) -> State:
 
 
 def new_blocks(count: int) -> NDArray[np.uint8]:
-    """Memory for `count` worlds, (count, BLOCK), each aligned to 64 bytes."""
+    """Allocate memory for `count` worlds, (count, BLOCK), each aligned to 64 bytes."""
     memory = np.zeros(count * BLOCK + 64, np.uint8)
     skip = -memory.ctypes.data % 64
     return memory[skip : skip + count * BLOCK].reshape(count, BLOCK)
 
 
 def section(block: NDArray[np.uint8], name: str) -> NDArray[np.generic]:
-    """One section of a world's block as an array on the same memory."""
+    """Return one section of a world's block as an array on the same memory."""
     dtype, count = SECTIONS[name]
     start = _OFFSET[name]
     return block[start : start + np.dtype(dtype).itemsize * count].view(dtype)

@@ -1,4 +1,4 @@
-"""Reading a world without changing it: the view of the player and the whole map."""
+"""Reading a world without changing it: the player's view and the whole map."""
 
 from assay.crafter.engine.grid import ARROW, PLANT, cell_at
 from assay.crafter.engine.jit import entry, kernel, threaded_entry
@@ -20,7 +20,7 @@ from assay.crafter.rules import AREA, MATERIALS, RIPE_AFTER, VIEW
 _ACROSS, _DOWN = VIEW
 _VIEW_CELLS = _ACROSS * _DOWN
 VIEW_BYTES = 3 * _VIEW_CELLS
-"""What `look` writes: materials, objects and details of the cells in view."""
+"""Number of bytes `look` writes: materials, objects and details of the cells in view."""
 _FIRST_OBJECT = len(MATERIALS) - 1
 """The id of a thing in a map is this plus its kind."""
 
@@ -33,14 +33,14 @@ def look(address: int, out: int) -> None:
 
 @threaded_entry
 def look_many(blocks: int, first: int, last: int, count: int, out: int) -> None:
-    """The same for the worlds `first` to `last` of `count`; `out` is (3, count, 9, 7)."""
+    """Write the views of the worlds `first` to `last` of `count` to `out`, (3, count, 9, 7)."""
     for i in range(first, last):
         _look(state(blocks + i * BLOCK), out + i * _VIEW_CELLS, count * _VIEW_CELLS)
 
 
 @kernel
 def _look(s: State, out: int, plane: int) -> None:
-    """Write materials, objects and details, each `plane` bytes after the other."""
+    """Write materials, objects and details, each `plane` bytes after the previous one."""
     seen = uint8_at(out, 2 * plane + _VIEW_CELLS)
     left, top = s.things[X] - _ACROSS // 2, s.things[Y] - _DOWN // 2
     for i in range(_ACROSS):
@@ -67,7 +67,7 @@ def _look(s: State, out: int, plane: int) -> None:
 
 @entry
 def semantic(address: int, out: int) -> None:
-    """Write the id of what is on each cell to the 64x64 bytes at `out`, x-major."""
+    """Write the object or material id of each cell to the 64x64 bytes at `out`, x-major."""
     s = state(address)
     canvas = uint8_at(out, AREA * AREA)
     for x in range(AREA):

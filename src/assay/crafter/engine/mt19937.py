@@ -1,7 +1,7 @@
 """NumPy's legacy `RandomState` draws, bit for bit, on the state inside a world.
 
-The generator is MT19937 (Matsumoto and Nishimura 1998). As in NumPy, a block of 624
-words is renewed at the first draw that needs it, so states compare equal word by word.
+The generator is MT19937 (Matsumoto and Nishimura 1998). As in NumPy, a block of 624 words is
+generated at the first draw that needs it, so that states can be compared word by word.
 """
 
 from assay.crafter.engine.jit import inlined, kernel
@@ -10,7 +10,7 @@ from assay.crafter.engine.layout import POSITION, State
 
 @kernel
 def seed_generator(s: State, seed: int) -> None:
-    """Start the generator as `RandomState(seed)` does, for a seed below 2^32."""
+    """Seed the generator as `RandomState(seed)` does, for a seed below 2^32."""
     word = seed
     s.words[0] = word
     for i in range(1, 624):
@@ -26,7 +26,7 @@ def _twist(current: int, following: int) -> int:
 
 
 @kernel
-def _renew(s: State) -> None:
+def _generate_block(s: State) -> None:
     for i in range(227):
         s.words[i] = s.words[i + 397] ^ _twist(s.words[i], s.words[i + 1])
     for i in range(227, 623):
@@ -38,7 +38,7 @@ def _renew(s: State) -> None:
 def _next_word(s: State) -> int:
     position = s.scalars[POSITION]
     if position == 624:
-        _renew(s)
+        _generate_block(s)
         position = 0
     s.scalars[POSITION] = position + 1
     word = s.words[position] & 0xFFFFFFFF
@@ -50,7 +50,7 @@ def _next_word(s: State) -> int:
 
 @kernel
 def uniform(s: State) -> float:
-    """A float in [0, 1) with 53 random bits."""
+    """Draw a float in [0, 1) with 53 random bits."""
     high = _next_word(s) >> 5
     low = _next_word(s) >> 6
     return (high * 67108864.0 + low) / 9007199254740992.0
@@ -58,7 +58,7 @@ def uniform(s: State) -> float:
 
 @kernel
 def randint(s: State, count: int) -> int:
-    """An integer in [0, count); draws nothing when there is only one to choose from."""
+    """Draw an integer in [0, count); use no random word if there is only one."""
     highest = count - 1
     if highest == 0:
         return 0

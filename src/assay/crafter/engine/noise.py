@@ -1,10 +1,10 @@
-"""OpenSimplex noise (Spencer 2014) at the points world generation asks for.
+"""OpenSimplex noise (Spencer 2014) at the points used by world generation.
 
-The terrain always samples thirteen fields at the same 64x64 points; a seed only changes
-which gradient each lattice point gets. So the geometry, that is which lattice points
-reach a sample, from where and with what weight, is worked out once for all worlds
-(`geometry`), and a value is a short weighted sum over it (`noise`). Sums run in the
-order of the `opensimplex` package, so values agree with it to the last bit.
+The terrain always samples thirteen fields at the same 64x64 points; a seed only changes the
+gradient of each lattice point. The geometry (which lattice points contribute to a sample, from
+where and with what weight) is therefore computed once for all worlds (`geometry`), and a value
+is a short weighted sum over it (`noise`). Sums are in the order of the `opensimplex` package,
+so that values agree with it to the last bit.
 """
 
 from functools import cache
@@ -32,11 +32,11 @@ from assay.crafter.engine.layout import FIELDS as THING_FIELDS
 from assay.crafter.rules import AREA
 
 BOUND: Final = 1.0
-"""No value is further from zero than this, whatever the seed; a test adds it up."""
+"""Maximum absolute value for any seed; verified by a test."""
 
 
 class Field(NamedTuple):
-    """Where a field is sampled: (x * x_scale / size, y * y_scale / size, z)."""
+    """Sample points of a field: (x * x_scale / size, y * y_scale / size, z)."""
 
     z: int
     size: int
@@ -81,12 +81,12 @@ _GRADIENTS: Final = np.array(
 """24 directions: one long and two short components, in every order of signs."""
 
 
-def _points() -> NDArray[np.float64]:
-    """All samples of all fields, shape (13 * 64 * 64, 3)."""
+def _make_samples() -> NDArray[np.float64]:
+    """Return all samples of all fields, shape (13 * 64 * 64, 3)."""
     x, y = (axis.ravel() for axis in np.meshgrid(*2 * [np.arange(AREA)], indexing="ij"))
 
     def along(cells: NDArray[np.int_], scale: float, size: int) -> NDArray[np.float64]:
-        # The reference divides by 5 rather than multiplying by 1/5: other bits.
+        # The reference divides by 5; multiplying by 1/5 would change the last bits.
         return np.asarray((cells * scale if scale >= 1 else cells / (1 / scale)) / size)
 
     return np.concatenate(
@@ -104,14 +104,14 @@ def _points() -> NDArray[np.float64]:
     )
 
 
-def _outer_vertices(
+def _find_outer_vertices(
     inside: NDArray[np.float64], total: NDArray[np.float64]
 ) -> tuple[NDArray[np.int_], NDArray[np.int_]]:
-    """The two lattice points outside its simplex that may still reach each sample.
+    """Return the two lattice points outside its simplex that may contribute to each sample.
 
-    `inside` (n, 3) is the position within the stretched unit cube and `total` (n,) the
-    sum of its coordinates. The cube falls into a tetrahedron at either end, which are
-    mirror images of each other, and an octahedron between them.
+    `inside` (n, 3) is the position within the stretched unit cube and `total` (n,) the sum of
+    its coordinates. The cube consists of a tetrahedron at each end, mirror images of each
+    other, and an octahedron between them.
     """
     row = np.arange(len(inside))
     unit = np.eye(3, dtype=np.int_)
@@ -162,14 +162,14 @@ class Packed(NamedTuple):
     starts: NDArray[np.int32]
     """(samples + 1,)"""
     terms: NDArray[np.uint16]
-    """(t,): which vertex a term takes its gradient from."""
+    """(t,): the vertex whose gradient the term uses."""
     reach: NDArray[np.float64]
     """(t, 4): the weight of a term, and the vector from its vertex to the sample."""
 
 
 def packed_geometry() -> Packed:
-    """Work out which lattice points reach which sample, and how."""
-    points = _points()
+    """Compute which lattice points contribute to which sample, and how."""
+    points = _make_samples()
     stretched = points + (points.sum(axis=1) * _STRETCH)[:, None]
     cell = np.floor(stretched)
     inside = stretched - cell
@@ -181,7 +181,7 @@ def packed_geometry() -> Packed:
         level <= 1,
         np.where((total >= 2)[:, None], level >= 2, (level == 1) | (level == 2)),
     )
-    outer = _outer_vertices(inside, total)
+    outer = _find_outer_vertices(inside, total)
     corners = [np.broadcast_to(corner, cell.shape) for corner in _CORNERS]
     vertex = np.stack([*corners, *outer], axis=1)  # (samples, 10, 3)
     away = origin[:, None, :] - vertex - (vertex.sum(axis=2) * _SQUISH)[:, :, None]
@@ -220,7 +220,7 @@ keep_table("geometry", lambda: packed_geometry()._asdict())
 
 
 @cache
-def _addresses() -> tuple[Packed, NDArray[np.int64]]:
+def _load_geometry() -> tuple[Packed, NDArray[np.int64]]:
     packed = Packed(**table("geometry"))
     assert len(packed.vertices) <= CAPACITY * THING_FIELDS, "scratch memory is too small"
     starts = [array.ctypes.data for array in packed]
@@ -228,13 +228,13 @@ def _addresses() -> tuple[Packed, NDArray[np.int64]]:
 
 
 def geometry_address() -> int:
-    """Where compiled code finds the geometry; the memory lives as long as the process."""
-    return int(_addresses()[1].ctypes.data)
+    """Return the address of the geometry for compiled code; valid until the process exits."""
+    return int(_load_geometry()[1].ctypes.data)
 
 
 @inlined
 def geometry(address: int) -> Geometry:
-    """The geometry whose table of addresses and sizes starts at `address`."""
+    """Return the geometry whose table of addresses and sizes starts at `address`."""
     at = int64_at(address, 8)
     return Geometry(
         at[4] // 3,
@@ -247,14 +247,14 @@ def geometry(address: int) -> Geometry:
 
 @kernel
 def choose_gradients(s: State, g: Geometry, seed: int) -> None:
-    """Give every lattice point the gradient it has under `seed`.
+    """Choose the gradient of every lattice point for `seed`.
 
     `occupants` and `things` are used as scratch memory: the world is still empty.
     """
     permutation, chosen = s.occupants, s.things
     for i in range(256):
         permutation[256 + i] = i
-    # Int64 arithmetic wraps, as the generator of the package does on purpose.
+    # Int64 arithmetic wraps around, which the generator of the package relies on.
     for _ in range(3):
         seed = seed * 6364136223846793005 + 1442695040888963407
     for i in range(255, -1, -1):
@@ -270,7 +270,7 @@ def choose_gradients(s: State, g: Geometry, seed: int) -> None:
 
 @inlined
 def noise(s: State, g: Geometry, sample: int) -> float:
-    """The value of the noise at a sample, once gradients are chosen."""
+    """Return the noise value of a sample, after gradients have been chosen."""
     value = 0.0
     for k in range(g.starts[sample], g.starts[sample + 1]):
         gradient = s.things[g.terms[k]]

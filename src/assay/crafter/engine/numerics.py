@@ -1,10 +1,10 @@
-"""exp and the curve of daylight from + - * / alone.
+"""exp and the daylight curve, computed with + - * / only.
 
-IEEE 754 fixes the result of those four (and of sqrt) to the last bit, while `exp`,
-`cos` and `pow` differ between CPUs and libraries. Compiled without fast-math these
-functions therefore give the same bits everywhere. Daylight carries twice the precision
-of a float until its last rounding, so that it is the correctly rounded value: the one
-the reference computes wherever its own `cos` and `pow` round correctly.
+IEEE 754 defines the result of these four operations (and of sqrt) to the last bit, while `exp`,
+`cos` and `pow` differ between CPUs and libraries. Compiled without fast-math, these functions
+therefore give the same bits everywhere. Daylight is computed in double-double precision until
+its last rounding, so it is the correctly rounded value, which the reference computes wherever
+its own `cos` and `pow` round correctly.
 """
 
 from functools import cache
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from assay.crafter.engine.jit import kernel
 
 MAX_LENGTH: Final = 100_000
-"""The longest episode, in steps."""
+"""Maximum length of an episode, in steps."""
 
 _LN2_HIGH: Final = 6.93147180369123816490e-01
 _LN2_LOW: Final = 1.90821492927058770002e-10
@@ -30,10 +30,10 @@ _INVERSE_FACTORIALS: Final = 1 / np.cumprod([1.0, *range(1, 15)])
 
 @kernel
 def exp(x: float) -> float:
-    """e^x to within an ulp or two, for -130 < x < 130."""
+    """Return e^x to within an ulp or two, for -130 < x < 130."""
     power = int(np.floor(x * 1.4426950408889634 + 0.5))
     rest = (x - power * _LN2_HIGH) - power * _LN2_LOW
-    # |rest| < 0.35, where fourteen terms of the series leave less than 1e-17.
+    # |rest| < 0.35, where the error of fourteen terms of the series is below 1e-17.
     total: float = 0.0
     for n in range(14, -1, -1):
         total = total * rest + _INVERSE_FACTORIALS[n]
@@ -64,7 +64,7 @@ def _multiply(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
 
 
 def _sine(x: tuple[Any, Any]) -> Any:
-    """The sine of a double-double in [0, pi/2], correctly rounded."""
+    """Return the sine of a double-double in [0, pi/2], correctly rounded."""
     square = _multiply(x, x)
     term = total = x
     for n in range(2, 26, 2):
@@ -78,10 +78,10 @@ def _sine(x: tuple[Any, Any]) -> Any:
     return total[0] + total[1]
 
 
-def _daylight(steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Daylight after each of the given numbers of steps."""
+def _compute_daylight(steps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the daylight after each of the given numbers of steps."""
     angle = np.pi * ((steps / 300) % 1 + 0.3)
-    # |cos(a)| = |sin(a - pi/2)|, and the sine of x is that of pi - x.
+    # |cos(a)| = |sin(a - pi/2)|, and sin(x) = sin(pi - x).
     high, low = _sum(angle, -_HALF_PI)
     x = _sum(high, low - _HALF_PI_REST)
     sign = np.where(x[0] < 0, -1.0, 1.0)
@@ -95,26 +95,26 @@ def _daylight(steps: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @cache
-def _day(number: int) -> list[float]:
-    """Daylight at each step of a day."""
+def _compute_day(number: int) -> list[float]:
+    """Return the daylight at each step of a day."""
     steps = np.arange(300 * number, 300 * number + 300, dtype=np.float64)
-    return list(_daylight(steps).tolist())
+    return list(_compute_daylight(steps).tolist())
 
 
 def daylight(step: int) -> float:
-    """How light it is after `step` steps, from 0 in deepest night to 1 at noon."""
-    return _day(step // 300)[step % 300]
+    """Return the daylight after `step` steps, from 0 in the deepest night to 1 at noon."""
+    return _compute_day(step // 300)[step % 300]
 
 
 @cache
-def _days(count: int) -> NDArray[np.float64]:
-    return np.array([light for number in range(count) for light in _day(number)])
+def _compute_days(count: int) -> NDArray[np.float64]:
+    return np.array([light for number in range(count) for light in _compute_day(number)])
 
 
 def daylights(steps: NDArray[np.int32]) -> NDArray[np.float64]:
-    """The same for many worlds at once."""
-    return _days(int(steps.max()) // 300 + 1)[steps]
+    """Return the daylight for the step numbers of many worlds."""
+    return _compute_days(int(steps.max()) // 300 + 1)[steps]
 
 
-TENTH_DAYLIGHT: Final = _daylight(np.arange(0, MAX_LENGTH + 1, 10, dtype=np.float64))
-"""Daylight at every tenth step, when creatures come and go."""
+TENTH_DAYLIGHT: Final = _compute_daylight(np.arange(0, MAX_LENGTH + 1, 10, dtype=np.float64))
+"""Daylight at every tenth step, when creatures spawn and despawn."""

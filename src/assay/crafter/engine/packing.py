@@ -1,15 +1,15 @@
 """A world as canonical bytes, and back.
 
-Equal states give equal bytes, whatever the slots, holes and links of their blocks: live
-things stand in order without holes, and the order of things within chunks is written
-out. Everything is little-endian and at a fixed place, apart from the two lists of
-things at the end.
+Equal states give equal bytes, independent of the slots, holes and links of their blocks: live
+things are written in order without holes, and so is the order of things within chunks.
+Everything is little-endian and at a fixed offset, except for the two lists of things at the
+end.
 
-    offset  what
+    offset  content
          0  magic, format version (uint16), 0 (uint16), total length (uint32)
-        16  float64[32]   the numbers of the difficulty
+        16  float64[32]   the parameters of the difficulty
        272  uint32[624]   the random generator
-      2768  int32[56]     scalars (see layout), with the live things as USED
+      2768  int32[56]     scalars (see layout), with USED as the number of live things
       2992  uint8[64, 64] materials, [x, y]
       7088  uint8[40]     chunks in the order they were opened, then 255
       7128  int16[n, 6]   kind, x, y, health, clock, aim
@@ -66,7 +66,7 @@ UNUSED: Final = 255
 _MAGIC_BYTES: Final = np.frombuffer(MAGIC, np.uint8).astype(np.int64)
 
 MAX_SNAPSHOT: Final = -(-(THINGS_AT + PER_THING * CAPACITY) // 32) * 32
-"""No snapshot is longer than this, in bytes."""
+"""Maximum size of a snapshot in bytes."""
 
 assert sys.byteorder == "little", "assay.crafter runs on little-endian machines only"
 assert SCALARS == 56 and KIND == 0
@@ -74,7 +74,7 @@ assert SCALARS == 56 and KIND == 0
 
 @entry
 def pack(address: int, out: int) -> int:
-    """Write the world at `address` to the MAX_SNAPSHOT bytes at `out`; its length."""
+    """Write the world at `address` to the MAX_SNAPSHOT bytes at `out`; return its length."""
     s = state(address)
     raw = uint8_at(out, MAX_SNAPSHOT)
     parameters = float64_at(out + PARAMETERS_AT, PARAMETERS)
@@ -90,7 +90,7 @@ def pack(address: int, out: int) -> int:
     for i in range(ORDER_ROOM):
         raw[ORDER_AT + i] = s.chunk_order[i] if i < opened else UNUSED
 
-    # Slots become ranks among the living; a hole's rank is never asked for.
+    # Slots become ranks among live things; the rank of a hole is never read.
     ranks = np.empty(CAPACITY, np.int16)
     live = 0
     things = int16_at(out + THINGS_AT, THING_FIELDS * CAPACITY)
@@ -128,7 +128,7 @@ def pack(address: int, out: int) -> int:
 
 @entry
 def unpack(address: int, data: int) -> None:
-    """Make the world at `address` from validated bytes at `data`."""
+    """Create the world at `address` from validated bytes at `data`."""
     s = state(address)
     raw = uint8_at(data, MAX_SNAPSHOT)
     parameters = float64_at(data + PARAMETERS_AT, PARAMETERS)

@@ -1,4 +1,4 @@
-"""What one action does to the player and the cell it faces, and what time does to it."""
+"""Effects of one action on the player and the cell it faces, and the player's needs."""
 
 from typing import Final
 
@@ -62,7 +62,7 @@ from assay.crafter.rules import (
     NoEffect,
 )
 
-# In compiled code a reason is its position here, counted from 1; 0 means no reason.
+# In compiled code a reason is its index here; 0 means no reason.
 REASONS: Final = (None, *NoEffect)
 _CODE: Final = {reason: code for code, reason in enumerate(REASONS)}
 _BLOCKED, _NOTHING = _CODE[NoEffect.BLOCKED], _CODE[NoEffect.NOTHING_THERE]
@@ -78,42 +78,42 @@ _MAKE: Final = ACTIONS.index(f"make_{next(iter(MAKE))}")
 _PLACE_PLANT: Final = ACTIONS.index("place_plant")
 
 
-def _slot(item: str) -> int:
+def _scalar(item: str) -> int:
     return INVENTORY + ITEMS.index(item)
 
 
-_HEALTH, _FOOD, _DRINK, _ENERGY = (_slot(n) for n in ("health", "food", "drink", "energy"))
+_HEALTH, _FOOD, _DRINK, _ENERGY = (_scalar(n) for n in ("health", "food", "drink", "energy"))
 _EAT_COW, _EAT_PLANT = ACHIEVEMENTS.index("eat_cow"), ACHIEVEMENTS.index("eat_plant")
 _DEFEAT_ZOMBIE = ACHIEVEMENTS.index("defeat_zombie")
 _DEFEAT_SKELETON = ACHIEVEMENTS.index("defeat_skeleton")
 _WAKE_UP = ACHIEVEMENTS.index("wake_up")
 _LAVA, _WATER = MATERIALS.index("lava"), MATERIALS.index("water")
 _IRON_SWORD, _STONE_SWORD, _WOOD_SWORD = (
-    _slot(f"{name}_sword") for name in ("iron", "stone", "wood")
+    _scalar(f"{name}_sword") for name in ("iron", "stone", "wood")
 )
 _COW_FOOD, _PLANT_FOOD = FOOD["cow"], FOOD["plant"]
 _HUNGRY_AFTER, _THIRSTY_AFTER, _TIRED_AFTER = WEAR["food"], WEAR["drink"], WEAR["energy"]
 _IRON_BLOW, _STONE_BLOW, _WOOD_BLOW, _BARE_BLOW = DAMAGE.values()
 
 # The recipes as rows of scalar indices.
-# Collecting, by material: item, its achievement, tool (-1: none), what is left.
+# Collecting, by material: item, its achievement, tool (-1: none), material left behind.
 _COLLECT: Final = np.full((len(MATERIALS), 4), -1)
 _CHANCE: Final = np.zeros(len(MATERIALS))
 for _name, _rule in COLLECT.items():
     _COLLECT[MATERIALS.index(_name)] = (
-        _slot(_rule.item),
+        _scalar(_rule.item),
         ACHIEVEMENTS.index(f"collect_{_rule.item}"),
-        _slot(_rule.tool) if _rule.tool else -1,
+        _scalar(_rule.tool) if _rule.tool else -1,
         MATERIALS.index(_rule.leaves),
     )
     _CHANCE[MATERIALS.index(_name)] = _rule.chance
 
-# Placing, by action: the one item it uses, how much, where as a mask, the material it
-# makes (-1: a plant), its achievement.
+# Placing, by action: the item it uses, how many, mask of allowed materials, the material placed
+# (-1: a plant), its achievement.
 _PLACING: Final = np.array(
     [
         (
-            _slot(*rule.uses),
+            _scalar(*rule.uses),
             *rule.uses.values(),
             material_mask(*rule.where),
             MATERIALS.index(name) if name in MATERIALS else -1,
@@ -123,10 +123,10 @@ _PLACING: Final = np.array(
     ]
 )
 
-# Making, by action: the item made, its achievement, a mask of what must be near.
+# Making, by action: the item made, its achievement, mask of materials that must be near.
 _MAKING: Final = np.array(
     [
-        (_slot(name), ACHIEVEMENTS.index(f"make_{name}"), material_mask(*rule.nearby))
+        (_scalar(name), ACHIEVEMENTS.index(f"make_{name}"), material_mask(*rule.nearby))
         for name, rule in MAKE.items()
     ]
 )
@@ -137,7 +137,7 @@ _ITEMS: Final = len(ITEMS)
 
 
 @inlined
-def _reach(s: State, achievement: int) -> None:
+def _count_achievement(s: State, achievement: int) -> None:
     s.scalars[COUNTS + achievement] += 1
     if s.scalars[COUNTS + achievement] == 1:
         s.scalars[NEW] |= 1 << achievement
@@ -145,7 +145,7 @@ def _reach(s: State, achievement: int) -> None:
 
 @kernel
 def act(s: State, action: int) -> int:
-    """Let the player carry out an action and age by a step; why it had no effect, or 0."""
+    """Carry out an action and update the needs; return why it had no effect, or 0."""
     reason = 0
     awake = True
     if s.scalars[SLEEPING]:
@@ -155,13 +155,13 @@ def act(s: State, action: int) -> int:
                 reason = _ASLEEP
         else:
             s.scalars[SLEEPING] = 0
-            _reach(s, _WAKE_UP)
+            _count_achievement(s, _WAKE_UP)
     if awake:
         if action < _DO:
             if action >= _MOVE:
                 reason = _walk(s, action - _MOVE)
         elif action == _DO:
-            reason = _use(s)
+            reason = _use_facing(s)
         elif action == _SLEEP:
             if s.scalars[_ENERGY] < MAX_ITEM:
                 s.scalars[SLEEPING] = 1
@@ -169,7 +169,7 @@ def act(s: State, action: int) -> int:
             reason = _place(s, action - _PLACE)
         else:
             reason = _make(s, action - _MAKE)
-    _age(s)
+    _update_needs(s)
     return reason
 
 
@@ -184,7 +184,7 @@ def _walk(s: State, direction: int) -> int:
 
 
 @inlined
-def _blow(s: State) -> int:
+def _attack_damage(s: State) -> int:
     if s.scalars[_IRON_SWORD]:
         return _IRON_BLOW
     if s.scalars[_STONE_SWORD]:
@@ -193,7 +193,7 @@ def _blow(s: State) -> int:
 
 
 @kernel
-def _use(s: State) -> int:
+def _use_facing(s: State) -> int:
     x, y = s.things[X], s.things[Y]
     facing = s.scalars[FACING]
     target = cell_at(x, y) + OFFSET[facing]
@@ -210,21 +210,21 @@ def _use_thing(s: State, base: int) -> int:
             return _NOT_RIPE
         s.things[base + CLOCK] = 0
         s.scalars[_FOOD] += _PLANT_FOOD
-        _reach(s, _EAT_PLANT)
+        _count_achievement(s, _EAT_PLANT)
         return 0
     if kind == ARROW:
         return _NOTHING
-    health = max(0, s.things[base + HEALTH] - _blow(s))
+    health = max(0, s.things[base + HEALTH] - _attack_damage(s))
     s.things[base + HEALTH] = health
     if health == 0:
         if kind == ZOMBIE:
-            _reach(s, _DEFEAT_ZOMBIE)
+            _count_achievement(s, _DEFEAT_ZOMBIE)
         elif kind == SKELETON:
-            _reach(s, _DEFEAT_SKELETON)
+            _count_achievement(s, _DEFEAT_SKELETON)
         elif kind == COW:
             s.scalars[_FOOD] += _COW_FOOD
             s.scalars[HUNGER] = 0
-            _reach(s, _EAT_COW)
+            _count_achievement(s, _EAT_COW)
     return 0
 
 
@@ -239,10 +239,10 @@ def _collect(s: State, x: int, y: int, material: int) -> int:
         return _NO_TOOL
     if _COLLECT[material, 3] != material:
         set_material(s, x, y, _COLLECT[material, 3])
-    # The reference draws even where the chance is 1.
+    # The reference draws a number even if the chance is 1.
     if uniform(s) <= _CHANCE[material]:
         s.scalars[item] += 1
-        _reach(s, _COLLECT[material, 1])
+        _count_achievement(s, _COLLECT[material, 1])
     return 0
 
 
@@ -261,15 +261,15 @@ def _place(s: State, recipe: int) -> int:
         add_thing(s, PLANT, x, y, 1, STAY)
     else:
         set_material(s, x, y, _PLACING[recipe, 3])
-    _reach(s, _PLACING[recipe, 4])
+    _count_achievement(s, _PLACING[recipe, 4])
     return 0
 
 
 @inlined
-def _nearby(s: State) -> int:
-    """The materials within one cell of the player, as a mask."""
+def _find_nearby(s: State) -> int:
+    """Return the materials within one cell of the player, as a mask."""
     x, y = s.things[X], s.things[Y]
-    # The reference cuts its map with a negative index there, and finds nothing.
+    # There the reference slices its map with a negative index, and finds nothing.
     if x == 0 or y == 0:
         return 0
     mask = 0
@@ -283,7 +283,7 @@ def _nearby(s: State) -> int:
 @kernel
 def _make(s: State, recipe: int) -> int:
     needed = _MAKING[recipe, 2]
-    if _nearby(s) & needed != needed:
+    if _find_nearby(s) & needed != needed:
         return _NOT_NEARBY
     for item in range(_ITEMS):
         if s.scalars[INVENTORY + item] < _MAKING_USES[recipe, item]:
@@ -291,13 +291,13 @@ def _make(s: State, recipe: int) -> int:
     for item in range(_ITEMS):
         s.scalars[INVENTORY + item] -= _MAKING_USES[recipe, item]
     s.scalars[_MAKING[recipe, 0]] += 1
-    _reach(s, _MAKING[recipe, 1])
+    _count_achievement(s, _MAKING[recipe, 1])
     return 0
 
 
 @inlined
-def _age(s: State) -> None:
-    """Hunger, thirst, fatigue and health of one step; then the limits of the inventory."""
+def _update_needs(s: State) -> None:
+    """Update hunger, thirst, fatigue and health for one step; then clip the inventory."""
     asleep = s.scalars[SLEEPING] != 0
     pace = 1 if asleep else 2
     s.scalars[HUNGER] += pace

@@ -1,4 +1,4 @@
-"""Making a world: terrain from noise, then creatures, drawing as the reference draws."""
+"""World generation: terrain from noise, then creatures, with the reference's random draws."""
 
 from typing import Final
 
@@ -54,17 +54,17 @@ _SAND, _TREE = _FIELD["sand"], _FIELD["tree"]
 
 WATER, GRASS, STONE, PATH, SAND, TREE, LAVA, COAL, IRON, DIAMOND = range(1, 11)
 _TUNNEL: Final = 0x80
-"""Marks the path of a tunnel until creatures are placed."""
+"""Marks tunnel cells until creatures are placed."""
 _CENTRE: Final = AREA // 2
 _FADING_ROOM: Final = 64
 _FADING: Final = np.exp(-np.arange(_FADING_ROOM)) + 1e-9
-"""The sigmoid of -k and anything below it is less than entry k."""
+"""Entry k is an upper bound of the sigmoid at -k and below."""
 _VITALS: Final = len(VITALS)
 _COW_HEALTH: Final = CREATURES["cow"].health
 _ZOMBIE_HEALTH: Final = CREATURES["zombie"].health
 _SKELETON_HEALTH: Final = CREATURES["skeleton"].health
 
-# Where each number of a Difficulty stands in a world's `parameters`.
+# Index of each parameter of a Difficulty in a world's `parameters`.
 PARAMETER: Final = {name: index for index, name in enumerate(Difficulty.__slots__)}
 _START_RADIUS = PARAMETER["start_radius"]
 _TREE_CHANCE, _COAL_CHANCE = PARAMETER["tree_chance"], PARAMETER["coal_chance"]
@@ -76,8 +76,8 @@ _SKELETON_CHANCE = PARAMETER["skeleton_chance"]
 
 @inlined
 def _episode_seed(seed: int, episode: int) -> int:
-    """CPython's `hash((seed, episode)) % (2**31 - 1)`, which the reference seeds from."""
-    # The hash of a tuple since Python 3.8: xxHash over the hashes of its two members.
+    """Return CPython's `hash((seed, episode)) % (2**31 - 1)`, the seed of the reference."""
+    # Tuple hash since Python 3.8: xxHash over the hashes of its members.
     total = np.uint64(2870177450012600261)
     for member in (seed, episode):
         total += np.uint64(member) * np.uint64(14029467366897019727)
@@ -88,7 +88,7 @@ def _episode_seed(seed: int, episode: int) -> int:
 
 
 @inlined
-def _chance(s: State, parameter: int) -> bool:
+def _draw_chance(s: State, parameter: int) -> bool:
     return uniform(s) > 1.0 - s.parameters[parameter]
 
 
@@ -103,27 +103,27 @@ def _sigmoid(slope: float) -> float:
 
 
 @inlined
-def _between(low: float, high: float, a: float, b: float, c: float) -> bool:
-    """Whether one of three thresholds lies between two values."""
+def _any_between(low: float, high: float, a: float, b: float, c: float) -> bool:
+    """Return whether one of three thresholds lies between two values."""
     return low <= a <= high or low <= b <= high or low <= c <= high
 
 
 @kernel
-def _terrain(s: State, g: Geometry, x: int, y: int) -> int:
-    """The material of a cell, plus _TUNNEL if it is part of a tunnel."""
+def _choose_material(s: State, g: Geometry, x: int, y: int) -> int:
+    """Return the material of a cell, plus _TUNNEL if it is part of a tunnel."""
     at = x * AREA + y
     water = noise(s, g, _WATER + at) + 0.15 * noise(s, g, _WATER_DETAIL + at) + 0.1
     mountain = noise(s, g, _MOUNTAIN + at) + 0.3 * noise(s, g, _MOUNTAIN_DETAIL + at)
     mountain /= 1.3
-    # How much a cell belongs to the meadow round the start, from 0 to 1. Far away that is
-    # next to nothing and mostly changes no comparison below: then its noise is not needed.
+    # How much a cell belongs to the meadow around the start, from 0 to 1. Far away this is
+    # almost 0 and rarely changes a comparison below, so its noise is computed only if it might.
     slope = s.parameters[_START_RADIUS] - _centre_distance(x, y)
     most = _FADING[min(int(max(-slope - 2 * BOUND, 0.0)), _FADING_ROOM - 1)]
     rock = mountain - 0.3 * water
     if (
         most > 0.25
-        or _between(water - 2 * most, water + 1e-9, 0.25, 0.3, 0.35)
-        or _between(rock - 4 * most, rock + 1e-9, 0.15, 0.18, 0.3)
+        or _any_between(water - 2 * most, water + 1e-9, 0.25, 0.3, 0.35)
+        or _any_between(rock - 4 * most, rock + 1e-9, 0.15, 0.18, 0.3)
     ):
         start = _sigmoid(slope + 2 * noise(s, g, _START + at))
         if start > 0.5:
@@ -131,27 +131,27 @@ def _terrain(s: State, g: Geometry, x: int, y: int) -> int:
         water -= 2 * start
         rock = mountain - (4 * start + 0.3 * water)
     if rock > 0.15:
-        return _rock(s, g, at, rock)
+        return _choose_rock(s, g, at, rock)
     if 0.25 < water <= 0.35 and noise(s, g, _SAND + at) > -0.2:
         return SAND
     if water > 0.3:
         return WATER
-    if noise(s, g, _TREE + at) > 0 and _chance(s, _TREE_CHANCE):
+    if noise(s, g, _TREE + at) > 0 and _draw_chance(s, _TREE_CHANCE):
         return TREE
     return GRASS
 
 
 @inlined
-def _rock(s: State, g: Geometry, at: int, mountain: float) -> int:
+def _choose_rock(s: State, g: Geometry, at: int, mountain: float) -> int:
     if mountain > 0.3 and noise(s, g, _CAVE + at) > 0.15:
         return PATH
     if noise(s, g, _ACROSS + at) > 0.4 or noise(s, g, _DOWNWARD + at) > 0.4:
         return PATH | _TUNNEL
-    if noise(s, g, _COAL + at) > 0 and _chance(s, _COAL_CHANCE):
+    if noise(s, g, _COAL + at) > 0 and _draw_chance(s, _COAL_CHANCE):
         return COAL
-    if noise(s, g, _IRON + at) > 0.4 and _chance(s, _IRON_CHANCE):
+    if noise(s, g, _IRON + at) > 0.4 and _draw_chance(s, _IRON_CHANCE):
         return IRON
-    if mountain > 0.18 and _chance(s, _DIAMOND_CHANCE):
+    if mountain > 0.18 and _draw_chance(s, _DIAMOND_CHANCE):
         return DIAMOND
     if mountain > 0.3 and noise(s, g, _LAVA + at) > s.parameters[_LAVA_LEVEL]:
         return LAVA
@@ -160,21 +160,21 @@ def _rock(s: State, g: Geometry, at: int, mountain: float) -> int:
 
 @inlined
 def _populate(s: State, x: int, y: int, material: int) -> None:
-    """Perhaps put a creature on a cell."""
-    far = _centre_distance(x, y)
+    """Put a creature on a cell, by chance."""
+    centre_distance = _centre_distance(x, y)
     if not WALK >> (material & ~_TUNNEL) & 1:
         return
-    if far > 3 and material == GRASS and _chance(s, _COW_CHANCE):
+    if centre_distance > 3 and material == GRASS and _draw_chance(s, _COW_CHANCE):
         add_thing(s, COW, x, y, _COW_HEALTH, STAY)
-    elif far > s.parameters[_CLEAR] and _chance(s, _ZOMBIE_CHANCE):
+    elif centre_distance > s.parameters[_CLEAR] and _draw_chance(s, _ZOMBIE_CHANCE):
         add_thing(s, ZOMBIE, x, y, _ZOMBIE_HEALTH, STAY)
-    elif material & _TUNNEL and _chance(s, _SKELETON_CHANCE):
+    elif material & _TUNNEL and _draw_chance(s, _SKELETON_CHANCE):
         add_thing(s, SKELETON, x, y, _SKELETON_HEALTH, STAY)
 
 
 @inlined
-def _clear(s: State, seed: int, episode: int) -> None:
-    """Nothing on the map yet, and a player in full health."""
+def _reset_state(s: State, seed: int, episode: int) -> None:
+    """Reset everything except the terrain: an empty map and a player in full health."""
     length = s.scalars[LENGTH]
     for i in range(SCALARS):
         if i != POSITION:
@@ -194,7 +194,7 @@ def _clear(s: State, seed: int, episode: int) -> None:
 
 @kernel
 def generate(s: State, geometry_address: int, seed: int, episode: int) -> None:
-    """Make the world of (seed, episode); LENGTH and the parameters are set already."""
+    """Generate the world of (seed, episode); LENGTH and the parameters are already set."""
     g = geometry(geometry_address)
     seed_generator(s, _episode_seed(seed, episode))
     choose_gradients(s, g, randint(s, 2147483647))
@@ -202,8 +202,8 @@ def generate(s: State, geometry_address: int, seed: int, episode: int) -> None:
         s.materials[cell] = 0
     for x in range(AREA):
         for y in range(AREA):
-            s.materials[cell_at(x, y)] = _terrain(s, g, x, y)
-    _clear(s, seed, episode)
+            s.materials[cell_at(x, y)] = _choose_material(s, g, x, y)
+    _reset_state(s, seed, episode)
     add_thing(s, PLAYER, _CENTRE, _CENTRE, 0, STAY)
     for x in range(AREA):
         for y in range(AREA):
