@@ -574,7 +574,7 @@ def test_an_address_of_somebody_else_gets_one_sentence(
         server.shutdown()
     assert done.code == 2
     assert done.errors == (
-        f"error: {address} is not a service of worlds: it answers GET /health with status 200 "
+        f"error: {address} is not an assay service: it answers GET /health with status 200 "
         f"and {kind}; start one with 'assay serve', or correct the address\n"
     )
 

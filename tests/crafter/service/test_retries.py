@@ -145,7 +145,7 @@ def test_an_answer_that_is_not_of_this_service_is_an_error() -> None:
 
     async def body() -> None:
         async with listening(nonsense) as address, HttpClient(address) as client:
-            with pytest.raises(ServiceError, match="not a service of worlds"):
+            with pytest.raises(ServiceError, match="not an assay service"):
                 await client.health()
 
     asyncio.run(body())

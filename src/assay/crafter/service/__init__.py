@@ -1,5 +1,5 @@
-"""The Crafter world over HTTP, and the client that the rest of assay plays through.
+"""Crafter over HTTP, and the clients through which the rest of assay plays it.
 
-Both clients, `client.LocalClient` and `http_client.HttpClient`, do the same; only where the
-worlds are differs.
+`client.LocalClient` and `http_client.HttpClient` have the same interface; the worlds are in
+this process or on a server.
 """

@@ -1,4 +1,4 @@
-"""The service over HTTP: routes read a request, ask `Worlds`, and write the answer."""
+"""HTTP routes of the environment service: parse requests, call `Worlds`, write responses."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ from assay.core.http import Abandoned, Guard, deny, reply, reply_refusal, whole_
 from assay.core.refusal import MAX_BODY, Refusal
 from assay.core.text import shown
 from assay.crafter.service.openapi import document
-from assay.crafter.service.problems import refusal_of
+from assay.crafter.service.problems import make_refusal
 from assay.crafter.service.requests import (
     ENVIRONMENT,
     MAX_BATCH,
@@ -58,37 +58,37 @@ def make_app(
     token: str | None = None,
     sweep_seconds: float = 30.0,
 ) -> ASGIApp:
-    """The whole service as an ASGI application."""
+    """Return the whole service as an ASGI application."""
     app = Starlette(
-        routes=_routes(worlds),
+        routes=_make_routes(worlds),
         exception_handlers={
-            HTTPException: _http_error,
-            AssayError: _assay_error,
-            ValidationError: _assay_error,
-            Abandoned: _abandoned,
-            Exception: _bug,
+            HTTPException: _on_http_error,
+            AssayError: _on_assay_error,
+            ValidationError: _on_assay_error,
+            Abandoned: _on_abandoned,
+            Exception: _on_bug,
         },
-        lifespan=partial(_sweeping, worlds=worlds, seconds=sweep_seconds),
+        lifespan=partial(_lifespan, worlds=worlds, seconds=sweep_seconds),
     )
     app.router.redirect_slashes = False
     return Guard(app, host=host, allowed=allowed_hosts, token=token)
 
 
-def _routes(worlds: Worlds) -> list[BaseRoute]:
+def _make_routes(worlds: Worlds) -> list[BaseRoute]:
     async def initialize(request: Request) -> Response:
-        asked = InitializeRequest.model_validate_json(await whole_body(request) or b"{}")
-        return reply(adapter(Started).dump_json(worlds.initialize(asked)))
+        parsed = InitializeRequest.model_validate_json(await whole_body(request) or b"{}")
+        return reply(adapter(Started).dump_json(worlds.initialize(parsed)))
 
     async def step(request: Request) -> Response:
         return reply(worlds.step(StepRequest.model_validate_json(await whole_body(request))))
 
     async def terminate(request: Request) -> Response:
-        asked = TerminateRequest.model_validate_json(await whole_body(request))
-        return reply(worlds.terminate(asked.env_id))
+        parsed = TerminateRequest.model_validate_json(await whole_body(request))
+        return reply(worlds.terminate(parsed.env_id))
 
     async def restore(request: Request) -> Response:
-        asked = RestoreRequest.model_validate_json(await whole_body(request))
-        return reply(adapter(Started).dump_json(worlds.restore(asked)))
+        parsed = RestoreRequest.model_validate_json(await whole_body(request))
+        return reply(adapter(Started).dump_json(worlds.restore(parsed)))
 
     async def checkpoint(request: Request) -> Response:
         env_id = request.query_params.get("env_id")
@@ -100,7 +100,7 @@ def _routes(worlds: Worlds) -> list[BaseRoute]:
         return reply(worlds.metadata(request.query_params.get("env_id")))
 
     async def batch(request: Request) -> Response:
-        return reply(_many(worlds, await whole_body(request)))
+        return reply(_step_many(worlds, await whole_body(request)))
 
     async def health(request: Request) -> Response:
         return reply({"status": "ok", "supported_environments": [ENVIRONMENT]})
@@ -109,10 +109,10 @@ def _routes(worlds: Worlds) -> list[BaseRoute]:
         return reply(document())
 
     def at(path: str, endpoint: _Endpoint, method: str) -> Route:
-        return Route(f"/env/{{env_name}}/{path}", _named(endpoint), methods=[method])
+        return Route(f"/env/{{env_name}}/{path}", _check_name(endpoint), methods=[method])
 
     async def socket(websocket: WebSocket) -> None:
-        await _talk(worlds, websocket)
+        await _serve_websocket(worlds, websocket)
 
     return [
         at("step", step, "POST"),
@@ -128,8 +128,8 @@ def _routes(worlds: Worlds) -> list[BaseRoute]:
     ]
 
 
-def _named(endpoint: _Endpoint) -> _Endpoint:
-    """Refuse environments that do not exist."""
+def _check_name(endpoint: _Endpoint) -> _Endpoint:
+    """Reject unknown environments."""
 
     async def checked(request: Request) -> Response:
         refusal = _unknown_environment(request.path_params["env_name"])
@@ -145,22 +145,27 @@ def _unknown_environment(name: str) -> Refusal | None:
     return Refusal(404, {"detail": detail, "code": "unknown_environment", "errors": None}, {})
 
 
-def _many(worlds: Worlds, body: bytes | str) -> bytes:
-    """Play a list of steps, each on its own: one that is refused stops no other."""
+def _step_many(worlds: Worlds, body: bytes | str) -> bytes:
+    """Carry out a list of steps independently: a rejected step does not stop the others."""
     items: list[Any]
     try:
         items = _BATCH.validate_json(body)
     except ValidationError as error:
-        try:
-            items = from_json(body)
-        except ValueError:
-            raise error from None
-        if not isinstance(items, list):
-            raise error
-    return b"[%b]" % b",".join([_one(worlds, item) for item in _sized(items)])
+        items = _parse_list(body, error)
+    return b"[%b]" % b",".join([_step_one(worlds, item) for item in _check_batch_size(items)])
 
 
-def _sized(items: list[Any]) -> list[Any]:
+def _parse_list(body: bytes | str, error: ValidationError) -> list[Any]:
+    try:
+        items = from_json(body)
+    except ValueError:
+        raise error from None
+    if not isinstance(items, list):
+        raise error
+    return items
+
+
+def _check_batch_size(items: list[Any]) -> list[Any]:
     if len(items) > MAX_BATCH:
         raise RequestTooLarge(
             f"{len(items)} steps are too many for a batch; at most {MAX_BATCH} are taken"
@@ -168,24 +173,24 @@ def _sized(items: list[Any]) -> list[Any]:
     return items
 
 
-def _one(worlds: Worlds, item: StepRequest | Any) -> bytes:
+def _step_one(worlds: Worlds, item: StepRequest | Any) -> bytes:
     try:
-        asked = item if isinstance(item, StepRequest) else StepRequest.model_validate(item)
-        return _good(worlds.step(asked))
+        parsed = item if isinstance(item, StepRequest) else StepRequest.model_validate(item)
+        return _format_success(worlds.step(parsed))
     except (AssayError, ValidationError) as error:
-        return _refused(error)
+        return _format_refusal(error)
 
 
-def _good(step: bytes) -> bytes:
+def _format_success(step: bytes) -> bytes:
     return b'{"status":200,' + step.removeprefix(b"{")
 
 
-def _refused(error: AssayError | ValidationError) -> bytes:
-    refusal = refusal_of(error)
+def _format_refusal(error: AssayError | ValidationError) -> bytes:
+    refusal = make_refusal(error)
     return to_json({"status": refusal.status, **refusal.body})
 
 
-async def _talk(worlds: Worlds, websocket: WebSocket) -> None:
+async def _serve_websocket(worlds: Worlds, websocket: WebSocket) -> None:
     """Answer each message, a step or a list of steps, with a message of the same form."""
     refusal = _unknown_environment(websocket.path_params["env_name"])
     if refusal is not None:
@@ -198,50 +203,50 @@ async def _talk(worlds: Worlds, websocket: WebSocket) -> None:
             if message["type"] == "websocket.disconnect":
                 return
             text = message.get("text")
-            answer = _answer(worlds, message["bytes"] if text is None else text)
+            answer = _answer_message(worlds, message["bytes"] if text is None else text)
             await websocket.send_text(answer.decode("utf-8"))
     except WebSocketDisconnect:
         return
 
 
-def _answer(worlds: Worlds, body: bytes | str) -> bytes:
+def _answer_message(worlds: Worlds, body: bytes | str) -> bytes:
     try:
         try:
-            asked = StepRequest.model_validate_json(body)
+            parsed = StepRequest.model_validate_json(body)
         except ValidationError as error:
-            # An object that is no step has one error per field; a list has one in all.
+            # An object that is not a valid step has one error per field; a list has one.
             if error.errors(include_url=False)[0]["type"] == "model_type":
-                return _many(worlds, body)
+                return _step_many(worlds, body)
             raise
-        return _good(worlds.step(asked))
+        return _format_success(worlds.step(parsed))
     except (AssayError, ValidationError) as error:
-        return _refused(error)
+        return _format_refusal(error)
 
 
-async def _assay_error(request: Request, error: Exception) -> Response:
+async def _on_assay_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, (AssayError, ValidationError))
-    return reply_refusal(refusal_of(error))
+    return reply_refusal(make_refusal(error))
 
 
-async def _http_error(request: Request, error: Exception) -> Response:
+async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http")
     body = {"detail": f"{error.detail}; see /openapi.json", "code": code, "errors": None}
     return reply(body, error.status_code, dict(error.headers or {}))
 
 
-async def _abandoned(request: Request, error: Exception) -> Response:
+async def _on_abandoned(request: Request, error: Exception) -> Response:
     assert isinstance(error, Abandoned)
     return reply_refusal(error.refusal)
 
 
-async def _bug(request: Request, error: Exception) -> Response:
+async def _on_bug(request: Request, error: Exception) -> Response:
     return reply({"detail": "a bug of the service", "code": "bug", "errors": None}, 500)
 
 
 @asynccontextmanager
-async def _sweeping(app: Starlette, *, worlds: Worlds, seconds: float) -> AsyncIterator[None]:
-    """Forget idle instances now and then, so that they go even when nobody asks."""
+async def _lifespan(app: Starlette, *, worlds: Worlds, seconds: float) -> AsyncIterator[None]:
+    """Delete expired instances periodically, even without requests."""
 
     async def sweep() -> None:
         while True:
@@ -260,21 +265,21 @@ DEFAULT_PORT: Final = 8901
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceSettings(HostSettings):
-    """How to serve."""
+    """Settings of the service."""
 
     port: int = DEFAULT_PORT
     max_instances: int = DEFAULT_INSTANCES
     idle_timeout: float = DEFAULT_IDLE_TIMEOUT
-    """Seconds after which an instance that nobody asked for is forgotten."""
+    """Seconds without a request after which an instance is deleted."""
     seed: int = field(default_factory=lambda: secrets.randbelow(2**31))
-    """Of the generator from which worlds are drawn that nobody chose."""
+    """Seed of the generator that draws worlds for requests without a seed."""
     token: str | None = field(default=None, repr=False)
-    """What clients must send, if anything."""
+    """Token that clients must send, if any."""
 
 
 @dataclass(frozen=True)
 class RunningService:
-    """A service that can be asked."""
+    """A service that accepts requests."""
 
     address: str
     """For example http://127.0.0.1:8901"""
@@ -288,10 +293,10 @@ def run(
 ) -> None:
     """Serve until SIGINT or SIGTERM.
 
-    `prepare` is called once the address is ours, for what takes long, and `announce` when
-    clients can connect.
+    `prepare` is called for slow work after the address is bound, and `announce` when clients
+    can connect.
     """
-    with _listening(settings) as (server, listener, service):
+    with _bind(settings) as (server, listener, service):
         prepare()
         server.announce = lambda: announce(service)
         server.run([listener])
@@ -299,15 +304,15 @@ def run(
 
 @contextlib.contextmanager
 def running(settings: ServiceSettings) -> Iterator[RunningService]:
-    """Serve in a thread, for as long as the block takes."""
-    with _listening(settings) as (server, listener, service):
+    """Serve in a thread for the duration of the block."""
+    with _bind(settings) as (server, listener, service):
         warmup()
         with in_thread(server, listener):
             yield service
 
 
 @contextlib.contextmanager
-def _listening(
+def _bind(
     settings: ServiceSettings,
 ) -> Iterator[tuple[Server, socket.socket, RunningService]]:
     with listening(settings.host, settings.port) as listener:

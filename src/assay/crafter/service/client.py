@@ -1,6 +1,6 @@
-"""Clients of worlds: what each can do, and the one in this process.
+"""The client interface for worlds, its request bodies, and an in-process client.
 
-It has no server, no sockets and no JSON, and gives the same answers.
+`LocalClient` uses no server, sockets or JSON, and gives the same answers as the service.
 """
 
 import secrets
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from assay.crafter.difficulty import Difficulty
 from assay.crafter.rules import WORLD_LENGTH
-from assay.crafter.service.problems import invalid
+from assay.crafter.service.problems import convert_validation_error
 from assay.crafter.service.requests import (
     InitializeRequest,
     RestoreRequest,
@@ -25,11 +25,11 @@ from assay.crafter.service.worlds import Worlds
 
 
 class WorldClient(Protocol):
-    """Worlds that are played by id. Used as `async with`, or closed at the end.
+    """Worlds addressed by id. Use with `async with`, or call `close`.
 
-    A refusal is an exception of `assay.errors`: InvalidField, UnknownInstance, EpisodeOver,
-    InstanceLimit, RequestTooLarge, SnapshotError, WorldFull. Over HTTP also AccessDenied,
-    and ServiceError when the service cannot be reached or fails.
+    A rejected request raises an exception of `assay.errors`: InvalidField, UnknownInstance,
+    EpisodeOver, InstanceLimit, RequestTooLarge, SnapshotError, WorldFull. Over HTTP also
+    AccessDenied, and ServiceError if the service cannot be reached or fails.
     """
 
     async def initialize(
@@ -40,7 +40,7 @@ class WorldClient(Protocol):
         *,
         include: Sequence[str] = ("view",),
     ) -> Started:
-        """Make a world; without a seed one is drawn and told in `info`."""
+        """Create a world; without a seed one is drawn and reported in `info`."""
         ...
 
     async def step(self, env_id: str, *actions: int | str) -> StepReply:
@@ -48,19 +48,19 @@ class WorldClient(Protocol):
         ...
 
     async def terminate(self, env_id: str) -> None:
-        """Forget an instance."""
+        """Delete an instance."""
         ...
 
     async def checkpoint(self, env_id: str) -> Checkpoint:
-        """Save the world of an instance, which goes on."""
+        """Save the world of an instance; the instance is not changed."""
         ...
 
     async def restore(self, checkpoint: Checkpoint) -> Started:
-        """Make an instance of a saved world."""
+        """Create an instance from a saved world."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -79,7 +79,7 @@ def initialize_body(
     length: int,
     include: Iterable[str],
 ) -> dict[str, Any]:
-    """The request that makes a world."""
+    """Return the request body that creates a world."""
     if isinstance(difficulty, Difficulty):
         difficulty = {name: getattr(difficulty, name) for name in Difficulty.__slots__}
     elif not isinstance(difficulty, str):
@@ -96,13 +96,13 @@ def initialize_body(
 def step_body(
     env_id: str, actions: Sequence[int | str], request_id: str | None = None
 ) -> dict[str, Any]:
-    """The request that plays."""
+    """Return the request body of a step."""
     calls = [{"tool": "interact", "args": {"action": action}} for action in actions]
     return {"env_id": env_id, "request_id": request_id, "action": {"tool_calls": calls}}
 
 
 def restore_body(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The request that brings a world back."""
+    """Return the request body that restores a world."""
     return {
         "snapshot": checkpoint.snapshot,
         "total_reward_episode": checkpoint.total_reward_episode,
@@ -114,7 +114,7 @@ _M = TypeVar("_M", bound=BaseModel)
 
 
 class LocalClient:
-    """A `WorldClient` that holds its worlds itself."""
+    """A `WorldClient` whose worlds are in this process."""
 
     def __init__(self, worlds: Worlds | None = None) -> None:
         self._worlds = worlds or Worlds(seed=secrets.randbelow(2**31))
@@ -127,32 +127,32 @@ class LocalClient:
         *,
         include: Sequence[str] = ("view",),
     ) -> Started:
-        """Make a world."""
+        """Create a world."""
         body = initialize_body(seed, difficulty, length, include)
-        return self._worlds.initialize(_checked(InitializeRequest, body))
+        return self._worlds.initialize(_validate(InitializeRequest, body))
 
     async def step(self, env_id: str, *actions: int | str) -> StepReply:
         """Carry out actions in order."""
         indices = action_indices(actions)
         if indices is None or env_id not in self._worlds.instances:
-            # A refusal, in the words of a service.
-            indices = _checked(StepRequest, step_body(env_id, actions)).actions
+            # Validation raises the same error as the service.
+            indices = _validate(StepRequest, step_body(env_id, actions)).actions
         return self._worlds.play(env_id, indices)
 
     async def terminate(self, env_id: str) -> None:
-        """Forget an instance."""
-        self._worlds.terminate(_checked(TerminateRequest, {"env_id": env_id}).env_id)
+        """Delete an instance."""
+        self._worlds.terminate(_validate(TerminateRequest, {"env_id": env_id}).env_id)
 
     async def checkpoint(self, env_id: str) -> Checkpoint:
         """Save the world of an instance."""
         return self._worlds.checkpoint(env_id)
 
     async def restore(self, checkpoint: Checkpoint) -> Started:
-        """Make an instance of a saved world."""
-        return self._worlds.restore(_checked(RestoreRequest, restore_body(checkpoint)))
+        """Create an instance from a saved world."""
+        return self._worlds.restore(_validate(RestoreRequest, restore_body(checkpoint)))
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing, because connections are not used."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -166,8 +166,8 @@ class LocalClient:
         await self.close()
 
 
-def _checked(model: type[_M], body: Mapping[str, Any]) -> _M:
+def _validate(model: type[_M], body: Mapping[str, Any]) -> _M:
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        raise invalid(error) from None
+        raise convert_validation_error(error) from None

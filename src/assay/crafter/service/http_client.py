@@ -1,4 +1,4 @@
-"""Worlds behind a service: connections are kept, and what is safe to repeat is repeated."""
+"""HTTP client for worlds: keeps connections, and retries requests that are safe to repeat."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from assay.core.text import counted, cut
 from assay.crafter.difficulty import Difficulty
 from assay.crafter.rules import WORLD_LENGTH
 from assay.crafter.service.client import initialize_body, restore_body, step_body
-from assay.crafter.service.problems import exception_of
+from assay.crafter.service.problems import make_exception
 from assay.crafter.service.requests import ENVIRONMENT
 from assay.crafter.service.results import (
     Checkpoint,
@@ -34,37 +34,37 @@ from assay.errors import AssayError, ServiceError
 
 _T = TypeVar("_T")
 _BUSY: Final = (408, 503)
-"""Answers of a service that did not look at the request."""
+"""Status codes of a service that did not process the request."""
 
 
-class _Safe(Enum):
-    """When a request may be sent again."""
+class _RetryIf(Enum):
+    """When a request may be retried."""
 
     UNSENT = "unsent"
-    """Only if it never reached the service: a second one would make a second world."""
+    """Only if it never reached the service: a second one would create a second world."""
     ALWAYS = "always"
-    """It changes nothing, or the service knows it by its request id."""
+    """Always: it changes nothing, or the service recognises its request id."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestRetries:
-    """How often to try again, and how long to wait in between."""
+    """Number of attempts and the waits between them."""
 
     attempts: int = 5
     first_wait: float = 0.1
-    """Seconds; it doubles with each attempt, and a random part of it is waited."""
+    """In seconds; doubled after each attempt, then reduced by a random share up to half."""
     longest_wait: float = 5.0
 
     def wait(self, attempt: int, jitter: random.Random) -> float:
-        """Seconds to wait after an attempt, counted from 0."""
+        """Return the seconds to wait after an attempt, counted from 0."""
         most = backoff(attempt, self.first_wait, self.longest_wait)
         return most * jitter.uniform(0.5, 1.0)
 
 
 class HttpClient:
-    """A `WorldClient` that asks a service.
+    """A `WorldClient` that uses a service.
 
-    Many coroutines may share one. `timeout` is for one attempt, in seconds.
+    Coroutines may share one. `timeout` is in seconds per attempt.
     """
 
     def __init__(
@@ -88,18 +88,18 @@ class HttpClient:
         self._numbers = count()
 
     async def health(self) -> Health:
-        """Whether the service runs.
+        """Return the health of the service.
 
         Raises:
-            ServiceError: Nobody answers, or it is another service.
+            ServiceError: No response, or the response of another service.
         """
-        answer = await self._exchange("GET", "/health")
+        answer = await self._request("GET", "/health")
         try:
-            return _read(Health, answer)
+            return _parse(Health, answer)
         except ServiceError as error:
             kind = answer.headers.get("content-type", "no content type").partition(";")[0]
             raise ServiceError(
-                f"{self._address} is not a service of worlds: it answers GET /health with "
+                f"{self._address} is not an assay service: it answers GET /health with "
                 f"status {answer.status} and {cut(kind, 40)}; start one with 'assay serve', or "
                 "correct the address"
             ) from error
@@ -112,29 +112,29 @@ class HttpClient:
         *,
         include: Sequence[str] = ("view",),
     ) -> Started:
-        """Make a world."""
+        """Create a world."""
         body = initialize_body(seed, difficulty, length, include)
-        return await self._post(Started, "initialize", body, _Safe.UNSENT)
+        return await self._post(Started, "initialize", body, _RetryIf.UNSENT)
 
     async def step(self, env_id: str, *actions: int | str) -> StepReply:
-        """Carry out actions in order, once, however often the request is sent."""
+        """Carry out actions in order, exactly once even if the request is retried."""
         body = step_body(env_id, actions, f"{self._prefix}-{next(self._numbers)}")
-        return await self._post(StepReply, "step", body, _Safe.ALWAYS)
+        return await self._post(StepReply, "step", body, _RetryIf.ALWAYS)
 
     async def terminate(self, env_id: str) -> None:
-        """Forget an instance."""
-        answer = await self._exchange("POST", _path("terminate"), to_json({"env_id": env_id}))
-        # An earlier attempt may have done it, and only its answer was lost.
+        """Delete an instance."""
+        answer = await self._request("POST", _path("terminate"), to_json({"env_id": env_id}))
+        # An earlier attempt may have succeeded, with only its response lost.
         if answer.status != 404 or answer.attempts == 1:
-            _read(Terminated, answer)
+            _parse(Terminated, answer)
 
     async def checkpoint(self, env_id: str) -> Checkpoint:
         """Save the world of an instance."""
         return await self._get(Checkpoint, _path("checkpoint"), {"env_id": env_id})
 
     async def restore(self, checkpoint: Checkpoint) -> Started:
-        """Make an instance of a saved world."""
-        return await self._post(Started, "restore", restore_body(checkpoint), _Safe.UNSENT)
+        """Create an instance from a saved world."""
+        return await self._post(Started, "restore", restore_body(checkpoint), _RetryIf.UNSENT)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -154,21 +154,21 @@ class HttpClient:
         await self.close()
 
     async def _post(
-        self, kind: type[_T], name: str, body: Mapping[str, Any], safe: _Safe
+        self, kind: type[_T], name: str, body: Mapping[str, Any], safe: _RetryIf
     ) -> _T:
-        return _read(kind, await self._exchange("POST", _path(name), to_json(body), safe=safe))
+        return _parse(kind, await self._request("POST", _path(name), to_json(body), safe=safe))
 
     async def _get(self, kind: type[_T], path: str, query: Mapping[str, str]) -> _T:
-        return _read(kind, await self._exchange("GET", path, query=query))
+        return _parse(kind, await self._request("GET", path, query=query))
 
-    async def _exchange(
+    async def _request(
         self,
         method: str,
         path: str,
         body: bytes | None = None,
         *,
         query: Mapping[str, str] | None = None,
-        safe: _Safe = _Safe.ALWAYS,
+        safe: _RetryIf = _RetryIf.ALWAYS,
     ) -> "_HttpAnswer":
         for attempt in range(self._retries.attempts):
             last = attempt + 1 == self._retries.attempts
@@ -176,8 +176,8 @@ class HttpClient:
                 answer = await self._send(method, path, body, query)
             except (aiohttp.ClientError, TimeoutError) as error:
                 unsent = isinstance(error, aiohttp.ClientConnectorError)
-                if last or not (unsent or safe is _Safe.ALWAYS):
-                    raise ServiceError(self._words(error, attempt + 1)) from error
+                if last or not (unsent or safe is _RetryIf.ALWAYS):
+                    raise ServiceError(self._format_error(error, attempt + 1)) from error
             else:
                 if last or answer.status not in _BUSY:
                     return replace(answer, attempts=attempt + 1)
@@ -187,27 +187,27 @@ class HttpClient:
     async def _send(
         self, method: str, path: str, body: bytes | None, query: Mapping[str, str] | None
     ) -> "_HttpAnswer":
-        session = self._session or self._open()
+        session = self._session or self._open_session()
         async with session.request(
             method, self._address + path, data=body, params=query, allow_redirects=False
         ) as response:
             headers = {name.lower(): value for name, value in response.headers.items()}
             return _HttpAnswer(response.status, await response.read(), headers)
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         headers = {"content-type": "application/json"}
         if self._token is not None:
             headers["authorization"] = f"Bearer {self._token}"
         self._session = aiohttp.ClientSession(
             headers=headers,
             timeout=self._timeout,
-            # Shorter than the service keeps them, so that it is not the one to close them.
+            # Shorter than the service keeps them, so that the client closes them first.
             connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=30),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         return self._session
 
-    def _words(self, error: Exception, attempts: int) -> str:
+    def _format_error(self, error: Exception, attempts: int) -> str:
         reason = str(error) or type(error).__name__
         if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
             reason = os.strerror(error.os_error.errno).lower()
@@ -229,9 +229,9 @@ def _path(name: str) -> str:
     return f"/env/{ENVIRONMENT}/{name}"
 
 
-def _read(kind: type[_T], answer: _HttpAnswer) -> _T:
+def _parse(kind: type[_T], answer: _HttpAnswer) -> _T:
     if answer.status != 200:
-        raise _refused(answer)
+        raise _make_error(answer)
     try:
         return adapter(kind).validate_json(answer.body)
     except ValidationError as error:
@@ -239,16 +239,16 @@ def _read(kind: type[_T], answer: _HttpAnswer) -> _T:
         place = ".".join(map(str, first["loc"]))
         where = f" at {cut(place, 40)}" if place else ""
         raise ServiceError(
-            f"the service sent no {kind.__name__}{where}: {cut(first['msg'], 100)}"
+            f"invalid {kind.__name__} from the service{where}: {cut(first['msg'], 100)}"
         ) from error
 
 
-def _refused(answer: _HttpAnswer) -> AssayError:
+def _make_error(answer: _HttpAnswer) -> AssayError:
     try:
         body = from_json(answer.body)
     except ValueError:
         body = None
     if not isinstance(body, dict):
-        said = answer.body[:200].decode("utf-8", "replace").strip()
-        body = {"detail": said.partition("\n")[0] or "nothing"}
-    return exception_of(answer.status, body, answer.headers)
+        text = answer.body[:200].decode("utf-8", "replace").strip()
+        body = {"detail": text.partition("\n")[0] or "nothing"}
+    return make_exception(answer.status, body, answer.headers)

@@ -1,4 +1,4 @@
-"""The OpenAPI document, derived from the models of requests and results."""
+"""The OpenAPI document, derived from the request and result models."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -30,15 +30,15 @@ _JSON: Final = "application/json"
 _REF: Final = "#/components/schemas/{model}"
 _REASONS: Final = {
     "401": "The token is missing or wrong.",
-    "403": "The Host or the Origin is not one of this service.",
+    "403": "The Host or Origin header is not allowed.",
     "404": "No such instance.",
     "408": "The body did not arrive in time.",
     "409": "The episode has ended.",
-    "413": "More than a request may hold.",
-    "422": "A field is not allowed, or says something that no schema can: a snapshot that is "
-    "none, a difficulty without room for its creatures, a whole number with a decimal point, "
-    "a `request_id` that was used for other actions.",
-    "429": "No room for another instance.",
+    "413": "The request is too large.",
+    "422": "A field is invalid, perhaps in a way that the schema cannot express: a damaged "
+    "snapshot, a difficulty with too many creatures, an integer with a decimal point, a "
+    "`request_id` already used for other actions.",
+    "429": "Too many instances.",
 }
 
 
@@ -51,19 +51,19 @@ class _Route(NamedTuple):
     result: type
     refused: tuple[str, ...]
     query: bool | None = None
-    """Whether `env_id` must stand in the query; None where it may not."""
+    """Whether `env_id` is required in the query; None if it is not accepted."""
 
 
 _HERE: Final = f"/env/{ENVIRONMENT}"
 _ALWAYS: Final = ("403",)
 _POSTED: Final = ("401", "403", "408", "413", "422")
 _ROUTES: Final = (
-    _Route("/health", "get", "health", "Whether the service runs.", None, Health, _ALWAYS),
+    _Route("/health", "get", "health", "Return the health.", None, Health, _ALWAYS),
     _Route(
         f"{_HERE}/initialize",
         "post",
         "initialize",
-        "Make a world.",
+        "Create a world.",
         InitializeRequest,
         Started,
         (*_POSTED, "429"),
@@ -81,7 +81,7 @@ _ROUTES: Final = (
         f"{_HERE}/terminate",
         "post",
         "terminate",
-        "Forget an instance.",
+        "Delete an instance.",
         TerminateRequest,
         Terminated,
         (*_POSTED, "404"),
@@ -90,7 +90,7 @@ _ROUTES: Final = (
         f"{_HERE}/restore",
         "post",
         "restore",
-        "Make an instance of a saved world.",
+        "Create an instance from a saved world.",
         RestoreRequest,
         Started,
         (*_POSTED, "429"),
@@ -109,7 +109,7 @@ _ROUTES: Final = (
         f"{_HERE}/metadata",
         "get",
         "metadata",
-        "Describe the environment, and an instance if it is named.",
+        "Describe the environment, and an instance if its id is given.",
         None,
         Metadata,
         ("401", "403", "404"),
@@ -120,7 +120,7 @@ _ROUTES: Final = (
 
 @cache
 def document() -> Mapping[str, Any]:
-    """The document, which is the same for every request."""
+    """Return the document, which does not change."""
     bodies = dict.fromkeys(route.body for route in _ROUTES if route.body)
     results = dict.fromkeys([*(route.result for route in _ROUTES), ErrorReply])
     models: list[tuple[str, Literal["validation", "serialization"], TypeAdapter[Any]]] = [
@@ -131,17 +131,17 @@ def document() -> Mapping[str, Any]:
     names = {name: schema for (name, _), schema in references.items()}
     paths: dict[str, Any] = {}
     for route in _ROUTES:
-        paths.setdefault(route.path, {})[route.method] = _operation(route, names)
-    paths[f"{_HERE}/batch"] = {"post": _batch(names)}
+        paths.setdefault(route.path, {})[route.method] = _describe_operation(route, names)
+    paths[f"{_HERE}/batch"] = {"post": _describe_batch(names)}
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "assay environment service",
             "version": __version__,
             "description": (
-                "Crafter worlds over HTTP. Many steps per message also go through the "
-                f"WebSocket at {_HERE}/ws: a message is a step or a list of steps, as in "
-                "/batch, and so is its answer."
+                "Crafter worlds over HTTP. The WebSocket at "
+                f"{_HERE}/ws accepts a step or a list of steps per message, as in /batch, "
+                "and answers in the same form."
             ),
         },
         "paths": paths,
@@ -153,13 +153,13 @@ def document() -> Mapping[str, Any]:
     }
 
 
-def _operation(route: _Route, names: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_operation(route: _Route, names: Mapping[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,
         "responses": {
-            "200": _answer("Done.", names[route.result.__name__]),
-            **{status: _refused(status, names) for status in sorted(route.refused)},
+            "200": _describe_answer("Done.", names[route.result.__name__]),
+            **{status: _describe_refusal(status, names) for status in sorted(route.refused)},
         },
     }
     if route.body is not None:
@@ -173,7 +173,7 @@ def _operation(route: _Route, names: Mapping[str, Any]) -> dict[str, Any]:
     return operation
 
 
-def _batch(names: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_batch(names: Mapping[str, Any]) -> dict[str, Any]:
     status = {"type": "object", "properties": {"status": {"type": "integer"}}}
     item = {
         "allOf": [
@@ -183,14 +183,14 @@ def _batch(names: Mapping[str, Any]) -> dict[str, Any]:
     }
     return {
         "operationId": "batch",
-        "summary": "Play many steps, of one instance or of many; each has its own status.",
+        "summary": "Carry out many steps in one or several instances; each has its own status.",
         "requestBody": {
             "required": True,
             "content": {
                 _JSON: {
                     "schema": {
                         "type": "array",
-                        # What is no step is answered in its place, with a status of its own.
+                        # An invalid step is answered in its position, with its own status.
                         "items": {"anyOf": [names["StepRequest"], {}]},
                         "maxItems": MAX_BATCH,
                     }
@@ -198,19 +198,19 @@ def _batch(names: Mapping[str, Any]) -> dict[str, Any]:
             },
         },
         "responses": {
-            "200": _answer("An answer per step.", {"type": "array", "items": item}),
-            **{refused: _refused(refused, names) for refused in _POSTED},
+            "200": _describe_answer("An answer per step.", {"type": "array", "items": item}),
+            **{refused: _describe_refusal(refused, names) for refused in _POSTED},
         },
     }
 
 
-def _refused(status: str, names: Mapping[str, Any]) -> dict[str, Any]:
-    answer = _answer(_REASONS[status], names["ErrorReply"])
+def _describe_refusal(status: str, names: Mapping[str, Any]) -> dict[str, Any]:
+    answer = _describe_answer(_REASONS[status], names["ErrorReply"])
     if status == "429":
         seconds = {"schema": {"type": "integer"}, "description": "Seconds to wait."}
         answer["headers"] = {"Retry-After": seconds}
     return answer
 
 
-def _answer(description: str, schema: Any) -> dict[str, Any]:
+def _describe_answer(description: str, schema: Any) -> dict[str, Any]:
     return {"description": description, "content": {_JSON: {"schema": schema}}}

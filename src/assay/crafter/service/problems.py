@@ -1,7 +1,7 @@
-"""What can be wrong with a request: one table of exceptions, status codes and words.
+"""Errors of requests: one table of exceptions, status codes and messages.
 
-The same exceptions come from the in-process client and, through the status and the code
-of a reply, from the one that speaks HTTP.
+The in-process client raises the same exceptions as the HTTP client, which derives them from the
+status and code of a response.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ _KNOWN_KEYS: Final = {
     InitializeRequest.__name__: list(InitializeRequest.model_fields),
     RestoreRequest.__name__: list(RestoreRequest.model_fields),
 }
-# Subclasses first: the first class that fits decides.
+# Subclasses first, because the first match is used.
 _TABLE: Final[tuple[tuple[type[AssayError], int, str], ...]] = (
     (RequestTooLarge, 413, "too_large"),
     (AccessDenied, 401, "unauthorized"),
@@ -74,10 +74,10 @@ _TABLE: Final[tuple[tuple[type[AssayError], int, str], ...]] = (
 _MAX_PROBLEMS: Final = 10
 
 
-def refusal_of(error: AssayError | ValidationError) -> Refusal:
-    """The reply that stands for an exception."""
+def make_refusal(error: AssayError | ValidationError) -> Refusal:
+    """Return the response for an exception."""
     if isinstance(error, ValidationError):
-        error = invalid(error)
+        error = convert_validation_error(error)
     found = next((row for row in _TABLE if isinstance(error, row[0])), None)
     if found is None:
         raise error
@@ -96,10 +96,10 @@ def refusal_of(error: AssayError | ValidationError) -> Refusal:
     return Refusal(status, body, headers)
 
 
-def exception_of(
+def make_exception(
     status: int, body: Mapping[str, Any], headers: Mapping[str, str]
 ) -> AssayError:
-    """The exception that a reply stands for."""
+    """Return the exception for a response."""
     detail, code = str(body.get("detail")), body.get("code")
     if code == "invalid" and body.get("errors"):
         return InvalidField(
@@ -107,36 +107,36 @@ def exception_of(
         )
     if code == "instance_limit":
         return InstanceLimit(detail, int(headers.get("retry-after", "1")))
-    for kind, _, its_code in _TABLE:
-        if its_code == code:
+    for kind, _, row_code in _TABLE:
+        if row_code == code:
             return kind(detail)
     return ServiceError(f"the service answered {status}: {detail}")
 
 
-def invalid(error: ValidationError) -> AssayError:
-    """What a failed validation says, in our words."""
+def convert_validation_error(error: ValidationError) -> AssayError:
+    """Convert a validation error to an exception with readable messages."""
     problems = []
     for entry in error.errors(include_url=False)[:_MAX_PROBLEMS]:
-        kind, place = entry["type"], entry["loc"]
-        field = ".".join(cut(str(part)) for part in place)
-        if kind == "too_long" and place[-1:] in (("tool_calls",), ()):
-            return RequestTooLarge(f"{field or 'the list'}: {_longest(entry)}")
-        problems.append((field or "body", *_words(kind, place, entry, error.title)))
+        kind, path = entry["type"], entry["loc"]
+        field = ".".join(cut(str(part)) for part in path)
+        if kind == "too_long" and path[-1:] in (("tool_calls",), ()):
+            return RequestTooLarge(f"{field or 'the list'}: {_describe_length(entry)}")
+        problems.append((field or "body", *_describe_problem(kind, path, entry, error.title)))
     return InvalidField(problems)
 
 
-def _longest(entry: Any) -> str:
+def _describe_length(entry: Any) -> str:
     context = entry["ctx"]
     return f"{context['actual_length']} are too many; at most {context['max_length']} are taken"
 
 
-def _words(
-    kind: str, place: tuple[Any, ...], entry: Any, model: str
+def _describe_problem(
+    kind: str, path: tuple[Any, ...], entry: Any, model: str
 ) -> tuple[str, list[Any] | None]:
-    names = [part for part in place if isinstance(part, str)]
+    names = [part for part in path if isinstance(part, str)]
     name = names[-1] if names else ""
-    # Two keys have the name: the object of a step, and the action inside its calls.
-    allowed = None if place == ("action",) else _ALLOWED.get(name)
+    # Two keys have this name: the object of a step, and the action inside its calls.
+    allowed = None if path == ("action",) else _ALLOWED.get(name)
     match kind:
         case "missing":
             return "is missing", allowed
@@ -159,5 +159,5 @@ def _words(
 
 
 def cut(name: str) -> str:
-    """A key from outside, at a length that can be shown and searched for."""
+    """Shorten a key from a request for messages and for name suggestions."""
     return name if len(name) <= 40 else f"{name[:37]}..."

@@ -1,4 +1,4 @@
-"""What may be asked of the service, and how much of it at once."""
+"""Request models of the service, with their size limits."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,27 +13,27 @@ from assay.crafter.rules import ACTIONS
 from assay.errors import UsageError
 
 ENVIRONMENT: Final = "CrafterClassic"
-"""The name of the one environment there is."""
+"""Name of the only environment."""
 INCLUDES: Final = (
     *("semantic_map", "world_material_map", "observation_image", "view"),
     "inventories",
 )
-"""What an answer holds only if it was asked for; `inventories` is part of a step's info."""
+"""Optional parts of a response; `inventories` is part of a step's info."""
 MAX_BATCH: Final = 256
-"""A batch may have this many steps."""
+"""Maximum number of steps in a batch."""
 MAX_CALLS: Final = 1000
-"""A step may have this many tool calls."""
+"""Maximum number of tool calls in a step."""
 
 MAX_LENGTH: Final = 100_000
-"""An episode may have this many steps; a test compares it with the engine's own limit."""
+"""Maximum number of steps in an episode; a test compares it with the engine's limit."""
 MAX_SNAPSHOT_TEXT: Final = 40_000
-"""A snapshot in base64 may have this many characters; no world needs as many."""
+"""Maximum length of a snapshot in base64; more than any world needs."""
 
 _ACTION_INDEX: Final = {name: index for index, name in enumerate(ACTIONS)}
 _Name = Annotated[str, Field(min_length=1, max_length=128)]
 
 
-def _action(value: object) -> int:
+def _parse_action(value: object) -> int:
     if value.__class__ is int:
         if 0 <= value < len(ACTIONS):
             return value
@@ -47,44 +47,44 @@ def _action(value: object) -> int:
 
 
 def action_indices(actions: Sequence[object]) -> tuple[int, ...] | None:
-    """The indices of the actions of a step; None where `StepRequest` would refuse them."""
+    """Return the indices of a step's actions, or None if `StepRequest` would reject them."""
     if not 0 < len(actions) <= MAX_CALLS:
         return None
     try:
-        return tuple([_action(action) for action in actions])
+        return tuple([_parse_action(action) for action in actions])
     except PydanticCustomError:
         return None
 
 
 _Action = Annotated[
     int,
-    PlainValidator(_action),
+    PlainValidator(_parse_action),
     WithJsonSchema({"enum": [*range(len(ACTIONS)), *ACTIONS]}, mode="validation"),
 ]
 
 
-def _difficulty(value: object) -> Difficulty:
+def _parse_difficulty(value: object) -> Difficulty:
     names = value if isinstance(value, dict) else [value]
     if any(isinstance(name, str) and len(name) > 64 for name in names):
-        # The search for a name that is near takes long where this one is long.
+        # The search for a similar name is slow for long names.
         raise PydanticCustomError("difficulty", "unknown difficulty: the name is too long")
     try:
         return resolve_difficulty(value)
     except UsageError as error:
         words = printable(str(error))[:400]
-    except OverflowError:  # an int that no float can hold
+    except OverflowError:  # an int too large for a float
         words = f"difficulty: {shown(value)} has a number that is too large"
     raise PydanticCustomError("difficulty", "{words}", {"words": words})
 
 
-def _bounds(name: str) -> dict[str, Any]:
+def _describe_range(name: str) -> dict[str, Any]:
     low, high = allowed_range(name)
     return {"type": "number", "minimum": low, "maximum": high}
 
 
 _Difficulty = Annotated[
     Difficulty,
-    PlainValidator(_difficulty),
+    PlainValidator(_parse_difficulty),
     WithJsonSchema(
         {
             "anyOf": [
@@ -92,7 +92,7 @@ _Difficulty = Annotated[
                 {
                     "type": "object",
                     "properties": {
-                        field.name: _bounds(field.name)
+                        field.name: _describe_range(field.name)
                         for field in dataclasses.fields(Difficulty)
                     },
                     "additionalProperties": False,
@@ -114,58 +114,57 @@ Include = Annotated[
 
 
 class _Lenient(BaseModel):
-    """Ignores keys it does not know, as the clients of this shape have always been used to."""
+    """Ignores unknown keys, which existing clients of this format rely on."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 class _Strict(BaseModel):
-    """Refuses keys it does not know: a mistyped one would silently mean another world."""
+    """Rejects unknown keys, because a mistyped key would silently give another world."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Config(_Strict):
-    """Which world to make, and what to tell about it."""
+    """Parameters of the world, and the optional parts of responses."""
 
     seed: _Seed | None = None
-    """Which world; without it the service draws one and says so in `info`."""
+    """Seed of the world; by default the service draws one and reports it in `info`."""
     difficulty: _Difficulty | None = None
     """A name, or a table of changes to `classic`, which is the default."""
     length: Annotated[int, Field(ge=1, le=MAX_LENGTH)] | None = None
-    """After how many steps the episode ends; 10,000 without it."""
+    """Number of steps after which the episode ends; 10,000 by default."""
     include: Include | None = None
-    """What answers hold besides what they always hold."""
+    """Optional parts that responses contain."""
 
 
 class TaskMetadata(_Lenient):
-    """The parts of a task's metadata that choose a world."""
+    """The task metadata that determines a world."""
 
     seed: _Seed | None = None
     difficulty: _Difficulty | None = None
 
 
 class TaskInstance(_Lenient):
-    """A task; of all it may hold, only what chooses the world is used."""
+    """A task; only the metadata that determines the world is used."""
 
     metadata: TaskMetadata | None = None
 
 
 class InitializeRequest(_Strict):
-    """A new world."""
+    """Request for a new world."""
 
     initial_state: Annotated[
         dict[str, Any] | None, Field(json_schema_extra={"maxProperties": 0})
     ] = None
-    """Only an empty one is taken: worlds come from `config`, or from `restore`."""
+    """Must be empty: worlds are created from `config` or with `restore`."""
     config: Config | None = None
-    """Which world."""
     task_instance: TaskInstance | None = None
-    """`metadata.seed` and `metadata.difficulty` are used where `config` has none."""
+    """`metadata.seed` and `metadata.difficulty` are used if `config` does not set them."""
 
 
 class ToolArguments(_Lenient):
-    """What to do."""
+    """Arguments of a tool call."""
 
     action: _Action
     """An index from 0 to 16, or a name."""
@@ -189,23 +188,23 @@ class StepRequest(_Lenient):
 
     env_id: _Name
     request_id: _Name | None = None
-    """A step that comes again with the same id is answered again and not played again."""
+    """A step with an id that was already used is answered again, but not carried out again."""
     action: ToolCalls
 
     @property
     def actions(self) -> tuple[int, ...]:
-        """The indices of the actions."""
+        """Indices of the actions."""
         return tuple([call.args.action for call in self.action.tool_calls])
 
 
 class TerminateRequest(_Lenient):
-    """The end of an instance."""
+    """Request to delete an instance."""
 
     env_id: _Name
 
 
 class RestoreRequest(_Strict):
-    """A new instance from a saved world."""
+    """Request for a new instance from a saved world."""
 
     snapshot: Annotated[
         str,
@@ -216,13 +215,13 @@ class RestoreRequest(_Strict):
                 "minLength": 1,
                 "maxLength": MAX_SNAPSHOT_TEXT,
                 "contentEncoding": "base64",
-                "description": "Only what `checkpoint` gave is a saved world; other texts of "
-                "this shape are answered with 422 and the code `bad_snapshot`.",
+                "description": "A snapshot from `checkpoint`; other strings are rejected with "
+                "status 422 and the code `bad_snapshot`.",
             }
         ),
     ]
-    """What `checkpoint` gave: a snapshot in base64."""
+    """The snapshot from `checkpoint`, in base64."""
     total_reward_episode: FiniteFloat = 0.0
-    """What the episode earned so far; a snapshot of a world does not hold it."""
+    """Total reward of the episode so far, which a snapshot does not include."""
     include: Include | None = None
     """As in `config`."""

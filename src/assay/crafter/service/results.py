@@ -1,7 +1,7 @@
-"""What the service answers: plain values, with arrays for maps and pictures.
+"""Response models of the service: plain values, with arrays for maps and images.
 
-`Worlds` makes them, and the in-process client hands them out as they are. As JSON, where maps
-are lists of lists, they go through `adapter`; the OpenAPI document is derived from the same
+`Worlds` creates them, and the in-process client returns them unchanged. `adapter` converts them
+to JSON, where maps are lists of lists. The OpenAPI document is derived from the same
 annotations.
 """
 
@@ -30,7 +30,7 @@ _adapters: dict[type, TypeAdapter[Any]] = {}
 
 
 def adapter(kind: type[_T]) -> TypeAdapter[_T]:
-    """Reads a kind of answer from JSON and writes it, made when it is first needed."""
+    """Return the (cached) adapter that reads and writes a response model as JSON."""
     if kind not in _adapters:
         _adapters[kind] = TypeAdapter(kind)
     return _adapters[kind]
@@ -39,12 +39,12 @@ def adapter(kind: type[_T]) -> TypeAdapter[_T]:
 def _as_array(lists: list[Any]) -> NDArray[np.uint8]:
     try:
         return np.array(lists, np.uint8)
-    except OverflowError as error:  # which pydantic would let through
+    except OverflowError as error:  # which pydantic would not convert
         raise ValueError(str(error)) from None
 
 
-def _read_as(lists: Any) -> GetPydanticSchema:
-    """How an array is read: as nested lists, of which one is made."""
+def _schema(lists: Any) -> GetPydanticSchema:
+    """Return a schema that reads an array from nested lists."""
 
     def schema(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(_as_array, handler(lists))
@@ -53,17 +53,19 @@ def _read_as(lists: Any) -> GetPydanticSchema:
 
 
 _Grid = Annotated[
-    NDArray[np.uint8], _read_as(_Lists), PlainSerializer(np.ndarray.tolist, return_type=_Lists)
+    NDArray[np.uint8],
+    _schema(_Lists),
+    PlainSerializer(np.ndarray.tolist, return_type=_Lists),
 ]
 _Picture = Annotated[
     NDArray[np.uint8],
-    _read_as(list[_Lists]),
+    _schema(list[_Lists]),
     PlainSerializer(np.ndarray.tolist, return_type=list[_Lists]),
 ]
 
 
 class _WithArrays:
-    """Equal where all values are, also those in arrays."""
+    """Compares all fields by value, arrays included."""
 
     __slots__ = ()
 
@@ -108,7 +110,7 @@ class WorldObservation(_WithArrays):
     truncated: bool
 
     def as_view(self) -> View:
-        """What the player sees; only where `view` was included."""
+        """Return what the player sees; requires that `view` was included."""
         if self.view is None:
             raise ValueError("this observation has no view; include 'view' from the start")
         return View(
@@ -124,12 +126,12 @@ class WorldObservation(_WithArrays):
 
 @dataclass(slots=True)
 class StartedInfo:
-    """What the world is made from: enough to make it again."""
+    """Everything needed to create the world again."""
 
     seed: int
     episode: int
     difficulty: str | dict[str, float]
-    """A name, or all its numbers."""
+    """A name, or all parameters."""
     length: int
     digest: str
 
@@ -146,39 +148,37 @@ class Started:
 
 @dataclass(slots=True)
 class StepInfo:
-    """What a step did; the lists have an entry per action that was carried out."""
+    """Details of a step; the lists have one entry per action that was carried out."""
 
     terminated: bool
-    """The player died."""
     truncated: bool
-    """The world came to its end, and the player lives."""
+    """The world reached its length and the player is alive."""
     rewards: list[float]
     unlocked: list[list[str]]
-    """Achievements reached for the first time."""
+    """Achievements unlocked for the first time."""
     no_effect: list[str | None]
-    """Why an action changed nothing, if it did not."""
+    """Reasons why actions changed nothing, or None."""
     digests: list[str]
-    """The state after each action, as a digest in hexadecimal."""
+    """Digest of the state after each action, in hexadecimal."""
     inventories: list[dict[str, int]] | None
-    """What the player had after each action; only where it was included."""
+    """Inventory after each action, if included."""
     skipped: int
-    """How many actions were left out because the episode had ended."""
+    """Number of actions that were skipped because the episode had ended."""
 
 
 @dataclass(slots=True)
 class StepReply:
-    """What a step did, and what the world is like now."""
+    """Result of a step, and the new state of the world."""
 
     observation: WorldObservation
     reward: float
-    """The sum of `info.rewards`."""
     done: bool
     info: StepInfo
 
 
 @dataclass(slots=True)
 class Terminated:
-    """The last words of an instance."""
+    """Final state of a deleted instance."""
 
     public: dict[str, Any]
     """The observation, with a `status`."""
@@ -198,7 +198,7 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class EngineInfo:
-    """A world in numbers."""
+    """Parameters and progress of a world."""
 
     seed: int
     area: tuple[int, int]
@@ -208,7 +208,7 @@ class EngineInfo:
 
 
 class Metadata(BaseModel):
-    """What the environment is, and the state of one instance if it was named."""
+    """Description of the environment, and the state of one instance if its id was given."""
 
     env_name: str
     env_id: str | None
@@ -224,14 +224,14 @@ class Metadata(BaseModel):
 
 
 class Health(BaseModel):
-    """That the service runs."""
+    """Health of the service."""
 
     status: Literal["ok"]
     supported_environments: list[str]
 
 
 class FieldProblem(BaseModel):
-    """A field of a request that is not allowed."""
+    """An invalid field of a request."""
 
     field: str
     message: str
@@ -239,11 +239,11 @@ class FieldProblem(BaseModel):
 
 
 class ErrorReply(BaseModel):
-    """Why a request was refused."""
+    """Reason for rejecting a request."""
 
     detail: str
-    """For people."""
+    """Message for people."""
     code: str
-    """For programs."""
+    """Code for programs."""
     errors: list[FieldProblem] | None = None
-    """Where a field is to blame: which ones, and what they may be."""
+    """Invalid fields with their allowed values, if any."""

@@ -1,7 +1,8 @@
-"""What the service does, without HTTP: validated requests in, `results` out.
+"""The operations of the service without HTTP: validated requests in, `results` out.
 
-Every method is synchronous and takes microseconds, so that nothing is ever half done when
-somebody else asks. The in-process client calls it directly; only `step` makes JSON.
+Every method is synchronous and takes microseconds, so that no request sees another one half
+done. The in-process client calls `Worlds` directly; only `step` returns JSON. The number of
+instances is limited, and idle ones expire.
 """
 
 import base64
@@ -39,13 +40,13 @@ from assay.crafter.service.results import (
 from assay.crafter.world import Ended, StepResult, World
 from assay.errors import InstanceLimit, InvalidField, SnapshotError, UnknownInstance, WorldFull
 
-_REMEMBERED: Final = 4
-"""How many replies an instance keeps for steps that come again."""
+_MAX_REPLIES: Final = 4
+"""Number of replies an instance keeps for repeated requests."""
 
 
 @dataclass(slots=True)
 class Instance:
-    """One world, and what its players have been told."""
+    """One world, with its rewards and recent replies."""
 
     env_id: str
     world: World
@@ -53,38 +54,38 @@ class Instance:
     total_reward: float = 0.0
     last_reward: float = 0.0
     task: dict[str, Any] | None = None
-    """What the task said about the world, if there was one."""
+    """The task's seed and difficulty, if there is a task."""
     last_used: float = 0.0
     replies: OrderedDict[str, tuple[tuple[int, ...], bytes]] = field(
         default_factory=OrderedDict
     )
-    """By request id: the actions, and what was answered, as JSON."""
+    """Actions and reply as JSON, by request id."""
 
     def recall(self, request_id: str, actions: tuple[int, ...]) -> bytes | None:
-        """What was answered before to this id; None if it is new."""
-        known = self.replies.get(request_id)
-        if known is None:
+        """Return the earlier reply to this request id, or None if the id is new."""
+        earlier = self.replies.get(request_id)
+        if earlier is None:
             return None
-        if known[0] != actions:
+        if earlier[0] != actions:
             words = "was used before for a step with other actions; give each step its own"
             raise InvalidField([("request_id", words, None)])
-        return known[1]
+        return earlier[1]
 
     def remember(self, request_id: str, actions: tuple[int, ...], reply: bytes) -> None:
-        """Keep a reply, and forget the oldest."""
+        """Store a reply, and delete the oldest."""
         self.replies[request_id] = actions, reply
-        if len(self.replies) > _REMEMBERED:
+        if len(self.replies) > _MAX_REPLIES:
             self.replies.popitem(last=False)
 
 
 class Instances:
-    """At most `limit` instances; one that was idle for `idle_timeout` seconds is gone."""
+    """At most `limit` instances; each expires after `idle_timeout` seconds without use."""
 
     def __init__(self, limit: int, idle_timeout: float, clock: Callable[[], float]) -> None:
         self._limit = limit
         self._idle_timeout = idle_timeout
         self._clock = clock
-        # The one that was idle for longest comes first.
+        # The instance that was idle for longest is first.
         self._by_id: OrderedDict[str, Instance] = OrderedDict()
 
     def __len__(self) -> int:
@@ -94,14 +95,14 @@ class Instances:
         return isinstance(env_id, str) and env_id in self._by_id
 
     def check_room(self) -> None:
-        """Raise InstanceLimit if there is no room for one more."""
+        """Raise InstanceLimit if no instance can be added."""
         self.expire()
         if len(self._by_id) < self._limit:
             return
         oldest = next(iter(self._by_id.values()))
         wait = oldest.last_used + self._idle_timeout - self._clock()
         raise InstanceLimit(
-            f"the service holds {len(self._by_id)} instances, and no more are allowed; "
+            f"the service has {len(self._by_id)} instances, the maximum; "
             "terminate one, or try again later",
             retry_after=max(1, min(60, math.ceil(wait))),
         )
@@ -114,34 +115,34 @@ class Instances:
         total_reward: float = 0.0,
         task: dict[str, Any] | None = None,
     ) -> Instance:
-        """Take in a world; `check_room` comes first."""
+        """Add a world; call `check_room` first."""
         instance = Instance(str(uuid.uuid4()), world, include, total_reward, task=task)
         instance.last_used = self._clock()
         self._by_id[instance.env_id] = instance
         return instance
 
     def get(self, env_id: str) -> Instance:
-        """The instance of this id, which now counts as used."""
+        """Return the instance with this id, and mark it as used."""
         instance = self._by_id.get(env_id)
         now = self._clock()
         if instance is None or now - instance.last_used > self._idle_timeout:
             self.expire()
             raise UnknownInstance(
                 f"environment instance {shown(env_id)} not found: "
-                f"it never was, was terminated, or was idle for {self._idle_timeout:g} s"
+                f"it never existed, was terminated, or was idle for {self._idle_timeout:g} s"
             )
         instance.last_used = now
         self._by_id.move_to_end(env_id)
         return instance
 
     def remove(self, env_id: str) -> Instance:
-        """Forget an instance, and return it for a last look."""
+        """Delete and return an instance."""
         instance = self.get(env_id)
         del self._by_id[env_id]
         return instance
 
     def expire(self) -> None:
-        """Forget those that were idle for too long."""
+        """Delete instances that were idle for too long."""
         now = self._clock()
         while self._by_id:
             oldest = next(iter(self._by_id.values()))
@@ -151,7 +152,7 @@ class Instances:
 
 
 def observe(instance: Instance) -> WorldObservation:
-    """What the world of an instance is like now."""
+    """Return the current state of an instance."""
     world, include = instance.world, instance.include
     ended = world.ended
     view = world.view() if "view" in include else None
@@ -183,9 +184,9 @@ DEFAULT_IDLE_TIMEOUT: Final = 3600.0
 
 
 class Worlds:
-    """The instances, and all that can be done with them.
+    """All instances, and the operations on them.
 
-    `seed` is that of the generator from which worlds are drawn that nobody chose.
+    `seed` is the seed of the generator that draws worlds for requests without a seed.
     """
 
     def __init__(
@@ -201,9 +202,9 @@ class Worlds:
         self._draw = random.Random(seed)
 
     def initialize(self, request: InitializeRequest) -> Started:
-        """Make a world."""
+        """Create a world."""
         if request.initial_state:
-            words = "must be empty or null; a saved world comes back by 'restore'"
+            words = "must be empty or null; use 'restore' for a saved world"
             raise InvalidField([("initial_state", words, None)])
         self.instances.check_room()
         config, task = request.config, request.task_instance
@@ -220,12 +221,12 @@ class Worlds:
         except WorldFull:
             words = "makes more creatures than a world has room for; lower their chances"
             raise InvalidField([("config.difficulty", words, None)]) from None
-        told = {"seed": world.seed, "difficulty": world.difficulty_name} if task else None
+        facts = {"seed": world.seed, "difficulty": world.difficulty_name} if task else None
         include = frozenset((config and config.include) or ())
-        return self._started(self.instances.add(world, include, task=told))
+        return self._describe_start(self.instances.add(world, include, task=facts))
 
     def restore(self, request: RestoreRequest) -> Started:
-        """Make an instance of a saved world."""
+        """Create an instance from a saved world."""
         try:
             data = base64.b64decode(request.snapshot, validate=True)
         except (binascii.Error, ValueError):
@@ -234,9 +235,9 @@ class Worlds:
         self.instances.check_room()
         include = frozenset(request.include or ())
         total = request.total_reward_episode
-        return self._started(self.instances.add(world, include, total_reward=total))
+        return self._describe_start(self.instances.add(world, include, total_reward=total))
 
-    def _started(self, instance: Instance) -> Started:
+    def _describe_start(self, instance: Instance) -> Started:
         world = instance.world
         name = world.difficulty_name
         info = StartedInfo(
@@ -249,11 +250,11 @@ class Worlds:
         return Started(instance.env_id, observe(instance), world.done, info)
 
     def play(self, env_id: str, actions: Sequence[int]) -> StepReply:
-        """Carry out actions in order, given by index, at least one."""
+        """Carry out one or more actions, given by index."""
         return _play(self.instances.get(env_id), actions)
 
     def step(self, request: StepRequest) -> bytes:
-        """Play, or answer again what was answered before, as JSON."""
+        """Carry out a step, or repeat the earlier reply to it; return JSON."""
         instance = self.instances.get(request.env_id)
         actions, request_id = request.actions, request.request_id
         reply = None if request_id is None else instance.recall(request_id, actions)
@@ -264,7 +265,7 @@ class Worlds:
         return reply
 
     def terminate(self, env_id: str) -> Terminated:
-        """Forget an instance."""
+        """Delete an instance."""
         instance = self.instances.remove(env_id)
         seen = adapter(WorldObservation).dump_python(observe(instance))
         return Terminated(
@@ -272,14 +273,14 @@ class Worlds:
         )
 
     def checkpoint(self, env_id: str) -> Checkpoint:
-        """Save the world of an instance, which goes on."""
+        """Save the world of an instance; the instance is not changed."""
         instance = self.instances.get(env_id)
         snapshot = base64.b64encode(instance.world.snapshot()).decode("ascii")
         include: Any = sorted(instance.include)
         return Checkpoint(env_id, snapshot, instance.total_reward, include)
 
     def metadata(self, env_id: str | None) -> dict[str, Any]:
-        """Describe the environment, and an instance if it is named."""
+        """Describe the environment, and an instance if its id is given."""
         instance = None if env_id is None else self.instances.get(env_id)
         world = instance.world if instance else None
         return {
@@ -315,7 +316,7 @@ def _play(instance: Instance, actions: Sequence[int]) -> StepReply:
         except WorldFull:
             if not played:
                 raise
-            break  # what was played counts; the next request is told
+            break  # keep the completed steps; the next request raises the error
         played.append(result)
         digests.append(f"{world.digest():016x}")
         if inventories is not None:
@@ -323,7 +324,7 @@ def _play(instance: Instance, actions: Sequence[int]) -> StepReply:
         if result.done:
             break
     rewards = [result.reward for result in played]
-    # Rewards are tenths, and so are their sums, which floats alone would not keep.
+    # Rewards and their sums are tenths; rounding removes floating-point errors.
     reward = round(sum(rewards), 6)
     instance.total_reward = round(instance.total_reward + reward, 6)
     instance.last_reward = rewards[-1]
