@@ -1,15 +1,12 @@
-"""The full form: sentences and a map of words, for models that read well.
+"""The two text forms of an observation, and reading them back.
 
-The short form: as few tokens as it can, for small models.
+The full form has sentences and a map of words, for capable models. The short form has as few
+tokens as possible, for small models. In it, numbers follow their word without a space, because
+tokenizers split digits off and would spend a token on the space. The most common ground has the
+glyph whose runs are the longest single tokens. `docs/text.md` has the numbers.
 
-Numbers follow their word without a space, because tokenizers split digits off and would
-spend a token on the space. The commonest ground has the glyph whose runs are the longest
-single tokens. `docs/text.md` has the figures.
-
-Reading a text back, whichever form it has.
-
-What was read is written again and must come out the same. So a text is accepted exactly if
-one of the forms would say it, and what a form says twice cannot contradict itself.
+`parse` accepts a text only if writing the result again gives the same text. Redundant parts of
+a text therefore cannot contradict each other.
 """
 
 import re
@@ -52,7 +49,7 @@ _FULL_CELLS: Final = {word: cell for cell, word in _WORDS.items() if cell.thing 
 
 
 def full_text(observation: Observation) -> str:
-    """An observation in sentences; `parse` reads it back."""
+    """Return an observation as sentences; `parse` reads them back."""
     o = observation
     lines = [f"Step {o.step}, daylight {o.daylight}%."]
     if o.action is not None:
@@ -69,7 +66,7 @@ def full_text(observation: Observation) -> str:
     if not o.count("health"):
         lines.append("You are dead.")
     ground = o.cells[CENTER].material
-    lines.append(f"You stand on {ground} and face {o.facing}, towards {_in_words(o.ahead)}.")
+    lines.append(f"You stand on {ground} and face {o.facing}, towards {_cell_text(o.ahead)}.")
     lines.append(_NEAR_TITLE)
     for kind, i in nearest(o).items():
         flying = f", flying {o.cells[i].detail}" if kind == "arrow" else ""
@@ -80,7 +77,7 @@ def full_text(observation: Observation) -> str:
     return "\n".join(lines)
 
 
-def _in_words(cell: MapCell) -> str:
+def _cell_text(cell: MapCell) -> str:
     if cell.thing is None:
         return cell.material
     flying = f" flying {cell.detail}" if cell.thing == "arrow" else ""
@@ -106,22 +103,22 @@ _MAP_START: Final = re.compile(re.escape(_MAP_TITLE))
 
 
 def read_full(lines: Lines) -> Observation:
-    """What a text of the full form says; what it says twice is read once."""
-    head = lines.take(_FULL_HEAD, "Step 12, daylight 90%.").groups()
-    last = lines.maybe(_FULL_LAST)
-    achieved = lines.maybe(_FULL_ACHIEVED) if last else None
-    vitals = lines.take(_FULL_VITALS, "Health 9/9, food 9/9, drink 9/9, energy 9/9.").groups()
+    """Parse a text in the full form; redundant parts are read once."""
+    head = lines.expect(_FULL_HEAD, "Step 12, daylight 90%.").groups()
+    last = lines.match_next(_FULL_LAST)
+    achieved = lines.match_next(_FULL_ACHIEVED) if last else None
+    vitals = lines.expect(_FULL_VITALS, "Health 9/9, food 9/9, drink 9/9, energy 9/9.").groups()
     counts = dict(zip(VITALS, map(int, vitals), strict=True))
-    carried = lines.take(_CARRIED, "You carry 2 wood, 1 sapling.")[1]
+    carried = lines.expect(_CARRIED, "You carry 2 wood, 1 sapling.")[1]
     if carried != "nothing":
         counts |= {item[2:]: int(item[0]) for item in carried.split(", ")}
-    sleeping = lines.maybe(_ASLEEP) is not None
-    lines.maybe(_DEAD)
-    stand = lines.take(_FULL_STAND, "You stand on grass and face down, towards tree.")
-    lines.take(_NEAR_START, _NEAR_TITLE)
-    while lines.maybe(_NEAR):
+    sleeping = lines.match_next(_ASLEEP) is not None
+    lines.match_next(_DEAD)
+    stand = lines.expect(_FULL_STAND, "You stand on grass and face down, towards tree.")
+    lines.expect(_NEAR_START, _NEAR_TITLE)
+    while lines.match_next(_NEAR):
         pass
-    lines.take(_MAP_START, _MAP_TITLE)
+    lines.expect(_MAP_START, _MAP_TITLE)
     you = MapCell(stand[1], "player", stand[2])
     return assemble(
         lines,
@@ -159,7 +156,7 @@ GLYPHS: Final = {
     "plant": "p",
     "ripe plant": "P",
 }
-"""What each glyph of the short form's map stands for."""
+"""Glyph of each kind of cell in the map of the short form."""
 
 USUAL_GROUND: Final = {
     "player": "grass",
@@ -169,7 +166,7 @@ USUAL_GROUND: Final = {
     "arrow": "path",
     "plant": "grass",
 }
-"""What things stand on where the short form does not say it."""
+"""Ground under each thing that the short form does not mention."""
 
 _MAP: Final = {
     cell: GLYPHS[f"arrow {cell.detail}" if cell.thing == "arrow" else cell.kind]
@@ -188,7 +185,7 @@ _PLAIN: Final = frozenset(("grass", "sand", "path", "outside"))
 
 
 def short_text(observation: Observation) -> str:
-    """An observation in few tokens; `parse` reads it back."""
+    """Return an observation in few tokens; `parse` reads it back."""
     o = observation
     counts = [*zip(ITEMS, o.inventory, strict=True)]
     words = [f"step{o.step} light{o.daylight}"]
@@ -215,7 +212,7 @@ def short_text(observation: Observation) -> str:
 
 
 def _surroundings(o: Observation) -> str:
-    """What is underfoot, in front and near. What is in front is not said again."""
+    """Describe the ground, the cell in front and near things, without repetition."""
     you = o.cells[CENTER]
     words = [f"on {you.material}"] if you in _UNUSUAL else []
     found = nearest(o)
@@ -251,21 +248,21 @@ _UNDER_CELL: Final = re.compile(f" ({_GROUND}) ({_PLACE})")
 
 
 def read_short(lines: Lines) -> Observation:
-    """What a text of the short form says; what it says twice is read once."""
+    """Parse a text in the short form; redundant parts are read once."""
     like = "step12 light90 health9 food9 drink9 energy9 wood2"
-    *head, carried, asleep = lines.take(_SHORT_HEAD, like).groups()
+    *head, carried, asleep = lines.expect(_SHORT_HEAD, like).groups()
     counts = dict(zip(VITALS, map(int, head[2:]), strict=True))
     counts |= {item[:-1]: int(item[-1]) for item in carried.split()}
-    last = lines.maybe(_SHORT_LAST)
-    achieved = lines.maybe(_SHORT_ACHIEVED) if last else None
-    stand = lines.take(_SHORT_STAND, "facing down grass near tree left2 up1")
+    last = lines.match_next(_SHORT_LAST)
+    achieved = lines.match_next(_SHORT_ACHIEVED) if last else None
+    stand = lines.expect(_SHORT_STAND, "facing down grass near tree left2 up1")
     you = MapCell(stand[1] or USUAL_GROUND["player"], "player", stand[2])
     cells = lines.cells(_SHORT_CELLS, (GLYPHS["player"], you), "")
-    ground = lines.maybe(_UNDER)
+    ground = lines.match_next(_UNDER)
     if ground:
         for material, place in _UNDER_CELL.findall(ground[0]):
             if place not in _SHORT_PLACES:
-                lines.wrong(f"{place!r} is not in view")
+                lines.fail(f"{place!r} is not in view")
             i = _SHORT_PLACES.index(place)
             cells[i] = cells[i]._replace(material=material)
     return assemble(
@@ -280,19 +277,19 @@ def read_short(lines: Lines) -> Observation:
 
 
 def parse(text: str) -> Observation:
-    """The observation that `full_text` or `short_text` wrote; else a UsageError.
+    """Parse the output of `full_text` or `short_text`, or raise UsageError.
 
-    Takes the whole text of an observation and nothing around it.
+    The text must contain the whole observation and nothing else.
     """
     if not isinstance(text, str):
         raise UsageError(f"not an observation: {text!r}; give the text as a str")
     lines = Lines(text)
     if text.startswith("Step"):
         observation = read_full(lines)
-        again = full_text(observation)
+        rewritten = full_text(observation)
     else:
         observation = read_short(lines)
-        again = short_text(observation)
-    if again != text:
-        lines.compare(again)
+        rewritten = short_text(observation)
+    if rewritten != text:
+        lines.compare(rewritten)
     return observation

@@ -1,4 +1,4 @@
-"""The rules in words, for system prompts. Every number comes from the data in `rules`."""
+"""The rules as text for system prompts. Every number comes from the data in `rules`."""
 
 from collections.abc import Iterator, Mapping
 from types import ModuleType
@@ -13,15 +13,15 @@ _MOVES: Final = ", ".join(f"move_{way}" for way in DIRECTIONS)
 
 
 def rules_text(*, short: bool = False) -> str:
-    """The rules of the game, to be told once, before the first observation.
+    """Return the rules of the game, for the system prompt.
 
-    The short ones go with `short_text` and explain the glyphs of its map.
+    The short version belongs to `short_text` and explains the glyphs of its map.
     """
     return describe_rules(_rules, short=short)
 
 
 def describe_rules(rules: ModuleType, *, short: bool) -> str:
-    """The rules that a module like `assay.crafter.rules` holds."""
+    """Describe the rules in a module like `assay.crafter.rules`."""
     return "\n".join(_short(rules) if short else _full(rules))
 
 
@@ -96,11 +96,11 @@ def _full_survival(rules: Any) -> Iterator[str]:
         "when you are hurt."
     )
     yield (
-        f"- A blow of a zombie beside you costs {_harm(rules, 'zombie')}. Zombies walk on "
+        f"- A blow of a zombie beside you costs {_damage(rules, 'zombie')}. Zombies walk on "
         "grassland, and there are more of them in the dark."
     )
     yield (
-        f"- Skeletons live in tunnels and shoot. An arrow costs {_harm(rules, 'skeleton')}, "
+        f"- Skeletons live in tunnels and shoot. An arrow costs {_damage(rules, 'skeleton')}, "
         "and destroys a table or furnace that it hits."
     )
     yield (
@@ -112,14 +112,14 @@ def _full_survival(rules: Any) -> Iterator[str]:
 def _short(rules: Any) -> Iterator[str]:
     yield f"Crafter: stay alive and achieve {' '.join(rules.ACHIEVEMENTS)}"
     yield from _short_actions(rules)
-    yield f"your blow: {_tight(rules.DAMAGE)}"
+    yield f"your blow: {_counts(rules.DAMAGE)}"
     health = {name: creature.health for name, creature in rules.CREATURES.items()}
-    yield f"creature health: {_tight(health)}"
-    yield f"zombie beside you costs {_harm(rules, 'zombie')}"
-    yield f"arrow costs {_harm(rules, 'skeleton')}"
+    yield f"creature health: {_counts(health)}"
+    yield f"zombie beside you costs {_damage(rules, 'zombie')}"
+    yield f"arrow costs {_damage(rules, 'skeleton')}"
     yield f"plant: ripe after more than {rules.RIPE_AFTER} steps; creatures beside destroy it"
     yield f"sleep: gives energy, if below {rules.MAX_ITEM}; no action until full or hurt"
-    yield f"steps until one is lost: {_tight(rules.WEAR)}"
+    yield f"steps until one is lost: {_counts(rules.WEAR)}"
     yield f"counts: at most {rules.MAX_ITEM}; no food, drink or energy costs health"
     yield f"map: {', '.join(f'{glyph} {kind}' for kind, glyph in GLYPHS.items())}"
     ground = [f"{thing} on {material}" for thing, material in USUAL_GROUND.items()]
@@ -137,9 +137,9 @@ def _short_actions(rules: Any) -> Iterator[str]:
     yield f"do ripe plant: food{rules.FOOD['plant']}"
     yield f"do cow: food{rules.FOOD['cow']}"
     for name, place in rules.PLACE.items():
-        yield f"place_{name}: {_tight(place.uses)} on {'/'.join(place.where)}"
+        yield f"place_{name}: {_counts(place.uses)} on {'/'.join(place.where)}"
     for name, make in rules.MAKE.items():
-        yield f"make_{name}: {_tight(make.uses)} near {' '.join(make.nearby)}"
+        yield f"make_{name}: {_counts(make.uses)} near {' '.join(make.nearby)}"
     yield "near: within one cell"
 
 
@@ -147,12 +147,12 @@ def _amounts(uses: Mapping[str, int]) -> str:
     return join(f"{n} {item}" for item, n in uses.items())
 
 
-def _tight(counts: Mapping[str, int]) -> str:
-    """Counts in the way of the short form."""
+def _counts(counts: Mapping[str, int]) -> str:
+    """Format counts as in the short form."""
     return " ".join(f"{name}{n}" for name, n in counts.items())
 
 
-def _harm(rules: Any, creature: str) -> str:
+def _damage(rules: Any, creature: str) -> str:
     harm = rules.CREATURES[creature]
     asleep = f", {harm.damage_asleep} if you sleep"
     return f"{harm.damage} health{asleep if harm.damage_asleep != harm.damage else ''}"

@@ -1,7 +1,6 @@
-"""What a model is told at one moment, as a value. Knows nothing of how it is worded.
+"""An observation for a model as a value, independent of its wording.
 
-Every `Observation` that can be made can be written and read back; one that could not is
-refused when it is made.
+Every valid `Observation` can be written as text and read back; others are rejected on creation.
 """
 
 import operator
@@ -30,53 +29,53 @@ if TYPE_CHECKING:
 
 ACROSS, DOWN = VIEW
 CENTER: Final = ACROSS * DOWN // 2
-"""The index of the player's cell among the cells, counted row by row."""
+"""Index of the player's cell among the cells, row by row."""
 
 DIRECTIONS: Final = tuple(name.removeprefix("move_") for name in ACTIONS[1:5])
 """The four directions in the order of a view's details."""
 STEPS: Final = dict(zip(DIRECTIONS, (-1, 1, -ACROSS, ACROSS), strict=True))
-"""How far the next cell in a direction is, counted in cells row by row."""
+"""Change of a cell's index for a step in each direction."""
 
 MAX_STEP: Final = 999_999_999
-"""The highest number of a step that can be told."""
+"""Maximum step number in an observation."""
 
 
 class MapCell(NamedTuple):
     """One cell of the map."""
 
     material: str
-    """One of `rules.MATERIALS`; under a thing, what it stands on."""
+    """One of `rules.MATERIALS`; below a thing if there is one."""
     thing: str | None = None
-    """One of `rules.OBJECTS`, if anything stands there."""
+    """One of `rules.OBJECTS`, or None."""
     detail: str | None = None
-    """Where the player looks or an arrow flies; `ripe` for a ripe plant."""
+    """Direction of the player or an arrow; `ripe` for a ripe plant."""
 
     @property
     def kind(self) -> str:
-        """What a player would say is there: `grass`, `zombie`, `ripe plant`."""
+        """Short name of the content: `grass`, `zombie`, `ripe plant`."""
         if self.thing == "plant" and self.detail:
             return f"{self.detail} plant"
         return self.thing or self.material
 
 
-def _details(thing: str | None) -> tuple[str | None, ...]:
-    """What can be said of a thing, in the order of a view's details."""
+def _possible_details(thing: str | None) -> tuple[str | None, ...]:
+    """Return the possible details of a thing, in the order of a view's details."""
     if thing in ("player", "arrow"):
         return (None, *DIRECTIONS)
     return (None, "ripe") if thing == "plant" else (None,)
 
 
-# By the three numbers of a view; what has a direction is never without it.
-_SEEN: Final = {
+# By the three numbers of a view; the player and arrows always have a direction.
+_CELL_BY_IDS: Final = {
     (m, len(MATERIALS) - 1 + o if thing else 0, d): MapCell(material, thing, detail)
     for (m, material), (o, thing) in product(enumerate(MATERIALS), enumerate((None, *OBJECTS)))
     if m or not thing
-    for d, detail in enumerate(_details(thing))
+    for d, detail in enumerate(_possible_details(thing))
     if detail or thing not in ("player", "arrow")
 }
-_IDS: Final = {cell: bytes(ids) for ids, cell in _SEEN.items()}
-CELLS: Final = tuple(_SEEN.values())
-"""Every cell there can be."""
+_IDS: Final = {cell: bytes(ids) for ids, cell in _CELL_BY_IDS.items()}
+CELLS: Final = tuple(_CELL_BY_IDS.values())
+"""All possible cells."""
 _PLAYERS: Final = frozenset(cell for cell in CELLS if cell.thing == "player")
 _OTHERS: Final = frozenset(CELLS) - _PLAYERS
 _NAMES: Final = frozenset(ACHIEVEMENTS)
@@ -102,66 +101,64 @@ FAILURES: Final = {
     action: tuple(reason for reason in NoEffect if _can_fail(action, reason))
     for action in ACTIONS
 }
-"""Why each action can have had no effect."""
+"""Possible reasons why each action had no effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a player sees, knows of itself, and learned from its last action."""
+    """What the player sees, its own state, and the result of its last action."""
 
     step: int
-    """How many steps the world has made."""
     daylight: int
-    """From 0 in deepest night to 100 at noon."""
+    """From 0 in the deepest night to 100 at noon."""
     sleeping: bool
-    """Whether the player is asleep."""
     inventory: tuple[int, ...]
     """Counts of all `rules.ITEMS`, in their order."""
     cells: tuple[MapCell, ...]
     """The cells in view, row by row from the top left; the player is in the middle."""
     action: str | None = None
-    """The last action, if it was told."""
+    """The last action, if given."""
     achieved: tuple[str, ...] = ()
-    """What the last action achieved for the first time."""
+    """Achievements that the last action unlocked for the first time."""
     no_effect: NoEffect | None = None
-    """Why the last action changed nothing, if it did not."""
+    """Reason why the last action changed nothing, or None."""
 
     def __post_init__(self) -> None:
         if not _is_count(self.step, MAX_STEP):
-            _refuse("step", self.step, f"an int from 0 to {MAX_STEP}")
+            _reject("step", self.step, f"an int from 0 to {MAX_STEP}")
         if not _is_count(self.daylight, 100):
-            _refuse("daylight", self.daylight, "an int from 0 to 100")
+            _reject("daylight", self.daylight, "an int from 0 to 100")
         if self.sleeping.__class__ is not bool:
-            _refuse("sleeping", self.sleeping, "a bool")
+            _reject("sleeping", self.sleeping, "a bool")
         if not _is_tuple(self.inventory, len(ITEMS)) or not all(
             count.__class__ is int and 0 <= count <= MAX_ITEM for count in self.inventory
         ):
-            _refuse("inventory", self.inventory, f"{len(ITEMS)} ints from 0 to {MAX_ITEM}")
+            _reject("inventory", self.inventory, f"{len(ITEMS)} ints from 0 to {MAX_ITEM}")
         if not _is_tuple(self.cells, ACROSS * DOWN) or not (
             {*map(type, self.cells)} == {MapCell}
             and self.cells[CENTER] in _PLAYERS
             and _OTHERS.issuperset(self.cells[:CENTER])
             and _OTHERS.issuperset(self.cells[CENTER + 1 :])
         ):
-            _refuse("cells", self.cells, f"{ACROSS * DOWN} cells around one of the player")
+            _reject("cells", self.cells, f"{ACROSS * DOWN} cells around one of the player")
         self._check_last_action()
 
     def _check_last_action(self) -> None:
         if self.action is None:
             if self.achieved != () or self.no_effect is not None:
-                _refuse("action", self.action, "the one that achieved something or failed")
+                _reject("action", self.action, "the one that achieved something or failed")
             return
         if self.action not in ACTIONS:
-            _refuse("action", self.action, f"None or one of {', '.join(ACTIONS)}")
+            _reject("action", self.action, f"None or one of {', '.join(ACTIONS)}")
         if self.achieved.__class__ is not tuple or not _NAMES.issuperset(self.achieved):
-            _refuse("achieved", self.achieved, f"a tuple of {', '.join(ACHIEVEMENTS)}")
+            _reject("achieved", self.achieved, f"a tuple of {', '.join(ACHIEVEMENTS)}")
         reasons = FAILURES[self.action]
         if self.no_effect is not None and self.no_effect not in reasons:
-            _refuse("no_effect", self.no_effect, f"{', '.join(reasons) or None} there")
+            _reject("no_effect", self.no_effect, f"{', '.join(reasons) or None} there")
 
     @property
     def facing(self) -> str:
-        """Where the player looks: left, right, up or down."""
+        """Direction the player faces: left, right, up or down."""
         return self.cells[CENTER].detail or ""
 
     @property
@@ -176,7 +173,7 @@ class Observation:
         return tuple(cell for row in rows for cell in self.cells[row - 1 : row + 2])
 
     def count(self, item: str) -> int:
-        """How much the player has of an item, vitals included."""
+        """Return how many of an item the player has, vitals included."""
         return self.inventory[ITEMS.index(item)]
 
 
@@ -188,8 +185,8 @@ def _is_tuple(value: object, length: int) -> bool:
     return isinstance(value, tuple) and len(value) == length
 
 
-def _refuse(name: str, value: object, allowed: str) -> NoReturn:
-    # Short, because a map is long.
+def _reject(name: str, value: object, allowed: str) -> NoReturn:
+    # Shortened, because a map is long.
     found = reprlib.repr(value)
     raise UsageError(f"observation: {name} = {found} is not allowed; give {allowed}")
 
@@ -197,11 +194,11 @@ def _refuse(name: str, value: object, allowed: str) -> NoReturn:
 def observe(
     view: View, *, action: int | None = None, result: "StepResult | None" = None
 ) -> Observation:
-    """What a model is told of a view, of its last action and of what came of it."""
+    """Build an observation from a view, the last action and its result."""
     if action is not None:
         action = operator.index(action)
         if not 0 <= action < len(ACTIONS):
-            _refuse("action", action, f"an index from 0 to {len(ACTIONS) - 1}")
+            _reject("action", action, f"an index from 0 to {len(ACTIONS) - 1}")
     if result is not None and action is None:
         raise UsageError("observation: a result was given without its action; give both")
     return Observation(
@@ -209,19 +206,19 @@ def observe(
         daylight=round(100 * view.daylight),
         sleeping=bool(view.sleeping),
         inventory=tuple([int(view.inventory[item]) for item in ITEMS]),
-        cells=_cells(view),
+        cells=_read_cells(view),
         action=None if action is None else ACTIONS[action],
         achieved=() if result is None else result.unlocked,
         no_effect=None if result is None else result.no_effect,
     )
 
 
-def _cells(view: View) -> tuple[MapCell, ...]:
+def _read_cells(view: View) -> tuple[MapCell, ...]:
     planes = (view.materials, view.objects, view.details)
-    # A view is indexed [x, y], the cells go row by row.
+    # A view is indexed [x, y]; the cells are row by row.
     ids = zip(*(plane.T.tobytes() for plane in planes), strict=True)
     try:
-        return tuple([_SEEN[seen] for seen in ids])
+        return tuple([_CELL_BY_IDS[seen] for seen in ids])
     except KeyError as error:
         raise UsageError(
             f"not a view: material, object and detail {error} do not go together"
@@ -229,10 +226,10 @@ def _cells(view: View) -> tuple[MapCell, ...]:
 
 
 def as_view(observation: Observation) -> View:
-    """The view that was observed, with its daylight to the percent that was told."""
+    """Return the observed view, with daylight rounded to a percent."""
     o = observation
     ids = np.frombuffer(b"".join([_IDS[cell] for cell in o.cells]), np.uint8)
-    # The cells go row by row, a view is indexed [x, y].
+    # The cells are row by row; a view is indexed [x, y].
     materials, objects, details = ids.reshape(DOWN, ACROSS, 3).transpose(2, 1, 0).copy()
     return View(
         materials=materials,
