@@ -77,7 +77,7 @@ def test_worlds_can_be_replaced_by_their_next_episode_at_any_time() -> None:
 def test_a_batch_whose_worlds_have_all_ended_refuses_to_go_on() -> None:
     batch = Batch([1, 2], length=1)
     assert batch.step([0, 0]).done.all()
-    with pytest.raises(EpisodeOver, match="every world"):
+    with pytest.raises(EpisodeOver, match="all worlds"):
         batch.step([0, 0])
 
 

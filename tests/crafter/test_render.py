@@ -14,7 +14,7 @@ from crafter import objects
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
-from assay.crafter.render import _faded, render, save_gif
+from assay.crafter.render import _fade, render, save_gif
 from assay.crafter.rules import AREA, ITEMS, MATERIALS, MAX_ITEM, OBJECTS, VIEW
 from assay.crafter.view import View
 from assay.errors import UsageError
@@ -255,7 +255,7 @@ def test_colours_fade_as_in_pillow() -> None:
     for share, tint in ((0.4, (0, 16, 64)), (0.0, (0, 0, 16))):
         theirs = np.asarray(ImageEnhance.Color(Image.fromarray(colours)).enhance(share))
         np.testing.assert_array_equal(
-            _faded(colours.T, share, tint).T, theirs + np.array(tint, np.uint16)
+            _fade(colours.T, share, tint).T, theirs + np.array(tint, np.uint16)
         )
 
 

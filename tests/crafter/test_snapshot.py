@@ -106,13 +106,22 @@ SIZE = 7232
 BYTES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty": (lambda good: b"", "0 bytes is too short"),
     "short": (lambda good: good[:THINGS_AT], f"{THINGS_AT} bytes is too short"),
-    "truncated by a byte": (lambda good: good[:-1], f"says {SIZE} bytes and has {SIZE - 1}"),
-    "truncated by a block": (lambda good: good[:-32], f"says {SIZE} bytes and has {SIZE - 32}"),
+    "truncated by a byte": (
+        lambda good: good[:-1],
+        f"says {SIZE} bytes, but it has {SIZE - 1}",
+    ),
+    "truncated by a block": (
+        lambda good: good[:-32],
+        f"says {SIZE} bytes, but it has {SIZE - 32}",
+    ),
     "truncated, and it knows": (
         lambda good: with_int(good, 12, SIZE - 32)[:-32],
         f"{SIZE - 32} bytes do not fit 6 things",
     ),
-    "longer by a byte": (lambda good: good + b"\0", f"says {SIZE} bytes and has {SIZE + 1}"),
+    "longer by a byte": (
+        lambda good: good + b"\0",
+        f"says {SIZE} bytes, but it has {SIZE + 1}",
+    ),
     "longer, and it knows": (
         lambda good: with_int(good + bytes(32), 12, SIZE + 32),
         f"{SIZE + 32} bytes do not fit 6 things",
@@ -123,9 +132,9 @@ BYTES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "version 0": (lambda good: with_int(good, 8, 0), "version 0; this assay reads version 1"),
     "version 2": (lambda good: with_int(good, 8, 2), "version 2; this assay reads version 1"),
     "a version with a high half": (lambda good: with_int(good, 10, 1, "<H"), "version 65537;"),
-    "another length": (lambda good: with_int(good, 12, 0), f"says 0 bytes and has {SIZE}"),
+    "another length": (lambda good: with_int(good, 12, 0), f"says 0 bytes, but it has {SIZE}"),
     "a negative length": (lambda good: with_int(good, 12, -1), "says -1 bytes"),
-    "something in the padding": (lambda good: good[:-1] + b"\1", "stands after its end"),
+    "something in the padding": (lambda good: good[:-1] + b"\1", "data after its end"),
     "more things than there are": (lambda good: with_scalar(good, "things", 7), "unknown kind"),
     "fewer things than there are": (
         lambda good: with_scalar(good, "things", 3),
@@ -275,15 +284,21 @@ CHANGES: dict[str, tuple[Callable[[Saved], None], str]] = {
     **{f"health -1 of a {k}": (put(k, health=-1), "wrong health") for k, _ in ODD_HEALTH},
     **{f"clock {n} of a {k}": (put(k, clock=n), "wrong clock") for k, n in ODD_CLOCK},
     **{f"clock -1 of a {k}": (put(k, clock=-1), "wrong clock") for k, _ in ODD_CLOCK},
-    **{f"an arrow aimed {a}": (put("arrow", aim=a), "flies nowhere") for a in (-1, 4, 5, 999)},
-    **{f"a cow aimed {a}": (put("cow", aim=a), "flies nowhere") for a in (0, 3, -1, 5)},
     **{
-        f"a {k} on material {m}": (ground(m, k), "where it cannot stand") for k, m in ODD_GROUND
+        f"an arrow aimed {a}": (put("arrow", aim=a), "wrong direction") for a in (-1, 4, 5, 999)
+    },
+    **{f"a cow aimed {a}": (put("cow", aim=a), "wrong direction") for a in (0, 3, -1, 5)},
+    **{
+        f"a {k} on material {m}": (ground(m, k), "material it cannot be on")
+        for k, m in ODD_GROUND
     },
     "a thing twice in the order": (alter("order", lambda o: [o[0], *o[:-1]]), "out of order"),
     "a thing beyond the last": (alter("order", lambda o: [len(o), *o[1:]]), "out of order"),
     "a negative thing": (alter("order", lambda o: [-1, *o[1:]]), "out of order"),
-    "things of chunks mixed": (alter("order", lambda o: o[::-1]), "order of other chunks"),
+    "things of chunks mixed": (
+        alter("order", lambda o: o[::-1]),
+        "not in the order of their chunks",
+    ),
     "a chunk twice": (alter("chunks", lambda c: [*c, c[0]]), "a chunk opened twice"),
     "chunk 36": (alter("chunks", lambda c: [*c, 36]), "an unknown chunk"),
     "chunk 255": (alter("chunks", lambda c: [*c, 255]), "an unknown chunk"),
@@ -296,9 +311,9 @@ CHANGES: dict[str, tuple[Callable[[Saved], None], str]] = {
     },
     "a chance of 1.5": (number("parameters", 1, 1.5), "tree_chance = 1.5"),
     "a last parameter of -1": (number("parameters", 16, -1), "skeletons_at_most = -1"),
-    "a number too many": (number("parameters", 17, 1), "a number where none belongs"),
-    "a number at the end": (number("parameters", 31, -0.0), "a number where none belongs"),
-    "NaN where none belongs": (number("parameters", 20, float("nan")), "where none belongs"),
+    "a number too many": (number("parameters", 17, 1), "a number in an unused field"),
+    "a number at the end": (number("parameters", 31, -0.0), "a number in an unused field"),
+    "NaN where none belongs": (number("parameters", 20, float("nan")), "in an unused field"),
     **{
         f"{value} of item {item}": (number("inventory", item, value), "an inventory of")
         for item in (0, 4, 15)
@@ -312,14 +327,14 @@ CHANGES: dict[str, tuple[Callable[[Saved], None], str]] = {
         for which in (0, 21)
         for value in (-1, 2**31 - 1, -(2**31))
     },
-    "alive without health": (number("inventory", 0, 0), "over, or not"),
-    "dead in good health": (scalars(status=1), "over, or not"),
-    "late and running": (scalars(step=500), "over, or not"),
-    "over too early": (scalars(status=2), "over, or not"),
-    "late and dead in good health": (scalars(step=500, status=1), "over, or not"),
+    "alive without health": (number("inventory", 0, 0), "contradicts its health"),
+    "dead in good health": (scalars(status=1), "contradicts its health"),
+    "late and running": (scalars(step=500), "contradicts its health"),
+    "over too early": (scalars(status=2), "contradicts its health"),
+    "late and dead in good health": (scalars(step=500, status=1), "contradicts its health"),
     "dead, and over by length": (
         both(number("inventory", 0, 0), scalars(step=500, status=2)),
-        "over, or not",
+        "contradicts its health",
     ),
     "later than its length": (scalars(step=501), "more steps than its length"),
 }

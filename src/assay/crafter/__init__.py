@@ -4,7 +4,7 @@
     world = World(seed=1)
     result = world.step("move_left")
 
-Names are loaded when first used, so that asking for a rule does not load a compiler.
+Names are imported when first used, so that importing a rule does not load numba.
 """
 
 from typing import TYPE_CHECKING

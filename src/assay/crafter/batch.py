@@ -1,4 +1,4 @@
-"""Many worlds stepped by one call, on several threads: for training and for search."""
+"""Many worlds stepped by one call on several threads, for training and for search."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -33,27 +33,27 @@ from assay.crafter.rules import ACTIONS, ITEMS, VIEW, WORLD_LENGTH
 from assay.crafter.world import World, checked_int, write_parameters
 from assay.errors import EpisodeOver, UsageError, WorldFull
 
-_WORTH_A_THREAD = 32
-"""Handing work to a thread costs about as much as stepping this many worlds."""
+_WORLDS_PER_THREAD = 32
+"""Number of worlds whose stepping takes about as long as handing work to a thread."""
 
 
 class BatchStep(NamedTuple):
-    """What one step did, an entry per world."""
+    """Result of one step, with one entry per world."""
 
     rewards: NDArray[np.float64]
-    """As `StepResult.reward`; 0 for a world that had ended before."""
+    """Like `StepResult.reward`; 0 for a world that had already ended."""
     done: NDArray[np.bool_]
-    """Whether the episode has ended, in this step or before."""
+    """Whether the episode has ended, in this step or earlier."""
     ended: NDArray[np.uint8]
-    """0 goes on, 1 died, 2 length, 3 no room for more creatures and plants."""
+    """0: running, 1: died, 2: length reached, 3: no room for more creatures and plants."""
     unlocked: NDArray[np.uint32]
-    """A bit per achievement, in the order of ACHIEVEMENTS, reached for the first time."""
+    """Achievements unlocked for the first time: one bit each, in the order of ACHIEVEMENTS."""
     no_effect: NDArray[np.uint8]
-    """0, or 1 + the position in NoEffect of why the action changed nothing."""
+    """Reason why the action had no effect: 1 + its index in NoEffect, or 0."""
 
 
 class BatchView(NamedTuple):
-    """What the players see, an entry per world; see `View`."""
+    """What the players see, with one entry per world; see `View`."""
 
     materials: NDArray[np.uint8]
     """(N, 9, 7)"""
@@ -66,17 +66,15 @@ class BatchView(NamedTuple):
     facing: NDArray[np.uint8]
     """(N,): 0 left, 1 right, 2 up, 3 down."""
     sleeping: NDArray[np.bool_]
-    """(N,)"""
     daylight: NDArray[np.float64]
-    """(N,)"""
 
 
 class Batch:
     """N worlds in one block of memory.
 
-    With `auto_reset`, a world whose episode ends is replaced at once by the next episode
-    of its seed, `World(seed, episode=e)`. Without it, a world that has ended stands still
-    until `renew` or `begin` replaces it.
+    With `auto_reset`, a world whose episode ends is replaced at once by the next episode of its
+    seed, `World(seed, episode=e)`. Without it, a world that has ended does not change until
+    `renew` or `begin` replaces it.
     """
 
     def __init__(
@@ -90,13 +88,13 @@ class Batch:
     ) -> None:
         checked = [checked_int("seed", seed, 0, 2**31 - 1) for seed in seeds]
         if not checked:
-            raise UsageError("a batch needs at least one seed")
+            raise UsageError("a batch requires at least one seed")
         length = checked_int("length", length, 1, MAX_LENGTH)
         cores = os.cpu_count() or 1
         wanted = cores if threads is None else checked_int("threads", threads, 1, 1024)
         self._difficulties = [resolve_difficulty(difficulty)] * len(checked)
         self._auto_reset = auto_reset
-        self._threads = max(1, min(wanted, len(checked) // _WORTH_A_THREAD))
+        self._threads = max(1, min(wanted, len(checked) // _WORLDS_PER_THREAD))
         self._pool = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
         jit.load()
         self._blocks = new_blocks(len(checked))
@@ -107,49 +105,49 @@ class Batch:
         self._scalars[:, SEED] = checked
         self._scalars[:, LENGTH] = length
         self._renew(np.arange(len(checked)))
-        self._refuse_broken()
+        self._raise_if_broken()
 
-    def _refuse_broken(self) -> None:
+    def _raise_if_broken(self) -> None:
         if (self._scalars[:, STATUS] == BROKEN).any():
             raise WorldFull("a world has no room for its creatures; choose fewer of them")
 
     def _column(self, name: str) -> NDArray[Any]:
-        """A section of all blocks at once, (N, length of the section)."""
-        one = section(self._blocks[0], name)
-        strides = (BLOCK, one.itemsize)
-        shape = (len(self._blocks), len(one))
-        return np.lib.stride_tricks.as_strided(one, shape, strides)
+        """Return one section of all blocks as a view (N, section length)."""
+        first = section(self._blocks[0], name)
+        strides = (BLOCK, first.itemsize)
+        shape = (len(self._blocks), len(first))
+        return np.lib.stride_tricks.as_strided(first, shape, strides)
 
     def __len__(self) -> int:
         return len(self._blocks)
 
     @property
     def steps(self) -> NDArray[np.int32]:
-        """How many steps each world has made."""
+        """Number of steps made, per world."""
         return np.array(self._scalars[:, STEP])
 
     @property
     def episodes(self) -> NDArray[np.int32]:
-        """Which episode of its seed each world is in, from 1."""
+        """Episode number within its seed, from 1, per world."""
         return np.array(self._scalars[:, EPISODE])
 
     def step(self, actions: ArrayLike) -> BatchStep:
-        """Carry out one action per world, given by index."""
-        chosen = self._checked_actions(actions)
+        """Carry out one action per world; actions are indices into ACTIONS."""
+        chosen = self._check_actions(actions)
         count = len(self)
         if (self._scalars[:, STATUS] != 0).all():
-            raise EpisodeOver("every world of the batch has ended; make a new Batch to go on")
+            raise EpisodeOver("all worlds of the batch have ended; make a new Batch")
         rewards = np.empty(count, np.float64)
         outcomes = np.empty((count, 3), np.uint8)
         unlocked = np.empty(count, np.uint32)
         addresses = [array.ctypes.data for array in (chosen, rewards, outcomes, unlocked)]
-        self._share(count, lambda a, b: step_many(self._address, a, b, *addresses))
+        self._split(count, lambda a, b: step_many(self._address, a, b, *addresses))
         ended = outcomes[:, 1].copy()
         if self._auto_reset and ended.any():
             self._renew(np.flatnonzero(ended))
         return BatchStep(rewards, ended != 0, ended, unlocked, outcomes[:, 2].copy())
 
-    def _checked_actions(self, actions: ArrayLike) -> NDArray[np.uint8]:
+    def _check_actions(self, actions: ArrayLike) -> NDArray[np.uint8]:
         given = np.asarray(actions)
         if given.shape != (len(self),) or given.dtype.kind not in "iu":
             raise UsageError(
@@ -162,7 +160,7 @@ class Batch:
         return np.ascontiguousarray(given, np.uint8)
 
     def renew(self, which: ArrayLike) -> None:
-        """Replace the worlds at these indices by the next episode of their seeds."""
+        """Replace the worlds at these indices with the next episodes of their seeds."""
         chosen = np.unique(np.asarray(which, np.int64))
         if chosen.size:
             checked_int("world", chosen[0], 0, len(self) - 1)
@@ -172,7 +170,13 @@ class Batch:
     def begin(
         self, which: Sequence[int], seeds: Sequence[int], difficulties: Sequence[Difficulty]
     ) -> None:
-        """Replace the worlds at these indices by the first episodes of other seeds."""
+        """Replace the worlds at these indices with the first episodes of other seeds.
+
+        Args:
+            which: Indices of worlds, without duplicates.
+            seeds: One seed per index.
+            difficulties: One difficulty per index.
+        """
         for index, seed, difficulty in zip(which, seeds, difficulties, strict=True):
             index = checked_int("world", index, 0, len(self) - 1)
             self._scalars[index, SEED] = checked_int("seed", seed, 0, 2**31 - 1)
@@ -180,42 +184,42 @@ class Batch:
             self._difficulties[index] = difficulty
             write_parameters(self._blocks[index], difficulty)
         self._renew(np.asarray(which, np.int64))
-        self._refuse_broken()
+        self._raise_if_broken()
 
     def put(self, index: int, world: World) -> None:
-        """Replace a world by a copy of another one."""
+        """Replace a world with a copy of another one."""
         index = checked_int("world", index, 0, len(self) - 1)
         self._difficulties[index] = world.difficulty
         self._blocks[index] = world._block
 
     def _renew(self, which: NDArray[np.int64]) -> None:
         addresses = (which.ctypes.data, geometry_address())
-        self._share(
+        self._split(
             len(which),
             lambda a, b: renew_many(self._address, addresses[0], a, b, addresses[1]),
-            worth=1,
+            per_thread=1,
         )
 
-    def _share(
-        self, count: int, work: Callable[[int, int], Any], worth: int = _WORTH_A_THREAD
+    def _split(
+        self, count: int, work: Callable[[int, int], Any], per_thread: int = _WORLDS_PER_THREAD
     ) -> None:
-        """Run work(first, last) over [0, count), split among the threads."""
-        parts = max(1, min(self._threads, count // worth))
+        """Call work(first, last) on parts of [0, count), split among the threads."""
+        parts = max(1, min(self._threads, count // per_thread))
         if self._pool is None or parts == 1:
             work(0, count)
             return
         edges = [count * i // parts for i in range(parts + 1)]
-        own, *others = pairwise(edges)
-        waiting = [self._pool.submit(work, *part) for part in others]
-        work(*own)
-        for future in waiting:
+        own_part, *other_parts = pairwise(edges)
+        futures = [self._pool.submit(work, *part) for part in other_parts]
+        work(*own_part)
+        for future in futures:
             future.result()
 
     def view(self) -> BatchView:
-        """What the players see."""
+        """Return what the players see."""
         count = len(self)
         seen = np.empty((3, count, *VIEW), np.uint8)
-        self._share(count, lambda a, b: look_many(self._address, a, b, count, seen.ctypes.data))
+        self._split(count, lambda a, b: look_many(self._address, a, b, count, seen.ctypes.data))
         inventory = self._scalars[:, INVENTORY : INVENTORY + len(ITEMS)]
         materials, objects, details = seen
         return BatchView(
@@ -229,7 +233,7 @@ class Batch:
         )
 
     def world(self, index: int) -> World:
-        """A copy of one world, to look at or to play on its own."""
+        """Return an independent copy of one world."""
         index = checked_int("world", index, 0, len(self) - 1)
         return World._from_block(self._blocks[index], self._difficulties[index])
 
@@ -237,6 +241,6 @@ class Batch:
         raise TypeError("a Batch cannot be copied or pickled; take its worlds: batch.world(i)")
 
     def close(self) -> None:
-        """Let go of the threads."""
+        """Shut down the threads."""
         if self._pool is not None:
             self._pool.shutdown()

@@ -1,4 +1,4 @@
-"""How generous or hostile a world is: numbers of generation and spawning, per world."""
+"""World difficulty: the parameters of world generation and creature spawning."""
 
 import dataclasses
 import math
@@ -13,63 +13,63 @@ from assay.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Difficulty:
-    """The numbers that make a world easy or hard. The defaults are the reference game.
+    """Parameters that make a world easy or hard. The defaults are those of the reference game.
 
-    A chance is between 0 and 1, a radius or distance is in cells. A number that is added
-    later has `metadata={"added": True}`: runs that leave it alone keep their ids.
+    Chances are between 0 and 1; radii and distances are in cells. Parameters added later have
+    `metadata={"added": True}`, so that runs which do not set them keep their ids.
     """
 
     start_radius: float = 4.0
-    """Radius of the meadow the player starts on; noise moves its edge by about two."""
+    """Radius of the meadow around the start; noise moves its edge by about two cells."""
     tree_chance: float = 0.2
-    """Chance of a tree on a cell of woodland."""
+    """Chance of a tree on a woodland cell."""
     coal_chance: float = 0.15
-    """Chance of coal on a cell of a coal field."""
+    """Chance of coal on a cell in a coal field."""
     iron_chance: float = 0.25
-    """Chance of iron on a cell of an iron field."""
+    """Chance of iron on a cell in an iron field."""
     diamond_chance: float = 0.006
     """Chance of a diamond on a cell deep in a mountain."""
     lava_level: float = 0.35
-    """Noise above this turns the inside of mountains to lava; higher means less of it."""
+    """Noise above this turns the inside of mountains into lava; higher means less lava."""
     cow_chance: float = 0.015
-    """Chance of a cow on a cell of grass when the world is made."""
+    """Chance of a cow on a grass cell when the world is generated."""
     zombie_chance: float = 0.007
-    """Chance of a zombie on a cell when the world is made."""
+    """Chance of a zombie on a cell when the world is generated."""
     zombie_clear_radius: float = 10.0
-    """No zombie stands closer to the start than this when the world is made."""
+    """Minimum distance between the start and a zombie when the world is generated."""
     skeleton_chance: float = 0.05
-    """Chance of a skeleton on a cell of a tunnel when the world is made."""
+    """Chance of a skeleton on a tunnel cell when the world is generated."""
     cow_spawn_chance: float = 0.01
-    """Chance, every tenth step, that a chunk without a cow gets one."""
+    """Chance, every tenth step, that a cow spawns in a chunk without one."""
     zombie_spawn_chance: float = 0.3
-    """Chance, every tenth step, that a chunk short of zombies gets one."""
+    """Chance, every tenth step, that a zombie spawns in a chunk with too few of them."""
     zombie_spawn_distance: float = 6.0
-    """No zombie appears closer to the player than this."""
+    """Minimum distance between the player and a spawning zombie."""
     zombies_by_night: float = 3.5
-    """How many zombies a chunk of grassland keeps in deepest night, rounded down."""
+    """Zombies that a grassland chunk keeps in the deepest night, rounded down."""
     zombies_by_day: float = 0.5
-    """How many it keeps at noon, rounded down; between the two it follows daylight."""
+    """Zombies that a grassland chunk keeps at noon, rounded down; daylight interpolates."""
     skeleton_spawn_chance: float = 0.1
-    """Chance, every tenth step, that a chunk with tunnels and no skeleton gets one."""
+    """Chance, every tenth step, that a skeleton spawns in a tunnel chunk without one."""
     skeletons_at_most: float = 2.0
-    """Beyond this many in a chunk, skeletons disappear again."""
+    """Number of skeletons in a chunk above which they despawn."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             low, high = allowed_range(field.name)
-            number = _number(value)
+            number = _to_float(value)
             if not low <= number <= high:
                 raise UsageError(
                     f"difficulty: {field.name} = {value!r} is not allowed; "
                     f"give a number from {low:g} to {high:g}"
                 )
-            # Adding zero turns -0.0 into 0.0: equal difficulties have equal bytes.
+            # Adding zero turns -0.0 into 0.0, so that equal difficulties have equal bytes.
             object.__setattr__(self, field.name, number + 0.0)
 
 
-def _number(value: object) -> float:
-    """The value as a float; what is none becomes NaN, which no range allows."""
+def _to_float(value: object) -> float:
+    """Convert to float; a value that is not a number becomes NaN, which no range allows."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return math.nan
     try:
@@ -79,10 +79,10 @@ def _number(value: object) -> float:
 
 
 def allowed_range(name: str) -> tuple[float, float]:
-    """The least and the most that a field of a difficulty may be."""
+    """Return the minimum and maximum of a difficulty parameter."""
     if name.endswith("_chance"):
         return 0.0, 1.0
-    if name == "start_radius":  # with less, noise could put the player into a rock
+    if name == "start_radius":  # below 2, noise could put the player into rock
         return 2.0, 64.0
     if name == "lava_level":
         return 0.0, 2.0
@@ -149,11 +149,11 @@ DIFFICULTIES: Final = MappingProxyType(
         ),
     }
 )
-"""The difficulties that have a name; `classic` is the reference game."""
+"""Named difficulties; `classic` is the reference game."""
 
 
 def resolve_difficulty(choice: object) -> Difficulty:
-    """A named difficulty, one given as such, or a table of changes to `classic`."""
+    """Return a difficulty given by name, by instance, or as changes to `classic`."""
     if isinstance(choice, Difficulty):
         return choice
     if isinstance(choice, Mapping):

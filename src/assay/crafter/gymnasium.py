@@ -1,12 +1,11 @@
-"""The world as a Gymnasium environment, registered as `assay/Crafter-v1`.
+"""Crafter as a Gymnasium environment, registered as `assay/Crafter-v1`.
 
     gymnasium.make("assay.crafter.gymnasium:assay/Crafter-v1")
 
-The part before the colon is Gymnasium's way to name the module that registers an id (since
-its version 1.0 it looks for none by itself); once that is imported the id alone does.
-Worlds are those of `World(seed, episode=e)`: `reset(seed=s)` starts with episode 1 of a
-seed, a `reset()` without one goes on with the next episode. There are 2^31 seeds of worlds;
-a larger one, as libraries draw them, plays the world of `s % 2**31`.
+The part before the colon names the module that registers the id; Gymnasium 1.0 and later do not
+search for it. After that module is imported, the id alone is enough. `reset(seed=s)` starts
+episode 1 of a seed, and `reset()` starts the next episode, as `World(s, episode=e)` numbers
+them. Worlds have 2^31 seeds; a larger seed `s` gives the world of `s % 2**31`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,25 +35,26 @@ from assay.crafter.world import World
 from assay.errors import UsageError
 
 Observation = Any
-"""A dict of arrays, or a picture (height, width, 3)."""
-Sight = Literal["symbolic", "pixels"]
+"""A dict of arrays, or an image (height, width, 3)."""
+ObservationKind = Literal["symbolic", "pixels"]
 
-_SIGHTS: Final = ("symbolic", "pixels")
+_OBSERVATIONS: Final = ("symbolic", "pixels")
 _SEEDS: Final = 2**31
-"""How many seeds worlds have."""
+"""Number of world seeds."""
 _REASONS: Final = np.array([None, *NoEffect], dtype=object)
-"""By the code in a `BatchStep`."""
+"""Reasons by their code in a `BatchStep`."""
 
 
 def _world_seed(seed: int) -> int:
-    """The seed of the world that a seed plays; what is below 0 is left for an error."""
+    """Map any seed to a world seed; a negative seed is kept, so that World rejects it."""
     return seed % _SEEDS if seed >= _SEEDS else seed
 
 
-def _space(sight: str, size: int) -> spaces.Space[Any]:
-    if sight not in _SIGHTS:
-        raise UsageError(f"unknown observation {sight!r}; choose from: {', '.join(_SIGHTS)}")
-    if sight == "pixels":
+def _observation_space(observation: str, size: int) -> spaces.Space[Any]:
+    if observation not in _OBSERVATIONS:
+        choices = ", ".join(_OBSERVATIONS)
+        raise UsageError(f"unknown observation {observation!r}; choose from: {choices}")
+    if observation == "pixels":
         return spaces.Box(0, 255, (size, size, 3), np.uint8)
     cells = len(MATERIALS) + len(OBJECTS) - 1
     return spaces.Dict(
@@ -70,7 +70,7 @@ def _space(sight: str, size: int) -> spaces.Space[Any]:
 
 
 class CrafterEnv(gymnasium.Env[Observation, Any]):
-    """One world. `terminated` means died, `truncated` that its length is reached."""
+    """One world. `terminated`: the player died; `truncated`: the world reached its length."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
@@ -78,11 +78,11 @@ class CrafterEnv(gymnasium.Env[Observation, Any]):
         self,
         difficulty: str | Difficulty | Mapping[str, Any] = "classic",
         length: int = WORLD_LENGTH,
-        observation: Sight = "symbolic",
+        observation: ObservationKind = "symbolic",
         size: int = 64,
         render_mode: str | None = None,
     ) -> None:
-        self.observation_space = _space(observation, size)
+        self.observation_space = _observation_space(observation, size)
         self.action_space = spaces.Discrete(len(ACTIONS))
         self.render_mode = render_mode
         self._difficulty = resolve_difficulty(difficulty)
@@ -93,7 +93,7 @@ class CrafterEnv(gymnasium.Env[Observation, Any]):
 
     @property
     def world(self) -> World:
-        """The world as it is now."""
+        """The current world."""
         if self._world is None:
             raise gymnasium.error.ResetNeeded("call reset() before anything else")
         return self._world
@@ -101,7 +101,7 @@ class CrafterEnv(gymnasium.Env[Observation, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Start episode 1 of a seed, or the next episode of the one in use."""
+        """Start episode 1 of a seed, or the next episode of the current seed."""
         super().reset(seed=seed)
         if seed is None and self._world is not None:
             number, episode = self._world.seed, self._world.episode + 1
@@ -112,14 +112,14 @@ class CrafterEnv(gymnasium.Env[Observation, Any]):
         return self._observe(), {"seed": number, "episode": episode}
 
     def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Carry out an action; the info names what was achieved and what was wasted."""
+        """Carry out an action; the info has `unlocked` and `no_effect` of `StepResult`."""
         result = self.world.step(action)
         info = {"unlocked": result.unlocked, "no_effect": result.no_effect}
-        died, late = result.ended == "died", result.ended == "length"
-        return self._observe(), result.reward, died, late, info
+        died, timed_out = result.ended == "died", result.ended == "length"
+        return self._observe(), result.reward, died, timed_out, info
 
     def render(self) -> Any:
-        """A picture of what the player sees, if that was asked for."""
+        """Return an image of the player's view if `render_mode` is `rgb_array`."""
         return self.world.render(self._size) if self.render_mode == "rgb_array" else None
 
     def _observe(self) -> Observation:
@@ -139,10 +139,9 @@ class CrafterEnv(gymnasium.Env[Observation, Any]):
 class CrafterVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
     """Many worlds stepped together by the compiled engine.
 
-    A world that has ended is replaced in the next step, as Gymnasium's own vector
-    environments do by default; the action given to it in that step is not used. Infos are
-    those of Gymnasium's own, too: under each name an entry per world, and under `_name`
-    which worlds have one.
+    A world that has ended is replaced in the next step, like in Gymnasium's own vector
+    environments by default; its action in that step is ignored. Infos follow Gymnasium's
+    convention: each name has one entry per world, and `_name` marks the worlds that have one.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012
@@ -156,7 +155,7 @@ class CrafterVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         num_envs: int = 1,
         difficulty: str | Difficulty | Mapping[str, Any] = "classic",
         length: int = WORLD_LENGTH,
-        observation: Sight = "symbolic",
+        observation: ObservationKind = "symbolic",
         size: int = 64,
         render_mode: str | None = None,
         threads: int | None = None,
@@ -165,7 +164,7 @@ class CrafterVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
             raise UsageError(f"num_envs {num_envs!r} is not allowed; give a number from 1")
         self.num_envs = num_envs
         self.render_mode = render_mode
-        self.single_observation_space = _space(observation, size)
+        self.single_observation_space = _observation_space(observation, size)
         self.single_action_space = spaces.Discrete(len(ACTIONS))
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -183,7 +182,7 @@ class CrafterVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
 
     @property
     def batch(self) -> Batch:
-        """The worlds as they are now."""
+        """The current worlds."""
         if self._batch is None:
             raise gymnasium.error.ResetNeeded("call reset() before anything else")
         return self._batch
@@ -194,17 +193,17 @@ class CrafterVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Observation, dict[str, Any]]:
-        """Start episode 1 of `seed`, `seed` + 1 and so on, or the next episode of each."""
+        """Start episode 1 of `seed`, `seed` + 1, ..., or the next episode of each world."""
         if seed is None and self._batch is not None:
             self._batch.renew(np.arange(self.num_envs))
         else:
-            seeds = self._seeds(seed)
+            seeds = self._world_seeds(seed)
             self._batch = Batch(seeds, self._difficulty, self._length, threads=self._threads)
             self._numbers = np.array(seeds)
         self._ended[:] = False
-        return self._observe(), self._begun(np.ones(self.num_envs, bool))
+        return self._observe(), self._reset_infos(np.ones(self.num_envs, bool))
 
-    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int]:
+    def _world_seeds(self, seed: int | Sequence[int | None] | None) -> list[int]:
         super().reset(seed=seed if isinstance(seed, int) else None)
         if seed is None:
             return [int(n) for n in self.np_random.integers(_SEEDS, size=self.num_envs)]
@@ -214,34 +213,34 @@ class CrafterVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
             raise UsageError(f"give {self.num_envs} seeds, one per world, or one int")
         return [_world_seed(int(number)) for number in seed if number is not None]
 
-    def _begun(self, begun: NDArray[np.bool_]) -> dict[str, Any]:
-        """What a reset says of the worlds that have begun."""
+    def _reset_infos(self, started: NDArray[np.bool_]) -> dict[str, Any]:
+        """Return the infos of a reset for the worlds marked in `started`."""
         return {
-            "seed": np.where(begun, self._numbers, 0),
-            "_seed": begun,
-            "episode": np.where(begun, self.batch.episodes, 0),
-            "_episode": begun.copy(),
+            "seed": np.where(started, self._numbers, 0),
+            "_seed": started,
+            "episode": np.where(started, self.batch.episodes, 0),
+            "_episode": started.copy(),
         }
 
     def step(
         self, actions: NDArray[Any]
     ) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """Carry out one action per world, and start those anew that ended before."""
-        begun = self._ended
-        fresh = np.flatnonzero(begun)
-        result = self._play(actions, fresh)
-        died, late = result.ended == 1, result.ended == 2
-        for array in (result.rewards, died, late, result.unlocked, result.no_effect):
+        """Carry out one action per world; restart the worlds that ended in the last step."""
+        started = self._ended
+        fresh = np.flatnonzero(started)
+        result = self._step_batch(actions, fresh)
+        died, timed_out = result.ended == 1, result.ended == 2
+        for array in (result.rewards, died, timed_out, result.unlocked, result.no_effect):
             array[fresh] = 0
-        self._ended = died | late
-        infos = self._told(result, begun, fresh)
-        return self._observe(), result.rewards, died, late, infos
+        self._ended = died | timed_out
+        infos = self._step_infos(result, started, fresh)
+        return self._observe(), result.rewards, died, timed_out, infos
 
-    def _told(
-        self, result: BatchStep, begun: NDArray[np.bool_], fresh: NDArray[np.int64]
+    def _step_infos(
+        self, result: BatchStep, started: NDArray[np.bool_], fresh: NDArray[np.int64]
     ) -> dict[str, Any]:
-        """What the steps of all worlds say, by name."""
-        infos = self._begun(begun) if len(fresh) else {}
+        """Return the infos of a step, by name."""
+        infos = self._reset_infos(started) if len(fresh) else {}
         if len(fresh) == self.num_envs:
             return infos
         unlocked = self._unlocked.copy()
@@ -253,13 +252,13 @@ class CrafterVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         unlocked[fresh] = None
         return infos | {
             "unlocked": unlocked,
-            "_unlocked": ~begun,
+            "_unlocked": ~started,
             "no_effect": _REASONS[result.no_effect],
-            "_no_effect": ~begun,
+            "_no_effect": ~started,
         }
 
-    def _play(self, actions: ArrayLike, fresh: NDArray[np.int64]) -> BatchStep:
-        # Worlds that ended stand still in this step; if all did, there is none to make.
+    def _step_batch(self, actions: ArrayLike, fresh: NDArray[np.int64]) -> BatchStep:
+        # Ended worlds do not change in a step. If all have ended, no step is possible.
         if len(fresh) == self.num_envs:
             nothing = np.zeros(self.num_envs)
             self.batch.renew(fresh)
@@ -275,16 +274,16 @@ class CrafterVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         return result
 
     def render(self) -> tuple[Any, ...] | None:
-        """A picture of each world, if that was asked for."""
-        return tuple(self._pictures()) if self.render_mode == "rgb_array" else None
+        """Return an image per world if `render_mode` is `rgb_array`, else None."""
+        return tuple(self._render_worlds()) if self.render_mode == "rgb_array" else None
 
-    def _pictures(self) -> list[NDArray[np.uint8]]:
+    def _render_worlds(self) -> list[NDArray[np.uint8]]:
         batch = self.batch
         return [batch.world(i).render(self._size) for i in range(self.num_envs)]
 
     def _observe(self) -> Observation:
         if self._pixels:
-            return np.stack(self._pictures())
+            return np.stack(self._render_worlds())
         view = self.batch.view()
         return {
             "materials": view.materials,
@@ -296,7 +295,7 @@ class CrafterVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         }
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Let go of the threads."""
+        """Shut down the threads."""
         if self._batch is not None:
             self._batch.close()
 

@@ -1,9 +1,9 @@
 """The rules of Crafter as data: names, numbers, recipes, published success rates.
 
-Ids follow the order of the reference package (`crafter` 1.8.3): an id is a
-position in one of the tuples below. A test compares every table with the data
-file of the installed reference, so the two cannot drift apart. The compiled
-engine, the difficulty table and every text a model reads derive from here.
+An id is a position in one of the tuples below, in the order of the reference package (`crafter`
+1.8.3). A test compares every table with the data file of the installed reference, so that they
+cannot diverge. The compiled engine, the difficulty table and every text shown to models derive
+from this module.
 """
 
 from collections.abc import Mapping
@@ -12,19 +12,19 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 TASK: Final = "crafter/"
-"""What the name of a task in this world begins with; its difficulty follows."""
+"""Prefix of a Crafter task name; the difficulty follows."""
 
 WORLD_LENGTH: Final = 10_000
-"""After so many steps a world ends an episode by itself, unless it is made otherwise."""
+"""Default length of an episode in steps."""
 
 AREA: Final = 64
 """A world is AREA x AREA cells; positions are (x, y), x to the right, y down."""
 
 CHUNK: Final = 12
-"""Creatures are balanced per chunk of CHUNK x CHUNK cells (the last ones are cut)."""
+"""Creature counts are balanced per chunk of CHUNK x CHUNK cells; edge chunks are smaller."""
 
 VIEW: Final = (9, 7)
-"""What a player sees: this many cells wide and high, with the player in the middle."""
+"""Width and height of the player's view in cells; the player is in the middle."""
 
 ACTIONS: Final = (
     "noop",
@@ -45,7 +45,7 @@ ACTIONS: Final = (
     "make_stone_sword",
     "make_iron_sword",
 )
-"""What a player can do; an action is an index into this tuple or one of its names."""
+"""The player's actions; an action is an index into this tuple or one of its names."""
 
 MATERIALS: Final = (
     "outside",
@@ -62,17 +62,17 @@ MATERIALS: Final = (
     "table",
     "furnace",
 )
-"""What a cell is made of; id 0 stands for everything beyond the edge."""
+"""Materials of cells; id 0 is everything beyond the edge of the world."""
 
 OBJECTS: Final = ("player", "cow", "zombie", "skeleton", "arrow", "plant")
-"""What can stand on a cell; in maps their ids go on where MATERIALS end (13 to 18)."""
+"""Objects that can be on a cell; in maps their ids follow those of MATERIALS (13 to 18)."""
 
 WALKABLE: Final = ("grass", "path", "sand")
-"""Where creatures walk. The player also walks into lava (and dies); arrows fly over
-lava and water."""
+"""Materials that creatures can walk on. The player can also walk into lava, and dies; arrows
+fly over lava and water."""
 
 VITALS: Final = ("health", "food", "drink", "energy")
-"""The items that keep a player alive; they start full."""
+"""Items that keep the player alive; they start at their maximum."""
 
 ITEMS: Final = (
     *VITALS,
@@ -89,10 +89,10 @@ ITEMS: Final = (
     "stone_sword",
     "iron_sword",
 )
-"""What an inventory counts, vitals first."""
+"""Items counted in the inventory, vitals first."""
 
 MAX_ITEM: Final = 9
-"""No count in the inventory goes beyond this."""
+"""Maximum count of each item in the inventory."""
 
 ACHIEVEMENTS: Final = (
     "collect_coal",
@@ -118,11 +118,11 @@ ACHIEVEMENTS: Final = (
     "place_table",
     "wake_up",
 )
-"""The 22 achievements; the first time of each is worth a reward of 1."""
+"""The 22 achievements; unlocking one for the first time gives a reward of 1."""
 
 
 class Collect(NamedTuple):
-    """What `do` on a material needs, gives and leaves behind."""
+    """Rule for `do` on a material: item gained, tool required, material left, chance."""
 
     item: str
     tool: str | None
@@ -131,21 +131,21 @@ class Collect(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What a `place_` action uses up, and the materials it can be put on."""
+    """Rule for a `place_` action: the items it uses up, and where it can be placed."""
 
     uses: MappingProxyType[str, int]
     where: tuple[str, ...]
 
 
 class Make(NamedTuple):
-    """What a `make_` action uses up, and what must stand within one cell."""
+    """Rule for a `make_` action: the items it uses up, and what must be within one cell."""
 
     uses: MappingProxyType[str, int]
     nearby: tuple[str, ...]
 
 
 class Creature(NamedTuple):
-    """How much a creature can take, and what one of its blows costs the player."""
+    """Health of a creature, and the damage of its attack to an awake and a sleeping player."""
 
     health: int
     damage: int
@@ -201,62 +201,62 @@ CREATURES: Final = MappingProxyType(
 DAMAGE: Final = MappingProxyType(
     {"iron_sword": 5, "stone_sword": 3, "wood_sword": 2, "bare hands": 1}
 )
-"""What a blow of the player takes from a creature, best weapon first."""
+"""Damage of the player's attack, best weapon first."""
 
 FOOD: Final = MappingProxyType({"cow": 6, "plant": 4})
-"""How much food a dead cow and a ripe plant give."""
+"""Food from a killed cow and from a ripe plant."""
 
 WEAR: Final = MappingProxyType({"food": 25, "drink": 20, "energy": 30})
-"""One of each is lost after more steps than this; in sleep food and drink last twice as
-long and energy does not fall."""
+"""After more steps than this, one of the item is lost. During sleep food and drink last twice
+as long, and energy does not fall."""
 
 REST_AFTER: Final = 10
-"""A sleeper gains one energy after more steps than this."""
+"""After more steps of sleep than this, energy increases by one."""
 
 RECOVER_AFTER: Final = 25
-"""Who lacks nothing gains one health after more steps than this, in sleep twice as fast."""
+"""After more steps than this with no vital at 0, health grows by one; asleep, twice as fast."""
 
 SUFFER_AFTER: Final = 15
-"""Who lacks food, drink or energy loses one health after more steps than this, in sleep
-half as fast."""
+"""After more steps than this with food, drink or energy at 0, health falls by one; asleep, half
+as fast."""
 
 RIPE_AFTER: Final = 300
-"""A plant can be eaten once it has grown for more steps than this."""
+"""After more steps than this, a plant is ripe."""
 
 DEATH_CAUSES: Final = ("zombie", "arrow", "lava", "thirst", "hunger", "fatigue")
-"""What a player can die of, as the engine names it."""
+"""Possible causes of death."""
 
 
 class NoEffect(StrEnum):
-    """Why an action changed nothing. Waiting, sleeping and bad luck are not listed."""
+    """Reasons why an action changed nothing. Waiting, sleeping and bad luck do not count."""
 
     BLOCKED = "blocked"
     """A move that neither moved nor turned the player."""
     NOTHING_THERE = "nothing_there"
-    """`do` facing nothing that can be collected, fought or eaten."""
+    """`do` facing a cell with nothing to collect, fight or eat."""
     NOT_RIPE = "not_ripe"
     """`do` facing a plant that is still growing."""
     NEEDS_TOOL = "needs_tool"
-    """`do` facing a material that takes a better pickaxe."""
+    """`do` facing a material that requires a better pickaxe."""
     NO_ROOM = "no_room"
-    """A `place_` action facing a cell that is taken or of the wrong material."""
+    """A `place_` action facing an occupied cell or the wrong material."""
     NEEDS_NEARBY = "needs_nearby"
-    """A `make_` action without the table or furnace it takes within one cell."""
+    """A `make_` action without the required table or furnace within one cell."""
     NEEDS_ITEMS = "needs_items"
-    """A `place_` or `make_` action without what it uses up."""
+    """A `place_` or `make_` action without the items it uses up."""
     ASLEEP = "asleep"
-    """An action other than noop and sleep that a sleeping player did not carry out."""
+    """An action other than noop and sleep, ignored because the player is asleep."""
 
 
 class Reference(NamedTuple):
-    """Success rates that others measured, in whole episodes without a limit of turns."""
+    """Published success rates, over whole episodes without a turn limit."""
 
     name: str
     rates: Mapping[str, float]
     episodes: int
 
 
-def _rates(*percents: float) -> Mapping[str, float]:
+def _to_rates(*percents: float) -> Mapping[str, float]:
     return MappingProxyType(
         {name: value / 100 for name, value in zip(ACHIEVEMENTS, percents, strict=True)}
     )
@@ -266,7 +266,7 @@ def _rates(*percents: float) -> Mapping[str, float]:
 # with it: 5 people with 20 episodes each, and 5 seeds of the random policy.
 HUMAN: Final = Reference(
     "human",
-    _rates(
+    _to_rates(
         *(86, 12, 92, 53, 67, 100, 100, 31, 84, 89, 8),
         *(26, 22, 78, 78, 100, 45, 32, 24, 90, 100, 73),
     ),
@@ -274,7 +274,7 @@ HUMAN: Final = Reference(
 )
 RANDOM: Final = Reference(
     "random",
-    _rates(
+    _to_rates(
         *(0, 0, 9.32, 0, 50.19, 0.01, 24.38, 0.02, 0.14, 0.38, 0.01),
         *(0, 0, 0, 0, 0.32, 0.32, 0, 44.61, 0.01, 4.36, 93.6),
     ),
@@ -283,4 +283,4 @@ RANDOM: Final = Reference(
 REFERENCES: Final = (HUMAN, RANDOM)
 
 EASIEST_FIRST: Final = tuple(sorted(ACHIEVEMENTS, key=lambda name: (-HUMAN.rates[name], name)))
-"""The achievements, the easiest for people first."""
+"""Achievements, those easiest for humans first."""

@@ -1,7 +1,7 @@
-"""Checking a saved world before compiled code sees it.
+"""Validation of saved worlds before compiled code reads them.
 
-The format is described in `engine.packing`. Bytes from outside may be anything: what
-passes `validate` is a world the engine can step without reading or writing astray.
+The format is described in `engine.packing`. Input bytes may be anything: data that passes
+`validate` is a world the engine can step without reading or writing out of bounds.
 """
 
 import dataclasses
@@ -71,7 +71,7 @@ from assay.crafter.rules import (
 )
 from assay.errors import SnapshotError, UsageError
 
-# What each scalar may be; the inventory and the counts of achievements are below.
+# Allowed range of each scalar; the inventory and achievement counts are checked below.
 _RANGES: Final = {
     SEED: ("seed", 0, 2**31 - 1),
     EPISODE: ("episode", 1, 2**31 - 1),
@@ -93,7 +93,7 @@ _RANGES: Final = {
     NEW: ("news", 0, 0),
 }
 
-# Per kind of thing: highest health, highest clock, where it may stand.
+# Per kind of thing: maximum health, maximum clock, materials it may be on.
 _LIMITS: Final = {
     "player": (0, 0, PLAYER_WALK),
     "cow": (3, 0, WALK),
@@ -111,10 +111,10 @@ def _require(condition: Any, what: str) -> None:
 
 
 def validate(data: bytes) -> tuple[NDArray[np.uint8], Difficulty]:
-    """What `unpack` takes, and the difficulty in it; or SnapshotError says what is wrong."""
+    """Return the input for `unpack` and the difficulty; raise SnapshotError if invalid."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise SnapshotError(f"a saved world is bytes, not {type(data).__name__}")
-    data = bytes(data)  # of a view with gaps, or of items wider than a byte
+    data = bytes(data)  # copies views with gaps, or with items wider than a byte
     raw = np.zeros(MAX_SNAPSHOT, np.uint8)
     size = len(data)
     _require(THINGS_AT < size <= MAX_SNAPSHOT, f"{size} bytes is too short or too long")
@@ -125,14 +125,14 @@ def validate(data: bytes) -> tuple[NDArray[np.uint8], Difficulty]:
         version == SNAPSHOT_VERSION,
         f"format version {version}; this assay reads version {SNAPSHOT_VERSION}",
     )
-    _require(length == size, f"it says {length} bytes and has {size}")
+    _require(length == size, f"its header says {length} bytes, but it has {size}")
     scalars = raw[SCALARS_AT:MATERIALS_AT].view(np.int32)
     _check_scalars(scalars)
     count = int(scalars[USED])
     end = THINGS_AT + PER_THING * count
     _require(-(-end // 32) * 32 == size, f"{size} bytes do not fit {count} things")
-    _require(not raw[end:size].any(), "something stands after its end")
-    difficulty = _difficulty(raw[PARAMETERS_AT:WORDS_AT].tobytes())
+    _require(not raw[end:size].any(), "data after its end")
+    difficulty = _parse_difficulty(raw[PARAMETERS_AT:WORDS_AT].tobytes())
     _require(raw[WORDS_AT:SCALARS_AT].any(), "the random generator is empty")
     materials = raw[MATERIALS_AT:ORDER_AT]
     _require(materials.min() >= 1 and materials.max() < len(MATERIALS), "an unknown material")
@@ -153,20 +153,20 @@ def _check_scalars(scalars: NDArray[np.int32]) -> None:
     counts = values[INVENTORY : INVENTORY + len(ITEMS)]
     _require(all(0 <= n <= MAX_ITEM for n in counts), f"an inventory of {counts}")
     reached = values[COUNTS : COUNTS + len(ACHIEVEMENTS)]
-    # At most one of a kind per step: so the counts cannot outgrow their memory.
+    # At most one of a kind per step, so that the counts cannot overflow.
     most = values[STEP] + MAX_LENGTH
     _require(all(0 <= n <= most for n in reached), f"achievements reached {reached} times")
     _require(values[STEP] <= values[LENGTH], "more steps than its length")
-    dead, late = values[INVENTORY] == 0, values[STEP] == values[LENGTH]
-    status = DIED if dead else TIME_UP if late else RUNNING
-    _require(values[STATUS] == status, "it is over, or not, against its own numbers")
+    dead, time_up = values[INVENTORY] == 0, values[STEP] == values[LENGTH]
+    status = DIED if dead else TIME_UP if time_up else RUNNING
+    _require(values[STATUS] == status, "its status contradicts its health and steps")
 
 
 @lru_cache(maxsize=256)
-def _difficulty(data: bytes) -> Difficulty:
+def _parse_difficulty(data: bytes) -> Difficulty:
     parameters = np.frombuffer(data, np.float64)
     names = [field.name for field in dataclasses.fields(Difficulty)]
-    _require(not any(data[8 * len(names) :]), "a number where none belongs")
+    _require(not any(data[8 * len(names) :]), "a number in an unused field")
     try:
         return Difficulty(**dict(zip(names, parameters.tolist(), strict=False)))
     except UsageError as error:
@@ -188,9 +188,9 @@ def _check_things(things: NDArray[np.int64], materials: NDArray[np.uint8]) -> No
     _require(((health >= 0) & (health <= most_health)).all(), "a thing with wrong health")
     _require(((clock >= 0) & (clock <= most_clock)).all(), "a thing with a wrong clock")
     aimed = np.where(kind == ARROW, (aim >= 0) & (aim < STAY), aim == STAY)
-    _require(aimed.all(), "a thing that flies nowhere")
-    stands = ground >> materials[x, y] & 1
-    _require(stands.all(), "a thing where it cannot stand")
+    _require(aimed.all(), "a thing with a wrong direction")
+    is_allowed = ground >> materials[x, y] & 1
+    _require(is_allowed.all(), "a thing on a material it cannot be on")
 
 
 def _check_order(
@@ -203,4 +203,4 @@ def _check_order(
     place[chunks] = np.arange(len(chunks))
     home = place[things[:, 1] // CHUNK * CHUNKS_ACROSS + things[:, 2] // CHUNK]
     _require((home >= 0).all(), "a thing in a chunk that was never opened")
-    _require((np.diff(home[order]) >= 0).all(), "things in the order of other chunks")
+    _require((np.diff(home[order]) >= 0).all(), "things not in the order of their chunks")

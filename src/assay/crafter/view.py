@@ -1,4 +1,4 @@
-"""What a player can see of a world at one moment, and nothing more."""
+"""What the player can see of the world at one moment, and nothing else."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ _BESIDE: Final = ((3, 3), (5, 3), (4, 2), (4, 4))
 _LAVA: Final = MATERIALS.index("lava")
 _PATH: Final = MATERIALS.index("path")
 _ZOMBIE, _SKELETON, _ARROW = (13 + OBJECTS.index(it) for it in ("zombie", "skeleton", "arrow"))
-_WANTS: Final = {"drink": "thirst", "food": "hunger", "energy": "fatigue"}
-"""In the order in which they run out; the first of those at zero is the cause."""
+_CAUSES: Final = {"drink": "thirst", "food": "hunger", "energy": "fatigue"}
+"""Cause of death by vital, in order of priority if several are at zero."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """The 9x7 cells around the player, and what the player knows of itself.
+    """The 9x7 cells around the player, and the player's own state.
 
     Arrays have the shape (9, 7) and are indexed [x, y]; the player is at [4, 3].
     """
@@ -28,37 +28,35 @@ class View:
     materials: NDArray[np.uint8]
     """Ids into `rules.MATERIALS`; 0 beyond the edge of the world."""
     objects: NDArray[np.uint8]
-    """0 where nothing stands, else 13 plus an index into `rules.OBJECTS`."""
+    """0 for an empty cell, else 13 plus an index into `rules.OBJECTS`."""
     details: NDArray[np.uint8]
-    """Arrows and the player: 1 left, 2 right, 3 up, 4 down. Plants: 1 when ripe. Else 0."""
+    """Arrows and the player: 1 left, 2 right, 3 up, 4 down. Plants: 1 if ripe. Otherwise 0."""
     inventory: dict[str, int]
     """Counts of all `rules.ITEMS`."""
     sleeping: bool
-    """Whether the player is asleep."""
     daylight: float
     """1 at noon, 0 in the deepest night."""
     step: int
-    """How many steps the world has made."""
 
 
 def cause_of_death(view: View, before: Mapping[str, int]) -> str:
-    """What took the last health: lava, zombie, arrow, thirst, hunger or fatigue.
+    """Return the likely cause of death: lava, zombie, arrow, thirst, hunger or fatigue.
 
-    As far as a view can tell: want takes one health at a time, a zombie or an arrow takes two
-    or more. A zombie may vanish in the step it bites in; an arrow that struck is gone, and was
-    shot where there is a tunnel.
+    An unmet need costs one health at a time, a zombie or an arrow two or more. A zombie may
+    disappear in the step it attacks in. An arrow that has hit is gone, so a skeleton, another
+    arrow or a tunnel under the player counts as evidence for it.
 
     Args:
-        view: What is seen after the last step.
+        view: The view after the last step.
         before: The inventory before that step.
     """
     if view.materials[_HERE] == _LAVA:
         return "lava"
-    bitten = any(view.objects[cell] == _ZOMBIE for cell in _BESIDE)
-    wants = [cause for vital, cause in _WANTS.items() if view.inventory[vital] == 0]
+    zombie_near = any(view.objects[cell] == _ZOMBIE for cell in _BESIDE)
+    causes = [cause for vital, cause in _CAUSES.items() if view.inventory[vital] == 0]
     lost = before["health"] - view.inventory["health"]
-    # Who had one health left cannot lose more, whatever took it.
-    if wants and lost == 1 and not (bitten and before["health"] == 1):
-        return wants[0]
-    shot = np.isin(view.objects, (_SKELETON, _ARROW)).any() or view.materials[_HERE] == _PATH
-    return "arrow" if shot and not bitten else "zombie"
+    # A player with one health left loses exactly one, no matter what the damage was.
+    if causes and lost == 1 and not (zombie_near and before["health"] == 1):
+        return causes[0]
+    arrow = np.isin(view.objects, (_SKELETON, _ARROW)).any() or view.materials[_HERE] == _PATH
+    return "arrow" if arrow and not zombie_near else "zombie"

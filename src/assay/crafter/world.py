@@ -58,30 +58,30 @@ class Ended(StrEnum):
     DIED = "died"
     """The player's health is gone."""
     LENGTH = "length"
-    """The player is alive and the world has made all its steps."""
+    """The player is alive and the world has reached its length."""
 
 
 class StepResult(NamedTuple):
-    """What one step did."""
+    """Result of one step."""
 
     reward: float
-    """A tenth of the health gained or lost, plus 1 if something new was achieved."""
+    """A tenth of the health gained or lost, plus 1 if an achievement was unlocked."""
     done: bool
     """Whether the episode has ended."""
     ended: Ended | None
-    """How, if it has."""
+    """How the episode ended, or None."""
     unlocked: tuple[str, ...]
-    """The achievements reached for the first time."""
+    """Achievements unlocked for the first time."""
     no_effect: NoEffect | None
-    """Why the action changed nothing, if it did not."""
+    """Reason why the action changed nothing, or None."""
 
 
 _ENDINGS = (None, Ended.DIED, Ended.LENGTH)
-_results: dict[int, StepResult] = {}
+_decoded: dict[int, StepResult] = {}
 
 
 def _decode(code: int) -> StepResult:
-    """The result that the engine's integer stands for, kept for the next time."""
+    """Decode the engine's integer into a result, and cache it."""
     health, new = (code & 31) - 16, code >> UNLOCKED_SHIFT
     ended = _ENDINGS[code >> STATUS_SHIFT & 15]
     result = StepResult(
@@ -91,11 +91,11 @@ def _decode(code: int) -> StepResult:
         unlocked=tuple(name for i, name in enumerate(ACHIEVEMENTS) if new >> i & 1),
         no_effect=REASONS[code >> REASON_SHIFT & 15],
     )
-    return _results.setdefault(code, result)
+    return _decoded.setdefault(code, result)
 
 
 def action_index(action: object) -> int:
-    """The index of an action given by index or name."""
+    """Return the index of an action given by index or name."""
     if isinstance(action, str):
         if action in ACTIONS:
             return ACTIONS.index(action)
@@ -114,7 +114,7 @@ def action_index(action: object) -> int:
 
 
 def checked_int(name: str, value: object, low: int, high: int) -> int:
-    """An integer between two bounds, or an error that says so."""
+    """Return an integer between two bounds; raise UsageError for anything else."""
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError
@@ -127,7 +127,7 @@ def checked_int(name: str, value: object, low: int, high: int) -> int:
 
 
 def warmup() -> jit.CompileReport:
-    """Make the engine ready: compile it, or read it from the cache."""
+    """Load the engine from the cache, or compile it."""
     report = jit.load()
     geometry_address()
     return report
@@ -136,9 +136,9 @@ def warmup() -> jit.CompileReport:
 class World:
     """A world that is played one step at a time.
 
-    `World(seed)` is the world that the first `reset()` of `crafter.Env(seed=seed)` makes,
-    and `World(seed, episode=e)` the one that its e-th `reset()` makes. Looking at a world,
-    drawing it, saving it and hashing it never change it.
+    `World(seed)` is the world created by the first `reset()` of `crafter.Env(seed=seed)`, and
+    `World(seed, episode=e)` the one created by its e-th `reset()`. Viewing, rendering, saving
+    and hashing a world never change it.
     """
 
     __slots__ = ("_address", "_block", "_difficulty", "_scalars")
@@ -154,13 +154,13 @@ class World:
         seed = checked_int("seed", seed, 0, 2**31 - 1)
         episode = checked_int("episode", episode, 1, 2**31 - 1)
         length = checked_int("length", length, 1, MAX_LENGTH)
-        self._adopt(resolve_difficulty(difficulty))
+        self._allocate(resolve_difficulty(difficulty))
         self._scalars[LENGTH] = length
         write_parameters(self._block, self._difficulty)
         reset(self._address, geometry_address(), seed, episode)
-        self._refuse_broken()
+        self._raise_if_broken()
 
-    def _adopt(self, difficulty: Difficulty) -> None:
+    def _allocate(self, difficulty: Difficulty) -> None:
         jit.load()
         self._difficulty = difficulty
         self._block = new_blocks(1)[0]
@@ -172,43 +172,43 @@ class World:
         if action.__class__ is not int or not 0 <= action < 17:
             action = action_index(action)
         code = step(self._address, action)
-        return _results.get(code) or self._unusual(code)
+        return _decoded.get(code) or self._decode_or_raise(code)
 
-    def _unusual(self, code: int) -> StepResult:
-        self._refuse_broken()
+    def _decode_or_raise(self, code: int) -> StepResult:
+        self._raise_if_broken()
         if code == REFUSED:
             raise EpisodeOver(
                 f"the episode ended after {self.steps} steps ({self.ended}); "
-                "make a new World to go on"
+                "make a new World to continue"
             )
         return _decode(code)
 
-    def _refuse_broken(self) -> None:
+    def _raise_if_broken(self) -> None:
         if int(self._scalars[STATUS]) == BROKEN:
             raise WorldFull(
                 f"the world of seed {self.seed} has no room for more creatures and plants "
-                "and cannot go on; restore an earlier snapshot, or choose a difficulty with "
+                "and cannot continue; restore an earlier snapshot, or choose a difficulty with "
                 "fewer of them"
             )
 
     @property
     def seed(self) -> int:
-        """The seed the world was made from."""
+        """The seed of the world."""
         return int(self._scalars[SEED])
 
     @property
     def episode(self) -> int:
-        """Which of the worlds of its seed this is, from 1."""
+        """Number of the episode within the seed, from 1."""
         return int(self._scalars[EPISODE])
 
     @property
     def difficulty(self) -> Difficulty:
-        """The numbers the world was made with."""
+        """The parameters of the world."""
         return self._difficulty
 
     @property
     def difficulty_name(self) -> str:
-        """The name of its difficulty, or `custom`."""
+        """Name of the difficulty, or `custom`."""
         for name, known in DIFFICULTIES.items():
             if known == self._difficulty:
                 return name
@@ -216,12 +216,12 @@ class World:
 
     @property
     def length(self) -> int:
-        """After how many steps the episode ends at the latest."""
+        """Number of steps after which the episode ends."""
         return int(self._scalars[LENGTH])
 
     @property
     def steps(self) -> int:
-        """How many steps were made."""
+        """Number of steps made."""
         return int(self._scalars[STEP])
 
     @property
@@ -237,25 +237,25 @@ class World:
 
     @property
     def inventory(self) -> dict[str, int]:
-        """How much the player has of each item, vitals included."""
+        """Count of each item the player has, vitals included."""
         counts = self._scalars[INVENTORY : INVENTORY + len(ITEMS)].tolist()
         return dict(zip(ITEMS, counts, strict=True))
 
     @property
     def achievements(self) -> dict[str, int]:
-        """How often each achievement was reached."""
+        """Number of times each achievement was reached."""
         counts = self._scalars[COUNTS : COUNTS + len(ACHIEVEMENTS)].tolist()
         return dict(zip(ACHIEVEMENTS, counts, strict=True))
 
     @property
     def player_pos(self) -> tuple[int, int]:
-        """Where the player is: (x, y)."""
+        """Position of the player: (x, y)."""
         things = section(self._block, "things")
         return int(things[X]), int(things[Y])
 
     @property
     def facing(self) -> tuple[int, int]:
-        """The direction the player looks in: (dx, dy)."""
+        """Direction the player faces: (dx, dy)."""
         return _DIRECTIONS[int(self._scalars[FACING])]
 
     @property
@@ -269,7 +269,7 @@ class World:
         return daylight(self.steps)
 
     def view(self) -> View:
-        """What the player sees, and no more."""
+        """Return what the player sees, and nothing else."""
         seen = np.empty(VIEW_BYTES, np.uint8)
         look(self._address, seen.ctypes.data)
         materials, objects, details = seen.reshape(3, *VIEW)
@@ -284,58 +284,58 @@ class World:
         )
 
     def semantic(self) -> NDArray[np.uint8]:
-        """The whole map, (64, 64) indexed [x, y]: ids of materials and what stands there."""
+        """Return the whole map, (64, 64) indexed [x, y]: ids of objects, else of materials."""
         canvas = np.empty((AREA, AREA), np.uint8)
         semantic(self._address, canvas.ctypes.data)
         return canvas
 
     def materials(self) -> NDArray[np.uint8]:
-        """What every cell is made of, (64, 64) indexed [x, y]; ids into `MATERIALS`."""
+        """Return the material of every cell, (64, 64) indexed [x, y]; ids into `MATERIALS`."""
         ringed = section(self._block, "materials").reshape(AREA + 2, AREA + 2)
         return ringed[1:-1, 1:-1].astype(np.uint8)
 
     def render(self, size: int | tuple[int, int] = 64) -> NDArray[np.uint8]:
-        """A picture of what the player sees, (height, width, 3)."""
+        """Return an image of what the player sees, (height, width, 3)."""
         return render(self.view(), size, noise_seed=self.seed)
 
     def rng_state(self) -> tuple[NDArray[np.uint32], int]:
-        """The random generator: 624 words and the position of the next one.
+        """Return the state of the random generator: 624 words and the position of the next one.
 
-        For comparisons with the package `crafter`; nothing else here looks at it.
+        Used only for comparisons with the package `crafter`.
         """
         words = section(self._block, "words").astype(np.uint32)
         return words, int(self._scalars[POSITION])
 
     def snapshot(self) -> bytes:
-        """The world as bytes, for `restore`; equal states give equal bytes."""
-        self._refuse_broken()
+        """Return the world as bytes for `restore`; equal states give equal bytes."""
+        self._raise_if_broken()
         buffer = np.empty(MAX_SNAPSHOT, np.uint8)
         return buffer[: pack(self._address, buffer.ctypes.data)].tobytes()
 
     def digest(self) -> int:
-        """A number in [0, 2^63) that equal states share; see `DIGEST_VERSION`."""
-        self._refuse_broken()
+        """Return a number in [0, 2^63), equal for equal states; see `DIGEST_VERSION`."""
+        self._raise_if_broken()
         buffer = np.empty(MAX_SNAPSHOT, np.uint8)
         address = buffer.ctypes.data
         return int(xxh64(address, pack(self._address, address)))
 
     @classmethod
     def restore(cls, data: bytes) -> Self:
-        """The world that `snapshot` saved; anything else is a SnapshotError."""
+        """Return the world saved by `snapshot`; raise SnapshotError for any other data."""
         raw, difficulty = validate(data)
         world = cls.__new__(cls)
-        world._adopt(difficulty)
+        world._allocate(difficulty)
         unpack(world._address, raw.ctypes.data)
         return world
 
     def fork(self) -> Self:
-        """A copy that goes its own way from here."""
+        """Return an independent copy of the world in its current state."""
         return self._from_block(self._block, self._difficulty)
 
     @classmethod
     def _from_block(cls, block: NDArray[np.uint8], difficulty: Difficulty) -> Self:
         world = cls.__new__(cls)
-        world._adopt(difficulty)
+        world._allocate(difficulty)
         world._block[:] = block
         return world
 
@@ -346,7 +346,7 @@ class World:
         return self.fork()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The address of a block means nothing in another process.
+        # Memory addresses are not valid in another process.
         return self.restore, (self.snapshot(),)
 
     def __repr__(self) -> str:
@@ -354,6 +354,6 @@ class World:
 
 
 def write_parameters(block: NDArray[np.uint8], difficulty: Difficulty) -> None:
-    """Put the numbers of a difficulty into a world's block."""
+    """Write the parameters of a difficulty into a world's block."""
     numbers = dataclasses.astuple(difficulty)
     section(block, "parameters")[: len(numbers)] = numbers
