@@ -132,7 +132,8 @@ class BuiltinModel:
         """The same, for callers that do not wait."""
         choice = self._decide(request)
         called = offers_interact(request)
-        message = _call(request, choice) if called else _said(choice)
+        said = {"role": "assistant", "content": _tool_arguments(choice)}
+        message = _call(request, choice) if called else Message(said)
         sent = sum(len(part.encoded) for part in request.messages)
         return ChatReply(
             message=message,
@@ -164,10 +165,6 @@ def _call(request: ChatRequest, choice: Choice) -> Message:
     return Message({"role": "assistant", "content": None, "tool_calls": [call]})
 
 
-def _said(choice: Choice) -> Message:
-    return Message({"role": "assistant", "content": _tool_arguments(choice)})
-
-
 def _noop(request: ChatRequest) -> Choice:
     return Choice(("noop",) * max_actions(request))
 
@@ -186,38 +183,6 @@ def _forager(request: ChatRequest) -> Choice:
         return Choice(("noop",), "I see no observation.")
     limit = max_actions(request)
     return Choice(*forage(seen, notes(request), limit, partial(draws, request)))
-
-
-def _expert(request: ChatRequest) -> Choice:
-
-    return decide(request)
-
-
-_DECIDE: Final[dict[str, Callable[[ChatRequest], Choice]]] = {
-    "builtin/noop": _noop,
-    "builtin/random": _random,
-    "builtin/forager": _forager,
-    "builtin/expert": _expert,
-}
-BUILTIN_MODELS: Final = tuple(_DECIDE)
-"""The names of the built-in models, weakest first."""
-
-
-def is_scripted(label: str) -> bool:
-    """Whether an arm is one of the built-in models, whose tokens nobody pays for."""
-    return label.startswith("builtin/")
-
-
-def make_builtin(name: str) -> ChatModel:
-    """The built-in model of that name."""
-    if name not in _DECIDE:
-        raise UsageError(unknown_name("built-in model", name, BUILTIN_MODELS))
-    return BuiltinModel(name, _DECIDE[name])
-
-
-def builtin_models() -> dict[str, ChatModel]:
-    """All built-in models, by name."""
-    return {name: make_builtin(name) for name in BUILTIN_MODELS}
 
 
 _TITLE: Final = "memory:"
@@ -274,3 +239,30 @@ def _achieved(told: str) -> frozenset[str] | None:
     if found is None:
         return None
     return frozenset((found[1] or "").split(", ")).intersection(ACHIEVEMENTS)
+
+
+_DECIDE: Final[dict[str, Callable[[ChatRequest], Choice]]] = {
+    "builtin/noop": _noop,
+    "builtin/random": _random,
+    "builtin/forager": _forager,
+    "builtin/expert": decide,
+}
+BUILTIN_MODELS: Final = tuple(_DECIDE)
+"""The names of the built-in models, weakest first."""
+
+
+def is_scripted(label: str) -> bool:
+    """Whether an arm is one of the built-in models, whose tokens nobody pays for."""
+    return label.startswith("builtin/")
+
+
+def make_builtin(name: str) -> ChatModel:
+    """The built-in model of that name."""
+    if name not in _DECIDE:
+        raise UsageError(unknown_name("built-in model", name, BUILTIN_MODELS))
+    return BuiltinModel(name, _DECIDE[name])
+
+
+def builtin_models() -> dict[str, ChatModel]:
+    """All built-in models, by name."""
+    return {name: make_builtin(name) for name in BUILTIN_MODELS}

@@ -180,7 +180,8 @@ def read_reply(
     if isinstance(calls, list) and calls:
         if len(calls) > _MAX_CALLS:
             return _nothing(f"it has {len(calls):,} tool calls, more than {_MAX_CALLS}")
-        ids = tuple(_ids(calls))
+        named = [call.get("id") for call in calls if isinstance(call, dict)]
+        ids = tuple(id for id in named if isinstance(id, str) and id)
         for call in calls:
             function = call.get("function") if isinstance(call, dict) else None
             if not isinstance(function, dict):
@@ -202,13 +203,6 @@ def read_reply(
 
 def _nothing(reason: str, ids: tuple[str, ...] = ()) -> Reading:
     return Reading(Decision(malformed=reason), ids, ())
-
-
-def _ids(calls: list[Any]) -> Iterator[str]:
-    for call in calls:
-        id = call.get("id") if isinstance(call, dict) else None
-        if isinstance(id, str) and id:
-            yield id
 
 
 def _decision(found: _Collected, limit: int) -> Decision:
@@ -239,18 +233,15 @@ def _clean(value: object, longest: int = _MAX_NAME) -> str:
     """A value as one short line that is safe to show and to store."""
     if isinstance(value, str):
         text = value
-    elif isinstance(value, int | float | None) and not _is_huge(value):
+    elif isinstance(value, int) and value.bit_length() > 128:
+        text = type(value).__name__  # Python refuses to write out very many digits
+    elif isinstance(value, int | float | None):
         text = json.dumps(value)
     else:
         text = type(value).__name__
     text = text.strip()
     shown = printable(text[:longest])
     return f"{shown[:longest]}…" if len(text) > longest or len(shown) > longest else shown
-
-
-def _is_huge(value: float | None) -> bool:
-    # Python refuses to write out an integer of very many digits.
-    return isinstance(value, int) and value.bit_length() > 128
 
 
 def _decoded(arguments: object) -> object:

@@ -136,7 +136,10 @@ def play_sample(config: RunConfig, environment: OwnEnvironment | None = None) ->
     started = time.perf_counter()
     with TemporaryDirectory(prefix="assay-") as folder:
         run_apart(lambda: _play(config, environment, model, turns, Path(folder)))
-    lengths = [_length(request) for request in model.requests]
+    lengths = [
+        sum(len(part.encoded) for part in request.messages) + len(request.tools.encoded)
+        for request in model.requests
+    ]
     return Sample(
         request_bytes=lengths,
         reply_bytes=model.reply_bytes,
@@ -176,10 +179,6 @@ async def _play(
         return
     finally:
         await kind.close()
-
-
-def _length(request: ChatRequest) -> int:
-    return sum(len(part.encoded) for part in request.messages) + len(request.tools.encoded)
 
 
 ASSUMED_LATENCY: Final = 2.0
@@ -365,9 +364,13 @@ def _model(
     at_once = _at_once(config, quote, quotes, left.episodes)
     if quote.asked_by is Asker.NOBODY:
         left = Remaining(left.episodes, 0)
-    most = _times(left.calls, _most(config, sample, quote.price))
-    if quote.asked_by is Asker.OWN and most:
-        most = None  # nobody knows what it will ask
+    expected = most = None
+    if quote.price is not None:
+        usage = Usage(prompt=math.ceil(prompt), completion=math.ceil(reply))
+        expected = cost(usage, quote.price)
+        most = _most(config, sample, quote.price)
+    if quote.asked_by is Asker.OWN and left.calls and most:
+        most = None  # what it will ask is not known
     return ModelEstimate(
         model=quote.model,
         provider=quote.provider,
@@ -375,8 +378,8 @@ def _model(
         calls=left.calls,
         prompt_tokens=round(left.calls * prompt),
         completion_tokens=round(left.calls * reply),
-        dollars=_times(left.calls, _expected(prompt, reply, quote.price)),
-        dollars_at_most=most,
+        dollars=None if expected is None else left.calls * expected,
+        dollars_at_most=None if most is None else left.calls * most,
         seconds=_seconds(quote, sample, left, at_once, latency_s),
         at_once=at_once,
         missing=quote.missing,
@@ -384,19 +387,8 @@ def _model(
     )
 
 
-def _times(calls: int, dollars: float | None) -> float | None:
-    return None if dollars is None else calls * dollars
-
-
-def _expected(prompt: float, reply: float, price: Price | None) -> float | None:
-    usage = Usage(prompt=math.ceil(prompt), completion=math.ceil(reply))
-    return None if price is None else cost(usage, price)
-
-
-def _most(config: RunConfig, sample: Sample, price: Price | None) -> float | None:
+def _most(config: RunConfig, sample: Sample, price: Price) -> float | None:
     """The most that a call can cost, with a history of replies as long as they may be."""
-    if price is None:
-        return None
     shortest = min(sample.reply_bytes)
     longer = config.agent.history * max(0, config.agent.max_tokens - shortest)
     dearest = max(price.input, price.cached or 0.0, price.cache_write or 0.0)

@@ -25,6 +25,7 @@ from assay.episodes.metrics import (
 )
 from assay.episodes.recorded_episode import Episode
 from assay.judge.outcomes import OUTCOMES
+from assay.runs.events import SILENT
 from assay.store.load import load_session, load_sessions
 from assay.store.metric_outcomes import (
     ExperimentOutcomes,
@@ -48,10 +49,6 @@ _TOLD = 3
 Notice = Callable[[str], None]
 
 
-def _silent(_: str) -> None:
-    """Tell nobody."""
-
-
 @dataclass(frozen=True, slots=True)
 class Applied:
     """What metrics came to."""
@@ -71,7 +68,7 @@ def apply_metrics(
     store: Store,
     experiment_ids: Sequence[str],
     metrics: MetricSet,
-    notice: Notice = _silent,
+    notice: Notice = SILENT.on_message,
     *,
     limit_s: float | None = None,
 ) -> Applied:
@@ -121,7 +118,7 @@ def ensure_metrics(
     names: Collection[str],
     *,
     extra: MetricSet | None = None,
-    notice: Notice = _silent,
+    notice: Notice = SILENT.on_message,
 ) -> Applied:
     """See to it that results have the metrics that somebody asks for.
 
