@@ -1,4 +1,4 @@
-"""Coroutines for callers that may be cancelled, waits between attempts, open descriptors."""
+"""Coroutines that may be cancelled, waits between attempts, limits of the machine."""
 
 import asyncio
 import os
@@ -76,3 +76,10 @@ def _open_now() -> int:
         with suppress(OSError):
             return len(os.listdir(folder))
     return _SPARE
+
+
+def usable_cpus() -> int:
+    """Return how many CPUs this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -171,7 +171,9 @@ class UserThread:
             return error
         line = _line_of(traceback.extract_tb(error.__traceback__))
         where = line and f"{line}: "
-        failed = UserCodeError(f"{self._name}: {where}{type(error).__name__}: {_text(error)}")
+        failed = UserCodeError(
+            f"{self._name}: {where}{type(error).__name__}: {exception_text(error)}"
+        )
         failed.__cause__ = error
         return failed
 
@@ -182,10 +184,11 @@ def _line_of(frames: Sequence[traceback.FrameSummary]) -> str:
     return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
-def _text(error: BaseException) -> str:
+def exception_text(error: BaseException) -> str:
+    """Return the message of an exception, whose class may be anything."""
     try:
         return str(error)
-    except Exception:  # the class may be anybody's
+    except Exception:
         return "(its message could not be made)"
 
 

@@ -24,6 +24,7 @@ from typing import Any
 from assay.core.aio import backoff
 from assay.core.canonical_json import derived_id
 from assay.core.secrets import mask
+from assay.core.user_code import exception_text
 from assay.errors import (
     AccessDenied,
     AssayError,
@@ -127,16 +128,9 @@ def trial_error(error: BaseException) -> TrialError:
     """The type, message and traceback of an exception, as text without secrets."""
     return TrialError(
         type(error).__name__,
-        mask(_message(error)),
+        mask(exception_text(error)),
         mask("".join(traceback.format_exception(error))),
     )
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # the class may be anybody's
-        return "(its message could not be made)"
 
 
 @dataclass(frozen=True, slots=True)

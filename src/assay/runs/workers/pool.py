@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
 
+from assay.core.aio import usable_cpus
 from assay.errors import UsageError, WorkerLost
 from assay.runs.control import TrialVerdict
 from assay.runs.engine import Context
@@ -195,13 +196,6 @@ def pickled(value: Any, what: str = "the run") -> bytes:
     return file.getvalue()
 
 
-def _usable_cpus() -> int:
-    """How many CPUs this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 class Processes:
     """Runs attempts in workers, each of which has many open at once."""
 
@@ -221,7 +215,7 @@ class Processes:
             hang_s: Seconds after which a worker ends in which no thread of Python can run.
             each: Trials that one worker has open at once, at most.
         """
-        self._workers = workers or _usable_cpus()
+        self._workers = workers or usable_cpus()
         self._withheld, self._hang_s, self._each = withheld, hang_s, each
 
     @asynccontextmanager

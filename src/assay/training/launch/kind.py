@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from assay.core.aio import usable_cpus
 from assay.core.canonical_json import canonical_json
 from assay.core.settings import Configuration, Counts, Setting
 from assay.core.values import ValueType, choice, label, path, text, value_type, whole
@@ -166,7 +167,7 @@ class LaunchConfig(Configuration):
         if self.executor == "ray":
             return len(self.seeds)
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        held = min(_usable_cpus() // self.threads, memory // _ROOM)
+        held = min(usable_cpus() // self.threads, memory // _ROOM)
         return max(1, min(held, len(self.seeds)))
 
     @property
@@ -183,12 +184,6 @@ class LaunchConfig(Configuration):
             workers=self.workers,
             ray_address=self.ray_address,
         )
-
-
-def _usable_cpus() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def run_name(base: str, architecture: str, seed: int) -> str:
