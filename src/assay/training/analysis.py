@@ -438,7 +438,7 @@ def find_deviations(plan: AnalysisPlan, found: Analysis, store: Store) -> list[s
         **{name: (planned[name], did[name]) for name in ("method", "side", "alpha")},
     }
     deviations = [
-        f"{what}: the plan says {_said(wanted)}, the analysis did {_said(done)}"
+        f"{what}: the plan says {_as_text(wanted)}, the analysis did {_as_text(done)}"
         for what, (wanted, done) in pairs.items()
         if wanted != done
     ]
@@ -472,7 +472,7 @@ def find_deviations(plan: AnalysisPlan, found: Analysis, store: Store) -> list[s
     )
 
 
-def _said(value: object) -> str:
+def _as_text(value: object) -> str:
     return "nothing" if value is None else str(value)
 
 
