@@ -7,7 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from assay import api
+from assay.api.runs import run
+from assay.api.sft import sft_filter
 
 from .measure import Row, Topic
 from .processes import LOCAL_PYTHON, TRL_PYTHON, PeerFailed, figures
@@ -31,7 +32,7 @@ _SAME_LOSS: Final = 0.001
 def _data() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="assay-perf-local-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    api.run(
+    run(
         models=["builtin/expert"],
         baselines=False,
         episodes=int(_TOGETHER),
@@ -44,7 +45,7 @@ def _data() -> Path:
         traces_dir=folder / "traces",
     )
     path = folder / "data.jsonl"
-    api.sft_filter(path, database=folder / "traces.duckdb", min_reward=-9, drop_notes=True)
+    sft_filter(path, database=folder / "traces.duckdb", min_reward=-9, drop_notes=True)
     # One row of each episode, from its third turn: with a history, as nearly all rows are.
     rows = path.read_text("utf-8").splitlines(keepends=True)
     picked = path.with_name(_PICKED)

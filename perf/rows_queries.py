@@ -11,7 +11,7 @@ from typing import Final
 
 import duckdb
 
-from assay import api
+from assay.api.runs import run
 from assay.store.schema import TABLES
 from assay.store.store import Store
 
@@ -54,7 +54,7 @@ def _stores() -> dict[int, duckdb.DuckDBPyConnection]:
     folder = Path(tempfile.mkdtemp(prefix="assay-perf-queries-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = folder / "traces.duckdb"
-    api.run(
+    run(
         models=_MODELS,
         baselines=False,
         episodes=size(25, 1),

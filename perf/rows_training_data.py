@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import duckdb
 
-from assay import api
+from assay.api.runs import run
+from assay.api.sft import sft_filter
+from assay.api.traces import export
 from assay.store.store import Store
 
 from .measure import Row, Topic, size
@@ -34,7 +36,7 @@ def _folder() -> Path:
 
 
 def _play(database: Path, episodes: int, **more: Any) -> Path:
-    api.run(
+    run(
         models=["builtin/forager"],
         baselines=False,
         episodes=episodes,
@@ -64,14 +66,14 @@ def _copied(path: Path, turns: int) -> None:
 @cache
 def _export() -> Path:
     path = _folder() / "traces.jsonl"
-    api.export(database=_store(), format="jsonl", output=path)
+    export(database=_store(), format="jsonl", output=path)
     return path
 
 
 @cache
 def _data() -> Path:
     path = _folder() / "checked.jsonl"
-    api.sft_filter(path, database=_store(), min_achievements=1)
+    sft_filter(path, database=_store(), min_achievements=1)
     return path
 
 

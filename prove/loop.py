@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import assay
-from assay.api import LoopResult, LoopWatch, plan_loop
+from assay.api.loop import LoopResult, LoopWatch, plan_loop
 from assay.core.provenance import provenance
 from assay.finetune.loop import Notebook, Stage, StageEvent, run_stages
 from assay.stats.differences import paired_difference

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from assay import api
+from assay.api.training_runs import analysis
 from assay.stats.differences import paired_difference
 from assay.stats.intervals import Interval, mean_interval
 from assay.store.load import load_stored_run
@@ -104,7 +104,7 @@ def ship(folder: Path, arms: Sequence[Arm]) -> None:
 def report(folder: Path, arms: Sequence[Arm]) -> str:
     """What was tuned, what came out, and how long it took."""
     control, candidate = arms
-    found, deviations = api.analysis(
+    found, deviations = analysis(
         control_series="control",
         candidate_series="candidate",
         pair_by_seed=True,

@@ -12,10 +12,10 @@ import pytest
 from cyclopts import App
 
 import assay
-from assay import api
 from assay.cli import app
 from assay.core.options import Option, declared_options, takes_options
 from assay.errors import UsageError
+from assay.training.sweep import plan_sweep
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{
@@ -45,7 +45,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "run": assay.run,
     "sft filter": assay.sft_filter,
     "traces list": assay.list_sessions,
-    "sweep": api.plan_sweep,
+    "sweep": plan_sweep,
     "variance": assay.variance,
 }
 """The function of each command that has options of dataclasses."""

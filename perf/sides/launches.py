@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from assay import api
+from assay.training.launch.run import launch
 
 _SHORT, _LONG = 2, 8
 _TRAINING = {"architecture": "vit_reset", "curriculum": "terrain_2", "total_steps": 12_288}
@@ -20,7 +20,7 @@ _TRAINING = {"architecture": "vit_reset", "curriculum": "terrain_2", "total_step
 
 def _seconds(folder: Path, seeds: int, parallel: int) -> float:
     began = time.perf_counter()
-    done = api.launch(
+    done = launch(
         training={**_TRAINING, "eval_worlds": 8, "length": 200},
         base_run_name=f"of{seeds}",
         seeds=(seeds,),

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from assay import api
+from assay.api.runs import run
 
 _SHORT, _LONG = 8, 40
 _STORE_BYTES = 80 << 20
@@ -36,7 +36,7 @@ def _cluster(nodes: int) -> Any:
 
 def _seconds(folder: Path, episodes: int, settings: dict[str, Any]) -> float:
     began = time.perf_counter()
-    api.run(
+    run(
         models=["builtin/expert"],
         episodes=episodes,
         max_turns=100,

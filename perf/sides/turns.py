@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from assay import api
+from assay.api.run_preparation import prepare
+from assay.api.runs import run_prepared
 from assay.models.budget import Budget
 from assay.runs.run import RunResult
 from assay.runs.spending import Ledger
@@ -51,7 +52,7 @@ def play(
         **settings,
     }
     if real:
-        return api.run_prepared(api.prepare(chosen))
+        return run_prepared(prepare(chosen))
     return stub_run(chosen, StubModel(budget))
 
 

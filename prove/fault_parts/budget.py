@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from assay.api import serve_models
+from assay.api.servers import serve_models
 from assay.models.serving.app import RunningModels
 from assay.models.serving.faults import Faults
 from tests.runs.test_budget import MODEL, PRICE, billed

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.api import prepare_bench
 from assay.bench.coders.installation import default_agent, install_agent, installed_agent
+from assay.bench.prepare import prepare_bench
 from assay.cli.program import main
 from assay.errors import UsageError
 

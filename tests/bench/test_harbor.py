@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from assay import api
-from assay.api import BenchResult
 from assay.bench.manifest import TrialResult
+from assay.bench.prepare import prepare_bench
+from assay.bench.regrade import bench_check, bench_eval
+from assay.bench.run import BenchResult, bench_run
 from assay.bench.task import TaskCheck
 from assay.errors import SandboxUnavailable, UsageError
 from assay.sandboxes.backends import choose_backend
@@ -71,7 +72,7 @@ class Bench:
             tables.append("\n".join(lines if named else [*lines, 'agent = "command"']))
         file = self.folder / "bench.toml"
         file.write_text(f'[defaults]\nsandbox = "{self.sandbox}"\n' + "\n".join(tables))
-        return api.bench_run(
+        return bench_run(
             file,
             data_dir=self.folder / "data",
             database=self.folder / "traces.duckdb",
@@ -82,7 +83,7 @@ class Bench:
         )
 
     def check(self, task: Path) -> tuple[TaskCheck, ...]:
-        return api.bench_check(
+        return bench_check(
             task,
             tries=1,
             sandbox=self.sandbox,
@@ -298,7 +299,7 @@ def test_users_workdir_and_variables_are_those_of_the_task(
 
 def test_a_trial_is_graded_again_from_what_it_left(bench: Bench, tmp_path: Path) -> None:
     result = bench.result(harbor_task(tmp_path / "task"), "oracle")
-    graded = api.bench_eval(str(result.folder), data_dir=tmp_path / "data", again=True)
+    graded = bench_eval(str(result.folder), data_dir=tmp_path / "data", again=True)
     assert [trial.result.score for trial in graded] == [1.0]
     assert all(trial.is_new for trial in graded)
 
@@ -327,6 +328,6 @@ def test_a_sandbox_without_images_is_refused_by_run_and_named_by_check_and_the_p
     (check,) = bench.check(task)
     assert check.name == "refused"
     assert check.detail.startswith(words)
-    planned = api.prepare_bench(tmp_path / "bench.toml", {}, dry=True).run
+    planned = prepare_bench(tmp_path / "bench.toml", {}, dry=True).run
     assert any(words in warning for warning in planned.warnings)
     assert not (tmp_path / "data").exists()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from assay import api
+from assay.api.bench import bench_import
 from assay.bench.rollout_imports import import_rollouts
 from assay.bench.rollouts import select_rollout
 from assay.bench.summary import counted_score
@@ -57,8 +57,8 @@ def test_a_job_is_a_rollout_with_its_rewards_as_scores(job: Path, tmp_path: Path
 
 def test_the_trials_of_a_job_are_stored_once(job: Path, tmp_path: Path) -> None:
     where = {"data_dir": tmp_path / "data", "database": tmp_path / "store.duckdb"}
-    first = api.bench_import(job.parent, **where)
-    again = api.bench_import(job, **where)
+    first = bench_import(job.parent, **where)
+    again = bench_import(job, **where)
     assert (first.sessions, again.sessions) == (4, 0)
     assert [done.added for done in (*first.imported, *again.imported)] == [True, False]
     from assay.store.store import Store

@@ -214,9 +214,9 @@ def test_nothing_is_lost_and_nothing_is_run_twice_by_kills(
 DIES = """
 import os
 from pathlib import Path
-from assay import api
-prepared = api.prepare_bench(Path("bench.toml"), {})
-assert api.run_prepared_bench(prepared).run.status == "finished"
+from assay.bench.run import prepare_bench, run_prepared_bench
+prepared = prepare_bench(Path("bench.toml"), {})
+assert run_prepared_bench(prepared).run.status == "finished"
 os._exit(9)
 """
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from assay.api import BenchResult, bench_run
 from assay.bench.coders.installation import PROGRAMS, install_agent, installed_agent
+from assay.bench.run import BenchResult, bench_run
 from assay.errors import UsageError
 from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
 from tests.crafter.service.calls import ask

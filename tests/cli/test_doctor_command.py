@@ -11,7 +11,6 @@ import pytest
 from cyclopts import App
 
 from assay import __version__
-from assay.api import serve_models
 from assay.api.checks import (
     CheckState,
     check_assay,
@@ -27,6 +26,7 @@ from assay.api.checks import (
     check_sandbox,
     check_service,
 )
+from assay.api.servers import serve_models
 from assay.cli.doctor import doctor
 from assay.crafter.service.app import ServiceSettings, running
 from assay.models.registry_file import load_registry

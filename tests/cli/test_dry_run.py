@@ -7,7 +7,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-from assay import api
+import assay
+from assay.api.run_preparation import prepare
+from assay.api.runs import run_prepared
 from assay.runs.control import Stop
 from assay.runs.events import CallbackObserver
 from tests.support import Finished, call_assay
@@ -158,13 +160,13 @@ def test_of_a_run_that_goes_on_only_the_rest_is_counted(tmp_path: Path) -> None:
         if ended.count("TrialEnded") == 2:
             stop.ask()
 
-    api.run_prepared(api.prepare(settings), observer=CallbackObserver(listen), stop=stop)
-    again = api.prepare(settings, dry=True)
+    run_prepared(prepare(settings), observer=CallbackObserver(listen), stop=stop)
+    again = prepare(settings, dry=True)
     assert again.resumed is not None
-    assert 0 < (left := api.estimate(again).models[0]).calls <= 6 * left.episodes
+    assert 0 < (left := assay.estimate(again).models[0]).calls <= 6 * left.episodes
     assert left.episodes in (1, 2)
-    assert api.estimate(again).calls == left.calls
-    assert api.estimate(api.prepare(settings, dry=True, fresh=True)).calls == 24
+    assert assay.estimate(again).calls == left.calls
+    assert assay.estimate(prepare(settings, dry=True, fresh=True)).calls == 24
 
 
 def test_agents_of_ones_own_cost_what_they_ask_which_nobody_knows(tmp_path: Path) -> None:

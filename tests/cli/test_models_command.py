@@ -7,18 +7,14 @@ from pathlib import Path
 
 import pytest
 
-import assay.api
 from assay.agents import make_builtin
-from assay.api import ask_once
+from assay.agents.chat_models import ask_once
 from assay.cli.models import list_models, models, try_model
 from assay.cli.output import Show
 from assay.errors import UsageError
 from assay.types import ChatReply, ChatRequest, Message
 
 KEY = "sk-planted-0123456789abcdef"
-needs_resolver = pytest.mark.skipif(
-    not hasattr(assay.api, "chat_model"), reason="the Python face resolves no models yet"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +132,6 @@ def test_a_built_in_model_answers_the_question() -> None:
     assert reply.cost_usd == 0.0
 
 
-@needs_resolver
 def test_trying_a_model_prints_reply_latency_tokens_and_cost(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -149,7 +144,6 @@ def test_trying_a_model_prints_reply_latency_tokens_and_cost(
     assert told["usage"]["prompt"] > 0
 
 
-@needs_resolver
 def test_trying_an_unknown_model_suggests_a_known_one() -> None:
     with pytest.raises(UsageError, match="builtin/noop"):
         try_model("builtin/nop")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from assay import api
+from assay.api.runs import run
 from assay.runs.run import RunResult
 from assay.types import ChatReply, ChatRequest, Message, Usage
 
@@ -140,7 +140,7 @@ def play_in(folder: Path, **settings: Any) -> RunResult:
     if not (folder / "agents.py").exists():
         (folder / "agents.py").write_text(AGENTS, "utf-8")
     with chdir(folder):
-        return api.run(**{"baselines": False, "save_traces": False, **settings})
+        return run(**{"baselines": False, "save_traces": False, **settings})
 
 
 def errors_of(result: RunResult, arm: str) -> Sequence[str]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from assay import api
+from assay.api.comparison import compare, show_experiment
+from assay.api.traces import verify
 from assay.episodes.config import RunConfig
 from assay.errors import UsageError
 from assay.runs.configuration import resolve
@@ -55,12 +56,12 @@ def test_two_prompts_of_one_model_are_one_run_and_one_verdict(
     brief = [row["session_id"] for row in messages if "Be brief." in (row["text"] or "")]
     assert {names[session] for session in brief} == {"short"}
     with chdir(tmp_path):
-        (contrast,) = api.compare("latest", metrics=["steps"]).contrasts
+        (contrast,) = compare("latest", metrics=["steps"]).contrasts
         assert contrast.verdict == "worse"  # one action a turn makes fewer steps
         assert {found.name for found in contrast.design} == {
             *("actions_per_turn", "prompt", "view")
         }
-        entry, _ = api.show_experiment("short")
+        entry, _ = show_experiment("short")
     assert entry.arm["model"] == "builtin/forager"
     assert entry.arm["settings"] == {
         "actions_per_turn": 1,
@@ -129,7 +130,7 @@ def test_several_difficulties_and_replicates_are_tasks_and_worlds_of_one_experim
     assert len(worlds) == 8
     assert {row["experiment_id"] for row in stored} == {experiment}
     with chdir(tmp_path):
-        assert {found.finding for found in api.verify()} == {"same"}
+        assert {found.finding for found in verify()} == {"same"}
 
 
 def test_a_plain_run_has_the_ids_and_the_identity_it_always_had() -> None:

@@ -8,7 +8,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from assay import api
+from assay.api.comparison import compare, read_results
+from assay.api.run_preparation import prepare
+from assay.api.runs import run_prepared
+from assay.api.traces import verify
 from assay.cli import main
 from assay.episodes.config import RunConfig
 from assay.episodes.environments import digest_of
@@ -66,15 +69,15 @@ def test_what_an_environment_declares_is_an_outcome_with_its_direction(tmp_path:
     assert {outcomes["distance"] for outcomes in earned} == {5.0}
     assert "achievements" not in earned[0]
     with chdir(tmp_path):
-        verified = api.verify(environment=Walk)
+        verified = verify(environment=Walk)
         assert {found.finding for found in verified} == {"same"}
-        nowhere = api.verify()
+        nowhere = verify()
         assert {found.finding for found in nowhere} == {"unverifiable"}
         assert "give the class again: environment=Walk" in str(nowhere[0].reason)
         verdicts = {
             contrast.metric: contrast.verdict
             for metric in ("cost", "distance")
-            for contrast in api.compare("latest", metrics=[metric]).contrasts
+            for contrast in compare("latest", metrics=[metric]).contrasts
         }
     assert verdicts["cost"] == "worse"
 
@@ -128,7 +131,7 @@ def test_a_step_that_gives_nonsense_is_a_failure_that_says_what_is_expected(
             verified.finding
             for row in result.episodes
             if row.model == "strange"
-            for verified in api.verify(row.session_id, environment=Steps)
+            for verified in verify(row.session_id, environment=Steps)
         }
     assert found == {"unverifiable"}
 
@@ -196,7 +199,7 @@ def test_actions_of_a_box_are_kept_as_numbers_and_verified(tmp_path: Path) -> No
         ("builtin/random", "result", 7),
     }
     with chdir(tmp_path):
-        assert {found.finding for found in api.verify()} == {"same"}
+        assert {found.finding for found in verify()} == {"same"}
 
 
 class Pairs(gymnasium.Env[Any, Any]):
@@ -233,7 +236,7 @@ def test_actions_made_of_several_parts_are_kept_and_verified(tmp_path: Path) -> 
     )
     assert [row.error_message for row in result.episodes] == [None, None]
     with chdir(tmp_path):
-        assert {found.finding for found in api.verify()} == {"same"}
+        assert {found.finding for found in verify()} == {"same"}
 
 
 def test_an_action_of_another_shape_is_the_failure_of_the_agent(tmp_path: Path) -> None:
@@ -295,8 +298,8 @@ def interrupted(folder: Path, turns: int, **settings: Any) -> dict[str, Any]:
     chosen = {"models": ["counted"], "episodes": 2, "baselines": False, **settings}
     own = OwnObjects(models={"counted": CountedModel(cost_usd=0.5)})
     with chdir(folder):
-        first = api.run_prepared(
-            api.prepare(chosen, own=own), observer=CallbackObserver(listen), stop=stop, own=own
+        first = run_prepared(
+            prepare(chosen, own=own), observer=CallbackObserver(listen), stop=stop, own=own
         )
     assert first.interrupted
     return chosen
@@ -315,16 +318,16 @@ def test_what_is_not_deterministic_begins_anew_and_says_that_it_cannot_be_verifi
     assert 20 < before < 40
     own = OwnObjects(models={"counted": CountedModel()})
     with chdir(tmp_path):
-        prepared = api.prepare(chosen, own=own)
+        prepared = prepare(chosen, own=own)
         assert prepared.resumed is not None
         # What was paid for twice stays on the bill. Each kill may have met a call that was
         # counted and not yet answered; what such a model will ask for is not known before.
         assert 0.5 * (before - 2) <= spent_so_far(prepared) <= 0.5 * before
-        result = api.run_prepared(prepared, own=own)
+        result = run_prepared(prepared, own=own)
         assert {row.state for row in result.episodes} == {"result"}
         # All that was begun is asked again from its start.
         assert asked(tmp_path) == before + 20
-        reasons = {str(found.reason) for found in api.verify()}
+        reasons = {str(found.reason) for found in verify()}
     assert reasons == {"bandit.py:Bandit says that it is not deterministic"}
 
 
@@ -336,11 +339,11 @@ def test_a_file_that_has_changed_is_another_configuration_and_cannot_be_verified
     (tmp_path / "bandit.py").write_text(BANDIT + "\n# changed\n", "utf-8")
     own = OwnObjects(models={"counted": CountedModel()})
     with chdir(tmp_path):
-        assert api.prepare(chosen, own=own).resumed is None
+        assert prepare(chosen, own=own).resumed is None
         (unfinished,) = Path(f"{DATABASE}.journal").iterdir()
         with pytest.raises(UsageError, match="another configuration: environment_hash: "):
-            api.prepare({}, own=own, resume=unfinished.name)
-        (found,) = api.verify()
+            prepare({}, own=own, resume=unfinished.name)
+        (found,) = verify()
     assert found.finding == "unverifiable"
     assert "bandit.py:Bandit has changed since" in str(found.reason)
 
@@ -376,7 +379,7 @@ def test_tables_of_other_worlds_have_no_columns_of_crafter(
     text = results.read_text("utf-8")
     for key in ("difficulty", "achievements", "asleep", "no_effect", "unlocked", "human"):
         assert key not in text
-    assert api.read_results(f"{results}#left")[0].trials[0].task is None
+    assert read_results(f"{results}#left")[0].trials[0].task is None
 
 
 def test_digests_tell_observations_apart_and_know_what_they_cannot() -> None:

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 import assay
-from assay import api
-from assay.api import serve_models
+from assay.api.comparison import stored_subjects
+from assay.api.runs import prepare_fork
+from assay.api.servers import serve_models
+from assay.api.traces import open
 from assay.cli.program import main
 from assay.core.canonical_json import canonical_json
 from assay.errors import JournalError, UsageError
@@ -70,7 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def forks(folder: Path) -> list[SessionRecord]:
-    rows = api.open(folder / "traces.duckdb").episodes()
+    rows = open(folder / "traces.duckdb").episodes()
     names = [
         each for each, run in zip(rows.session_id, rows.run_id, strict=True) if run == "forked"
     ]
@@ -109,7 +111,7 @@ def test_turns_in_common_cost_nothing_and_say_where_they_were_paid(
         assert own
         assert all(call.usage.total and "copied" not in call.parameters for call in own)
         assert made.end is not None
-    rows = api.open(folder / "traces.duckdb").sql(
+    rows = open(folder / "traces.duckdb").sql(
         "SELECT session_id, prompt_tokens + completion_tokens AS tokens FROM episodes"
         " WHERE run_id = 'forked'"
     )
@@ -140,7 +142,7 @@ def test_forks_can_be_verified_and_shown(
 
 
 def test_the_store_knows_the_parent_of_a_fork(folder: Path, forks: list[SessionRecord]) -> None:
-    rows = api.open(folder / "traces.duckdb").sql(
+    rows = open(folder / "traces.duckdb").sql(
         "SELECT id, parent, forked_at FROM trials WHERE parent IS NOT NULL"
     )
     assert {*zip(rows.id, rows.parent, rows.forked_at, strict=True)} == {
@@ -204,7 +206,7 @@ def test_a_fork_can_be_forked_a_turn_later_and_points_to_who_paid(
 def test_words_mean_whole_episodes_so_that_the_same_command_means_the_same(
     folder: Path,
 ) -> None:
-    prepared = api.prepare_fork(
+    prepared = prepare_fork(
         ["best"],
         "50%",
         1,
@@ -264,7 +266,7 @@ def test_workers_play_the_same_futures(folder: Path, tmp_path: Path) -> None:
         connection.execute("DELETE FROM session_traces WHERE run_id = 'forked'")
         connection.execute("DELETE FROM runs WHERE id = 'forked'")
     result = fork(tmp_path, "whole", run_id="forked", executor="processes", workers=1)
-    rows = api.open(folder / "traces.duckdb").episodes()
+    rows = open(folder / "traces.duckdb").episodes()
     before = {*zip(rows.session_id, rows.reward, rows.steps, strict=True)}
     assert {(row.session_id, row.reward, row.steps) for row in result.episodes} <= before
 
@@ -387,7 +389,7 @@ def test_an_answer_has_all_futures_that_follow_it_and_no_others(
 ) -> None:
     database = tmp_path / "traces.duckdb"
     database.write_bytes((folder / "traces.duckdb").read_bytes())
-    rows = api.open(database).episodes()
+    rows = open(database).episodes()
     first = next(
         each for each, run in zip(rows.session_id, rows.run_id, strict=True) if run == "forked"
     )
@@ -438,7 +440,7 @@ def test_forks_and_whole_episodes_are_not_comparable(folder: Path) -> None:
     database = folder / "traces.duckdb"
     fork(folder, "whole", models=["builtin/random", "builtin/noop"], run_id="both")
     try:
-        whole, forked = api.stored_subjects(["whole", "forked"], database=database)
+        whole, forked = stored_subjects(["whole", "forked"], database=database)
         found, *_ = design_differences(whole, forked)
         assert found[:3] == ("forks", "none (whole episodes)", "2 states")
         assert found.confounds

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from assay import api
-from assay.api import serve_models
+from assay.api.comparison import compare
+from assay.api.run_preparation import prepare
+from assay.api.runs import run_prepared
+from assay.api.servers import serve_models
+from assay.api.traces import load_trace, verify
 from assay.errors import ModelUnavailable, UsageError
 from assay.runs.control import Stop
 from assay.runs.events import CallbackObserver, Event, TrialProgress
@@ -92,9 +95,9 @@ def test_a_killed_run_resumes_without_asking_again_is_verified_and_compared(
     assert asked(tmp_path) == sum(after.values()) - sum(before.values())
     assert not journal_root(tmp_path / DATABASE).exists()
     with chdir(tmp_path):
-        verified = api.verify()
+        verified = verify()
         assert [found.finding for found in verified] == ["same"] * 40
-        comparison = api.compare("latest")
+        comparison = compare("latest")
         assert len(comparison.subjects) == 2
 
 
@@ -359,13 +362,11 @@ def test_an_agent_that_answers_differently_after_a_resume_fails_and_says_so(
 
     with chdir(tmp_path):
         settings |= {"episodes": 1, "max_turns": 1000}
-        first = api.run_prepared(
-            api.prepare(settings), observer=CallbackObserver(listen), stop=stop
-        )
+        first = run_prepared(prepare(settings), observer=CallbackObserver(listen), stop=stop)
         assert first.interrupted
-        prepared = api.prepare(settings)
+        prepared = prepare(settings)
         assert prepared.resumed is not None
-        result = api.run_prepared(prepared)
+        result = run_prepared(prepared)
     states = {row.model: (row.state, row.stop_reason) for row in result.episodes}
     assert states == {"moody": ("failure", "UserCodeError"), "left": ("result", "done")}
     (said,) = errors_of(result, "moody")
@@ -398,7 +399,7 @@ def test_a_call_that_an_agent_does_not_wait_for_belongs_to_its_turn(tmp_path: Pa
     (row,) = (row for row in result.episodes if row.model == "hasty+counted")
     assert row.state == "result"
     with chdir(tmp_path):
-        calls = api.load_trace(row.session_id).session.calls
+        calls = load_trace(row.session_id).session.calls
     assert [call.turn for call in calls] == [*range(1, 11)]
 
 

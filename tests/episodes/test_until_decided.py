@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from assay import api
+import assay
+from assay.api.run_preparation import prepare
 from assay.crafter.service.client import LocalClient
 from assay.episodes.arms import arms_of
 from assay.episodes.config import RunConfig
@@ -218,7 +219,7 @@ def prepared(folder: Path, **more: Any) -> PreparedRun[RunConfig]:
         "save_traces": False,
         **more,
     }
-    return api.prepare(settings, run_id="until", dry=True)
+    return prepare(settings, run_id="until", dry=True)
 
 
 def play(
@@ -423,30 +424,28 @@ def test_what_cannot_be_decided_is_refused(
 def test_a_file_sets_it_beside_the_episodes(tmp_path: Path) -> None:
     file = tmp_path / "assay.toml"
     file.write_text("[experiment]\nepisodes = 20\nuntil_decided = 'reward'\nmin_effect = 0.5\n")
-    config = api.prepare({}, file, dry=True).config
+    config = prepare({}, file, dry=True).config
     assert (config.until_decided, config.min_effect) == ("reward", 0.5)
     file.write_text("[experiment]\nuntil_decided = true\n")
-    assert api.prepare({}, file, dry=True).config.until_decided == "achievements"
+    assert prepare({}, file, dry=True).config.until_decided == "achievements"
     file.write_text("[experiment]\nuntil_decided = false\n")
-    assert api.prepare({}, file, dry=True).config.until_decided is None
+    assert prepare({}, file, dry=True).config.until_decided is None
     file.write_text("[experiment]\nuntil_decided = 3\n")
     with pytest.raises(UsageError, match=r"until_decided: 3 is not allowed"):
-        api.prepare({}, file, dry=True)
+        prepare({}, file, dry=True)
 
 
 def test_options_that_do_nothing_beside_it_are_told(tmp_path: Path) -> None:
-    said = api.prepare({"min_effect": 1.0, "database": tmp_path / "x"}).warnings
+    said = prepare({"min_effect": 1.0, "database": tmp_path / "x"}).warnings
     assert any("min_effect = 1 has no effect" in one for one in said)
-    said = api.prepare(
-        {**SMALL, "concurrent_models": True, "database": tmp_path / "x"}
-    ).warnings
+    said = prepare({**SMALL, "concurrent_models": True, "database": tmp_path / "x"}).warnings
     assert any("concurrent_models has no effect" in one for one in said)
 
 
 @pytest.mark.extras
 def test_python_runs_take_it_too(tmp_path: Path) -> None:
     with chdir(tmp_path):
-        result = api.run(models=PLAYERS, baselines=False, save_traces=False, **SMALL)
+        result = assay.run(models=PLAYERS, baselines=False, save_traces=False, **SMALL)
     assert [one.decision for one in result.decisions] == [Verdict.BETTER]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import assay
-from assay.api import LoopResult, LoopWatch
+from assay.api.loop import LoopResult, LoopWatch
 from assay.finetune.loop import StageEvent
 
 pytestmark = pytest.mark.local

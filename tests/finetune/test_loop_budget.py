@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import assay
+from assay.api.loop import estimate_loop, plan_loop
 from assay.cli.program import main
 from assay.errors import LoopStopped, ServiceError, UsageError
 from tests.finetune.server import Service
@@ -80,11 +81,11 @@ def test_a_dry_run_shows_time_and_dollars_of_every_stage(
 
 def test_a_dry_run_knows_what_is_done_and_how_long_it_took(service: Service) -> None:
     assay.run_loop(**SMALL)
-    again = assay.api.estimate_loop(assay.api.plan_loop(**SMALL))
+    again = estimate_loop(plan_loop(**SMALL))
     assert all(stage.done for stage in again.stages)
     assert again.seconds == 0
-    longer = assay.api.plan_loop(**{**SMALL, "exam_worlds": 4})
-    *before, exam = assay.api.estimate_loop(longer).stages
+    longer = plan_loop(**{**SMALL, "exam_worlds": 4})
+    *before, exam = estimate_loop(longer).stages
     assert all(stage.done for stage in before)
     assert not exam.done
     assert exam.why == "time by this folder's last run"

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay import api
+import assay
+from assay.api.comparison import read_experiments, read_results, register_comparison_plan
+from assay.api.training_runs import analysis
 from assay.core.settings import written
 from assay.crafter.difficulty import DIFFICULTIES
 from assay.errors import UsageError
@@ -129,10 +131,10 @@ def test_arms_of_an_analysis_with_another_curriculum_are_not_compared(tmp_path: 
                 )
             )
             names.append(str(path))
-    found, _ = api.analysis(control=names[:3], candidate=names[3:], metric="r")
+    found, _ = analysis(control=names[:3], candidate=names[3:], metric="r")
     assert found.verdict is Verdict.UNKNOWN
     assert found.sentence.startswith("Not comparable: curriculum is none for the control")
-    allowed, _ = api.analysis(
+    allowed, _ = analysis(
         control=names[:3], candidate=names[3:], metric="r", allow_different=["curriculum"]
     )
     assert not allowed.sentence.startswith("Not comparable")
@@ -149,9 +151,9 @@ def test_arms_of_an_analysis_with_other_steps_are_not_compared(tmp_path: Path) -
         return [str(file) for file in files]
 
     control = arm("control", 100, 100, 100)
-    shorter, _ = api.analysis(control=control, candidate=arm("short", 50, 50, 50), metric="r")
+    shorter, _ = analysis(control=control, candidate=arm("short", 50, 50, 50), metric="r")
     assert shorter.sentence.startswith("Not comparable: total_steps is 100 for the control, 50")
-    late, _ = api.analysis(control=control, candidate=arm("late", 100, 90, 100), metric="r")
+    late, _ = analysis(control=control, candidate=arm("late", 100, 90, 100), metric="r")
     assert not late.sentence.startswith("Not comparable")
 
 
@@ -169,7 +171,7 @@ def test_results_files_do_not_pair_worlds_of_other_difficulty(tmp_path: Path) ->
         results(tmp_path / f"{name}.json", LOW, episodes=[{"difficulty": name}] * len(LOW))
         for name in ("easy", "hard")
     ]
-    found = compare(api.read_results(*files))
+    found = compare(read_results(*files))
     assert not found.decisive[0].paired
     assert said(found)[0].startswith("Not comparable: difficulty is easy for easy and hard")
 
@@ -381,7 +383,7 @@ def test_forty_percent_of_success_have_no_median_time(tmp_path: Path) -> None:
     entries = [{"name": name, **entry} for name in "ab"]
     entries[1]["durations"] = [2.0] * 6 + [9.0] * 4
     file.write_text(json.dumps({"experiments": entries}))
-    row = compare(api.read_experiments(file)).instances[0]
+    row = compare(read_experiments(file)).instances[0]
     assert (row.successes, row.n, row.median_time) == (4, 10, None)
     assert row.mean_time is not None
     assert row.mean_time.point == pytest.approx(10)
@@ -468,7 +470,7 @@ def test_a_file_of_a_run_that_stopped_when_decided_keeps_its_looks(tmp_path: Pat
     from assay.store.experiments_file import write_experiments_file
 
     write_experiments_file(tmp_path / "e.json", decided_run())
-    exported = compare(api.read_experiments(tmp_path / "e.json")).decisive[0]
+    exported = compare(read_experiments(tmp_path / "e.json")).decisive[0]
     assert exported.difference == stored.difference
     file = tmp_path / "run.json"
     config = dict(decided_run()[0].facts)
@@ -490,7 +492,7 @@ def test_a_file_of_a_run_that_stopped_when_decided_keeps_its_looks(tmp_path: Pat
             }
         )
     )
-    read = compare(api.read_results(f"{file}#a", f"{file}#b")).decisive[0]
+    read = compare(read_results(f"{file}#a", f"{file}#b")).decisive[0]
     assert read.difference == stored.difference
     assert read.look is not None
 
@@ -640,7 +642,7 @@ def test_ten_copies_of_five_trials_are_five(tmp_path: Path) -> None:
         for name, own in (("a", [1, 4, 2, 5, 3]), ("b", [2, 5, 4, 6, 3]))
     ]
     file.write_text(json.dumps({"experiments": entries}))
-    found = compare(api.read_experiments(file))
+    found = compare(read_experiments(file))
     assert found.decisive[0].n_baseline == 5
     text = page(found)
     assert "The 50 trials of a are 10 copies of the same 5" in text
@@ -665,7 +667,7 @@ def test_copies_under_seeds_of_their_own_are_named_and_what_a_task_always_gives_
 
 def test_a_file_beside_its_copy_is_the_same(tmp_path: Path) -> None:
     files = [results(tmp_path / f"{name}.json", LOW) for name in ("one", "two")]
-    found = compare(api.read_results(*files), min_effect=1)
+    found = compare(read_results(*files), min_effect=1)
     assert found.decisive[0].verdict is Verdict.UNDECIDED
     assert said(found)[0].startswith("The same: every number of both is the same")
     twice = compare([subject("a", LOW), replace(subject("a", LOW), id="b", name="b")])
@@ -691,7 +693,7 @@ def test_curves_that_are_copies_under_other_seeds_are_named(tmp_path: Path) -> N
         points = [{"step": step, "r": step / 7 + shift} for step in range(5)]
         path.write_text(json.dumps({"seed": at, "points": points}))
         names.append(str(path))
-    found, _ = api.analysis(control=names[:3], candidate=names[3:], metric="r")
+    found, _ = analysis(control=names[:3], candidate=names[3:], metric="r")
     assert found.verdict is Verdict.UNKNOWN
     assert f"{names[2]} is a copy of {names[1]}" in found.sentence
 
@@ -742,23 +744,23 @@ def test_only_what_kept_to_a_plan_registered_before_is_settled(tmp_path: Path) -
     early = make_run("early", ("a", "b"), created_at=START)
     fill(store, early, make_sessions(early, 5))
     names = ("a v1.0", "b v1.0")
-    unknown = api.compare(*names, database=store, plan=plan)
+    unknown = assay.compare(*names, database=store, plan=plan)
     assert not unknown.planned
     assert unknown.notes[0].startswith("Deviation from the plan: the plan was never registered")
-    kept, first = api.register_comparison_plan(plan, database=store)
+    kept, first = register_comparison_plan(plan, database=store)
     assert first
     assert len(kept.seen) == 2
-    before = api.compare(*names, database=store, plan=plan)
+    before = assay.compare(*names, database=store, plan=plan)
     assert "2 of the experiments were in the store when the plan was" in before.notes[0]
     later = make_run("later", ("a", "b"), fingerprint="f2", created_at=START + 3600)
     fill(store, later, make_sessions(later, 5))
-    after = api.compare("later", database=store, plan=plan)
+    after = assay.compare("later", database=store, plan=plan)
     assert after.planned
     assert (after.setup.primary, after.notes[0]) == (
         "reward",
         f"It kept to its plan, {kept.hash}.",
     )
-    short = api.compare("later", database=store, plan=plan, seeds=(42, 44), level=0.9)
+    short = assay.compare("later", database=store, plan=plan, seeds=(42, 44), level=0.9)
     assert [note for note in short.notes if note.startswith("Deviation")][:2] == [
         "Deviation from the plan: level: the plan says 0.95, the comparison did 0.9.",
         "Deviation from the plan: n: the plan says 5, there are 3.",

@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from assay import api
 from assay.agents import chat_models
 from assay.api import runs
+from assay.api.runs import run
 from assay.cli import main
 from assay.models.connections import why_unreachable
 from assay.models.faults import CallRetries
@@ -43,7 +43,7 @@ def play(folder: Path, base_url: str | None, **settings: Any) -> RunResult:
         "database": folder / DATABASE,
         "traces_dir": folder / "files",
     }
-    return api.run(**{**chosen, **settings})
+    return run(**{**chosen, **settings})
 
 
 def hasty(*arguments: str) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from assay.api import serve_models
+from assay.api.servers import serve_models
 from assay.models.serving.app import RunningModels
 from assay.models.serving.faults import Faults
 from tests.support import Finished, call_assay

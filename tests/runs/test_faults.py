@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.api import serve_models
+from assay.api.servers import serve_models
 from assay.models.serving.faults import Faults
 from tests.support import free_port
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from assay import api
+from assay.api.run_preparation import prepare
+from assay.api.traces import list_sessions
 from assay.store.journal import is_blank, read_journal
 from assay.store.run_folder import RunFolder, journal_root
 
@@ -142,7 +143,7 @@ def counted(*_: str) -> int:
     from assay.episodes.kind import EpisodeKind, EpisodeParts
     from assay.runs.run import execute
 
-    prepared = api.prepare(
+    prepared = prepare(
         {"models": ["builtin/random"], "episodes": 4, "max_turns": 20, "baselines": False},
         run_id=RUN,
     )
@@ -170,9 +171,7 @@ def test_no_call_whose_answer_was_journaled_is_asked_again(tmp_path: Path) -> No
     folder = RunFolder.open(tmp_path / "crafter_multi_model_traces.duckdb", RUN)
     answered = sum(len(read_journal(path).calls) for path in folder.journals())
     assert 0 < answered <= before < 80
-    (left,) = api.list_sessions(
-        database=tmp_path / "crafter_multi_model_traces.duckdb"
-    ).unfinished
+    (left,) = list_sessions(database=tmp_path / "crafter_multi_model_traces.duckdb").unfinished
     assert (left.run_id, left.process) == (RUN, None)
     assert sum(session.turns for session in left.sessions) == answered
     os.unlink(asked)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.api import serve_models
+from assay.api.servers import serve_models
 from assay.errors import UsageError
 from assay.models.serving.app import RunningModels
 from assay.models.serving.faults import Faults

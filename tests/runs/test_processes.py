@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from assay import api
 from assay.agents import make_builtin
 from assay.api import runs as api_running
-from assay.api import serve_models
+from assay.api.run_preparation import prepare
+from assay.api.runs import run
+from assay.api.servers import serve_models
 from assay.crafter.service.app import ServiceSettings
 from assay.crafter.service.app import running as serving_worlds
 from assay.episodes.config import RunConfig
@@ -128,7 +129,7 @@ def play(folder: Path, **settings: Any) -> RunResult:
         "database": folder / "traces.duckdb",
         "traces_dir": folder / "files",
     }
-    return api.run(**{**chosen, **settings})
+    return run(**{**chosen, **settings})
 
 
 def mine(folder: Path, *names: str) -> list[str]:
@@ -272,7 +273,7 @@ def test_what_cannot_be_sent_to_a_process_is_refused_before_anything_starts(
 
 
 def test_no_key_goes_to_a_worker() -> None:
-    prepared = api.prepare(
+    prepared = prepare(
         {"models": ["builtin/noop"], "openai_api_key": "sk-very-secret"}, dry=True
     )
     assert prepared.config.openai_api_key is not None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.api import serve_models
+from assay.api.servers import serve_models
 from assay.models.serving.app import RunningModels
 from assay.models.serving.faults import Faults, ServingLimits
 from tests.support import call_assay

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from assay import api
 from assay.agents.builtin import builtin_models
-from assay.api import serve_models
+from assay.api.run_preparation import prepare
+from assay.api.runs import run_prepared
+from assay.api.servers import serve_models
 from assay.models.serving.app import ModelServerSettings, running
 from assay.models.serving.faults import Faults
 from assay.runs.control import Stop
@@ -90,8 +91,8 @@ def test_built_in_models_finish_their_episodes_one_after_the_other_too(tmp_path:
 
     settings = {"models": ["builtin/noop"], "episodes": 60, "max_turns": 3}
     files = {"database": tmp_path / "traces.duckdb", "traces_dir": tmp_path / "files"}
-    prepared = api.prepare({**settings, **files, "baselines": False})
-    result = api.run_prepared(prepared, observer=CallbackObserver(listen), stop=stop)
+    prepared = prepare({**settings, **files, "baselines": False})
+    result = run_prepared(prepared, observer=CallbackObserver(listen), stop=stop)
     assert result.interrupted
     assert seen.most == 16
     assert len(result.episodes) >= 20
@@ -112,14 +113,14 @@ def test_a_run_that_is_asked_to_stop_does_not_wait_for_answers_for_ever(
                     for timer in timers:
                         timer.start()
 
-        prepared = api.prepare(
+        prepared = prepare(
             {
                 **{"models": ["builtin/noop"], "episodes": 2, "baselines": False},
                 **{"openai_base_url": server.base_url, "price": "1/1", "budget": 1.0},
                 **{"database": tmp_path / "t.duckdb", "traces_dir": tmp_path / "files"},
             }
         )
-        result = api.run_prepared(prepared, stop=stop, observer=CallbackObserver(listen))
+        result = run_prepared(prepared, stop=stop, observer=CallbackObserver(listen))
     assert result.interrupted
     assert not stop.forced
     assert result.tallies["builtin/noop"].interrupted == 2

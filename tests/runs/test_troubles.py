@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.api import serve_models
+from assay.api.servers import serve_models
 from assay.models.serving.faults import Faults
 from assay.store.run_folder import journal_root
 from assay.store.store import Store

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from assay import api
-from assay.api import serve_models
+from assay.api.models import try_model
+from assay.api.run_preparation import prepare
+from assay.api.runs import run_prepared
+from assay.api.servers import serve_models
 from assay.errors import UsageError
 from assay.models.serving.app import RunningModels
 from assay.models.serving.faults import Faults
@@ -65,7 +67,7 @@ def test_a_question_to_a_server_that_is_off_is_answered_at_once(
     monkeypatch.setenv("OPENAI_BASE_URL", nobody)
     monkeypatch.setenv("OPENAI_API_KEY", "a-key")
     with pytest.raises(UsageError, match=r"connection refused at .* \(for gpt-4o-mini\)"):
-        api.try_model("gpt-4o-mini")
+        try_model("gpt-4o-mini")
 
 
 def test_a_key_that_is_refused_is_found_out_before_the_first_episode(tmp_path: Path) -> None:
@@ -102,7 +104,7 @@ def test_a_stop_does_not_wait_until_a_call_may_be_asked_again(
     tmp_path: Path, failing: RunningModels
 ) -> None:
     stop, heard = Stop(), list[Event]()
-    prepared = api.prepare(
+    prepared = prepare(
         {
             "models": ["builtin/noop"],
             "openai_base_url": failing.base_url,
@@ -119,7 +121,7 @@ def test_a_stop_does_not_wait_until_a_call_may_be_asked_again(
         if isinstance(event, CallRetried) and not stop.asked:
             stop.ask()
 
-    result = api.run_prepared(prepared, stop=stop, observer=CallbackObserver(listen))
+    result = run_prepared(prepared, stop=stop, observer=CallbackObserver(listen))
     assert result.interrupted
     assert not stop.forced
     assert result.last_trouble is not None

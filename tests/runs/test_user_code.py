@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from assay import api
+from assay.api.run_preparation import prepare
+from assay.api.runs import run
 from assay.errors import UsageError
 from assay.runs.run import RunResult
 from assay.store.load import load_session
@@ -49,7 +50,7 @@ def in_folder(tmp_path: Path) -> Iterator[None]:
 def play(body: str, said: list[str], **more: Any) -> RunResult:
     """A run with relative paths, watched by a hook that does this."""
     Path("mine.py").write_text(HOOK.format(body=body), "utf-8")
-    return api.run(
+    return run(
         **{
             "models": ["builtin/noop"],
             "baselines": False,
@@ -118,10 +119,10 @@ def test_files_of_users_cannot_end_the_program_while_they_are_loaded() -> None:
     for code in ("import os; os._exit(0)", "raise GeneratorExit", "import sys; sys.exit(0)"):
         Path("loaded.py").write_text(code, "utf-8")
         with pytest.raises(UsageError, match=r"loaded.py:1: (SystemExit|GeneratorExit) while"):
-            api.prepare({"hooks": ["loaded.py"]})
+            prepare({"hooks": ["loaded.py"]})
     Path("loaded.py").write_text(HOOK.format(body="pass") + "os.chdir('/')\n", "utf-8")
     before = os.getcwd()
-    api.prepare({"hooks": ["loaded.py"]})
+    prepare({"hooks": ["loaded.py"]})
     assert os.getcwd() == before
 
 

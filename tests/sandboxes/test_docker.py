@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.api import bench_run
+from assay.bench.run import bench_run
 from assay.core.aio import run_apart
 from assay.errors import SandboxUnavailable, UsageError
 from assay.sandboxes.backends import choose_backend

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from modal_proto import api_pb2
 
-from assay.api import BenchResult, bench_run
+from assay.bench.run import BenchResult, bench_run
 from assay.errors import SandboxUnavailable, UsageError
 from assay.sandboxes.base import (
     SHARED,

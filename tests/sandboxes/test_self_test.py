@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from assay.api import CheckState
-from assay.api.checks import check_protection
+from assay.api.checks import CheckState, check_protection
 from assay.errors import SandboxUnavailable
 from assay.sandboxes.base import ResourceLimits
 from assay.sandboxes.self_test import proven_enforcement, run_self_test

@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assay import api
+import assay
+from assay.api.policies import train
+from assay.api.traces import list_sessions
 from assay.crafter import World
 from assay.errors import UsageError
 from assay.training.crafter_worlds import CrafterWorlds, view_tokens
@@ -26,7 +28,7 @@ def test_a_view_has_the_tokens_of_its_world_in_a_batch() -> None:
 
 def test_a_checkpoint_that_is_not_there_is_named_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no checkpoint at .*'assay train'"):
-        api.run(agents=[f"checkpoint:{tmp_path}"], database=tmp_path / "store.duckdb")
+        assay.run(agents=[f"checkpoint:{tmp_path}"], database=tmp_path / "store.duckdb")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -34,7 +36,7 @@ def test_a_checkpoint_that_is_not_there_is_named_before_anything_starts(tmp_path
 def test_a_checkpoint_plays_beside_models_and_the_same_again(tmp_path: Path) -> None:
     store = tmp_path / "store.duckdb"
     folder = tmp_path / "mine"
-    api.train(
+    train(
         folder=folder,
         database=store,
         architecture="vit_reset",
@@ -47,7 +49,7 @@ def test_a_checkpoint_plays_beside_models_and_the_same_again(tmp_path: Path) -> 
         length=20,
     )
     played = [
-        api.run(
+        assay.run(
             models=["builtin/random"],
             agents=[f"checkpoint:{folder}"],
             episodes=2,
@@ -60,12 +62,12 @@ def test_a_checkpoint_plays_beside_models_and_the_same_again(tmp_path: Path) -> 
         )
         for executor in ("asyncio", "processes")
     ]
-    runs = [api.list_sessions(database=store, run=result.run_id).runs[0] for result in played]
+    runs = [list_sessions(database=store, run=result.run_id).runs[0] for result in played]
     told = [sorted((s.model, s.seed, s.steps, s.reward) for s in run.sessions) for run in runs]
     assert told[0] == told[1]
     assert len(told[0]) == 4
     assert told[0][2][0] == "mine step-64"
     with pytest.raises(UsageError, match="is another environment"):
-        api.run(
+        assay.run(
             agents=[f"checkpoint:{folder}"], environment="gymnasium:CartPole-v1", database=store
         )

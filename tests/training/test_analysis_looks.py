@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from duckdb import DuckDBPyConnection
 
-from assay import api
+import assay
 from assay.errors import StoreError
 from assay.judge.looks import AnalysisLook, LookRule, RecordedLook, settle_look
 from assay.judge.plans import AnalysisPlan
@@ -176,9 +176,9 @@ def test_files_and_stores_that_cannot_be_written_say_that_nothing_is_recorded(
     words = "This look is not recorded, because not all runs are in the store"
     assert words in " ".join(done.output.split())
     arms: dict[str, Any] = {"control_series": "a", "candidate_series": "b"}
-    api.analysis(database="t.duckdb", **arms)
+    assay.analysis(database="t.duckdb", **arms)
     train(6)
-    found = api.analysis(database=ReadOnly(tmp_path / "t.duckdb"), **arms).analysis
+    found = assay.analysis(database=ReadOnly(tmp_path / "t.duckdb"), **arms).analysis
     assert found.look is not None
     assert "because the store cannot be written" in (found.look.sentence or "")
 

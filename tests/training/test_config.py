@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assay import api
+from assay.api.policies import plan_training
 from assay.errors import UsageError
 from assay.training.config import TrainingConfig
 
@@ -16,7 +16,7 @@ from assay.training.config import TrainingConfig
 def test_a_file_and_options_settle_a_training_and_options_count_first(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('[training]\narchitecture = "mlp"\nseed = 3\n[ppo]\nworlds = 16\n')
-    plan = api.plan_training(file, seed=7, minibatches=4)
+    plan = plan_training(file, seed=7, minibatches=4)
     config = plan.config
     assert (config.architecture, config.seed, config.worlds) == ("mlp", 7, 16)
     assert plan.sources["seed"] == "command line"
@@ -62,14 +62,14 @@ def test_a_folder_of_a_later_assay_is_refused_by_name(tmp_path: Path) -> None:
     told = {"format": "assay-training/1", "config": {"colour": "red"}}
     (tmp_path / "config.json").write_text(json.dumps(told))
     with pytest.raises(UsageError, match=r"settings that this assay does not know.*'colour'"):
-        api.plan_training(resume=tmp_path)
+        plan_training(resume=tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UsageError, match="is no file of a training run"):
-        api.plan_training(resume=tmp_path)
+        plan_training(resume=tmp_path)
 
 
 def test_nothing_is_resumed_where_nothing_was_begun(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no training run"):
-        api.plan_training(resume=tmp_path)
+        plan_training(resume=tmp_path)
     with pytest.raises(UsageError, match="give it alone"):
-        api.plan_training(resume=tmp_path, folder=tmp_path)
+        plan_training(resume=tmp_path, folder=tmp_path)

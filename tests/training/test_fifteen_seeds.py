@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from assay import api
+from assay.api.policies import train
 from assay.core.provenance import provenance
 from assay.store.store import Store
 from assay.store.training_runs import TrainingRun
@@ -201,7 +201,7 @@ def check_repeated(place: Path, run: TrainingRun, seed: int) -> None:
     """A run that is trained again, by what the manifest says, has the same curves."""
     manifest = json.loads((place / "training/control/manifest/config.json").read_bytes())
     again = place / "again.duckdb"
-    api.train(**manifest["training"], seed=seed, folder=place / "again", database=again)
+    train(**manifest["training"], seed=seed, folder=place / "again", database=again)
     (repeated,) = stored(again).values()
     assert run.curves.keys() == repeated.curves.keys()
     for metric, curve in run.curves.items():

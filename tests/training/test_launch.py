@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from assay import api
+import assay
 from assay.cli import main
 from assay.errors import UsageError
 from assay.runs.events import Event
@@ -23,6 +23,7 @@ from assay.store.training_runs import TrainingRun
 from assay.store.training_tables import load_training_runs
 from assay.training.launch.kind import SEEDS, chosen_seeds
 from assay.training.launch.manifest import read_launch_manifest
+from assay.training.launch.run import LaunchResult, prepare_launch
 from assay.training.trainers import command_words
 from tests.cli.test_live_view import Terminal
 from tests.runs.places import Place
@@ -37,7 +38,7 @@ def template(pause: float = 0.0, fails: str = "never") -> str:
     return shlex.join(words).replace("'{seed}'", "{seed}").replace("'{folder}'", "{folder}")
 
 
-def launch(place: Path, **settings: Any) -> api.LaunchResult:
+def launch(place: Path, **settings: Any) -> LaunchResult:
     chosen: dict[str, Any] = {
         "command": template(),
         "base_run_name": "pilot",
@@ -47,7 +48,7 @@ def launch(place: Path, **settings: Any) -> api.LaunchResult:
         "database": place / "t.duckdb",
         "retries": 0,
     }
-    return api.launch(**{**chosen, **settings})
+    return assay.launch(**{**chosen, **settings})
 
 
 def stored(folder: Path) -> dict[str, TrainingRun]:
@@ -127,7 +128,7 @@ def test_an_extended_benchmark_is_one_set_of_runs(tmp_path: Path) -> None:
     ):
         launch(tmp_path, seeds=(4,))
     where: dict[str, Any] = {"folder": tmp_path / "training", "database": tmp_path / "t.duckdb"}
-    result = api.launch(extend="pilot", seeds=(3,), **where)
+    result = assay.launch(extend="pilot", seeds=(3,), **where)
     assert result.run_ids == tuple(f"pilot.mine.seed{seed}" for seed in SEEDS[:3])
     with Store(tmp_path / "t.duckdb").reading() as connection:
         query = "SELECT count(*), count(DISTINCT experiment_id) FROM trials"
@@ -142,18 +143,18 @@ def test_an_extended_benchmark_is_one_set_of_runs(tmp_path: Path) -> None:
     ]
     for settings, words in refused:
         with pytest.raises(UsageError, match=words):
-            api.launch(extend="pilot", **where, **settings)
-    again = api.launch(extend="pilot", seeds=(3,), **where)
+            assay.launch(extend="pilot", **where, **settings)
+    again = assay.launch(extend="pilot", seeds=(3,), **where)
     assert (again.run_ids, again.run.status) == (result.run_ids, "finished")
     with pytest.raises(UsageError, match=r"no benchmark 'pilo' in .*there are: pilot"):
-        api.launch(extend="pilo", **where)
+        assay.launch(extend="pilo", **where)
 
 
 DIES = """
 import os, sys
-from assay import api
-prepared = api.prepare_launch(eval(sys.argv[1]), base_run_name=eval(sys.argv[2]))
-assert api.launch_prepared(prepared).run.status == "finished"
+from assay.training.launch.run import launch_prepared, prepare_launch
+prepared = prepare_launch(eval(sys.argv[1]), base_run_name=eval(sys.argv[2]))
+assert launch_prepared(prepared).run.status == "finished"
 os._exit(9)
 """
 
@@ -237,13 +238,13 @@ def test_what_changed_in_the_trainer_since_the_last_benchmark_is_told(
     settings: dict[str, Any] = {"command": template(), "seeds": (2,)}
     settings["architecture"] = "other"
     settings |= {"folder": Path("training"), "database": Path("t.duckdb")}
-    prepared = api.prepare_launch(settings, base_run_name="next", control="pilot")
+    prepared = prepare_launch(settings, base_run_name="next", control="pilot")
     assert prepared.changes is not None
     assert prepared.changes.since == commit
     assert "1 file changed" in prepared.changes.stat
     assert prepared.difference == ("architecture: 'mine' -> 'other'",)
     with pytest.raises(UsageError, match="--since 'nowhere' is no commit"):
-        api.prepare_launch(settings, base_run_name="next", since="nowhere")
+        prepare_launch(settings, base_run_name="next", since="nowhere")
 
 
 @pytest.mark.extras
@@ -342,7 +343,7 @@ def test_a_launch_on_a_cluster_has_a_run_per_place_and_loses_none(
 
 
 def test_a_launch_never_starts_more_than_the_machine_holds() -> None:
-    config = api.prepare_launch(
+    config = prepare_launch(
         {"command": template(), "seeds": (30,)}, base_run_name="many"
     ).config
     assert config.at_once <= len(os.sched_getaffinity(0))
@@ -356,7 +357,7 @@ def test_the_settings_of_two_trainers_are_not_mixed() -> None:
     ]
     for settings, training, words in refused:
         with pytest.raises(UsageError, match=words):
-            api.prepare_launch(settings, training, base_run_name="x")
+            prepare_launch(settings, training, base_run_name="x")
 
 
 def test_a_manifest_of_a_hostile_size_is_refused(tmp_path: Path) -> None:

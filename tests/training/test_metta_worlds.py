@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assay import api
+from assay.api.policies import plan_training, train
+from assay.api.runs import run as play
 from assay.errors import UsageError
 from assay.store.store import Store
 from assay.store.training_tables import load_training_runs
@@ -71,7 +72,7 @@ def test_worlds_that_are_put_back_go_the_same_way() -> None:
 @pytest.mark.mettagrid
 def test_a_policy_is_trained_on_chains_and_is_no_player_of_crafter(tmp_path: Path) -> None:
     store = tmp_path / "store.duckdb"
-    result = api.train(
+    result = train(
         folder=tmp_path / "run",
         database=store,
         environment="mettagrid",
@@ -87,7 +88,7 @@ def test_a_policy_is_trained_on_chains_and_is_no_player_of_crafter(tmp_path: Pat
     assert result.end.steps == 512
     assert "mettagrid/score" in result.end.metrics
     with pytest.raises(UsageError, match="was trained in mettagrid"):
-        api.run(agents=[f"checkpoint:{tmp_path / 'run'}"], database=store)
+        play(agents=[f"checkpoint:{tmp_path / 'run'}"], database=store)
 
 
 @pytest.mark.mettagrid
@@ -119,12 +120,12 @@ def test_the_icl_recipe_is_launched_and_says_what_it_played_in(tmp_path: Path) -
 @pytest.mark.skipif(find_spec("mettagrid") is not None, reason="mettagrid is installed")
 def test_without_the_package_the_extra_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"pip install 'assay\[mettagrid\]'"):
-        api.train(folder=tmp_path / "run", environment="mettagrid")
+        train(folder=tmp_path / "run", environment="mettagrid")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_plan_in_mettagrid_takes_no_package_and_knows_its_curricula() -> None:
-    plan = api.plan_training(environment="mettagrid", curriculum="terrain_4")
+    plan = plan_training(environment="mettagrid", curriculum="terrain_4")
     assert plan.config.capacity.parameters > 50_000
     with pytest.raises(UsageError, match=r"unknown curriculum 'classic'.*in mettagrid"):
-        api.plan_training(environment="mettagrid", curriculum="classic")
+        plan_training(environment="mettagrid", curriculum="classic")

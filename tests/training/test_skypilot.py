@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from assay import api
 from assay.errors import UsageError
+from assay.training.launch.run import launch_on_skypilot, prepare_launch, skypilot_tasks
 from assay.training.launch.skypilot import as_yaml, check_tasks
 from tests.support import run_python
 
@@ -35,8 +35,8 @@ def skypilot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tasks(**settings: Any) -> tuple[Any, ...]:
-    prepared = api.prepare_launch({"seeds": (2,), **settings}, base_run_name="cloud")
-    return api.skypilot_tasks(prepared, gpus=8, accelerator="A100").tasks
+    prepared = prepare_launch({"seeds": (2,), **settings}, base_run_name="cloud")
+    return skypilot_tasks(prepared, gpus=8, accelerator="A100").tasks
 
 
 @pytest.mark.usefixtures("no_skypilot")
@@ -73,18 +73,18 @@ def test_a_task_installs_what_its_environment_needs() -> None:
 def test_what_the_library_would_let_through_is_refused(
     base: str, gpus: int, accelerator: str, words: str
 ) -> None:
-    prepared = api.prepare_launch({}, base_run_name=base)
+    prepared = prepare_launch({}, base_run_name=base)
     with pytest.raises(UsageError, match=words):
-        api.skypilot_tasks(prepared, gpus=gpus, accelerator=accelerator)
+        skypilot_tasks(prepared, gpus=gpus, accelerator=accelerator)
 
 
 @pytest.mark.usefixtures("no_skypilot")
 def test_without_the_program_a_launch_says_how_to_get_it(tmp_path: Path) -> None:
-    prepared = api.prepare_launch({"folder": tmp_path / "training"}, base_run_name="cloud")
-    planned = api.skypilot_tasks(prepared, gpus=1, accelerator="L4")
+    prepared = prepare_launch({"folder": tmp_path / "training"}, base_run_name="cloud")
+    planned = skypilot_tasks(prepared, gpus=1, accelerator="L4")
     assert "SkyPilot is not installed" in planned.checked
     with pytest.raises(UsageError, match=r"no program 'sky'.*pipx install skypilot"):
-        api.launch_on_skypilot(prepared, planned, notice=lambda _: None)
+        launch_on_skypilot(prepared, planned, notice=lambda _: None)
     assert not (tmp_path / "training").exists()
 
 

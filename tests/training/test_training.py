@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from assay import api
+import assay
+from assay.api.policies import plan_training
+from assay.api.training_runs import list_curves, load_curves
 from assay.errors import UsageError
 from assay.training.architectures import ARCHITECTURES, Mlp, register
 from assay.training.checkpoints import latest, load_policy
@@ -230,18 +232,18 @@ def test_weights_of_another_program_and_missing_ones_are_refused(tmp_path: Path)
 def test_curves_go_to_the_store_with_what_made_them(tmp_path: Path) -> None:
     store = tmp_path / "store.duckdb"
     settings = config().stored()
-    result = api.train(folder=tmp_path / "run7", database=store, **settings)
-    [listed] = api.list_curves(database=store)
+    result = assay.train(folder=tmp_path / "run7", database=store, **settings)
+    [listed] = list_curves(database=store)
     assert (listed.id, listed.subject, listed.seed) == ("run7", "mlp", 1)
     assert (listed.task, listed.last_step) == ("crafter/terrain_2", 5 * UPDATE)
-    run = api.load_curves("run7", database=store)
+    run = load_curves("run7", database=store)
     assert run.configuration["parameters"] == config().capacity.parameters
     assert run.provenance["assay"]
     assert len(run.curves["overview/reward"]) >= 4
     assert result.worlds == 4
     score = {each.metric: each for each in result.evaluated}["score"]
     assert score.policy.low <= score.policy.point <= score.policy.high
-    again = api.train(resume=tmp_path / "run7", database=store)
+    again = assay.train(resume=tmp_path / "run7", database=store)
     assert again.end.steps == 5 * UPDATE
 
 
@@ -264,5 +266,5 @@ def test_the_command_trains_stops_at_ctrl_c_and_resumes(tmp_path: Path) -> None:
     assert "parameters" in out
     stopped = json.loads((tmp_path / "mine" / "status.json").read_bytes())
     assert stopped["state"] == "stopped"
-    resumed = api.plan_training(resume=tmp_path / "mine")
+    resumed = plan_training(resume=tmp_path / "mine")
     assert resumed.done == stopped["step"] > 0

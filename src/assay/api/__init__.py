@@ -1,11 +1,11 @@
 """The Python face of assay: what a command can do, as a function with values in and out.
 
-import assay
-result = assay.run(models=["builtin/forager"], episodes=3)
-assay.open(result.database).episodes()
+    import assay
+    result = assay.run(models=["builtin/forager"], episodes=3)
+    assay.open(result.database).episodes()
 
-Here alone classes are picked and names resolved; `cli` calls it and prints. Names are loaded
-when first used, so that comparing loads no compiler.
+Here alone classes are picked and names resolved; `cli` calls the modules and prints. `assay`
+has the functions that most programs use; here are the others that commands are made of.
 """
 
 from typing import TYPE_CHECKING
@@ -13,277 +13,31 @@ from typing import TYPE_CHECKING
 from assay.core.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
-    from assay.agents.chat_models import ask_once, chat_model
-    from assay.api import analyze
-    from assay.api.bench import (
-        ListedAgent,
-        bench_agents,
-        bench_compare,
-        bench_import,
-        bench_install_agent,
-        bench_summary,
-        bench_tag,
-    )
-    from assay.api.checks import Check, CheckState, doctor
-    from assay.api.comparison import (
-        ExperimentDetails,
-        ExportedExperiments,
-        compare,
-        delete_experiments,
-        experiment_log,
-        export_experiments,
-        list_experiments,
-        over_time,
-        read_experiments,
-        read_results,
-        register_comparison_plan,
-        show_experiment,
-        stored_subjects,
-        tag_experiment,
-    )
-    from assay.api.loop import LoopResult, LoopWatch, estimate_loop, plan_loop, run_loop
-    from assay.api.models import BUILTIN_PROVIDER, ModelCatalogue, list_models, try_model
-    from assay.api.policies import (
-        HeldOutResult,
-        TrainingPlan,
-        TrainingResult,
-        plan_training,
-        train,
-        train_planned,
-    )
+    from assay.api.bench import bench_agents, bench_install_agent
+    from assay.api.loop import plan_loop
+    from assay.api.policies import plan_training
     from assay.api.run_preparation import prepare
-    from assay.api.runs import (
-        config_template,
-        estimate,
-        fork,
-        prepare_fork,
-        run,
-        run_prepared,
-        run_report,
-    )
-    from assay.api.servers import play, serve, serve_finetune, serve_models
-    from assay.api.sft import peak_memory, sft_filter
-    from assay.api.sft_files import (
-        DatasetStats,
-        RowRendering,
-        ShownRow,
-        TracedRow,
-        sft_show,
-        sft_stats,
-        sft_trace,
-        sft_validate,
-    )
-    from assay.api.traces import (
-        SessionList,
-        delete_sessions,
-        export,
-        import_traces,
-        list_sessions,
-        load_trace,
-        merge,
-        open,
-        replay,
-        snapshot,
-        verify,
-    )
-    from assay.api.training_runs import (
-        AnalysisResult,
-        ImportedCurves,
-        RegisteredPlan,
-        VarianceResult,
-        analysis,
-        import_curves,
-        list_curves,
-        load_curves,
-        register_plan,
-        variance,
-    )
-    from assay.bench.prepare import (
-        BenchEstimate,
-        PreparedBench,
-        bench_plan,
-        estimate_bench,
-        prepare_bench,
-        prepare_bench_resume,
-    )
-    from assay.bench.regrade import (
-        GradedTrial,
-        bench_check,
-        bench_eval,
-        bench_new,
-        bench_prepare,
-        bench_trials,
-    )
-    from assay.bench.run import (
-        BenchResult,
-        bench_counts,
-        bench_run,
-        bench_shown,
-        run_prepared_bench,
-    )
-    from assay.finetune.follow import (
-        JobProgress,
-        ModelCheck,
-        SmokeTest,
-        finetune_cancel,
-        finetune_check_model,
-        finetune_events,
-        finetune_follow,
-        finetune_health,
-        finetune_list,
-        finetune_status,
-        finetune_test,
-        finetune_wait,
-    )
-    from assay.finetune.loop_stages import LoopEstimate, LoopPlan, StageEstimate
-    from assay.finetune.start import FinetunePlan, finetune_plan, finetune_start
-    from assay.training.launch.run import (
-        LaunchResult,
-        PreparedLaunch,
-        SkyLaunch,
-        launch,
-        launch_on_skypilot,
-        launch_prepared,
-        launch_shown,
-        prepare_launch,
-        skypilot_tasks,
-    )
-    from assay.training.sweep import SWEEP_WINNER, plan_sweep, sweep, sweep_command
+    from assay.api.runs import config_template
+    from assay.bench.prepare import bench_plan, estimate_bench, prepare_bench_resume
+    from assay.bench.run import run_prepared_bench
+    from assay.training.launch.run import prepare_launch
+    from assay.training.sweep import plan_sweep, sweep, sweep_command
 
 __all__ = [
-    "BUILTIN_PROVIDER",
-    "SWEEP_WINNER",
-    "AnalysisResult",
-    "BenchEstimate",
-    "BenchResult",
-    "Check",
-    "CheckState",
-    "DatasetStats",
-    "ExperimentDetails",
-    "ExportedExperiments",
-    "FinetunePlan",
-    "GradedTrial",
-    "HeldOutResult",
-    "ImportedCurves",
-    "JobProgress",
-    "LaunchResult",
-    "ListedAgent",
-    "LoopEstimate",
-    "LoopPlan",
-    "LoopResult",
-    "LoopWatch",
-    "ModelCatalogue",
-    "ModelCheck",
-    "PreparedBench",
-    "PreparedLaunch",
-    "RegisteredPlan",
-    "RowRendering",
-    "SessionList",
-    "ShownRow",
-    "SkyLaunch",
-    "SmokeTest",
-    "StageEstimate",
-    "TracedRow",
-    "TrainingPlan",
-    "TrainingResult",
-    "VarianceResult",
-    "analysis",
-    "analyze",
-    "ask_once",
     "bench_agents",
-    "bench_check",
-    "bench_compare",
-    "bench_counts",
-    "bench_eval",
-    "bench_import",
     "bench_install_agent",
-    "bench_new",
     "bench_plan",
-    "bench_prepare",
-    "bench_run",
-    "bench_shown",
-    "bench_summary",
-    "bench_tag",
-    "bench_trials",
-    "chat_model",
-    "compare",
     "config_template",
-    "delete_experiments",
-    "delete_sessions",
-    "doctor",
-    "estimate",
     "estimate_bench",
-    "estimate_loop",
-    "experiment_log",
-    "export",
-    "export_experiments",
-    "finetune_cancel",
-    "finetune_check_model",
-    "finetune_events",
-    "finetune_follow",
-    "finetune_health",
-    "finetune_list",
-    "finetune_plan",
-    "finetune_start",
-    "finetune_status",
-    "finetune_test",
-    "finetune_wait",
-    "fork",
-    "import_curves",
-    "import_traces",
-    "launch",
-    "launch_on_skypilot",
-    "launch_prepared",
-    "launch_shown",
-    "list_curves",
-    "list_experiments",
-    "list_models",
-    "list_sessions",
-    "load_curves",
-    "load_trace",
-    "merge",
-    "open",
-    "over_time",
-    "peak_memory",
     "plan_loop",
     "plan_sweep",
     "plan_training",
-    "play",
     "prepare",
-    "prepare_bench",
     "prepare_bench_resume",
-    "prepare_fork",
     "prepare_launch",
-    "read_experiments",
-    "read_results",
-    "register_comparison_plan",
-    "register_plan",
-    "replay",
-    "run",
-    "run_loop",
-    "run_prepared",
     "run_prepared_bench",
-    "run_report",
-    "serve",
-    "serve_finetune",
-    "serve_models",
-    "sft_filter",
-    "sft_show",
-    "sft_stats",
-    "sft_trace",
-    "sft_validate",
-    "show_experiment",
-    "skypilot_tasks",
-    "snapshot",
-    "stored_subjects",
     "sweep",
     "sweep_command",
-    "tag_experiment",
-    "train",
-    "train_planned",
-    "try_model",
-    "variance",
-    "verify",
 ]
 
 __getattr__, __dir__ = _lazy_names(__name__)

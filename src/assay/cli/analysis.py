@@ -102,7 +102,7 @@ def analysis(
         database: The store to read.
         show: What to print.
     """
-    from assay import api
+    from assay.api.training_runs import analysis
     from assay.report.training_analysis import analysis_document
 
     store = open_store(database, show)
@@ -110,7 +110,7 @@ def analysis(
     if planned.register:
         return _register(planned.plan, arms, settings, store, show)
     with working(show, "comparing"):
-        found, deviations = api.analysis(
+        found, deviations = analysis(
             wandb=wandb,
             plan=planned.plan,
             summary=settings.summary.given(),
@@ -158,7 +158,7 @@ def _check_output(output: OutputOptions) -> None:
 def _register(
     plan: Path | None, arms: Given, settings: _Settings, store: "Store", show: Show
 ) -> int:
-    from assay import api
+    from assay.api.training_runs import register_plan
 
     given = [value for part in vars(settings).values() for value in vars(part).values()]
     if "metric" in arms or any(value is not None for value in given):
@@ -173,7 +173,7 @@ def _register(
             "--register stores the plan and analyses nothing; leave the runs out, and name "
             "them later without --register"
         )
-    say_registered(api.register_plan(plan, database=store), show)
+    say_registered(register_plan(plan, database=store), show)
     return 0
 
 
@@ -257,7 +257,7 @@ def variance(
         database: The store to read.
         show: What to print.
     """
-    from assay import api
+    from assay.api.training_runs import variance
     from assay.report.files import ENDINGS, write_document
     from assay.report.training_variance import variance_document, variance_drawing
 
@@ -276,7 +276,7 @@ def variance(
             "the slope; 'assay analysis' takes it"
         )
     with working(show, "reading the curves"):
-        gathered, summaries, settings = api.variance(
+        gathered, summaries, settings = variance(
             *runs,
             metric=metric,
             threshold=threshold,

@@ -81,9 +81,9 @@ def _analysis(name: str, about: str) -> None:
         to: Telling = _BRIEF,
         show: Show = Show(),
     ) -> int:
-        from assay import api
+        from assay.api import analyze
 
-        return _tell(getattr(api.analyze, name), source, to, place, show, **which)
+        return _tell(getattr(analyze, name), source, to, place, show, **which)
 
     command.__doc__ = about + _ARGS
     analyze.command(command, name=name)
@@ -178,9 +178,9 @@ def seeds(
         to: How it is told.
         show: What to print.
     """
-    from assay import api
+    from assay.api import analyze
 
-    return _tell(api.analyze.seeds, source, to, place, show, metric=metric, **which)
+    return _tell(analyze.seeds, source, to, place, show, metric=metric, **which)
 
 
 @analyze.command
@@ -217,10 +217,10 @@ def enhanced_hooks(
         to: How it is told.
         show: What to print.
     """
-    from assay import api
+    from assay.api import analyze
 
     if schema:
-        say_json(api.analyze.hook_schema())
+        say_json(analyze.hook_schema())
         return 0
     if enhancements is None:
         raise UsageError(
@@ -229,7 +229,7 @@ def enhanced_hooks(
         )
     with counting(show, "replaying") as progress:
         found = _found(
-            api.analyze.enhanced_hooks,
+            analyze.enhanced_hooks,
             source,
             to,
             place,
@@ -278,12 +278,12 @@ def training(
         database: The store that keeps the jobs.
         show: What to print.
     """
-    from assay import api
+    from assay.api import analyze
     from assay.report.files import check_endings
 
     check_endings(tuple(to.output or ()), pictures=True)
     names = ",".join(job_ids or ["latest"])
-    found = api.analyze.training(names, database=open_store(database, show))
+    found = analyze.training(names, database=open_store(database, show))
     return _say_found(found, to, show)
 
 

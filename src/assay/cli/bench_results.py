@@ -66,14 +66,14 @@ def summarize(
         data_dir: Where benchmarks are.
         show: What to print.
     """
-    from assay import api
+    from assay.api.bench import bench_summary
     from assay.report.benchmark import benchmark_document
     from assay.report.files import check_endings, write_document
 
     paths = tuple(output or ())
     check_endings(paths)
     with working(show, "summing up"):
-        summary = api.bench_summary(
+        summary = bench_summary(
             name,
             *(rollout or ()),
             latest=latest,
@@ -119,14 +119,14 @@ def compare(
         data_dir: Where benchmarks are.
         show: What to print.
     """
-    from assay import api
+    from assay.api.bench import bench_compare
     from assay.report.benchmark import rollouts_document
     from assay.report.files import check_endings, write_document
 
     paths = tuple(output or ())
     check_endings(paths)
     with working(show, "comparing"):
-        comparison = api.bench_compare(*rollouts, data_dir=data_dir, **options)
+        comparison = bench_compare(*rollouts, data_dir=data_dir, **options)
         document = rollouts_document(comparison)
         write_document(document, *paths)
     tell(document, paths, show, detail=detail)
@@ -171,13 +171,13 @@ def eval_(
         allow: What tasks may read outside of their folders.
         show: What to print.
     """
-    from assay import api
+    from assay.bench.regrade import bench_eval
 
     def told(trial: "GradedTrial") -> None:
         if trial.is_new and not (show.json or show.quiet):
             note(f"graded {trial.result.run_id}")
 
-    trials = api.bench_eval(
+    trials = bench_eval(
         name,
         data_dir=data_dir,
         stamp=rollout,
@@ -213,7 +213,7 @@ def regrade(
         allow: What tasks may read outside of their folders.
         show: What to print.
     """
-    from assay import api
+    from assay.bench.regrade import bench_eval, bench_trials
 
     before: dict[str, float | None] = {}
     changed: list[str] = []
@@ -224,9 +224,9 @@ def regrade(
             changed.append(f"{trial.result.run_id}: {old:.2f} -> {trial.result.score:.2f}")
 
     latest = options.get("latest", False)
-    for trial in api.bench_trials(name, data_dir=data_dir, latest=latest, stamp=rollout):
+    for trial in bench_trials(name, data_dir=data_dir, latest=latest, stamp=rollout):
         before[trial.run_id] = trial.score
-    trials = api.bench_eval(
+    trials = bench_eval(
         name,
         data_dir=data_dir,
         stamp=rollout,
@@ -309,9 +309,9 @@ def import_(
         database: The DuckDB file for the trials of Harbor.
         show: What to print.
     """
-    from assay import api
+    from assay.api.bench import bench_import
 
-    found = api.bench_import(*folders, data_dir=data_dir, database=database)
+    found = bench_import(*folders, data_dir=data_dir, database=database)
     if show.json:
         say_json(
             {
@@ -363,9 +363,9 @@ def tag(
         data_dir: Where benchmarks are.
         show: What to print.
     """
-    from assay import api
+    from assay.api.bench import bench_tag
 
-    found = api.bench_tag(rollout, tag, data_dir=data_dir, remove=remove)
+    found = bench_tag(rollout, tag, data_dir=data_dir, remove=remove)
     if show.json:
         say_json({"rollout": found.label, "tags": list(found.manifest.tags)})
     elif not show.quiet:

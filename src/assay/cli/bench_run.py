@@ -162,9 +162,9 @@ def run(
         verbose: Print plain lines, without icons; given twice, whole logs.
         show: What to print.
     """
-    from assay import api
+    from assay.bench.prepare import prepare_bench
 
-    prepared = api.prepare_bench(
+    prepared = prepare_bench(
         config,
         {
             **(settings or {}),
@@ -206,9 +206,9 @@ def resume(
         verbose: Print plain lines, without icons; given twice, whole logs.
         show: What to print.
     """
-    from assay import api
+    from assay.bench.prepare import prepare_bench_resume
 
-    prepared = api.prepare_bench_resume(
+    prepared = prepare_bench_resume(
         rollout,
         settings or {},
         command=shlex.join(["assay", *command_line.get()]),
@@ -217,7 +217,7 @@ def resume(
 
 
 def _run(prepared: "PreparedBench", show: Show, verbose: int) -> int:
-    from assay import api
+    from assay.bench.run import run_prepared_bench
     from assay.runs.control import Stop
     from assay.runs.events import CallbackObserver
 
@@ -226,7 +226,7 @@ def _run(prepared: "PreparedBench", show: Show, verbose: int) -> int:
     if prepared.finished:
         if not silent:
             note(f"{config.name}@{config.stamp} is finished; --fresh runs it once more")
-        return _ended(api.run_prepared_bench(prepared), show, again)
+        return _ended(run_prepared_bench(prepared), show, again)
     for warning in () if show.quiet else prepared.run.warnings:
         warn(warning)
     if not silent:
@@ -249,22 +249,22 @@ def _run(prepared: "PreparedBench", show: Show, verbose: int) -> int:
                 "--fresh starts anew"
             )
         observer = CallbackObserver(display, display.notice)
-        result = api.run_prepared_bench(prepared, observer=observer, stop=stop)
+        result = run_prepared_bench(prepared, observer=observer, stop=stop)
     return _ended(result, show, again)
 
 
 def _ended(result: "BenchResult", show: Show, again: str) -> int:
-    from assay import api
+    from assay.bench.run import bench_shown
 
     code = _shown(result, show, again)
-    api.bench_shown(result)
+    bench_shown(result)
     return code
 
 
 def _shown(result: "BenchResult", show: Show, again: str) -> int:
-    from assay import api
+    from assay.bench.run import bench_counts
 
-    counts = api.bench_counts(result.manifest)
+    counts = bench_counts(result.manifest)
     code = _exit_code(result, counts)
     if show.json:
         say_json(
@@ -305,10 +305,10 @@ def _shown(result: "BenchResult", show: Show, again: str) -> int:
 
 
 def _document(result: "BenchResult") -> "Document":
-    from assay import api
+    from assay.api.bench import bench_summary
     from assay.report.benchmark import benchmark_document
 
-    return benchmark_document(api.bench_summary(str(result.folder), save=True, notice=warn))
+    return benchmark_document(bench_summary(str(result.folder), save=True, notice=warn))
 
 
 def _exit_code(result: "BenchResult", counts: dict[str, int]) -> int:
@@ -322,11 +322,11 @@ def _exit_code(result: "BenchResult", counts: dict[str, int]) -> int:
 
 
 def _planned(prepared: "PreparedBench", show: Show) -> int:
-    from assay import api
+    from assay.bench.prepare import bench_plan
 
     for warning in prepared.run.warnings:
         warn(warning)
-    plan = api.bench_plan(prepared)
+    plan = bench_plan(prepared)
     if show.json:
         say_json(plan)
         return 0

@@ -55,7 +55,7 @@ def new(
         tag: A tag of the task. May be repeated.
         show: What to print.
     """
-    from assay import api
+    from assay.bench.regrade import bench_new
 
     if instructions_file is not None:
         if "instructions" in options:
@@ -64,7 +64,7 @@ def new(
 
         options = {**options, "instructions": file_text(instructions_file)}
     rubrics = dict(_pair(text) for text in rubric or ())
-    folder = api.bench_new(
+    folder = bench_new(
         repository,
         start,
         end,
@@ -101,10 +101,10 @@ def prepare(
         allow_repo: A path outside of the task that its git_url may name. May be repeated.
         show: What to print.
     """
-    from assay import api
+    from assay.bench.regrade import bench_prepare
 
     with working(show, "preparing"):
-        folder = api.bench_prepare(created, into, name=name, allow_repos=allow_repo or ())
+        folder = bench_prepare(created, into, name=name, allow_repos=allow_repo or ())
     _made(folder, f"{program()} bench check {folder}", show)
     return 0
 
@@ -134,14 +134,14 @@ def check(
         allow: What the task may read outside of its folder.
         show: What to print.
     """
-    from assay import api
+    from assay.bench.regrade import bench_check
 
     if options.get("sandbox") == "none":
         from assay.sandboxes.unprotected import UNPROTECTED
 
         warn(UNPROTECTED)
     with working(show, "checking"):
-        checks = api.bench_check(
+        checks = bench_check(
             task,
             timeout_s=timeout,
             base_images=base_images_of(base_image),
@@ -207,9 +207,9 @@ def list_agents(*, show: Show = Show()) -> int:
     Args:
         show: What to print.
     """
-    from assay import api
+    from assay.api.bench import bench_agents
 
-    told = api.bench_agents()
+    told = bench_agents()
     if show.json:
         say_json({name: agent._asdict() for name, agent in told.items()})
         return 0
@@ -240,13 +240,13 @@ def install(agent: str, /, *, show: Show = Show()) -> int:
         agent: Its name, or NAME@VERSION; the latest version without one.
         show: What to print.
     """
-    from assay import api
+    from assay.api.bench import bench_install_agent
 
     name, _, version = agent.partition("@")
     if not (show.quiet or show.json):
         note(f"installing {agent}; this can take minutes")
     began = time.monotonic()
-    installed = api.bench_install_agent(name, version or None)
+    installed = bench_install_agent(name, version or None)
     if show.json:
         say_json({**asdict(installed), "folder": str(installed.folder)})
     elif not show.quiet:

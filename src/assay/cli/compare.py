@@ -131,7 +131,7 @@ def compare(
         database: The store to read.
         show: What to print.
     """
-    from assay import api
+    from assay.api.comparison import compare, register_comparison_plan, stored_subjects
     from assay.report.comparison.document import comparison_document
     from assay.report.files import check_endings, write_document
 
@@ -142,7 +142,7 @@ def compare(
         if purpose.plan is None or names or files or source.baseline or wanted:
             raise UsageError("--register stores a plan and compares nothing; give --plan alone")
         store = open_store(database, show)
-        say_registered(api.register_comparison_plan(purpose.plan, database=store), show)
+        say_registered(register_comparison_plan(purpose.plan, database=store), show)
         return 0
     if purpose.over_time:
         if files or source.baseline is not None:
@@ -154,7 +154,7 @@ def compare(
         if files:
             raise UsageError(_ONE_SOURCE)
         with working(show, "reading"):
-            subjects = api.stored_subjects(
+            subjects = stored_subjects(
                 names,
                 wanted or (),
                 database=open_store(database, show),
@@ -164,7 +164,7 @@ def compare(
     else:
         subjects = _read(source)
     with working(show, "comparing"):
-        comparison = api.compare(
+        comparison = compare(
             *subjects,
             metrics=wanted,
             baseline=None if source.improved else source.baseline,
@@ -192,7 +192,7 @@ def _metrics(text: str | None) -> list[str] | None:
 
 def _read(source: _Source) -> "list[Subject]":
     """Subjects from files."""
-    from assay import api
+    from assay.api.comparison import read_experiments, read_results
 
     if source.experiments is None and not source.improved:
         missing = "nothing to compare is named"
@@ -210,10 +210,10 @@ def _read(source: _Source) -> "list[Subject]":
     if source.experiments is not None:
         if source.improved:
             raise UsageError(_ONE_SOURCE)
-        return api.read_experiments(source.experiments)
+        return read_experiments(source.experiments)
     if source.baseline is None:
         raise UsageError("--improved needs a results file to compare with: --baseline FILE")
-    return api.read_results(source.baseline, *source.improved or ())
+    return read_results(source.baseline, *source.improved or ())
 
 
 def _tell(
@@ -260,7 +260,7 @@ def _over_time(
     show: Show,
     **choices: Any,
 ) -> int:
-    from assay import api
+    from assay.api.comparison import over_time
     from assay.report.files import write_document
     from assay.report.over_time import over_time_document
 
@@ -271,7 +271,7 @@ def _over_time(
     if metrics is not None and len(metrics) > 1:
         raise UsageError(f"--over-time follows one metric, not {len(metrics)}; name one")
     with working(show, "comparing"):
-        series = api.over_time(
+        series = over_time(
             names[0],
             database=open_store(database, show),
             metric=metrics[0] if metrics else None,

@@ -75,9 +75,9 @@ def import_curves(
         database: The store to write, made if missing.
         show: What to print.
     """
-    from assay import api
+    from assay.api.training_runs import import_curves
 
-    runs, done = api.import_curves(
+    runs, done = import_curves(
         *files,
         wandb=wandb,
         database=open_store(database, show),
@@ -111,9 +111,9 @@ def list_curves(
         database: The store to read.
         show: What to print.
     """
-    from assay import api
+    from assay.api.training_runs import list_curves
 
-    runs = api.list_curves(database=open_store(database, show))
+    runs = list_curves(database=open_store(database, show))
     names = list(dict.fromkeys(run.series for run in runs if run.series))
     if series is not None and runs and series not in names:
         raise UsageError(
@@ -160,9 +160,9 @@ def show_curves(
         database: The store to read.
         show: What to print.
     """
-    from assay import api
+    from assay.api.training_runs import load_curves
 
-    found = api.load_curves(run, wandb=wandb, database=open_store(database, show))
+    found = load_curves(run, wandb=wandb, database=open_store(database, show))
     if show.json:
         say_json(_whole_json(found))
         return 0

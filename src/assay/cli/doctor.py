@@ -37,19 +37,19 @@ def doctor(
         sandbox: Try attacks in a sandbox, and report what it holds: bubblewrap or docker.
         show: What to print.
     """
-    from assay import api
+    from assay.api.checks import CheckState, doctor
     from assay.episodes.config import SETTINGS
 
     address: str | None = None
     if service_url is not None:
         address = SETTINGS["service_url"].read(service_url, "--service-url")
     found = []
-    for check in api.doctor(service_url=address, database=database, sandbox=sandbox):
+    for check in doctor(service_url=address, database=database, sandbox=sandbox):
         found.append(check)
-        if not show.json and not (show.quiet and check.state is api.CheckState.OK):
+        if not show.json and not (show.quiet and check.state is CheckState.OK):
             _print(check)
-    failed = sum(check.state is api.CheckState.FAIL for check in found)
-    warned = sum(check.state is api.CheckState.WARN for check in found)
+    failed = sum(check.state is CheckState.FAIL for check in found)
+    warned = sum(check.state is CheckState.WARN for check in found)
     if show.json:
         say_json({"checks": [_plain(check) for check in found], "failed": failed})
     elif not show.quiet:

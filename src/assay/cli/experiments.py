@@ -357,12 +357,12 @@ def list_experiments(
         database: The store to read.
         show: What to print.
     """
-    from assay import api
+    from assay.api.comparison import list_experiments
 
     store = open_store(database, show)
     metric, listed = _first_earned(
         metric,
-        lambda name: api.list_experiments(series=series, metric=name, database=store),
+        lambda name: list_experiments(series=series, metric=name, database=store),
         lambda experiment: experiment.mean is not None,
     )
     beside = 0
@@ -410,9 +410,9 @@ def show_experiment(
         database: The store to read.
         show: What to print.
     """
-    from assay import api
+    from assay.api.comparison import show_experiment
 
-    entry, subject = api.show_experiment(experiment, database=open_store(database, show))
+    entry, subject = show_experiment(experiment, database=open_store(database, show))
     if show.json:
         say_json(described(entry, subject))
     elif show.quiet:
@@ -449,9 +449,9 @@ def tag_experiment(
         database: The store to change.
         show: What to print.
     """
-    from assay import api
+    from assay.api.comparison import tag_experiment
 
-    tagged = api.tag_experiment(
+    tagged = tag_experiment(
         experiment, version=version, note=note, database=open_store(database, show)
     )
     if show.json:
@@ -489,12 +489,12 @@ def log_series(
         database: The store to read.
         show: What to print.
     """
-    from assay import api
+    from assay.api.comparison import experiment_log
 
     store = open_store(database, show)
     metric, entries = _first_earned(
         metric,
-        lambda name: api.experiment_log(series, metric=name, database=store),
+        lambda name: experiment_log(series, metric=name, database=store),
         lambda entry: bool(entry.values),
     )
     if show.json:
@@ -531,9 +531,9 @@ def export_experiments(
         database: The store to read.
         show: What to print.
     """
-    from assay import api
+    from assay.api.comparison import export_experiments
 
-    written, left_out = api.export_experiments(
+    written, left_out = export_experiments(
         names, output, force=force, database=open_store(database, show)
     )
     if show.json:
@@ -569,11 +569,11 @@ def delete_experiments(
         database: The store to change.
         show: What to print.
     """
-    from assay import api
+    from assay.api.comparison import delete_experiments
 
     store = open_store(database, show)
     return delete_when_agreed(
-        lambda dry: api.delete_experiments(*names, dry_run=dry, database=store),
+        lambda dry: delete_experiments(*names, dry_run=dry, database=store),
         dry_run=dry_run,
         yes=yes,
         show=show,

@@ -56,9 +56,9 @@ def test(
         database: The store that keeps the jobs.
         show: What to print.
     """
-    from assay import api
+    from assay.finetune.follow import finetune_test
 
-    found = api.finetune_test(job, data=data, database=open_store(database, show), notice=note)
+    found = finetune_test(job, data=data, database=open_store(database, show), notice=note)
     if show.json:
         say_json(
             {
@@ -115,10 +115,10 @@ def check_model(
         data: A data file that must fit it.
         show: What to print.
     """
-    from assay import api
+    from assay.finetune.follow import finetune_check_model
 
     with counting(show, "checking rows") as progress:
-        found = api.finetune_check_model(model, data=data, progress=progress, **service)
+        found = finetune_check_model(model, data=data, progress=progress, **service)
     if show.json:
         say_json({**found._asdict(), "ok": not found.problems})
     elif show.quiet:
@@ -157,9 +157,9 @@ def health(*, backend: str = "synth", base_url: Text = None, show: Show = Show()
         base_url: Where that service is, if not where its variable says.
         show: What to print.
     """
-    from assay import api
+    from assay.finetune.follow import finetune_health
 
-    found = api.finetune_health(backend, base_url=base_url)
+    found = finetune_health(backend, base_url=base_url)
     if show.json:
         say_json(found)
     else:
@@ -212,11 +212,11 @@ def start(
         database: The store that keeps the jobs.
         show: What to print.
     """
-    from assay import api
+    from assay.finetune.start import finetune_plan, finetune_start
 
     store = open_store(database, show)
     with counting(show, "checking rows") as progress:
-        plan = api.finetune_plan(data, database=store, progress=progress, **tuning, **service)
+        plan = finetune_plan(data, database=store, progress=progress, **tuning, **service)
     if not show.quiet:
         for warning in plan.warnings:
             warn(warning)
@@ -234,7 +234,7 @@ def start(
     command = shlex.join(["assay", *command_line.get()])
     try:
         with _uploading(show) as on_upload:
-            jobs = api.finetune_start(
+            jobs = finetune_start(
                 plan,
                 database=store,
                 command=command,
@@ -261,14 +261,14 @@ def start(
 
 def _tested(jobs: Any, database: Path, show: Show) -> dict[str, Any]:
     """Ask each new model once, and say how to use it."""
-    from assay import api
+    from assay.finetune.follow import finetune_test
 
     found: dict[str, Any] = {}
     for job in jobs:
         if not job.succeeded:
             continue
         try:
-            test = api.finetune_test(job.id, database=database, notice=note)
+            test = finetune_test(job.id, database=database, notice=note)
         except AssayError as error:
             # The model is there and paid for: that it does not answer yet loses nothing.
             warn(f"{job.result_model} was made, and did not answer: {error}")

@@ -109,14 +109,14 @@ def follow(
     jobs: "Sequence[FinetuneJob]", database: Path, poll_interval: float, show: Show
 ) -> "tuple[list[FinetuneJob], bool]":
     """Follow jobs to their end; the jobs as they are then, and whether somebody left."""
-    from assay import api
+    from assay.finetune.follow import finetune_follow
 
     last = {(job.address, job.id): job for job in jobs}
     columns = ("{task.description}", "short bar", "count", "{task.fields[loss]}", "elapsed")
     try:
         with JobBars(show, *columns) as bars:
             tell = _tell_bars(jobs, bars) if bars.drawn else _tell_lines(bars)
-            for update in api.finetune_follow(
+            for update in finetune_follow(
                 jobs,
                 database=database,
                 poll_interval=poll_interval,
@@ -219,16 +219,16 @@ def status(
         database: The store that keeps the jobs.
         show: What to print.
     """
-    from assay import api
+    from assay.finetune.follow import finetune_events, finetune_status
 
     store = open_store(database, show)
-    found = api.finetune_status(job, database=store, **service)
+    found = finetune_status(job, database=store, **service)
     if show.json:
         say_json(as_json(found))
     elif show.quiet:
         say(found.status)
     else:
-        told = api.finetune_events(found.id, database=store, backend=found.backend)
+        told = finetune_events(found.id, database=store, backend=found.backend)
         _say_status(found, told, database)
     return 0
 
@@ -270,11 +270,11 @@ def wait(
         database: The store that keeps the jobs.
         show: What to print.
     """
-    from assay import api
+    from assay.finetune.follow import finetune_status
 
     store = open_store(database, show)
     found = [
-        api.finetune_status(name, database=store, ask=False, **service)
+        finetune_status(name, database=store, ask=False, **service)
         for name in jobs or ("latest",)
     ]
     done, left = follow(found, database, poll_interval, show)
@@ -302,9 +302,9 @@ def list_(*, database: Database = DEFAULT_DATABASE, show: Show = Show()) -> int:
         database: The store that keeps the jobs.
         show: What to print.
     """
-    from assay import api
+    from assay.finetune.follow import finetune_list
 
-    jobs = api.finetune_list(database=open_store(database, show))
+    jobs = finetune_list(database=open_store(database, show))
     if show.json:
         say_json({"jobs": [as_json(job) for job in jobs]})
     elif show.quiet:
@@ -347,10 +347,10 @@ def events(
         database: The store that keeps the jobs.
         show: What to print.
     """
-    from assay import api
+    from assay.finetune.follow import finetune_events
 
     store = open_store(database, show)
-    found = api.finetune_events(job, database=store, **service)
+    found = finetune_events(job, database=store, **service)
     if show.json:
         say_json({"events": [event_json(event) for event in found]})
         return 0
@@ -380,13 +380,13 @@ def cancel(
         database: The store that keeps the jobs.
         show: What to print.
     """
-    from assay import api
     from assay.errors import UsageError
+    from assay.finetune.follow import finetune_cancel
 
     if not jobs:
         raise UsageError("no job is named; 'assay finetune list' shows them")
     store = open_store(database, show)
-    done = [api.finetune_cancel(name, database=store, **service) for name in jobs]
+    done = [finetune_cancel(name, database=store, **service) for name in jobs]
     if show.json:
         say_json({"jobs": [as_json(job) for job in done]})
     elif not show.quiet:

@@ -195,9 +195,9 @@ def launch(
         dry_run: Print the command of every seed; start nothing.
         show: What to print.
     """
-    from assay import api
+    from assay.training.launch.run import prepare_launch
 
-    prepared = api.prepare_launch(
+    prepared = prepare_launch(
         {**vars(what), **where.settings()},
         options,
         config,
@@ -217,9 +217,9 @@ def launch(
 
 
 def _run(prepared: "PreparedLaunch", show: Show) -> int:
-    from assay import api
     from assay.runs.control import Stop
     from assay.runs.events import CallbackObserver
+    from assay.training.launch.run import launch_prepared
 
     silent = show.quiet or show.json
     if not silent:
@@ -232,13 +232,13 @@ def _run(prepared: "PreparedLaunch", show: Show) -> int:
     display = LaunchDisplay(len(prepared.seeds), silent=silent)
     with stopped_by_signals(stop, display.notice, again), display:
         observer = CallbackObserver(display, display.notice)
-        result = api.launch_prepared(prepared, observer=observer, stop=stop)
+        result = launch_prepared(prepared, observer=observer, stop=stop)
     return _ended(prepared, result, again, show)
 
 
 def _finished(prepared: "PreparedLaunch", show: Show) -> int:
     """Show the result of a launch that an earlier process has finished."""
-    from assay import api
+    from assay.training.launch.run import launch_prepared
 
     name = prepared.config.base_run_name
     if not (show.quiet or show.json):
@@ -246,11 +246,11 @@ def _finished(prepared: "PreparedLaunch", show: Show) -> int:
             f"launch {name!r} is finished, and this is its result; --extend {name} --seeds 30 "
             "adds seeds to it, another --base-run-name launches anew"
         )
-    return _ended(prepared, api.launch_prepared(prepared), "", show)
+    return _ended(prepared, launch_prepared(prepared), "", show)
 
 
 def _ended(prepared: "PreparedLaunch", result: "LaunchResult", again: str, show: Show) -> int:
-    from assay import api
+    from assay.training.launch.run import launch_shown
 
     if show.json:
         say_json(_as_json(prepared, result))
@@ -258,7 +258,7 @@ def _ended(prepared: "PreparedLaunch", result: "LaunchResult", again: str, show:
         say(str(prepared.config.place))
     else:
         _say_result(prepared, result, again)
-    api.launch_shown(prepared)
+    launch_shown(prepared)
     return _exit_code(result)
 
 
@@ -346,11 +346,11 @@ def _planned(prepared: "PreparedLaunch", show: Show) -> int:
 def _on_skypilot(
     prepared: "PreparedLaunch", gpus: int, accelerator: str, dry: bool, show: Show
 ) -> int:
-    from assay import api
+    from assay.training.launch.run import launch_on_skypilot, skypilot_tasks
     from assay.training.launch.skypilot import as_yaml
 
     with working(show, "checking the tasks"):
-        sky = api.skypilot_tasks(prepared, gpus=gpus, accelerator=accelerator)
+        sky = skypilot_tasks(prepared, gpus=gpus, accelerator=accelerator)
     if dry:
         if show.json:
             say_json({"checked": sky.checked, "tasks": list(sky.tasks)})
@@ -362,7 +362,7 @@ def _on_skypilot(
                 say(line)
         say(f"# {sky.checked}; nothing was started (--dry-run)")
         return 0
-    names = api.launch_on_skypilot(prepared, sky, notice=note)
+    names = launch_on_skypilot(prepared, sky, notice=note)
     say(f"{counted(len(names), 'job')} launched; 'sky jobs queue' shows them")
     return 0
 

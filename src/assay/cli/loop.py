@@ -43,9 +43,9 @@ def loop(
         options: What to choose, before the file.
         show: What to print.
     """
-    from assay import api
+    from assay.api.loop import plan_loop
 
-    plan = api.plan_loop(config, **(options or {}))
+    plan = plan_loop(config, **(options or {}))
     if dry_run:
         return _planned(plan, show)
     result = _looped(plan, show)
@@ -81,7 +81,7 @@ def _played_with(result: "LoopResult") -> str:
 
 
 def _looped(plan: "LoopPlan", show: Show) -> "LoopResult":
-    from assay import api
+    from assay.api.loop import LoopWatch, run_loop
     from assay.cli.finetune_jobs import follow
     from assay.cli.output import counting
     from assay.cli.run import watched_run
@@ -98,9 +98,9 @@ def _looped(plan: "LoopPlan", show: Show) -> "LoopResult":
             note(f"{what} (done before)")
 
     with counting(show, "making rows") as rows:
-        return api.run_loop(
+        return run_loop(
             plan,
-            watch=api.LoopWatch(
+            watch=LoopWatch(
                 stage=stage,
                 play=lambda prepared: watched_run(prepared, show, 0),
                 rows=rows,
@@ -111,11 +111,11 @@ def _looped(plan: "LoopPlan", show: Show) -> "LoopResult":
 
 
 def _planned(plan: "LoopPlan", show: Show) -> int:
-    from assay import api
+    from assay.api.loop import estimate_loop
 
     config = plan.config
     with working(show, "estimating"):
-        estimate = api.estimate_loop(plan)
+        estimate = estimate_loop(plan)
     if show.json:
         say_json(
             {

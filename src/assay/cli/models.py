@@ -59,9 +59,9 @@ def list_models(
         database: The store; models that its fine-tuning jobs made are listed too.
         show: What to print.
     """
-    from assay import api
+    from assay.api.models import list_models
 
-    registry, builtin, entries = api.list_models(provider, database=database)
+    registry, builtin, entries = list_models(provider, database=database)
     for warning in registry.warnings:
         warn(warning)
     if show.json:
@@ -97,9 +97,9 @@ def try_model(
         database: The store whose fine-tuning jobs may have made it.
         show: What to print.
     """
-    from assay import api
+    from assay.api.models import try_model
 
-    model, reply = api.try_model(name, provider=provider, database=database, notice=note)
+    model, reply = try_model(name, provider=provider, database=database, notice=note)
     if show.json:
         say_json(
             {

@@ -63,10 +63,10 @@ def play(
     from assay.cli.screen import Caption, Film, choose_screen
 
     with compiling_shown(show):
-        from assay import api
+        from assay.api.servers import play
         from assay.crafter.rules import ACTIONS
 
-        episode = api.play(policy, seed=seed, difficulty=difficulty, max_steps=max_steps)
+        episode = play(policy, seed=seed, difficulty=difficulty, max_steps=max_steps)
         caption = Caption()
         film = Film(lambda: caption.under(episode.world.render(picture.size)))
     _make_directory(picture.output)

@@ -79,9 +79,9 @@ def run(
         printed: How much is printed of it.
         show: What to print.
     """
-    from assay import api
+    from assay.api.run_preparation import prepare
 
-    prepared = api.prepare(
+    prepared = prepare(
         options or {},
         config,
         command=shlex.join(["assay", *command_line.get()]),
@@ -104,15 +104,15 @@ def run_shown(
     prepared: "PreparedRun[Any]", printed: Printed, show: Show, *, dry_run: bool
 ) -> int:
     """Do what was prepared, show how it goes and what came of it, and return the exit code."""
-    from assay import api
+    from assay.api.runs import estimate
 
     for warning in () if show.quiet else prepared.warnings:
         warn(warning)
     if dry_run:
         _warm_up(prepared, show)
         with working(show, "estimating"):
-            estimate = api.estimate(prepared)
-        describe(prepared, estimate, show)
+            estimated = estimate(prepared)
+        describe(prepared, estimated, show)
         return 0
     if not (show.quiet or show.json):
         for line in opening(prepared):
@@ -147,7 +147,7 @@ def model_map_of(pairs: Sequence[str]) -> dict[str, str]:
 
 def watched_run(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunResult":
     """Run what was prepared, with a live display and signals that stop it."""
-    from assay import api
+    from assay.api.runs import run_prepared
     from assay.cli.display import choose_display
     from assay.runs.control import Stop
 
@@ -159,7 +159,7 @@ def watched_run(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunR
         )
     again = f"assay run --resume {prepared.record.id}"
     with stopped_by_signals(stop, display.on_message, again), display:
-        return api.run_prepared(prepared, observer=display, stop=stop)
+        return run_prepared(prepared, observer=display, stop=stop)
 
 
 @contextmanager
@@ -196,9 +196,9 @@ def _leave(again: str) -> None:
 def _report(
     prepared: "PreparedRun[Any]", result: "RunResult", show: Show, *, detail: bool
 ) -> None:
-    from assay import api
+    from assay.api.runs import run_report
 
-    document = api.run_report(result)
+    document = run_report(result)
     if show.json:
         say_json(
             {
@@ -335,9 +335,9 @@ def fork(
         printed: How much is printed of it.
         show: What to print.
     """
-    from assay import api
+    from assay.api.runs import prepare_fork
 
-    prepared = api.prepare_fork(
+    prepared = prepare_fork(
         sessions,
         at,
         futures,
@@ -369,9 +369,9 @@ def init(
         force: Replace the file if there is one.
         show: What to print.
     """
-    from assay import api
+    from assay.api.runs import config_template
 
-    _write(path, api.config_template(), replace=force)
+    _write(path, config_template(), replace=force)
     if show.json:
         say_json({"file": str(path)})
     elif show.quiet:

@@ -140,9 +140,9 @@ def show_(
             'pip install jinja2'.
         show: What to print.
     """
-    from assay import api
+    from assay.api.sft_files import sft_show
 
-    shown = api.sft_show(file, row, tokenizer=tokenizer, chat_template=chat_template)
+    shown = sft_show(file, row, tokenizer=tokenizer, chat_template=chat_template)
     if show.json:
         say_json(
             {
@@ -196,10 +196,10 @@ def stats(file: Path, /, *, show: Show = Show()) -> int:
         file: A data file of any format that 'assay sft filter' writes.
         show: What to print.
     """
-    from assay import api
+    from assay.api.sft_files import sft_stats
 
     with counting(show, "reading rows") as progress:
-        report, lineage, rewards = api.sft_stats(file, progress=progress)
+        report, lineage, rewards = sft_stats(file, progress=progress)
     about = lineage or {}
     if show.json:
         lengths = report.lengths
@@ -269,11 +269,11 @@ def trace(
         database: Another store to look for the episode in.
         show: What to print.
     """
-    from assay import api
+    from assay.api.sft_files import sft_trace
 
     store = None if database is None else open_store(database, show)
     with compiling_shown(show):
-        traced = api.sft_trace(file, row, database=store)
+        traced = sft_trace(file, row, database=store)
     if show.json:
         header = traced.trace.session.header
         say_json(
@@ -364,10 +364,10 @@ def validate(
         price: Dollars for a million trained tokens, as your provider lists them.
         show: What to print.
     """
-    from assay import api
+    from assay.api.sft_files import sft_validate
 
     with counting(show, "checking rows") as progress:
-        report = api.sft_validate(
+        report = sft_validate(
             file,
             max_tokens=max_tokens,
             holdout_seeds=holdout_seeds,
@@ -422,10 +422,10 @@ def _say_validation(
 
 
 def _say_example(path: Path, tokenizer: Path | None, chat_template: Path | None) -> None:
-    from assay import api
+    from assay.api.sft_files import sft_show
 
     try:
-        shown = api.sft_show(path, 1, tokenizer=tokenizer, chat_template=chat_template)
+        shown = sft_show(path, 1, tokenizer=tokenizer, chat_template=chat_template)
     except UsageError:
         return
     say("")

@@ -62,10 +62,10 @@ def filter_(
         card: Also write a data card in Markdown, with figures.
         show: What to print.
     """
-    from assay import api
+    from assay.api.sft import sft_filter
 
     with counting(show, "reading turns") as progress:
-        built = api.sft_filter(
+        built = sft_filter(
             None if stats_only else output,
             input_dir=input_dir,
             database=open_store(database, show),
@@ -106,14 +106,14 @@ def _say(built: "BuiltDataset") -> None:
     say("")
     say_table(*funnel_table(built), left=("step", ""))
     if built.path is not None:
-        from assay import api
+        from assay.api.sft import peak_memory
 
         rows = built.rows + built.holdout_rows
         speed = rows / max(built.seconds, 1e-9)
         say("")
         say(
             f"{speed:,.0f} rows a second, {built.seconds:.1f} s; "
-            f"peak memory {api.peak_memory() / 2**20:,.0f} MiB"
+            f"peak memory {peak_memory() / 2**20:,.0f} MiB"
         )
 
 

@@ -77,14 +77,14 @@ def show_(
         database: The store to read.
         show: What to print.
     """
-    from assay import api
+    from assay.api.traces import load_trace
 
     if episode is None:
         raise UsageError(
             "name an episode: best, worst, latest, or an id; 'assay traces list' shows them"
         )
     wanted = _wanted(turns)
-    trace = api.load_trace(episode, database=open_store(database, show))
+    trace = load_trace(episode, database=open_store(database, show))
     shown = wanted(_turns(trace.session))
     if show.json:
         say_json(_as_json(trace, shown))
@@ -389,13 +389,13 @@ def replay(
     """
     if gif is not None and frames is not None:
         raise UsageError("give --gif or --frames, not both")
-    from assay import api
+    from assay.api.traces import replay
 
     store = open_store(database, show)
     with compiling_shown(show):
         from assay.episodes.replay import verify_session
 
-        replayed = api.replay(episode, database=store)
+        replayed = replay(episode, database=store)
         found = verify_session(replayed.session)
     shot = _Shot(from_step, fps, size, _playable(replayed, found))
     if shot.first > shot.steps:

@@ -52,13 +52,13 @@ def sweep(
         database: The store for the curves, made if missing.
         show: What to print.
     """
-    from assay import api
+    from assay.training.sweep import SWEEP_WINNER, plan_sweep, sweep, sweep_command
 
-    plan = api.plan_sweep(space, **options)
-    first = api.sweep_command(plan, folder)
+    plan = plan_sweep(space, **options)
+    first = sweep_command(plan, folder)
     if dry_run:
         return _say_plan(plan, first, show)
-    found = api.sweep(
+    found = sweep(
         plan,
         folder,
         watch=lambda trial: None if show.quiet or show.json else note(_line(trial)),
@@ -74,7 +74,7 @@ def sweep(
         say_json(_as_json(found))
     else:
         _say_result(found, show)
-        if (file := folder / api.SWEEP_WINNER).exists() and not show.quiet:
+        if (file := folder / SWEEP_WINNER).exists() and not show.quiet:
             say(f"Next: {shlex.join(['assay', 'launch', str(file)])}")
     return 0 if found.fresh_mean is not None else FAILED
 

@@ -48,11 +48,11 @@ def delete(
         database: The store to change.
         show: What to print.
     """
-    from assay import api
+    from assay.api.traces import delete_sessions
 
     store = open_store(database, show)
     return delete_when_agreed(
-        lambda dry: api.delete_sessions(*names, dry_run=dry, database=store),
+        lambda dry: delete_sessions(*names, dry_run=dry, database=store),
         dry_run=dry_run,
         yes=yes,
         show=show,
@@ -87,10 +87,10 @@ def export(
         database: The store to read.
         show: What to print.
     """
-    from assay import api
+    from assay.api.traces import export
 
     with counting(show, "exporting") as progress:
-        written = api.export(
+        written = export(
             *names,
             output=output,
             format=form,
@@ -134,12 +134,10 @@ def import_(
         database: The store to write, made if missing.
         show: What to print.
     """
-    from assay import api
+    from assay.api.traces import import_traces
 
     with counting(show, "importing") as progress:
-        report = api.import_traces(
-            *paths, database=open_store(database, show), progress=progress
-        )
+        report = import_traces(*paths, database=open_store(database, show), progress=progress)
     if show.json:
         damaged = [{"where": bad.where, "reason": bad.reason} for bad in report.damaged]
         unverifiable = [each._asdict() for each in report.unverifiable]
@@ -211,11 +209,11 @@ def list_(
         database: The store to read.
         show: What to print.
     """
-    from assay import api
+    from assay.api.traces import list_sessions
 
     if top is not None:
         sort, limit = sort or "achievements", top
-    total, runs, unfinished, beside = api.list_sessions(
+    total, runs, unfinished, beside = list_sessions(
         limit=limit,
         sort=sort,
         baselines=baselines or show.json,
@@ -345,10 +343,10 @@ def merge(
         database: The store to copy into, made if missing.
         show: What to print.
     """
-    from assay import api
+    from assay.api.traces import merge
 
     with counting(show, "merging") as progress:
-        merged = api.merge(
+        merged = merge(
             *(open_store(other, show) for other in others),
             database=open_store(database, show),
             progress=progress,
@@ -390,9 +388,9 @@ def snapshot(
         database: The store to copy.
         show: What to print.
     """
-    from assay import api
+    from assay.api.traces import snapshot
 
-    taken = api.snapshot(output, force=force, database=open_store(database, show))
+    taken = snapshot(output, force=force, database=open_store(database, show))
     if show.json:
         say_json(
             {
@@ -433,7 +431,7 @@ def verify(
         database: The store to read.
         show: What to print.
     """
-    from assay import api
+    from assay.api.traces import verify
 
     store = open_store(database, show)
     with compiling_shown(show):
@@ -441,7 +439,7 @@ def verify(
 
         warmup()
     with counting(show, "verifying") as progress:
-        verifications = api.verify(*names, database=store, progress=progress)
+        verifications = verify(*names, database=store, progress=progress)
     return _report(verifications, show)
 
 

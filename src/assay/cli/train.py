@@ -61,17 +61,17 @@ def train(
         database: The store for the curves.
         show: What to print.
     """
-    from assay import api
+    from assay.api.policies import plan_training, train_planned
     from assay.training.config import require_train
 
-    plan = api.plan_training(config, folder=folder, resume=resume, **(options or {}))
+    plan = plan_training(config, folder=folder, resume=resume, **(options or {}))
     if dry_run:
         return _planned(plan, show)
     require_train(plan.config.wandb, plan.config.environment)
     if not (show.quiet or show.json):
         _say_size(plan)
     with _stopped_by_ctrl_c() as stop, compiling_shown(show), _watching(plan, show) as watch:
-        result = api.train_planned(
+        result = train_planned(
             plan, database=open_store(database, show), watch=watch, stop=stop
         )
     if show.json:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import assay
-from assay import api
+from assay.api.run_preparation import prepare
 from assay.store.location import DATABASE_VARIABLE
 from assay.store.store import Store
 from tests.finetune.datasets.known import known_store
@@ -76,7 +76,7 @@ def test_a_run_says_which_of_its_worlds_were_trained_on(tmp_path: Path) -> None:
 
     def warnings(**given: object) -> tuple[str, ...]:
         settings = {"models": ["builtin/noop"], "baselines": False, "database": store.path}
-        return api.prepare({**settings, **given}, fresh=True).warnings
+        return prepare({**settings, **given}, fresh=True).warnings
 
     (told,) = warnings(episodes=3)
     assert "1 world of the training data data.jsonl (seed 43)" in told
@@ -89,12 +89,12 @@ def test_a_file_in_the_layout_of_eval_leaves_its_traces_where_the_filter_looks(
 ) -> None:
     file = tmp_path / "crafter_config.toml"
     file.write_text(CONFIG)
-    assert api.prepare({}, file, dry=True).config.traces_dir == Path("traces_v2_synth")
-    other = api.prepare({"traces_dir": "mine"}, file, dry=True)
+    assert prepare({}, file, dry=True).config.traces_dir == Path("traces_v2_synth")
+    other = prepare({"traces_dir": "mine"}, file, dry=True)
     assert other.config.traces_dir == Path("mine")
     file.write_text(CONFIG.replace("[output]", '[output]\ntraces_dir = "own"'))
-    assert api.prepare({}, file, dry=True).config.traces_dir == Path("own")
-    assert api.prepare({}, dry=True).config.traces_dir == Path("traces_multi_model")
+    assert prepare({}, file, dry=True).config.traces_dir == Path("own")
+    assert prepare({}, dry=True).config.traces_dir == Path("traces_multi_model")
 
 
 @pytest.mark.extras

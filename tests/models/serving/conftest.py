@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from assay.api import serve_models
+from assay.api.servers import serve_models
 from assay.models.serving.app import RunningModels
 
 

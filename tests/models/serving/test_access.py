@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from assay.agents.builtin import builtin_models
-from assay.api import serve_models
+from assay.api.servers import serve_models
 from assay.errors import UsageError
 from assay.models.serving.app import (
     MAX_BODY,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assay.api import serve_models
+from assay.api.servers import serve_models
 from assay.errors import UsageError
 from assay.models.serving.app import RunningModels
 from assay.models.serving.faults import Faults, Gate, ServedFault, ServingLimits, fate_of

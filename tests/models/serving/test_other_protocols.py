@@ -10,7 +10,7 @@ import pytest
 from openai import BadRequestError, NotFoundError, OpenAI, RateLimitError
 from openai.types.responses import ResponseFunctionToolCall
 
-from assay.api import serve_models
+from assay.api.servers import serve_models
 from assay.models.serving.app import ModelServerSettings, RunningModels, running
 from assay.models.serving.faults import Faults, ServingLimits
 from assay.types import ChatReply, ChatRequest, Message, Usage
