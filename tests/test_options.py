@@ -44,6 +44,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "launch": assay.launch,
     "run": assay.run,
     "sft filter": assay.sft_filter,
+    "sft show": assay.sft_show,
+    "sft validate": assay.sft_validate,
     "traces list": assay.list_sessions,
     "sweep": plan_sweep,
     "variance": assay.variance,

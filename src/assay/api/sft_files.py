@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assay.api.sft import open_source
+from assay.core.options import takes_options
 from assay.errors import UsageError
+from assay.finetune.datasets.options import TokenizerOptions
 from assay.store.opening import Where
 
 if TYPE_CHECKING:
@@ -62,13 +64,13 @@ class DatasetStats(NamedTuple):
     """The least, the mean and the most reward of a row's turns."""
 
 
+@takes_options
 def sft_validate(
     data: Path | str,
     *,
     max_tokens: int | None = None,
     holdout_seeds: str | Sequence[int] | None = None,
-    tokenizer: Path | str | None = None,
-    chat_template: Path | str | None = None,
+    files: TokenizerOptions,
     progress: Progress = lambda done, total: None,
 ) -> "ValidationReport":
     """Check a data file before it is trained on.
@@ -77,9 +79,7 @@ def sft_validate(
         data: JSON Lines or Parquet, of any format that `sft_filter` writes.
         max_tokens: A row that is longer is an error.
         holdout_seeds: Worlds that must not be in it, beside those its manifest names.
-        tokenizer: The tokenizer.json of a model, to count tokens and not estimate them.
-        chat_template: The chat_template.jinja of a model, or the tokenizer_config.json that
-            holds it; the first rows are written with it. Looked for beside the tokenizer.
+        files: How the model to train reads a row.
         progress: Told how many rows are done.
 
     Raises:
@@ -92,33 +92,31 @@ def sft_validate(
     seeds = holdout_seeds or ()
     if isinstance(seeds, str):
         seeds = read_seeds(seeds, "--holdout-seeds")
-    counts = _tokenizer(tokenizer)
+    counts = _tokenizer(files.tokenizer)
     return validate_file(
         Path(data),
         most_tokens=max_tokens,
         holdout_seeds=seeds,
         count=estimated if counts is None else counts.count,
-        tokenizer=None if tokenizer is None else str(tokenizer),
-        template=_template(tokenizer, chat_template)[0],
+        tokenizer=None if files.tokenizer is None else str(files.tokenizer),
+        template=_template(files)[0],
         progress=progress,
     )
 
 
+@takes_options
 def sft_show(
     data: Path | str,
     row: int,
     *,
-    tokenizer: Path | str | None = None,
-    chat_template: Path | str | None = None,
+    files: TokenizerOptions,
 ) -> ShownRow:
     """One row, message by message, with what is trained of it.
 
     Args:
         data: A data file of any format that `sft_filter` writes.
         row: The row, counted from 1.
-        tokenizer: The tokenizer.json of a model, to count tokens and not estimate them.
-        chat_template: The chat_template.jinja of a model, or the tokenizer_config.json that
-            holds it; looked for beside the tokenizer.
+        files: How the model to train reads a row.
 
     Raises:
         UsageError: There is no such row, or it cannot be read.
@@ -129,8 +127,8 @@ def sft_show(
     from assay.finetune.datasets.message_checks import estimated, tool_schemas
 
     path = Path(data)
-    counts = _tokenizer(tokenizer)
-    template, not_rendered = _template(tokenizer, chat_template)
+    counts = _tokenizer(files.tokenizer)
+    template, not_rendered = _template(files)
     value = _row(path, row)
     content = read_row(value)
     split = "holdout" if path.stem.endswith(".holdout") else "train"
@@ -189,7 +187,7 @@ def _tokenizer(path: Path | str | None) -> "TokenizerFile | None":
 
 
 def _template(
-    tokenizer: Path | str | None, chat_template: Path | str | None
+    files: TokenizerOptions,
 ) -> tuple["ChatTemplate | None", str]:
     """The chat template that is named, or the one beside a tokenizer, or why it is not used.
 
@@ -198,9 +196,9 @@ def _template(
     """
     from assay.finetune.datasets.chat_template import ChatTemplate, find_template
 
-    if chat_template is not None:
-        return ChatTemplate(Path(chat_template)), ""
-    beside = None if tokenizer is None else find_template(Path(tokenizer))
+    if files.chat_template is not None:
+        return ChatTemplate(Path(files.chat_template)), ""
+    beside = None if files.tokenizer is None else find_template(Path(files.tokenizer))
     if beside is None:
         return None, ""
     try:

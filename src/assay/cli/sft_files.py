@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from assay.cli.options import open_store
+from assay.cli.options import Given, open_store, option_groups
 from assay.cli.output import Show, compiling_shown, counting, program, say, say_json
 from assay.cli.tables import Whole
 from assay.core.text import counted, cut, printable
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from assay.finetune.datasets.chat_template import RowMask
     from assay.finetune.datasets.validate import ValidationReport
 
+_OF_FILES = option_groups(files="assay.finetune.datasets.options:TokenizerOptions")
 _BAR = 40
 _BRIEF = 100
 
@@ -111,16 +112,14 @@ def _ends(text: str, width: int) -> str:
     return whole if len(whole) <= width else f"{whole[:half]} … {whole[-half:]}"
 
 
+@_OF_FILES
 def show_(
     file: Path,
     row: Whole = 1,
     /,
     *,
     full: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    tokenizer: Annotated[Path | None, Parameter(show_default="estimates")] = None,
-    chat_template: Annotated[
-        Path | None, Parameter(show_default="beside the tokenizer")
-    ] = None,
+    files: Given,
     show: Show = Show(),
 ) -> int:
     """Show one row message by message, and which of its messages are trained.
@@ -133,16 +132,12 @@ def show_(
         file: A data file of any format that 'assay sft filter' writes.
         row: The row, counted from 1.
         full: Show what is said in full.
-        tokenizer: The tokenizer.json of the model to train, a local file. Needs 'pip install
-            tokenizers'.
-        chat_template: The chat_template.jinja of the model to train, or the
-            tokenizer_config.json that holds it. Shows which of its text is trained. Needs
-            'pip install jinja2'.
+        files: How the model to train reads a row.
         show: What to print.
     """
     from assay.api.sft_files import sft_show
 
-    shown = sft_show(file, row, tokenizer=tokenizer, chat_template=chat_template)
+    shown = sft_show(file, row, **files)
     if show.json:
         say_json(
             {
@@ -324,6 +319,7 @@ def _say_trace(traced: "TracedRow") -> None:
             say(f"watch: {called} replay {origin.session_id[:10]} {step} {where}")
 
 
+@_OF_FILES
 def validate(
     file: Path,
     /,
@@ -332,10 +328,7 @@ def validate(
         Whole | None, Parameter(validator=Number(gte=1), show_default=False)
     ] = None,
     holdout_seeds: Annotated[str | None, Parameter(show_default=False)] = None,
-    tokenizer: Annotated[Path | None, Parameter(show_default="estimates")] = None,
-    chat_template: Annotated[
-        Path | None, Parameter(show_default="beside the tokenizer")
-    ] = None,
+    files: Given,
     epochs: Annotated[Whole, Parameter(validator=Number(gte=1))] = 3,
     price: Annotated[float | None, Parameter(show_default=False)] = None,
     show: Show = Show(),
@@ -355,11 +348,7 @@ def validate(
         max_tokens: A row with more tokens is an error.
         holdout_seeds: Worlds that must not be in it, such as 42,50-59, beside those that
             its manifest names.
-        tokenizer: The tokenizer.json of the model to train, a local file. Needs 'pip install
-            tokenizers'.
-        chat_template: The chat_template.jinja of the model to train, or the
-            tokenizer_config.json that holds it. Shows which of its text is trained. Needs
-            'pip install jinja2'.
+        files: How the model to train reads a row.
         epochs: How often training goes through the file, for the estimate of its cost.
         price: Dollars for a million trained tokens, as your provider lists them.
         show: What to print.
@@ -371,16 +360,15 @@ def validate(
             file,
             max_tokens=max_tokens,
             holdout_seeds=holdout_seeds,
-            tokenizer=tokenizer,
-            chat_template=chat_template,
             progress=progress,
+            **files,
         )
     if show.json:
         say_json(_as_json(report))
         return 0 if report.ok else 1
     _say_validation(report, epochs, price, show)
     if not show.quiet and report.lengths is not None:
-        _say_example(report.path, tokenizer, chat_template)
+        _say_example(report.path, files)
     return 0 if report.ok else 1
 
 
@@ -421,11 +409,11 @@ def _say_validation(
         say(f"the first {counted(report.templated, 'row')} were written with the chat template")
 
 
-def _say_example(path: Path, tokenizer: Path | None, chat_template: Path | None) -> None:
+def _say_example(path: Path, files: Given) -> None:
     from assay.api.sft_files import sft_show
 
     try:
-        shown = sft_show(path, 1, tokenizer=tokenizer, chat_template=chat_template)
+        shown = sft_show(path, 1, **files)
     except UsageError:
         return
     say("")

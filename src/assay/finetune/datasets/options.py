@@ -159,6 +159,18 @@ class EpisodeFilters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerOptions:
+    """Files of the model to train that say how it reads a row."""
+
+    tokenizer: Annotated[Path | str | None, Option(without="estimates")] = None
+    """The tokenizer.json of the model to train, a local file. Needs 'pip install
+    tokenizers'."""
+    chat_template: Annotated[Path | str | None, Option(without="beside the tokenizer")] = None
+    """The chat_template.jinja of the model to train, or the tokenizer_config.json that holds
+    it. Shows which of its text is trained. Needs 'pip install jinja2'."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowOptions:
     """How rows are made of the episodes that were chosen."""
 
