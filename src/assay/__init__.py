@@ -1,17 +1,17 @@
 """assay: evaluates agents, and the worlds they play in.
 
-What stands in `__all__` is loaded when it is first asked for, so that
+What is imported for the type checker is loaded when it is first asked for, so that
 `import assay` costs next to nothing. Every command has its function here.
 """
 
 from typing import TYPE_CHECKING
 
-from assay._version import __version__
+from assay._version import __version__ as __version__
 from assay.core.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from assay.agents.chat_models import chat_model as chat_model
-    from assay.api import analyze
+    from assay.api import analyze as analyze
     from assay.api.bench import bench_compare as bench_compare
     from assay.api.bench import bench_import as bench_import
     from assay.api.bench import bench_summary as bench_summary
@@ -83,82 +83,5 @@ if TYPE_CHECKING:
     from assay.finetune.start import finetune_start as finetune_start
     from assay.store.tracer import SessionTracer as SessionTracer
     from assay.training.launch.run import launch as launch
-
-__all__ = [
-    "SessionTracer",
-    "World",
-    "__version__",
-    "analysis",
-    "analyze",
-    "bench_check",
-    "bench_compare",
-    "bench_eval",
-    "bench_import",
-    "bench_new",
-    "bench_prepare",
-    "bench_run",
-    "bench_summary",
-    "bench_tag",
-    "bench_trials",
-    "chat_model",
-    "compare",
-    "delete_experiments",
-    "delete_sessions",
-    "doctor",
-    "estimate",
-    "experiment_log",
-    "export",
-    "export_experiments",
-    "finetune_cancel",
-    "finetune_check_model",
-    "finetune_events",
-    "finetune_follow",
-    "finetune_health",
-    "finetune_list",
-    "finetune_plan",
-    "finetune_start",
-    "finetune_status",
-    "finetune_test",
-    "finetune_wait",
-    "fork",
-    "import_curves",
-    "import_traces",
-    "launch",
-    "list_curves",
-    "list_experiments",
-    "list_models",
-    "list_sessions",
-    "load_curves",
-    "load_trace",
-    "merge",
-    "metric",
-    "open",
-    "over_time",
-    "play",
-    "read_experiments",
-    "read_results",
-    "register_comparison_plan",
-    "register_plan",
-    "replay",
-    "run",
-    "run_loop",
-    "serve",
-    "serve_finetune",
-    "serve_models",
-    "sft_filter",
-    "sft_show",
-    "sft_stats",
-    "sft_trace",
-    "sft_validate",
-    "show_experiment",
-    "snapshot",
-    "stored_subjects",
-    "tag_experiment",
-    "train",
-    "try_model",
-    "variance",
-    "verify",
-    "warmup",
-]
 
 __getattr__, __dir__ = _lazy_names(__name__)

@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING
 from assay.core.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
-    from assay.training.analysis import analyse
-    from assay.training.analysis_settings import make_settings
-    from assay.training.design import paired_design, parse_pairs
-
-__all__ = [
-    "analyse",
-    "make_settings",
-    "paired_design",
-    "parse_pairs",
-]
+    from assay.training.analysis import analyse as analyse
+    from assay.training.analysis_settings import make_settings as make_settings
+    from assay.training.design import paired_design as paired_design
+    from assay.training.design import parse_pairs as parse_pairs
 
 __getattr__, __dir__ = _lazy_names(__name__)

@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING
 from assay.core.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
-    from assay.store.store import Store, ingest_leftovers
-    from assay.store.tracer import SessionTracer
-
-__all__ = [
-    "SessionTracer",
-    "Store",
-    "ingest_leftovers",
-]
+    from assay.store.store import Store as Store
+    from assay.store.store import ingest_leftovers as ingest_leftovers
+    from assay.store.tracer import SessionTracer as SessionTracer
 
 __getattr__, __dir__ = _lazy_names(__name__)

@@ -1,14 +1,12 @@
 """Packages whose names are loaded when they are first asked for (PEP 562).
 
     if TYPE_CHECKING:
-        from .store import Store
-
-    __all__ = ["Store"]
+        from .store import Store as Store
 
     __getattr__, __dir__ = lazy_names(__name__)
 
-Where a name comes from is read out of the imports that the type checker sees, so that it is
-said once.
+Where a name comes from is read out of the imports that the type checker sees, and so is
+`__all__` where there is none, so that a name is said once.
 """
 
 import ast
@@ -41,6 +39,8 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
         }
 
     def load(name: str) -> Any:
+        if name == "__all__":
+            return sorted(homes())
         # Python looks for some of these in every package, without wanting them.
         if name.startswith("__") or name not in homes():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
