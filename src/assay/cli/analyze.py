@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Group, Parameter
 
-from assay.cli.options import Database, Given, open_store, option_groups
+from assay.cli.options import Database, Flag, Given, open_store, option_groups
 from assay.cli.output import Show, compiling_shown, counting, say, say_json, say_report
 from assay.cli.tables import Whole
 from assay.errors import UsageError
@@ -36,7 +36,7 @@ class Telling:
 
     output: Annotated[list[Path] | None, Parameter(negative="")] = None
     """Files to write; their endings say what."""
-    detail: Annotated[bool, Parameter(negative="", show_default=False)] = False
+    detail: Flag = False
     """Print all tables and lists, and not only what fits the screen."""
 
 
@@ -190,7 +190,7 @@ def enhanced_hooks(
     *,
     enhancements: Path | None = None,
     landmark: Whole | None = None,
-    schema: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    schema: Flag = False,
     which: Given,
     place: Place = _STORE,
     to: Telling = _BRIEF,

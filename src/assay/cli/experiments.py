@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from assay.cli.options import Database, open_store
+from assay.cli.options import Database, Flag, open_store
 from assay.cli.output import Show, say, say_json, warn
 from assay.cli.tables import Whole, say_prose, say_table
 from assay.core.text import counted, cut
@@ -339,7 +339,7 @@ def list_experiments(
     series: str | None = None,
     metric: _Metric = None,
     limit: Annotated[Whole, Parameter(validator=Number(gte=1))] = 50,
-    baselines: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    baselines: Flag = False,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
@@ -512,7 +512,7 @@ def log_series(
 def export_experiments(
     *names: str,
     output: Path = Path("experiments.json"),
-    force: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    force: Flag = False,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:

@@ -20,7 +20,7 @@ from assay.cli.finetune_jobs import (
     usage,
     wait,
 )
-from assay.cli.options import Database, Given, Text, open_store, option_groups
+from assay.cli.options import Database, Flag, Given, Text, open_store, option_groups
 from assay.cli.output import Show, command_line, counting, note, say, say_json, warn
 from assay.cli.tables import say_table
 from assay.core.text import counted, cut
@@ -186,7 +186,7 @@ def start(
     service: Given,
     poll_interval: Annotated[float, Parameter(validator=Number(gte=0, lte=3600))] = 30.0,
     wait: bool = True,
-    dry_run: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    dry_run: Flag = False,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:

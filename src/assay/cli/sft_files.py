@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from assay.cli.options import Given, open_store, option_groups
+from assay.cli.options import Flag, Given, open_store, option_groups
 from assay.cli.output import Show, compiling_shown, counting, program, say, say_json
 from assay.cli.tables import Whole
 from assay.core.text import counted, cut, printable
@@ -118,7 +118,7 @@ def show_(
     row: Whole = 1,
     /,
     *,
-    full: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    full: Flag = False,
     files: Given,
     show: Show = Show(),
 ) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Group, Parameter
 
-from assay.cli.options import Database, Given, open_store, option_groups
+from assay.cli.options import Database, Flag, Given, open_store, option_groups
 from assay.cli.output import Show, command_line, counting, say, say_json
 from assay.cli.sft_files import show_, stats, trace, validate
 from assay.cli.tables import say_table
@@ -35,7 +35,7 @@ def filter_(
     output: Path = Path("sft_data.jsonl"),
     input_dir: Annotated[Path | None, Parameter(show_default=False)] = None,
     database: Database = DEFAULT_DATABASE,
-    stats_only: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    stats_only: Flag = False,
     filters: Given,
     rows: Given,
     card: Annotated[bool, Parameter(negative="--no-card")] = True,

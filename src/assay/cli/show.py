@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from assay.cli.options import Database, open_store
+from assay.cli.options import Database, Flag, open_store
 from assay.cli.output import (
     Show,
     compiling_shown,
@@ -57,7 +57,7 @@ def show_(
     turns: Annotated[
         str | None, Parameter(allow_leading_hyphen=True, show_default="all")
     ] = None,
-    full: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    full: Flag = False,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:

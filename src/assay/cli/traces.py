@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from assay.cli.experiments import DryRun, Yes, delete_when_agreed
-from assay.cli.options import Database, Given, open_store, option_groups
+from assay.cli.options import Database, Flag, Given, open_store, option_groups
 from assay.cli.output import Show, compiling_shown, complain, counting, say, say_json
 from assay.cli.show import replay, show_
 from assay.cli.tables import Whole, say_prose, say_table
@@ -188,7 +188,7 @@ def list_(
     sort: str | None = None,
     top: Annotated[Whole | None, Parameter(validator=Number(gte=1))] = None,
     limit: Annotated[Whole, Parameter(validator=Number(gte=1))] = 20,
-    baselines: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    baselines: Flag = False,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
@@ -370,7 +370,7 @@ def merge(
 def snapshot(
     output: Path,
     *,
-    force: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    force: Flag = False,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from assay.cli import run_options
-from assay.cli.options import Database, open_store
+from assay.cli.options import Database, Flag, open_store
 from assay.cli.output import JobBars, Show, compiling_shown, note, program, say, say_json
 from assay.cli.progress_text import duration
 from assay.cli.tables import say_table
@@ -37,7 +37,7 @@ def train(
         Path | None, Parameter(show_default="training/<curriculum>.<architecture>.seed<seed>")
     ] = None,
     resume: Annotated[Path | None, Parameter(show_default=False)] = None,
-    dry_run: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    dry_run: Flag = False,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
