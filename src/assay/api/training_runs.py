@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from assay.core.options import takes_options
 from assay.errors import UsageError
 from assay.store.opening import Where, store_at
-from assay.training.options import ArmOptions, ImportOptions, PrecisionOptions
+from assay.training.options import (
+    ArmOptions,
+    ExtraTestOptions,
+    ImportOptions,
+    IntervalOptions,
+    PrecisionOptions,
+)
 
 if TYPE_CHECKING:
     from assay.judge.plans import StoredPlan
@@ -176,9 +182,10 @@ def analysis(
     arms: ArmOptions,
     plan: Path | str | None = None,
     summary: Mapping[str, Any] | None = None,
+    intervals: IntervalOptions,
+    tests: ExtraTestOptions,
     wandb: str | None = None,
     database: Where = None,
-    **choices: Any,
 ) -> AnalysisResult:
     """Compare training runs of a control with those of a candidate.
 
@@ -188,10 +195,10 @@ def analysis(
         arms: Which runs are compared.
         plan: A TOML or JSON file that was written before the runs.
         summary: What is taken of a curve, such as {"type": "final"}.
+        intervals: How intervals are made.
+        tests: What else is reported.
         wandb: ENTITY/PROJECT, where ids are looked up that are nowhere else.
         database: The store to read, and to record the look in.
-        **choices: n_resamples, alpha, side, method, seed, ttest, power,
-            target_effect_size and target_power; None means what the plan says.
     """
     from assay.training.analysis import analyse_and_record, find_deviations
     from assay.training.analysis_settings import make_settings, read_plan
@@ -199,7 +206,7 @@ def analysis(
     store = store_at(database)
     planned = None if plan is None else read_plan(Path(plan))
     settings = make_settings(
-        {"metric": arms.metric, **choices},
+        {"metric": arms.metric, **asdict(intervals), **asdict(tests)},
         summary or {},
         None if planned is None else planned.content,
     )

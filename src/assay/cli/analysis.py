@@ -9,21 +9,15 @@ from cyclopts import Group, Parameter
 
 from assay.cli.compare import say_registered
 from assay.cli.options import (
-    Bootstrap,
     Database,
     Flag,
     Given,
     Output,
     OutputOptions,
-    Power,
     Summarise,
-    TTest,
     Wandb,
-    no_bootstrap,
     no_output,
-    no_power,
     no_summary,
-    no_ttest,
     open_store,
     option_groups,
 )
@@ -53,23 +47,23 @@ class _Plan:
     """Only store --plan, before the runs are trained."""
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class _Settings:
-    """How runs are compared."""
-
-    summary: Summarise = no_summary
-    bootstrap: Bootstrap = no_bootstrap
-    ttest: TTest = no_ttest
-    power: Power = no_power
-
-
-@option_groups({"arms": _WHO}, arms="assay.training.options:ArmOptions")
+@option_groups(
+    {
+        "arms": _WHO,
+        "intervals": Group("Intervals", sort_key=4),
+        "tests": Group("Tests and planning", sort_key=5),
+    },
+    arms="assay.training.options:ArmOptions",
+    intervals="assay.training.options:IntervalOptions",
+    tests="assay.training.options:ExtraTestOptions",
+)
 def analysis(
     *,
     arms: Given,
     planned: _Plan = _Plan(),
-    settings: _Settings = _Settings(),
+    summary: Summarise = no_summary,
+    intervals: Given,
+    tests: Given,
     output: Output = no_output,
     wandb: Wandb = None,
     database: Database = DEFAULT_DATABASE,
@@ -96,7 +90,9 @@ def analysis(
     Args:
         arms: Which runs are compared.
         planned: What was planned before the runs.
-        settings: How runs are compared.
+        summary: What is taken of a curve.
+        intervals: How intervals are made.
+        tests: What else is reported.
         output: Files.
         wandb: ENTITY/PROJECT at W&B, where ids are looked up that are nowhere else.
         database: The store to read.
@@ -108,19 +104,17 @@ def analysis(
     store = open_store(database, show)
     _check_output(output)
     if planned.register:
+        settings = {**summary.given(), **intervals, **tests}
         return _register(planned.plan, arms, settings, store, show)
     with working(show, "comparing"):
         found, deviations = analysis(
             wandb=wandb,
             plan=planned.plan,
-            summary=settings.summary.given(),
+            summary=summary.given(),
             database=store,
             **arms,
-            **vars(settings.bootstrap),
-            ttest=settings.ttest.enabled,
-            power=settings.power.enabled,
-            target_effect_size=settings.power.target_effect_size,
-            target_power=settings.power.power,
+            **intervals,
+            **tests,
         )
         document = analysis_document(found, deviations)
         files = _write(document, found, output)
@@ -156,12 +150,11 @@ def _check_output(output: OutputOptions) -> None:
 
 
 def _register(
-    plan: Path | None, arms: Given, settings: _Settings, store: "Store", show: Show
+    plan: Path | None, arms: Given, settings: Given, store: "Store", show: Show
 ) -> int:
     from assay.api.training_runs import register_plan
 
-    given = [value for part in vars(settings).values() for value in vars(part).values()]
-    if "metric" in arms or any(value is not None for value in given):
+    if "metric" in arms or settings:
         raise UsageError(
             "--register stores the plan as its file has it; write settings into the file, and "
             "leave --metric and all other settings out"

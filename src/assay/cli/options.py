@@ -93,7 +93,7 @@ def _parsed(option: DeclaredOption) -> Any:
         more |= {"negative": "", "consume_multiple": not extra.repeated}
     elif get_origin(kind) in (Union, UnionType):  # Python accepts more
         kind = get_args(kind)[0]
-    elif default is False:
+    elif default is False or (kind is bool and default is None):
         more["negative"] = ""
     if extra.option:
         more["name"] = extra.option
@@ -163,8 +163,6 @@ def _shown_default(setting: Setting) -> str:
 
 
 _SUMMARY = Group("How a curve is summarised", sort_key=3)
-_BOOTSTRAP = Group("Intervals", sort_key=4)
-_TESTS = Group("Tests and planning", sort_key=5)
 _FILES = Group("Files", sort_key=6)
 
 
@@ -207,47 +205,6 @@ class SummaryOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BootstrapOptions:
-    """How intervals are made."""
-
-    n_resamples: Annotated[Whole | None, _named("n_resamples", "10000")] = None
-    """The number of resamples of a bootstrap or a permutation test."""
-    alpha: Annotated[float | None, _named("alpha", "0.05")] = None
-    """One minus the confidence level."""
-    side: Annotated[
-        Literal["two-sided", "greater", "less"] | None, _named("side", "two-sided")
-    ] = None
-    """Whether tests and intervals have two sides or one."""
-    method: Annotated[
-        Literal["auto", "t", "studentised", "bca", "percentile"] | None,
-        _named("method", "auto"),
-    ] = None
-    """The kind of interval; auto is Student's t, whatever the data look like."""
-    seed: Annotated[Whole | None, _named("seed", "0")] = None
-    """The seed for resampling; the same seed gives the same numbers."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TTestOptions:
-    """Whether to report t tests."""
-
-    enabled: Annotated[bool | None, _named("enabled", negative="")] = None
-    """Also report Student's or Welch's t test."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PowerOptions:
-    """Whether to plan for more runs."""
-
-    enabled: Annotated[bool | None, _named("enabled", negative="")] = None
-    """Also report how many runs are needed, and what these can detect."""
-    target_effect_size: Annotated[float | None, _named("target_effect_size", "0.2")] = None
-    """The difference worth detecting, in the unit of the summary."""
-    power: Annotated[float | None, _named("power", "0.8")] = None
-    """The chance of detecting it."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class OutputOptions:
     """What is written where."""
 
@@ -263,12 +220,6 @@ class OutputOptions:
 
 Summarise: TypeAlias = Annotated[SummaryOptions, Parameter(group=_SUMMARY)]
 """`--summary.*`."""
-Bootstrap: TypeAlias = Annotated[BootstrapOptions, Parameter(group=_BOOTSTRAP)]
-"""`--bootstrap.*`."""
-TTest: TypeAlias = Annotated[TTestOptions, Parameter(group=_TESTS)]
-"""`--ttest.*`."""
-Power: TypeAlias = Annotated[PowerOptions, Parameter(group=_TESTS)]
-"""`--power.*`."""
 Output: TypeAlias = Annotated[OutputOptions, Parameter(group=_FILES)]
 """`--output.*`."""
 
@@ -276,9 +227,6 @@ Wandb: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
 """`--wandb ENTITY/PROJECT`."""
 
 no_summary = SummaryOptions()
-no_bootstrap = BootstrapOptions()
-no_ttest = TTestOptions()
-no_power = PowerOptions()
 no_output = OutputOptions()
 
 Database: TypeAlias = Annotated[

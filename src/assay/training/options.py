@@ -1,7 +1,7 @@
 """Options of commands on training runs."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from assay.core.options import Option
 
@@ -58,3 +58,44 @@ class PrecisionOptions:
     correlation: float = 0.5
     """The assumed correlation of two arms trained with the same seeds; 'assay analysis'
     measures it."""
+
+
+def _named(option: str, default: str = "") -> Any:
+    return Option(option=option, without=default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalOptions:
+    """How intervals are made; None means what the plan says."""
+
+    n_resamples: Annotated[int | None, _named("--bootstrap.n_resamples", "10000")] = None
+    """The number of resamples of a bootstrap or a permutation test."""
+    alpha: Annotated[float | None, _named("--bootstrap.alpha", "0.05")] = None
+    """One minus the confidence level."""
+    side: Annotated[
+        Literal["two-sided", "greater", "less"] | None, _named("--bootstrap.side", "two-sided")
+    ] = None
+    """Whether tests and intervals have two sides or one."""
+    method: Annotated[
+        Literal["auto", "t", "studentised", "bca", "percentile"] | None,
+        _named("--bootstrap.method", "auto"),
+    ] = None
+    """The kind of interval; auto is Student's t, whatever the data look like."""
+    seed: Annotated[int | None, _named("--bootstrap.seed", "0")] = None
+    """The seed for resampling; the same seed gives the same numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtraTestOptions:
+    """What else is reported; None means what the plan says."""
+
+    ttest: Annotated[bool | None, _named("--ttest.enabled")] = None
+    """Also report Student's or Welch's t test."""
+    power: Annotated[bool | None, _named("--power.enabled")] = None
+    """Also report how many runs are needed, and what these can detect."""
+    target_effect_size: Annotated[float | None, _named("--power.target_effect_size", "0.2")] = (
+        None
+    )
+    """The difference worth detecting, in the unit of the summary."""
+    target_power: Annotated[float | None, _named("--power.power", "0.8")] = None
+    """The chance of detecting it."""
