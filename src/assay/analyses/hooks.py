@@ -293,7 +293,12 @@ def _finding(found: HooksAnalysis) -> str:
     text = f"{most.name} fires most often, {often:.1f} times an episode"
     if len(most.models) == 1:
         return f"{text}."
-    apart = max(found.hooks, key=lambda hook: _gap([one.fired.point for one in hook.models]))
+
+    def gap(hook: HookSummary) -> float:
+        fired = [model.fired.point for model in hook.models]
+        return max(fired) - min(fired)
+
+    apart = max(found.hooks, key=gap)
     low, high = _ends(apart, lambda one: one.fired.point)
     if high.fired.point - low.fired.point >= 0.2:
         return (
@@ -308,10 +313,6 @@ def _finding(found: HooksAnalysis) -> str:
         f"{text}: {high.per_episode.point:.1f} times with {high.group},"
         f" {low.per_episode.point:.1f} with {low.group}."
     )
-
-
-def _gap(values: Sequence[float]) -> float:
-    return max(values) - min(values)
 
 
 def _ends(

@@ -9,7 +9,7 @@ what was to be reached, nor what a loop is; the score then speaks of waste and r
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from assay.analyses.episodes import (
     INTERVALS,
@@ -324,16 +324,8 @@ def _document(found: QualityAnalysis) -> Document:
             [
                 model.group,
                 mean_cell("", model.score),
-                *map(
-                    percent,
-                    (
-                        model.progress,
-                        model.waste,
-                        model.loops,
-                        model.unreadable,
-                        model.truncated,
-                    ),
-                ),
+                *map(percent, (model.progress, model.waste, model.loops)),
+                *map(percent, (model.unreadable, model.truncated)),
                 f"{model.n:,}",
             ]
             for model in found.models
@@ -355,12 +347,7 @@ def _document(found: QualityAnalysis) -> Document:
             ],
         ),
         Section("Near duplicates", list(_duplicates(found))),
-        Section(
-            "All traces",
-            [_table(found)],
-            in_terminal=False,
-            folded=True,
-        ),
+        Section("All traces", [_table(found)], in_terminal=False, folded=True),
     ]
     return build(
         "quality",
@@ -368,7 +355,21 @@ def _document(found: QualityAnalysis) -> Document:
         [_finding(found), *_ends(found)],
         sections,
         found,
-        [_columns(found, trace) for trace in found.traces],
+        [
+            {
+                "session_id": trace.session_id,
+                "model": found.groups[trace.session_id],
+                "world": found.worlds[trace.session_id],
+                "score": trace.score,
+                "progress": trace.progress,
+                "waste": trace.waste,
+                "loops": trace.loops,
+                "unreadable": trace.unreadable,
+                "truncated": trace.truncated,
+                "why": trace.reasons,
+            }
+            for trace in found.traces
+        ],
     )
 
 
@@ -430,21 +431,6 @@ def _duplicates(found: QualityAnalysis) -> Iterator[ReportTable]:
             ],
             "Alike: runs of five actions that both have, over those that either has.",
         )
-
-
-def _columns(found: QualityAnalysis, trace: TraceQuality) -> dict[str, Any]:
-    return {
-        "session_id": trace.session_id,
-        "model": found.groups[trace.session_id],
-        "world": found.worlds[trace.session_id],
-        "score": trace.score,
-        "progress": trace.progress,
-        "waste": trace.waste,
-        "loops": trace.loops,
-        "unreadable": trace.unreadable,
-        "truncated": trace.truncated,
-        "why": trace.reasons,
-    }
 
 
 def _drawings(found: QualityAnalysis) -> "Iterator[Drawing]":

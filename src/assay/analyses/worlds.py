@@ -434,7 +434,18 @@ def _document(found: WorldsAnalysis) -> Document:
             Section("All worlds", [_table(found)], in_terminal=False, folded=True),
         ],
         found,
-        [_columns(found, one) for one in found.worlds],
+        [
+            {
+                "task": one.world.task,
+                "seed": one.world.seed,
+                **{f"{metric} of {name}": one.by_model.get(name) for name in _names(found)},
+                "effect": one.effect,
+                "surprise": one.surprise,
+                "discrimination": one.discrimination,
+                "episodes": one.n,
+            }
+            for one in found.worlds
+        ],
     )
 
 
@@ -544,18 +555,6 @@ def _table(found: WorldsAnalysis) -> ReportTable:
         "Tells apart: how far models are apart, in the order of the other worlds; 1 is as"
         " there, 0 not at all, below 0 the other way round.",
     )
-
-
-def _columns(found: WorldsAnalysis, one: WorldResult) -> dict[str, Any]:
-    return {
-        "task": one.world.task,
-        "seed": one.world.seed,
-        **{f"{found.metric} of {name}": one.by_model.get(name) for name in _names(found)},
-        "effect": one.effect,
-        "surprise": one.surprise,
-        "discrimination": one.discrimination,
-        "episodes": one.n,
-    }
 
 
 def _figures(found: WorldsAnalysis) -> "Iterator[Drawing]":
