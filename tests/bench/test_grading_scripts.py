@@ -87,7 +87,7 @@ def checked(
 ) -> Checked:
     """Of a script with two tests; its canary fails as it must, unless it is not reported."""
     known = planted()
-    failed = (known.canary.name, "failed", f"assert {known.canary.proof}")
+    failed = (known.canary, "failed", f"assert {known.proof}")
     given = end(*reports, *([failed] if canary else []), **more)
     return check_tests(known, given, limited=limited)
 
@@ -115,14 +115,14 @@ def test_pytest_finds_the_same_tests_and_the_canary_last(tmp_path: Path) -> None
         "-I", "-m", "pytest", *options, str(tmp_path / "test_x.py"), expected=None
     ).output
     names = [line.partition("::")[2] for line in seen.splitlines() if "::" in line]
-    assert names[-1] == known.canary.name
+    assert names[-1] == known.canary
     assert {name.partition("[")[0] for name in names[:-1]} == set(known.expected)
     assert len(names) - 1 == sum(known.expected.values()) + 3  # range(4) is not written out
 
 
 def test_a_canary_differs_each_time_and_keeps_the_lines_of_its_script() -> None:
     rng = random.Random(2)
-    canaries = {plant(script("test_x.py", TEST_ADD), rng).canary for _ in range(20)}
+    canaries = {plant(script("test_x.py", TEST_ADD), rng).proof for _ in range(20)}
     assert len(canaries) == 20
     assert planted().content.startswith(TEST_ADD)
 
@@ -166,9 +166,9 @@ BOTH = (("test_adds", "passed", ""), ("test_adds_negative", "passed", ""))
     ("seen", "finding"),
     [
         (checked(*BOTH, canary=False), "canary_lost"),
-        (checked(*BOTH, (planted().canary.name, "passed", ""), canary=False), "canary_passed"),
-        (checked(*BOTH, (planted().canary.name, "failed", "!"), canary=False), "canary_forged"),
-        (checked(*BOTH, (planted().canary.name, "skipped", ""), canary=False), "canary_lost"),
+        (checked(*BOTH, (planted().canary, "passed", ""), canary=False), "canary_passed"),
+        (checked(*BOTH, (planted().canary, "failed", "!"), canary=False), "canary_forged"),
+        (checked(*BOTH, (planted().canary, "skipped", ""), canary=False), "canary_lost"),
         (checked(*BOTH, exit_code=0), "exit_code_forged"),
         (checked(*BOTH, canary=False, exit_code=0), "exit_code_forged"),
         (checked(*BOTH, exit_code=3), "exit_code_forged"),
@@ -189,7 +189,7 @@ def test_reports_that_contradict_what_is_known_are_tampering(
 
 def test_a_file_that_skips_itself_is_no_tampering() -> None:
     skipped = [(name, "skipped", "not here") for name in planted().expected]
-    seen = checked(*skipped, (planted().canary.name, "skipped", ""), canary=False, exit_code=0)
+    seen = checked(*skipped, (planted().canary, "skipped", ""), canary=False, exit_code=0)
     assert not seen.tampered
     at_once = checked(("", "skipped", "not here"), canary=False, exit_code=5)
     assert not at_once.tampered

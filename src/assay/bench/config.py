@@ -426,7 +426,8 @@ def read_benchmark(
         raise UsageError(f"{file}: not valid TOML: {error}; see https://toml.io") from error
     for name in said:
         if name not in _TOP:
-            raise UsageError(f"{file}: {unknown_name('key', name, _TOP)}{_belongs(name)}")
+            place = f"; {name!r} belongs below [[tasks]] or [defaults]" if name in _KEYS else ""
+            raise UsageError(f"{file}: {unknown_name('key', name, _TOP)}{place}")
     defaults = said.get("defaults", {})
     if not isinstance(defaults, dict):
         raise UsageError(f"{file}: defaults is not a table; write [defaults]")
@@ -455,10 +456,6 @@ def read_benchmark(
             entry["overrides"] = _located(entry["overrides"], folder, where, "overrides")
     settings: dict[str, Any] = {"name": file.stem, "config_file": str(file), "tasks": renamed}
     return settings | {name: said[name] for name in _TOP[:-2] if name in said}
-
-
-def _belongs(name: str) -> str:
-    return f"; {name!r} belongs below [[tasks]] or [defaults]" if name in _KEYS else ""
 
 
 def _with_defaults(defaults: Mapping[str, Any], table: Any, given: Mapping[str, str]) -> Any:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -143,7 +144,7 @@ class CodingKind(TrialKind[CodingSpec]):
     def plan(self, run: RunRecord) -> Plan[CodingSpec]:
         """A group for each arm: every task once, then every task again, and so on."""
         groups: dict[str, list[CodingSpec]] = {arm.label: [] for arm in self._arms}
-        for spec in specs_of(self._config, run.id):
+        for spec in sorted(specs_of(self._config, run.id), key=attrgetter("rollout", "entry")):
             groups[spec.arm].append(spec)
         return Plan(
             tuple(
@@ -151,7 +152,7 @@ class CodingKind(TrialKind[CodingSpec]):
                     label,
                     [
                         Trial(spec.session_id, label, place, spec)
-                        for place, spec in enumerate(sorted(specs, key=_turn))
+                        for place, spec in enumerate(specs)
                     ],
                 )
                 for label, specs in groups.items()
@@ -245,10 +246,6 @@ class CodingKind(TrialKind[CodingSpec]):
 
     async def close(self) -> None:
         """Nothing is held open between trials."""
-
-
-def _turn(spec: CodingSpec) -> tuple[int, int]:
-    return spec.rollout, spec.entry
 
 
 async def _unless_stopped(work: Awaitable[_T], context: Context) -> _T:

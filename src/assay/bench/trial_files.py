@@ -222,7 +222,9 @@ class CodingTranscript:
         await self.flush()
         self.turn += 1
         self._asking.turn = self.turn
-        new = [self._place(message) for message in messages if not self._knows(message)]
+        new = [
+            self._place(message) for message in messages if id(message) not in self._positions
+        ]
         request = ChatRequest(
             model=model.name,
             messages=messages,
@@ -283,9 +285,6 @@ class CodingTranscript:
         self._acts.clear()
         self._recorder.add_played(played)
         await self._recorder.kept()
-
-    def _knows(self, message: Message) -> bool:
-        return id(message) in self._positions
 
     def _place(self, message: Message) -> NewMessage:
         # The message is kept, so that its id stays its own.

@@ -3,7 +3,7 @@
 Names of arms and tasks, outcomes and findings are untrusted text: renderers make them safe.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -43,7 +43,7 @@ _MORE = "--detail prints all tables; --output report.html writes them."
 
 def benchmark_document(summary: BenchmarkSummary) -> Document:
     """One benchmark, arm by arm and task by task."""
-    arms = sorted(summary.arms, key=_by_score)
+    arms = sorted(summary.arms, key=lambda arm: 1.0 if arm.score is None else -arm.score.point)
     level = level_text(summary.level)
     blocks: dict[str, list[Block]] = {
         "Arms": [_arms_table(arms, level)],
@@ -111,10 +111,6 @@ def _title(summary: BenchmarkSummary) -> str:
     stamps = ", ".join(summary.stamps)
     tags = f" ({', '.join(summary.tags)})" if summary.tags else ""
     return f"{summary.name}, {stamps}{tags}"
-
-
-def _by_score(arm: ArmSummary) -> float:
-    return 1.0 if arm.score is None else -arm.score.point
 
 
 def _headlines(arms: Sequence[ArmSummary]) -> Iterator[str]:
@@ -353,15 +349,14 @@ def _settings_table(summary: BenchmarkSummary) -> Iterator[Block]:
                 short_name(entry.agent, 30),
                 short_name(entry.model or DASH, 40),
                 short_name(answered.get(entry.label) or DASH, 40),
-                short_name(_settings(entry.settings)) or DASH,
+                short_name(
+                    ", ".join(f"{name}={value}" for name, value in entry.settings.items())
+                )
+                or DASH,
             ]
             for entry in summary.entries
         ],
     )
-
-
-def _settings(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def _comparison_sections(comparison: Comparison, about: str) -> list[Section]:

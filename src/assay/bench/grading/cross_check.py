@@ -68,7 +68,7 @@ def check_tests(
             )
         if report.name:
             statuses[report.name] = report._replace(script=script.path)
-    canary = statuses.pop(planted.canary.name, None)
+    canary = statuses.pop(planted.canary, None)
     any_passed = any(report.status == "passed" for report in statuses.values())
     if end["exit_code"] < 0 and any_passed and not limited:
         detail = f"signal {-end['exit_code']} ended it, though tests were reported as passed"
@@ -90,7 +90,7 @@ def _contradiction(
     all_skipped = canary is not None and canary.status == "skipped" and not any_passed
     if canary and canary.status == "passed":
         return "canary_passed", "a planted test that must fail was reported as passed"
-    if canary and canary_failed and planted.canary.proof not in canary.message:
+    if canary and canary_failed and planted.proof not in canary.message:
         return "canary_forged", "the planted test failed in another way than it must"
     if exit_code == 0 and not all_skipped:
         return "exit_code_forged", "it ended with exit code 0, though a planted test must fail"

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from assay.bench.base import CodingTask, Rubric, RubricScore
 from assay.core.canonical_json import content_hash
@@ -129,7 +129,7 @@ class Judge:
             # The number makes every question another one, which no cache has answered yet.
             question = _question(task, rubric, material, f"{number} of {self.votes}")
             votes.append(await self._vote(rubric, question))
-        scores = tuple(vote.score for vote in votes)
+        scores = tuple(score for score, _ in votes)
         pairs = list(itertools.combinations(scores, 2))
         agree = [abs(a - b) <= AGREE_WITHIN + 1e-9 for a, b in pairs]
         return RubricScore(
@@ -138,10 +138,10 @@ class Judge:
             by="judge",
             votes=scores,
             agreement=sum(agree) / len(pairs) if pairs else None,
-            reasoning="\n".join(f"{vote.score:g}: {vote.reasoning}" for vote in votes),
+            reasoning="\n".join(f"{score:g}: {why}" for score, why in votes),
         )
 
-    async def _vote(self, rubric: Rubric, question: Sequence[Message]) -> "_Vote":
+    async def _vote(self, rubric: Rubric, question: Sequence[Message]) -> tuple[float, str]:
         problem = ModelUnavailable("not asked")
         for _ in range(_TRIES):
             try:
@@ -157,13 +157,8 @@ class Judge:
         ) from problem
 
 
-class _Vote(NamedTuple):
-    score: float
-    reasoning: str
-
-
-def _read_vote(reply: ChatReply) -> _Vote:
-    """The vote in a reply; ModelUnavailable where there is none."""
+def _read_vote(reply: ChatReply) -> tuple[float, str]:
+    """Return score and reasoning of a vote; ModelUnavailable if the reply has none."""
     calls = reply.message.value.get("tool_calls") or []
     try:
         (call,) = [call["function"] for call in calls if call["function"]["name"] == _TOOL]
@@ -177,7 +172,7 @@ def _read_vote(reply: ChatReply) -> _Vote:
         raise ModelUnavailable(
             f"its score is {shown(score)}, not a number from 0 to 1", kind="malformed"
         )
-    return _Vote(float(score), cut(str(reasoning), _LONGEST_REASONING))
+    return float(score), cut(str(reasoning), _LONGEST_REASONING)
 
 
 def read_touched(repo: Path, paths: Sequence[str]) -> dict[str, str]:

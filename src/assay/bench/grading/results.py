@@ -60,7 +60,8 @@ def write_grade(
     results = _results(task, grade, run_id or run_dir.name, diff, judge, agent_metrics)
     # The results come last: where they are, the other files are too.
     atomic_write(run_dir / LOG, well_formed(grade.log).encode())
-    atomic_write(run_dir / SCORING, _page(task, grade, diff).encode())
+    page = "\n".join(_page(task, grade, diff))
+    atomic_write(run_dir / SCORING, f"{page}\n".encode())
     text = json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False)
     atomic_write(run_dir / RESULTS, f"{well_formed(text)}\n".encode())
 
@@ -200,11 +201,7 @@ def _text(path: Path) -> str:
 # The page
 
 
-def _page(task: CodingTask, grade: Grade, diff: bytes) -> str:
-    return "\n".join(_lines(task, grade, diff)) + "\n"
-
-
-def _lines(task: CodingTask, grade: Grade, diff: bytes) -> Iterator[str]:
+def _page(task: CodingTask, grade: Grade, diff: bytes) -> Iterator[str]:
     yield f"# {_escaped(task.title or task.task_id)}\n"
     yield f"Score **{grade.total_score:.3f}**, outcome **{_escaped(grade.outcome)}**.\n"
     yield "## Rubrics\n"

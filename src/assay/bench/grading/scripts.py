@@ -33,21 +33,15 @@ _WORDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Canary:
-    """A test that must fail."""
-
-    name: str
-    proof: str
-    """What its failure says, which is computed when it runs and stands nowhere before."""
-
-
-@dataclass(frozen=True, slots=True)
 class PlantedScript:
     """A test script with its canary, and the tests that it must come to."""
 
     script: TestScript
     content: str
-    canary: Canary
+    canary: str
+    """The name of a test that must fail."""
+    proof: str
+    """What its failure says, which is computed when it runs and stands nowhere before."""
     expected: Mapping[str, int]
     """By the name of a test without its parameters, how many there are at least."""
 
@@ -74,7 +68,8 @@ def plant(script: TestScript, rng: random.Random) -> PlantedScript:
         script=script,
         # At the end: messages name the lines that the author knows, and it is run last.
         content=f"{script.content}\n\n\n{line}\n",
-        canary=Canary(name, f"{product} == {wrong}"),
+        canary=name,
+        proof=f"{product} == {wrong}",
         expected=expected,
     )
 

@@ -392,7 +392,7 @@ def _without_answer(
 def _log(plan: _Plan, ends: Sequence[Mapping[str, Any]]) -> str:
     """What the scripts printed; whoever reads it should know which failure is none."""
     canaries = {
-        known.script.path: f"({known.canary.name} is the grader's own, and must fail)\n"
+        known.script.path: f"({known.canary} is the grader's own, and must fail)\n"
         for known in plan.scripts
         if isinstance(known, PlantedScript)
     }

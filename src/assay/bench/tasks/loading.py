@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from assay.bench.base import (
     NOTHING_ALLOWED,
@@ -26,7 +26,6 @@ from assay.bench.base import (
 )
 from assay.bench.tasks.meta import (
     EvaluationPart,
-    LimitsPart,
     MetaFile,
     OverridesFile,
     RepoPart,
@@ -48,16 +47,10 @@ REPLACES_SOURCE: Final = frozenset({"git_url", "branch", "start_commit_sha"})
 """Keys of `repo` that ask for another commit than the one stored with a task."""
 
 
-class Overridden(NamedTuple):
-    """What the overrides make of the parts that they replace."""
-
-    instructions: str | None
-    """None if they say nothing about them."""
-    evaluation: EvaluationPart
-
-
-def overridden(change: OverridesFile, evaluation: EvaluationPart, path: Path) -> Overridden:
-    """Apply overrides to the instructions and the evaluation of a task.
+def overridden(
+    change: OverridesFile, evaluation: EvaluationPart, path: Path
+) -> tuple[str | None, EvaluationPart]:
+    """Apply overrides to instructions, None if they say nothing about them, and evaluation.
 
     Raises:
         UsageError: Two keys of it say different things, or one shows what is hidden.
@@ -88,7 +81,7 @@ def overridden(change: OverridesFile, evaluation: EvaluationPart, path: Path) ->
     evaluation = evaluation.model_copy(
         update={key: value for key, value in new.items() if value is not None}
     )
-    return Overridden(next(iter(given.values()), None), evaluation)
+    return next(iter(given.values()), None), evaluation
 
 
 META = "tb_meta.json"
@@ -134,8 +127,8 @@ def load_task(
     instructions = _instructions(folder, meta, overlay)
     evaluation = meta.evaluation
     if overrides is not None:
-        changed = overridden(change, evaluation, overrides)
-        instructions, evaluation = changed.instructions or instructions, changed.evaluation
+        replaced, evaluation = overridden(change, evaluation, overrides)
+        instructions = replaced or instructions
     if instructions is None or not instructions.strip():
         raise UsageError(
             f"{str(folder)!r} has no instructions: neither overlay_files/{INSTRUCTIONS} nor "
@@ -173,7 +166,10 @@ def load_task(
         },
         remove_repo_paths=tuple(change.remove_repo_paths),
         environment={**meta.environment_variables, **change.environment_variables},
-        limits=_limits(meta.limits),
+        limits={
+            name: float(value)
+            for name, value in meta.limits.model_dump(exclude_none=True).items()
+        },
         reference_patch=_reference(folder, overlay),
     )
     if not repository:
@@ -334,10 +330,6 @@ def _once(names: Iterable[str], path: Path, key: str, what: str) -> None:
             raise UsageError(
                 f"{path}: {key}: {count} have the {what} {name!r}; each has its own"
             )
-
-
-def _limits(part: LimitsPart) -> dict[str, float]:
-    return {name: float(value) for name, value in part.model_dump(exclude_none=True).items()}
 
 
 def _checksum(task: CodingTask, files: Mapping[str, Entry] | None) -> str:

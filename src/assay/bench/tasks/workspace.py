@@ -169,7 +169,8 @@ def apply_patch(workspace: Workspace, diff: bytes) -> None:
         )
         if applied.code != 0:
             raise PatchRejected(f"the patch does not apply: {first_line(applied.errors)}")
-        after = _index_entries(_asked(git_dir, "ls-files", "-s", "-z", variables=index))
+        listed = _asked(git_dir, "ls-files", "-s", "-z", variables=index)
+        after = {path: Entry(mode, sha) for path, mode, sha in _rows(listed, 1)}
     changed = {path: entry for path, entry in after.items() if before.get(path) != entry}
     contents = _blobs(git_dir, [entry.sha for entry in changed.values()])
     for path, entry in changed.items():
@@ -345,10 +346,6 @@ def _entries_of(git_dir: Path, commit: str) -> dict[str, Entry]:
         path: Entry(mode, sha)
         for path, mode, sha in _rows(_asked(git_dir, "ls-tree", "-r", "-z", commit), 2)
     }
-
-
-def _index_entries(output: bytes) -> dict[str, Entry]:
-    return {path: Entry(mode, sha) for path, mode, sha in _rows(output, 1)}
 
 
 def _rows(output: bytes, sha_at: int) -> list[tuple[str, str, str]]:
