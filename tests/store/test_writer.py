@@ -303,7 +303,7 @@ def test_storing_that_is_given_up_leaves_the_rest_in_journals(desk: Desk) -> Non
 def test_who_waits_for_storing_hears_how_much_is_left(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assay.store.writer._FIRST_WORD_S", 0.0)
+    monkeypatch.setattr("assay.store.writer._FIRST_REPORT_S", 0.0)
     sessions = make_sessions(desk.run, 40)
     desk.writer.start()
     for session in sessions:

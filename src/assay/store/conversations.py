@@ -1,7 +1,7 @@
-"""What models were sent and answered, call by call, for many sessions at once.
+"""Requests and replies of model calls, read for many sessions at once.
 
-Bodies stay the canonical JSON they are stored as, so that a request is put together and
-never encoded again. Sessions are read in batches of a bounded number of turns.
+Message bodies stay the canonical JSON text they are stored as, so that a request is assembled
+without encoding it again. Sessions are read in batches of a bounded number of turns.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,64 +18,64 @@ from assay.store.views import COPIED_CALL
 
 _TURNS_AT_ONCE: Final = 32_000
 _CHOSEN: Final = "session_id IN (SELECT unnest(?::VARCHAR[]))"
-_PLACES: Final = (
+_INDEXED: Final = (
     "(SELECT unnest($ids::VARCHAR[]) AS session_id,"
     " generate_subscripts($ids::VARCHAR[], 1) - 1 AS place)"
 )
-"""Each session that is asked for, and where it stands among them."""
+"""The requested session ids, each with its index."""
 _MEMORY: Final = "300MB"
 
 Run = tuple[int, int]
-"""Positions that follow one another: the first, and the one behind the last."""
+"""Consecutive positions: the first, and the one after the last."""
 
 
 @dataclass(slots=True)
 class ModelCall:
-    """One call that was answered."""
+    """A model call that got a reply."""
 
     turn: int
     runs: list[Run]
-    """The positions of the messages that were sent: few runs, since histories are long."""
+    """Positions of the messages in the request, as runs because histories are long."""
     reply: int
-    """The position of the answer."""
+    """Position of the reply."""
     tokens: int
-    """Sent and received."""
+    """Prompt and completion tokens."""
     copied: bool = False
-    """Whether it was made in the session that this one was forked from."""
+    """Whether the call was made in the session that this one was forked from."""
 
     @property
     def request(self) -> list[int]:
-        """The positions of the messages that were sent, each by itself."""
+        """Positions of the messages in the request, one by one."""
         return [position for first, end in self.runs for position in range(first, end)]
 
 
 @dataclass(slots=True)
 class PlayedTurn:
-    """What came of one turn."""
+    """Result of one turn."""
 
     reward: float = 0.0
     action: str = ""
-    """The first action that the answer asked for; empty if there was none."""
+    """First action in the reply; empty if there was none."""
     wasted: bool = False
-    """Whether the reply was malformed, or every action asked for was waste."""
+    """Whether the reply was malformed, or all its actions were unknown or had no effect."""
 
 
 @dataclass(slots=True)
 class StoredConversation:
-    """One session: its messages as JSON text, and what was played of them."""
+    """One session: its messages as JSON text, its calls and its turns."""
 
     session_id: str
     tools: str | None
-    """The tools that every request offered, as JSON text."""
+    """Tools offered in every request, as JSON text."""
     bodies: list[str]
-    """The messages, by their position."""
+    """Messages, by position."""
     roles: list[str]
     calls: list[ModelCall]
     turns: dict[int, PlayedTurn]
 
 
 def batches(sessions: Sequence[tuple[str, int]]) -> Iterator[list[str]]:
-    """Sessions in groups that fit into memory, from their ids and numbers of turns."""
+    """Group sessions, given as ids and turn counts, so that each group fits into memory."""
     group: list[str] = []
     turns = 0
     for session_id, count in sessions:
@@ -89,7 +89,7 @@ def batches(sessions: Sequence[tuple[str, int]]) -> Iterator[list[str]]:
 
 
 def bound_memory(connection: duckdb.DuckDBPyConnection) -> None:
-    """Let DuckDB keep no more of a file in memory than a batch needs."""
+    """Limit the memory of DuckDB to the amount that a batch needs."""
     connection.execute(f"SET memory_limit = '{_MEMORY}'")
 
 
@@ -121,26 +121,26 @@ def _read_calls(
     query = f"""
         SELECT place, turn, request, reply,
                coalesce(prompt_tokens, 0) + coalesce(completion_tokens, 0), {COPIED_CALL}
-        FROM events JOIN {_PLACES} USING (session_id)
+        FROM events JOIN {_INDEXED} USING (session_id)
         WHERE event_type = 'cais' AND reply IS NOT NULL
         ORDER BY place, turn, id
         """
-    # As Arrow, because a Python object for each position would take longer than all the rest.
+    # Arrow, because making a Python object for each position would dominate the time.
     for batch in connection.sql(query, params={"ids": ids}).to_arrow_table().to_batches():
         places, turns, requests, replies, tokens, copied = batch.columns
         calls = zip(
-            *(each.to_pylist() for each in (places, turns, replies, tokens, copied)),
-            _runs(requests),
+            *(column.to_pylist() for column in (places, turns, replies, tokens, copied)),
+            _find_runs(requests),
             strict=True,
         )
         for place, turn, reply, count, is_copied, runs in calls:
             found[place].calls.append(ModelCall(turn, runs, reply, count, is_copied))
 
 
-def _runs(requests: pa.ListArray) -> list[list[Run]]:
-    """For each list of positions the runs in it."""
-    bounds = _int32(requests.offsets)
-    positions = _int32(requests.values)[: bounds[-1]]
+def _find_runs(requests: pa.ListArray) -> list[list[Run]]:
+    """Return the runs of consecutive positions in each list of positions."""
+    bounds = _as_int32(requests.offsets)
+    positions = _as_int32(requests.values)[: bounds[-1]]
     begins = np.ones(len(positions), bool)
     begins[1:] = positions[1:] != positions[:-1] + 1
     begins[bounds[bounds < len(positions)]] = True
@@ -151,8 +151,8 @@ def _runs(requests: pa.ListArray) -> list[list[Run]]:
     return [runs[a:b] for a, b in pairwise(np.searchsorted(at, bounds).tolist())]
 
 
-def _int32(column: pa.Int32Array) -> NDArray[np.int32]:
-    """The numbers of a column; its own `to_numpy` would load pandas, where that is there."""
+def _as_int32(column: pa.Int32Array) -> NDArray[np.int32]:
+    """Return a column as an array; its own `to_numpy` would import pandas if installed."""
     start = column.offset
     return np.frombuffer(column.buffers()[1] or b"", np.int32)[start : start + len(column)]
 
@@ -161,7 +161,7 @@ def _read_turns(
     connection: duckdb.DuckDBPyConnection, ids: list[str], found: list[StoredConversation]
 ) -> None:
     query = f"""
-        WITH chosen AS {_PLACES}, played AS (
+        WITH chosen AS {_INDEXED}, played AS (
             SELECT place, turn, any_value(asked[1]) AS action,
                    coalesce(any_value(len(asked)), 0) AS asked,
                    coalesce(any_value(len("unknown")), 0) AS unknown_actions,
@@ -192,12 +192,12 @@ def _read_messages(
 ) -> None:
     query = f"""
         SELECT place, position, role, body
-        FROM message_rows JOIN {_PLACES} USING (session_id) JOIN message_bodies USING (hash)
+        FROM message_rows JOIN {_INDEXED} USING (session_id) JOIN message_bodies USING (hash)
         ORDER BY place, position
         """
     for place, position, role, body in connection.sql(query, params={"ids": ids}).fetchall():
         session = found[place]
-        # A log of another program may count its messages in its own way.
+        # An imported log may skip positions.
         missing = position - len(session.bodies)
         if missing:
             session.bodies += [""] * missing
@@ -209,7 +209,7 @@ def _read_messages(
 def first_actions(
     connection: duckdb.DuckDBPyConnection, session_ids: Sequence[str]
 ) -> list[tuple[str, int, str]]:
-    """For each answered call its session, its turn, and the first action asked for in it."""
+    """Return session, turn and first action (or "") of each answered call, copies excluded."""
     rows = connection.execute(
         f"""
         SELECT c.session_id, c.turn, coalesce(p.asked[1], '')

@@ -1,18 +1,14 @@
-"""A DuckDB file, opened for as long as a piece of work takes and no longer.
+"""Access to a DuckDB file, which is open only while it is read or written.
 
-DuckDB lets one process write or several read. Whoever finds the file taken waits, and says
-once for whom. Within this process only one piece of work has the file at a time, because
-DuckDB refuses to open it twice in different ways. Errors of DuckDB end here. A file of an
-older version is copied before it is brought to the newest.
+DuckDB lets one process write or several read. If the file is locked, this process waits and
+reports the lock's holder once. Within this process, one thread uses the file at a time, because
+DuckDB cannot open it both for reading and for writing. DuckDB errors become StoreErrors here. A
+file of an older version is copied before it is migrated. A connection for reading has the views
+of this version of assay, not the ones in the file.
 
-Whoever reads has views of this program, not those of the file.
-
-A DuckDB file, attached to an instance of DuckDB.
-
-An instance takes twenty milliseconds to start, and a file two to attach, so that the instance
-that was used last is kept for the file it was used for. A file may come from anywhere: only a
-plain path is attached, and from then on nothing but that file can be reached. No extension is
-installed or loaded.
+A DuckDB instance takes twenty milliseconds to start, and attaching a file takes two, so the
+last instance is kept for reuse with the same file. Files may be untrusted: only a plain path is
+attached, after that no other file can be accessed, and no extension is installed or loaded.
 """
 
 import atexit
@@ -42,7 +38,7 @@ from assay.store.views import VIEWS
 BESIDE = "other"
 """The catalog of a second file."""
 OURS = "memory.main"
-"""The schema of the instance itself; what is made there is kept with it."""
+"""The in-memory schema of the instance; its views last as long as the instance."""
 
 _ISOLATED: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
@@ -50,12 +46,12 @@ _ISOLATED: dict[str, str | bool | int | float | list[str]] = {
     "allow_community_extensions": False,
 }
 _ROW_GROUP = 16_384
-"""Rows that are rewritten together. Whenever a file is closed, DuckDB reads and writes the
-last group of each table again, so that larger ones take more memory and time."""
+"""Rows per group. DuckDB rewrites the last group of each table whenever a file is closed, so
+larger groups take more memory and time."""
 
 _idle: dict[Path, duckdb.DuckDBPyConnection] = {}
-"""At most one instance, with no file attached, by the file that it may attach."""
-# DuckDB lists what is left when Python ends.
+"""At most one instance without an attached file, by the only file it may attach."""
+# Cleared explicitly, because DuckDB reports connections that are open when Python exits.
 atexit.register(_idle.clear)
 
 
@@ -63,10 +59,10 @@ atexit.register(_idle.clear)
 def attached(
     path: Path, *, read_only: bool, beside: Path | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection to a file, and to another one to read from.
+    """Connect to a file, and to a second one (`beside`) for reading.
 
     Raises:
-        duckdb.Error: the file cannot be opened.
+        duckdb.Error: The file cannot be opened.
     """
     path = path.absolute()
     instance = None if beside else _idle.pop(path, None)
@@ -75,12 +71,12 @@ def attached(
     keep = False
     try:
         mode = "READ_ONLY" if read_only else "READ_WRITE"
-        # Only ATTACH can say how large row groups are.
+        # The row group size can only be set in ATTACH.
         instance.execute(
-            f"ATTACH {_quoted(path)} AS {CATALOG} ({mode}, ROW_GROUP_SIZE {_ROW_GROUP})"
+            f"ATTACH {_quote(path)} AS {CATALOG} ({mode}, ROW_GROUP_SIZE {_ROW_GROUP})"
         )
         if beside is not None:
-            instance.execute(f"ATTACH {_quoted(beside.absolute())} AS {BESIDE} (READ_ONLY)")
+            instance.execute(f"ATTACH {_quote(beside.absolute())} AS {BESIDE} (READ_ONLY)")
         if not known:
             instance.execute("SET enable_external_access = false")
         with instance.cursor() as connection:
@@ -96,7 +92,7 @@ def attached(
 
 
 def _detach(instance: duckdb.DuckDBPyConnection) -> bool:
-    """Let go of the file; what is committed is in it, or in its log, if that fails."""
+    """Detach the file and return whether that worked; committed data is safe in either case."""
     try:
         instance.execute(f"DETACH {CATALOG}")
     except duckdb.Error:
@@ -104,17 +100,17 @@ def _detach(instance: duckdb.DuckDBPyConnection) -> bool:
     return True
 
 
-def _quoted(path: Path) -> str:
-    # An absolute path has no prefix that DuckDB might obey.
+def _quote(path: Path) -> str:
+    # The path is absolute, so it has no prefix (such as a URL scheme) that DuckDB interprets.
     return "'" + str(path).replace("'", "''") + "'"
 
 
 _HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
 _LOCKED = re.compile(r'Could not set lock on file "(?P<path>[^"]+)"')
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
-"""What a file system without hard links says."""
+"""Errors from a file system without hard links."""
 _PIECE = 1 << 20
-"""Bytes that are copied at once."""
+"""Bytes copied at a time."""
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.25
 
@@ -124,7 +120,7 @@ _locks_guard = threading.Lock()
 
 
 class StoreFile:
-    """One database file; whoever uses it wants a `Store`, which takes in what was left."""
+    """One database file. Use its subclass `Store`, which also stores leftover journals."""
 
     def __init__(
         self,
@@ -134,70 +130,70 @@ class StoreFile:
         on_wait: Callable[[StoreBusy], None] | None = None,
         given_up: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Name a file; nothing is opened yet.
+        """Set the file; nothing is opened yet.
 
         Args:
-            path: the file.
-            patience: seconds to wait for another process before StoreBusy; None for ever.
-            on_wait: called once for each process that is waited for.
-            given_up: asked while waiting; once it says yes, StoreBusy is raised.
+            path: The file.
+            patience: Seconds to wait for another process before StoreBusy; None: no limit.
+            on_wait: Called once for each process that holds the file.
+            given_up: Called while waiting; if it returns True, StoreBusy is raised.
         """
         self.path = Path(path)
         self._patience = patience
         self._on_wait = on_wait
         self._given_up = given_up
         self._tidied = False
-        # Behind links: what DuckDB and this program put beside it goes to the same folder.
+        # Links resolved, so that DuckDB's log and our drafts are next to the actual file.
         self._file = database_file(self.path)
         with _locks_guard:
             self._lock = _locks.setdefault(self._file, threading.RLock())
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection that cannot change anything; the file must be there."""
+        """Open a read-only connection; the file must exist."""
         if not self.path.exists():
             raise UsageError(
-                f"there is no database {str(self.path)!r}; make one with 'assay run', or name "
+                f"database {str(self.path)!r} not found; create one with 'assay run', or give "
                 "another with --database"
             )
-        with self._lock, _translated(self.path):
-            with self._opened(read_only=True) as connection:
+        with self._lock, _translate_errors(self.path):
+            with self._open(read_only=True) as connection:
                 version = stored_version(connection)
                 if version == 0:
                     raise StoreError(
-                        f"{str(self.path)!r} is a DuckDB file without traces; name another "
-                        "with --database"
+                        f"{str(self.path)!r} is a DuckDB file without assay tables; give "
+                        "another with --database"
                     )
                 if version == VERSION:
-                    yield _with_views(connection)
+                    yield _add_views(connection)
                     return
             with self.writing():
                 pass
-            with self._opened(read_only=True) as connection:
-                yield _with_views(connection)
+            with self._open(read_only=True) as connection:
+                yield _add_views(connection)
 
     @contextmanager
     def writing(self, *, beside: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection that may write; the file is made if it is missing.
+        """Open a connection for writing, and create the file if it is missing.
 
         `beside` is a second file to read from, in the catalog `BESIDE`.
         """
-        with self._lock, _translated(self.path), ExitStack() as afterwards:
+        with self._lock, _translate_errors(self.path), ExitStack() as afterwards:
             if not self._tidied:
                 self._tidied = True
                 self._remove_drafts()
             if not self.path.exists():
                 self._create()
-            with self._opened(read_only=False, beside=beside) as connection:
+            with self._open(read_only=False, beside=beside) as connection:
                 version = stored_version(connection)
                 if version < VERSION:
-                    self._bring_up(connection, version, afterwards)
+                    self._upgrade(connection, version, afterwards)
                 yield connection
 
-    def _bring_up(
+    def _upgrade(
         self, connection: duckdb.DuckDBPyConnection, version: int, afterwards: ExitStack
     ) -> None:
-        """Migrate, and leave a copy of the file as it was, unless nothing was in it."""
+        """Migrate the file after copying it; an empty file is not copied."""
         if version == 0:
             migrate(connection, version)
             return
@@ -210,21 +206,21 @@ class StoreFile:
         _log.warning(
             "%s",
             printable(
-                f"{self.path} was brought from version {version} of the tables to {VERSION}; "
-                f"{copy} is a copy of it as it was"
+                f"{self.path} was migrated from schema version {version} to {VERSION}; "
+                f"{copy} is a copy of the old file"
             ),
         )
 
     def _copy(
         self, connection: duckdb.DuckDBPyConnection, version: int, afterwards: ExitStack
     ) -> Path:
-        """Copy the file while nobody else can write to it."""
+        """Copy the file while the open connection keeps other processes from writing."""
         draft = self._file.with_name(f"{self._file.name}.part-{os.getpid()}")
         try:
-            # What a process that died had committed belongs into the copy.
+            # The log has what a process committed before it died.
             if self._file.with_name(f"{self._file.name}.wal").exists():
                 connection.execute("CHECKPOINT")
-            # To close it would release the lock that DuckDB has on the file.
+            # Closed only later, because closing releases the lock DuckDB has on the file.
             source = afterwards.enter_context(self._file.open("rb"))
             with draft.open("wb") as target:
                 shutil.copyfileobj(source, target, _PIECE)
@@ -235,34 +231,34 @@ class StoreFile:
         except OSError as error:
             size = self.path.stat().st_size / 2**20
             raise StoreError(
-                f"{str(self.path)!r} has version {version} of the tables, and a copy of it "
-                f"cannot be made before it is brought to {VERSION}: {error.strerror}; nothing "
-                f"was changed: make {size:,.1f} MiB of room beside it"
+                f"{str(self.path)!r} has schema version {version} and must be copied before it "
+                f"is migrated to {VERSION}, but copying failed: {error.strerror}; nothing was "
+                f"changed; free {size:,.1f} MiB in its folder"
             ) from error
         finally:
             draft.unlink(missing_ok=True)
         return copy
 
     def _create(self) -> None:
-        """Make the file under another name first, so that it is never there half made."""
+        """Create the file under another name first, so that it is never seen incomplete."""
         draft = self._file.with_name(f"{self._file.name}.part-{os.getpid()}")
         try:
             with attached(draft, read_only=False) as connection:
                 migrate(connection, 0)
-            # Another process may have been faster, and then its file counts.
+            # If another process was faster, its file is used.
             with suppress(FileExistsError):
-                self._name(draft)
+                self._publish(draft)
             sync_now(self._file.parent)
         except OSError as error:
             raise StoreError(
-                f"{str(self.path)!r} cannot be made: {error.strerror}; name a file with "
-                "--database in a folder that exists and can be written to"
+                f"{str(self.path)!r} cannot be created: {error.strerror}; give a file in an "
+                "existing, writable folder with --database"
             ) from error
         finally:
             for suffix in ("", ".wal"):
                 draft.with_name(draft.name + suffix).unlink(missing_ok=True)
 
-    def _name(self, draft: Path) -> None:
+    def _publish(self, draft: Path) -> None:
         try:
             os.link(draft, self._file)
         except OSError as error:
@@ -276,19 +272,19 @@ class StoreFile:
                 guard.unlink(missing_ok=True)
 
     def _remove_drafts(self) -> None:
-        """Delete what processes that were killed have left of new files and of copies."""
+        """Delete unfinished new files and copies left by processes that were killed."""
         for path in self._file.parent.glob(f"{glob.escape(self._file.name)}.part-*"):
             number = path.name.removesuffix(".wal").rpartition("-")[2]
             if number.isdecimal():
                 remove_abandoned(path, int(number))
 
     @contextmanager
-    def _opened(
+    def _open(
         self, *, read_only: bool, beside: Path | None = None
     ) -> Iterator[duckdb.DuckDBPyConnection]:
         started = time.monotonic()
         pause = _FIRST_PAUSE_S
-        told: str | None = None
+        reported: str | None = None
         with ExitStack() as work:
             while True:
                 try:
@@ -299,41 +295,41 @@ class StoreFile:
                 except duckdb.IOException as error:
                     if "Could not set lock" not in str(error):
                         raise
-                    busy, holder = _busy(self.path, str(error))
-                if holder != told and self._on_wait is not None:
+                    busy, holder = _make_busy_error(self.path, str(error))
+                if holder != reported and self._on_wait is not None:
                     self._on_wait(busy)
-                told = holder
+                reported = holder
                 waited = time.monotonic() - started
-                tired = self._patience is not None and waited + pause > self._patience
-                if tired or self._given_up():
+                timed_out = self._patience is not None and waited + pause > self._patience
+                if timed_out or self._given_up():
                     raise busy
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
             yield connection
 
 
-def _with_views(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """Let our views come before those of the file; who opens it again finds them there."""
+def _add_views(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """Make our views take precedence over the ones in the file; they stay in the instance."""
     connection.execute(f"SET search_path = '{OURS},{CATALOG}.main'")
-    there = connection.execute(
+    count = connection.execute(
         "SELECT count(*) FROM duckdb_views() WHERE database_name || '.' || schema_name = ?"
         " AND NOT internal",
         [OURS],
     ).fetchall()
-    if there != [(len(VIEWS),)]:
+    if count != [(len(VIEWS),)]:
         for view in VIEWS:
             connection.execute(view.ddl(OURS))
     return connection
 
 
-def _busy(path: Path, message: str) -> tuple[StoreBusy, str]:
+def _make_busy_error(path: Path, message: str) -> tuple[StoreBusy, str]:
     """Return the error to raise or to report, and the id of the process that holds the file."""
     found, locked = _HOLDER.search(message), _LOCKED.search(message)
     if locked:
         path = Path(locked["path"])
     who = "another process"
     if found:
-        # A process that is being killed still holds its lock, and has no name.
+        # A process that is being killed still holds its lock, but has no program name.
         program = printable(Path(found["program"]).name)
         who = f"process {found['pid']}" + (f" ({program})" if program else "")
     return StoreBusy(
@@ -343,31 +339,30 @@ def _busy(path: Path, message: str) -> tuple[StoreBusy, str]:
 
 
 @contextmanager
-def _translated(path: Path) -> Iterator[None]:
+def _translate_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        raise StoreError(_advice(path, error)) from error
+        raise StoreError(_format_error(path, error)) from error
 
 
-def _advice(path: Path, error: duckdb.Error) -> str:
+def _format_error(path: Path, error: duckdb.Error) -> str:
     name, text = repr(str(path)), printable(str(error).splitlines()[0] if str(error) else "")
     if "not a valid DuckDB database file" in text:
-        return f"{name} is no DuckDB file; name another with --database, or move it away"
+        return f"{name} is not a DuckDB file; give another with --database, or move it away"
     if "orrupt" in text or "checksum" in text:
         return (
-            f"{name} is damaged: {text}; put a copy in its place, as 'assay traces snapshot' "
-            "and migrations leave them, or import what 'assay run' wrote to its folder of "
-            "traces into a new file"
+            f"{name} is damaged: {text}; replace it with a copy, which 'assay traces snapshot' "
+            "and migrations make, or import the trace folder of 'assay run' into a new file"
         )
     if "No space left" in text or "Could not write" in text or "out of space" in text.lower():
         return (
-            f"{name} could not be written, the disk is full: {text}; free space, then run the "
-            "same command again: journals are kept"
+            f"{name} could not be written because the disk is full: {text}; free space, then "
+            "run the same command again; journals are kept"
         )
     if "Cannot open file" in text or "Permission denied" in text or "Read-only" in text:
         return (
-            f"{name} cannot be opened: {text}; name a file with --database in a folder that "
-            "exists and can be written to"
+            f"{name} cannot be opened: {text}; give a file in an existing, writable folder "
+            "with --database"
         )
     return f"{name}: DuckDB reports: {text}"

@@ -1,6 +1,6 @@
-"""A store for people who write Python: its views and tables as DataFrames.
+"""The views and tables of a database as pandas DataFrames.
 
-The file is open only while a question is answered, so that runs can go on beside it.
+The file is open only during a query, so that runs can write to it in between.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Database:
-    """The traces in one file; reads only.
+    """The traces in one database file, read-only.
 
-    `run` and `experiment` narrow an answer down: an id, a name, or the start of one;
+    `run` and `experiment` restrict the rows: an id, a name, or the start of either; for `run`,
     `latest` is the run that was started last.
     """
 
     def __init__(self, path: Path | str, *, patience: float = 60.0) -> None:
-        """Name a file; `patience` is how many seconds to wait while somebody writes to it."""
+        """Set the file; `patience` is the time in seconds to wait for another process."""
         self._store = Store(path, patience=patience)
 
     @property
@@ -36,43 +36,43 @@ class Database:
         return f"Database({str(self.path)!r})"
 
     def runs(self) -> "pd.DataFrame":
-        """One row per run, the oldest first."""
+        """Return one row per run, the oldest first."""
         return self.sql("SELECT * FROM runs ORDER BY created_at, id")
 
     def experiments(self) -> "pd.DataFrame":
-        """One row per model of a run, the oldest first."""
+        """Return one row per entry of a run, the oldest first."""
         return self.sql("SELECT * FROM experiments ORDER BY created_at, run_id, position")
 
     def episodes(
         self, *, run: str | None = None, experiment: str | None = None
     ) -> "pd.DataFrame":
-        """One row per session."""
-        return self._rows("episodes", "created_at, session_id", run, experiment)
+        """Return one row per session."""
+        return self._select("episodes", "created_at, session_id", run, experiment)
 
     def turns(self, *, run: str | None = None, experiment: str | None = None) -> "pd.DataFrame":
-        """One row per call of a model."""
-        return self._rows("turns", "session_id, turn", run, experiment)
+        """Return one row per model call."""
+        return self._select("turns", "session_id, turn", run, experiment)
 
     def achievements(
         self, *, run: str | None = None, experiment: str | None = None
     ) -> "pd.DataFrame":
-        """One row per achievement of a session, with the step it was reached in."""
-        return self._rows("achievements", "session_id, step", run, experiment)
+        """Return one row per session and achievement, with the step it was unlocked in."""
+        return self._select("achievements", "session_id, step", run, experiment)
 
     def model_usage(
         self, *, run: str | None = None, experiment: str | None = None
     ) -> "pd.DataFrame":
-        """Calls, tokens, cost and latency of each model."""
-        return self._rows("model_usage", "experiment_id", run, experiment)
+        """Return the calls, tokens, cost and latency of each model."""
+        return self._select("model_usage", "experiment_id", run, experiment)
 
     def outcomes(
         self, *, run: str | None = None, experiment: str | None = None
     ) -> "pd.DataFrame":
-        """One row per session and metric: what statistics see."""
-        return self._rows("outcomes", "trial_id, metric", run, experiment)
+        """Return one row per session and metric: the input of the statistics."""
+        return self._select("outcomes", "trial_id, metric", run, experiment)
 
     def messages(self, session: str) -> "pd.DataFrame":
-        """The conversation of a session, in order."""
+        """Return the messages of a session, in order."""
         with self._store.reading() as connection:
             found = resolve_session(connection, session)
             return connection.execute(
@@ -80,18 +80,18 @@ class Database:
             ).df()
 
     def session(self, session: str) -> SessionRecord:
-        """A whole session, as it was recorded; `best`, `worst` and `latest` are allowed."""
+        """Load a session as it was recorded; `best`, `worst` and `latest` are accepted."""
         with self._store.reading() as connection:
             return load_session(connection, resolve_session(connection, session))
 
     def sql(
         self, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
     ) -> "pd.DataFrame":
-        """The answer to a query of your own."""
+        """Return the result of an SQL query."""
         with self._store.reading() as connection:
             return connection.execute(query, parameters).df()
 
-    def _rows(
+    def _select(
         self, view: str, order: str, run: str | None, experiment: str | None = None
     ) -> "pd.DataFrame":
         with self._store.reading() as connection:

@@ -1,8 +1,9 @@
-"""Sessions and experiments taken out of a store, with all that is theirs alone.
+"""Deletion of sessions and experiments, with everything that belongs only to them.
 
-With a session go its steps, events, messages that nobody else uses, outcomes and trace file;
-with the last session of an experiment the experiment, and with the last experiment of a run
-the run and its files. Nothing of a run that is being played is touched.
+Deleting a session deletes its steps, events, outcomes, trace file, and the messages that no
+other session uses. Deleting the last session of an experiment deletes the experiment, and
+deleting the last experiment of a run deletes the run and its files. A run that is in progress
+is not changed.
 """
 
 from collections.abc import Collection, Sequence
@@ -23,19 +24,19 @@ _CHOSEN = "IN (SELECT unnest(?::VARCHAR[]))"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
-    """What is deleted, or would be."""
+    """Items that were deleted, or would be."""
 
     sessions: tuple[str, ...]
-    """Ids of sessions, and of training runs."""
+    """Ids of sessions and of training runs."""
     experiments: tuple[str, ...]
-    """Names of experiments of which nothing is left."""
+    """Names of experiments that are deleted entirely."""
     runs: tuple[str, ...]
-    """Ids of runs of which nothing is left."""
+    """Ids of runs that are deleted entirely."""
     outcomes: int
     messages: int
-    """Texts that no other session has."""
+    """Message texts that no other session uses."""
     files: tuple[str, ...]
-    """Trace files, and results of runs of which nothing is left."""
+    """Trace files, and result files of runs that are deleted entirely."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,27 +48,27 @@ class _DeletionPlan:
     bodies: list[str]
     outcomes: int
     folders: list[RunFolder]
-    """Journals of unfinished runs that nobody plays."""
+    """Journal folders of interrupted runs."""
     files: dict[Path, str]
-    """Folders of traces, and the run whose they are."""
+    """Trace folders, each with the id of its run."""
 
 
 def plan_deletion(
     store: Store, session_ids: Sequence[str], experiment_ids: Collection[str] = ()
 ) -> Deletion:
-    """What `delete` would do; changes nothing.
+    """Return what `delete` would delete; changes nothing.
 
     Raises:
-        UsageError: A run is being played, or is unfinished and would lose a part.
+        UsageError: A run is in progress, or is unfinished and would be deleted in part.
     """
     with store.reading() as connection:
-        plan = _plan(connection, store, session_ids, experiment_ids)
+        plan = _make_plan(connection, store, session_ids, experiment_ids)
     files = [
         name
         for folder, run in plan.files.items()
         for name in forget_traces(folder, run, plan.sessions, whole=run in plan.runs, dry=True)
     ]
-    return _deletion(plan, files)
+    return _to_deletion(plan, files)
 
 
 def delete(
@@ -76,10 +77,10 @@ def delete(
     """Delete sessions, and experiments with all their sessions.
 
     Raises:
-        UsageError: A run is being played, or is unfinished and would lose a part.
+        UsageError: A run is in progress, or is unfinished and would be deleted in part.
     """
     with store.writing() as connection:
-        plan = _plan(connection, store, session_ids, experiment_ids)
+        plan = _make_plan(connection, store, session_ids, experiment_ids)
         for folder in plan.folders:
             folder.discard()
         with transaction(connection):
@@ -105,10 +106,10 @@ def delete(
         for folder, run in plan.files.items()
         for name in forget_traces(folder, run, plan.sessions, whole=run in plan.runs)
     ]
-    return _deletion(plan, files)
+    return _to_deletion(plan, files)
 
 
-def _deletion(plan: _DeletionPlan, files: Sequence[str]) -> Deletion:
+def _to_deletion(plan: _DeletionPlan, files: Sequence[str]) -> Deletion:
     return Deletion(
         sessions=tuple(plan.sessions),
         experiments=tuple(plan.experiments.values()),
@@ -119,23 +120,26 @@ def _deletion(plan: _DeletionPlan, files: Sequence[str]) -> Deletion:
     )
 
 
-def _plan(
+def _make_plan(
     connection: duckdb.DuckDBPyConnection,
     store: Store,
     session_ids: Sequence[str],
     experiment_ids: Collection[str],
 ) -> _DeletionPlan:
-    def ask(sql: str, *values: Any) -> list[Any]:
+    def select(sql: str, *values: Any) -> list[Any]:
         return [row[0] for row in connection.execute(sql, list(values)).fetchall()]
 
     chosen = list(experiment_ids)
     sessions = [
         *dict.fromkeys(
-            [*session_ids, *ask(f"SELECT id FROM trials WHERE experiment_id {_CHOSEN}", chosen)]
+            [
+                *session_ids,
+                *select(f"SELECT id FROM trials WHERE experiment_id {_CHOSEN}", chosen),
+            ]
         )
     ]
-    touched = ask(f"SELECT DISTINCT experiment_id FROM trials WHERE id {_CHOSEN}", sessions)
-    empty = ask(
+    touched = select(f"SELECT DISTINCT experiment_id FROM trials WHERE id {_CHOSEN}", sessions)
+    empty = select(
         f"SELECT id FROM experiments WHERE id {_CHOSEN} AND id NOT IN (SELECT experiment_id"
         f" FROM trials WHERE experiment_id IS NOT NULL AND NOT id {_CHOSEN})",
         [name for name in [*chosen, *touched] if name is not None],
@@ -148,13 +152,13 @@ def _plan(
             [empty],
         ).fetchall()
     )
-    of_runs = ask(
+    of_runs = select(
         f"SELECT DISTINCT run_id FROM trials WHERE id {_CHOSEN} AND run_id IS NOT NULL"
         f" UNION SELECT run_id FROM experiments WHERE id {_CHOSEN} AND run_id IS NOT NULL",
         sessions,
         empty,
     )
-    runs = ask(
+    runs = select(
         f"SELECT id FROM runs WHERE id {_CHOSEN} AND id NOT IN (SELECT run_id FROM experiments"
         f" WHERE run_id IS NOT NULL AND NOT id {_CHOSEN}) ORDER BY created_at",
         of_runs,
@@ -163,8 +167,8 @@ def _plan(
     used = "SELECT hash FROM message_rows WHERE session_id {0} UNION SELECT tools_hash FROM"
     used += " session_traces WHERE tools_hash IS NOT NULL AND session_id {0}"
     theirs, others = used.format(_CHOSEN), used.format(f"NOT {_CHOSEN}")
-    bodies = ask(f"({theirs}) EXCEPT ({others})", *[sessions] * 4)
-    outcomes = ask(
+    bodies = select(f"({theirs}) EXCEPT ({others})", *[sessions] * 4)
+    outcomes = select(
         f"SELECT count(*) FROM outcomes WHERE trial_id {_CHOSEN} OR experiment_id {_CHOSEN}",
         sessions,
         empty,
@@ -175,15 +179,15 @@ def _plan(
         runs=runs,
         bodies=[str(body) for body in bodies],
         outcomes=outcomes,
-        folders=_folders(store.path, of_runs, runs),
-        files=_files(connection, store.path, of_runs),
+        folders=_find_run_folders(store.path, of_runs, runs),
+        files=_find_trace_folders(connection, store.path, of_runs),
     )
 
 
-def _folders(
+def _find_run_folders(
     database: Path, touched: Collection[str], whole: Collection[str]
 ) -> list[RunFolder]:
-    """The journals of unfinished runs, which go with their runs; nobody may be playing."""
+    """Return the journal folders of runs to delete; raise UsageError if one must not be."""
     found = []
     for folder in unfinished_runs(database):
         run = folder.record.id
@@ -191,18 +195,18 @@ def _folders(
             continue
         if (process := folder.holder()) is not None:
             raise UsageError(
-                f"run {run!r} is being played by process {process}; wait for it, or stop it"
+                f"run {run!r} is in progress in process {process}; wait for it, or stop it"
             )
         if run not in whole:
             raise UsageError(
-                f"run {run!r} is unfinished, and would play again what is deleted of it; "
-                f"end it with 'assay run --resume {run}', or delete all of it"
+                f"run {run!r} is unfinished and would repeat the deleted trials when resumed; "
+                f"finish it with 'assay run --resume {run}', or delete all of it"
             )
         found.append(folder)
     return found
 
 
-def _files(
+def _find_trace_folders(
     connection: duckdb.DuckDBPyConnection, database: Path, runs: Sequence[str]
 ) -> dict[Path, str]:
     rows = connection.execute(
@@ -211,8 +215,8 @@ def _files(
         [list(runs)],
     ).fetchall()
     found: dict[Path, str] = {}
-    for run, said in rows:
-        for place in (Path(said or "."), database.absolute().parent / (said or ".")):
-            if said and (folder := traces_of_run(place, run, database)) is not None:
+    for run, name in rows:
+        for place in (Path(name or "."), database.absolute().parent / (name or ".")):
+            if name and (folder := traces_of_run(place, run, database)) is not None:
                 found.setdefault(folder.absolute(), run)
     return found

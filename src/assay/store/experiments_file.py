@@ -1,9 +1,9 @@
-"""Subjects of a comparison from files, and back into one.
+"""Reading the subjects of a comparison from files, and writing them to an experiments file.
 
 Two layouts are read. An experiments file is written by hand or by `assay experiments export`:
-a list of experiments, each with its achievements and instances. A results file is what
-`assay run` writes, or one model of it. Whatever is wrong with a file is a UsageError that
-names the place. Nothing here computes a statistic.
+a list of experiments, each with its achievements and instances. A results file is written by
+`assay run`; a file with only one of its models is accepted too. An invalid file raises a
+UsageError that names the file and the experiment. Nothing here computes a statistic.
 """
 
 import json
@@ -35,19 +35,19 @@ from assay.types import TrialState
 
 _LONGEST = 10_000
 _TEXTS = ("model", "version", "series", "note", "commit", "run_id")
-"""Texts of an experiment that have a place of their own in a subject."""
+"""Text fields of an experiment that are also fields of a subject."""
 _OWN_MACHINE = frozenset(
     {
         *("database", "traces_dir", "cache", "hooks", "metrics_from", "service_url"),
         SUBJECT_METRICS,
     }
 )
-"""Parts of a configuration that mean nothing in a file for others."""
+"""Settings that have no meaning on another machine, so they are not exported."""
 _LISTS = ("achievements", "instances", "success", "durations", "seeds")
 
 
 def subject_of_entry(entry: dict[str, Any], where: str, source: str) -> Subject:
-    """Read one experiment; `where` says which it is until its name is known."""
+    """Read one experiment; `where` identifies it in errors until its name is read."""
     name = checked_label(entry.get("name"), where, "name")
     where = f"experiment {printable(name)!r} of {source!r}"
     lists = {
@@ -57,13 +57,13 @@ def subject_of_entry(entry: dict[str, Any], where: str, source: str) -> Subject:
     }
     for key in ("achievements", "instances"):
         if key not in lists:
-            raise UsageError(f"{where} has no {key}; give a list with a value for each trial")
+            raise UsageError(f"{where} has no {key}; give a list with one value per trial")
     count = len(lists["achievements"])
     for key, values in lists.items():
         if len(values) != count:
             raise UsageError(
-                f"{where} has {count} achievements and {len(values)} {key}; value i of the one "
-                "belongs to value i of the other, so give as many"
+                f"{where} has {count} achievements but {len(values)} {key}; give one value per "
+                "trial in each list"
             )
     texts = {
         key: None if entry.get(key) is None else checked_label(entry[key], where, key, _LONGEST)
@@ -98,7 +98,7 @@ def subject_of_entry(entry: dict[str, Any], where: str, source: str) -> Subject:
 
 
 def entry_of_subject(subject: Subject) -> dict[str, Any]:
-    """The experiment that stands for a subject in a file: its trials with achievements."""
+    """Convert a subject to an experiment of a file, with its trials that have achievements."""
     trials = [
         trial
         for trial in subject.trials
@@ -106,8 +106,8 @@ def entry_of_subject(subject: Subject) -> dict[str, Any]:
     ]
     if not trials:
         raise UsageError(
-            f"experiment {printable(subject.name)!r} has no result with achievements, which an "
-            "experiments file needs; leave it out, or play it again"
+            f"experiment {printable(subject.name)!r} has no results with achievements, and an "
+            "experiments file needs them; leave it out, or run it again"
         )
     entry: dict[str, Any] = {"name": subject.name}
     entry |= {key: value for key in _TEXTS if (value := getattr(subject, key)) is not None}
@@ -150,53 +150,53 @@ def _trials_of_lists(
             lists["durations"], where, "durations", least=0.0
         )
     seeds = checked_seeds(lists["seeds"], where, "seeds") if "seeds" in lists else None
-    met: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
     for at in range(count):
         seed = None if seeds is None else seeds[at]
         world = f"{instances[at]} {seed}"
-        met[world] += 1
+        seen[world] += 1
         has_result = metrics["achievements"][at] is not None
-        pair = f"{instances[at]} #{met[world]}" if seeds is None else world
+        pair = f"{instances[at]} #{seen[world]}" if seeds is None else world
         yield TrialOutcome(
             trial_id=f"{name} #{at + 1}",
             pair=None if seeds is not None and seed is None else pair,
             task=instances[at],
             seed=seed,
-            # Without seeds nothing says that a world was met before.
-            replicate=met[world] - 1 if seed is not None else 0,
+            # Without seeds, trials in the same world cannot be recognised.
+            replicate=seen[world] - 1 if seed is not None else 0,
             state=TrialState.RESULT if has_result else TrialState.FAILURE,
             values=values_at(metrics, at) if has_result else {},
         )
 
 
 EXPERIMENTS_FORMAT: Final = "assay-experiments/1"
-"""What the field `format` of a file says that `write_experiments_file` wrote."""
+"""Value of the field `format` in a file that `write_experiments_file` wrote."""
 
 _LARGEST_EXPERIMENTS = 100_000_000
 _LARGEST_RESULTS = 1_000_000_000
 
 
 def read_experiments_file(path: Path | str) -> list[Subject]:
-    """Read the experiments of a file, in their order.
+    """Read the experiments of a file, in order.
 
-    Each has a `name`, and `achievements` and `instances` of equal length: value i was earned
-    on instance i. `success` (true or false), `durations` (seconds) and `seeds` may stand
-    beside them, as long. They become the metrics `achievements`, `success` and `duration_s`.
-    A trial is paired with those of other experiments on the same instance and seed; without
-    seeds, the first trial on an instance with the first, the second with the second. What
-    else the file says of an experiment is in its facts. A null among the achievements is a
-    trial without a result.
+    Each has a `name`, and `achievements` and `instances` of equal length: value i is the result
+    on instance i. `success` (true or false), `durations` (seconds) and `seeds` are optional
+    lists of the same length. They become the metrics `achievements`, `success` and
+    `duration_s`. Trials of different experiments with the same instance and seed are paired;
+    without seeds, the first trials on an instance are paired, then the second ones. All other
+    fields of an experiment become its facts. A null among the achievements is a trial without
+    a result.
 
     Raises:
-        UsageError: The file cannot be read, or an experiment in it is not as it should be.
+        UsageError: The file cannot be read, or an experiment in it is invalid.
     """
     path = Path(path)
     content = read_object(path, _LARGEST_EXPERIMENTS)
     entries = content.get("experiments")
     if entries is None and "models" in content:
         raise UsageError(
-            f"{str(path)!r} is a results file; give it as --baseline or --improved, and as "
-            "--experiments a file with a list 'experiments'"
+            f"{str(path)!r} is a results file; pass it as --baseline or --improved; "
+            "--experiments takes a file with a list 'experiments'"
         )
     if not isinstance(entries, list) or not entries:
         raise UsageError(
@@ -213,50 +213,48 @@ def read_experiments_file(path: Path | str) -> list[Subject]:
         subject = subject_of_entry(entry, f"experiment {place} of {str(path)!r}", str(path))
         if subject.name in subjects:
             raise UsageError(
-                f"two experiments of {str(path)!r} are called {printable(subject.name)!r}; "
-                "give each a name of its own"
+                f"two experiments of {str(path)!r} are named {printable(subject.name)!r}; "
+                "give each a different name"
             )
         subjects[subject.name] = subject
     return list(subjects.values())
 
 
 def read_results_file(path: Path | str) -> list[Subject]:
-    """Read one model of a results file; `run.json#MODEL` says which.
+    """Read one model of a results file, selected as in `run.json#MODEL`.
 
-    The file is what `assay run` writes, or one entry of its `models`: an object with `name`,
-    `seeds` and `metrics`, which has a list with one value per seed for each metric. Trials
-    with the same seed are paired. A trial whose values are all null has no result; if the
-    file does not say why, it counts as a failure. Without `#MODEL`, the only model that is no
-    baseline is meant.
+    The file is one that `assay run` writes, or one entry of its `models`: an object with
+    `name`, `seeds` and `metrics`, which has a list with one value per seed for each metric.
+    Trials with the same seed are paired. A trial whose values are all null has no result; if
+    the file gives no reason, it counts as a failure. Without `#MODEL`, the only model that is
+    not a baseline is used.
 
     Raises:
-        UsageError: The file cannot be read, is not as it should be, or has several models.
+        UsageError: The file cannot be read, is invalid, or has several models.
     """
-    place, wanted = _split(str(path))
+    place, wanted = _split_model(str(path))
     content = read_object(place, _LARGEST_RESULTS)
     if "experiments" in content and "models" not in content:
-        raise UsageError(f"{str(place)!r} lists experiments; give it as --experiments")
+        raise UsageError(f"{str(place)!r} lists experiments; pass it as --experiments")
     if "models" not in content:
         if wanted is not None and wanted != content.get("name"):
             raise UsageError(
-                f"{str(place)!r} holds one model; name it without '#' and the rest"
+                f"{str(place)!r} has only one model; leave out '#' and what follows"
             )
         return [subject_of_results(content, {}, place.stem, str(place))]
     models = content["models"]
     if not isinstance(models, dict) or not models:
-        raise UsageError(
-            f"{str(place)!r} has {shown_json(models)} as 'models'; it holds no results"
-        )
-    name = _chosen(models, wanted, str(place))
+        raise UsageError(f"{str(place)!r} has no results: 'models' is {shown_json(models)}")
+    name = _choose_model(models, wanted, str(place))
     if not isinstance(models[name], dict):
-        raise UsageError(f"model {printable(name)!r} of {str(place)!r} is no object")
+        raise UsageError(f"model {printable(name)!r} of {str(place)!r} is not an object")
     return [subject_of_results(models[name], content, name, str(place))]
 
 
 def disambiguate(subjects: Sequence[Subject]) -> list[Subject]:
-    """Return subjects with names and ids that no two of them share.
+    """Make the names and ids of subjects unique.
 
-    Where several files call a subject alike, the file is added; where that is not enough, a
+    Subjects with equal names get the name of their file appended; if that is not enough, a
     number.
     """
     names = Counter(subject.name for subject in subjects)
@@ -277,17 +275,17 @@ def disambiguate(subjects: Sequence[Subject]) -> list[Subject]:
 
 
 def write_experiments_file(path: Path, subjects: Sequence[Subject]) -> int:
-    """Write subjects as an experiments file; returns how many trials were left out.
+    """Write subjects as an experiments file and return the number of omitted trials.
 
-    Only trials with a result and a number of achievements can stand in such a file; an
-    experiment says in `without_result` how many it lacks.
+    Trials without a result or without achievements are omitted; `without_result` of an
+    experiment is their number.
 
     Raises:
-        UsageError: There is nothing to write of a subject.
+        UsageError: A subject has no trial to write, or there are no subjects.
         OutputError: The file cannot be written.
     """
     if not subjects:
-        raise UsageError("no experiment is named that could be written; name one or more")
+        raise UsageError("no experiments given; name one or more to write")
     entries = [entry_of_subject(subject) for subject in subjects]
     with atomic_file(path) as stream:
         stream.writelines(
@@ -296,8 +294,8 @@ def write_experiments_file(path: Path, subjects: Sequence[Subject]) -> int:
     return sum(entry.get("without_result", 0) for entry in entries)
 
 
-def _split(text: str) -> tuple[Path, str | None]:
-    """A file and the model that is meant; either may have a # in its name."""
+def _split_model(text: str) -> tuple[Path, str | None]:
+    """Split FILE#MODEL; both names may contain a #."""
     if Path(text).exists():
         return Path(text), None
     for place in (found.start() for found in re.finditer("#", text)):
@@ -306,7 +304,7 @@ def _split(text: str) -> tuple[Path, str | None]:
     return Path(text.partition("#")[0]), None
 
 
-def _chosen(models: Mapping[str, Any], wanted: str | None, source: str) -> str:
+def _choose_model(models: Mapping[str, Any], wanted: str | None, source: str) -> str:
     if wanted is None:
         subjects = [
             name
@@ -319,16 +317,16 @@ def _chosen(models: Mapping[str, Any], wanted: str | None, source: str) -> str:
             return next(iter(models))
         names = ", ".join(map(printable, models))
         raise UsageError(
-            f"{source!r} has {len(models)} models; say which after a '#', such as "
+            f"{source!r} has {len(models)} models; select one with '#', as in "
             f"'{Path(source).name}#{printable(next(iter(models)))}': {names}"
         )
     if wanted in models:
         return wanted
-    of_experiments = [
+    matches = [
         name
         for name, entry in models.items()
         if isinstance(entry, dict) and wanted in (entry.get("name"), entry.get("experiment"))
     ]
-    if len(of_experiments) == 1:
-        return of_experiments[0]
+    if len(matches) == 1:
+        return matches[0]
     raise UsageError(f"{source!r}: {unknown_name('model', wanted, map(printable, models))}")

@@ -1,11 +1,11 @@
-"""Fine-tuning jobs in a store: what was asked for, how it went, and what came of it.
+"""Database tables of fine-tuning: jobs, their events, uploaded files, and training worlds.
 
-A job is known by the address of its service and the id it has there. Its row is made when it
-was asked for, and follows what the service says; events are only ever added.
+A job is identified by the address of its service and its id there. Its row is created with the
+job and updated with each status from the service; events are only added.
 
-The worlds that training data was made of, so that nobody is tested on them unawares.
-
-A row is a world, a task with a seed, in one data set: trained on, or held out of it.
+The worlds of each training data set are stored as well, so that a comparison can warn if a
+model is tested on them. A row is a world (a task with a seed) of one data set, used for
+training or held out.
 """
 
 import json
@@ -22,21 +22,21 @@ from assay.errors import UsageError
 from assay.store.ingest import transaction
 
 PLAYED: Final = "played"
-"""The key of a lineage for how the model was asked in all episodes that the rows came from."""
+"""Key of a lineage with the settings of the model calls common to all source episodes."""
 _ENDED = ("succeeded", "failed", "cancelled")
 _JSON = ("hyperparameters", "lineage", "provenance", "history")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinetuneJob:
-    """One job, as the store has it."""
+    """A fine-tuning job, as stored."""
 
     id: str
     address: str
-    """The service."""
+    """Address of the service."""
     backend: str
     model: str
-    """The model that is trained further."""
+    """The model that is fine-tuned."""
     suffix: str | None = None
     status: str = "unknown"
     result_model: str | None = None
@@ -46,38 +46,38 @@ class FinetuneJob:
     data_sha256: str | None = None
     rows: int | None = None
     subset_of: int | None = None
-    """Rows of the file that the rows were taken from; None if they are all of it."""
+    """Rows of the whole file; None if all of them are used."""
     tokens: int | None = None
-    """Of one epoch, estimated."""
+    """Estimated tokens per epoch."""
     validation: str | None = None
     validation_sha256: str | None = None
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
     lineage: Mapping[str, Any] = field(default_factory=dict)
-    """What the manifest of the data says of all rows; empty where there is none."""
+    """Facts about all rows from the data manifest; empty without a manifest."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     command: str = ""
     history: tuple[tuple[str, str], ...] = ()
-    """Each status, and when it was first seen, in UTC."""
+    """Each status, and the time in UTC when it was first observed."""
     trained_tokens: int | None = None
     created_at: datetime = datetime.min
-    """When it was asked for, by the service's clock, in UTC."""
+    """Time of the request in UTC, by the service's clock."""
     finished_at: datetime | None = None
-    """When it ended, by the same clock."""
+    """Time of its end in UTC, by the service's clock."""
 
     @property
     def ended(self) -> bool:
-        """Whether its status is the last one."""
+        """Whether its status is final."""
         return self.status in _ENDED
 
     @property
     def succeeded(self) -> bool:
-        """Whether it has made a model."""
+        """Whether it produced a model."""
         return self.status == "succeeded" and self.result_model is not None
 
     @property
     def seconds(self) -> float | None:
-        """How long it took from the request to its end; None while it goes on."""
+        """Duration from the request to the end; None while the job is running."""
         if self.finished_at is None:
             return None
         return max(0.0, (self.finished_at - self.created_at).total_seconds())
@@ -85,7 +85,7 @@ class FinetuneJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinetuneEvent:
-    """Something that happened to a job."""
+    """An event of a job, as reported by the service."""
 
     id: str
     created_at: datetime | None
@@ -96,8 +96,8 @@ class FinetuneEvent:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-_COLUMNS = tuple(each.name for each in fields(FinetuneJob))
-_EVENT_COLUMNS = tuple(each.name for each in fields(FinetuneEvent))
+_COLUMNS = tuple(column.name for column in fields(FinetuneJob))
+_EVENT_COLUMNS = tuple(column.name for column in fields(FinetuneEvent))
 
 
 def _now() -> datetime:
@@ -105,24 +105,24 @@ def _now() -> datetime:
 
 
 def add_job(connection: duckdb.DuckDBPyConnection, job: FinetuneJob) -> FinetuneJob:
-    """Store a job that is seen for the first time; one that is there is replaced."""
+    """Store a new job, replacing one with the same id, and return it as stored."""
     now = _now()
-    made = now if job.created_at == datetime.min else job.created_at
-    kept = replace(job, created_at=made, history=((job.status, now.isoformat()),))
+    created = now if job.created_at == datetime.min else job.created_at
+    stored = replace(job, created_at=created, history=((job.status, now.isoformat()),))
     with transaction(connection):
-        _write(connection, kept)
-    return kept
+        _write(connection, stored)
+    return stored
 
 
 def update_job(
     connection: duckdb.DuckDBPyConnection, job: FinetuneJob, events: Iterable[FinetuneEvent]
 ) -> FinetuneJob:
-    """Store what a service says of a job, and its new events; the job as it is stored."""
+    """Store the status of a job and its new events, and return the job as stored."""
     with transaction(connection):
         last = job.history[-1][0] if job.history else None
         if job.status != last:
-            seen = (job.status, _now().isoformat())
-            job = replace(job, history=(*job.history, seen))
+            entry = (job.status, _now().isoformat())
+            job = replace(job, history=(*job.history, entry))
         if job.ended and job.finished_at is None:
             job = replace(job, finished_at=_now())
         _write(connection, job)
@@ -146,14 +146,14 @@ def _write(connection: duckdb.DuckDBPyConnection, job: FinetuneJob) -> None:
 def add_events(
     connection: duckdb.DuckDBPyConnection, job: FinetuneJob, events: Iterable[FinetuneEvent]
 ) -> None:
-    """Add events of a job that are not there."""
+    """Add the events of a job that are not stored yet."""
     new = {event.id: event for event in events}
     if not new:
         return
-    there = connection.execute(
+    ids = connection.execute(
         "SELECT id FROM finetune_events WHERE address = ? AND job_id = ?", [job.address, job.id]
     ).fetchall()
-    known = {name for (name,) in there}
+    known = {name for (name,) in ids}
     rows = [
         [
             *(job.address, job.id, event.id, len(known) + place, event.created_at),
@@ -171,15 +171,15 @@ def add_events(
 
 
 def list_jobs(connection: duckdb.DuckDBPyConnection) -> list[FinetuneJob]:
-    """All jobs, the newest first."""
+    """Return all jobs, the newest first."""
     names = ", ".join(f'"{name}"' for name in _COLUMNS)
     rows = connection.execute(f"SELECT {names} FROM finetune_jobs ORDER BY id").fetchall()
-    jobs = [_job(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
-    # By our own clock: those of services may differ.
+    jobs = [_make_job(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
+    # Sorted by our own clock, because the clocks of services may differ.
     return sorted(jobs, key=lambda job: job.history[0][1] if job.history else "", reverse=True)
 
 
-def _job(values: dict[str, Any]) -> FinetuneJob:
+def _make_job(values: dict[str, Any]) -> FinetuneJob:
     for name in _JSON:
         values[name] = json.loads(values[name]) if values[name] else {}
     values["history"] = tuple((status, at) for status, at in values["history"] or ())
@@ -189,10 +189,10 @@ def _job(values: dict[str, Any]) -> FinetuneJob:
 
 
 def find_job(connection: duckdb.DuckDBPyConnection, name: str) -> FinetuneJob:
-    """The job of an id, the start of one, or the model it has made; `latest` is the newest.
+    """Find a job by its id, the start of its id, or the model it made; `latest` is the newest.
 
     Raises:
-        UsageError: There is none, or there are several.
+        UsageError: No job matches, or several do.
     """
     jobs = list_jobs(connection)
     if name == "latest" and jobs:
@@ -204,35 +204,35 @@ def find_job(connection: duckdb.DuckDBPyConnection, name: str) -> FinetuneJob:
     same = [job for job in jobs if job.id == name]
     if len(same) > 1:
         places = ", ".join(job.address for job in same)
-        raise UsageError(f"job {name!r} is at several services: {places}; name its model")
+        raise UsageError(f"job {name!r} exists at several services: {places}; name its model")
     found = choose("job", name, [(job.id, job.id) for job in jobs])
     if found is None:
         raise unknown(
             "job",
             name,
             [job.id for job in jobs],
-            empty="no job was started with this store: 'assay finetune start' starts one",
+            empty="this database has no jobs: start one with 'assay finetune start'",
             see="assay finetune list",
         )
     return next(job for job in jobs if job.id == found.id)
 
 
 def job_events(connection: duckdb.DuckDBPyConnection, job: FinetuneJob) -> list[FinetuneEvent]:
-    """The events of a job, the oldest first."""
+    """Return the events of a job, the oldest first."""
     rows = connection.execute(
         f"SELECT {', '.join(_EVENT_COLUMNS)} FROM finetune_events"
         " WHERE address = ? AND job_id = ? ORDER BY position",
         [job.address, job.id],
     ).fetchall()
-    found = [dict(zip(_EVENT_COLUMNS, row, strict=True)) for row in rows]
+    events = [dict(zip(_EVENT_COLUMNS, row, strict=True)) for row in rows]
     return [
-        FinetuneEvent(**{**each, "metrics": json.loads(each["metrics"] or "{}")})
-        for each in found
+        FinetuneEvent(**{**event, "metrics": json.loads(event["metrics"] or "{}")})
+        for event in events
     ]
 
 
 def find_upload(connection: duckdb.DuckDBPyConnection, address: str, sha256: str) -> str | None:
-    """What a service calls a file that was uploaded to it; None if it was not."""
+    """Return the id a service gave to an uploaded file; None if it was not uploaded."""
     row = connection.execute(
         "SELECT file_id FROM finetune_files WHERE address = ? AND sha256 = ?", [address, sha256]
     ).fetchone()
@@ -248,7 +248,7 @@ def add_upload(
     name: str,
     size: int,
 ) -> None:
-    """Remember a file that was uploaded; a later upload of the same takes its place."""
+    """Store an uploaded file, replacing an earlier upload of the same content."""
     with transaction(connection):
         connection.execute(
             "DELETE FROM finetune_files WHERE address = ? AND sha256 = ?", [address, sha256]
@@ -263,7 +263,7 @@ def add_upload(
 def seconds_per_token(
     connection: duckdb.DuckDBPyConnection, address: str, model: str
 ) -> float | None:
-    """What a trained token took, by the latest job of a model at a service that succeeded."""
+    """Return the training time per token in the latest successful job of a model, if any."""
     for job in list_jobs(connection):
         epochs = job.hyperparameters.get("n_epochs")
         if (
@@ -279,15 +279,15 @@ def seconds_per_token(
 
 @dataclass(frozen=True, slots=True)
 class TrainedWorlds:
-    """The worlds of a test that a data set was trained on."""
+    """Worlds that are in the training split of a data set."""
 
     name: str
-    """What the data file is called."""
+    """Name of the data file."""
     dataset: str
     seeds: tuple[int, ...]
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return a one-line description."""
         few = ", ".join(map(str, self.seeds[:6])) + (", …" if len(self.seeds) > 6 else "")
         worlds = "world" if len(self.seeds) == 1 else "worlds"
         return f"{len(self.seeds)} {worlds} of the training data {self.name} (seed {few})"
@@ -299,12 +299,12 @@ def register_dataset(
     name: str,
     worlds: Mapping[str, Iterable[tuple[str, int | None]]],
 ) -> None:
-    """Store the worlds of a data set by split; one that is there is replaced."""
+    """Store the worlds of a data set by split, replacing an earlier registration."""
     now = datetime.now(UTC).replace(tzinfo=None)
     rows = [
         (task, seed, split)
-        for split, those in worlds.items()
-        for task, seed in those
+        for split, members in worlds.items()
+        for task, seed in members
         if seed is not None
     ]
     tasks, seeds, splits = map(list, zip(*rows, strict=True)) if rows else ([], [], [])
@@ -320,7 +320,7 @@ def register_dataset(
 def trained_worlds(
     connection: duckdb.DuckDBPyConnection, worlds: Sequence[tuple[str, int]]
 ) -> list[TrainedWorlds]:
-    """Which data sets were made of some of these worlds, the newest first."""
+    """Return the data sets that were trained on any of these worlds, the newest first."""
     rows = connection.execute(
         """
         SELECT d.dataset, any_value(d.name), list(DISTINCT d.seed ORDER BY d.seed)

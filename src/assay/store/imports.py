@@ -1,11 +1,9 @@
-"""Sessions from files into a store.
+"""Import of sessions from files of assay and of other programs.
 
-Files come from anywhere: each is checked whole before anything of it is stored, and one
-that is damaged is named while the rest goes on. A session that is stored stays as it is, so
-that importing twice adds nothing.
-
-The format is told by what is in a file, not by its name. A file is never read beyond a
-bound, and what is damaged is named while the rest goes on. Nothing is written here.
+Files may be untrusted. The format is detected from a file's content, not from its name, and
+the bytes read are bounded. A session is checked completely before it is stored; damaged files
+are reported and the others are imported. A stored session is not changed, so importing twice
+adds nothing.
 """
 
 import os
@@ -13,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
@@ -36,32 +35,32 @@ from assay.store.trace_folder import INDEX, read_index
 from assay.types import TrialState
 
 MAX_TRACE: Final = 256 << 20
-"""A session may have this many bytes as JSON."""
+"""Largest size of a session as JSON, in bytes."""
 
 _SUFFIXES: Final = (".json", ".jsonl")
 _ARCHIVE: Final = b"PK\3\4"
-# What other programs write beside their traces.
-_NO_TRACES: Final = ("summary.json", "eval-set.json", "logs.json", "listing.json")
+# Files that other programs write next to their traces.
+_OTHER_FILES: Final = ("summary.json", "eval-set.json", "logs.json", "listing.json")
 _TRAJECTORY: Final = "trajectory.json"
 _LOG_NAMES: Final = (
     EPISODE_FILE,
     re.compile(r".+\.eval"),
-    # Inspect names a log by the time, the task and an id.
+    # Inspect names a log by time, task and id.
     re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d[+-]\d\d-\d\d_.+\.json"),
 )
-_NO_SAMPLES: Final = "is a log of Inspect without samples"
+_NO_SAMPLES: Final = "is an Inspect log without samples"
 
 
 class DamagedSource(NamedTuple):
-    """Something that could not be imported."""
+    """A file, or a part of one, that could not be imported."""
 
     where: str
-    """The file, and the line of JSON Lines or the sample of a log."""
+    """The file, with the line of JSON Lines or the sample of a log."""
     reason: str
 
 
 class SkippedSource(NamedTuple):
-    """Something that is no session, or not yet."""
+    """A file, or a part of one, that is not a session or not a finished one."""
 
     where: str
     reason: str
@@ -73,51 +72,51 @@ class Found(NamedTuple):
     where: str
     trace: Trace
     size: int
-    """Of what it was read from, in bytes."""
+    """Size of its source in bytes."""
     earlier: Sequence[str] = ()
-    """The ids that an earlier assay gave to parts of it, if it did not know the whole."""
+    """Ids under which an earlier version of assay stored parts of the session."""
 
 
 Read = Found | DamagedSource | SkippedSource
-"""What comes of a piece of a file."""
+"""Result of reading a part of a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceSource:
-    """A file or the folder of a trial to import, or why there is none."""
+    """A file or trial folder to import, or the problem with it."""
 
     path: Path
     problem: str | None = None
 
 
 def trace_files(paths: Sequence[Path]) -> list[TraceSource]:
-    """The files that paths stand for: a file itself, of a folder what its index lists.
+    """Expand paths to trace files: a file to itself, a folder to the files in its index.
 
-    A folder without an index stands for all files in it that end in .json or .jsonl, and
-    for the logs of other programs in it and in the folders below.
+    A folder without an index expands to its .json and .jsonl files, and to the logs of other
+    programs in it and its subfolders.
 
     Raises:
         UsageError: A path does not exist.
     """
     for path in paths:
         if not path.exists():
-            raise UsageError(f"there is no file or folder {str(path)!r} to import")
-    return [*dict.fromkeys(source for path in paths for source in _sources(path))]
+            raise UsageError(f"file or folder {str(path)!r} not found")
+    return [*dict.fromkeys(source for path in paths for source in _expand(path))]
 
 
 def read_sources(
     files: Iterable[TraceSource], on_file: Callable[[int], None]
 ) -> Iterator[Read]:
-    """The sessions of files; `on_file` is told how many files are done."""
+    """Read the sessions of files; `on_file` is called with the number of files done."""
     for done, source in enumerate(files, start=1):
         if source.problem is not None:
             yield DamagedSource(str(source.path), source.problem)
         else:
-            yield from _read(source.path)
+            yield from _read_source(source.path)
         on_file(done)
 
 
-def _sources(path: Path) -> Iterator[TraceSource]:
+def _expand(path: Path) -> Iterator[TraceSource]:
     if not path.is_dir():
         trial = trial_of(path)
         yield TraceSource(trial or path, None if path.is_file() else "is not a regular file")
@@ -128,24 +127,24 @@ def _sources(path: Path) -> Iterator[TraceSource]:
         yield TraceSource(path / INDEX, "is not an index of traces")
         index = None
     if index is not None:
-        yield from (_source(path / item.file) for item in index.files)
+        yield from (_make_source(path / item.file) for item in index.files)
         return
-    below = sorted(_below(path))
-    here = {each for each in path.iterdir() if each.suffix in _SUFFIXES}
-    names = sorted(each for each in here.difference(below) if _may_be_trace(each.name, below))
+    below = sorted(_find_logs(path))
+    here = {file for file in path.iterdir() if file.suffix in _SUFFIXES}
+    names = sorted(file for file in here.difference(below) if _may_be_trace(file.name, below))
     if not names and not below:
-        yield TraceSource(path, "holds no traces: there is no .json or .jsonl file in it")
-    yield from map(_source, (*names, *below))
+        yield TraceSource(path, "contains no traces: it has no .json or .jsonl files")
+    yield from map(_make_source, (*names, *below))
 
 
-def _source(path: Path) -> TraceSource:
-    """A file or a folder, unless to read it would wait for somebody, or never end."""
+def _make_source(path: Path) -> TraceSource:
+    """Return the source of a path; reading a pipe or a device might never end."""
     is_special = path.exists() and not (path.is_file() or path.is_dir())
     return TraceSource(path, "is not a regular file" if is_special else None)
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    """The logs of other programs in a folder and below it, which their names tell."""
+def _find_logs(folder: Path) -> Iterator[Path]:
+    """Find the logs of other programs in a folder and its subfolders, by their names."""
     for root, folders, names in os.walk(folder):
         if is_trial(Path(root), names):
             folders.clear()
@@ -159,12 +158,12 @@ def _below(folder: Path) -> Iterator[Path]:
 def _may_be_trace(name: str, below: Sequence[Path]) -> bool:
     if name == INDEX or name.startswith("multi_model_results_"):
         return False
-    if name in _NO_TRACES or name.endswith("_summary.json"):
+    if name in _OTHER_FILES or name.endswith("_summary.json"):
         return False
     return not (below and name in TRIAL_FILES)
 
 
-def _read(path: Path) -> Iterator[Read]:
+def _read_source(path: Path) -> Iterator[Read]:
     if path.is_dir():
         yield from _read_trial(path)
         return
@@ -176,7 +175,7 @@ def _read(path: Path) -> Iterator[Read]:
             start = stream.read(len(_ARCHIVE))
             if start != _ARCHIVE and path.suffix != ".eval":
                 content = start + stream.read(MAX_TRACE + 1 - len(start))
-                yield from _parsed(str(path), content, path)
+                yield from _parse_content(str(path), content, path)
                 return
         yield from _read_log(path)
     except OSError as error:
@@ -188,19 +187,19 @@ def _read_lines(path: Path, stream: IO[bytes]) -> Iterator[Read]:
     while line := stream.readline(MAX_TRACE + 1):
         number += 1
         if line.strip():
-            yield from _parsed(f"{path}, line {number}", line, None)
+            yield from _parse_content(f"{path}, line {number}", line, None)
         while len(line) > MAX_TRACE and not line.endswith(b"\n"):
             line = stream.readline(MAX_TRACE + 1)
 
 
-def _parsed(where: str, content: bytes, path: Path | None) -> Iterator[Read]:
+def _parse_content(where: str, content: bytes, path: Path | None) -> Iterator[Read]:
     if len(content) > MAX_TRACE:
-        limit = f"{MAX_TRACE >> 20} MB, the most a trace may have"
+        limit = f"{MAX_TRACE >> 20} MB, the limit for a trace"
         yield DamagedSource(where, f"is larger than {limit}")
         return
     size = len(content)
     if FORMAT.encode() in content[:200]:
-        yield _tried(where, size, lambda: parse_trace(content))
+        yield _try_read(where, size, lambda: parse_trace(content))
         return
     try:
         value = load_object(content)
@@ -209,25 +208,25 @@ def _parsed(where: str, content: bytes, path: Path | None) -> Iterator[Read]:
         yield DamagedSource(where, str(error))
         return
     if log is not None:
-        yield from _samples(where, log, value, size)
+        yield from _read_samples(where, log, value, size)
     elif is_atif(value):
-        yield _tried(where, size, lambda: read_atif(value))
+        yield _try_read(where, size, lambda: read_atif(value))
     elif is_balrog(value) and path is not None:
-        yield _tried(where, size, lambda: _episode(value, path))
+        yield _try_read(where, size, lambda: _read_episode(value, path))
     else:
-        yield _tried(where, size, lambda: parse_trace(content))
+        yield _try_read(where, size, lambda: parse_trace(content))
 
 
-def _tried(where: str, size: int, make: Callable[[], Trace]) -> Read:
+def _try_read(where: str, size: int, make: Callable[[], Trace]) -> Read:
     try:
         return Found(where, make(), size)
     except UsageError as error:
         return DamagedSource(where, str(error))
     except (ValueError, RecursionError, OverflowError) as error:
-        return DamagedSource(where, f"holds a value that no trace may hold: {error}")
+        return DamagedSource(where, f"contains an invalid value: {error}")
 
 
-def _samples(
+def _read_samples(
     where: str, log: InspectLog, value: Mapping[str, Any], size: int
 ) -> Iterator[Read]:
     samples = value.get("samples")
@@ -237,53 +236,53 @@ def _samples(
     for number, sample in enumerate(samples):
         found = sample if isinstance(sample, dict) else {}
         place = f"{where}, sample {number + 1}"
-        yield _tried(place, size // len(samples), lambda found=found: log.session(found))  # type: ignore[misc]
-        yield from _left_out(place, found)
+        yield _try_read(place, size // len(samples), lambda found=found: log.session(found))  # type: ignore[misc]
+        yield from _report_unread_scores(place, found)
 
 
 def _read_log(path: Path) -> Iterator[Read]:
     try:
         with open_archive(path, MAX_TRACE) as archive:
-            # A log that was not finished has no header yet, but the start of its journal.
+            # An unfinished log has no header yet, but it has the start of its journal.
             start = "header.json" if "header.json" in archive.names else "_journal/start.json"
             log = InspectLog(load_object(archive.read(start)))
-            names = [each for each in archive.names if each.startswith("samples/")]
+            names = [name for name in archive.names if name.startswith("samples/")]
             if not names:
                 yield SkippedSource(str(path), _NO_SAMPLES)
             for name in names:
-                yield from _sample(f"{path}, {name}", log, lambda name=name: archive.read(name))  # type: ignore[misc]
+                yield from _read_one(f"{path}, {name}", log, partial(archive.read, name))
     except UsageError as error:
         yield DamagedSource(str(path), str(error))
 
 
-def _sample(where: str, log: InspectLog, read: Callable[[], bytes]) -> Iterator[Read]:
+def _read_one(where: str, log: InspectLog, read: Callable[[], bytes]) -> Iterator[Read]:
     try:
         content = read()
         value = load_object(content)
     except UsageError as error:
         yield DamagedSource(where, str(error))
         return
-    yield _tried(where, len(content), lambda: log.session(value))
-    yield from _left_out(where, value)
+    yield _try_read(where, len(content), lambda: log.session(value))
+    yield from _report_unread_scores(where, value)
 
 
-def _left_out(where: str, sample: Mapping[str, Any]) -> Iterator[SkippedSource]:
+def _report_unread_scores(where: str, sample: Mapping[str, Any]) -> Iterator[SkippedSource]:
     for name in unread_scores(as_mapping(sample.get("scores"))):
-        yield SkippedSource(where, f"the score {name!r} is no number")
+        yield SkippedSource(where, f"the score {name!r} is not a number")
 
 
-def _episode(value: Mapping[str, Any], path: Path) -> Trace:
-    steps, beside = None, path.with_suffix(".csv")
-    if beside.is_file():
-        with beside.open("rb") as stream:
+def _read_episode(value: Mapping[str, Any], path: Path) -> Trace:
+    steps, table = None, path.with_suffix(".csv")
+    if table.is_file():
+        with table.open("rb") as stream:
             steps = stream.read(MAX_TRACE + 1)
         if len(steps) > MAX_TRACE:
-            raise UsageError(f"the CSV file of its steps is larger than {MAX_TRACE >> 20} MB")
+            raise UsageError(f"the steps CSV is larger than {MAX_TRACE >> 20} MB")
     return read_balrog(value, steps, path.absolute(), path.stat().st_mtime)
 
 
 def _read_trial(folder: Path) -> Iterator[Read]:
-    """A trial of Harbor, and what lies beside its trajectories and is none."""
+    """Read a Harbor trial, and report its files that are not valid trajectories."""
     files = TrialFiles(folder, MAX_TRACE)
     try:
         result = files.result()
@@ -292,11 +291,13 @@ def _read_trial(folder: Path) -> Iterator[Read]:
         return
     if result is None:
         yield SkippedSource(
-            str(folder), "the trial has no result.json yet; import again when it has ended"
+            str(folder), "the trial has no result.json yet; import again when it is finished"
         )
         return
     trajectories = files.trajectories()
-    found = _tried(str(folder), files.size, lambda: HarborTrial(result, trajectories).session())
+    found = _try_read(
+        str(folder), files.size, lambda: HarborTrial(result, trajectories).session()
+    )
     if isinstance(found, Found):
         found = found._replace(earlier=[*map(trajectory_id, trajectories)])
     yield found
@@ -305,17 +306,17 @@ def _read_trial(folder: Path) -> Iterator[Read]:
 
 
 _CHOSEN: Final = "IN (SELECT unnest(?::VARCHAR[]))"
-_RETRIED: Final = "ended with an error, and was tried again"
+_RETRIED: Final = "ended with an error and was retried"
 _EARLIER: Final = (
-    "is there already as {0}, imported by an earlier assay, which read less of a trial; for "
-    "all of it, run 'assay traces delete {0}' and import again"
+    "was imported already, as {0}, by an earlier version of assay that read only part of a "
+    "trial; for all of it, run 'assay traces delete {0}' and import again"
 )
 _BATCH: Final = 64
 _BATCH_BYTES: Final = 32 << 20
 
 
 class Unverifiable(NamedTuple):
-    """Sessions that were added and that nobody can play again."""
+    """Imported sessions that cannot be replayed, for one reason."""
 
     sessions: int
     reason: str
@@ -323,16 +324,16 @@ class Unverifiable(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What became of an import."""
+    """Result of an import."""
 
     added: int
     present: int
-    """Sessions that were in the store already."""
+    """Sessions that were in the database already."""
     damaged: tuple[DamagedSource, ...]
     unverifiable: tuple[Unverifiable, ...] = ()
-    """By reason, of the sessions of other programs."""
+    """Sessions of other programs that cannot be replayed, by reason."""
     skipped: tuple[SkippedSource, ...] = ()
-    """What is no session, or not yet."""
+    """Files that are not sessions or not finished ones."""
 
 
 class _Counts:
@@ -342,7 +343,7 @@ class _Counts:
         self.skipped: list[SkippedSource] = []
         self.reasons: Counter[str] = Counter()
         self.earlier: set[str] = set()
-        """Sessions of an earlier assay, each of which one trial was found to be."""
+        """Ids of sessions from an earlier version of assay that were matched with a trial."""
 
     def report(self) -> ImportReport:
         reasons = tuple(Unverifiable(n, reason) for reason, n in sorted(self.reasons.items()))
@@ -357,10 +358,10 @@ def import_traces(
     *,
     on_file: Callable[[int], None] = lambda done: None,
 ) -> ImportReport:
-    """Store the sessions of files; `on_file` is told how many files are done.
+    """Store the sessions of files; `on_file` is called with the number of files done.
 
     Raises:
-        StoreError: The store cannot be written.
+        StoreError: The database cannot be written.
     """
     counts = _Counts()
     batch: list[Found] = []
@@ -372,7 +373,7 @@ def import_traces(
             counts.skipped.append(found)
             continue
         batch.append(found)
-        if len(batch) >= _BATCH or sum(each.size for each in batch) >= _BATCH_BYTES:
+        if len(batch) >= _BATCH or sum(item.size for item in batch) >= _BATCH_BYTES:
             _store(store, batch, counts)
             batch = []
     if batch:
@@ -383,9 +384,9 @@ def import_traces(
 def _store(store: Store, batch: Sequence[Found], counts: _Counts) -> None:
     with store.writing() as connection:
         new: dict[str, Found] = {}
-        for found in _with_first_tries(connection, batch):
+        for found in _join_first_runs(connection, batch):
             new.setdefault(found.trace.session.header.session_id, found)
-        left_out = _superseded(connection, new, counts)
+        left_out = _drop_superseded(connection, new, counts)
         known = connection.execute(
             f"SELECT session_id FROM session_traces WHERE session_id {_CHOSEN}", [list(new)]
         ).fetchall()
@@ -419,24 +420,24 @@ def _store(store: Store, batch: Sequence[Found], counts: _Counts) -> None:
 def _drop_earlier(
     connection: duckdb.DuckDBPyConnection, new: dict[str, Found], counts: _Counts
 ) -> None:
-    """Leave out of `new` what an earlier assay stored under the id of a part of it."""
+    """Remove from `new` the sessions of which an earlier version of assay stored a part."""
     ids = [earlier for found in new.values() for earlier in found.earlier]
     rows = connection.execute(
         f"SELECT session_id FROM session_traces WHERE session_id {_CHOSEN}", [ids]
     ).fetchall()
     stored = {session_id for (session_id,) in rows}
     for session_id, found in list(new.items()):
-        free = (each for each in found.earlier if each in stored - counts.earlier)
+        free = (name for name in found.earlier if name in stored - counts.earlier)
         if (earlier := next(free, None)) is not None:
             counts.earlier.add(earlier)
             counts.skipped.append(SkippedSource(found.where, _EARLIER.format(earlier)))
             del new[session_id]
 
 
-def _with_first_tries(
+def _join_first_runs(
     connection: duckdb.DuckDBPyConnection, batch: Sequence[Found]
 ) -> Iterator[Found]:
-    """The batch, with retried evaluations of Inspect in the runs of their first tries."""
+    """Yield the batch, with each retried Inspect evaluation in the run of its first attempt."""
     firsts: dict[str, str] = {}
     for found in batch:
         trace = found.trace
@@ -458,13 +459,13 @@ def _with_first_tries(
         yield found._replace(trace=Trace(run, experiment, session, trace.source))
 
 
-def _superseded(
+def _drop_superseded(
     connection: duckdb.DuckDBPyConnection, new: dict[str, Found], counts: _Counts
 ) -> int:
-    """Let a sample of Inspect that was tried again be there once: as its retry left it.
+    """Keep a retried Inspect sample once, as its successful attempt.
 
-    A sample that ended with an error is left out of `new` where another try of it did not,
-    and deleted where it is stored; returns how many are left out.
+    If another attempt succeeded, an attempt that ended with an error is removed from `new`, or
+    deleted if it is stored. Returns how many were removed from `new`.
     """
     tries: dict[tuple[str, str, int], list[tuple[bool, str]]] = {}
     for session_id, found in new.items():
@@ -478,20 +479,20 @@ def _superseded(
         f" FROM session_traces WHERE source = 'inspect' AND experiment_id {_CHOSEN}",
         [list({experiment for experiment, _, _ in tries})],
     ).fetchall()
-    gone: list[str] = []
+    obsolete: list[str] = []
     for experiment_id, task, replicate, failed, session_id in stored:
-        found_tries = tries.get((experiment_id, task, replicate), [])
-        if failed and any(not again for again, _ in found_tries):
-            gone.append(session_id)
-        elif found_tries:
-            found_tries.append((failed, session_id))
-    if gone:
+        new_tries = tries.get((experiment_id, task, replicate), [])
+        if failed and any(not new_failed for new_failed, _ in new_tries):
+            obsolete.append(session_id)
+        elif new_tries:
+            new_tries.append((failed, session_id))
+    if obsolete:
         with transaction(connection):
-            delete_sessions(connection, gone)
+            delete_sessions(connection, obsolete)
     left_out = 0
     for others in tries.values():
         for failed, session_id in others:
-            if failed and session_id in new and not all(each for each, _ in others):
+            if failed and session_id in new and not all(other for other, _ in others):
                 counts.skipped.append(SkippedSource(new.pop(session_id).where, _RETRIED))
                 left_out += 1
     return left_out

@@ -1,8 +1,8 @@
-"""Moves runs and sessions into a store. A session is there as a whole or not at all.
+"""Insertion of runs and sessions into the database. A session is stored whole or not at all.
 
-A session that is already there is replaced, so that ingesting twice adds nothing. A message
-body is stored once, whoever says it: to look for new ones costs a pass over the hashes of
-all, which the sessions of a batch share. Takes an open connection that may write.
+A session that exists already is replaced, so ingesting twice adds nothing. A message body is
+stored once for all sessions: finding new ones takes a pass over all hashes, which the sessions
+of a batch share. All functions take an open connection that may write.
 """
 
 import re
@@ -22,36 +22,36 @@ _VERSION = re.compile(r"v(\d+)\.(\d+)")
 
 @contextmanager
 def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """All of the block, or nothing of it."""
+    """Run the block in a transaction; roll back if it raises."""
     connection.begin()
     try:
         yield
         connection.commit()
     except BaseException:
-        # A commit that failed has ended it already, and its own error is the one to tell.
+        # A failed commit has ended the transaction already; its own error is raised.
         with suppress(duckdb.Error):
             connection.rollback()
         raise
 
 
 class Ingestion:
-    """Stores a batch of sessions over an open connection."""
+    """Stores a batch of sessions through an open connection."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, batch: Sequence[SessionRows]
     ) -> None:
-        """Find out what of the batch is stored already.
+        """Find out which parts of the batch are stored already.
 
-        Nobody else writes while the connection is open, so that asking once is enough.
+        Once is enough, because no other process can write while the connection is open.
         """
         self._connection = connection
         bodies = list(dict.fromkeys(name for rows in batch for name in rows.bodies))
-        self._new_bodies = _missing(connection, "message_bodies", "hash", bodies)
+        self._new_bodies = _find_missing(connection, "message_bodies", "hash", bodies)
         ids = [rows.session_id for rows in batch]
-        self._stored = set(ids) - _missing(connection, "session_traces", "session_id", ids)
+        self._stored = set(ids) - _find_missing(connection, "session_traces", "session_id", ids)
 
     def store(self, *group: SessionRows) -> None:
-        """Store sessions of the batch, all of them in one transaction or none."""
+        """Store sessions of the batch in one transaction."""
         last = {rows.session_id: rows for rows in group}
         bodies = {
             name: body
@@ -60,7 +60,7 @@ class Ingestion:
             if name in self._new_bodies
         }
         with transaction(self._connection):
-            if stored := [each for each in last if each in self._stored]:
+            if stored := [name for name in last if name in self._stored]:
                 delete_sessions(self._connection, stored)
             for name in group[0].tables:
                 parts = [rows.tables[name] for rows in last.values()]
@@ -71,11 +71,11 @@ class Ingestion:
         self._stored.update(last)
 
 
-def _missing(
+def _find_missing(
     connection: duckdb.DuckDBPyConnection, name: str, column: str, values: list[str]
 ) -> set[str]:
-    """Those of the values that a column does not have."""
-    kind = next(each.type for each in table(name).columns if each.name == column)
+    """Return the values that a column does not contain."""
+    kind = next(field.type for field in table(name).columns if field.name == column)
     connection.register("batch", pa.table({"value": pa.array(values, pa.string())}))
     try:
         found = connection.execute(
@@ -89,7 +89,7 @@ def _missing(
 def insert_rows(
     connection: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, Sequence[Any]]
 ) -> None:
-    """Add rows to a table, by its columns; those not given are NULL."""
+    """Add rows to a table, given as columns; missing columns are NULL."""
     _insert(connection, name, to_table(name, columns))
 
 
@@ -104,19 +104,19 @@ def _insert(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) ->
 
 
 def delete_sessions(connection: duckdb.DuckDBPyConnection, session_ids: list[str]) -> None:
-    """Delete all rows of sessions but the bodies of their messages; in your transaction."""
+    """Delete all rows of sessions except message bodies, in the caller's transaction."""
     chosen = "IN (SELECT unnest(?::VARCHAR[]))"
-    for each in SESSION_TABLES:
-        connection.execute(f"DELETE FROM {each.name} WHERE session_id {chosen}", [session_ids])
+    for part in SESSION_TABLES:
+        connection.execute(f"DELETE FROM {part.name} WHERE session_id {chosen}", [session_ids])
     connection.execute(f"DELETE FROM outcomes WHERE trial_id {chosen}", [session_ids])
     connection.execute(f"DELETE FROM trials WHERE id {chosen}", [session_ids])
     connection.execute(f"DELETE FROM session_traces WHERE session_id {chosen}", [session_ids])
 
 
 def ensure_run(connection: duckdb.DuckDBPyConnection, *records: RunRecord) -> None:
-    """Store runs and their experiments, and name those, unless they are there already."""
+    """Store runs, and their experiments with names, unless they are stored already."""
     with transaction(connection):
-        missing = _missing(connection, "runs", "id", [record.id for record in records])
+        missing = _find_missing(connection, "runs", "id", [record.id for record in records])
         new = [record for record in records if record.id in missing]
         status = [RunStatus.RUNNING.value] * len(new)
         columns = columns_of("runs", RunRecord, new)
@@ -132,33 +132,33 @@ def ensure_run(connection: duckdb.DuckDBPyConnection, *records: RunRecord) -> No
 
 
 class NewExperiment(NamedTuple):
-    """An experiment that may be new, and what its row says beside it."""
+    """An experiment that may be new, and further columns of its row."""
 
     record: ExperimentRecord
     created_at: float
     run_id: str | None = None
-    """None for one that no command of assay ran."""
+    """None if the experiment was not run by an assay command."""
     position: int = 0
 
 
 def ensure_experiments(
     connection: duckdb.DuckDBPyConnection, experiments: Sequence[NewExperiment]
 ) -> None:
-    """Store experiments, each with a name and a version, unless they are there already."""
+    """Store experiments, each with a name and a version, unless they are stored already."""
     ids = [experiment.record.id for experiment in experiments]
-    missing = _missing(connection, "experiments", "id", ids)
+    missing = _find_missing(connection, "experiments", "id", ids)
     new = [experiment for experiment in experiments if experiment.record.id in missing]
-    series: dict[str, list[_Known]] = {}
+    series: dict[str, list[_Earlier]] = {}
     taken: dict[str, set[str]] = {}
     versions: list[str] = []
     names: list[str] = []
     for experiment in new:
         name = experiment.record.series
         if name not in series:
-            series[name] = _known(connection, name)
-        version = _version(series[name], experiment)
+            series[name] = _read_series(connection, name)
+        version = _choose_version(series[name], experiment)
         series[name].append(
-            _Known(
+            _Earlier(
                 microseconds(experiment.created_at),
                 experiment.run_id or "",
                 experiment.position,
@@ -168,13 +168,13 @@ def ensure_experiments(
         )
         base = f"{name} {version}"
         if base not in taken:
-            taken[base] = _taken(connection, base)
+            taken[base] = _find_taken_names(connection, base)
         versions.append(version)
-        names.append(_free(taken[base], base, base))
+        names.append(_choose_free_name(taken[base], base, base))
         taken[base].add(names[-1])
     times = [microseconds(experiment.created_at) for experiment in new]
     columns = {
-        **columns_of("experiments", ExperimentRecord, [each.record for each in new]),
+        **columns_of("experiments", ExperimentRecord, [item.record for item in new]),
         "name": names,
         "version": versions,
         "run_id": [experiment.run_id for experiment in new],
@@ -185,8 +185,8 @@ def ensure_experiments(
     insert_rows(connection, "experiments", columns)
 
 
-class _Known(NamedTuple):
-    """An experiment of a series; in the order of these fields, the last is the latest."""
+class _Earlier(NamedTuple):
+    """An earlier experiment of a series; sorting by the fields puts the latest last."""
 
     created_at: int
     run_id: str
@@ -195,17 +195,21 @@ class _Known(NamedTuple):
     fingerprint: str
 
 
-def _known(connection: duckdb.DuckDBPyConnection, series: str) -> list[_Known]:
+def _read_series(connection: duckdb.DuckDBPyConnection, series: str) -> list[_Earlier]:
     rows = connection.execute(
         "SELECT epoch_us(created_at), coalesce(run_id, ''), coalesce(position, 0), "
         "coalesce(version, ''), coalesce(fingerprint, '') FROM experiments WHERE series = ?",
         [series],
     ).fetchall()
-    return [_Known(*row) for row in rows]
+    return [_Earlier(*row) for row in rows]
 
 
-def _version(series: Iterable[_Known], experiment: NewExperiment) -> str:
-    """The version of the last run of the series that had this fingerprint, or a new one."""
+def _choose_version(series: Iterable[_Earlier], experiment: NewExperiment) -> str:
+    """Return the version of this experiment in its series.
+
+    It keeps the version of an experiment with the same fingerprint in its own run or in the
+    latest other one; a new fingerprint gets the next minor version.
+    """
     latest = sorted(series, reverse=True)
     run_id = experiment.run_id or ""
     before = next((known.run_id for known in latest if known.run_id != run_id), None)
@@ -214,7 +218,7 @@ def _version(series: Iterable[_Known], experiment: NewExperiment) -> str:
         if same and known.run_id in (run_id, before):
             return known.version
     if latest and experiment.record.tags.get("baseline") is True:
-        return latest[0].version  # it has no development of its own to follow
+        return latest[0].version  # a baseline has no versions of its own
     found = [_VERSION.fullmatch(known.version) for known in latest]
     numbers = [(int(match[1]), int(match[2])) for match in found if match]
     if not numbers:
@@ -226,21 +230,18 @@ def _version(series: Iterable[_Known], experiment: NewExperiment) -> str:
 def free_name(
     connection: duckdb.DuckDBPyConnection, base: str, wanted: str | None = None
 ) -> str:
-    """Return the wanted name, or `base #2` and so on: the first that no experiment has.
-
-    Without a wish, `base` itself is wanted.
-    """
-    return _free(_taken(connection, base), base, wanted or base)
+    """Return the first free name among `wanted` (default `base`), `base #2`, `base #3` etc."""
+    return _choose_free_name(_find_taken_names(connection, base), base, wanted or base)
 
 
-def _taken(connection: duckdb.DuckDBPyConnection, base: str) -> set[str]:
+def _find_taken_names(connection: duckdb.DuckDBPyConnection, base: str) -> set[str]:
     rows = connection.execute(
         "SELECT name FROM experiments WHERE starts_with(name, ?)", [base]
     ).fetchall()
     return {name for (name,) in rows}
 
 
-def _free(taken: Collection[str], base: str, wanted: str) -> str:
+def _choose_free_name(taken: Collection[str], base: str, wanted: str) -> str:
     name, count = wanted, 1
     while name in taken:
         count += 1
@@ -251,7 +252,7 @@ def _free(taken: Collection[str], base: str, wanted: str) -> str:
 def store_limits(
     connection: duckdb.DuckDBPyConnection, run_id: str, records: Iterable[LimitRecord]
 ) -> None:
-    """Store how the limits of providers changed in a run."""
+    """Store the changes of provider limits in a run."""
     rows = list(records)
     columns = columns_of("provider_limits", LimitRecord, rows)
     insert_rows(connection, "provider_limits", {**columns, "run_id": [run_id] * len(rows)})
@@ -264,7 +265,7 @@ def finish_run(
     *,
     at: float | None = None,
 ) -> None:
-    """Say how a run came to its end; `at` is seconds since 1970."""
+    """Set the final status of a run; `at` is seconds since 1970."""
     connection.execute(
         "UPDATE runs SET status = ?, finished_at = make_timestamp(?) WHERE id = ?",
         [status.value, None if at is None else microseconds(at), run_id],

@@ -1,19 +1,16 @@
-"""Append-only journal of one session. One writer per file. Knows nothing of DuckDB.
+"""Append-only journal of one session. One writer per file. Does not use DuckDB.
 
-A line is a checksum of 8 hexadecimal digits, a space, a hash of the line before, a space, and
-compact JSON; the checksum is of all that follows it. The first line has no such hash, nor have
-lines that an earlier assay wrote. A line that is missing, doubled or from elsewhere is noticed
-by the hash of the next.
+A line is a checksum of 8 hexadecimal digits, a space, a hash of the previous line, a space, and
+compact JSON; the checksum covers everything after it. The first line has no hash, nor have
+lines written by earlier versions of assay. A missing, repeated or foreign line is detected by
+the hash in the next one.
 The JSON is a header, a call with the messages made for it, messages that belong to no call,
-what was played of an answer, or an end; an end that something follows was taken back. Each is
-written by one system call on a descriptor opened for it alone, so that a thousand open
-sessions hold no descriptors, and a process that dies leaves at most its last line torn. A
-machine that loses power keeps what `syncing` has brought to disk.
-Times are kept in whole microseconds, as the database keeps them.
-
-The lines of a journal as JSON, and back.
-
-Messages go into a line as the bytes they were hashed by.
+the actions played from a reply, or an end; an end followed by another line is void. Each line
+is written by one system call on a descriptor opened for it alone, so that a thousand sessions
+hold no descriptors open, and a process that dies leaves at most its last line incomplete. After
+a power failure, the lines that were synced to disk are still there.
+Times are whole microseconds, as in the database. Messages are written as the bytes from which
+their hashes were computed.
 """
 
 import errno
@@ -38,14 +35,14 @@ from assay.store.records import (
 )
 
 FORMAT: Final = "assay-journal/1"
-"""What a header says it is the header of."""
+"""Format name, in the header of a journal."""
 
 Line: TypeAlias = dict[str, Any]
-"""A line of a journal that was read, by its `kind`."""
+"""A parsed line of a journal; `kind` says what it contains."""
 
 _T = TypeVar("_T")
 _MESSAGE: Final = ("position", "turn", "message_type", "at", "message")
-"""The fields of a message in a line: its bytes come last."""
+"""Fields of a message in a line, in order."""
 
 
 def _encode(kind: str, record: object = None, **more: Any) -> bytes:
@@ -54,38 +51,38 @@ def _encode(kind: str, record: object = None, **more: Any) -> bytes:
         return encode({"kind": kind, **values, **more})
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
-            f"a record of kind {kind!r} has no JSON form: {error}; "
+            f"a record of kind {kind!r} cannot be serialised to JSON: {error}; "
             "use plain numbers, text, lists and objects, and no NaN"
         ) from None
 
 
 def header_line(header: SessionHeader) -> bytes:
-    """The first line of a journal."""
+    """Encode the first line of a journal."""
     return _encode("header", header, format=FORMAT)
 
 
 def call_line(call: CallRecord, messages: Sequence[MessageRecord]) -> bytes:
-    """A call, with the messages that were made since the last one."""
-    return _with_messages(_encode("call", call), messages)
+    """Encode a call, with the messages created since the previous call."""
+    return _add_messages(_encode("call", call), messages)
 
 
 def messages_line(messages: Sequence[MessageRecord]) -> bytes:
-    """Messages that belong to no call."""
-    return _with_messages(_encode("messages"), messages)
+    """Encode messages that belong to no call."""
+    return _add_messages(_encode("messages"), messages)
 
 
 def played_line(played: PlayedRecord) -> bytes:
-    """What was played of an answer."""
+    """Encode the actions played from a reply."""
     return _encode("played", played)
 
 
 def end_line(end: EndRecord) -> bytes:
-    """How a session ended."""
+    """Encode the end of a session."""
     return _encode("end", end)
 
 
 def session_lines(session: SessionRecord) -> Iterator[bytes]:
-    """All lines after the header of a session that has no end, in the order they came about."""
+    """Yield all lines after the header of an unfinished session, in their original order."""
     messages = deque(session.messages)
     calls = deque(session.calls)
     for played in session.played:
@@ -98,7 +95,7 @@ def session_lines(session: SessionRecord) -> Iterator[bytes]:
         yield played_line(played)
 
 
-def _with_messages(line: bytes, messages: Sequence[MessageRecord]) -> bytes:
+def _add_messages(line: bytes, messages: Sequence[MessageRecord]) -> bytes:
     parts = [
         b"[%s,%s]"
         % (
@@ -112,11 +109,11 @@ def _with_messages(line: bytes, messages: Sequence[MessageRecord]) -> bytes:
     return b'%s,"messages":[%s]}' % (line[:-1], b",".join(parts))
 
 
-def _messages(rows: Sequence[Any]) -> list[MessageRecord]:
+def _read_messages(rows: Sequence[Any]) -> list[MessageRecord]:
     return [read_record(MessageRecord, from_row(_MESSAGE, row), bounded=False) for row in rows]
 
 
-def _header(line: Mapping[str, Any]) -> SessionHeader:
+def _read_header(line: Mapping[str, Any]) -> SessionHeader:
     if line.get("kind") != "header":
         raise ValueError("not the header of a journal")
     values = {name: value for name, value in line.items() if name not in ("kind", "format")}
@@ -124,27 +121,30 @@ def _header(line: Mapping[str, Any]) -> SessionHeader:
 
 
 def gather(path: Path, lines: Sequence[Line]) -> SessionRecord:
-    """Put the lines of a journal together, which uses them up; `path` is for messages only."""
+    """Build the session of a journal from its lines, which are modified.
+
+    `path` is used only in error messages.
+    """
     if not lines:
         raise JournalError(f"{path} has no header")
-    if lines[0].get("kind") == "header" and (said := lines[0].get("format")) != FORMAT:
-        raise JournalError(f"{path} is in the format {said!r}, and this assay reads {FORMAT!r}")
+    if lines[0].get("kind") == "header" and (form := lines[0].get("format")) != FORMAT:
+        raise JournalError(f"{path} has format {form!r}, but this assay reads {FORMAT!r}")
     messages: list[MessageRecord] = []
     calls: list[CallRecord] = []
     played: list[PlayedRecord] = []
     end: EndRecord | None = None
     number = 1
     try:
-        header = _header(lines[0])
+        header = _read_header(lines[0])
         for number, line in enumerate(lines[1:], start=2):  # noqa: B007 (for the message)
             kind = line.pop("kind")
-            # Whatever follows an end takes it back: the session was resumed.
+            # A line after an end voids it: the session was resumed.
             end = None
             match kind:
                 case "messages":
-                    messages += _messages(line["messages"])
+                    messages += _read_messages(line["messages"])
                 case "call":
-                    messages += _messages(line.pop("messages"))
+                    messages += _read_messages(line.pop("messages"))
                     calls.append(read_rows(CallRecord, line))
                 case "played":
                     played.append(read_rows(PlayedRecord, line))
@@ -158,28 +158,28 @@ def gather(path: Path, lines: Sequence[Line]) -> SessionRecord:
 
 
 _LINKED = 9 + 32
-"""Where the hash of the line before ends."""
+"""End of the hash of the previous line."""
 _APPEND = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 
 
 class Journal:
-    """Writes the journal of one session; nothing is held open between two lines."""
+    """Writer of the journal of one session; the file is closed between lines."""
 
     __slots__ = ("_last", "path")
 
     def __init__(self, path: Path, last: bytes = b"") -> None:
-        """Name a file; `last` is its last line, if it has one."""
+        """Set the file; `last` is its last line, if any."""
         self.path = path
         self._last = last
 
     @classmethod
     def create(cls, path: Path, begun: SessionHeader | SessionRecord) -> Self:
-        """Start a journal; one that has at least its header is not touched.
+        """Start a journal; raise JournalError if one with a header exists.
 
-        A session that is begun elsewhere is there as a whole, or not at all.
+        If `begun` is a session, as in a fork, its lines are written all or not at all.
         """
         if not is_blank(path):
-            raise JournalError(f"{path} is already there; resume its run, or move it away")
+            raise JournalError(f"{path} exists already; resume its run, or move it away")
         if isinstance(begun, SessionHeader):
             journal = cls(path)
             journal.append(header_line(begun), os.O_CREAT | os.O_TRUNC)
@@ -198,20 +198,20 @@ class Journal:
 
     @classmethod
     def reopen(cls, path: Path) -> tuple[Self, SessionRecord]:
-        """Go on with a journal, without its torn last line if it has one."""
-        content = _content(path)
-        lines, good = _lines(path, content)
+        """Open a journal to continue it; an incomplete last line is removed."""
+        content = _read_content(path)
+        lines, good = _parse_lines(path, content)
         record = gather(path, lines)
         if good < len(content):
             os.truncate(path, good)
         return cls(path, content[content.rfind(b"\n", 0, good - 1) + 1 : good - 1]), record
 
     def append_call(self, call: CallRecord, messages: Sequence[MessageRecord]) -> None:
-        """Record a call and the messages that were made since the last one."""
+        """Record a call and the messages created since the previous call."""
         self.append(call_line(call, messages))
 
     def append_played(self, played: PlayedRecord) -> None:
-        """Record what was played of an answer."""
+        """Record the actions played from a reply."""
         self.append(played_line(played))
 
     def append_messages(self, messages: Sequence[MessageRecord]) -> None:
@@ -223,10 +223,10 @@ class Journal:
         self.append(end_line(end))
 
     async def kept(self) -> None:
-        """Return once every line is in the file; here each is, as soon as it was appended."""
+        """Wait until every line is in the file; here, `append` has written it already."""
 
     def append(self, body: bytes, flags: int = 0) -> None:
-        """Write a line, which is brought to disk within a moment."""
+        """Write a line; it is synced to disk soon after."""
         if self._last:
             body = b"%s %s" % (content_hash(self._last).encode(), body)
         line = b"%08x %s" % (crc32(body), body)
@@ -248,22 +248,22 @@ class Journal:
 def _write(descriptor: int, data: bytes) -> None:
     written = os.write(descriptor, data)
     if written < len(data):
-        # A full disk takes a part of a line; the next one must not follow it.
+        # The disk is full: remove the partial line, so that no other line follows it.
         os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def read_journal(path: Path) -> SessionRecord:
-    """Read a journal, leaving the file as it is; a torn last line is not part of it."""
-    lines, _ = _lines(path, _content(path))
+    """Read a journal without changing the file; an incomplete last line is ignored."""
+    lines, _ = _parse_lines(path, _read_content(path))
     return gather(path, lines)
 
 
 def read_session(path: Path, run_id: str) -> SessionRecord:
-    """Read the journal of a session of a run, which must be the one that its name says.
+    """Read the journal of a session, and check that it belongs to the file name and the run.
 
     Raises:
-        JournalError: It cannot be read, or is that of another session.
+        JournalError: The file cannot be read, or contains another session.
     """
     session = read_journal(path)
     named = path.name.rpartition(".jsonl")[0]
@@ -273,13 +273,13 @@ def read_session(path: Path, run_id: str) -> SessionRecord:
     ):
         if found != right:
             raise JournalError(
-                f"{path} is not what its name says: it holds {what} {found!r}, not {right!r}"
+                f"{path} does not match its name: it contains {what} {found!r}, not {right!r}"
             )
     return session
 
 
 def is_blank(path: Path) -> bool:
-    """Whether there is no journal, or one whose process died before the first line."""
+    """Return whether the journal is missing or has no complete first line."""
     try:
         with path.open("rb") as file:
             return not file.readline().endswith(b"\n")
@@ -290,7 +290,7 @@ def is_blank(path: Path) -> bool:
 
 
 def set_aside(path: Path) -> Path:
-    """Move a damaged journal out of the folder of its run, which is about to go."""
+    """Move a damaged journal out of its run folder, which is about to be deleted."""
     folder = path.parent
     target = free_path(folder.with_name(f"{folder.name}.{path.name}.damaged"))
     path.rename(target)
@@ -298,7 +298,7 @@ def set_aside(path: Path) -> Path:
 
 
 def put_aside(path: Path) -> Path:
-    """Rename the journal of a trial that is tried anew; it still tells what that cost."""
+    """Rename the journal of a trial that is restarted; it is kept for the cost it records."""
     number = 1
     while (target := path.with_name(f"{path.name}.aside-{number}")).exists():
         number += 1
@@ -306,33 +306,33 @@ def put_aside(path: Path) -> Path:
     return target
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
         raise JournalError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _lines(path: Path, content: bytes) -> tuple[list[Line], int]:
-    """The whole lines of a journal, and how many bytes they fill."""
+def _parse_lines(path: Path, content: bytes) -> tuple[list[Line], int]:
+    """Return the complete lines of a journal, and their size in bytes."""
     raw = content.split(b"\n")[:-1]
     lines: list[Line] = []
     good = 0
     linked = False
     before = b""
     for number, line in enumerate(raw, start=1):
-        parsed = _parse(line)
+        parsed = _parse_line(line)
         if parsed is None:
             if number == len(raw):
-                # A machine that lost power may keep the length of a line and not its bytes.
+                # After a power failure, a file may have the length of a line but not its bytes.
                 break
             raise JournalError(f"{path} is damaged in line {number} of {len(raw)}")
         link, values = parsed
         linked = linked or bool(link)
         if linked and link != content_hash(before).encode():
-            twice = "is there twice" if line == before else "does not follow the one before"
+            fault = "is repeated" if line == before else "does not follow the previous line"
             raise JournalError(
-                f"{path} is damaged: line {number} of {len(raw)} {twice}; lines were removed, "
+                f"{path} is damaged: line {number} of {len(raw)} {fault}; lines were removed, "
                 "added or moved"
             )
         lines.append(values)
@@ -341,8 +341,8 @@ def _lines(path: Path, content: bytes) -> tuple[list[Line], int]:
     return lines, good
 
 
-def _parse(line: bytes) -> tuple[bytes, Line] | None:
-    """The hash of the line before, if it has one, and what the line says."""
+def _parse_line(line: bytes) -> tuple[bytes, Line] | None:
+    """Return the hash of the previous line (empty if absent) and the content of a line."""
     try:
         if line[8:9] != b" " or int(line[:8], 16) != crc32(line[9:]):
             return None

@@ -1,12 +1,11 @@
-"""Rows back into records: a stored session as it was journaled.
+"""Loading of sessions from the database.
 
-Sessions are read in batches, because a table is searched once for a whole batch. What comes
-back equals what was written, with times to the microsecond.
+`load_sessions` returns records equal to the journaled ones, with times to the microsecond.
+Sessions are read in batches, because each query scans a table once for a whole batch.
 
-Steps, calls and hook results of many sessions, by session, without a message.
-
-What analyses over thousands of sessions read: a session is a few tuples and arrays, and words
-that stand in very many rows are kept once.
+`load_steps`, `load_calls`, `load_hooks` and `load_lost_turns` are for analyses of thousands of
+sessions: a session is a few tuples and arrays, without messages, and repeated strings share
+one object.
 """
 
 import sys
@@ -41,7 +40,7 @@ from assay.types import Usage
 _BATCH = 64
 _TRIALS_AT_ONCE = 500
 _COMMON = {0.0: 0.0, 1.0: 1.0}
-"""Numbers that are kept once."""
+"""Frequent numbers, which share one object."""
 _Row = Mapping[str, Any]
 
 
@@ -59,7 +58,7 @@ def load_sessions(
 ) -> Iterator[SessionRecord]:
     """Read sessions in the order of their ids, a few at a time in memory.
 
-    Without `messages`, which are the bulk of a session, they are what can be played again.
+    Without `messages`, which are most of its size, a session can still be replayed.
 
     Raises:
         UsageError: There is no such session.
@@ -102,9 +101,9 @@ def load_stored_run(connection: DuckDBPyConnection, run_id: str) -> StoredRun:
     Raises:
         UsageError: There is no such run.
     """
-    rows = _rows(connection, f"SELECT {_RUN} FROM runs WHERE id = ?", [run_id])
+    rows = _select(connection, f"SELECT {_RUN} FROM runs WHERE id = ?", [run_id])
     if not rows:
-        raise _missing("run", run_id)
+        raise _not_found("run", run_id)
     return record_of(StoredRun, rows[0])
 
 
@@ -115,18 +114,18 @@ def load_experiment(connection: DuckDBPyConnection, experiment_id: str) -> Store
         UsageError: There is no such experiment.
     """
     sql = f"SELECT {_EXPERIMENT} FROM experiments WHERE id = ?"
-    rows = _rows(connection, sql, [experiment_id])
+    rows = _select(connection, sql, [experiment_id])
     if not rows:
-        raise _missing("experiment", experiment_id)
+        raise _not_found("experiment", experiment_id)
     return record_of(StoredExperiment, rows[0])
 
 
 def load_outcomes(
     connection: DuckDBPyConnection, trial_ids: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    """Read the outcomes of trials: for each that has some, the numbers by metric."""
+    """Read the outcomes of trials by trial and metric; trials without any are absent."""
     outcomes: dict[str, dict[str, float]] = {}
-    # An answer is held as a whole, so a few trials are asked for at a time.
+    # DuckDB keeps a whole result in memory, so a limited number of trials is queried at a time.
     for start in range(0, len(trial_ids), _TRIALS_AT_ONCE):
         rows = connection.execute(
             "SELECT trial_id, metric, value FROM outcomes"
@@ -134,14 +133,14 @@ def load_outcomes(
             [list(trial_ids[start : start + _TRIALS_AT_ONCE])],
         ).fetchall()
         for trial_id, metric, value in rows:
-            # Few names and, for most of them, two numbers stand in very many rows.
-            earned = outcomes.setdefault(trial_id, {})
-            earned[sys.intern(metric)] = _COMMON.get(value, value)
+            # Most rows have one of a few names and the value 0 or 1.
+            values = outcomes.setdefault(trial_id, {})
+            values[sys.intern(metric)] = _COMMON.get(value, value)
     return outcomes
 
 
 class _Batch:
-    """The rows of some sessions, by session."""
+    """Rows of several sessions, by session."""
 
     def __init__(
         self, connection: DuckDBPyConnection, ids: list[str], *, messages: bool
@@ -158,15 +157,15 @@ class _Batch:
 
     def _read(self, sql: str) -> Mapping[str, list[_Row]]:
         by_session: dict[str, list[_Row]] = defaultdict(list)
-        for row in _rows(self._connection, sql, [self._ids]):
+        for row in _select(self._connection, sql, [self._ids]):
             by_session[row["session_id"]].append(row)
         return by_session
 
     def session(self, session_id: str) -> SessionRecord:
-        """Put one session together."""
+        """Build one session."""
         rows = self._sessions.get(session_id)
         if not rows:
-            raise _missing("episode", session_id)
+            raise _not_found("episode", session_id)
         (row,) = rows
         end = record_of(
             EndRecord,
@@ -181,11 +180,11 @@ class _Batch:
                 record_of(CallRecord, row, usage=record_of(Usage, row))
                 for row in self._calls.get(session_id, ())
             ],
-            self._played(session_id),
+            self._build_played(session_id),
             end,
         )
 
-    def _played(self, session_id: str) -> list[PlayedRecord]:
+    def _build_played(self, session_id: str) -> list[PlayedRecord]:
         steps: dict[int, list[StepRecord]] = defaultdict(list)
         for row in self._steps.get(session_id, ()):
             steps[row["turn"]].append(record_of(StepRecord, row))
@@ -236,16 +235,16 @@ _HOOKS = f"""
 """
 
 
-def _rows(connection: DuckDBPyConnection, sql: str, values: list[Any]) -> list[_Row]:
-    """What a query finds, by the names of its columns."""
+def _select(connection: DuckDBPyConnection, sql: str, values: list[Any]) -> list[_Row]:
+    """Return the rows of a query as dictionaries."""
     result = connection.execute(sql, values)
     names = [column[0] for column in result.description]
     return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
-def _missing(kind: str, name: str) -> UsageError:
+def _not_found(kind: str, name: str) -> UsageError:
     return UsageError(
-        f"there is no {kind} {printable(name)!r} in this database; see 'assay traces list'"
+        f"{kind} {printable(name)!r} not found in this database; see 'assay traces list'"
     )
 
 
@@ -253,15 +252,15 @@ _ROWS_AT_ONCE = 500
 
 
 class SessionSteps(NamedTuple):
-    """The steps of one session, in their order."""
+    """Steps of one session, in order."""
 
     actions: tuple[str, ...] = ()
     no_effect: tuple[str | None, ...] = ()
-    """Why each changed nothing; None where it had an effect."""
+    """Why each action had no effect; None if it had one."""
 
 
 class SessionCalls(NamedTuple):
-    """The calls of one session, in their order; all arrays have the shape (calls,)."""
+    """Model calls of one session, in order; all arrays have the shape (calls,)."""
 
     turns: NDArray[np.int64]
     """Counted from 1."""
@@ -272,34 +271,34 @@ class SessionCalls(NamedTuple):
     reasoning_tokens: NDArray[np.int64]
     """Part of the completion tokens."""
     costs: NDArray[np.float64]
-    """In dollars; NaN where a price is not known."""
+    """In dollars; NaN if the price is unknown."""
 
 
 class HookFiring(NamedTuple):
-    """Something a hook noticed."""
+    """Result of a hook at one turn or step."""
 
     name: str
     turn: int
     step: int | None
-    """None for what concerns the turn as a whole."""
+    """None if the result is about the whole turn."""
 
 
 class LostTurn(NamedTuple):
-    """A turn whose reply was not all of use."""
+    """A turn whose reply was unusable, in whole or in part."""
 
     turn: int
     unknown: int
     """Actions that do not exist."""
     malformed: bool
-    """Whether it could not be read."""
+    """Whether the reply could not be parsed."""
     cut: bool
-    """Whether it was cut at the token limit."""
+    """Whether the reply was cut at the token limit."""
 
 
 def load_steps(
     connection: DuckDBPyConnection, session_ids: Sequence[str]
 ) -> dict[str, SessionSteps]:
-    """The steps of those sessions that have some."""
+    """Load steps by session; sessions without steps are absent."""
     rows = connection.execute(
         "SELECT session_id, list(action ORDER BY step_index),"
         " list(no_effect ORDER BY step_index)"
@@ -308,8 +307,8 @@ def load_steps(
     )
     kept: dict[Any, Any] = {}
     found: dict[str, SessionSteps] = {}
-    while some := rows.fetchmany(_ROWS_AT_ONCE):
-        for session_id, actions, no_effect in some:
+    while batch := rows.fetchmany(_ROWS_AT_ONCE):
+        for session_id, actions, no_effect in batch:
             found[session_id] = SessionSteps(
                 *(
                     tuple([kept.setdefault(word, word) for word in words])
@@ -322,7 +321,10 @@ def load_steps(
 def load_calls(
     connection: DuckDBPyConnection, session_ids: Sequence[str]
 ) -> dict[str, SessionCalls]:
-    """The calls of those sessions that have some, without those that a fork has in common."""
+    """Load model calls by session, without calls copied from a parent session.
+
+    Sessions without calls are absent.
+    """
     columns = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
     lists = ", ".join(f"list(coalesce({name}, 0) ORDER BY turn, id)" for name in columns)
     rows = connection.execute(
@@ -333,10 +335,10 @@ def load_calls(
         [list(session_ids)],
     )
     found: dict[str, SessionCalls] = {}
-    while some := rows.fetchmany(_ROWS_AT_ONCE):
-        for session_id, *counts, costs in some:
+    while batch := rows.fetchmany(_ROWS_AT_ONCE):
+        for session_id, *counts, costs in batch:
             turns, prompt, completion, cached, reasoning = (
-                np.array(one, np.int64) for one in counts
+                np.array(column, np.int64) for column in counts
             )
             found[session_id] = SessionCalls(
                 turns, prompt, completion, cached, reasoning, np.array(costs, np.float64)
@@ -347,7 +349,7 @@ def load_calls(
 def load_hooks(
     connection: DuckDBPyConnection, session_ids: Sequence[str]
 ) -> dict[str, tuple[HookFiring, ...]]:
-    """What hooks noticed in those sessions in which they noticed something, in its order."""
+    """Load hook results by session, in order; sessions without any are absent."""
     rows = connection.execute(
         "SELECT session_id, hook_name, coalesce(turn, 0), step"
         f" FROM hook_results WHERE {_CHOSEN} ORDER BY session_id, id",
@@ -355,8 +357,8 @@ def load_hooks(
     )
     kept: dict[str, str] = {}
     found: dict[str, list[HookFiring]] = defaultdict(list)
-    while some := rows.fetchmany(_ROWS_AT_ONCE):
-        for session_id, name, turn, step in some:
+    while batch := rows.fetchmany(_ROWS_AT_ONCE):
+        for session_id, name, turn, step in batch:
             found[session_id].append(HookFiring(kept.setdefault(name, name), turn, step))
     return {session_id: tuple(firings) for session_id, firings in found.items()}
 
@@ -364,7 +366,7 @@ def load_hooks(
 def load_lost_turns(
     connection: DuckDBPyConnection, session_ids: Sequence[str]
 ) -> dict[str, tuple[LostTurn, ...]]:
-    """The turns of sessions that lost something, in their order."""
+    """Load turns with an unusable reply by session, in order; other sessions are absent."""
     rows = connection.execute(
         'SELECT session_id, turn, coalesce(max(len("unknown")), 0),'
         " bool_or(malformed IS NOT NULL), bool_or(coalesce(finish_reason = 'length', false))"
@@ -375,7 +377,7 @@ def load_lost_turns(
         [list(session_ids)],
     )
     found: dict[str, list[LostTurn]] = defaultdict(list)
-    while some := rows.fetchmany(_ROWS_AT_ONCE):
-        for session_id, *lost in some:
+    while batch := rows.fetchmany(_ROWS_AT_ONCE):
+        for session_id, *lost in batch:
             found[session_id].append(LostTurn(*lost))
     return {session_id: tuple(turns) for session_id, turns in found.items()}

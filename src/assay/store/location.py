@@ -1,4 +1,4 @@
-"""Where the store is if nobody says otherwise."""
+"""Path of the database file, and its default."""
 
 import errno
 import os
@@ -11,36 +11,36 @@ from assay.core.text import shown
 from assay.errors import UsageError
 
 DEFAULT_DATABASE: Final = Path("crafter_multi_model_traces.duckdb")
-"""The store of a directory."""
+"""Default database, in the working directory."""
 DATABASE_VARIABLE: Final = "ASSAY_DATABASE"
-"""The environment variable that names another one."""
+"""Environment variable that sets another default."""
 
 _NO_FILE = re.compile(r":memory:|[A-Za-z][A-Za-z0-9+.-]+:")
-"""How names begin that DuckDB, or a person, takes for something else than a file."""
+"""Prefixes that DuckDB, or a person, does not read as a file name."""
 
 
 def default_database() -> Path:
-    """The store that the environment names, else the one of the working directory."""
+    """Return the database named by the environment, or the one in the working directory."""
     return Path(os.environ.get(DATABASE_VARIABLE) or DEFAULT_DATABASE)
 
 
 def database_file(path: Path) -> Path:
-    """The file that a path stands for.
+    """Resolve the links of a database path.
 
     Raises:
-        UsageError: It is not the path of a file.
+        UsageError: The path cannot be a database file.
     """
     text = str(path)
     try:
         text.encode()
     except UnicodeEncodeError:
-        reason = "it has bytes that are no text in UTF-8"
+        reason = "it is not valid UTF-8"
     else:
         reason = "it is not the path of a file" if _NO_FILE.match(text) else ""
     if not reason:
         try:
             with suppress(FileNotFoundError, NotADirectoryError):
-                path.stat()  # from Python 3.13 on, `resolve` follows a circle without an error
+                path.stat()  # since Python 3.13, `resolve` raises no error for circular links
             if path.name in ("", "..") or path.is_dir():
                 reason = "it is a folder"
             elif path.exists() and not path.is_file():
@@ -51,8 +51,8 @@ def database_file(path: Path) -> Path:
                 return path.resolve()
         except (OSError, ValueError) as error:
             loop = getattr(error, "errno", 0) == errno.ELOOP
-            reason = "its links lead in a circle" if loop else str(error)
+            reason = "its links are circular" if loop else str(error)
     raise UsageError(
-        f"{shown(text, 500)} cannot be a database: {reason}; name a file with "
+        f"{shown(text, 500)} cannot be a database: {reason}; give a file with "
         "--database, such as traces.duckdb"
     )

@@ -1,11 +1,11 @@
-"""The looks of a run that went on until it was decided, as rows of the table `looks`.
+"""Interim analyses ("looks") in the database.
 
-They follow from the outcomes of the run alone, so that storing them again replaces them.
+The table `looks` has those of `--until-decided` runs. They are computed from the outcomes of
+the run alone, so storing them again replaces them.
 
-Looks of `assay analysis` at the difference of two sets of training runs.
-
-The same metric and summary of the same runs is one look, however often it is repeated: the
-first time is the one that is kept.
+The table `analysis_looks` has those of `assay analysis`, at the difference of two sets of
+training runs. Repeating an analysis (same metric, summary and runs) is not another look: only
+the first is stored.
 """
 
 import json
@@ -27,7 +27,7 @@ _COLUMNS = (
 
 
 def store_looks(connection: DuckDBPyConnection, run_id: str, looks: Sequence[Look]) -> None:
-    """Store the looks of a run, in place of those it had."""
+    """Store the looks of a run, replacing the stored ones."""
     rows = [
         [
             run_id,
@@ -36,7 +36,7 @@ def store_looks(connection: DuckDBPyConnection, run_id: str, looks: Sequence[Loo
             look.metric,
             look.look,
             look.pairs,
-            *map(_known, (look.estimate, look.low, look.high)),
+            *map(_nan_to_null, (look.estimate, look.low, look.high)),
             look.decision,
             canonical_json(dict(look.design)).decode(),
             round(look.looked_at * 1_000_000),
@@ -57,19 +57,19 @@ def store_looks(connection: DuckDBPyConnection, run_id: str, looks: Sequence[Loo
 def load_looks(
     connection: DuckDBPyConnection, experiment_ids: Sequence[str]
 ) -> dict[str, list[Look]]:
-    """The looks at each of these candidates that was looked at, in order."""
+    """Load the looks by candidate, in order; candidates without looks are absent."""
     rows = connection.execute(
         f"SELECT {_COLUMNS}, epoch_us(looked_at) FROM looks WHERE experiment_id IN "
         "(SELECT unnest(?::VARCHAR[])) ORDER BY experiment_id, metric, look",
         [list(experiment_ids)],
     ).fetchall()
     found: dict[str, list[Look]] = {}
-    for look in map(_look, rows):
+    for look in map(_make_look, rows):
         found.setdefault(look.experiment_id, []).append(look)
     return found
 
 
-def _look(row: tuple[Any, ...]) -> Look:
+def _make_look(row: tuple[Any, ...]) -> Look:
     candidate, baseline, metric, look, pairs, estimate, low, high, decision, design, at = row
     return Look(
         experiment_id=candidate,
@@ -77,20 +77,20 @@ def _look(row: tuple[Any, ...]) -> Look:
         metric=metric,
         look=look,
         pairs=pairs,
-        estimate=_number(estimate),
-        low=_number(low),
-        high=_number(high),
+        estimate=_null_to_nan(estimate),
+        low=_null_to_nan(low),
+        high=_null_to_nan(high),
         decision=decision,
         design=json.loads(design),
         looked_at=0.0 if at is None else at / 1_000_000,
     )
 
 
-def _known(value: float) -> float | None:
+def _nan_to_null(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _number(value: float | None) -> float:
+def _null_to_nan(value: float | None) -> float:
     return math.nan if value is None else value
 
 
@@ -103,16 +103,16 @@ _ANALYSIS_COLUMNS = (
 def looks_at(
     connection: DuckDBPyConnection, metric: str, summary: Mapping[str, Any]
 ) -> list[RecordedLook]:
-    """All looks at a summary of a metric, the first one first."""
+    """Load all looks at a summary of a metric, the oldest first."""
     rows = connection.execute(
         f"SELECT {', '.join(_ANALYSIS_COLUMNS)} FROM analysis_looks"
         " WHERE metric = ? AND summary::VARCHAR = ? ORDER BY looked_at, id",
-        [metric, _json(summary)],
+        [metric, _encode_summary(summary)],
     ).fetchall()
-    return [_recorded_look(dict(zip(_ANALYSIS_COLUMNS, row, strict=True))) for row in rows]
+    return [_make_recorded_look(dict(zip(_ANALYSIS_COLUMNS, row, strict=True))) for row in rows]
 
 
-def _recorded_look(row: dict[str, Any]) -> RecordedLook:
+def _make_recorded_look(row: dict[str, Any]) -> RecordedLook:
     runs = {arm: tuple(row[arm]) for arm in ("control", "candidate")}
     numbers = {
         name: math.nan if row[name] is None else row[name]
@@ -124,8 +124,10 @@ def _recorded_look(row: dict[str, Any]) -> RecordedLook:
 def record_look(
     connection: DuckDBPyConnection, metric: str, summary: Mapping[str, Any], look: RecordedLook
 ) -> None:
-    """Keep a look, unless the same runs were looked at before."""
-    name = content_hash(canonical_json([metric, _json(summary), *map(list, look.runs)]))
+    """Store a look, unless there is one at the same runs."""
+    name = content_hash(
+        canonical_json([metric, _encode_summary(summary), *map(list, look.runs)])
+    )
     with transaction(connection):
         connection.execute(
             "INSERT INTO analysis_looks BY NAME SELECT ? AS id, ? AS metric, ? AS summary,"
@@ -133,14 +135,24 @@ def record_look(
             " ? AS estimate, ? AS low, ? AS high, ? AS verdict, ? AS plan, ? AS looked_at"
             " ON CONFLICT DO NOTHING",
             [
-                *(name, metric, _json(summary), list(look.control), list(look.candidate)),
-                *(look.look, look.alpha, *map(_known, (look.estimate, look.low, look.high))),
+                *(
+                    name,
+                    metric,
+                    _encode_summary(summary),
+                    list(look.control),
+                    list(look.candidate),
+                ),
+                *(
+                    look.look,
+                    look.alpha,
+                    *map(_nan_to_null, (look.estimate, look.low, look.high)),
+                ),
                 *(look.verdict, look.plan, datetime.now(UTC).replace(tzinfo=None)),
             ],
         )
 
 
-def _json(summary: Mapping[str, Any]) -> str:
-    """What is set in it, so that a setting that is added later changes nothing."""
+def _encode_summary(summary: Mapping[str, Any]) -> str:
+    """Encode the settings that are not None, so that settings added later change nothing."""
     kept = {name: value for name, value in summary.items() if value is not None}
     return canonical_json(kept).decode()

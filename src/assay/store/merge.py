@@ -1,7 +1,8 @@
-"""All that several stores hold, in one.
+"""Merging of several databases into one.
 
-Rows are copied from file to file by DuckDB itself: their ids follow from the session, so
-that they mean the same in every store. A session that is there already stays as it is.
+DuckDB copies the rows from file to file: their ids are computed from the session, so they are
+the same in every database. A session that exists already is not changed. Runs and experiments
+keep their names if these are free.
 """
 
 import re
@@ -24,7 +25,7 @@ _COUNTER = re.compile(r" #\d+$")
 
 
 def adopt_run(connection: DuckDBPyConnection, run: StoredRun) -> None:
-    """Add a run, unless one with its id is there."""
+    """Add a run, unless one with its id exists."""
     if not connection.execute("FROM runs WHERE id = ?", [run.id]).fetchone():
         insert_rows(connection, "runs", columns_of("runs", StoredRun, [run]))
 
@@ -32,12 +33,12 @@ def adopt_run(connection: DuckDBPyConnection, run: StoredRun) -> None:
 def adopt_experiment(
     connection: DuckDBPyConnection, run_id: str, experiment: StoredExperiment
 ) -> str:
-    """Add an experiment, unless one with its id is there; returns the name it has here.
+    """Add an experiment, unless one with its id exists, and return its name in this database.
 
     A name that is taken gets the next free number.
 
     Raises:
-        UsageError: An experiment with its id is there, in another run.
+        UsageError: An experiment with its id exists in another run.
     """
     known = connection.execute(
         "SELECT name, run_id FROM experiments WHERE id = ?", [experiment.id]
@@ -45,7 +46,7 @@ def adopt_experiment(
     if known is not None:
         if known[1] != run_id:
             raise UsageError(
-                f"experiment {experiment.id!r} belongs to run {known[1]!r} in this store"
+                f"experiment {experiment.id!r} belongs to run {known[1]!r} in this database"
             )
         return str(known[0])
     name = free_name(connection, _COUNTER.sub("", experiment.name), experiment.name)
@@ -55,24 +56,24 @@ def adopt_experiment(
 
 
 _AT_ONCE = 10_000
-"""Messages that are checked at once."""
+"""Messages checked at a time."""
 _LOOKS = table("looks")
 _BY_KEY = (
     *(table("provider_limits"), _LOOKS, table("training_runs"), table("metric_points")),
     *(table("analysis_plans"), table("analysis_looks"), table("dataset_worlds")),
     *(table("finetune_files"), table("finetune_jobs"), table("finetune_events")),
 )
-"""Tables whose rows belong to no session: a row that is there stays as it is."""
+"""Tables whose rows belong to no session: rows with an existing key are not copied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge did."""
+    """Result of a merge."""
 
     added: int
     """Sessions that were copied."""
     present: int
-    """Sessions that were there already."""
+    """Sessions that existed already."""
     renamed: Mapping[str, str]
     """Experiments whose names were taken: the old name to the new one."""
 
@@ -83,33 +84,32 @@ def merge_stores(
     *,
     on_store: Callable[[int], None] = lambda done: None,
 ) -> Merged:
-    """Copy what other stores hold into one; `on_store` is told how many are done.
+    """Copy other databases into one; `on_store` is called with the number of databases done.
 
     Raises:
-        UsageError: A store is missing, or is the one to copy into.
-        StoreError: A store cannot be read or written.
+        UsageError: A database is missing, or is the one to copy into.
+        StoreError: A database cannot be read or written.
     """
     for other in others:
         if not other.path.exists():
-            raise UsageError(f"there is no database {str(other.path)!r} to copy from")
+            raise UsageError(f"database {str(other.path)!r} not found")
         if into.path.exists() and into.path.samefile(other.path):
             raise UsageError(f"{str(other.path)!r} cannot be copied into itself")
     added = present = 0
     renamed: dict[str, str] = {}
     for done, other in enumerate(others, start=1):
-        more, known = _merge(into, other, renamed)
+        more, known = _merge_store(into, other, renamed)
         added += more
         present += known
         on_store(done)
     return Merged(added, present, renamed)
 
 
-def _merge(into: Store, other: Store, renamed: dict[str, str]) -> tuple[int, int]:
-    # Opened as a store first: that waits for its turn, and brings an older file to the
-    # schema of this program.
+def _merge_store(into: Store, other: Store, renamed: dict[str, str]) -> tuple[int, int]:
+    # Opened as a Store first, which waits for other processes and migrates an older file.
     with other.reading() as connection:
-        runs = _runs(connection)
-        experiments = _experiments(connection)
+        runs = _load_runs(connection)
+        experiments = _load_experiments(connection)
     with into.writing(beside=other.path) as connection, transaction(connection):
         for run in runs:
             adopt_run(connection, run)
@@ -118,13 +118,13 @@ def _merge(into: Store, other: Store, renamed: dict[str, str]) -> tuple[int, int
             if name != experiment.name:
                 renamed[experiment.name] = name
         _check_bodies(connection, other)
-        return _copy(connection)
+        return _copy_missing(connection)
 
 
 def _check_bodies(connection: DuckDBPyConnection, other: Store) -> None:
-    """Refuse a store with a message that is not the one its hash names.
+    """Raise StoreError if a message does not match its hash.
 
-    Sessions that say the same share one message, so that it would also stand in others.
+    Sessions share equal messages, so a wrong one would appear in other sessions, too.
     """
     connection.execute(
         f"SELECT hash, body FROM {BESIDE}.message_bodies"
@@ -135,29 +135,29 @@ def _check_bodies(connection: DuckDBPyConnection, other: Store) -> None:
         wrong += [name.hex for name, body in rows if content_hash(body.encode()) != name.hex]
     if wrong:
         raise StoreError(
-            f"{str(other.path)!r} is not copied: {len(wrong)} of its messages are not what was "
-            f"recorded, the first has the hash {wrong[0]}; somebody has changed the file"
+            f"{str(other.path)!r} is not copied: {len(wrong)} of its messages do not match "
+            f"their hashes, the first has {wrong[0]}; the file was changed after recording"
         )
 
 
-def _runs(connection: DuckDBPyConnection) -> list[StoredRun]:
+def _load_runs(connection: DuckDBPyConnection) -> list[StoredRun]:
     rows = connection.execute("SELECT id FROM runs ORDER BY created_at, id").fetchall()
     return [load_stored_run(connection, run_id) for (run_id,) in rows]
 
 
-def _experiments(connection: DuckDBPyConnection) -> list[tuple[str, StoredExperiment]]:
+def _load_experiments(connection: DuckDBPyConnection) -> list[tuple[str, StoredExperiment]]:
     rows = connection.execute(
         "SELECT run_id, id FROM experiments ORDER BY created_at, run_id, position, id"
     ).fetchall()
     return [(run_id, load_experiment(connection, name)) for run_id, name in rows]
 
 
-def _copy(connection: DuckDBPyConnection) -> tuple[int, int]:
-    """Copy what is missing; how many sessions that is, and how many were there."""
+def _copy_missing(connection: DuckDBPyConnection) -> tuple[int, int]:
+    """Copy missing rows; return the numbers of copied and of existing sessions."""
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE missing AS SELECT session_id"
         f" FROM {BESIDE}.session_traces o ANTI JOIN session_traces USING (session_id)"
-        # What was stored since the experiments were read is for the next merge.
+        # Sessions stored after the experiments were read are left for the next merge.
         " WHERE o.experiment_id IN (SELECT id FROM experiments)"
     )
     row = connection.execute(
@@ -166,9 +166,9 @@ def _copy(connection: DuckDBPyConnection) -> tuple[int, int]:
         " USING (session_id))"
     ).fetchone()
     added, present = row or (0, 0)
-    for each in (table("session_traces"), *SESSION_TABLES):
-        _copy_rows(connection, each, "session_id IN (FROM missing)")
-    # Trials and outcomes may also be of what is no session.
+    for part in (table("session_traces"), *SESSION_TABLES):
+        _copy_rows(connection, part, "session_id IN (FROM missing)")
+    # Trials and outcomes may also belong to no session, such as those of training runs.
     _copy_rows(
         connection,
         table("trials"),
@@ -179,8 +179,8 @@ def _copy(connection: DuckDBPyConnection) -> tuple[int, int]:
     _copy_rows(
         connection, table("message_bodies"), "hash NOT IN (SELECT hash FROM message_bodies)"
     )
-    for each in _BY_KEY:
-        _copy_new(connection, each)
+    for part in _BY_KEY:
+        _copy_new_keys(connection, part)
     connection.execute("DROP TABLE missing")
     return int(added), int(present)
 
@@ -193,10 +193,10 @@ def _copy_rows(connection: DuckDBPyConnection, what: Table, which: str) -> None:
     )
 
 
-def _copy_new(connection: DuckDBPyConnection, what: Table) -> None:
-    """Copy rows whose key is not there."""
+def _copy_new_keys(connection: DuckDBPyConnection, what: Table) -> None:
+    """Copy the rows whose keys are new."""
     columns = ", ".join(f'"{name}"' for name in what.names)
-    # What was stored since the experiments were read is for the next merge.
+    # Looks stored after the experiments were read are left for the next merge.
     known = "WHERE experiment_id IN (SELECT id FROM experiments)" if what is _LOOKS else ""
     connection.execute(
         f"INSERT INTO {what.name} ({columns})"

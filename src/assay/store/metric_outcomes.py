@@ -1,9 +1,9 @@
-"""Outcomes that metrics add to sessions which are stored already.
+"""Outcomes that metrics compute for stored sessions.
 
-A number of a session is a row like any other outcome of it. A number of an experiment as a
-whole has the id of the experiment in place of a trial. The tags of the experiment say under
-`metrics` which metric made which outcome, so that making them again replaces them and nothing
-else. Takes an open connection.
+A value of a session is a row like its other outcomes. A value of a whole experiment has the id
+of the experiment instead of a trial id. The tag `metrics` of the experiment lists which metric
+computed which outcome, so that computing them again replaces only them. Functions take an open
+connection.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,24 +19,24 @@ from assay.store.schema import ASSAY_SOURCE
 from assay.types import TrialState
 
 METRICS_TAG = "metrics"
-"""The key among the tags of an experiment under which its metrics are noted."""
+"""Tag of an experiment that lists the metrics of its computed outcomes."""
 
 
 class MadeBy(NamedTuple):
-    """What made an outcome."""
+    """Metric that computed an outcome."""
 
     metric: str
-    """The name of the metric; an outcome has another name if it comes from a dictionary."""
+    """Name of the metric; it differs from the outcome's name if the metric returns a dict."""
     sha: str
-    """A hash of the file the metric is in."""
+    """Hash of the file that defines the metric."""
     higher_is_better: bool
 
 
 class MetricOutcome(NamedTuple):
-    """One number to store."""
+    """One value to store."""
 
     trial_id: str
-    """A session, or the experiment."""
+    """Id of a session, or of the experiment."""
     metric: str
     value: float
 
@@ -47,24 +47,24 @@ class ResultSession(NamedTuple):
     session_id: str
     task: str
     source: str
-    """The format it was imported from, or assay."""
+    """Format it was imported from, or "assay"."""
     metrics: frozenset[str]
-    """The names of the outcomes it has."""
+    """Names of its outcomes."""
 
 
 class ExperimentOutcomes(NamedTuple):
-    """An experiment, with the sessions that metrics may be asked about."""
+    """An experiment with its completed sessions and the names of its outcomes."""
 
     id: str
     sessions: tuple[ResultSession, ...]
     made: Mapping[str, MadeBy]
-    """By name, the outcomes that metrics made."""
+    """Outcomes computed by metrics, by name."""
     recorded: frozenset[str]
-    """The names of the other ones, which came with the sessions."""
+    """Names of the other outcomes, which were recorded with the sessions."""
 
 
 def result_sessions(connection: DuckDBPyConnection, experiment_id: str) -> list[ResultSession]:
-    """The sessions of an experiment that metrics may be asked about, in their order.
+    """Return the completed sessions of an experiment, in order.
 
     Raises:
         UsageError: There is no such experiment.
@@ -88,7 +88,7 @@ def result_sessions(connection: DuckDBPyConnection, experiment_id: str) -> list[
 def experiment_outcomes(
     connection: DuckDBPyConnection, experiment_id: str
 ) -> ExperimentOutcomes:
-    """What an experiment has before metrics are asked about it.
+    """Load the sessions and outcome names of an experiment.
 
     Raises:
         UsageError: There is no such experiment.
@@ -106,30 +106,32 @@ def experiment_outcomes(
 
 
 def made_by(connection: DuckDBPyConnection, experiment_id: str) -> dict[str, MadeBy]:
-    """Which of the outcomes of an experiment metrics made, by name.
+    """Return the metrics that computed outcomes of an experiment, by outcome.
 
     Raises:
         UsageError: There is no such experiment.
     """
-    return _noted(load_experiment(connection, experiment_id).tags)
+    return _read_tag(load_experiment(connection, experiment_id).tags)
 
 
 def lower_is_better(tags: Mapping[str, Any]) -> frozenset[str]:
-    """The outcomes that a metric made, and of which less is better, by an experiment's tags."""
-    return frozenset(name for name, made in _noted(tags).items() if not made.higher_is_better)
+    """Return the metric outcomes, from an experiment's tags, for which lower is better."""
+    return frozenset(
+        name for name, made in _read_tag(tags).items() if not made.higher_is_better
+    )
 
 
-def _noted(tags: Mapping[str, Any]) -> dict[str, MadeBy]:
-    noted = tags.get(METRICS_TAG)
+def _read_tag(tags: Mapping[str, Any]) -> dict[str, MadeBy]:
+    tag = tags.get(METRICS_TAG)
     found = {
-        name: _made_by(value)
-        for name, value in (noted.items() if isinstance(noted, dict) else ())
+        name: _parse_made_by(value)
+        for name, value in (tag.items() if isinstance(tag, dict) else ())
     }
     return {name: made for name, made in found.items() if made is not None}
 
 
-def _made_by(value: Any) -> MadeBy | None:
-    # Tags may come from anywhere.
+def _parse_made_by(value: Any) -> MadeBy | None:
+    # Tags may come from an imported file.
     if not isinstance(value, dict):
         return None
     metric, sha = value.get("metric"), value.get("sha")
@@ -146,20 +148,20 @@ def store_metric_outcomes(
     replaced: Collection[str] = (),
     made: Mapping[str, MadeBy] | None = None,
 ) -> None:
-    """Store numbers of one experiment, all of them or none.
+    """Store values of one experiment in one transaction.
 
     Args:
-        connection: It may write.
-        experiment_id: Whose they are.
-        outcomes: The numbers; one that is there already is replaced.
-        replaced: Outcomes of which no others are left in the experiment.
-        made: What made them, to be noted with the experiment; nothing is noted without it.
+        connection: A connection that may write.
+        experiment_id: The experiment.
+        outcomes: The values; existing ones of the same trial and metric are replaced.
+        replaced: Outcomes whose existing values are all deleted first.
+        made: Metrics by outcome, for the tag of the experiment; None leaves the tag unchanged.
     """
     rows = pa.table(
         {
-            "trial_id": pa.array([each.trial_id for each in outcomes], pa.string()),
-            "metric": pa.array([each.metric for each in outcomes], pa.string()),
-            "value": pa.array([each.value for each in outcomes], pa.float64()),
+            "trial_id": pa.array([outcome.trial_id for outcome in outcomes], pa.string()),
+            "metric": pa.array([outcome.metric for outcome in outcomes], pa.string()),
+            "value": pa.array([outcome.value for outcome in outcomes], pa.float64()),
         }
     )
     connection.register("measured", rows)
@@ -176,7 +178,7 @@ def store_metric_outcomes(
             )
             connection.execute(_INSERT, {"experiment": experiment_id})
             if made is not None:
-                _note(connection, experiment_id, replaced, made)
+                _update_tag(connection, experiment_id, replaced, made)
     finally:
         connection.unregister("measured")
 
@@ -192,23 +194,23 @@ _INSERT = """
 """
 
 
-def _note(
+def _update_tag(
     connection: DuckDBPyConnection,
     experiment_id: str,
     replaced: Collection[str],
     made: Mapping[str, MadeBy],
 ) -> None:
-    """Write down what made which outcome, beside what was noted of others."""
+    """Add the metrics of outcomes to the tag of the experiment."""
     tags = dict(load_experiment(connection, experiment_id).tags)
     kept = {
-        name: each._asdict()
-        for name, each in made_by(connection, experiment_id).items()
+        name: metric._asdict()
+        for name, metric in made_by(connection, experiment_id).items()
         if name not in replaced
     }
-    noted = kept | {name: each._asdict() for name, each in made.items()}
-    if noted == tags.get(METRICS_TAG, {}):
+    tag = kept | {name: metric._asdict() for name, metric in made.items()}
+    if tag == tags.get(METRICS_TAG, {}):
         return
-    tags[METRICS_TAG] = noted
+    tags[METRICS_TAG] = tag
     connection.execute(
         "UPDATE experiments SET tags = ?, updated_at = now() AT TIME ZONE 'UTC' WHERE id = ?",
         [canonical_json(tags).decode(), experiment_id],

@@ -1,8 +1,8 @@
-"""Brings a file to the newest version of the schema.
+"""Migration of a database file to the newest schema version.
 
-Migrations are numbered and only ever added. What a version added to tables follows from the
-schema; a function stands here only where rows have to change too. All of it is one
-transaction, so that a file is always of one version, and as it was if anything fails.
+Versions are numbered and only ever added. The tables and columns that a version adds are read
+from the schema; a version has a function here only if rows must change too. A migration is one
+transaction: if it fails, the file is unchanged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from assay.store.views import VIEWS
 
 
 def _fill_trials(connection: duckdb.DuckDBPyConnection) -> None:
-    """Give every session and every training run its row among the trials."""
+    """Add a row to `trials` for every session and every training run."""
     connection.execute(
         f"""
         INSERT INTO trials BY NAME
@@ -31,7 +31,7 @@ def _fill_trials(connection: duckdb.DuckDBPyConnection) -> None:
         FROM session_traces s LEFT JOIN runs r ON r.id = s.run_id
         """
     )
-    # Their experiments and outcomes are not known here: see `experiments.curves`.
+    # The experiments and outcomes of training runs cannot be computed here.
     connection.execute(
         f"""
         INSERT INTO trials BY NAME
@@ -45,18 +45,18 @@ def _fill_trials(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 _CHANGES: Mapping[int, Callable[[duckdb.DuckDBPyConnection], None]] = {3: _fill_trials}
-"""What a version does to rows, after its tables and columns were added."""
+"""Changes of rows by version, made after its tables and columns were added."""
 
 
 def stored_version(connection: duckdb.DuckDBPyConnection) -> int:
-    """The version of the schema in a file; 0 where there is none.
+    """Return the schema version of a file; 0 if it has no tables of assay.
 
     Raises:
-        StoreError: the file is newer than this program, or somebody else's.
+        StoreError: The file is newer than this program, or was made by another program.
     """
     ours = {table.name for table in TABLES} | {"schema_version"}
-    names = _names(connection, "table")
-    if views := sorted(_names(connection, "view") & ours):
+    names = _list_names(connection, "table")
+    if views := sorted(_list_names(connection, "view") & ours):
         raise StoreError(
             f"the database has a view {views[0]!r} where assay has a table; "
             "choose another --database"
@@ -68,24 +68,24 @@ def stored_version(connection: duckdb.DuckDBPyConnection) -> int:
                 "choose another --database"
             )
         return 0
-    # All rows are fetched: a result with rows left would keep the connection from other work.
+    # Fetches all rows, because unread rows would block the connection.
     rows = connection.execute("SELECT max(version) FROM schema_version").fetchall()
     version = rows[0][0] or 0
     if not isinstance(version, int):
         raise StoreError(
-            f"the database says that its schema has version {shown(version)}, which is no "
-            "number; choose another --database"
+            f"the database has an invalid schema version, {shown(version)}; "
+            "choose another --database"
         )
     if version > VERSION:
         raise StoreError(
-            f"the database has version {version} of the schema, this program knows up to "
-            f"{VERSION}; install a newer assay"
+            f"the database has schema version {version}, but this program supports versions up "
+            f"to {VERSION}; install a newer assay"
         )
     return version
 
 
-def _names(connection: duckdb.DuckDBPyConnection, kind: str) -> set[str]:
-    """The names of what is in the file; views of a connection are elsewhere."""
+def _list_names(connection: duckdb.DuckDBPyConnection, kind: str) -> set[str]:
+    """Return the names of tables or views in the file, without the views of the connection."""
     rows = connection.execute(
         f"SELECT {kind}_name FROM duckdb_{kind}s() WHERE schema_name = 'main' AND NOT internal"
         " AND database_name = coalesce((SELECT min(database_name) FROM duckdb_databases()"
@@ -101,11 +101,11 @@ def migrate(
     tables: Sequence[Table] = TABLES,
     target: int = VERSION,
 ) -> None:
-    """Bring a file from a version to the newest one, step by step."""
+    """Migrate a file from `version` to `target`, one version after another."""
     connection.execute("BEGIN")
     try:
         for step in range(version + 1, target + 1):
-            _add(connection, tables, step)
+            _add_tables(connection, tables, step)
             if step in _CHANGES:
                 _CHANGES[step](connection)
             connection.execute(
@@ -115,13 +115,15 @@ def migrate(
             connection.execute(view.ddl())
         connection.execute("COMMIT")
     except BaseException:
-        # A COMMIT that failed has ended it already, and its own error is the one to tell.
+        # A failed COMMIT has ended the transaction already; its own error is raised.
         with suppress(duckdb.Error):
             connection.execute("ROLLBACK")
         raise
 
 
-def _add(connection: duckdb.DuckDBPyConnection, tables: Sequence[Table], step: int) -> None:
+def _add_tables(
+    connection: duckdb.DuckDBPyConnection, tables: Sequence[Table], step: int
+) -> None:
     connection.execute(
         "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER, applied_at TIMESTAMP)"
     )

@@ -1,9 +1,9 @@
-"""What a name that a user gave stands for: a run, an experiment, a session, a training run.
+"""Resolution of user-supplied names to runs, experiments, sessions and training runs.
 
 One rule for all: an id, else a name, else the start of one id, else the start of one name.
-`latest`, `best` and `worst` stand for the runs and sessions people want most. What means
-nothing is a UsageError that says what there is; what means several things is an
-AmbiguousName. Each function takes an open connection and leaves it as it was.
+`latest`, `best` and `worst` are shortcuts for runs and sessions. An unknown name raises a
+UsageError that lists the known ones; a name that matches several things raises AmbiguousName.
+Functions take an open connection and change nothing.
 """
 
 import re
@@ -14,44 +14,49 @@ from assay.core.text import Meaning, choose, natural_key, unknown
 from assay.errors import AmbiguousName, UsageError
 
 SESSION_WORDS = ("best", "latest", "worst")
-"""Words that stand for a session of the latest run."""
+"""Shortcuts for a session of the latest run."""
 
 _AT_MOST = 6
-"""Sessions to fetch for a start: one more than a message about several names."""
+"""Sessions to fetch by prefix: one more than the message about an ambiguous name lists."""
 
 
 def resolve_run(connection: DuckDBPyConnection, name: str, *, forks: bool = True) -> str:
-    """The id of a run; `latest` is the one started last, of whole episodes without `forks`."""
+    """Return the id of a run; `latest` is the one started last.
+
+    If `forks` is false, `latest` ignores runs of forked episodes.
+    """
     if name == "latest":
-        return _first(connection, f"SELECT id FROM {_RUNS if forks else _WHOLE} LIMIT 1")
-    return _resolved(connection, "run", name)
+        return _fetch_first(
+            connection, f"SELECT id FROM {_RUNS if forks else _UNFORKED_RUNS} LIMIT 1"
+        )
+    return _resolve_id(connection, "run", name)
 
 
 def resolve_experiment(connection: DuckDBPyConnection, name: str) -> str:
-    """The id of an experiment, from its id or its name."""
-    return _resolved(connection, "experiment", name)
+    """Return the id of an experiment, from its id or name."""
+    return _resolve_id(connection, "experiment", name)
 
 
 def resolve_series(connection: DuckDBPyConnection, name: str) -> str:
-    """The whole name of a series of experiments."""
-    return _resolved(connection, "series", name, see="assay experiments list")
+    """Return the full name of a series of experiments."""
+    return _resolve_id(connection, "series", name, see="assay experiments list")
 
 
 def resolve_training_run(connection: DuckDBPyConnection, name: str) -> str:
-    """The id of a training run; `run1` is not the start of `run15`."""
-    empty = "the store has none, see 'assay curves import'"
-    return _resolved(connection, "training run", name, empty=empty)
+    """Return the id of a training run; `run1` is not accepted as a prefix of `run15`."""
+    empty = "the database has none, see 'assay curves import'"
+    return _resolve_id(connection, "training run", name, empty=empty)
 
 
 def resolve_session(connection: DuckDBPyConnection, name: str, *, forks: bool = True) -> str:
-    """The id of a session.
+    """Return the id of a session.
 
-    The words stand for sessions of the latest run: `latest` ended last; `best` and `worst`
-    have the most and the fewest achievements, then reward, among the results, those of
-    baselines that nobody named left out if there are others. Without `forks`, the latest run
-    is one of whole episodes.
+    The shortcuts refer to the latest run: `latest` is the session that ended last; `best` and
+    `worst` are those with the most and the fewest achievements, then reward. Sessions of
+    automatically added baselines are used only if there are no others. If `forks` is false,
+    runs of forked episodes are ignored.
     """
-    of_latest = _OF_LATEST.format(_RUNS if forks else _WHOLE)
+    of_latest = _OF_LATEST.format(_RUNS if forks else _UNFORKED_RUNS)
     ranked = (
         f"SELECT s.session_id FROM {of_latest} AND s.state = 'result' "
         "ORDER BY coalesce(json_extract_string(e.tags, '$.baseline') = 'true', false), "
@@ -64,36 +69,36 @@ def resolve_session(connection: DuckDBPyConnection, name: str, *, forks: bool = 
         "worst": ranked.format("ASC"),
     }
     if name in words:
-        return _first(connection, words[name])
-    meant = _meaning(connection, "session", name)
-    if meant is None:
+        return _fetch_first(connection, words[name])
+    match = _find_meaning(connection, "session", name)
+    if match is None:
         raise UsageError(
-            f"unknown episode {name!r}; give its id, the start of one, or one of the words "
-            "latest, best, worst; see 'assay traces list'"
+            f"unknown episode {name!r}; give its id, the start of it, or latest, best or "
+            "worst; see 'assay traces list'"
         )
-    return meant.id
+    return match.id
 
 
 def resolve(connection: DuckDBPyConnection, name: str, *kinds: str) -> Meaning | None:
-    """What a name stands for among sessions, experiments and runs; None for nothing.
+    """Find the session, experiment or run with a name; None if there is none.
 
     Raises:
-        AmbiguousName: It fits several of them equally well.
+        AmbiguousName: It matches several of them equally well.
     """
     meanings: list[Meaning] = []
     ambiguous: list[AmbiguousName] = []
     for kind in kinds:
         try:
-            meant = _meaning(connection, kind, name)
+            match = _find_meaning(connection, kind, name)
         except AmbiguousName as error:
             ambiguous.append(error)
         else:
-            meanings += [] if meant is None else [meant]
+            meanings += [] if match is None else [match]
     if not meanings:
         if ambiguous:
             raise ambiguous[0]
         return None
-    # A start fits as well as another, be it of an id or of a name.
+    # A prefix of an id and a prefix of a name rank equally.
     best = min(min(meaning.rank, 2) for meaning in meanings)
     fitting = [meaning for meaning in meanings if min(meaning.rank, 2) == best]
     if len(fitting) > 1:
@@ -103,7 +108,7 @@ def resolve(connection: DuckDBPyConnection, name: str, *kinds: str) -> Meaning |
 
 
 _RUNS = "runs ORDER BY created_at DESC, id DESC"
-_WHOLE = (
+_UNFORKED_RUNS = (
     "runs WHERE json_extract(configuration, '$.forks') IS NULL "
     "ORDER BY created_at DESC, id DESC"
 )
@@ -121,10 +126,10 @@ _CANDIDATES = {
 }
 
 
-def _meaning(connection: DuckDBPyConnection, kind: str, name: str) -> Meaning | None:
+def _find_meaning(connection: DuckDBPyConnection, kind: str, name: str) -> Meaning | None:
     if kind != "session":
         return choose(kind, name, connection.execute(_CANDIDATES[kind]).fetchall())
-    # There may be a million sessions: only those that could be meant are fetched.
+    # There may be a million sessions, so only possible matches are fetched.
     rows = connection.execute(
         "SELECT session_id, session_id FROM session_traces WHERE starts_with(session_id, ?) "
         "ORDER BY session_id = ? DESC, session_id LIMIT ?",
@@ -133,26 +138,29 @@ def _meaning(connection: DuckDBPyConnection, kind: str, name: str) -> Meaning | 
     return choose(kind, name, rows, str.startswith)
 
 
-def _resolved(connection: DuckDBPyConnection, kind: str, name: str, **said: str) -> str:
+def _resolve_id(connection: DuckDBPyConnection, kind: str, name: str, **options: str) -> str:
     rows = connection.execute(_CANDIDATES[kind]).fetchall()
     starts = {}
     if kind == "training run":
         rows.sort(key=lambda row: natural_key(row[0]))
-        starts = {"starts": _starts_whole}
-    meant = choose(kind, name, rows, **starts)
-    if meant is None:
-        raise unknown(kind, name, [label for _, label in rows], **said)
-    return meant.id
+        starts = {"starts": _is_whole_prefix}
+    match = choose(kind, name, rows, **starts)
+    if match is None:
+        raise unknown(kind, name, [label for _, label in rows], **options)
+    return match.id
 
 
-def _first(connection: DuckDBPyConnection, sql: str) -> str:
+def _fetch_first(connection: DuckDBPyConnection, sql: str) -> str:
     row = connection.execute(sql).fetchone()
     if row is None:
-        raise UsageError("nothing is stored yet that this could mean; start with 'assay run'")
+        raise UsageError("the database has no runs or results yet; start with 'assay run'")
     return str(row[0])
 
 
-def _starts_whole(run_id: str, start: str) -> bool:
-    """Whether a start does not end within a number: run1 of run15 does, 3f2 of 3f29ab not."""
+def _is_whole_prefix(run_id: str, start: str) -> bool:
+    """Return whether an id starts with `start` and that does not end within a number.
+
+    `run1` ends within a number of `run15`; `3f2` does not end within one of `3f29ab`.
+    """
     within = re.match(r"\d+(?![0-9A-Za-z])", run_id[len(start) :])
     return bool(start) and run_id.startswith(start) and not (start[-1].isdigit() and within)

@@ -1,4 +1,4 @@
-"""The store that a caller means: a path, an open store, or the default one."""
+"""Selection of the database: a path, an open `Store`, or the default."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Union
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from assay.store.store import Store
 
 Where: TypeAlias = Union[Path, str, "Store", None]
-"""A file, an open store, or None for $ASSAY_DATABASE, else the usual file in this folder."""
+"""A file, a `Store`, or None for $ASSAY_DATABASE or the default file in this folder."""
 
 
 def store_at(database: Where) -> "Store":
-    """The store that is meant; nothing is opened yet."""
+    """Return the `Store` of a database; nothing is opened yet."""
     from assay.store.store import Store
 
     if isinstance(database, Store):

@@ -1,4 +1,4 @@
-"""Parquet files from anywhere as plain Python values, and rows of chats into them."""
+"""Reading untrusted Parquet files as plain Python values, and writing chat rows to them."""
 
 import json
 from collections import Counter
@@ -14,14 +14,14 @@ from assay.errors import UsageError
 
 
 class ParquetTable:
-    """A Parquet file of which only the end is read, until its rows are asked for.
+    """A Parquet file; only its metadata is read until `rows` is called.
 
     Raises:
-        UsageError: The bytes are no Parquet file, or hold the same column twice.
+        UsageError: The bytes are not a Parquet file, or two columns have the same name.
     """
 
     def __init__(self, content: bytes) -> None:
-        with _readable():
+        with _translate_errors():
             about = pq.read_metadata(pa.BufferReader(content))
             chunks = [
                 about.row_group(group).column(column)
@@ -29,31 +29,31 @@ class ParquetTable:
                 for column in range(about.num_columns)
             ]
             self.columns = about.schema.to_arrow_schema().names
-            """The names of its columns."""
+            """Names of its columns."""
             self.cells = max(
                 about.num_rows * about.num_columns, sum(chunk.num_values for chunk in chunks)
             )
-            """Values in all columns, those in lists included."""
+            """Number of values in all columns, including values in lists."""
             self.unpacked = sum(chunk.total_uncompressed_size for chunk in chunks)
-            """Bytes."""
+            """Uncompressed size in bytes."""
             texts = {
                 chunk.path_in_schema for chunk in chunks if chunk.physical_type == "BYTE_ARRAY"
             }
-            # A text that many rows have is kept once.
+            # Repeated texts share one object.
             self._file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=[*texts])
         if twice := [name for name, times in Counter(self.columns).items() if times > 1]:
-            raise UsageError(f"column {twice[0]!r} is there twice; give each a name of its own")
+            raise UsageError(f"two columns are named {twice[0]!r}; give each a different name")
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """The rows, a few at a time."""
-        with _readable():
+        """Yield the rows, reading a few at a time."""
+        with _translate_errors():
             for batch in self._file.iter_batches(_ROWS_AT_ONCE):
-                columns = map(_plain_values, batch.columns)
+                columns = map(_to_list, batch.columns)
                 for row in zip(*columns, strict=True):
                     yield dict(zip(self.columns, row, strict=True))
 
 
-def _plain_values(column: Any) -> list[Any]:
+def _to_list(column: Any) -> list[Any]:
     if not isinstance(column, pa.DictionaryArray):
         values: list[Any] = column.to_pylist()
         return values
@@ -62,14 +62,14 @@ def _plain_values(column: Any) -> list[Any]:
 
 
 @contextmanager
-def _readable(name: str = "it") -> Iterator[None]:
+def _translate_errors(name: str = "it") -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, KeyError, ValueError, OSError) as error:
         if isinstance(error, UsageError):
             raise
         line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(f"{name} is no Parquet file that can be read: {line}") from error
+        raise UsageError(f"{name} is not a readable Parquet file: {line}") from error
 
 
 _ROWS_AT_ONCE = 1_000
@@ -93,23 +93,23 @@ _MESSAGES = pa.list_(
 
 
 class ChatParquet:
-    """Rows of chat messages written to one Parquet file, a group at a time."""
+    """Writer of chat messages to one Parquet file, a group of rows at a time."""
 
     def __init__(self, stream: IO[bytes], columns: Sequence[str]) -> None:
-        """Name the columns that hold messages; beside them are `tools`, as JSON text."""
+        """Set the columns with messages; a column `tools`, as JSON text, is added."""
         fields = [(name, _MESSAGES) for name in columns]
         self._schema = pa.schema([*fields, ("tools", pa.string())])
         self._stream = stream
-        # A writer that is never closed complains when it goes, so there is none without rows.
+        # Created only for rows, because a writer that is never closed warns when deleted.
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, lines: Sequence[bytes]) -> None:
-        """Add rows, each as JSON text."""
+        """Add rows, each given as JSON text."""
         rows = [json.loads(line) for line in lines]
         self._open().write_table(pa.Table.from_pylist(rows, self._schema))
 
     def close(self) -> None:
-        """Write what is left, and the end of the file."""
+        """Write the remaining rows and the end of the file."""
         self._open().close()
 
     def _open(self) -> pq.ParquetWriter:
@@ -119,23 +119,23 @@ class ChatParquet:
 
 
 def parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a Parquet file, a few at a time; what is null is left out of objects.
+    """Yield the rows of a Parquet file, reading a few at a time; nulls in objects are dropped.
 
     Raises:
-        UsageError: It is no Parquet file.
+        UsageError: The file is not a Parquet file.
     """
-    with _readable(repr(str(path))), pq.ParquetFile(path) as file:
+    with _translate_errors(repr(str(path))), pq.ParquetFile(path) as file:
         for batch in file.iter_batches(_ROWS_AT_ONCE):
-            yield from (_without_nulls(row) for row in batch.to_pylist())
+            yield from (_drop_nulls(row) for row in batch.to_pylist())
 
 
-def _without_nulls(value: Any) -> Any:
+def _drop_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        kept = {name: _without_nulls(part) for name, part in value.items() if part is not None}
-        # An answer that only calls tools has a content that is null.
+        kept = {name: _drop_nulls(part) for name, part in value.items() if part is not None}
+        # A reply that only calls tools has null as its content.
         return (
             {**kept, "content": None} if "content" in value and "content" not in kept else kept
         )
     if isinstance(value, list):
-        return [_without_nulls(part) for part in value]
+        return [_drop_nulls(part) for part in value]
     return value

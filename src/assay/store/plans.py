@@ -1,7 +1,7 @@
-"""Plans of analyses and comparisons, as rows of the table `analysis_plans`.
+"""Pre-registered plans of analyses and comparisons, in the table `analysis_plans`.
 
-A plan is known by the hash of its content and stored once: storing it again changes neither
-the time nor what had been seen by then.
+A plan is identified by the hash of its content and stored once: storing it again changes
+neither its time nor its list of experiments that already had trials (`seen`).
 """
 
 import json
@@ -22,11 +22,11 @@ def store_plan(
     plan: Mapping[str, Any],
     seen: Sequence[str],
 ) -> tuple[StoredPlan, bool]:
-    """Store a plan unless it is there; the plan as stored, and whether it is a first time."""
+    """Store a plan unless it exists; return the stored plan and whether it is new."""
     with transaction(connection):
         if (found := find_plan(connection, hash)) is not None:
             return found, False
-        kept = StoredPlan(
+        stored = StoredPlan(
             hash=hash,
             plan=dict(plan),
             created_at=datetime.now(UTC).replace(tzinfo=None),
@@ -36,16 +36,16 @@ def store_plan(
             "INSERT INTO analysis_plans (hash, plan, created_at, seen) VALUES (?, ?, ?, ?)",
             [
                 hash,
-                canonical_json(kept.plan).decode(),
-                kept.created_at,
-                canonical_json(list(kept.seen)).decode(),
+                canonical_json(stored.plan).decode(),
+                stored.created_at,
+                canonical_json(list(stored.seen)).decode(),
             ],
         )
-    return kept, True
+    return stored, True
 
 
 def find_plan(connection: duckdb.DuckDBPyConnection, hash: str) -> StoredPlan | None:
-    """The plan with this hash, if it was registered."""
+    """Return the plan with this hash, if it was registered."""
     row = connection.execute(
         "SELECT plan, created_at, seen FROM analysis_plans WHERE hash = ?", [hash]
     ).fetchone()
@@ -61,7 +61,7 @@ def find_plan(connection: duckdb.DuckDBPyConnection, hash: str) -> StoredPlan | 
 
 
 def experiments_with_trials(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """The ids of the experiments of a store that have a trial by now."""
+    """Return the ids of the experiments that have trials."""
     rows = connection.execute(
         "SELECT DISTINCT experiment_id FROM session_traces WHERE experiment_id IS NOT NULL "
         "UNION SELECT DISTINCT experiment_id FROM outcomes WHERE experiment_id IS NOT NULL "

@@ -1,6 +1,6 @@
-"""What the rest of assay asks of a store, typed: rows, lists, and the sessions that names mean.
+"""Typed queries: episodes, lists of sessions and runs, and selection of sessions.
 
-Each function takes an open connection and leaves it as it was. What names stand for is in
+Functions take an open connection and change nothing. User-supplied names are resolved by
 `names`.
 """
 
@@ -35,14 +35,14 @@ _ROWS_AT_ONCE = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeRow:
-    """One session, as tables and reports read it."""
+    """One session, as used by tables and reports."""
 
     session_id: str
     experiment_id: str
     experiment_name: str
     run_id: str
     model: str
-    """Who played."""
+    """Name of the model or agent."""
     seed: int | None
     episode: int
     """Counted from 0 within the experiment."""
@@ -56,32 +56,32 @@ class EpisodeRow:
     actions_asked: int
     unknown_actions: int
     no_effect_actions: int
-    """Without those ignored while asleep."""
+    """Without actions ignored while asleep."""
     asleep_actions: int
     malformed_replies: int
     achievements: Mapping[str, int]
-    """Name to the step it was first reached in, in the order they were reached."""
+    """Name and the step in which it was first unlocked, in order of unlocking."""
     prompt_tokens: int
     completion_tokens: int
     cost_usd: float | None
     error_type: str | None
     error_message: str | None
     baseline: bool
-    """Whether it was played only to compare with."""
+    """Whether its entry is a baseline that was added automatically."""
     task: str = ""
-    """For episodes `crafter/<difficulty>`."""
+    """`crafter/<difficulty>` for Crafter episodes."""
     replicate: int = 0
-    """0 unless a world is played again."""
+    """Number of the repetition in the same world, from 0."""
     cached_tokens: int = 0
     """Part of `prompt_tokens`."""
     reasoning_tokens: int = 0
     """Part of `completion_tokens`."""
     source: str = "assay"
-    """The format it was imported from, or assay."""
+    """Format it was imported from, or "assay"."""
 
     @property
     def invalid_rate(self) -> float:
-        """(unknown + without effect) / actions asked for; 0 if nothing was asked for."""
+        """Share of requested actions that are unknown or have no effect; 0 without actions."""
         wasted = self.unknown_actions + self.no_effect_actions
         return wasted / self.actions_asked if self.actions_asked else 0.0
 
@@ -98,8 +98,8 @@ def episodes(
     experiment_ids: Sequence[str] | None = None,
     session_ids: Sequence[str] | None = None,
 ) -> list[EpisodeRow]:
-    """Sessions in the order of runs, experiments and episodes; all of them by default."""
-    where, values = _where(run_id, experiment_ids, session_ids)
+    """Load sessions (default: all), sorted by run, experiment and episode."""
+    where, values = _build_where(run_id, experiment_ids, session_ids)
     unlocked: dict[str, dict[str, int]] = {}
     for session, achievement, step in connection.execute(
         "SELECT a.session_id, a.achievement, a.step FROM achievements a "
@@ -116,11 +116,11 @@ def episodes(
         values,
     )
     found: list[EpisodeRow] = []
-    # Names of runs, models and reasons stand in very many rows, and are kept once.
-    kept: dict[Any, Any] = {}
-    while some := rows.fetchmany(_ROWS_AT_ONCE):
-        for row in some:
-            fields = [kept.setdefault(one, one) if type(one) is str else one for one in row]
+    # Names of runs, models and reasons repeat in many rows; equal strings share one object.
+    shared: dict[Any, Any] = {}
+    while batch := rows.fetchmany(_ROWS_AT_ONCE):
+        for row in batch:
+            fields = [shared.setdefault(v, v) if type(v) is str else v for v in row]
             found.append(
                 EpisodeRow(
                     **dict(zip(_FROM_VIEW, fields[:-1], strict=True)),
@@ -131,7 +131,7 @@ def episodes(
     return found
 
 
-def _where(
+def _build_where(
     run_id: str | None, experiment_ids: Sequence[str] | None, session_ids: Sequence[str] | None
 ) -> tuple[str, list[Any]]:
     parts: list[str] = []
@@ -151,7 +151,7 @@ def _where(
 def committed_sessions(
     connection: duckdb.DuckDBPyConnection, run_id: str
 ) -> dict[str, TrialState]:
-    """The sessions of a run that are stored, and how each ended."""
+    """Return the state of each stored session of a run."""
     rows = connection.execute(
         "SELECT session_id, state FROM session_traces WHERE run_id = ? ORDER BY session_id",
         [run_id],
@@ -160,13 +160,13 @@ def committed_sessions(
 
 
 def read_everything(connection: duckdb.DuckDBPyConnection) -> None:
-    """Read every value of every table; DuckDB raises where a block of the file is damaged."""
+    """Read every value of every table, so that DuckDB raises if a block is damaged."""
     for table in TABLES:
         connection.execute(f"SELECT bit_xor(hash(t)) FROM {table.name} t").fetchall()
 
 
 def count_sessions(connection: duckdb.DuckDBPyConnection) -> int:
-    """How many sessions a store has."""
+    """Return the number of sessions in the database."""
     row = connection.execute("SELECT count(*) FROM session_traces").fetchone()
     return int(row[0]) if row else 0
 
@@ -174,7 +174,7 @@ def count_sessions(connection: duckdb.DuckDBPyConnection) -> int:
 def stored_cost(
     connection: duckdb.DuckDBPyConnection, run_id: str, *, without: Sequence[str]
 ) -> float:
-    """Dollars of the stored calls of a run, but for some of its sessions."""
+    """Return the cost in dollars of the stored calls of a run, without some sessions."""
     row = connection.execute(
         "SELECT coalesce(sum(v.cost), 0)"
         " FROM events v JOIN session_traces s USING (session_id)"
@@ -185,12 +185,12 @@ def stored_cost(
 
 
 _SORTED_BY = ("reward", "num_achievements", "steps", "turns", "cost_usd", "duration_s", "seed")
-"""Columns of `episodes` that sessions can be sorted by, beside any outcome."""
+"""Columns of `episodes` that sessions can be sorted by, in addition to outcomes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenSession:
-    """A session that has no end yet, as its journal tells."""
+    """An unfinished session, read from its journal."""
 
     session_id: str
     model: str
@@ -201,18 +201,18 @@ class OpenSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRun:
-    """A run that is not finished."""
+    """An unfinished run."""
 
     run_id: str
     resume: str
     """The command that resumes it."""
     process: int | None
-    """Who plays it; None if nobody does."""
+    """Id of the process that executes it; None if it was interrupted."""
     sessions: tuple[OpenSession, ...]
 
 
 def list_open(database: Path) -> list[OpenRun]:
-    """The unfinished runs beside a database, and what is begun of them; writes nothing."""
+    """Return the unfinished runs of a database, with their unfinished sessions."""
     return [
         OpenRun(
             run_id=folder.record.id,
@@ -226,7 +226,7 @@ def list_open(database: Path) -> list[OpenRun]:
 
 def _open_sessions(folder: RunFolder) -> Iterator[OpenSession]:
     for path in folder.journals():
-        # One that cannot be read is told by whoever resumes; one that is gone is stored.
+        # A damaged journal is reported when the run resumes; a missing one has been stored.
         with suppress(JournalError):
             session = read_session(path, folder.record.id)
             turns = [call.turn for call in session.calls]
@@ -242,11 +242,11 @@ def _open_sessions(folder: RunFolder) -> Iterator[OpenSession]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSession:
-    """One session, in brief."""
+    """Summary of one session."""
 
     session_id: str
     experiment: str
-    """The name of its experiment."""
+    """Name of its experiment."""
     model: str
     task: str
     seed: int | None
@@ -258,12 +258,12 @@ class ListedSession:
     steps: int
     turns: int
     outcomes: Mapping[str, float] = field(default_factory=dict)
-    """What it earned; left out where it played a world with achievements, unless asked for."""
+    """Values by metric; empty for a world with achievements, unless requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRun:
-    """One run, with those of its sessions that were asked for."""
+    """One run, with its requested sessions."""
 
     run_id: str
     command: str
@@ -282,18 +282,18 @@ _FIELDS = (
 def sorted_sessions(
     connection: DuckDBPyConnection, session_ids: Sequence[str], metric: str
 ) -> list[str]:
-    """Sessions by a number, the highest first; those that lack it are left out.
+    """Sort sessions by a metric, the highest first; sessions without it are dropped.
 
     Raises:
-        UsageError: No session has such a number.
+        UsageError: No session has the metric.
     """
     chosen = "IN (SELECT unnest(?::VARCHAR[]))"
     if metric in _SORTED_BY:
-        asked = f"SELECT session_id, {metric} FROM episodes WHERE session_id {chosen}"
-        rows = connection.execute(asked, [list(session_ids)]).fetchall()
+        query = f"SELECT session_id, {metric} FROM episodes WHERE session_id {chosen}"
+        rows = connection.execute(query, [list(session_ids)]).fetchall()
     else:
-        asked = f"SELECT trial_id, value FROM outcomes WHERE metric = ? AND trial_id {chosen}"
-        rows = connection.execute(asked, [metric, list(session_ids)]).fetchall()
+        query = f"SELECT trial_id, value FROM outcomes WHERE metric = ? AND trial_id {chosen}"
+        rows = connection.execute(query, [metric, list(session_ids)]).fetchall()
     if not rows and session_ids:
         names = connection.execute("SELECT DISTINCT metric FROM outcomes").fetchall()
         raise UsageError(unknown_name("metric", metric, [*_SORTED_BY, *(n for (n,) in names)]))
@@ -302,7 +302,7 @@ def sorted_sessions(
 
 
 def list_sorted(connection: DuckDBPyConnection, session_ids: Sequence[str]) -> list[ListedRun]:
-    """Sessions one by one in the order they are given in, each with all its outcomes."""
+    """Return sessions in the given order, each in a run of its own and with all outcomes."""
     found = {
         session.session_id: replace(run, sessions=(session,))
         for run in list_sessions(connection, session_ids, outcomes=True)
@@ -314,9 +314,12 @@ def list_sorted(connection: DuckDBPyConnection, session_ids: Sequence[str]) -> l
 def list_sessions(
     connection: DuckDBPyConnection, session_ids: Sequence[str], *, outcomes: bool = False
 ) -> list[ListedRun]:
-    """Sessions by run, in the order they are given in.
+    """Group sessions by run, in the given order.
 
-    Outcomes are loaded where a world has no achievements, or of all.
+    Args:
+        connection: The database.
+        session_ids: The sessions.
+        outcomes: Load outcomes for all sessions, not only for worlds without achievements.
     """
     rows = connection.execute(
         f"SELECT {', '.join(f'v.{name}' for name in _FIELDS)} FROM episodes v"
@@ -325,7 +328,7 @@ def list_sessions(
     ).fetchall()
     found = {row[0]: row for row in rows}
     others = [row[0] for row in rows if outcomes or (row[13] is None and not row[8])]
-    earned = load_outcomes(connection, others)
+    values = load_outcomes(connection, others)
     by_run: dict[str, list[ListedSession]] = {}
     for session_id in session_ids:
         row = found[session_id]
@@ -342,13 +345,15 @@ def list_sessions(
             reward=row[9],
             steps=row[10],
             turns=row[11],
-            outcomes=dict(sorted(earned.get(session_id, {}).items())),
+            outcomes=dict(sorted(values.get(session_id, {}).items())),
         )
         by_run.setdefault(row[12], []).append(session)
-    return [_run(connection, run_id, sessions) for run_id, sessions in by_run.items()]
+    return [
+        _make_listed_run(connection, run_id, sessions) for run_id, sessions in by_run.items()
+    ]
 
 
-def _run(
+def _make_listed_run(
     connection: DuckDBPyConnection, run_id: str, sessions: Sequence[ListedSession]
 ) -> ListedRun:
     row = connection.execute(
@@ -375,23 +380,22 @@ def select_sessions(
     forks: bool = True,
     fork_words: bool = True,
 ) -> list[str]:
-    """The ids of sessions, in the order of runs, experiments and episodes.
+    """Return the ids of sessions, sorted by run, experiment and episode.
 
     Each of `names` is a session, an experiment or a run: an id, a name, or the start of one;
-    with no names, all sessions are meant. `only` narrows them down; without `baselines`, those
-    that nobody named are left out, and without `forks` those that were played on from a state
-    of another. Words such as `best` speak of the latest run, and without `fork_words` of the
-    latest of whole episodes.
+    without names, all sessions are selected. `only` restricts the selection. If `baselines` is false, automatically added baselines are
+    excluded; if `forks` is false, forked sessions are. Words such as `best` refer to the latest
+    run; if `fork_words` is false, to the latest one that is not a run of forks.
 
     Raises:
-        UsageError: A name means nothing, or several things.
+        UsageError: A name is unknown or ambiguous.
     """
     parts: list[str] = []
     values: list[Any] = []
     if names:
-        meant = [_meant(connection, name, forks=fork_words) for name in names]
-        parts.append("(" + " OR ".join(f"s.{column} = ?" for column, _ in meant) + ")")
-        values += [value for _, value in meant]
+        filters = [_resolve_filter(connection, name, forks=fork_words) for name in names]
+        parts.append("(" + " OR ".join(f"s.{column} = ?" for column, _ in filters) + ")")
+        values += [value for _, value in filters]
     if only.run is not None:
         parts.append("s.run_id = ?")
         values.append(resolve_run(connection, only.run))
@@ -422,8 +426,10 @@ def select_sessions(
     return [session_id for (session_id,) in rows]
 
 
-def _meant(connection: DuckDBPyConnection, name: str, *, forks: bool) -> tuple[str, str]:
-    """The column and the value that a name stands for."""
+def _resolve_filter(
+    connection: DuckDBPyConnection, name: str, *, forks: bool
+) -> tuple[str, str]:
+    """Return the column and the value that select a name."""
     if name == "latest":
         return "run_id", resolve_run(connection, name, forks=forks)
     if name in SESSION_WORDS:
@@ -431,6 +437,6 @@ def _meant(connection: DuckDBPyConnection, name: str, *, forks: bool) -> tuple[s
     meaning = resolve(connection, name, "session", "experiment", "run")
     if meaning is None:
         raise UsageError(
-            f"no episode, experiment or run is called {name!r}; 'assay traces list' shows them"
+            f"no episode, experiment or run is named {name!r}; see 'assay traces list'"
         )
     return f"{meaning.kind}_id", meaning.id

@@ -1,9 +1,9 @@
-"""The one way to write the journal of a trial, and to go on with one that is begun.
+"""Writing of a trial's journal, and replay of a journal that is continued.
 
-A trial whose journal has turns is tried again from its start: `recall` gives the recorded
-answers back in their order, so that nobody is asked twice, and what the trial does again must
-be what it did before. A difference means that another version plays, or somebody whose
-actions do not follow from what it sees; nothing after it could be trusted.
+A resumed trial runs again from its start: `recall` returns the recorded replies in order, so
+that no model call is repeated, and the trial must do the same as before. A difference means
+that another version of assay runs or that the agent is not deterministic; nothing after it
+could be trusted.
 """
 
 import time
@@ -27,17 +27,16 @@ from assay.types import Message, TrialState
 
 
 class ReplayDiffers(JournalError):
-    """A trial that was tried again did something else than its journal says."""
+    """A resumed trial diverged from its journal."""
 
 
 class Recorder:
-    """Writes down one trial; what is recorded already is compared instead."""
+    """Writer of one trial's journal; turns that are recorded already are compared instead."""
 
     def __init__(self, journal: Journal, session: SessionRecord | None = None) -> None:
         self.seconds = 0.0
-        """Time that counts as the trial's own; whoever tries adds to it."""
+        """Duration of the trial so far; the caller adds to it."""
         self.journal = journal
-        """Where it is written down."""
         self._end = session.end if session else None
         self._calls: dict[int, deque[CallRecord]] = {}
         for call in session.calls if session else ():
@@ -55,12 +54,12 @@ class Recorder:
         *,
         resumes: bool = True,
     ) -> Self:
-        """Go on with a journal, or begin one; only then is the header asked for.
+        """Continue a journal, or create one with the result of `header`.
 
-        A session in its place is a trial whose first turns are given: it goes on after them.
+        `header` may return a session: a trial that continues after its first turns, as a fork.
 
-        Where a trial cannot be resumed in the middle, its journal is put aside and a new one
-        begun; what was paid for it stays on the bill.
+        If `resumes` is false, an existing journal is set aside, so that its cost still counts,
+        and a new one is started.
         """
         if not resumes and not is_blank(path):
             put_aside(path)
@@ -72,58 +71,58 @@ class Recorder:
 
     @property
     def attempts(self) -> int:
-        """How many attempts came to an end."""
+        """Number of attempts that ended."""
         return self._end.attempts if self._end else 0
 
     def recall(
         self, turn: int, request: Sequence[int], new: Mapping[int, Message]
     ) -> tuple[CallRecord, Message] | None:
-        """The next recorded call of a turn, with its answer; None if nobody was asked yet.
+        """Return the next recorded call of a turn and its reply; None if there is none.
 
         Args:
             turn: Counted from 1.
-            request: The positions of the messages that would be sent.
-            new: Messages that were made since the call before, by position.
+            request: Positions of the messages that would be sent.
+            new: Messages created since the previous call, by position.
         """
         calls = self._calls.get(turn)
         if not calls:
             if turn in self._played:
-                raise self._differs(f"turn {turn} asks its model once more")
+                raise self._make_error(f"the number of model calls in turn {turn}")
             return None
         call = calls.popleft()
         same = tuple(request) == call.request and all(
             self._messages.get(position) == message for position, message in new.items()
         )
         if not same:
-            raise self._differs(f"the request of turn {turn}")
+            raise self._make_error(f"the request of turn {turn}")
         return call, self._messages[call.reply]
 
     def add_call(self, call: CallRecord, messages: Sequence[MessageRecord]) -> None:
-        """Write down an answer, before anything is done about it."""
+        """Record a reply, before it is acted on."""
         self.journal.append_call(call, messages)
 
     def add_messages(self, messages: Sequence[MessageRecord]) -> None:
-        """Write down messages that belong to no call."""
+        """Record messages that belong to no call."""
         self.journal.append_messages(messages)
 
     def add_played(self, played: PlayedRecord) -> PlayedRecord:
-        """Write down what was played of a turn, or give back what is recorded of it."""
+        """Record the actions played in a turn; return the existing record if there is one."""
         if self._calls.get(played.turn):
-            raise self._differs(f"turn {played.turn} asks its model less often")
+            raise self._make_error(f"the number of model calls in turn {played.turn}")
         recorded = self._played.get(played.turn)
         if recorded is None:
             self.journal.append_played(played)
             return played
         if recorded.steps != played.steps or recorded.asked != played.asked:
-            raise self._differs(f"the steps of turn {played.turn}")
+            raise self._make_error(f"the steps of turn {played.turn}")
         return recorded
 
     async def kept(self) -> None:
-        """Wait until all that was written down is on disk."""
+        """Wait until all records are written."""
         await self.journal.kept()
 
     def knows(self, turn: int) -> bool:
-        """Whether anything is recorded of a turn."""
+        """Return whether a turn has been recorded, in whole or in part."""
         return turn in self._played or turn in self._calls
 
     def end(
@@ -135,7 +134,7 @@ class Recorder:
         *,
         at: float | None = None,
     ) -> None:
-        """Write down how the attempt ended: now, or at a time in seconds since 1970."""
+        """Record the end of the attempt; `at` is in seconds since 1970 (default: now)."""
         self.journal.append_end(
             EndRecord(
                 at=time.time() if at is None else at,
@@ -148,9 +147,9 @@ class Recorder:
             )
         )
 
-    def _differs(self, what: str) -> ReplayDiffers:
+    def _make_error(self, what: str) -> ReplayDiffers:
         return ReplayDiffers(
-            f"episode {self.journal.path.stem} cannot be resumed: {what} differs from what is "
-            "in its journal; resume with the version of assay that started it, or start anew "
-            "with --fresh"
+            f"episode {self.journal.path.stem} cannot be resumed: {what} differs from its "
+            "journal; resume with the version of assay that started it, or start over with "
+            "--fresh"
         )

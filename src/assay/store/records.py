@@ -1,16 +1,16 @@
-"""What a trace holds, as values: the journal, the tables and the export all say these.
+"""Records of a trace, shared by journals, tables, exports and imports.
 
-A session is a header, then turns, then an end. A turn is one decision: the calls of a model
-it took, in their order, none or several, and what was played of it. Row ids follow from the
-session and the position in it, so that the same trace always gives the same rows.
+A session is a header, then turns, then an end. A turn is one decision: its model calls in
+order (none, one or several) and the actions played. Row ids are computed from the session and
+the position in it, so that the same trace always has the same rows.
 
 A field is declared here and, if it is stored, as a column in `schema`; journals, exports,
-imports, rows and what is loaded follow from the two. A new field comes last in its record
-and has a default, so that journals and exports that lack it can still be read.
+imports, rows and loading are derived from the two. A new field comes last in its record and
+has a default, so that journals and exports without it can still be read.
 
-A log of another program may count tokens or invalid actions without saying in which turn they
-fell. Such totals stand in the metadata of the session, where an export keeps them, and take the
-place of the sums over its turns. Beside them stands why the session cannot be played again.
+A log of another program may count tokens or invalid actions only for the whole session. Such
+totals are in the metadata of the session, where exports keep them, and replace the sums over
+its turns. The metadata also has the reason why the session cannot be replayed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from assay.core.values import Count, Flag, Moment, Name, Ordinal, Priority, Real
 from assay.types import Encoded, Message, TrialState, Usage
 
 IMPORTED: Final = "imported"
-"""The key in the metadata of a session."""
+"""Key in the metadata of an imported session."""
 
 _COUNTS: Final = {
     **dict.fromkeys(("num_timesteps", "num_turns", "num_achievements"), 2**31),
@@ -37,24 +37,24 @@ _LARGE: Final = 1e15
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an importer knows beside the turns."""
+    """Facts about an imported session as a whole."""
 
     unverifiable: str | None
-    """Why the session cannot be played again; None if it can."""
+    """Why the session cannot be replayed; None if it can."""
     totals: Mapping[str, float | None] = field(default_factory=dict)
-    """By column of `session_traces`; None for what nobody knows."""
+    """Totals by column of `session_traces`; None if unknown."""
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Return it as metadata of a session."""
+        """These facts in the form used in the metadata of a session."""
         about = {"unverifiable": self.unverifiable, "totals": dict(self.totals)}
         return {IMPORTED: {name: value for name, value in about.items() if value}}
 
 
 def imported_columns(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of `session_traces` that the metadata of an imported session decides.
+    """Return the columns of `session_traces` that the metadata of an imported session sets.
 
-    A metadata may come from anywhere: what is no total of a known column is left out.
+    Metadata may be untrusted: unknown columns and invalid totals are ignored.
     """
     about = metadata.get(IMPORTED)
     if not isinstance(about, Mapping):
@@ -63,7 +63,7 @@ def imported_columns(metadata: Mapping[str, Any]) -> dict[str, Any]:
     columns: dict[str, Any] = {
         name: value
         for name, value in (totals.items() if isinstance(totals, Mapping) else ())
-        if _allowed(name, value)
+        if _is_valid_total(name, value)
     }
     if unverifiable_reason(metadata) is not None:
         columns["verifiable"] = False
@@ -71,13 +71,13 @@ def imported_columns(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unverifiable_reason(metadata: Mapping[str, Any]) -> str | None:
-    """Why an imported session cannot be played again; None if it can."""
+    """Return why an imported session cannot be replayed; None if it can."""
     about = metadata.get(IMPORTED)
     reason = about.get("unverifiable") if isinstance(about, Mapping) else None
     return reason if isinstance(reason, str) and reason else None
 
 
-def _allowed(name: str, value: object) -> bool:
+def _is_valid_total(name: str, value: object) -> bool:
     if name in _COUNTS:
         return type(value) is int and 0 <= value < _COUNTS[name]
     if name not in _NUMBERS or isinstance(value, bool):
@@ -86,8 +86,8 @@ def _allowed(name: str, value: object) -> bool:
     return value is None or (isinstance(value, int | float) and least <= value < _LARGE)
 
 
-class _Json:
-    """A field that is made of JSON of a shape, once that is known to have a JSON form."""
+class _FromJson:
+    """Annotation of a field that `make` creates from JSON of type `shape`, checking it."""
 
     def __init__(self, shape: type, make: Callable[[Any], Any]) -> None:
         self._shape, self._make = shape, make
@@ -99,8 +99,8 @@ class _Json:
         return core_schema.no_info_after_validator_function(self._make, shape)
 
 
-def _plain(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    # A few numbers and texts are what most hold, and looked at more quickly than encoded.
+def _check_json(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    # Most have a few numbers and texts, which are checked faster than encoded.
     for part in value.values():
         if part.__class__ not in _SCALARS and not (part.__class__ is float and isfinite(part)):
             canonical_json(value)
@@ -111,17 +111,17 @@ def _plain(value: Mapping[str, Any]) -> Mapping[str, Any]:
 _SCALARS: Final = frozenset((str, int, bool, type(None)))
 
 
-Object: TypeAlias = Annotated[Mapping[str, Any], _Json(dict, _plain)]
-"""What JSON can hold, by name."""
+Object: TypeAlias = Annotated[Mapping[str, Any], _FromJson(dict, _check_json)]
+"""A JSON object."""
 
 
 ADDED: Mapping[str, Any] = {"added": True}
-"""The metadata of a field that was not there from the start: it is left out of a journal and
-an export where it has its default, so that those of earlier programs stay what they were."""
+"""Metadata of a field added in a later version: its default is not written to journals and
+exports, so that they equal those of earlier versions."""
 
 
 class Record:
-    """What all records share: whoever reads one allows the fields it declares and no others."""
+    """Base class of records: reading one rejects undeclared fields."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
@@ -129,20 +129,20 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentRecord(Record):
-    """One subject in one run. Its name and version are given by the store."""
+    """One entry in one run. Its name and version are assigned when it is stored."""
 
     id: str
     series: str
-    """What one follows over time."""
+    """Name that is common to all versions of the experiment."""
     model: str
     fingerprint: str
-    """A hash of all that makes a version: model, prompt, data, configuration."""
+    """Hash of everything that determines a version: model, prompt, data, configuration."""
     tags: Object = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord(Record):
-    """One run, as it was asked for."""
+    """One run, as it was started."""
 
     id: str
     command: str
@@ -154,57 +154,57 @@ class RunRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHeader(Record):
-    """What a session is about, known before it starts."""
+    """Facts about a session that are known before it starts."""
 
     session_id: Name
     run_id: Name
     experiment_id: Name
     subject: Name
-    """Who plays: the name of a model, an agent, a policy."""
+    """Name of the model, agent or policy."""
     task: Name
-    """For episodes `crafter/<difficulty>`."""
+    """`crafter/<difficulty>` for Crafter episodes."""
     seed: Seed | None
     episode: Count
     """Counted from 0 within the experiment."""
     replicate: Count = 0
     created_at: Moment
     difficulty: str | None = None
-    tools: Annotated[Encoded, _Json(list, Encoded)] | None = None
-    """What every request of the session offered."""
+    tools: Annotated[Encoded, _FromJson(list, Encoded)] | None = None
+    """Tools offered in every request of the session."""
     metadata: Object = field(default_factory=dict)
-    """All else that is needed to play it again: the whole difficulty, length, limits."""
+    """Other facts needed for a replay: all numbers of the difficulty, length, limits."""
     trial_kind: Name = field(default="episode", metadata=ADDED)
-    """What sort of trial it is; see `StoredKind` for those of assay itself."""
+    """Kind of trial; see `StoredKind` for the built-in ones."""
     parent: Name | None = field(default=None, metadata=ADDED)
-    """The session it was forked from."""
+    """Session from which it was forked."""
     forked_at: Count | None = field(default=None, metadata=ADDED)
-    """How many steps it has in common with its parent."""
+    """Number of steps shared with the parent."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageRecord(Record):
-    """A message, at its position in the session; written once, however often it is sent."""
+    """A message at its position in the session; stored once even if it is sent many times."""
 
     position: Count
     turn: Count
-    message: Annotated[Message, _Json(dict, Message)]
+    message: Annotated[Message, _FromJson(dict, Message)]
     message_type: Name
-    """system, observation, tool_call, feedback; the words of whoever recorded it."""
+    """Such as system, observation, tool_call, feedback; chosen by the recording program."""
     at: Moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord(Record):
-    """One call of a model; a turn has none, one or several, in the order they were made."""
+    """One model call; a turn has none, one or several."""
 
     turn: Ordinal
     """Its turn, counted from 1."""
     at: Moment
-    """When the answer came."""
+    """Time of the reply."""
     request: tuple[Count, ...]
-    """The positions of the messages that were sent, in their order."""
+    """Positions of the messages in the request, in order."""
     reply: Count
-    """The position of the answer."""
+    """Position of the reply."""
     model: Name
     provider: Name
     finish_reason: str
@@ -212,7 +212,7 @@ class CallRecord(Record):
     cost_usd: Real | None = None
     latency_s: Seconds
     waited_s: Seconds = 0.0
-    """Time in the queue for a turn and between attempts; no time of the model."""
+    """Time in the queue and between attempts, which is not time of the model."""
     retries: Count = 0
     parameters: Object = field(default_factory=dict)
     """temperature, max_tokens and seed of the request."""
@@ -223,54 +223,54 @@ class StepRecord(Record):
     """One step of the environment."""
 
     index: Ordinal
-    """Counted from 1, so that it is the number of steps made."""
+    """Counted from 1, so it is the number of steps so far."""
     action: str
     reward: Real
     digest: str | None
-    """The state after the step, in hexadecimal; None where nobody can tell."""
+    """Hexadecimal digest of the state after the step; None if unknown."""
     unlocked: tuple[str, ...] = ()
-    """Achievements reached for the first time."""
+    """Achievements unlocked for the first time."""
     no_effect: str | None = None
-    """Why the action changed nothing, if it did not."""
+    """Why the action had no effect; None if it had one."""
     terminated: Flag = False
     truncated: Flag = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookRecord(Record):
-    """Something a hook noticed."""
+    """Result of a hook."""
 
     name: Name
     code: str
     """One letter for displays."""
     priority: Priority
     step: Count | None
-    """The index of the step; None for what concerns the turn as a whole."""
+    """Index of the step; None if the result is about the whole turn."""
     description: str = ""
     data: Object = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedRecord(Record):
-    """What was played in a turn."""
+    """Actions played in a turn."""
 
     turn: Ordinal
     at: Moment
     asked: tuple[str, ...] = ()
-    """The actions the answer asked for, unknown ones included."""
+    """Actions in the reply, including unknown ones."""
     unknown: tuple[str, ...] = ()
-    """Those among them that do not exist."""
+    """Actions in the reply that do not exist."""
     malformed: str | None = None
-    """What was wrong with the answer, if it could not be read."""
+    """Why the reply could not be parsed; None if it could."""
     skipped: Count = 0
-    """Known actions that were not played, because the episode had ended."""
+    """Known actions that were not played because the episode had ended."""
     steps: tuple[StepRecord, ...] = ()
     hooks: tuple[HookRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRecord(Record):
-    """What went wrong."""
+    """The error that ended a session."""
 
     type: str
     message: str
@@ -279,36 +279,36 @@ class ErrorRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndRecord(Record):
-    """How a session ended."""
+    """End of a session."""
 
     at: Moment
     state: TrialState
     stop_reason: str
-    """A `StopReason`, with more after a colon, or the name of an error; imported, any text."""
+    """A `StopReason` with optional details after a colon, an error name, or imported text."""
     duration_s: Seconds
-    """Time played, summed over attempts; waiting for a turn is not in it."""
+    """Time played, summed over attempts, without time in queues."""
     outcomes: Mapping[Name, Real] = field(default_factory=dict)
-    """What it earned; empty unless it completed."""
+    """Values by metric; empty unless it completed."""
     error: ErrorRecord | None = None
     attempts: Count = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitRecord(Record):
-    """How many calls a provider was given at once, from some moment on."""
+    """Limit of concurrent calls to a provider, from some moment on."""
 
     provider: str
     at: Moment
     connections: Count
     per_second: Real | None
-    """Calls that may start; None for no limit."""
+    """Calls that may start per second; None for no limit."""
     pause_s: Seconds
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """A whole session; `end` is missing while it goes on."""
+    """A session; `end` is None while it is in progress."""
 
     header: SessionHeader
     messages: Sequence[MessageRecord]
@@ -318,7 +318,7 @@ class SessionRecord:
 
     @property
     def imported_totals(self) -> dict[str, Any]:
-        """What another program's log counted as a whole, by column of `session_traces`."""
+        """Totals from another program's log, by column of `session_traces`."""
         return imported_columns(self.header.metadata)
 
 
@@ -337,14 +337,14 @@ class StoredRun(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredExperiment(Record):
-    """A row of `experiments`, with the name the store gave it."""
+    """A row of `experiments`, with its assigned name and version."""
 
     id: Name
     name: Name
     series: Name
     version: Name
     position: Count = 0
-    """Its place among the experiments of its run."""
+    """Its index among the experiments of its run."""
     model: Name
     fingerprint: Name
     description: str | None = None
@@ -352,15 +352,15 @@ class StoredExperiment(Record):
     updated_at: Moment
     tags: Object = field(default_factory=dict)
     note: str | None = None
-    """What the user said of this version."""
+    """The user's note on this version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A session, its run and its experiment."""
+    """A session with its run and its experiment, as in an export."""
 
     run: StoredRun
     experiment: StoredExperiment
     session: SessionRecord
     source: str = "assay"
-    """`assay`, or the format it once came from."""
+    """`assay`, or the format it was imported from."""

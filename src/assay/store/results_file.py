@@ -1,9 +1,11 @@
-"""`assay-results/1`: the numbers of a run in one file, one value per episode and metric.
+"""Writing and reading results files (`assay-results/1`): one value per episode and metric.
 
-An episode that did not end as a result has null in every metric, and is listed by name. What
-is about Crafter is left out where another environment was played. Read back, one model is a
-subject of a comparison; every problem of a file is a UsageError that says where it is, what
-stands there, and what is allowed.
+An episode without a result has null in every metric and is listed with its reason. Fields that
+are specific to Crafter are omitted for other environments.
+
+Reading turns one model of a file into a subject of a comparison. Files may be written by hand,
+so every value is checked; an invalid one raises a UsageError with its place, the value, and the
+allowed ones.
 """
 
 import json
@@ -29,13 +31,13 @@ from assay.store.records import StoredRun
 from assay.types import TrialState
 
 RESULTS_FORMAT: Final = "assay-results/1"
-"""What the field `format` of every results file says."""
-_OF_CRAFTER: Final = ("difficulty", "no_effect_actions", "asleep_actions", "achievements")
-"""What means nothing of an episode in another world."""
+"""Value of the field `format` in every results file."""
+_CRAFTER_ONLY: Final = ("difficulty", "no_effect_actions", "asleep_actions", "achievements")
+"""Fields of an episode that other environments do not have."""
 
 
 def results_name(at: float) -> str:
-    """The name of the results file of a run that ended at this time."""
+    """Return the name of the results file of a run that ended at this time."""
     return f"multi_model_results_{datetime.fromtimestamp(at, UTC):%Y%m%d_%H%M%S}.json"
 
 
@@ -51,11 +53,11 @@ def write_results(
     """Write the results of a run.
 
     Args:
-        path: The file, replaced if it is there.
+        path: The file, replaced if it exists.
         run: The run; its configuration is the `config` of the file.
-        rows: Its episodes, in model, episode order.
-        outcomes: For each session that has some, the numbers by metric.
-        analysis: What the tables and rankings of the run say, as data.
+        rows: Its episodes, sorted by model and episode.
+        outcomes: Values by session and metric.
+        analysis: Content of the tables and rankings of the run.
         detailed: Whether to write `episodes` too.
 
     Raises:
@@ -70,8 +72,8 @@ def write_results(
         "run": about,
         "config": config,
         "models": {
-            model: _model(group, outcomes, detailed=detailed)
-            for model, group in _by_model(rows).items()
+            model: _make_model(group, outcomes, detailed=detailed)
+            for model, group in _group_by_model(rows).items()
         },
         "analysis": analysis,
     }
@@ -84,14 +86,14 @@ def write_results(
             ) from error
 
 
-def _by_model(rows: Iterable[EpisodeRow]) -> dict[str, list[EpisodeRow]]:
+def _group_by_model(rows: Iterable[EpisodeRow]) -> dict[str, list[EpisodeRow]]:
     groups: dict[str, list[EpisodeRow]] = {}
     for row in rows:
         groups.setdefault(row.model, []).append(row)
     return groups
 
 
-def _model(
+def _make_model(
     rows: Sequence[EpisodeRow],
     outcomes: Mapping[str, Mapping[str, float]],
     *,
@@ -108,23 +110,23 @@ def _model(
         "baseline": rows[0].baseline,
         "seeds": [row.seed for row in rows],
         "metrics": {name: [numbers.get(name) for numbers in earned] for name in names},
-        "without_result": list(_without_result(rows)),
+        "without_result": list(_list_without_result(rows)),
     }
     if detailed:
-        model["episodes"] = map(_episode, rows)
+        model["episodes"] = map(_make_episode, rows)
     return model
 
 
-def _episode(row: EpisodeRow) -> dict[str, Any]:
-    elsewhere = row.difficulty is None and not row.achievements
+def _make_episode(row: EpisodeRow) -> dict[str, Any]:
+    is_crafter = row.difficulty is not None or row.achievements
     return {
         name: value
         for name, value in asdict(row).items()
-        if not (elsewhere and name in _OF_CRAFTER)
+        if is_crafter or name not in _CRAFTER_ONLY
     }
 
 
-def _without_result(rows: Sequence[EpisodeRow]) -> Iterator[dict[str, Any]]:
+def _list_without_result(rows: Sequence[EpisodeRow]) -> Iterator[dict[str, Any]]:
     for row in rows:
         if row.state is not TrialState.RESULT:
             yield {
@@ -143,78 +145,76 @@ _LONGEST_SHOWN = 60
 
 
 def read_object(path: Path, largest: int) -> dict[str, Any]:
-    """The JSON object in a file of at most `largest` bytes."""
+    """Read the JSON object in a file of at most `largest` bytes."""
     try:
         size = path.stat().st_size
         if size > largest:
             raise UsageError(
-                f"{str(path)!r} has {size / 1e6:,.0f} MB, and at most {largest / 1e6:,.0f} MB "
-                "are read; keep only what is to be compared in it"
+                f"{str(path)!r} has {size / 1e6:,.0f} MB, but at most {largest / 1e6:,.0f} MB "
+                "are allowed; remove what is not needed for the comparison"
             )
         content = path.read_bytes()
     except OSError as error:
         raise UsageError(
-            f"{str(path)!r} cannot be read: {error.strerror or error}; name a JSON file"
+            f"{str(path)!r} cannot be read: {error.strerror or error}; give a JSON file"
         ) from error
     try:
-        value = json.loads(content.decode("utf-8-sig"), parse_constant=_not_a_number)
+        value = json.loads(content.decode("utf-8-sig"), parse_constant=_reject_constant)
     except UnicodeDecodeError as error:
         raise UsageError(f"{str(path)!r} is not text in UTF-8; save it as UTF-8") from error
     except (ValueError, RecursionError) as error:
         reason = printable(str(error))[:200]
-        raise UsageError(f"{str(path)!r} is not whole, valid JSON: {reason}") from error
+        raise UsageError(f"{str(path)!r} is not complete, valid JSON: {reason}") from error
     if not isinstance(value, dict):
-        raise UsageError(f"{str(path)!r} holds {shown_json(value)}; it must be a JSON object")
+        raise UsageError(f"{str(path)!r} contains {shown_json(value)}; give a JSON object")
     return value
 
 
 def checked_label(value: Any, where: str, key: str, longest: int = _LONGEST_LABEL) -> str:
-    """A text of one to `longest` letters."""
+    """Return the value if it is text of 1 to `longest` characters; else raise UsageError."""
     if not isinstance(value, str) or not value.strip() or len(value) > longest:
-        _refuse(value, where, key, f"text of 1 to {longest} letters")
+        _reject(value, where, key, f"text of 1 to {longest} characters")
     return value
 
 
 def checked_list(value: Any, where: str, key: str) -> list[Any]:
-    """A list with something in it."""
+    """Return the value if it is a list that is not empty; else raise UsageError."""
     if not isinstance(value, list):
-        _refuse(value, where, key, "a list with a value for each trial")
+        _reject(value, where, key, "a list with one value per trial")
     if not value:
-        raise UsageError(
-            f"{where}: {key} is empty; give a value for each trial, or leave it out"
-        )
+        raise UsageError(f"{where}: {key} is empty; give one value per trial, or leave it out")
     return value
 
 
 def checked_numbers(
     values: list[Any], where: str, key: str, *, least: float | None = None
 ) -> list[float | None]:
-    """Finite numbers; null stands for a trial without one."""
+    """Convert values to finite numbers; null is a trial without a value."""
     return [
-        None if value is None else _number(value, where, f"value {place} of {key}", least)
+        None if value is None else _check_number(value, where, f"value {place} of {key}", least)
         for place, value in enumerate(values, start=1)
     ]
 
 
 def checked_flags(values: list[Any], where: str, key: str) -> list[float | None]:
-    """True and false, or 1 and 0, as 1 and 0; null stands for a trial without one."""
+    """Convert true, false, 1 and 0 to 1.0 and 0.0; null is a trial without a value."""
     for place, value in enumerate(values, start=1):
         if value is not None and value not in (0, 1):
-            _refuse(value, where, f"value {place} of {key}", "true or false")
+            _reject(value, where, f"value {place} of {key}", "true or false")
     return [None if value is None else float(value) for value in values]
 
 
 def checked_seeds(values: list[Any], where: str, key: str) -> list[int | None]:
-    """Whole numbers of 64 bits; null stands for a trial without a seed."""
+    """Return the values if they are 64-bit integers or null; else raise UsageError."""
     for place, value in enumerate(values, start=1):
         whole = type(value) is int and -(2**63) <= value < 2**63
         if value is not None and not whole:
-            _refuse(value, where, f"value {place} of {key}", "a whole number")
+            _reject(value, where, f"value {place} of {key}", "a whole number")
     return values
 
 
 def shown_json(value: Any) -> str:
-    """A value of a file in a few words, safe to print."""
+    """Describe a JSON value in a few words that are safe to print."""
     match value:
         case dict():
             return f"an object of {len(value)}"
@@ -225,27 +225,27 @@ def shown_json(value: Any) -> str:
     return cut(json.dumps(value, ensure_ascii=False), _LONGEST_SHOWN)
 
 
-def _number(value: Any, where: str, key: str, least: float | None) -> float:
-    # Booleans are numbers to Python, and nobody who writes true means 1 here.
+def _check_number(value: Any, where: str, key: str, least: float | None) -> float:
+    # Python treats booleans as numbers, but true in a file is not meant as 1 here.
     if isinstance(value, bool) or not isinstance(value, int | float):
-        _refuse(value, where, key, "a number")
+        _reject(value, where, key, "a number")
     try:
         number = float(value)
     except OverflowError:
         number = float("inf")
     if not isfinite(number):
-        _refuse(value, where, key, "a finite number")
+        _reject(value, where, key, "a finite number")
     if least is not None and number < least:
-        _refuse(value, where, key, f"a number of at least {least:g}")
+        _reject(value, where, key, f"a number of at least {least:g}")
     return number
 
 
-def _refuse(value: Any, where: str, key: str, allowed: str) -> NoReturn:
+def _reject(value: Any, where: str, key: str, allowed: str) -> NoReturn:
     raise UsageError(f"{where}: {key} is {shown_json(value)}; give {allowed}")
 
 
-def _not_a_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON; write null where there is no value")
+def _reject_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number; write null if there is no value")
 
 
 _NAME = re.compile(r"(?P<series>.+) (?P<version>v\d+\.\d+)( #\d+)?")
@@ -254,26 +254,26 @@ _NAME = re.compile(r"(?P<series>.+) (?P<version>v\d+\.\d+)( #\d+)?")
 def subject_of_results(
     entry: dict[str, Any], file: Mapping[str, Any], model: str, source: str
 ) -> Subject:
-    """Read one entry of `models`; `file` is what stands around it, empty if nothing does."""
+    """Read one entry of `models`; `file` is the whole file, or empty if the entry is all."""
     name = checked_label(entry.get("name", model), f"{source!r}", "name")
     where = f"model {printable(model)!r} of {source!r}" if file else f"{source!r}"
     for key in ("seeds", "metrics"):
         if key not in entry:
             raise UsageError(
-                f"{where} has no {key}; a results file has name, seeds, and metrics with a "
-                "value for each seed"
+                f"{where} has no {key}; a results file has name, seeds, and metrics with one "
+                "value per seed"
             )
     seeds = checked_seeds(checked_list(entry["seeds"], where, "seeds"), where, "seeds")
-    metrics = _metrics(entry["metrics"], len(seeds), where)
+    metrics = _check_metrics(entry["metrics"], len(seeds), where)
     run, origin = (
-        _mapping(file.get("run")),
-        _mapping(_mapping(file.get("run")).get("provenance")),
+        _as_mapping(file.get("run")),
+        _as_mapping(_as_mapping(file.get("run")).get("provenance")),
     )
     parts = _NAME.fullmatch(name) if file.get("format") == RESULTS_FORMAT else None
     commit = origin.get("commit")
     if isinstance(commit, str) and origin.get("dirty") is True:
         commit = f"{commit}+"
-    facts = dict(_mapping(file.get("config")))
+    facts = dict(_as_mapping(file.get("config")))
     used = {"name", "seeds", "metrics", "episodes", "without_result", "baseline"}
     facts |= {key: value for key, value in entry.items() if key not in used}
     return Subject(
@@ -283,30 +283,30 @@ def subject_of_results(
         series=parts["series"] if parts else None,
         version=parts["version"] if parts else None,
         run_id=run["id"] if isinstance(run.get("id"), str) else None,
-        created_at=_moment(run.get("created_at")),
+        created_at=_parse_time(run.get("created_at")),
         commit=commit if isinstance(commit, str) else None,
         baseline=entry.get("baseline") is True,
         source=source,
         facts=facts,
         trials=tuple(
             _trials_of_results(
-                entry, seeds, metrics, f"{source}#{model}", _difficulty(facts.get("difficulty"))
+                entry, seeds, metrics, f"{source}#{model}", _find_task(facts.get("difficulty"))
             )
         ),
     )
 
 
 def values_at(metrics: Mapping[str, list[float | None]], at: int) -> dict[str, float]:
-    """The numbers of one trial, by metric; those it does not have are left out."""
+    """Return the values of one trial by metric, without missing ones."""
     return {
         name: value for name, values in metrics.items() if (value := values[at]) is not None
     }
 
 
-def _metrics(value: Any, count: int, where: str) -> dict[str, list[float | None]]:
+def _check_metrics(value: Any, count: int, where: str) -> dict[str, list[float | None]]:
     if not isinstance(value, dict):
         raise UsageError(
-            f"{where} has {shown_json(value)} as metrics; give a list for each metric"
+            f"{where}: metrics is {shown_json(value)}; give an object with a list per metric"
         )
     metrics: dict[str, list[float | None]] = {}
     for name, values in value.items():
@@ -314,8 +314,8 @@ def _metrics(value: Any, count: int, where: str) -> dict[str, list[float | None]
         metrics[name] = checked_numbers(checked_list(values, where, label), where, label)
         if len(values) != count:
             raise UsageError(
-                f"{where} has {count} seeds and {len(values)} values of {label}; give a value "
-                "for each seed, and null where there is none"
+                f"{where} has {count} seeds but {len(values)} values of {label}; give one "
+                "value per seed, or null if there is none"
             )
     return metrics
 
@@ -330,16 +330,16 @@ def _trials_of_results(
     episodes = entry.get("episodes")
     if not isinstance(episodes, list) or len(episodes) != len(seeds):
         episodes = [None] * len(seeds)
-    values = [values_at(metrics, at) for at in range(len(seeds))]
-    missing = sum(not earned for earned in values)
+    results = [values_at(metrics, at) for at in range(len(seeds))]
+    missing = sum(not values for values in results)
     reasons = entry.get("without_result")
     if not isinstance(reasons, list) or len(reasons) != missing:
         reasons = [None] * missing
     reason = iter(reasons)
-    met: Counter[int | None] = Counter()
-    for at, (seed, earned) in enumerate(zip(seeds, values, strict=True)):
-        met[seed] += 1
-        about = {**(_mapping({} if earned else next(reason))), **_mapping(episodes[at])}
+    counts: Counter[int | None] = Counter()
+    for at, (seed, values) in enumerate(zip(seeds, results, strict=True)):
+        counts[seed] += 1
+        about = {**(_as_mapping({} if values else next(reason))), **_as_mapping(episodes[at])}
         difficulty = about.get("difficulty")
         task = f"{TASK}{difficulty}" if isinstance(difficulty, str) else played
         trial_id = about.get("session_id")
@@ -348,36 +348,36 @@ def _trials_of_results(
             pair=None if seed is None else str(seed) if task is None else f"{task} {seed}",
             task=task,
             seed=seed,
-            replicate=0 if seed is None else met[seed] - 1,
-            state=TrialState.RESULT if earned else _state(about.get("state")),
-            values=earned,
-            ended=said if isinstance(said := about.get("stop_reason"), str) else None,
-            unlock_steps=_steps(about.get("achievements")),
+            replicate=0 if seed is None else counts[seed] - 1,
+            state=TrialState.RESULT if values else _parse_state(about.get("state")),
+            values=values,
+            ended=text if isinstance(text := about.get("stop_reason"), str) else None,
+            unlock_steps=_read_steps(about.get("achievements")),
         )
 
 
-def _steps(unlocked: Any) -> tuple[int, ...]:
-    """The steps of an episode's achievements, as far as a file says them."""
-    return tuple(sorted(step for step in _mapping(unlocked).values() if type(step) is int))
+def _read_steps(unlocked: Any) -> tuple[int, ...]:
+    """Return the sorted steps of an episode's achievements, ignoring invalid ones."""
+    return tuple(sorted(step for step in _as_mapping(unlocked).values() if type(step) is int))
 
 
-def _difficulty(numbers: Any) -> str | None:
-    """The task of a run, from the numbers of its worlds; None if they have no name."""
-    named = (name for name, one in DIFFICULTIES.items() if numbers == written(one))
+def _find_task(numbers: Any) -> str | None:
+    """Return the task with these numbers of a difficulty; None if they match no known one."""
+    named = (name for name, preset in DIFFICULTIES.items() if numbers == written(preset))
     return next((f"{TASK}{name}" for name in named), None)
 
 
-def _state(value: Any) -> TrialState:
+def _parse_state(value: Any) -> TrialState:
     if value == TrialState.INFRASTRUCTURE.value:
         return TrialState.INFRASTRUCTURE
     return TrialState.FAILURE
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _as_mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _moment(seconds: Any) -> datetime | None:
+def _parse_time(seconds: Any) -> datetime | None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None
     try:

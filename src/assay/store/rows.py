@@ -1,14 +1,12 @@
-"""A session as rows: one Arrow table per table of the store.
+"""Conversion of a session to rows, as one Arrow table per database table, and back to records.
 
-Pure: the same session always gives the same rows. Columns are built whole, never row by row.
-The id of a row is a number that follows from the session and the kind of row, plus its
-position, so that ids grow within a session and no two sessions are likely to share any.
+Pure: the same session always has the same rows. Whole columns are built, never single rows.
+The id of a row is a hash of the session and the kind of row, plus its position, so that ids
+increase within a session and are unlikely to be shared by two sessions.
 
-Which columns of the store hold the fields of a record, and in which form.
-
-A column has the name of its field, but for those listed here; its type in `schema` says how
-a value is held. A field that has a column nowhere is a mistake, which is raised. What NULL
-stands for, in rows that are older than a column, is the default of the field.
+A column has the name of its field, except for those listed here; its type in `schema`
+determines the format of its values. A field without a column raises a LookupError. NULL, as in
+rows older than a column, is read as the default of the field.
 """
 
 import json
@@ -73,7 +71,7 @@ _TABLES: Final[Mapping[type, tuple[str, ...]]] = {
     HookRecord: ("hook_results",),
     LimitRecord: ("provider_limits",),
 }
-"""Where records are stored; a field is in the first of its tables that has it."""
+"""Tables of each record; a field is in the first of its tables that has the column."""
 
 _OTHER_NAMES: Final[Mapping[type, Mapping[str, str]]] = {
     SessionHeader: {"tools": "tools_hash", "trial_kind": "kind"},
@@ -94,13 +92,13 @@ _OTHER_NAMES: Final[Mapping[type, Mapping[str, str]]] = {
     HookRecord: {"name": "hook_name"},
     LimitRecord: {"at": "changed_at"},
 }
-"""The fields whose columns have another name."""
+"""Fields whose columns have another name."""
 
-_APART: Final = {"experiments", "usage", "error", "steps", "hooks", "outcomes"}
-"""The fields that hold records or numbers with columns of their own."""
+_SEPARATE: Final = {"experiments", "usage", "error", "steps", "hooks", "outcomes"}
+"""Fields with nested records or values that have columns or tables of their own."""
 
 
-class _Stored(NamedTuple):
+class _StoredField(NamedTuple):
     field: str
     table: str
     column: str
@@ -108,15 +106,15 @@ class _Stored(NamedTuple):
     write: Callable[[Any], Any] | None
     read: Callable[[Any], Any] | None
     null: Any
-    """What NULL stands for."""
+    """Value that NULL is read as."""
 
 
 @cache
-def _stored(kind: Any) -> tuple[_Stored, ...]:
+def _stored_fields(kind: Any) -> tuple[_StoredField, ...]:
     hints, names = get_type_hints(kind), _OTHER_NAMES.get(kind, {})
     found = []
     for field in fields(kind):
-        if field.name in _APART:
+        if field.name in _SEPARATE:
             continue
         name = names.get(field.name, field.name)
         places = [
@@ -133,7 +131,7 @@ def _stored(kind: Any) -> tuple[_Stored, ...]:
         if isinstance(hint, type) and issubclass(hint, Enum):
             write, read = attrgetter("value"), hint
         elif name.endswith("_ms"):
-            write, read = _milliseconds, _of_milliseconds
+            write, read = _milliseconds, _from_milliseconds
         elif column.type is Type.HASH:
             read = Message.stored if hint is Message else Encoded.stored
         default = field.default
@@ -141,14 +139,14 @@ def _stored(kind: Any) -> tuple[_Stored, ...]:
             default = field.default_factory()
         elif default is MISSING:
             default = "" if hint is str else None
-        found.append(_Stored(field.name, place, name, column.type, write, read, default))
+        found.append(_StoredField(field.name, place, name, column.type, write, read, default))
     return tuple(found)
 
 
 def columns_of(name: str, kind: type, records: Sequence[Any]) -> dict[str, list[Any]]:
-    """The columns of a table that hold the fields of records of one class."""
+    """Return the columns of a table for records of one class."""
     columns = {}
-    for stored in _stored(kind):
+    for stored in _stored_fields(kind):
         if stored.table != name:
             continue
         values = map(attrgetter(stored.field), records)
@@ -160,15 +158,15 @@ def columns_of(name: str, kind: type, records: Sequence[Any]) -> dict[str, list[
 
 
 def select_list(kind: type, *, body: str = "", **aliases: str) -> str:
-    """The columns of a record, for SELECT; `record_of` knows them by their names.
+    """Return the columns of a record for SELECT, with the names that `record_of` expects.
 
     Args:
         kind: The class of the record.
-        body: What gives the body of a message or of tools, in the place of its hash.
-        aliases: By table, what it is called in the query; the tables themselves if not given.
+        body: SQL expression for the body of a message or of tools, which replaces its hash.
+        aliases: Aliases of tables in the query; by default, table names are used.
     """
     columns = []
-    for stored in _stored(kind):
+    for stored in _stored_fields(kind):
         value = f'{aliases.get(stored.table, stored.table)}."{stored.column}"'
         if stored.type is Type.TIME:
             value = f"epoch_us({value})"
@@ -179,20 +177,20 @@ def select_list(kind: type, *, body: str = "", **aliases: str) -> str:
 
 
 def record_of(kind: type[_T], row: Mapping[str, Any], **apart: Any) -> _T:
-    """The record of a row, whose values stand under the names of `select_list`."""
-    known: Any = kind
-    for field, _, column, _, _, read, null in _stored(known):
+    """Build a record from a row with the names of `select_list`; `apart` has further fields."""
+    any_kind: Any = kind
+    for field, _, column, _, _, read, null in _stored_fields(any_kind):
         value = row[column]
         apart[field] = null if value is None else value if read is None else read(value)
     return kind(**apart)
 
 
 def microseconds(seconds: float) -> int:
-    """Seconds since 1970 as a column of times holds them."""
+    """Convert seconds since 1970 to the unit of time columns."""
     return round(seconds * 1_000_000)
 
 
-def _of_microseconds(number: int) -> float:
+def _from_microseconds(number: int) -> float:
     return number / 1_000_000
 
 
@@ -200,32 +198,32 @@ def _milliseconds(seconds: float) -> float:
     return round(seconds * 1000, 3)
 
 
-def _of_milliseconds(number: float) -> float:
+def _from_milliseconds(number: float) -> float:
     return round(number / 1000, 6)
 
 
-def _json_text(value: Mapping[str, Any]) -> str:
+def _to_json(value: Mapping[str, Any]) -> str:
     return canonical_json(dict(value)).decode()
 
 
 def json_object(text: str | None) -> dict[str, Any]:
-    """What a column of JSON holds, as an object; an empty one for NULL and anything else."""
+    """Parse a JSON column; anything but an object becomes an empty one."""
     value = json.loads(text) if text else {}
     return value if isinstance(value, dict) else {}
 
 
 def moment(microseconds: int) -> datetime:
-    """What a column of times holds, as `epoch_us` gives it."""
+    """Convert the `epoch_us` of a time column to a datetime."""
     return datetime.fromtimestamp(microseconds / 1_000_000, UTC)
 
 
 _WRITE: Final[Mapping[Type, Callable[[Any], Any]]] = {
     Type.TIME: microseconds,
-    Type.JSON: _json_text,
+    Type.JSON: _to_json,
     Type.HASH: attrgetter("hash"),
 }
 _READ: Final[Mapping[Type, Callable[[Any], Any]]] = {
-    Type.TIME: _of_microseconds,
+    Type.TIME: _from_microseconds,
     Type.JSON: json_object,
     Type.TEXTS: tuple,
     Type.INTEGERS: tuple,
@@ -235,7 +233,7 @@ Columns = Mapping[str, Sequence[Any]]
 
 
 class Kind(StrEnum):
-    """The kinds of rows below a session; ids of different kinds do not depend on each other."""
+    """Kinds of rows of a session; each has its own range of ids."""
 
     STEP = "step"
     EVENT = "event"
@@ -244,25 +242,25 @@ class Kind(StrEnum):
 
 
 def row_id(session_id: str, kind: Kind, position: int = 0) -> int:
-    """The id of a row, from its place among the rows of its kind in the session."""
+    """Compute the id of a row from its position among the rows of its kind in the session."""
     start = blake2b(f"{session_id}\0{kind}".encode(), digest_size=8).digest()
-    # 62 bits leave room to count up without leaving the positive numbers.
+    # 62 bits, so that adding a position cannot overflow a signed 64-bit integer.
     return (int.from_bytes(start, "big") >> 2) + position
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRows:
-    """All rows of one session."""
+    """Rows of one session."""
 
     session_id: str
     tables: Mapping[str, pa.Table]
-    """By the name of the table: the session itself, what is below it, and its outcomes."""
+    """Rows by table name."""
     bodies: Mapping[str, str]
-    """By hash: the bodies of its messages and of its tools."""
+    """Bodies of its messages and tools, by hash."""
 
 
 def session_rows(session: SessionRecord, *, source: str = ASSAY_SOURCE) -> SessionRows:
-    """Make the rows of a session that has ended."""
+    """Build the rows of a session that has ended."""
     if session.end is None:
         raise ValueError(f"session {session.header.session_id} has not ended")
     builder = _Builder(session, session.end, source)
@@ -284,13 +282,13 @@ def session_rows(session: SessionRecord, *, source: str = ASSAY_SOURCE) -> Sessi
 
 
 def to_table(name: str, columns: Columns) -> pa.Table:
-    """Columns as an Arrow table in the order of the schema; those not given are NULL."""
+    """Build an Arrow table with the columns of the schema; missing columns are NULL."""
     schema = arrow_schema(name)
     count = len(next(iter(columns.values())))
     if not count:
         return schema.empty_table()
     arrays = [
-        _array(columns[field.name], field.type)
+        _make_array(columns[field.name], field.type)
         if field.name in columns
         else pa.nulls(count, field.type)
         for field in schema
@@ -298,48 +296,48 @@ def to_table(name: str, columns: Columns) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     try:
         return pa.array(values, kind)
     except UnicodeEncodeError:
-        return pa.array([*map(_mended, values)], kind)
+        return pa.array([*map(_repair_text, values)], kind)
 
 
-def _mended(value: Any) -> Any:
-    """Text that UTF-8 can hold; what was journaled or imported is so already."""
+def _repair_text(value: Any) -> Any:
+    """Replace characters UTF-8 cannot encode; journaled and imported text has none."""
     if isinstance(value, str):
         return well_formed(value)
     return [well_formed(text) for text in value] if isinstance(value, list | tuple) else value
 
 
 class _Builder:
-    """The columns of one session's rows, table by table."""
+    """Builder of the columns of one session, table by table."""
 
     def __init__(self, session: SessionRecord, end: EndRecord, source: str) -> None:
-        self.it = session
+        self._session = session
         self.id = session.header.session_id
         self.end = end
         self.source = source
-        turned = [(played, step) for played in session.played for step in played.steps]
-        self.steps_made: list[StepRecord] = [step for _, step in turned]
-        self.step_turns = [played.turn for played, _ in turned]
-        """For each step its turn."""
-        self.step_times = [microseconds(played.at) for played, _ in turned]
-        """For each step the time of its turn."""
+        pairs = [(played, step) for played in session.played for step in played.steps]
+        self.steps_made: list[StepRecord] = [step for _, step in pairs]
+        self.step_turns = [played.turn for played, _ in pairs]
+        """Turn of each step."""
+        self.step_times = [microseconds(played.at) for played, _ in pairs]
+        """Time of each step's turn."""
         self.first_step: dict[int, int] = {}
-        """The id of the first step of each turn that made one."""
+        """Id of the first step of each turn that has one."""
         for turn, key in zip(self.step_turns, self._step_ids, strict=True):
             self.first_step.setdefault(turn, key)
 
     def session(self) -> Columns:
-        header, end = self.it.header, self.end
+        header, end = self._session.header, self.end
         totals = {
             "num_timesteps": len(self.steps_made),
-            "num_events": len(self.it.calls) + len(self.it.played) + len(self.steps_made),
-            "num_messages": len(self.it.messages),
+            "num_events": self._turn_counts.total() + len(self.steps_made),
+            "num_messages": len(self._session.messages),
             "source": self.source,
-            **self._played(),
-            **self._spent(),
+            **self._played_totals(),
+            **self._usage_totals(),
         }
         if self.source != ASSAY_SOURCE:
             totals |= imported_columns(header.metadata)
@@ -352,14 +350,14 @@ class _Builder:
         }
 
     def trial(self) -> Columns:
-        header, error = self.it.header, self.end.error
-        said = "" if error is None or not error.message else f": {error.message}"
+        header, error = self._session.header, self.end.error
+        message = "" if error is None or not error.message else f": {error.message}"
         columns = {
             **columns_of("trials", SessionHeader, [header]),
             "id": [self.id],
             "state": [self.end.state.value],
             "reason": [self.end.stop_reason],
-            "error": [None if error is None else f"{error.type}{said}"],
+            "error": [None if error is None else f"{error.type}{message}"],
             "started_at": [microseconds(header.created_at)],
             "ended_at": [microseconds(self.end.at)],
         }
@@ -369,12 +367,12 @@ class _Builder:
             columns["kind"] = [StoredKind.IMPORTED.value]
         return columns
 
-    def _played(self) -> dict[str, Any]:
-        played, steps = self.it.played, self.steps_made
+    def _played_totals(self) -> dict[str, Any]:
+        played, steps = self._session.played, self.steps_made
         no_effects = [step.no_effect for step in steps if step.no_effect is not None]
         asleep = no_effects.count(ASLEEP)
         return {
-            "num_turns": len(self._records_of_turns),
+            "num_turns": len(self._turn_counts),
             "total_reward": fsum(step.reward for step in steps),
             "num_achievements": len({name for step in steps for name in step.unlocked}),
             "actions_asked": sum(len(turn.asked) for turn in played),
@@ -386,8 +384,8 @@ class _Builder:
             "verifiable": all(step.digest is not None for step in steps),
         }
 
-    def _spent(self) -> dict[str, Any]:
-        calls = self.it.calls
+    def _usage_totals(self) -> dict[str, Any]:
+        calls = self._session.calls
         costs = [call.cost_usd for call in calls if call.cost_usd is not None]
         tokens = columns_of("events", Usage, [call.usage for call in calls])
         return {
@@ -398,8 +396,8 @@ class _Builder:
     def steps(self) -> Columns:
         ids = self._step_ids
         first = set(self.first_step.values())
-        per_turn = self._records_of_turns
-        heard = Counter(self._message_steps)
+        per_turn = self._turn_counts
+        messages = Counter(self._message_steps)
         return {
             **columns_of("session_timesteps", StepRecord, self.steps_made),
             "id": ids,
@@ -410,15 +408,15 @@ class _Builder:
                 1 + (per_turn[turn] if key in first else 0)
                 for key, turn in zip(ids, self.step_turns, strict=True)
             ],
-            "num_messages": [heard[key] for key in ids],
+            "num_messages": [messages[key] for key in ids],
             "turn": self.step_turns,
         }
 
     @cached_property
-    def _records_of_turns(self) -> Counter[int]:
-        """For each turn how many calls and plays it has."""
-        turns = Counter(call.turn for call in self.it.calls)
-        turns.update(played.turn for played in self.it.played)
+    def _turn_counts(self) -> Counter[int]:
+        """Number of calls and played records of each turn."""
+        turns = Counter(call.turn for call in self._session.calls)
+        turns.update(played.turn for played in self._session.played)
         return turns
 
     @cached_property
@@ -427,32 +425,32 @@ class _Builder:
         return [start + step.index for step in self.steps_made]
 
     def events(self) -> Sequence[Columns]:
-        """Calls, then turns, then steps; ids run on over the three."""
+        """Return the columns of calls, turns and steps; their ids are consecutive."""
         start = row_id(self.id, Kind.EVENT)
-        calls, played, steps = self.it.calls, self.it.played, self.steps_made
+        calls, played, steps = self._session.calls, self._session.played, self.steps_made
         call_turns, turns = [call.turn for call in calls], [turn.turn for turn in played]
         models = [call.model for call in calls]
         return (
             {
-                **self._event(start, EventType.CALL, models, call_turns),
+                **self._event_columns(start, EventType.CALL, models, call_turns),
                 **columns_of("events", CallRecord, calls),
                 **columns_of("events", Usage, [call.usage for call in calls]),
                 "total_tokens": [call.usage.total for call in calls],
             },
             {
-                **self._event(
+                **self._event_columns(
                     start + len(calls),
                     EventType.TURN,
-                    [self.it.header.subject] * len(turns),
+                    [self._session.header.subject] * len(turns),
                     turns,
                 ),
                 **columns_of("events", PlayedRecord, played),
             },
             {
-                **self._event(
+                **self._event_columns(
                     start + len(calls) + len(played),
                     EventType.STEP,
-                    [self.it.header.task] * len(steps),
+                    [self._session.header.task] * len(steps),
                     self.step_turns,
                 ),
                 **columns_of("events", StepRecord, steps),
@@ -461,7 +459,7 @@ class _Builder:
             },
         )
 
-    def _event(
+    def _event_columns(
         self, start: int, kind: EventType, systems: list[str], turns: list[int]
     ) -> Columns:
         count = len(turns)
@@ -476,7 +474,7 @@ class _Builder:
         }
 
     def messages(self) -> Columns:
-        messages = self.it.messages
+        messages = self._session.messages
         columns = columns_of("message_rows", MessageRecord, messages)
         start = row_id(self.id, Kind.MESSAGE)
         return {
@@ -491,15 +489,15 @@ class _Builder:
 
     @cached_property
     def _message_steps(self) -> list[int | None]:
-        """For each message the step it belongs to."""
-        replies = [call.reply for call in self.it.calls]
-        answered = [call.turn for call in self.it.calls]
+        """Id of the step that each message belongs to, or None."""
+        replies = [call.reply for call in self._session.calls]
+        answered = [call.turn for call in self._session.calls]
         steps: list[int | None] = []
-        for record in self.it.messages:
+        for record in self._session.messages:
             if record.message.role == "assistant":
                 steps.append(self.first_step.get(record.turn))
                 continue
-            # What stands after the last answer of a turn was written when that had been played.
+            # A message after the last reply of a turn was written after the turn was played.
             done = bisect_left(replies, record.position)
             turn = answered[done - 1] if done else 0
             if done and answered[done : done + 1] == [turn]:
@@ -509,7 +507,9 @@ class _Builder:
         return steps
 
     def hooks(self) -> Columns:
-        hooks = [(played.turn, hook) for played in self.it.played for hook in played.hooks]
+        hooks = [
+            (played.turn, hook) for played in self._session.played for hook in played.hooks
+        ]
         start, steps = row_id(self.id, Kind.HOOK), row_id(self.id, Kind.STEP)
         return {
             **columns_of("hook_results", HookRecord, [hook for _, hook in hooks]),
@@ -523,7 +523,7 @@ class _Builder:
         }
 
     def outcomes(self) -> Columns:
-        header, outcomes = self.it.header, self.end.outcomes
+        header, outcomes = self._session.header, self.end.outcomes
         count = len(outcomes)
         return {
             "trial_id": [self.id] * count,

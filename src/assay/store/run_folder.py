@@ -1,8 +1,8 @@
-"""The folder of an unfinished run: what was asked for, a lock, and a journal per session.
+"""The folder of an unfinished run: its record, a lock, and a journal per session.
 
-`<database>.journal/<run>/` is there exactly while the run is unfinished. The lock belongs to
-the process that plays the run and is free the moment that process is gone; the text in it
-only says who that was.
+`<database>.journal/<run>/` exists exactly while the run is unfinished. The lock is held by the
+process that executes the run and is released when that process exits; the text in the lock
+file only identifies the process.
 """
 
 import fcntl
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunHeld(UsageError):
-    """A living process plays this run; `pid` is its number, or None if it does not say."""
+    """Another process executes this run; `pid` is its id, or None if unknown."""
 
     def __init__(self, message: str, pid: int | None) -> None:
         super().__init__(message)
@@ -44,23 +44,23 @@ class RunHeld(UsageError):
 
 
 def journal_root(database: Path) -> Path:
-    """Where the journals of a database are; UsageError if it is no path of a file."""
+    """Return the journal folder of a database; raise UsageError for an invalid path."""
     database_file(database)
     return database.with_name(f"{database.name}.journal")
 
 
 def unfinished_runs(database: Path) -> list["RunFolder"]:
-    """The runs that are not finished, the oldest first; see also `unreadable_runs`."""
+    """Return the unfinished runs, the oldest first, without `unreadable_runs`."""
     found = []
     for file in journal_root(database).glob("*/run.json"):
-        # One that was finished meanwhile is not there.
+        # The folder of a run that finishes meanwhile disappears.
         with suppress(JournalError, UsageError):
             found.append(RunFolder.open(database, file.parent.name))
     return sorted(found, key=lambda folder: (folder.record.created_at, folder.record.id))
 
 
 def unreadable_runs(database: Path) -> dict[Path, str]:
-    """The folders of runs whose record cannot be read, and why; they cannot be resumed."""
+    """Return the folders of runs whose record cannot be read, with the reason."""
     found = {}
     for file in sorted(journal_root(database).glob("*/run.json")):
         try:
@@ -75,31 +75,31 @@ class RunFolder:
     """The folder of one unfinished run."""
 
     def __init__(self, folder: Path, record: RunRecord, *, has_ledger: bool = False) -> None:
-        # Code of users may change the working directory.
+        # User code may change the working directory.
         self.folder = folder.absolute()
         self.record = record
-        """The run, as it was asked for."""
+        """The run, as it was started."""
         self.has_ledger = has_ledger
-        """Whether what it spends is written down in `ledger`; older runs have none."""
+        """Whether its spending is recorded in `ledger`; runs of older versions have none."""
 
     @property
     def is_of_benchmark(self) -> bool:
-        """Whether it is a run of coding tasks, which have folders named by a stamp."""
+        """Whether it is a run of coding tasks, whose folders are named by a timestamp."""
         return "stamp" in self.record.configuration
 
     @property
     def is_of_launch(self) -> bool:
-        """Whether it is a launch of training runs, whose names begin with a base."""
+        """Whether it is a launch of training runs, whose names begin with a base name."""
         return "base_run_name" in self.record.configuration
 
     @property
     def resume_command(self) -> str:
-        """What resumes it, on the command line."""
+        """Command that resumes it."""
         if self.is_of_launch:
             return f"assay launch --resume {self.record.id}"
         if self.is_of_benchmark:
-            said = self.record.configuration
-            return f"assay bench resume {said['name']}@{said['stamp']}"
+            configuration = self.record.configuration
+            return f"assay bench resume {configuration['name']}@{configuration['stamp']}"
         return f"assay run --resume {self.record.id}"
 
     @classmethod
@@ -111,20 +111,19 @@ class RunFolder:
         name: str | None = None,
         at_once: bool = True,
     ) -> "RunFolder":
-        """Make the folder of a new run.
+        """Create the folder of a new run.
 
         Args:
             database: The file it will be stored in.
-            record: What was asked for.
-            name: Of the folder; the id of the run by default.
-            at_once: Whether to return only once all of it is on disk, or trust that it will
-                be within a moment.
+            record: The run.
+            name: Name of the folder (default: the id of the run).
+            at_once: Sync to disk before returning; if false, this happens soon after.
         """
-        folder = journal_root(database) / _checked("run", name or record.id)
+        folder = journal_root(database) / _check_id("run", name or record.id)
         target = folder / "run.json"
         if target.exists():
             raise UsageError(
-                f"run {record.id!r} is already there and unfinished; go on with it by "
+                f"run {record.id!r} exists already and is unfinished; continue it with "
                 f"'assay run --resume {record.id}', or choose another id"
             )
         try:
@@ -133,13 +132,13 @@ class RunFolder:
             made._write(at_once=at_once)
         except OSError as error:
             raise JournalError(
-                f"cannot make {folder}: {error.strerror}; choose a --database in a folder "
-                "that can be written to"
+                f"cannot create {folder}: {error.strerror}; choose a --database in a writable "
+                "folder"
             ) from error
         return made
 
     def rewrite(self, record: RunRecord, *, has_ledger: bool) -> None:
-        """Keep another record of the run, which this process holds."""
+        """Replace the record of the run; this process must hold the lock."""
         self.record, self.has_ledger = record, has_ledger
         try:
             self._write()
@@ -149,53 +148,53 @@ class RunFolder:
             ) from error
 
     def _write(self, *, at_once: bool = True) -> None:
-        # Renamed into place, so that a run is either there as a whole or not at all.
+        # Renamed into place, so that the file is never incomplete.
         draft = self.folder / "run.json.part"
         more = {_LEDGER: True} if self.has_ledger else {}
         draft.write_bytes(encode({"format": _FORMAT, **fields_of(self.record), **more}))
         if at_once:
             sync_now(draft)
         target = draft.rename(self.folder / "run.json")
-        # The folders above have new entries if this is the first.
+        # The parent folders may have new entries, too.
         folders = self.folder, self.folder.parent, self.folder.absolute().parent.parent
         (sync_now if at_once else sync_soon)(target, *folders)
 
     @classmethod
     def open(cls, database: Path, run_id: str) -> "RunFolder":
         """Find the folder of an unfinished run."""
-        folder = journal_root(database) / _checked("run", run_id)
+        folder = journal_root(database) / _check_id("run", run_id)
         file = folder / "run.json"
         try:
             values = json.loads(file.read_bytes())
             has_ledger = bool(values.pop(_LEDGER, False))
-            return cls(folder, _record(values), has_ledger=has_ledger)
+            return cls(folder, _parse_record(values), has_ledger=has_ledger)
         except FileNotFoundError:
             raise UsageError(
-                f"run {run_id!r} has no journals beside {database}: it is finished, or its "
-                "database is another; see 'assay traces list'"
+                f"run {run_id!r} has no journals next to {database}: it is finished, or it is "
+                "in another database; see 'assay traces list'"
             ) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise JournalError(f"{file} cannot be read: {_reason(error)}") from error
+            raise JournalError(f"{file} cannot be read: {_format_reason(error)}") from error
 
     def path(self, session_id: str) -> Path:
-        """Where the journal of a session is, or would be."""
-        return self.folder / f"{_checked('session', session_id)}.jsonl"
+        """Return the path of a session's journal, which may not exist."""
+        return self.folder / f"{_check_id('session', session_id)}.jsonl"
 
     def journals(self) -> list[Path]:
-        """The journals that have at least a header, in the order of their names."""
+        """Return the journals that have at least a header, sorted by name."""
         return [path for path in sorted(self.folder.glob("*.jsonl")) if not is_blank(path)]
 
     def aside(self) -> list[Path]:
-        """The journals of trials that were begun and tried anew."""
+        """Return the journals of trials that were restarted."""
         return sorted(self.folder.glob("*.jsonl.aside-*"))
 
     @property
     def ledger(self) -> Path:
-        """Where what the run spends is written down."""
+        """File that records the spending of the run."""
         return self.folder / _LEDGER
 
     def losses(self) -> float:
-        """Dollars that no journal of an older run accounts for, as far as the lines say."""
+        """Return the dollars spent without a journal, as recorded by runs of older versions."""
         file = self.folder / _LOSSES
         try:
             lines = file.read_bytes().splitlines()
@@ -206,23 +205,23 @@ class RunFolder:
             _log.warning(
                 "%s",
                 f"{file} is damaged: {len(lines) - len(amounts)} of its {len(lines)} lines are "
-                "no amounts of dollars, and are not counted as spent",
+                "not amounts of dollars and are not counted as spent",
             )
         return sum(amounts)
 
     def damaged(self) -> list[Path]:
-        """The journals that were set aside."""
+        """Return the damaged journals that were set aside."""
         return sorted(self.folder.glob("*.jsonl.damaged*"))
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Keep every other process from playing this run; raises RunHeld if one does."""
+        """Lock the run for this process; raise RunHeld if another process has the lock."""
         try:
             descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise JournalError(f"cannot open {self._lock}: {error.strerror}") from error
         try:
-            self._take(descriptor)
+            self._acquire(descriptor)
             text = f"{os.getpid()} {socket.gethostname()}\n".encode()
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, text, 0)
@@ -230,14 +229,14 @@ class RunFolder:
         finally:
             os.close(descriptor)
 
-    def _take(self, descriptor: int) -> None:
-        # Somebody who only asks who holds the lock has it for a moment: try again.
+    def _acquire(self, descriptor: int) -> None:
+        # Retried, because `holder` of another process takes the lock for a moment.
         for attempt in range(_TRIES):
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if attempt == _TRIES - 1:
-                    raise self._held() from None
+                    raise self._make_held_error() from None
                 time.sleep(_PAUSE_S)
             except OSError as error:
                 raise JournalError(f"cannot lock {self._lock}: {error.strerror}") from error
@@ -248,16 +247,16 @@ class RunFolder:
                 return
         raise UsageError(f"run {self.record.id!r} was finished by another process meanwhile")
 
-    def _held(self) -> RunHeld:
-        pid, host = self._written()
+    def _make_held_error(self) -> RunHeld:
+        pid, host = self._read_holder()
         who = "another process" if pid is None else f"process {pid} on {host}"
         return RunHeld(
-            f"run {self.record.id!r} is being played by {who}; wait for it, or stop it first",
+            f"run {self.record.id!r} is in progress in {who}; wait for it, or stop it first",
             pid,
         )
 
     def holder(self) -> int | None:
-        """The number of the process that plays this run, or None if none does."""
+        """Return the id of the process that executes this run (0 if unknown), or None."""
         try:
             descriptor = os.open(self._lock, os.O_RDONLY)
         except OSError:
@@ -265,19 +264,19 @@ class RunFolder:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return self._written()[0] or 0
+            return self._read_holder()[0] or 0
         finally:
             os.close(descriptor)
         return None
 
     def remove(self) -> None:
-        """Delete the folder; journals in it that an earlier assay set aside move up."""
+        """Delete the folder; damaged journals in it are moved to the parent folder."""
         if left := self.journals():
             raise JournalError(f"{left[0]} is not stored yet; the run is not finished")
         root = self.folder.parent
         for path in self.damaged():
             path.rename(free_path(root / f"{self.folder.name}.{path.name}"))
-        # The record goes first: without it the folder is nobody's, whatever is left of it.
+        # The record is deleted first, because a folder without it is ignored.
         (self.folder / "run.json").unlink(missing_ok=True)
         for path in self.folder.iterdir():
             path.unlink(missing_ok=True)
@@ -289,7 +288,7 @@ class RunFolder:
         """Delete the folder with all its journals, stored or not.
 
         Raises:
-            RunHeld: A process plays this run.
+            RunHeld: Another process executes this run.
         """
         with self.hold():
             for path in self.journals():
@@ -300,7 +299,7 @@ class RunFolder:
     def _lock(self) -> Path:
         return self.folder / "lock"
 
-    def _written(self) -> tuple[int | None, str]:
+    def _read_holder(self) -> tuple[int | None, str]:
         try:
             pid, _, host = self._lock.read_text("utf-8").partition(" ")
             return int(pid), host.strip()
@@ -308,25 +307,25 @@ class RunFolder:
             return None, ""
 
 
-def _checked(kind: str, name: str) -> str:
+def _check_id(kind: str, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} cannot be the id of a {kind}: use letters, digits, '.', '_' and '-', "
-            "at most 100, the first a letter or a digit"
+            f"{name!r} is not a valid {kind} id: use at most 100 letters, digits, '.', '_' and "
+            "'-', starting with a letter or a digit"
         )
     return name
 
 
-def _reason(error: Exception) -> str:
+def _format_reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 
-def _record(values: dict[str, Any]) -> RunRecord:
-    if (said := values.pop("format")) != _FORMAT:
-        raise ValueError(f"its format is {said!r}, and this assay reads {_FORMAT!r}")
+def _parse_record(values: dict[str, Any]) -> RunRecord:
+    if (form := values.pop("format")) != _FORMAT:
+        raise ValueError(f"its format is {form!r}, but this assay reads {_FORMAT!r}")
     if not isinstance(values["configuration"], dict):
-        raise ValueError("its configuration is no object")
-    experiments = tuple(ExperimentRecord(**each) for each in values.pop("experiments"))
+        raise ValueError("its configuration is not an object")
+    experiments = tuple(ExperimentRecord(**fields) for fields in values.pop("experiments"))
     return RunRecord(**values, experiments=experiments)

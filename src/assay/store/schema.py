@@ -1,9 +1,9 @@
-"""The tables of a store, declared once: DDL, Arrow schemas and pages follow from it.
+"""The tables of a database, declared once: DDL, Arrow schemas and docs are derived from them.
 
-A table or a column says since which version of the schema it is there, and migrations add
-just those; nothing here is ever renamed or removed. Only small tables have keys that DuckDB
-checks: the rows below a session are replaced as a whole, which keeps them unique. All times
-are UTC. Nothing here opens a file.
+A table or a column has the schema version that added it, and migrations add exactly those;
+nothing is ever renamed or removed. DuckDB checks keys only in small tables: the rows of a
+session are replaced together, which keeps them unique. All times are UTC. Nothing here opens a
+file.
 """
 
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ from functools import cache
 import pyarrow as pa
 
 CATALOG = "traces"
-"""The catalog that an attached file has in DuckDB."""
+"""Catalog name of an attached file in DuckDB."""
 VERSION = 6
-"""The version of the schema that this program writes."""
+"""Schema version that this program writes."""
 
 ASSAY_SOURCE = "assay"
 """The `source` of a session that assay recorded itself."""
 
 ASLEEP = "asleep"
-"""The `no_effect` of an action that a sleeping player did not carry out."""
+"""The `no_effect` of an action that was ignored while asleep."""
 
 
 class Type(StrEnum):
-    """The types of columns, as DuckDB spells them."""
+    """Column types, as DuckDB names."""
 
     TEXT = "VARCHAR"
     TEXTS = "VARCHAR[]"
@@ -41,7 +41,7 @@ class Type(StrEnum):
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow type that holds such values on their way into DuckDB."""
+        """Arrow type of such values when they are inserted into DuckDB."""
         return _ARROW[self]
 
 
@@ -60,49 +60,49 @@ _ARROW = {
 
 
 COPIED = "copied"
-"""The parameter of a call that a fork has from the session it was forked from."""
+"""Parameter of a call that a fork copied from its parent session."""
 
 
 class RunStatus(StrEnum):
-    """How far a run has come."""
+    """Status of a run."""
 
     RUNNING = "running"
-    """It goes on, or its process died and it waits to be resumed."""
+    """It is in progress, or was interrupted and can be resumed."""
     FINISHED = "finished"
     """Every session completed or failed."""
     INCOMPLETE = "incomplete"
-    """It came to its end with infrastructure errors, or was given up."""
+    """It ended with infrastructure errors, or was abandoned."""
 
 
 class StoredKind(StrEnum):
-    """The kinds of trials that assay itself writes; a run of another kind has its own name."""
+    """Built-in kinds of trials; user-defined kinds have other names."""
 
     EPISODE = "episode"
     """A session that `assay run` played."""
     TRACED = "traced"
     """A session of a SessionTracer."""
     IMPORTED = "imported"
-    """A session of another program's log."""
+    """A session imported from a log of another program."""
     CODING = "coding"
     """A coding task that `assay bench` ran."""
     TRAINING = "training"
-    """A training run; it has no session, but a row in `training_runs`."""
+    """A training run, which has a row in `training_runs` instead of a session."""
 
 
 class EventType(StrEnum):
-    """What an event tells of."""
+    """Type of an event."""
 
     CALL = "cais"
-    """One call of a model."""
+    """One model call."""
     TURN = "runtime"
-    """What one answer asked for."""
+    """The actions of one turn."""
     STEP = "environment"
     """One step of the environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column and what it means."""
+    """A column and its description."""
 
     name: str
     type: Type
@@ -112,32 +112,32 @@ class Column:
 
     @property
     def ddl(self) -> str:
-        """The column as CREATE TABLE wants it."""
+        """Definition of the column for CREATE TABLE."""
         return f'"{self.name}" {self.type}{" NOT NULL" if self.required else ""}'
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table and what a row of it is."""
+    """A table and the description of a row."""
 
     name: str
     doc: str
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
-    """The columns that tell rows apart."""
+    """Columns that identify a row."""
     checked: bool = False
-    """Whether DuckDB keeps an index of the key."""
+    """Whether the key is a PRIMARY KEY, which DuckDB checks."""
     unique: tuple[str, ...] = ()
-    """Further columns of which each has no value twice."""
+    """Further columns whose values are unique."""
     since: int = 1
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns, in their order."""
+        """Names of the columns, in order."""
         return tuple(column.name for column in self.columns)
 
     def ddl(self, version: int = VERSION) -> str:
-        """CREATE TABLE, as it was in a version."""
+        """Return CREATE TABLE for a schema version."""
         parts = [column.ddl for column in self.columns if column.since <= version]
         if self.checked:
             parts.append(f"PRIMARY KEY ({', '.join(self.key)})")
@@ -145,8 +145,8 @@ class Table:
         return f"CREATE TABLE {self.name} ({', '.join(parts)})"
 
 
-def _id(what: str) -> Column:
-    return Column("id", Type.BIGINT, f"follows from the session and the place of the {what}")
+def _id_column(what: str) -> Column:
+    return Column("id", Type.BIGINT, f"computed from the session and the {what}'s position")
 
 
 _SESSION = Column("session_id", Type.TEXT, "the session", required=True)
@@ -154,11 +154,11 @@ _TURN = Column("turn", Type.INTEGER, "the turn, counted from 1")
 
 RUNS = Table(
     "runs",
-    "One command that played sessions.",
+    "One run: a command that executed trials.",
     (
         Column("id", Type.TEXT, "the run", required=True),
-        Column("command", Type.TEXT, "as it was typed"),
-        Column("configuration", Type.JSON, "all that was asked for, resolved"),
+        Column("command", Type.TEXT, "the command line"),
+        Column("configuration", Type.JSON, "all settings, with defaults"),
         Column("provenance", Type.JSON, "versions and commit of the program"),
         Column("status", Type.TEXT, "running, finished or incomplete", required=True),
         Column("created_at", Type.TIME, "when it was first started", required=True),
@@ -170,21 +170,21 @@ RUNS = Table(
 
 EXPERIMENTS = Table(
     "experiments",
-    "One subject in one run.",
+    "One entry in one run.",
     (
         Column("id", Type.TEXT, "the experiment", required=True),
-        Column("name", Type.TEXT, "series, version and a counter; no other has it"),
-        Column("series", Type.TEXT, "what one follows over time"),
+        Column("name", Type.TEXT, "series, version and a counter; unique"),
+        Column("series", Type.TEXT, "name common to all versions of the experiment"),
         Column("version", Type.TEXT, "v1.0, v1.1, …: a new one when the fingerprint changes"),
         Column("run_id", Type.TEXT, "its run"),
-        Column("position", Type.INTEGER, "its place in the run, counted from 0"),
-        Column("model", Type.TEXT, "the subject"),
-        Column("fingerprint", Type.TEXT, "a hash of all that makes a version"),
-        Column("description", Type.TEXT, "in the words of the user"),
+        Column("position", Type.INTEGER, "its index in the run, from 0"),
+        Column("model", Type.TEXT, "the model or agent"),
+        Column("fingerprint", Type.TEXT, "hash of everything that determines a version"),
+        Column("description", Type.TEXT, "the user's description"),
         Column("created_at", Type.TIME, "when its run was first started", required=True),
         Column("updated_at", Type.TIME, "when this row last changed", required=True),
-        Column("tags", Type.JSON, "an object; baseline: true for those played to compare"),
-        Column("note", Type.TEXT, "what the user said of this version", since=2),
+        Column("tags", Type.JSON, "an object; baseline: true for added baselines"),
+        Column("note", Type.TEXT, "the user's note on this version", since=2),
     ),
     key=("id",),
     checked=True,
@@ -193,24 +193,24 @@ EXPERIMENTS = Table(
 
 TRIALS = Table(
     "trials",
-    "One trial of any kind: a subject on a task with a seed, and how it ended.",
+    "One trial of any kind: an entry on a task with a seed, and how it ended.",
     (
         Column("id", Type.TEXT, "the session, or the training run", required=True),
         Column("run_id", Type.TEXT, "its run; NULL for training runs"),
         Column("experiment_id", Type.TEXT, "its experiment; NULL if it has none"),
         Column("kind", Type.TEXT, "episode, traced, imported, training, …", required=True),
-        Column("subject", Type.TEXT, "who was tried: a model, an agent, an architecture"),
-        Column("task", Type.TEXT, "on what"),
-        Column("seed", Type.BIGINT, "with which seed; NULL if there is none"),
-        Column("replicate", Type.INTEGER, "0 unless a world is played again"),
+        Column("subject", Type.TEXT, "the model, agent or architecture"),
+        Column("task", Type.TEXT, "the task"),
+        Column("seed", Type.BIGINT, "the seed; NULL if there is none"),
+        Column("replicate", Type.INTEGER, "number of the repetition in the same world, from 0"),
         Column("state", Type.TEXT, "result, failure or infrastructure; NULL while it runs"),
         Column(
             "reason", Type.TEXT, "why it ended: died: zombie, length, … or the kind of error"
         ),
-        Column("error", Type.TEXT, "its type and what it said; NULL if nothing went wrong"),
+        Column("error", Type.TEXT, "type and message of the error; NULL without one"),
         Column("parent", Type.TEXT, "the trial it was forked from; NULL for most"),
-        Column("forked_at", Type.INTEGER, "steps it has in common with its parent"),
-        Column("started_at", Type.TIME, "when it began"),
+        Column("forked_at", Type.INTEGER, "number of steps shared with the parent"),
+        Column("started_at", Type.TIME, "when it started"),
         Column("ended_at", Type.TIME, "when it ended"),
     ),
     key=("id",),
@@ -219,22 +219,22 @@ TRIALS = Table(
 
 SESSION_TRACES = Table(
     "session_traces",
-    "One session: a subject on a task with a seed.",
+    "One session: an entry on a task with a seed.",
     (
         _SESSION,
-        Column("created_at", Type.TIME, "when it began"),
+        Column("created_at", Type.TIME, "when it started"),
         Column("num_timesteps", Type.INTEGER, "steps of the environment"),
         Column("num_events", Type.INTEGER, "rows in events"),
         Column("num_messages", Type.INTEGER, "rows in messages"),
-        Column("metadata", Type.JSON, "all else that is needed to play it again"),
+        Column("metadata", Type.JSON, "other facts needed for a replay"),
         Column("experiment_id", Type.TEXT, "its experiment"),
         Column("run_id", Type.TEXT, "its run"),
-        Column("subject", Type.TEXT, "who played: a model, an agent, a policy"),
-        Column("task", Type.TEXT, "for episodes crafter/<difficulty>"),
-        Column("seed", Type.BIGINT, "of the world"),
-        Column("difficulty", Type.TEXT, "its name"),
+        Column("subject", Type.TEXT, "the model, agent or policy"),
+        Column("task", Type.TEXT, "crafter/<difficulty> for Crafter episodes"),
+        Column("seed", Type.BIGINT, "seed of the world"),
+        Column("difficulty", Type.TEXT, "name of the difficulty"),
         Column("episode", Type.INTEGER, "counted from 0 within the experiment"),
-        Column("replicate", Type.INTEGER, "0 unless a world is played again"),
+        Column("replicate", Type.INTEGER, "number of the repetition in the same world, from 0"),
         Column("num_turns", Type.INTEGER, "decisions, each with no, one or several calls"),
         Column("state", Type.TEXT, "result, failure or infrastructure", required=True),
         Column(
@@ -242,25 +242,25 @@ SESSION_TRACES = Table(
             Type.TEXT,
             "died: zombie, length, max_turns, step_limit, … or the kind of error",
         ),
-        Column("total_reward", Type.DOUBLE, "the sum over all steps"),
-        Column("num_achievements", Type.INTEGER, "different ones"),
-        Column("actions_asked", Type.INTEGER, "actions the answers asked for"),
-        Column("unknown_actions", Type.INTEGER, "those among them that do not exist"),
-        Column("no_effect_actions", Type.INTEGER, "played without effect, while awake"),
-        Column("asleep_actions", Type.INTEGER, "ignored while asleep"),
-        Column("malformed_replies", Type.INTEGER, "answers that could not be read"),
-        Column("skipped_actions", Type.INTEGER, "not played, because the episode had ended"),
-        Column("prompt_tokens", Type.BIGINT, "sent, over all calls"),
-        Column("completion_tokens", Type.BIGINT, "received, over all calls"),
+        Column("total_reward", Type.DOUBLE, "sum over all steps"),
+        Column("num_achievements", Type.INTEGER, "number of different achievements"),
+        Column("actions_asked", Type.INTEGER, "actions in the replies"),
+        Column("unknown_actions", Type.INTEGER, "actions in the replies that do not exist"),
+        Column("no_effect_actions", Type.INTEGER, "actions without effect, while awake"),
+        Column("asleep_actions", Type.INTEGER, "actions ignored while asleep"),
+        Column("malformed_replies", Type.INTEGER, "replies that could not be parsed"),
+        Column("skipped_actions", Type.INTEGER, "not played because the episode had ended"),
+        Column("prompt_tokens", Type.BIGINT, "tokens sent, over all calls"),
+        Column("completion_tokens", Type.BIGINT, "tokens received, over all calls"),
         Column("cached_tokens", Type.BIGINT, "part of prompt_tokens"),
         Column("reasoning_tokens", Type.BIGINT, "part of completion_tokens"),
-        Column("cost_usd", Type.DOUBLE, "NULL if the price of a call is not known"),
+        Column("cost_usd", Type.DOUBLE, "NULL if the price of a call is unknown"),
         Column("duration_s", Type.DOUBLE, "time played, over all attempts"),
         Column("ended_at", Type.TIME, "when it ended"),
-        Column("attempts", Type.INTEGER, "how often it was started"),
-        Column("error_type", Type.TEXT, "NULL if nothing went wrong"),
-        Column("error_message", Type.TEXT, "what the error said"),
-        Column("error_traceback", Type.TEXT, "where it was raised"),
+        Column("attempts", Type.INTEGER, "number of attempts"),
+        Column("error_type", Type.TEXT, "class of the error; NULL without one"),
+        Column("error_message", Type.TEXT, "message of the error"),
+        Column("error_traceback", Type.TEXT, "traceback of the error"),
         Column("tools_hash", Type.HASH, "the tools offered, in message_bodies"),
         Column("verifiable", Type.BOOLEAN, "whether every step has a digest"),
         Column("source", Type.TEXT, "assay, or the format it was imported from"),
@@ -273,7 +273,7 @@ SESSION_TIMESTEPS = Table(
     "session_timesteps",
     "One step of the environment.",
     (
-        _id("step"),
+        _id_column("step"),
         _SESSION,
         Column("step_id", Type.TEXT, "step-1, step-2, …"),
         Column("step_index", Type.INTEGER, "counted from 1", required=True),
@@ -282,37 +282,37 @@ SESSION_TIMESTEPS = Table(
         Column("num_messages", Type.INTEGER, "rows in messages"),
         Column("step_metadata", Type.JSON, "unused by assay"),
         _TURN,
-        Column("action", Type.TEXT, "what was played"),
-        Column("no_effect", Type.TEXT, "why it changed nothing, if it did not"),
-        Column("unlocked", Type.TEXTS, "achievements reached for the first time"),
-        Column("digest", Type.TEXT, "of the state after the step"),
+        Column("action", Type.TEXT, "the action"),
+        Column("no_effect", Type.TEXT, "why it had no effect; NULL if it had one"),
+        Column("unlocked", Type.TEXTS, "achievements unlocked for the first time"),
+        Column("digest", Type.TEXT, "digest of the state after the step"),
     ),
     key=("session_id", "step_index"),
 )
 
 EVENTS = Table(
     "events",
-    "A call of a model (cais), what its answer asked for (runtime), a step (environment).",
+    "A model call (cais), the actions of a turn (runtime), or a step (environment).",
     (
-        _id("event"),
+        _id_column("event"),
         _SESSION,
-        Column("timestep_id", Type.BIGINT, "its step; of a turn the first"),
+        Column("timestep_id", Type.BIGINT, "its step; for a turn, the first one"),
         Column("event_type", Type.TEXT, "cais, runtime or environment", required=True),
         Column("system_instance_id", Type.TEXT, "the model, the subject or the task"),
-        Column("event_time", Type.TIME, "when it was over"),
+        Column("event_time", Type.TIME, "when it ended"),
         Column("message_time", Type.INTEGER, "the turn"),
         Column("span_id", Type.TEXT, "unused by assay"),
         Column("trace_id", Type.TEXT, "unused by assay"),
-        Column("model_name", Type.TEXT, "cais: who was asked"),
-        Column("provider", Type.TEXT, "cais: who answered"),
+        Column("model_name", Type.TEXT, "cais: the model"),
+        Column("provider", Type.TEXT, "cais: the provider"),
         Column("prompt_tokens", Type.INTEGER, "cais"),
         Column("completion_tokens", Type.INTEGER, "cais"),
         Column("total_tokens", Type.INTEGER, "cais"),
-        Column("cost", Type.DOUBLE, "cais: in dollars; NULL if not known"),
+        Column("cost", Type.DOUBLE, "cais: in dollars; NULL if unknown"),
         Column("latency_ms", Type.DOUBLE, "cais: of the attempt that succeeded"),
         Column("reward", Type.DOUBLE, "environment"),
         Column("terminated", Type.BOOLEAN, "environment: the player died"),
-        Column("truncated", Type.BOOLEAN, "environment: the episode is long enough"),
+        Column("truncated", Type.BOOLEAN, "environment: the episode reached its length"),
         Column("system_state_before", Type.JSON, "unused: states are replayed"),
         Column("system_state_after", Type.JSON, "unused: states are replayed"),
         Column("metadata", Type.JSON, "cais: temperature and other parameters"),
@@ -321,13 +321,13 @@ EVENTS = Table(
         Column("cached_tokens", Type.INTEGER, "cais"),
         Column("reasoning_tokens", Type.INTEGER, "cais"),
         Column("finish_reason", Type.TEXT, "cais: stop, length, tool_calls, …"),
-        Column("waited_ms", Type.DOUBLE, "cais: for a turn, and between attempts"),
+        Column("waited_ms", Type.DOUBLE, "cais: in the queue and between attempts"),
         Column("retries", Type.INTEGER, "cais"),
         Column("request", Type.INTEGERS, "cais: positions of the messages sent"),
-        Column("reply", Type.INTEGER, "cais: position of the answer"),
-        Column("asked", Type.TEXTS, "runtime: actions asked for"),
-        Column("unknown", Type.TEXTS, "runtime: those that do not exist"),
-        Column("malformed", Type.TEXT, "runtime: what was wrong with the answer"),
+        Column("reply", Type.INTEGER, "cais: position of the reply"),
+        Column("asked", Type.TEXTS, "runtime: actions in the reply"),
+        Column("unknown", Type.TEXTS, "runtime: actions that do not exist"),
+        Column("malformed", Type.TEXT, "runtime: why the reply could not be parsed"),
         Column("skipped", Type.INTEGER, "runtime: actions not played"),
     ),
     key=("id",),
@@ -337,16 +337,16 @@ MESSAGE_ROWS = Table(
     "message_rows",
     "A message at its position in a session; read it through the view messages.",
     (
-        _id("message"),
+        _id_column("message"),
         _SESSION,
-        Column("timestep_id", Type.BIGINT, "the step before it; of an answer the one after"),
-        Column("position", Type.INTEGER, "in the session", required=True),
+        Column("timestep_id", Type.BIGINT, "the step before it; for a reply, the step after"),
+        Column("position", Type.INTEGER, "its position in the session", required=True),
         _TURN,
         Column("role", Type.TEXT, "system, user, assistant or tool"),
         Column("message_type", Type.TEXT, "system, observation, tool_call, feedback, …"),
-        Column("hash", Type.HASH, "its body", required=True),
-        Column("timestamp", Type.TIME, "when it was made"),
-        Column("event_time", Type.TIME, "the same"),
+        Column("hash", Type.HASH, "hash of its body", required=True),
+        Column("timestamp", Type.TIME, "when it was created"),
+        Column("event_time", Type.TIME, "equals timestamp"),
         Column("message_time", Type.INTEGER, "the turn"),
     ),
     key=("session_id", "position"),
@@ -354,9 +354,9 @@ MESSAGE_ROWS = Table(
 
 MESSAGE_BODIES = Table(
     "message_bodies",
-    "What a message says, once for all that say the same.",
+    "The content of messages; equal messages share one row.",
     (
-        Column("hash", Type.HASH, "of the body", required=True),
+        Column("hash", Type.HASH, "hash of the body", required=True),
         Column("body", Type.TEXT, "canonical JSON", required=True),
     ),
     key=("hash",),
@@ -364,48 +364,48 @@ MESSAGE_BODIES = Table(
 
 HOOK_RESULTS = Table(
     "hook_results",
-    "Something a hook noticed.",
+    "One result of a hook.",
     (
-        _id("result"),
+        _id_column("result"),
         _SESSION,
-        Column("timestep_id", Type.BIGINT, "its step; of a turn the first"),
+        Column("timestep_id", Type.BIGINT, "its step; for a turn, the first one"),
         _TURN,
         Column("step", Type.INTEGER, "the index of the step; NULL for the whole turn"),
-        Column("hook_name", Type.TEXT, "which hook", required=True),
+        Column("hook_name", Type.TEXT, "the hook", required=True),
         Column("code", Type.TEXT, "one letter for displays"),
         Column("priority", Type.INTEGER, "higher is more important"),
-        Column("description", Type.TEXT, "in words"),
-        Column("data", Type.JSON, "what else it said"),
+        Column("description", Type.TEXT, "description for people"),
+        Column("data", Type.JSON, "further data of the hook"),
     ),
     key=("id",),
 )
 
 OUTCOMES = Table(
     "outcomes",
-    "A number that a trial earned.",
+    "The value of one metric for one trial.",
     (
-        Column("trial_id", Type.TEXT, "for episodes the session", required=True),
+        Column("trial_id", Type.TEXT, "the trial; for episodes, the session", required=True),
         Column("experiment_id", Type.TEXT, "its experiment"),
-        Column("subject", Type.TEXT, "who earned it"),
-        Column("task", Type.TEXT, "on what"),
-        Column("seed", Type.BIGINT, "with which seed"),
-        Column("replicate", Type.INTEGER, "0 unless a world is played again"),
-        Column("metric", Type.TEXT, "the name of the number", required=True),
-        Column("value", Type.DOUBLE, "the number"),
+        Column("subject", Type.TEXT, "the model or agent"),
+        Column("task", Type.TEXT, "the task"),
+        Column("seed", Type.BIGINT, "the seed"),
+        Column("replicate", Type.INTEGER, "number of the repetition in the same world, from 0"),
+        Column("metric", Type.TEXT, "name of the metric", required=True),
+        Column("value", Type.DOUBLE, "the value"),
     ),
     key=("trial_id", "metric"),
 )
 
 PROVIDER_LIMITS = Table(
     "provider_limits",
-    "How many calls a provider was given at once, and why that changed.",
+    "A change of the limit of concurrent calls to a provider.",
     (
         Column("run_id", Type.TEXT, "the run", required=True),
-        Column("provider", Type.TEXT, "whom it was about", required=True),
-        Column("changed_at", Type.TIME, "when", required=True),
-        Column("connections", Type.INTEGER, "calls that could be open from then on"),
-        Column("per_second", Type.DOUBLE, "calls that could start; NULL for no limit"),
-        Column("pause_s", Type.DOUBLE, "seconds in which none started"),
+        Column("provider", Type.TEXT, "the provider", required=True),
+        Column("changed_at", Type.TIME, "when it changed", required=True),
+        Column("connections", Type.INTEGER, "concurrent calls allowed from then on"),
+        Column("per_second", Type.DOUBLE, "calls that may start per second; NULL for no limit"),
+        Column("pause_s", Type.DOUBLE, "seconds in which no call may start"),
         Column("reason", Type.TEXT, "start, growth, rate_limit, overload, headers, …"),
     ),
     key=("run_id", "provider", "changed_at"),
@@ -413,20 +413,20 @@ PROVIDER_LIMITS = Table(
 
 LOOKS = Table(
     "looks",
-    "One look at a run that goes on until it is decided: a candidate beside the baseline.",
+    "One interim analysis of an --until-decided run: a candidate and the baseline.",
     (
         Column("run_id", Type.TEXT, "the run", required=True),
         Column("experiment_id", Type.TEXT, "the candidate", required=True),
         Column("baseline_id", Type.TEXT, "the experiment it is compared with", required=True),
-        Column("metric", Type.TEXT, "what is compared", required=True),
+        Column("metric", Type.TEXT, "the metric", required=True),
         Column("look", Type.INTEGER, "counted from 1", required=True),
-        Column("pairs", Type.INTEGER, "pairs of trials seen", required=True),
+        Column("pairs", Type.INTEGER, "pairs of trials so far", required=True),
         Column("estimate", Type.DOUBLE, "mean of candidate minus baseline"),
-        Column("low", Type.DOUBLE, "of the interval that holds at every look"),
-        Column("high", Type.DOUBLE, "of the interval that holds at every look"),
+        Column("low", Type.DOUBLE, "lower bound of the interval, valid at every look"),
+        Column("high", Type.DOUBLE, "upper bound of the interval, valid at every look"),
         Column("decision", Type.TEXT, "better, worse, no_difference, undecided or NULL"),
         Column("design", Type.JSON, "boundary, alpha, largest number of pairs, min_effect"),
-        Column("looked_at", Type.TIME, "when"),
+        Column("looked_at", Type.TIME, "time of the analysis"),
     ),
     key=("run_id", "experiment_id", "metric", "look"),
     since=2,
@@ -434,17 +434,17 @@ LOOKS = Table(
 
 TRAINING_RUNS = Table(
     "training_runs",
-    "One training run: a subject with a seed.",
+    "One training run with one seed.",
     (
         Column("id", Type.TEXT, "the training run", required=True),
-        Column("series", Type.TEXT, "what it belongs to, if anything"),
-        Column("subject", Type.TEXT, "what was trained"),
-        Column("task", Type.TEXT, "on what"),
-        Column("seed", Type.BIGINT, "with which seed; NULL if not known"),
+        Column("series", Type.TEXT, "its series, if any"),
+        Column("subject", Type.TEXT, "the architecture or agent that was trained"),
+        Column("task", Type.TEXT, "the task"),
+        Column("seed", Type.BIGINT, "the seed; NULL if unknown"),
         Column("status", Type.TEXT, "finished, running or crashed", required=True),
-        Column("configuration", Type.JSON, "all that was asked for"),
+        Column("configuration", Type.JSON, "its settings"),
         Column("provenance", Type.JSON, "versions and commit"),
-        Column("created_at", Type.TIME, "when it began, or was imported", required=True),
+        Column("created_at", Type.TIME, "when it started, or was imported", required=True),
         Column("finished_at", Type.TIME, "when it ended"),
         Column("source", Type.TEXT, "assay, or the file it was imported from"),
     ),
@@ -457,11 +457,11 @@ METRIC_POINTS = Table(
     "metric_points",
     "The value of a metric at a step of a training run.",
     (
-        # The name is older than the rule that run_id is of runs, and stays.
+        # An old name: everywhere else, run_id refers to the table runs.
         Column("run_id", Type.TEXT, "the id in training_runs, not in runs", required=True),
         Column("step", Type.BIGINT, "steps of the environment so far", required=True),
-        Column("metric", Type.TEXT, "the name of the number", required=True),
-        Column("value", Type.DOUBLE, "the number"),
+        Column("metric", Type.TEXT, "name of the metric", required=True),
+        Column("value", Type.DOUBLE, "the value"),
     ),
     key=("run_id", "step", "metric"),
     since=2,
@@ -469,12 +469,12 @@ METRIC_POINTS = Table(
 
 ANALYSIS_PLANS = Table(
     "analysis_plans",
-    "What somebody said they would test, before they saw the data.",
+    "A pre-registered plan of an analysis.",
     (
-        Column("hash", Type.TEXT, "of the plan", required=True),
+        Column("hash", Type.TEXT, "hash of the plan", required=True),
         Column("plan", Type.JSON, "metric, summary, test, alpha, runs", required=True),
-        Column("created_at", Type.TIME, "when it was stored first", required=True),
-        Column("seen", Type.JSON, "training runs that were in the store already"),
+        Column("created_at", Type.TIME, "when it was first stored", required=True),
+        Column("seen", Type.JSON, "runs or experiments that already had data"),
     ),
     key=("hash",),
     checked=True,
@@ -483,21 +483,21 @@ ANALYSIS_PLANS = Table(
 
 ANALYSIS_LOOKS = Table(
     "analysis_looks",
-    "One look of `assay analysis` at the difference of two sets of training runs.",
+    "One interim analysis (`assay analysis`) of the difference of two sets of training runs.",
     (
-        Column("id", Type.TEXT, "a hash of what was looked at", required=True),
-        Column("metric", Type.TEXT, "whose curves", required=True),
-        Column("summary", Type.JSON, "what was taken of a curve", required=True),
+        Column("id", Type.TEXT, "hash of metric, summary and runs", required=True),
+        Column("metric", Type.TEXT, "the metric", required=True),
+        Column("summary", Type.JSON, "how a curve was reduced to a number", required=True),
         Column("control", Type.TEXTS, "ids in training_runs, sorted", required=True),
         Column("candidate", Type.TEXTS, "ids in training_runs, sorted", required=True),
         Column("look", Type.INTEGER, "counted from 1", required=True),
-        Column("alpha", Type.DOUBLE, "two-sided, of its interval by itself", required=True),
+        Column("alpha", Type.DOUBLE, "of this interval alone, two-sided", required=True),
         Column("estimate", Type.DOUBLE, "mean of candidate minus control"),
-        Column("low", Type.DOUBLE, "of its interval; NULL for none"),
-        Column("high", Type.DOUBLE, "of its interval; NULL for none"),
+        Column("low", Type.DOUBLE, "lower bound of its interval, or NULL"),
+        Column("high", Type.DOUBLE, "upper bound of its interval, or NULL"),
         Column("verdict", Type.TEXT, "higher, lower, undecided or unknown"),
-        Column("plan", Type.TEXT, "the hash of the plan that had it, or NULL"),
-        Column("looked_at", Type.TIME, "when", required=True),
+        Column("plan", Type.TEXT, "hash of the plan that includes it, or NULL"),
+        Column("looked_at", Type.TIME, "time of the analysis", required=True),
     ),
     key=("id",),
     checked=True,
@@ -506,14 +506,14 @@ ANALYSIS_LOOKS = Table(
 
 DATASET_WORLDS = Table(
     "dataset_worlds",
-    "A world that training data was made of, or that was held out of it.",
+    "A world of a training data set, used for training or held out.",
     (
-        Column("dataset", Type.TEXT, "the start of the SHA-256 of the data", required=True),
-        Column("name", Type.TEXT, "what the data file is called"),
-        Column("task", Type.TEXT, "for episodes crafter/<difficulty>", required=True),
-        Column("seed", Type.BIGINT, "of the world", required=True),
+        Column("dataset", Type.TEXT, "start of the SHA-256 of the data", required=True),
+        Column("name", Type.TEXT, "name of the data file"),
+        Column("task", Type.TEXT, "crafter/<difficulty> for Crafter episodes", required=True),
+        Column("seed", Type.BIGINT, "seed of the world", required=True),
         Column("split", Type.TEXT, "train or holdout", required=True),
-        Column("created_at", Type.TIME, "when the data was made", required=True),
+        Column("created_at", Type.TIME, "when the data was created", required=True),
     ),
     key=("dataset", "task", "seed"),
     since=4,
@@ -524,11 +524,11 @@ FINETUNE_FILES = Table(
     "A data file that was uploaded to a fine-tuning service.",
     (
         Column("address", Type.TEXT, "the service", required=True),
-        Column("sha256", Type.TEXT, "of the file", required=True),
-        Column("file_id", Type.TEXT, "what the service calls it", required=True),
-        Column("name", Type.TEXT, "what it was called here"),
+        Column("sha256", Type.TEXT, "SHA-256 of the file", required=True),
+        Column("file_id", Type.TEXT, "its id at the service", required=True),
+        Column("name", Type.TEXT, "its local name"),
         Column("bytes", Type.BIGINT, "its size"),
-        Column("uploaded_at", Type.TIME, "when", required=True),
+        Column("uploaded_at", Type.TIME, "time of the upload", required=True),
     ),
     key=("address", "sha256"),
     since=5,
@@ -536,31 +536,33 @@ FINETUNE_FILES = Table(
 
 FINETUNE_JOBS = Table(
     "finetune_jobs",
-    "One fine-tuning job: a model trained further on a data file.",
+    "One fine-tuning job: a model and a data file.",
     (
-        Column("id", Type.TEXT, "what the service calls it", required=True),
+        Column("id", Type.TEXT, "its id at the service", required=True),
         Column("address", Type.TEXT, "the service", required=True),
         Column("backend", Type.TEXT, "openai, synth or local", required=True),
-        Column("model", Type.TEXT, "the model that is trained further", required=True),
+        Column("model", Type.TEXT, "the model that is fine-tuned", required=True),
         Column("suffix", Type.TEXT, "the part of the result's name that the user chose"),
-        Column("status", Type.TEXT, "as the service says it: running, succeeded, …"),
+        Column("status", Type.TEXT, "as the service reports it: running, succeeded, …"),
         Column("result_model", Type.TEXT, "the new model; NULL until it succeeded"),
         Column("error", Type.TEXT, "why it failed"),
         Column("data", Type.TEXT, "the data file"),
-        Column("data_sha256", Type.TEXT, "of what was trained on"),
-        Column("rows", Type.INTEGER, "trained on"),
-        Column("subset_of", Type.INTEGER, "rows of the file they were taken from, or NULL"),
-        Column("tokens", Type.BIGINT, "of one epoch, estimated"),
+        Column("data_sha256", Type.TEXT, "SHA-256 of the rows used"),
+        Column("rows", Type.INTEGER, "number of rows used"),
+        Column("subset_of", Type.INTEGER, "rows of the whole file; NULL if all are used"),
+        Column("tokens", Type.BIGINT, "estimated tokens per epoch"),
         Column("validation", Type.TEXT, "the validation file; NULL if there is none"),
-        Column("validation_sha256", Type.TEXT, "of that file"),
-        Column("hyperparameters", Type.JSON, "as they were sent"),
-        Column("seed", Type.BIGINT, "of the subset, and for the service"),
-        Column("lineage", Type.JSON, "what the manifest of the data says of all rows"),
+        Column("validation_sha256", Type.TEXT, "SHA-256 of the validation file"),
+        Column("hyperparameters", Type.JSON, "as sent to the service"),
+        Column("seed", Type.BIGINT, "seed of the subset, also sent to the service"),
+        Column("lineage", Type.JSON, "facts about all rows from the data manifest"),
         Column("provenance", Type.JSON, "versions and commit of the program"),
-        Column("command", Type.TEXT, "as it was typed"),
-        Column("history", Type.JSON, "each status, and when it was first seen"),
-        Column("trained_tokens", Type.BIGINT, "that the service counted"),
-        Column("created_at", Type.TIME, "when it was asked for, by its clock", required=True),
+        Column("command", Type.TEXT, "the command line"),
+        Column("history", Type.JSON, "each status, and when it was first observed"),
+        Column("trained_tokens", Type.BIGINT, "tokens counted by the service"),
+        Column(
+            "created_at", Type.TIME, "when it started, by the service's clock", required=True
+        ),
         Column("finished_at", Type.TIME, "when it ended, by the service's clock"),
     ),
     key=("address", "id"),
@@ -569,25 +571,25 @@ FINETUNE_JOBS = Table(
 
 FINETUNE_EVENTS = Table(
     "finetune_events",
-    "Something that happened to a fine-tuning job, such as a step with its loss.",
+    "An event of a fine-tuning job, such as a step with its loss.",
     (
         Column("address", Type.TEXT, "the service", required=True),
         Column("job_id", Type.TEXT, "the job", required=True),
-        Column("id", Type.TEXT, "what the service calls it", required=True),
-        Column("position", Type.INTEGER, "its place among those of the job, from 0"),
-        Column("created_at", Type.TIME, "when, by the service's clock"),
+        Column("id", Type.TEXT, "its id at the service", required=True),
+        Column("position", Type.INTEGER, "its index in the job, from 0"),
+        Column("created_at", Type.TIME, "time by the service's clock"),
         Column("level", Type.TEXT, "info, warn or error"),
-        Column("message", Type.TEXT, "in words"),
-        Column("step", Type.INTEGER, "the training step, if it is about one"),
-        Column("total_steps", Type.INTEGER, "how many there will be"),
-        Column("metrics", Type.JSON, "numbers of the step: train_loss, valid_loss, …"),
+        Column("message", Type.TEXT, "text of the event"),
+        Column("step", Type.INTEGER, "the training step, if any"),
+        Column("total_steps", Type.INTEGER, "total number of steps"),
+        Column("metrics", Type.JSON, "values at the step: train_loss, valid_loss, …"),
     ),
     key=("address", "job_id", "id"),
     since=5,
 )
 
 SESSION_TABLES = (SESSION_TIMESTEPS, EVENTS, MESSAGE_ROWS, HOOK_RESULTS)
-"""The tables whose rows belong to one session and carry its `session_id`."""
+"""Tables whose rows belong to one session, by `session_id`."""
 
 TABLES = (
     RUNS,
@@ -608,16 +610,16 @@ TABLES = (
     FINETUNE_JOBS,
     FINETUNE_EVENTS,
 )
-"""All tables, each after those it refers to."""
+"""All tables, each after the tables it refers to."""
 
 
 @cache
 def table(name: str) -> Table:
-    """Return the table of this name."""
-    return next(each for each in TABLES if each.name == name)
+    """Return the table with this name."""
+    return next(table for table in TABLES if table.name == name)
 
 
 @cache
 def arrow_schema(name: str) -> pa.Schema:
-    """The Arrow schema of the rows of a table."""
+    """Return the Arrow schema of a table."""
     return pa.schema([(column.name, column.type.arrow) for column in table(name).columns])

@@ -1,7 +1,7 @@
-"""What is known of each session before its messages are read, one at a time.
+"""Facts about each session, without its messages, for filtering.
 
-For whoever chooses among very many sessions: nothing is held but the ids that were chosen.
-A number that is missing is None, whether the store has NULL or NaN there.
+Sessions are yielded one at a time, so that filtering very many of them takes little memory. A
+missing number is None, whether the database has NULL or NaN.
 """
 
 import json
@@ -18,7 +18,7 @@ from assay.store.names import resolve
 from assay.store.views import EPISODES
 
 _ROWS_AT_ONCE: Final = 1_000
-_NAMED: Final = (
+_COLUMNS: Final = (
     *("session_id", "run_id", "experiment_id", "experiment_name", "model", "task"),
     *("difficulty", "seed", "state", "stop_reason", "reward", "num_achievements", "steps"),
     *("turns", "invalid_rate", "cost_usd", "baseline"),
@@ -27,7 +27,7 @@ _NAMED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFacts:
-    """One session, as a filter sees it."""
+    """Facts about one session."""
 
     session_id: str
     run_id: str
@@ -44,31 +44,33 @@ class SessionFacts:
     steps: int
     turns: int
     invalid_rate: float | None
-    """None where no action was asked for."""
+    """None if no action was requested."""
     cost_usd: float | None
-    """None where the price of a call is not known."""
+    """None if the price of a call is unknown."""
     baseline: bool
-    """Whether it was played only to compare with."""
+    """Whether its entry is a baseline that was added automatically."""
     tokens: int
-    """Sent and received, over all calls."""
+    """Prompt and completion tokens of all calls."""
     calls: int
-    """Calls of a model that were answered."""
+    """Model calls that got a reply."""
     achievements: frozenset[str]
     hooks: frozenset[str]
-    """The names of the hooks that noticed something."""
+    """Names of the hooks that have results."""
     own: bool | None
-    """What the user's own condition says; True where there is none, None for NULL."""
+    """Value of the user's condition; True without a condition, None for NULL."""
 
 
 def session_facts(
     connection: duckdb.DuckDBPyConnection, condition: str | None = None
 ) -> Iterator[SessionFacts]:
-    """All sessions in the order of runs, experiments and episodes.
+    """Yield all sessions, sorted by run, experiment and episode.
 
-    `condition` is one SQL expression over the columns of the view `episodes`.
+    Args:
+        connection: The database.
+        condition: One SQL expression over the columns of the view `episodes`.
 
     Raises:
-        UsageError: The condition is not one expression that is true or false.
+        UsageError: The condition is not one boolean expression.
     """
     own = "true" if condition is None else f"({checked_condition(connection, condition)}\n)"
     query = f"""
@@ -83,7 +85,7 @@ def session_facts(
             SELECT session_id, list(DISTINCT hook_name) AS names FROM hook_results
             GROUP BY session_id
         ), judged AS (SELECT session_id, {own} AS own FROM episodes)
-        SELECT {", ".join(f"v.{name}" for name in _NAMED)},
+        SELECT {", ".join(f"v.{name}" for name in _COLUMNS)},
                coalesce(v.prompt_tokens, 0) + coalesce(v.completion_tokens, 0),
                coalesce(asked.calls, 0), unlocked.names, noticed.names, judged.own
         FROM episodes v JOIN judged USING (session_id)
@@ -95,18 +97,18 @@ def session_facts(
         """
     try:
         rows = connection.execute(query)
-        while some := rows.fetchmany(_ROWS_AT_ONCE):
-            yield from map(_facts, some)
+        while batch := rows.fetchmany(_ROWS_AT_ONCE):
+            yield from map(_make_facts, batch)
     except duckdb.Error as error:
         if condition is None:
             raise
-        raise _refused(condition, str(error).splitlines()[0]) from error
+        raise _make_error(condition, str(error).splitlines()[0]) from error
 
 
-def _facts(row: tuple[Any, ...]) -> SessionFacts:
+def _make_facts(row: tuple[Any, ...]) -> SessionFacts:
     *plain, tokens, calls, achievements, hooks, own = row
     return SessionFacts(
-        **{name: _known(value) for name, value in zip(_NAMED, plain, strict=True)},
+        **{name: _nan_to_none(value) for name, value in zip(_COLUMNS, plain, strict=True)},
         tokens=tokens,
         calls=calls,
         achievements=frozenset(achievements or ()),
@@ -115,15 +117,15 @@ def _facts(row: tuple[Any, ...]) -> SessionFacts:
     )
 
 
-def _known(value: Any) -> Any:
+def _nan_to_none(value: Any) -> Any:
     return None if isinstance(value, float) and isnan(value) else value
 
 
 def checked_condition(connection: duckdb.DuckDBPyConnection, condition: str) -> str:
-    """The condition, once it is known to be one expression over columns of `episodes`.
+    """Return the condition if it is one boolean expression over columns of `episodes`.
 
     Raises:
-        UsageError: It is not; an unknown column gets the nearest one.
+        UsageError: It is not; for an unknown column, the message suggests the closest name.
     """
     names = [name for name, _ in EPISODES.columns]
     (parsed,) = connection.execute(
@@ -131,33 +133,33 @@ def checked_condition(connection: duckdb.DuckDBPyConnection, condition: str) -> 
     ).fetchall()[0]
     tree = json.loads(parsed)
     if tree.get("error"):
-        raise _refused(condition, str(tree.get("error_message", "")).splitlines()[0])
+        raise _make_error(condition, str(tree.get("error_message", "")).splitlines()[0])
     nodes = [statement["node"] for statement in tree["statements"]]
     plain = len(nodes) == 1 and nodes[0]["type"] == "SELECT_NODE"
     plain = plain and len(nodes[0]["select_list"]) == 1 and not nodes[0]["modifiers"]
     plain = plain and nodes[0]["from_table"]["type"] == "EMPTY" and not nodes[0]["where_clause"]
     if not plain:
-        raise _refused(condition, "it is more than one expression")
+        raise _make_error(condition, "it is more than one expression")
     try:
         kind = connection.sql(f"SELECT ({condition}\n) AS own FROM episodes").types
     except duckdb.BinderException as error:
-        wrong = _missing_column(str(error))
+        wrong = _find_missing_column(str(error))
         if wrong is not None and wrong not in names:
-            raise _refused(condition, unknown_name("column", wrong, names)) from error
-        raise _refused(condition, str(error).splitlines()[0]) from error
+            raise _make_error(condition, unknown_name("column", wrong, names)) from error
+        raise _make_error(condition, str(error).splitlines()[0]) from error
     except duckdb.Error as error:
-        raise _refused(condition, str(error).splitlines()[0]) from error
+        raise _make_error(condition, str(error).splitlines()[0]) from error
     if str(kind[0]) != "BOOLEAN":
-        raise _refused(condition, f"it is a {kind[0]} and no condition; compare it: … > 3")
+        raise _make_error(condition, f"its type is {kind[0]}, not BOOLEAN; compare it: … > 3")
     return condition
 
 
-def _missing_column(message: str) -> str | None:
+def _find_missing_column(message: str) -> str | None:
     _, quote, rest = message.partition('Referenced column "')
     return rest.partition('"')[0] if quote else None
 
 
-def _refused(condition: str, why: str) -> UsageError:
+def _make_error(condition: str, why: str) -> UsageError:
     return UsageError(
         f"--sql {cut(condition, 200)!r} cannot be used: {why}; give one expression over the "
         "columns of the view episodes, such as 'reward > 3 AND steps < 500'"
@@ -167,23 +169,23 @@ def _refused(condition: str, why: str) -> UsageError:
 def named_experiments(
     connection: duckdb.DuckDBPyConnection, names: Sequence[str]
 ) -> frozenset[str]:
-    """The ids of the experiments that are named, by themselves or by their runs.
+    """Return the ids of experiments that are named, or whose runs are named.
 
     Raises:
-        UsageError: A name means nothing, or several things.
+        UsageError: A name is unknown or ambiguous.
     """
     ids: set[str] = set()
     for name in names:
-        meant = resolve(connection, name, "experiment", "run")
-        if meant is None:
+        match = resolve(connection, name, "experiment", "run")
+        if match is None:
             raise UsageError(
-                f"no experiment or run is called {name!r}; 'assay experiments list' shows them"
+                f"no experiment or run is named {name!r}; see 'assay experiments list'"
             )
-        if meant.kind == "experiment":
-            ids.add(meant.id)
+        if match.kind == "experiment":
+            ids.add(match.id)
         else:
             rows = connection.execute(
-                "SELECT id FROM experiments WHERE run_id = ?", [meant.id]
+                "SELECT id FROM experiments WHERE run_id = ?", [match.id]
             ).fetchall()
             ids.update(experiment for (experiment,) in rows)
     return frozenset(ids)
@@ -192,7 +194,7 @@ def named_experiments(
 def agent_settings(
     connection: duckdb.DuckDBPyConnection, experiments: Collection[str]
 ) -> dict[str, Any]:
-    """How the model was asked, as far as all sessions of these experiments agree."""
+    """Return the settings of the agent that all sessions of these experiments share."""
     rows = connection.execute(
         """
         SELECT DISTINCT metadata -> '$.agent' FROM session_traces
@@ -200,21 +202,21 @@ def agent_settings(
         """,
         [list(experiments)],
     ).fetchall()
-    told = [json.loads(agent) if agent else {} for (agent,) in rows]
+    agents = [json.loads(agent) if agent else {} for (agent,) in rows]
     return {
         name: value
-        for name, value in (told[0] if told else {}).items()
-        if all(each.get(name) == value for each in told)
+        for name, value in (agents[0] if agents else {}).items()
+        if all(agent.get(name) == value for agent in agents)
     }
 
 
 def known_hooks(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """The names of the hooks that noticed something in any session."""
+    """Return the names of the hooks that have results in any session."""
     rows = connection.execute("SELECT DISTINCT hook_name FROM hook_results ORDER BY ALL")
     return [name for (name,) in rows.fetchall()]
 
 
 def known_achievements(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """The names of the achievements that any session unlocked."""
+    """Return the names of the achievements unlocked in any session."""
     rows = connection.execute("SELECT DISTINCT achievement FROM achievements ORDER BY ALL")
     return [name for (name,) in rows.fetchall()]

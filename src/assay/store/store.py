@@ -1,12 +1,12 @@
-"""A store: its file, and what was journaled for it and is not in it yet.
+"""The database with its journals: leftover sessions are stored before the file is opened.
 
-Before the file is opened, the sessions that tracers have ended, or left when their process
-died, are moved into it. So nobody who asks a store has to know that they were waiting.
+Sessions of a SessionTracer wait in journals after they end, or after their process died;
+opening the database stores them, so that readers always see them. `ingest_leftovers` also
+stores ended sessions of interrupted runs.
 
-Sessions that had ended are stored. A run of `assay run` stays unfinished, for it can be
-resumed; a session of a SessionTracer whose process died cannot, and ends as an infrastructure
-error. The folder of a session is locked while it is recorded, so that whoever finds it free
-may take it, in any process.
+An interrupted run of `assay run` stays unfinished, because it can be resumed; a session of a
+SessionTracer whose process died cannot, and ends as an infrastructure error. The folder of a
+session is locked while it is recorded, so any process may store an unlocked one.
 """
 
 import logging
@@ -36,10 +36,10 @@ from assay.store.writer import (
 from assay.types import StopReason, TrialState
 
 TRACER_COMMAND = "SessionTracer"
-"""What stands as the command of a run that a tracer made."""
+"""Command in the record of a run that a tracer made."""
 
 _BATCH = 100
-"""Folders that are locked and stored at once, unless they are large."""
+"""Folders that are locked and stored together, unless they are large."""
 _BATCH_BYTES = 32_000_000
 
 _DIED = ErrorRecord(
@@ -48,66 +48,66 @@ _DIED = ErrorRecord(
 )
 
 _log = logging.getLogger(__name__)
-_others: set[Path] = set()
-"""Folders of runs that are known not to be a tracer's."""
+_not_traced: set[Path] = set()
+"""Run folders known not to be of a tracer."""
 
 
 def take_in(database: Path, *, patience: float | None = 0.0) -> None:
-    """Store the sessions of tracers that nobody records any more.
+    """Store the sessions of tracers that are no longer recorded.
 
-    Costs next to nothing where there are none.
+    Takes almost no time if there are none.
 
     Args:
-        database: The file they belong into, made if it is missing.
-        patience: Seconds to wait for another process that has the file; None for ever.
+        database: The database file, created if missing.
+        patience: Seconds to wait for another process that has the file; None: no limit.
 
     Raises:
-        StoreError: They cannot be stored now; their journals stay.
+        StoreError: They cannot be stored now; their journals are kept.
     """
-    waiting = deque(folder for folder in _traced(database) if folder.holder() is None)
+    waiting = deque(folder for folder in _find_traced(database) if folder.holder() is None)
     while waiting:
         with ExitStack() as held:
             journals: dict[RunFolder, list[Path]] = {}
             size = 0
             while waiting and len(journals) < _BATCH and size < _BATCH_BYTES:
                 folder = waiting.popleft()
-                # What somebody else took or resumed meanwhile is in good hands.
+                # Skip folders that another process has taken or resumed meanwhile.
                 with suppress(JournalError, UsageError):
                     held.enter_context(folder.hold())
                     journals[folder] = folder.journals()
                     size += sum(path.stat().st_size for path in journals[folder])
-            _finish(StoreFile(database, patience=patience), journals, _tell)
+            _store_and_remove(StoreFile(database, patience=patience), journals, _log_damage)
 
 
-def _tell(event: WriterEvent) -> None:
+def _log_damage(event: WriterEvent) -> None:
     if isinstance(event, JournalDamaged):
         _log.warning("%s", event)
 
 
-def _traced(database: Path) -> list[RunFolder]:
-    """The folders of sessions that tracers made, the oldest first, whether they go on or not.
+def _find_traced(database: Path) -> list[RunFolder]:
+    """Return the folders of tracer sessions, ended or not, the oldest first.
 
-    Versions of experiments follow each other, so that their order counts.
+    The order matters, because it determines the versions of experiments.
     """
     try:
         names = [Path(entry.path) for entry in os.scandir(journal_root(database))]
     except OSError:
         return []
     found = []
-    for path in set(names) - _others:
+    for path in set(names) - _not_traced:
         with suppress(JournalError, UsageError):
             folder = RunFolder.open(database, path.name)
             if folder.record.command == TRACER_COMMAND:
                 found.append(folder)
             else:
-                _others.add(path)
+                _not_traced.add(path)
     return sorted(found, key=lambda folder: (folder.record.created_at, folder.folder))
 
 
 def ingest_leftovers(
     store: StoreFile, on_event: Callable[[WriterEvent], None] = lambda event: None
 ) -> int:
-    """Store the ended sessions of all runs that no living process holds; return how many."""
+    """Store the ended sessions of all runs that no process has locked; return their number."""
     file = StoreFile(store.path)
     stored = 0
 
@@ -117,25 +117,25 @@ def ingest_leftovers(
         on_event(event)
 
     for folder in unfinished_runs(store.path):
-        # A run that is held, or was finished meanwhile, is in good hands.
+        # Skip runs that another process is executing.
         with suppress(RunHeld), folder.hold():
             if folder.record.command == TRACER_COMMAND:
-                _finish(file, {folder: folder.journals()}, count)
+                _store_and_remove(file, {folder: folder.journals()}, count)
             else:
                 batch = [EndedJournal(folder.record, path) for path in folder.journals()]
                 store_journals(file, batch, count)
     return stored
 
 
-def _finish(
+def _store_and_remove(
     store: StoreFile,
     journals: Mapping[RunFolder, Sequence[Path]],
     on_event: Callable[[WriterEvent], None],
 ) -> None:
-    """Store the sessions of tracers, by their folders, and remove those.
+    """Store tracer sessions, then remove their folders.
 
     Raises:
-        StoreError: One cannot be stored; its journal stays.
+        StoreError: A session cannot be stored; its journal is kept.
     """
     events: list[WriterEvent] = []
     ids = [folder.record.id for folder in journals]
@@ -145,19 +145,19 @@ def _finish(
         for path in paths
     ]
 
-    def settle(connection: duckdb.DuckDBPyConnection) -> None:
+    def set_status(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(_STATUS, [ids])
 
-    store_journals(store, batch, events.append, then=settle)
+    store_journals(store, batch, events.append, then=set_status)
     known = {event.session_id for event in events}
     if left := [ended for ended in batch if ended.session_id not in known]:
         for ended in left:
-            _bury(ended.journal)
-        store_journals(store, left, events.append, then=settle)
+            _end_session(ended.journal)
+        store_journals(store, left, events.append, then=set_status)
     failed = [event for event in events if isinstance(event, StoringFailed)]
     for event in events:
         if isinstance(event, JournalDamaged):
-            # Nobody can play such a session again.
+            # A tracer session cannot be repeated, so its damaged journal is kept.
             event = replace(event, path=set_aside(event.path))
         on_event(event)
     kept = {event.session_id for event in failed}
@@ -182,35 +182,35 @@ _STATUS = """
 """
 
 
-def _bury(path: Path) -> None:
-    """Give an end to a session whose process died."""
+def _end_session(path: Path) -> None:
+    """Record the end of a session whose process died."""
     journal, session = Journal.reopen(path)
     recorder = Recorder(journal, session)
-    times = [session.header.created_at, *(each.at for each in session.messages)]
-    times += [each.at for each in session.calls] + [each.at for each in session.played]
+    times = [session.header.created_at, *(message.at for message in session.messages)]
+    times += [call.at for call in session.calls] + [played.at for played in session.played]
     last = max(times)
     recorder.seconds = last - session.header.created_at
     recorder.end(TrialState.INFRASTRUCTURE, StopReason.PROCESS_DIED, {}, _DIED, at=last)
 
 
 class Store(StoreFile):
-    """One database file, with all sessions that have ended."""
+    """One database file, including all tracer sessions that have ended."""
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection that cannot change anything; the file must be there."""
+        """Open a read-only connection; the file must exist."""
         self._take_in()
         with super().reading() as connection:
             yield connection
 
     def _take_in(self) -> None:
-        # What cannot be stored now stays in its journal, and keeps nobody from the rest.
+        # Sessions that cannot be stored now stay in their journals.
         with suppress(StoreError, OSError):
             take_in(self.path)
 
     @contextmanager
     def writing(self, *, beside: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection that may write; the file is made if it is missing."""
+        """Open a connection for writing, and create the file if it is missing."""
         self._take_in()
         with super().writing(beside=beside) as connection:
             yield connection

@@ -1,8 +1,7 @@
-"""Experiments of a store as subjects of a comparison, with the outcomes of all their trials.
+"""Stored experiments as subjects of a comparison, with the outcomes of all their trials.
 
-A trial has a row in `trials`, or at least outcomes in an experiment. Rows come in
-columns and a table is read once, however many trials there are. Takes an open connection and
-leaves it as it was.
+A trial has a row in `trials`, or at least outcomes in an experiment. Tables are read once, as
+columns, for any number of trials. Functions take an open connection and change nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,13 +27,13 @@ _CHOSEN = "IN (SELECT unnest(?::VARCHAR[]))"
 def load_subjects(
     connection: DuckDBPyConnection, experiment_ids: Sequence[str]
 ) -> list[Subject]:
-    """Read experiments with all their trials, in the order of the ids; each id counts once.
+    """Load experiments with all their trials, in the order of the ids, without duplicates.
 
-    Trials with the same task and seed have the same `pair`, replicates too; one without a
-    seed has none. Failures and infrastructure errors are there, without values. A value that
-    is no finite number is left out. `facts` has the configuration of the run, with what its
-    arm has of its own, and under `SUBJECT_METRICS` the outcomes that belong to the experiment
-    and not to a trial. The commit ends in `+` if the checkout had other changes.
+    Trials with the same task and seed, including replicates, have the same `pair`; a trial
+    without a seed has none. Failures and infrastructure errors are included, without values.
+    Values that are not finite are dropped. `facts` has the configuration of the run with the
+    settings of the arm, and under `SUBJECT_METRICS` the outcomes of the experiment as a whole.
+    The commit ends in `+` if the checkout had uncommitted changes.
 
     Raises:
         UsageError: There is no such experiment.
@@ -46,40 +45,42 @@ def load_subjects(
     for name in ids:
         if name not in rows:
             raise UsageError(
-                f"there is no experiment {printable(name)!r} in this database; "
+                f"experiment {printable(name)!r} not found in this database; "
                 "see 'assay experiments list'"
             )
-    trials = _trials(connection, ids)
+    trials = _load_trials(connection, ids)
     looks = load_looks(connection, ids)
-    totals = _totals(connection, ids)
+    totals = _load_totals(connection, ids)
     return [
-        _subject(rows[name], trials.get(name, ()), looks.get(name, ()), totals.get(name, {}))
+        _make_subject(
+            rows[name], trials.get(name, ()), looks.get(name, ()), totals.get(name, {})
+        )
         for name in ids
     ]
 
 
 def resolve_subjects(connection: DuckDBPyConnection, names: Sequence[str]) -> list[str]:
-    """The ids of experiments that names stand for, each once, in their order.
+    """Resolve names to the ids of experiments, in order and without duplicates.
 
     A name is an experiment or a run: an id, the name of an experiment, or the start of one.
-    A run stands for all its experiments, and `latest` for those of the run started last.
+    A run selects all its experiments; `latest` is the run started last.
 
     Raises:
-        UsageError: A name means nothing, or several things.
+        UsageError: A name is unknown or ambiguous.
     """
     found: dict[str, None] = {}
     for name in names:
-        found.update(dict.fromkeys(_meant(connection, name)))
+        found.update(dict.fromkeys(_resolve_name(connection, name)))
     return list(found)
 
 
 def series_experiments(connection: DuckDBPyConnection, series: str) -> list[str]:
-    """The ids of the experiments of a series, the oldest first.
+    """Return the ids of the experiments of a series, the oldest first.
 
-    The start of a name is enough if no other series has it.
+    The start of its name is enough if it is unambiguous.
 
     Raises:
-        UsageError: There is no such series, or several.
+        UsageError: The series is unknown or ambiguous.
     """
     rows = connection.execute(
         "SELECT id FROM experiments WHERE series = ? ORDER BY created_at, run_id, position, id",
@@ -89,13 +90,13 @@ def series_experiments(connection: DuckDBPyConnection, series: str) -> list[str]
 
 
 def named_experiments(connection: DuckDBPyConnection, names: Sequence[str]) -> list[str]:
-    """The ids of experiments that are named themselves, and not by their run."""
-    found = [_meaning(connection, name) for name in names if name != "latest"]
+    """Return the ids of experiments that are named directly, not through their run."""
+    found = [_find_meaning(connection, name) for name in names if name != "latest"]
     return [meaning.id for meaning in found if meaning.kind == "experiment"]
 
 
 def run_baselines(connection: DuckDBPyConnection, experiment_id: str) -> list[str]:
-    """The ids of the baselines that played beside an experiment, in their order."""
+    """Return the ids of the baselines in the run of an experiment, in order."""
     rows = connection.execute(
         """
         SELECT b.id FROM experiments e JOIN experiments b USING (run_id)
@@ -108,15 +109,19 @@ def run_baselines(connection: DuckDBPyConnection, experiment_id: str) -> list[st
     return [row[0] for row in rows]
 
 
-def _meant(connection: DuckDBPyConnection, name: str) -> list[str]:
-    """The experiments that one name stands for."""
+def _resolve_name(connection: DuckDBPyConnection, name: str) -> list[str]:
+    """Return the ids of the experiments that one name selects."""
     if name == "latest":
-        return _of_run(connection, resolve_run(connection, name))
-    meaning = _meaning(connection, name)
-    return [meaning.id] if meaning.kind == "experiment" else _of_run(connection, meaning.id)
+        return _list_experiments(connection, resolve_run(connection, name))
+    meaning = _find_meaning(connection, name)
+    return (
+        [meaning.id]
+        if meaning.kind == "experiment"
+        else _list_experiments(connection, meaning.id)
+    )
 
 
-def _meaning(connection: DuckDBPyConnection, name: str) -> Meaning:
+def _find_meaning(connection: DuckDBPyConnection, name: str) -> Meaning:
     meaning = resolve(connection, name, "experiment", "run")
     if meaning is None:
         rows = connection.execute(
@@ -127,7 +132,7 @@ def _meaning(connection: DuckDBPyConnection, name: str) -> Meaning:
     return meaning
 
 
-def _of_run(connection: DuckDBPyConnection, run_id: str) -> list[str]:
+def _list_experiments(connection: DuckDBPyConnection, run_id: str) -> list[str]:
     rows = connection.execute(
         "SELECT id FROM experiments WHERE run_id = ? ORDER BY position, id", [run_id]
     ).fetchall()
@@ -177,17 +182,17 @@ _VALUES = f"""
 """
 
 
-def _trials(
+def _load_trials(
     connection: DuckDBPyConnection, ids: list[str]
 ) -> dict[str, tuple[TrialOutcome, ...]]:
-    """All trials, by experiment."""
+    """Load all trials, by experiment."""
     rows = connection.execute(f"{_TRIALS} ORDER BY place", {"ids": ids}).fetchall()
-    values = _values(connection, ids, len(rows))
+    values = _load_values(connection, ids, len(rows))
     unlocks = dict(connection.execute(_UNLOCKS, [ids]).fetchall())
     found: dict[str, list[TrialOutcome]] = {}
-    # A world is played by all subjects, so its text is kept once.
+    # All subjects play the same worlds; equal texts share one object.
     pairs: dict[str, str] = {}
-    for (trial_id, experiment_id, task, seed, replicate, state, ended, _), earned in zip(
+    for (trial_id, experiment_id, task, seed, replicate, state, ended, _), numbers in zip(
         rows, values, strict=True
     ):
         pair = None if seed is None else f"{task or 'seed'} {seed}"
@@ -199,7 +204,7 @@ def _trials(
                 seed=seed,
                 replicate=replicate,
                 state=TrialState(state),
-                values=earned,
+                values=numbers,
                 ended=ended,
                 unlock_steps=tuple(unlocks.get(trial_id, ())),
             )
@@ -207,10 +212,10 @@ def _trials(
     return {name: tuple(trials) for name, trials in found.items()}
 
 
-def _values(
+def _load_values(
     connection: DuckDBPyConnection, ids: list[str], count: int
 ) -> list[Mapping[str, float]]:
-    """For each trial, in their order, the numbers by metric."""
+    """Load the values of each trial, by metric."""
     metrics = [
         row[0]
         for row in connection.execute(
@@ -226,8 +231,8 @@ def _values(
     return [Earned(places, row_M) for row_M in table_T_M]
 
 
-def _totals(connection: DuckDBPyConnection, ids: list[str]) -> dict[str, dict[str, float]]:
-    """What experiments earned as a whole."""
+def _load_totals(connection: DuckDBPyConnection, ids: list[str]) -> dict[str, dict[str, float]]:
+    """Load the outcomes of experiments as a whole, by experiment and metric."""
     found: dict[str, dict[str, float]] = {}
     for experiment_id, metric, value in connection.execute(
         f"SELECT trial_id, metric, value FROM outcomes WHERE trial_id {_CHOSEN} "
@@ -239,16 +244,16 @@ def _totals(connection: DuckDBPyConnection, ids: list[str]) -> dict[str, dict[st
     return found
 
 
-def _subject(
+def _make_subject(
     row: tuple[Any, ...],
     trials: Sequence[TrialOutcome],
     looks: Sequence[Look],
     totals: Mapping[str, float],
 ) -> Subject:
     key, name, model, series, version, run_id, at, note, tags, configuration, origin = row
-    facts, noted = json_object(configuration), json_object(tags)
-    # An arm may have settings, an agent and a model of its own.
-    if isinstance(own := noted.get("settings"), dict):
+    facts, tag_values = json_object(configuration), json_object(tags)
+    # An arm may override settings, agent and model of the run.
+    if isinstance(own := tag_values.get("settings"), dict):
         facts["agent"] = {**facts.get("agent", {}), **own}
     if totals:
         facts[SUBJECT_METRICS] = dict(totals)
@@ -256,8 +261,8 @@ def _subject(
         id=key,
         name=name or key,
         model=model,
-        agent=_text(noted, "agent"),
-        asks=_text(noted, "model"),
+        agent=_get_text(tag_values, "agent"),
+        asks=_get_text(tag_values, "model"),
         series=series,
         version=version,
         run_id=run_id,
@@ -265,21 +270,21 @@ def _subject(
         commit=recorded_commit(json_object(origin)),
         project=recorded_commit(json_object(origin), "project_"),
         note=note,
-        baseline=noted.get("baseline") is True,
+        baseline=tag_values.get("baseline") is True,
         facts=facts,
-        lower_is_better=lower_is_better(noted),
+        lower_is_better=lower_is_better(tag_values),
         trials=tuple(trials),
         looks=tuple(looks),
     )
 
 
-def _text(tags: Mapping[str, Any], name: str) -> str | None:
+def _get_text(tags: Mapping[str, Any], name: str) -> str | None:
     value = tags.get(name)
     return value if isinstance(value, str) else None
 
 
 def recorded_commit(origin: Mapping[str, Any], whose: str = "") -> str | None:
-    """The commit that a provenance names, with `+` if there were other changes."""
+    """Return the commit in a provenance, with `+` if there were uncommitted changes."""
     commit = origin.get(f"{whose}commit")
     if not isinstance(commit, str) or not commit:
         return None

@@ -1,13 +1,13 @@
-"""The files that runs leave: a folder for each run, and copies of the last one above them.
+"""Output files of runs: a folder for each run, and copies of the last run's files above them.
 
     traces_multi_model/
-      20260101-120000-abc123/    of this run, for good: traces, index and results
-      index.json                 of the run that ended last
-      trace_episode_0.json       a copy of the file of that run, and so on
+      20260101-120000-abc123/    permanent files of this run: traces, index and results
+      index.json                 index of the run that ended last
+      trace_episode_0.json       a copy of a file of that run, and so on
 
-A run writes into its own folder and removes nothing of others. A file above the folders is
-replaced only where it is a copy; of an earlier assay, whose runs had no folders, it moves into
-one. An index is written before the files it lists.
+A run writes to its own folder and does not delete files of others. A file above the folders is
+replaced only if it is a copy; files of earlier versions of assay, whose runs had no folders,
+are moved to one. An index is written before the files it lists.
 """
 
 import fcntl
@@ -33,12 +33,14 @@ from assay.store.queries import EpisodeRow, episodes
 from assay.store.store import Store
 
 INDEX: Final = "index.json"
-"""The name of the file that says what a folder holds."""
+"""Name of the file that lists the content of a folder."""
 
 _FORMAT: Final = "assay-traces/1"
 _MAX_INDEX: Final = 256 << 20
-# Only names of our own making are ever moved or read, whatever an index says.
-_OURS: Final = re.compile(r"(trace_episode_\d{1,9}|multi_model_results_[\w.-]{1,60})\.json")
+# Other names in an index are never moved or read.
+_OUR_FILES: Final = re.compile(
+    r"(trace_episode_\d{1,9}|multi_model_results_[\w.-]{1,60})\.json"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +56,21 @@ class TraceFile:
 
 @dataclass(frozen=True, slots=True)
 class TraceIndex:
-    """What a folder holds."""
+    """Content of a folder."""
 
     run_id: str
     database: str
-    """Seen from the folder."""
+    """Path relative to the folder."""
     files: tuple[TraceFile, ...]
     results: str | None = None
-    """The name of the results file, if there is one."""
+    """Name of the results file, if any."""
 
 
-class _Shape(BaseModel):
+class _Strict(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
 
-class _ShapeOfFile(_Shape):
+class _FileSchema(_Strict):
     file: str
     session: str
     model: str
@@ -76,24 +78,20 @@ class _ShapeOfFile(_Shape):
     episode: int = 0
 
 
-class _ShapeOfIndex(_Shape):
+class _IndexSchema(_Strict):
     format: str
     run: str
     database: str
-    files: list[_ShapeOfFile]
+    files: list[_FileSchema]
     results: str | None = None
 
 
 def check_trace_folder(folder: Path, run_id: str) -> None:
-    """Make sure that a run can leave its files in a folder; cheap, for before it starts.
-
-    Raises:
-        UsageError: It cannot; names `--traces-dir`.
-    """
+    """Raise UsageError if a run cannot write its files to a folder; call before it starts."""
     for place in (folder, folder / run_id):
         if place.exists() and not place.is_dir():
-            raise _refused(place, "it is not a folder")
-    _try_to_write(folder)
+            raise _make_error(place, "it is not a folder")
+    _check_writable(folder)
 
 
 def write_trace_folder(
@@ -105,30 +103,30 @@ def write_trace_folder(
     results: str | None = None,
     on_session: Callable[[int], None] = lambda done: None,
 ) -> TraceIndex:
-    """Write the files of a run into its own folder.
+    """Write the files of a run to its own folder.
 
     Args:
-        folder: Where the folders of runs are; made if missing.
-        store: Where the sessions are.
+        folder: Parent of the run folders, created if missing.
+        store: The database.
         run_id: The run.
-        traces: Whether to write the trace files; the index is written in any case.
-        results: The name of a results file that will be or is beside them.
-        on_session: Told after each file how many are done.
+        traces: Whether to write the trace files; the index is always written.
+        results: Name of the results file in the same folder, which may not exist yet.
+        on_session: Called after each file with the number of files done.
 
     Raises:
-        UsageError: The folder cannot be used; names `--traces-dir`.
+        UsageError: The folder cannot be used.
         OutputError: A file cannot be written.
     """
     check_trace_folder(folder, run_id)
     own = folder / run_id
-    _try_to_write(own)
+    _check_writable(own)
     remove_drafts(own)
     with store.reading() as connection:
         rows = episodes(connection, run_id=run_id) if traces else []
     index = TraceIndex(
         run_id,
         os.path.relpath(store.path.absolute(), own.absolute()),
-        tuple(_file(number, row) for number, row in enumerate(rows)),
+        tuple(_make_trace_file(number, row) for number, row in enumerate(rows)),
         results,
     )
     atomic_write(own / INDEX, _dump(index))
@@ -140,17 +138,17 @@ def write_trace_folder(
 
 
 def publish_traces(folder: Path, run_id: str) -> list[str]:
-    """Let the files above the folders be those of a run; the names of files in the way.
+    """Replace the copies above the run folders with those of a run.
 
-    A file is in the way if nobody knows it for a copy; it stays as it is.
+    A file that is not known to be a copy is not replaced; the names of such files are returned.
     """
     try:
-        with _locked(folder):
+        with _lock(folder):
             return _publish(folder, run_id)
     except OSError as error:
         raise OutputError(
-            f"cannot write into {str(folder)!r}: {error.strerror}; "
-            "name another folder with --traces-dir"
+            f"cannot write to {str(folder)!r}: {error.strerror}; "
+            "give another folder with --traces-dir"
         ) from error
 
 
@@ -158,27 +156,27 @@ def _publish(folder: Path, run_id: str) -> list[str]:
     try:
         before = read_index(folder)
     except UsageError:
-        return [INDEX]  # somebody else's
+        return [INDEX]  # a file of another program
     index = read_index(folder / run_id)
     assert index is not None, "the folder of a run has an index"
     remove_drafts(folder)
     if before is not None:
-        _take_away(folder, before)
+        _remove_copies(folder, before)
     database = os.path.relpath((folder / run_id / index.database).absolute(), folder.absolute())
     atomic_write(folder / INDEX, _dump(replace(index, database=os.path.normpath(database))))
-    in_the_way = []
-    for name in _names(index):
+    blocking = []
+    for name in _list_names(index):
         if (folder / name).exists():
-            in_the_way.append(name)
+            blocking.append(name)
         elif (folder / run_id / name).exists():
             _copy(folder / run_id / name, folder / name)
-    return in_the_way
+    return blocking
 
 
-def _take_away(folder: Path, index: TraceIndex) -> None:
-    """Remove the copies of a run; files that are no copies become those of its folder."""
+def _remove_copies(folder: Path, index: TraceIndex) -> None:
+    """Remove the copies of a run's files; files that are not copies move to its folder."""
     own = folder / index.run_id
-    for name in _names(index):
+    for name in _list_names(index):
         copy, original = folder / name, own / name
         if not copy.is_file():
             continue
@@ -193,9 +191,9 @@ def _take_away(folder: Path, index: TraceIndex) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """One file under a second name; a copy where the file system has no such thing."""
+    """Link a file under a second name, or copy it if the file system has no hard links."""
     try:
-        # Nobody else makes this name meanwhile, see `_locked`; no draft of it can be left.
+        # `_lock` keeps other processes from creating this name.
         os.link(source, target)
     except OSError:
         with source.open("rb") as content, atomic_file(target) as draft:
@@ -203,8 +201,8 @@ def _copy(source: Path, target: Path) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Two runs that end together take turns."""
+def _lock(folder: Path) -> Iterator[None]:
+    """Lock a folder, because two runs may end at the same time."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -214,7 +212,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def traces_of_run(folder: Path, run_id: str, database: Path) -> Path | None:
-    """The folder in which the folder of a run lies, if it is there and of this database."""
+    """Return `folder` if it contains the folder of this run of this database; else None."""
     own = folder / run_id
     try:
         index = read_index(own)
@@ -229,26 +227,30 @@ def traces_of_run(folder: Path, run_id: str, database: Path) -> Path | None:
 def forget_traces(
     folder: Path, run_id: str, session_ids: Collection[str], *, whole: bool, dry: bool = False
 ) -> list[str]:
-    """Remove the trace files of sessions, and their copies; return what was removed.
+    """Remove the trace files of sessions and their copies; return the removed paths.
 
-    With `whole` nothing is left of the run, so that its results and index go too; with `dry`
-    nothing is removed.
+    Args:
+        folder: Parent of the run folders.
+        run_id: The run.
+        session_ids: The sessions.
+        whole: Whether the whole run is deleted, so that its results and index are removed too.
+        dry: Only return what would be removed.
     """
     own = folder / run_id
-    with _locked(folder):
+    with _lock(folder):
         index = read_index(own)
         above = read_index(folder)
         if index is None:
             return []
-        gone = {item.file for item in index.files if item.session_id in session_ids}
+        removed = {item.file for item in index.files if item.session_id in session_ids}
         if whole and index.results is not None:
-            gone.add(index.results)
-        names = sorted(name for name in gone if (own / name).is_file())
+            removed.add(index.results)
+        names = sorted(name for name in removed if (own / name).is_file())
         if dry:
             return [str(own / name) for name in names]
         places = [(own, index)]
         if above is not None and above.run_id == run_id:
-            for name in gone:
+            for name in removed:
                 copy = folder / name
                 if copy.is_file() and filecmp.cmp(copy, own / name, shallow=False):
                     copy.unlink()
@@ -259,31 +261,31 @@ def forget_traces(
             if whole:
                 (place / INDEX).unlink(missing_ok=True)
             else:
-                left = tuple(item for item in listed.files if item.file not in gone)
+                left = tuple(item for item in listed.files if item.file not in removed)
                 atomic_write(place / INDEX, _dump(replace(listed, files=left)))
     if whole:
-        with suppress(OSError):  # somebody else's file is in it
+        with suppress(OSError):  # it contains other files
             own.rmdir()
     return [str(own / name) for name in names]
 
 
 def read_index(folder: Path) -> TraceIndex | None:
-    """What a folder holds, or None where it has no index.
+    """Read the index of a folder; None if there is none.
 
     Raises:
-        UsageError: There is an index that cannot be read.
+        UsageError: The index is invalid or cannot be read.
     """
     path = folder / INDEX
     try:
         if path.stat().st_size > _MAX_INDEX or not path.is_file():
-            raise UsageError(f"{str(path)!r} is too large for an index, or no regular file")
-        shape = _ShapeOfIndex.model_validate_json(path.read_bytes())
+            raise UsageError(f"{str(path)!r} is too large for an index, or not a regular file")
+        shape = _IndexSchema.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
     except ValidationError as error:
-        raise UsageError(_unreadable(path)) from error
+        raise UsageError(_format_invalid(path)) from error
     index = TraceIndex(
         shape.run,
         shape.database,
@@ -293,34 +295,34 @@ def read_index(folder: Path) -> TraceIndex | None:
         ),
         shape.results,
     )
-    if shape.format != _FORMAT or not all(map(_OURS.fullmatch, _names(index))):
-        raise UsageError(_unreadable(path))
+    if shape.format != _FORMAT or not all(map(_OUR_FILES.fullmatch, _list_names(index))):
+        raise UsageError(_format_invalid(path))
     return index
 
 
-def _unreadable(path: Path) -> str:
+def _format_invalid(path: Path) -> str:
     return (
         f"{str(path)!r} is not an index of traces ({_FORMAT}); "
-        "move it away, or name another folder with --traces-dir"
+        "move it away, or give another folder with --traces-dir"
     )
 
 
-def _try_to_write(folder: Path) -> None:
+def _check_writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise _refused(folder, str(error.strerror)) from error
+        raise _make_error(folder, str(error.strerror)) from error
 
 
-def _names(index: TraceIndex) -> Iterator[str]:
+def _list_names(index: TraceIndex) -> Iterator[str]:
     yield from (item.file for item in index.files)
     if index.results is not None:
         yield index.results
 
 
-def _file(number: int, row: EpisodeRow) -> TraceFile:
+def _make_trace_file(number: int, row: EpisodeRow) -> TraceFile:
     name = f"trace_episode_{number}.json"
     return TraceFile(name, row.session_id, row.model, row.seed, row.episode)
 
@@ -345,7 +347,7 @@ def _dump(index: TraceIndex) -> bytes:
     return b"".join(laid_out(about, levels=2))
 
 
-def _refused(folder: Path, why: str) -> UsageError:
+def _make_error(folder: Path, why: str) -> UsageError:
     return UsageError(
-        f"cannot leave traces in {str(folder)!r}: {why}; name another folder with --traces-dir"
+        f"cannot write traces to {str(folder)!r}: {why}; give another folder with --traces-dir"
     )

@@ -1,4 +1,4 @@
-"""Records any loop of one's own: a session, written down as it goes.
+"""Recording of sessions from user code.
 
     with SessionTracer("traces.duckdb", name="my loop", task="maze", seed=1) as tracer:
         tracer.message({"role": "user", "content": "where to?"})
@@ -6,17 +6,16 @@
         tracer.step("north", reward=1.0)
         tracer.outcome("score", 3.0)
 
-The session ends as a result, or as a failure if the block raises. It is in its journal then,
-and goes into the database together with others: when assay opens it, here or in another
-process, when many are waiting, or when this process ends. If the process dies, what was
-journaled is stored all the same. A turn reaches the journal when the next one begins.
-Threads may share a tracer.
+The session ends as a result, or as a failure if the block raises. It is then in its journal,
+and is stored together with others: when assay opens the database, in this or another process,
+when many are waiting, or when this process exits. If the process dies, the journaled part is
+stored all the same. A turn is journaled when the next one begins. A tracer is thread-safe.
 """
 
 import asyncio
 import atexit
 
-# What stores sessions at exit imports it, which is not allowed by then.
+# Storing sessions at exit needs this module, which cannot be imported by then.
 import concurrent.futures.thread  # noqa: F401
 import logging
 import threading
@@ -61,11 +60,11 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 _MANY = 100
 """Sessions that wait in their journals before they are stored."""
 _PATIENCE_S = 30.0
-"""How long a process that ends, or a session that begins, waits for whoever has the file."""
+"""Time to wait for the database at exit, or if a session with the same id is not stored yet."""
 
 _log = logging.getLogger(__name__)
 _waiting: Counter[Path] = Counter()
-"""By database, the sessions that this process has ended since it last stored some."""
+"""Sessions that this process ended since it last stored some, by database."""
 _guard = threading.Lock()
 
 
@@ -76,21 +75,21 @@ def _store_all() -> None:
             take_in(database, patience=_PATIENCE_S)
         except (StoreError, OSError) as error:
             _log.warning(
-                "%s", f"sessions wait beside {database}, for the next command on it: {error}"
+                "%s", f"sessions are kept in journals next to {database} for now: {error}"
             )
 
 
-def _one_at_a_time(method: _Method) -> _Method:
+def _synchronized(method: _Method) -> _Method:
     @wraps(method)
-    def alone(self: "SessionTracer", *values: Any, **named: Any) -> Any:
+    def wrapper(self: "SessionTracer", *values: Any, **keywords: Any) -> Any:
         with self._lock:
-            return method(self, *values, **named)
+            return method(self, *values, **keywords)
 
-    return cast(_Method, alone)
+    return cast(_Method, wrapper)
 
 
 class SessionTracer:
-    """A context manager that records one session; see the module for an example."""
+    """Context manager that records one session; see the module for an example."""
 
     def __init__(
         self,
@@ -107,20 +106,20 @@ class SessionTracer:
         metadata: Mapping[str, Any] | None = None,
         tags: Mapping[str, Any] | None = None,
     ) -> None:
-        """Say what will be recorded; nothing is written yet.
+        """Set the facts about the session; nothing is written yet.
 
         Args:
-            database: the file to store it in, made if it is missing.
-            name: the series of the experiment.
-            task: what is tried.
-            seed: of the task.
-            subject: who tries; `name` if not given.
-            run_id: sessions with the same one belong together; one of its own by default.
-            episode: tells apart sessions of one run, subject and seed.
-            replicate: 0 unless the same subject tries the same task and seed again.
-            tools: what the model may call, in the shape of the chat protocol.
-            metadata: all else worth keeping.
-            tags: of the experiment.
+            database: The database file, created if missing.
+            name: The series of the experiment.
+            task: The task.
+            seed: The seed of the task.
+            subject: The model or agent (default: `name`).
+            run_id: Groups sessions into a run (default: a new id).
+            episode: Distinguishes sessions with the same run, subject and seed.
+            replicate: Number of the repetition of the same task and seed, from 0.
+            tools: Tools the model may call, in the format of the chat protocol.
+            metadata: Further facts to store.
+            tags: Tags of the experiment.
         """
         subject = subject or name
         run_id = run_id or derived_id("run", uuid4().hex)
@@ -169,12 +168,12 @@ class SessionTracer:
 
     @property
     def session_id(self) -> str:
-        """The session that is being recorded."""
+        """Id of the session."""
         return self._header.session_id
 
     @property
     def run_id(self) -> str:
-        """The run it belongs to."""
+        """Id of its run."""
         return self._header.run_id
 
     def __enter__(self) -> Self:
@@ -189,27 +188,27 @@ class SessionTracer:
 
     def _make_folder(self) -> RunFolder:
         try:
-            return self._new_folder()
+            return self._create_folder()
         except UsageError:
-            # This very session may wait from before.
+            # An earlier session with this id may not be stored yet.
             take_in(self._database, patience=_PATIENCE_S)
-            return self._new_folder()
+            return self._create_folder()
 
-    def _new_folder(self) -> RunFolder:
+    def _create_folder(self) -> RunFolder:
         return RunFolder.create(self._database, self._run, name=self.session_id, at_once=False)
 
     async def __aenter__(self) -> Self:
         return await asyncio.to_thread(self.__enter__)
 
-    @_one_at_a_time
+    @_synchronized
     def message(self, value: Mapping[str, Any], message_type: str | None = None) -> int:
         """Record a message of the conversation and return its position."""
-        record = self._message(value, message_type, self._turns + 1)
+        record = self._make_message(value, message_type, self._turns + 1)
         self._flush()
         self._recorder.add_messages([record])
         return record.position
 
-    def _message(
+    def _make_message(
         self, value: Mapping[str, Any], message_type: str | None, turn: int
     ) -> MessageRecord:
         if not isinstance(value.get("role"), str):
@@ -219,7 +218,7 @@ class SessionTracer:
         self._messages += 1
         return record
 
-    @_one_at_a_time
+    @_synchronized
     def call(
         self,
         reply: Mapping[str, Any],
@@ -234,19 +233,19 @@ class SessionTracer:
         asked: Sequence[str] = (),
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
-        """Record the answer of a model, which begins a turn.
+        """Record a model call and its reply, which begins a turn.
 
         Args:
-            reply: the assistant's message.
-            request: positions of the messages that were sent; all so far by default.
-            model: who was asked; the subject by default.
-            provider: who answered.
-            usage: tokens.
-            cost_usd: in dollars, if known.
-            latency_s: how long it took.
-            finish_reason: why the answer ended.
-            asked: the actions it asks for.
-            parameters: temperature and the like.
+            reply: The assistant's message.
+            request: Positions of the messages that were sent (default: all so far).
+            model: The model (default: the subject).
+            provider: The provider.
+            usage: Token counts.
+            cost_usd: Cost in dollars, if known.
+            latency_s: Duration of the call.
+            finish_reason: Why the reply ended.
+            asked: Actions in the reply.
+            parameters: Parameters such as temperature.
         """
         sent = tuple(range(self._messages)) if request is None else tuple(request)
         call = CallRecord(
@@ -256,7 +255,7 @@ class SessionTracer:
             reply=self._messages,
             model=model or self._header.subject,
             provider=provider,
-            # A stream that was cut off says no reason.
+            # A stream that was cut off has no finish reason.
             finish_reason=finish_reason or "",
             usage=usage or Usage(),
             cost_usd=cost_usd,
@@ -265,10 +264,10 @@ class SessionTracer:
         )
         call = checked(call)
         self.turn(asked=asked)
-        message = self._message(reply, "reply", self._turns)
+        message = self._make_message(reply, "reply", self._turns)
         self._recorder.add_call(call, [message])
 
-    @_one_at_a_time
+    @_synchronized
     def turn(
         self,
         *,
@@ -276,7 +275,7 @@ class SessionTracer:
         unknown: Sequence[str] = (),
         malformed: str | None = None,
     ) -> None:
-        """Begin a turn that no model was asked for; `call` begins its own."""
+        """Begin a turn without a model call; `call` begins its own turn."""
         played = PlayedRecord(
             turn=self._turns + 1,
             at=time.time(),
@@ -290,7 +289,7 @@ class SessionTracer:
         self._explicit = True
         self._open = played
 
-    @_one_at_a_time
+    @_synchronized
     def step(
         self,
         action: str,
@@ -302,11 +301,11 @@ class SessionTracer:
         terminated: bool = False,
         truncated: bool = False,
     ) -> int:
-        """Record a step and return its index; outside of a turn it is one of its own."""
+        """Record a step and return its index; outside of a turn, it begins its own."""
         step = StepRecord(
             index=self._steps + 1,
             action=action,
-            reward=_number("reward", reward),
+            reward=_check_number("reward", reward),
             digest=digest,
             unlocked=tuple(unlocked),
             no_effect=no_effect,
@@ -322,7 +321,7 @@ class SessionTracer:
         self._open = replace(played, steps=(*played.steps, step), at=time.time())
         return step.index
 
-    @_one_at_a_time
+    @_synchronized
     def hook(
         self,
         name: str,
@@ -332,7 +331,7 @@ class SessionTracer:
         description: str = "",
         **data: Any,
     ) -> None:
-        """Record something worth noticing about the last step, or about the turn."""
+        """Record a hook result for the last step, or for the turn if it has no steps."""
         played = self._current()
         hook = HookRecord(
             name=name,
@@ -344,10 +343,10 @@ class SessionTracer:
         )
         self._open = replace(played, hooks=(*played.hooks, checked(hook)))
 
-    @_one_at_a_time
+    @_synchronized
     def outcome(self, metric: str, value: float) -> None:
-        """Record a number that the session earned; it counts if the block ends well."""
-        self._outcomes[metric] = _number(f"outcome {metric!r}", value)
+        """Record the value of a metric; it is stored unless the block raises."""
+        self._outcomes[metric] = _check_number(f"outcome {metric!r}", value)
 
     def _current(self) -> PlayedRecord:
         if self._open is None:
@@ -373,7 +372,7 @@ class SessionTracer:
         except Exception as problem:
             if error is None:
                 raise
-            # What went wrong first matters more; the journal is there for later.
+            # The first error is more important; the journal can be stored later.
             error.add_note(f"the session is not stored yet: {problem}")
         finally:
             self._held.close()
@@ -396,7 +395,7 @@ class SessionTracer:
         try:
             take_in(self._database)
         except StoreError:
-            # Somebody has the file: some sessions later it is tried again.
+            # Another process has the file; try again some sessions later.
             _waiting[self._database] = _MANY - _MANY // 10
 
     def _end(self, error: BaseException | None) -> None:
@@ -404,7 +403,7 @@ class SessionTracer:
         if error is None:
             self._recorder.end(TrialState.RESULT, StopReason.DONE, self._outcomes)
             return
-        # Whoever stops a program by hand says nothing about its subject.
+        # KeyboardInterrupt and the like are not the subject's fault.
         is_failure = isinstance(error, Exception)
         name = type(error).__name__
         self._recorder.end(
@@ -419,8 +418,8 @@ class SessionTracer:
         )
 
 
-def _number(what: str, value: float) -> float:
-    # numpy's numbers are welcome, a text that looks like one is not.
+def _check_number(what: str, value: float) -> float:
+    # Accepts numpy numbers, but not text.
     if isinstance(value, str | bytes) or not isfinite(value):
         raise UsageError(f"{what} must be a finite number, got {shown(value)}")
     return float(value)

@@ -1,8 +1,7 @@
-"""Training runs and their curves, as values.
+"""Training runs and their curves, in the same form from a database and from a file.
 
-A curve is finite at every step it has, its steps grow, and what was taken out on the way is
-counted. Where a run came from, a store or a file, makes no difference to who reads it. Nothing
-here opens a file, or loads DuckDB.
+A curve has finite values and increasing steps; points that were dropped are counted. Nothing
+here opens a file or loads DuckDB.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,18 +18,18 @@ from assay.errors import UsageError
 
 
 class TrainingStatus(StrEnum):
-    """How a training run stands."""
+    """Status of a training run."""
 
     FINISHED = "finished"
-    """It came to the end it was meant to have."""
+    """It ended as planned."""
     RUNNING = "running"
-    """It has not ended: its curves are not whole."""
+    """It has not ended, so its curves are incomplete."""
     CRASHED = "crashed"
-    """It ended before its time: failed, killed or lost."""
+    """It ended early: failed, killed or lost."""
 
     @classmethod
     def named(cls, word: str) -> "TrainingStatus":
-        """The status that a word of ours or of another tracker means."""
+        """Return the status for a word used by assay or another experiment tracker."""
         status = _WORDS.get(word.strip().lower())
         if status is None:
             raise UsageError(unknown_name("status", word, _WORDS))
@@ -52,22 +51,22 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """The values of one metric of one run, by step."""
+    """Values of one metric of one run, by step."""
 
     steps_P: NDArray[np.int64]
-    """Steps, growing; P points."""
+    """Steps, increasing; P points."""
     values_P: NDArray[np.float64]
-    """The finite value at each step."""
+    """Finite value at each step."""
     dropped: int = 0
-    """Points left out because they were NaN or infinite."""
+    """Points dropped because they were NaN or infinite."""
     repeated: int = 0
-    """Points left out because a later one has the same step."""
+    """Points dropped because a later one has the same step."""
 
     def __len__(self) -> int:
         return len(self.steps_P)
 
     def same_points(self, other: "Curve") -> bool:
-        """Whether both have the same values at the same steps."""
+        """Return whether both have the same values at the same steps."""
         return np.array_equal(self.steps_P, other.steps_P) and np.array_equal(
             self.values_P, other.values_P
         )
@@ -75,49 +74,49 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrainingRun:
-    """One training run: a subject with a seed, and its curves."""
+    """One training run with one seed, and its curves."""
 
     id: str
-    """No other run of a store has it; untrusted text."""
+    """Unique in a database; untrusted text."""
     series: str | None = None
     subject: str | None = None
     task: str | None = None
     seed: int | None = None
-    """None if it is not known."""
+    """None if unknown."""
     status: TrainingStatus = TrainingStatus.FINISHED
     configuration: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    """Versions and commit, as far as they are known."""
+    """Versions and commit, if known."""
     created_at: datetime | None = None
-    """When it began, or was imported, in UTC."""
+    """Start, or import, in UTC."""
     finished_at: datetime | None = None
     source: str = "assay"
     """assay, or the file it was read from."""
     curves: Mapping[str, Curve] = field(default_factory=dict)
-    """By metric."""
+    """Curves by metric."""
     notes: tuple[str, ...] = ()
-    """What its reader has to tell, such as a file that breaks off; a store does not keep it."""
+    """Remarks of its reader, such as a truncated file; not stored."""
 
     @property
     def commit(self) -> str | None:
-        """The commit of the code that was trained with, if its provenance says so."""
+        """Commit of the training code, if the provenance has it."""
         found = self.provenance.get("commit")
         return None if found is None else str(found)
 
     def same_content(self, other: "TrainingRun") -> bool:
-        """Whether both tell the same; when and where they were read from does not count."""
+        """Return whether both have the same content, ignoring times and source."""
         return not self.differences(other)
 
     def differences(self, other: "TrainingRun") -> list[str]:
-        """The facts and metrics in which both differ; a metric without points is none."""
+        """Return the facts and metrics that differ, ignoring metrics without points."""
         found = [n for n in _CONTENT if getattr(self, n) != getattr(other, n)]
         mine, theirs = (
             {metric: curve for metric, curve in run.curves.items() if len(curve)}
             for run in (self, other)
         )
         for metric in dict.fromkeys((*mine, *theirs)):
-            one, two = mine.get(metric), theirs.get(metric)
-            if one is None or two is None or not one.same_points(two):
+            left, right = mine.get(metric), theirs.get(metric)
+            if left is None or right is None or not left.same_points(right):
                 found.append(f"points of {metric}")
         return found
 
@@ -126,10 +125,10 @@ _CONTENT = ("id", "series", "subject", "task", "seed", "status", "configuration"
 
 
 def make_curve(steps: Sequence[int], values: Sequence[float]) -> Curve:
-    """A curve from points in any order.
+    """Build a curve from points in any order.
 
-    Values that are NaN or infinite are left out and counted. Of several points with the same
-    step the last counts, as after a resume from a checkpoint; the others are counted too.
+    Values that are NaN or infinite are dropped and counted. Of several points with the same
+    step, as after a resume from a checkpoint, the last is used; the others are counted too.
     """
     steps_P = np.asarray(steps, np.int64)
     values_P = np.asarray(values, np.float64)

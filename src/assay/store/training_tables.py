@@ -1,10 +1,10 @@
-"""Training runs and their curves in a store.
+"""Training runs and their curves in the database.
 
-Each function takes an open connection. A run is there as a whole or not at all, and writing
-it again adds nothing. Points travel in columns, never row by row. A run is a trial as well:
-the runs of a series are one experiment for each subject, and the area under the end of each
-curve and its last value are the outcomes, `reward.auc` and `reward.final`, so that series are
-compared like anything else. A run without a series is a trial of no experiment.
+A run is stored whole or not at all, and storing it again adds nothing. A run is also a trial:
+the runs of a series are one experiment per subject. Outcomes such as `reward.auc` and
+`reward.final` are the area under the end of each curve and its last value, so that series can
+be compared like other experiments. A run without a series is a trial without an experiment.
+Functions take an open connection; points are handled as columns, never one by one.
 """
 
 import json
@@ -37,19 +37,19 @@ _FACTS = (
 
 
 class Written(StrEnum):
-    """What became of a run that was to be written."""
+    """Result of storing a training run."""
 
     ADDED = "added"
-    """It is there, and was not before."""
+    """It is new."""
     PRESENT = "present"
-    """It was there with the same content."""
+    """It existed already with the same content."""
     REPLACED = "replaced"
-    """It took the place of another with the same id."""
+    """It replaced another run with the same id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedTrainingRun:
-    """One training run, in brief."""
+    """Summary of one training run."""
 
     id: str
     series: str | None
@@ -68,18 +68,21 @@ def write_training_runs(
     *,
     swap: bool = False,
 ) -> dict[str, Written]:
-    """Store runs by their ids, all of them or none.
+    """Store runs in one transaction; return the result by id.
 
-    With `swap` a run replaces another that has its id and another content.
+    Args:
+        connection: A connection that may write.
+        runs: The runs, with different ids.
+        swap: Whether a run replaces one with the same id but different content.
 
     Raises:
-        UsageError: An id is there with another content, or comes twice.
+        UsageError: An id exists with different content, or is repeated.
     """
     done: dict[str, Written] = {}
     with transaction(connection):
         for run in runs:
             if run.id in done:
-                raise UsageError(f"training run {run.id!r} comes twice; give each its own id")
+                raise UsageError(f"two training runs have the id {run.id!r}; make ids unique")
             done[run.id] = _write(connection, run, swap=swap)
     return done
 
@@ -90,33 +93,33 @@ def _write(connection: duckdb.DuckDBPyConnection, run: TrainingRun, *, swap: boo
         return Written.PRESENT
     if stored and not swap:
         raise UsageError(
-            f"training run {run.id!r} is in the store with another content "
-            f"({_told(stored[0], run)}); --replace puts this one in its place, --prefix gives "
-            "it another id"
+            f"training run {run.id!r} exists with different content "
+            f"({_format_differences(stored[0], run)}); replace it with --replace, or give this "
+            "one another id with --prefix"
         )
     for table, key in (("training_runs", "id"), ("metric_points", "run_id")):
         connection.execute(f"DELETE FROM {table} WHERE {key} = ?", [run.id])
     run = replace(run, created_at=run.created_at or datetime.now(UTC).replace(tzinfo=None))
-    facts = [_plain(getattr(run, name)) for name in _FACTS]
+    facts = [_to_column(getattr(run, name)) for name in _FACTS]
     marks = ", ".join("?" * len(_FACTS))
     connection.execute(
         f"INSERT INTO training_runs ({', '.join(_FACTS)}) VALUES ({marks})", facts
     )
-    points = _points(run)
+    points = _make_points(run)
     connection.register("points_to_add", points)
     try:
         connection.execute("INSERT INTO metric_points SELECT * FROM points_to_add")
     finally:
         connection.unregister("points_to_add")
-    _enroll(connection, run)
+    _store_trial(connection, run)
     return Written.REPLACED if stored else Written.ADDED
 
 
 @contextmanager
 def enrolled(store: Store) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection to a store in which all training runs of a series are trials of it.
+    """Open a connection after making every training run of a series a trial of its experiment.
 
-    Those that an earlier assay stored are not, and become so before the block.
+    Runs stored by an earlier version of assay may not be trials yet.
     """
     with store.reading() as connection:
         waiting = connection.execute(
@@ -129,12 +132,12 @@ def enrolled(store: Store) -> Iterator[duckdb.DuckDBPyConnection]:
     with store.writing() as connection:
         with transaction(connection):
             for run in load_training_runs(connection, [run_id for (run_id,) in waiting]):
-                _enroll(connection, run)
+                _store_trial(connection, run)
         yield connection
 
 
 def series_experiment(series: str, subject: str) -> ExperimentRecord:
-    """The experiment that all runs of a subject in a series are trials of."""
+    """Return the experiment of all runs of a subject in a series."""
     return ExperimentRecord(
         id=derived_id("training", series, subject),
         series=series,
@@ -143,14 +146,14 @@ def series_experiment(series: str, subject: str) -> ExperimentRecord:
     )
 
 
-def _enroll(connection: duckdb.DuckDBPyConnection, run: TrainingRun) -> None:
-    """Write down a stored run as a trial, with its outcomes."""
-    began = (run.created_at or datetime.now(UTC)).replace(tzinfo=UTC)
+def _store_trial(connection: duckdb.DuckDBPyConnection, run: TrainingRun) -> None:
+    """Store a run as a trial, with its outcomes."""
+    started = (run.created_at or datetime.now(UTC)).replace(tzinfo=UTC)
     experiment_id = None
     if run.series is not None:
         experiment = series_experiment(run.series, run.subject or run.series)
         experiment_id = experiment.id
-        ensure_experiments(connection, [NewExperiment(experiment, began.timestamp())])
+        ensure_experiments(connection, [NewExperiment(experiment, started.timestamp())])
     state = _STATES[run.status]
     trial = {
         "experiment_id": experiment_id,
@@ -166,7 +169,7 @@ def _enroll(connection: duckdb.DuckDBPyConnection, run: TrainingRun) -> None:
         "started_at": run.created_at,
         "ended_at": run.finished_at,
     }
-    outcomes = _outcomes(run) if state is TrialState.RESULT else {}
+    outcomes = _compute_outcomes(run) if state is TrialState.RESULT else {}
     for table, key in (("trials", "id"), ("outcomes", "trial_id")):
         connection.execute(f"DELETE FROM {table} WHERE {key} = ?", [run.id])
     columns = {"id": run.id, **trial, **ends}
@@ -180,19 +183,19 @@ def _enroll(connection: duckdb.DuckDBPyConnection, run: TrainingRun) -> None:
 
 _STATES: Final[Mapping[TrainingStatus, TrialState | None]] = {
     TrainingStatus.FINISHED: TrialState.RESULT,
-    # Why it ended before its time is not known, so that nobody is to blame.
+    # The cause of the crash is unknown, so it is not counted as a failure of the subject.
     TrainingStatus.CRASHED: TrialState.INFRASTRUCTURE,
     TrainingStatus.RUNNING: None,
 }
 
 
-def _outcomes(run: TrainingRun) -> dict[str, float]:
-    # To list runs takes no statistics, and these take a while to load.
+def _compute_outcomes(run: TrainingRun) -> dict[str, float]:
+    # Imported here, because it loads slowly and listing runs does not need it.
     from assay.stats.learning_curves import DEFAULT_PERCENT, auc, final_value
 
     outcomes = {}
     for metric, curve in run.curves.items():
-        # A curve of one point has neither.
+        # A curve with one point has neither outcome.
         with suppress(UsageError):
             points = (curve.steps_P, curve.values_P)
             outcomes[f"{metric}.auc"] = auc(*points, percent=DEFAULT_PERCENT)
@@ -200,20 +203,20 @@ def _outcomes(run: TrainingRun) -> dict[str, float]:
     return outcomes
 
 
-def _told(stored: TrainingRun, run: TrainingRun) -> str:
-    """In what two runs of an id differ, for a message."""
+def _format_differences(stored: TrainingRun, run: TrainingRun) -> str:
+    """Describe the differences of two runs with the same id."""
     names = stored.differences(run)
     if "provenance" in names and len(names) > 1:
-        # A hash differs where anything does.
+        # It contains a hash that differs if anything does.
         names.remove("provenance")
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    said = [
+    parts = [
         f"{name}: {getattr(stored, name) or 'none'} there, {getattr(run, name) or 'none'} here"
         if name in ("series", "subject", "task", "seed", "status")
         else name
         for name in names[:4]
     ]
-    return printable(", ".join(said)) + more
+    return printable(", ".join(parts)) + more
 
 
 def load_training_runs(
@@ -222,9 +225,9 @@ def load_training_runs(
     *,
     metrics: Sequence[str] | None = None,
 ) -> list[TrainingRun]:
-    """Runs with their curves, in the order of `run_ids`, else of their start.
+    """Load runs with their curves, in the order of `run_ids` (default: all, by start).
 
-    Ids that are not there are left out. `metrics` says which curves to load; all by default.
+    Unknown ids are ignored. `metrics` selects the curves (default: all).
     """
     where, values = "", []
     if run_ids is not None:
@@ -233,13 +236,13 @@ def load_training_runs(
         f"SELECT {', '.join(_FACTS)} FROM training_runs {where} ORDER BY created_at, id", values
     ).fetchall()
     found = {row[0]: dict(zip(_FACTS, row, strict=True)) for row in rows}
-    order = found if run_ids is None else [one for one in run_ids if one in found]
-    curves = _curves(connection, list(found), metrics)
-    return [_run(found[run_id], curves.get(run_id, {})) for run_id in order]
+    order = found if run_ids is None else [run_id for run_id in run_ids if run_id in found]
+    curves = _load_curves(connection, list(found), metrics)
+    return [_make_run(found[run_id], curves.get(run_id, {})) for run_id in order]
 
 
 def list_training_runs(connection: duckdb.DuckDBPyConnection) -> list[ListedTrainingRun]:
-    """All training runs of a store in brief, their names as people count."""
+    """Return summaries of all training runs, in natural order of their ids."""
     rows = connection.execute(
         "SELECT r.id, r.series, r.subject, r.task, r.seed, r.status, count(p.step), "
         "max(p.step), list_sort(list(DISTINCT p.metric) FILTER (p.metric IS NOT NULL)) "
@@ -264,7 +267,7 @@ def list_training_runs(connection: duckdb.DuckDBPyConnection) -> list[ListedTrai
 
 
 def runs_with_metric(connection: duckdb.DuckDBPyConnection, metric: str) -> tuple[str, ...]:
-    """The ids of the training runs that have a value of a metric, as people count."""
+    """Return the ids of the training runs that have a metric, in natural order."""
     rows = connection.execute(
         "SELECT DISTINCT run_id FROM metric_points WHERE metric = ?", [metric]
     ).fetchall()
@@ -272,7 +275,7 @@ def runs_with_metric(connection: duckdb.DuckDBPyConnection, metric: str) -> tupl
 
 
 def runs_of_series(connection: duckdb.DuckDBPyConnection, series: str) -> tuple[str, ...]:
-    """The ids of all training runs of a series, as people count.
+    """Return the ids of all training runs of a series, in natural order.
 
     Raises:
         UsageError: No run has that series.
@@ -283,17 +286,17 @@ def runs_of_series(connection: duckdb.DuckDBPyConnection, series: str) -> tuple[
     found = sorted((run for run, own in rows if own == series), key=natural_key)
     if not found:
         known = sorted({own for _, own in rows}, key=natural_key)
-        empty = "no training run has one, see 'assay curves import --series'"
+        empty = "no training run has a series, see 'assay curves import --series'"
         raise unknown("series", series, known, empty=empty, see="assay curves list")
     return tuple(found)
 
 
-def _plain(value: Any) -> Any:
+def _to_column(value: Any) -> Any:
     return canonical_json(value).decode() if isinstance(value, Mapping) else value
 
 
-def _points(run: TrainingRun) -> pa.Table:
-    """The points of all curves of a run, in columns."""
+def _make_points(run: TrainingRun) -> pa.Table:
+    """Return the points of all curves of a run, as columns."""
     metrics = [pa.repeat(pa.scalar(metric), len(curve)) for metric, curve in run.curves.items()]
     steps = [pa.array(curve.steps_P) for curve in run.curves.values()]
     values = [pa.array(curve.values_P) for curve in run.curves.values()]
@@ -307,7 +310,7 @@ def _points(run: TrainingRun) -> pa.Table:
     return pa.table(columns, schema=arrow_schema("metric_points"))
 
 
-def _curves(
+def _load_curves(
     connection: duckdb.DuckDBPyConnection,
     run_ids: Sequence[str],
     metrics: Sequence[str] | None,
@@ -323,15 +326,15 @@ def _curves(
     ).fetchnumpy()
     steps, numbers = columns["step"], columns["value"]
     found: dict[str, dict[str, Curve]] = {}
-    for run_id, metric, start, end in _stretches(columns["run_id"], columns["metric"]):
+    for run_id, metric, start, end in _find_curves(columns["run_id"], columns["metric"]):
         found.setdefault(run_id, {})[metric] = Curve(
             np.asarray(steps[start:end], np.int64), np.asarray(numbers[start:end], np.float64)
         )
     return found
 
 
-def _stretches(runs: Any, metrics: Any) -> Iterable[tuple[str, str, int, int]]:
-    """Where each curve lies in columns that are sorted by run and metric."""
+def _find_curves(runs: Any, metrics: Any) -> Iterable[tuple[str, str, int, int]]:
+    """Yield run, metric, start and end of each curve in columns sorted by run and metric."""
     if not len(runs):
         return
     changes = (runs[1:] != runs[:-1]) | (metrics[1:] != metrics[:-1])
@@ -340,7 +343,7 @@ def _stretches(runs: Any, metrics: Any) -> Iterable[tuple[str, str, int, int]]:
         yield str(runs[start]), str(metrics[start]), start, end
 
 
-def _run(facts: dict[str, Any], curves: Mapping[str, Curve]) -> TrainingRun:
+def _make_run(facts: dict[str, Any], curves: Mapping[str, Curve]) -> TrainingRun:
     for name in ("configuration", "provenance"):
         facts[name] = json.loads(facts[name]) if facts[name] else {}
     return TrainingRun(**{**facts, "status": TrainingStatus(facts["status"]), "curves": curves})

@@ -1,13 +1,9 @@
-"""The experiments of a store and their versions, listed and named by hand.
+"""Experiments and their versions: lists, manual versions and notes, and the log of a series.
 
-The store gives every experiment a version when its run starts: the one of the last run of the
-series if nothing changed that decides how it plays, else the next. What changed from one to
-the next is told by `changelog`. Takes an open connection.
-
-What changed from one experiment of a series to the next, and what came of each.
-
-Changes are read off the configurations that runs recorded. Takes an open connection. Nothing
-here computes an interval.
+An experiment gets its version when it is stored: that of the last run of the series if the
+fingerprint is unchanged, else the next. The log of a series has the changes from one experiment
+to the next, computed from the recorded configurations, and the values of each. Functions take
+an open connection. Nothing here computes an interval.
 """
 
 import re
@@ -33,7 +29,7 @@ _LONGEST_NOTE = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedExperiment:
-    """One experiment, in brief."""
+    """Summary of one experiment."""
 
     id: str
     name: str
@@ -46,14 +42,14 @@ class ListedExperiment:
     results: int
     """Trials that completed."""
     mean: float | None
-    """Of the metric asked for, over its results; None if none has it."""
+    """Mean of the requested metric over its results; None if no result has it."""
     baseline: bool
     note: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tagged:
-    """What a tag changed."""
+    """Version and note of an experiment, before and after a change."""
 
     id: str
     name: str
@@ -63,7 +59,7 @@ class Tagged:
     note: str | None
     old_note: str | None
     others: tuple[str, ...]
-    """Experiments of the series with the same version that played otherwise."""
+    """Names of experiments with the same version but another fingerprint."""
 
 
 def list_experiments(
@@ -72,7 +68,7 @@ def list_experiments(
     series: str | None = None,
     metric: str = "achievements",
 ) -> list[ListedExperiment]:
-    """All experiments, or those of a series, the oldest first.
+    """List all experiments, or those of a series, the oldest first.
 
     Raises:
         UsageError: There is no such series.
@@ -108,11 +104,7 @@ def list_experiments(
 
 
 def check_metric(connection: DuckDBPyConnection, metric: str) -> None:
-    """Refuse a metric that no trial of a store has; one without outcomes has none to refuse.
-
-    Raises:
-        UsageError: It is in no outcome; the message names some that are.
-    """
+    """Raise UsageError, with known metrics, if there are outcomes but none of this metric."""
     rows = connection.execute("SELECT DISTINCT metric FROM outcomes ORDER BY metric").fetchall()
     names = [printable(row[0]) for row in rows if row[0] and "/" not in row[0]]
     if rows and (metric,) not in rows:
@@ -136,7 +128,7 @@ _TOTALS = """
 
 
 def set_tag(connection: DuckDBPyConnection, experiment_id: str, name: str, value: str) -> None:
-    """Set one of the tags of an experiment, if it is stored."""
+    """Set a tag of an experiment, if it is stored."""
     connection.execute(
         "UPDATE experiments SET tags = json_merge_patch(coalesce(tags, '{}'), ?::JSON) "
         "WHERE id = ?",
@@ -151,12 +143,12 @@ def tag_experiment(
     version: str | None = None,
     note: str | None = None,
 ) -> Tagged:
-    """Give an experiment a version, a note, or both; an empty note takes the old one away.
+    """Set the version, the note, or both of an experiment; an empty note deletes the old one.
 
-    Its name follows the version. Versions that the store gives later go on from the highest.
+    The name changes with the version. Later versions continue from the highest one.
 
     Raises:
-        UsageError: There is no such experiment, or the version or the note is not allowed.
+        UsageError: There is no such experiment, or the version or the note is invalid.
     """
     _check_tag(version, note)
     rows = connection.execute(
@@ -165,7 +157,7 @@ def tag_experiment(
     ).fetchall()
     if not rows:
         raise UsageError(
-            f"there is no experiment {printable(experiment_id)!r} in this database; "
+            f"experiment {printable(experiment_id)!r} not found in this database; "
             "see 'assay experiments list'"
         )
     old_name, series, old_version, old_note, fingerprint = rows[0]
@@ -201,19 +193,16 @@ def _check_tag(version: str | None, note: str | None) -> None:
     if version is None and note is None:
         raise UsageError("nothing to change; give --version such as v2.0, --note, or both")
     if version is not None and not _VERSION.fullmatch(version):
-        raise UsageError(
-            f"version {version!r} is not allowed; give v<major>.<minor>, such as v2.0"
-        )
+        raise UsageError(f"invalid version {version!r}; give v<major>.<minor>, such as v2.0")
     if note is not None and len(note) > _LONGEST_NOTE:
         raise UsageError(
-            f"the note has {len(note):,} letters; give at most {_LONGEST_NOTE:,}, and keep the "
-            "rest in a file"
+            f"the note has {len(note):,} characters, but at most {_LONGEST_NOTE:,} are allowed"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
-    """One experiment of a series: where it came from and what came of it."""
+    """One experiment of a series: its origin, its changes and its values."""
 
     id: str
     name: str
@@ -223,23 +212,23 @@ class LogEntry:
     created_at: datetime
     commit: str | None
     dirty: bool
-    """Whether the checkout had changes that are not in the commit."""
+    """Whether the checkout had uncommitted changes."""
     project: str | None
-    """The commit of the user's own repository, with `+` if it had other changes."""
+    """Commit of the user's repository, with `+` if it had uncommitted changes."""
     note: str | None
     previous: str | None
-    """The name of the experiment it is compared with: the one before it in the series."""
+    """Name of the previous experiment of the series, with which it is compared."""
     same: bool
-    """Whether all that makes a version is as it was."""
+    """Whether its fingerprint equals the previous one."""
     changes: tuple[Change, ...]
-    """Since the one before it; episodes and seed are named too, though they make no version."""
+    """Changes since the previous experiment, including episodes and seed."""
     trials: int
     values: tuple[float, ...]
-    """Of the metric asked for, one for each result that has it."""
+    """Values of the requested metric, one per result that has it."""
     arm: Mapping[str, Any] = field(default_factory=dict)
-    """What its run says of it alone: an agent of the user's own, its model, its settings."""
+    """Settings of its own in the run: user agent, model, agent settings."""
     worlds: tuple[str, ...] = ()
-    """The world of each of `values`; those of one world are not independent."""
+    """World of each of `values`; values from one world are not independent."""
 
 
 def series_log(
@@ -249,10 +238,10 @@ def series_log(
     unlogged: Collection[str],
     metric: str = "achievements",
 ) -> list[LogEntry]:
-    """The experiments of a series, the oldest first, each with what changed before it.
+    """Return the experiments of a series, the oldest first, each with its changes.
 
-    Keys of a configuration that are `unlogged` are passed over: who declares the settings
-    knows which of them say where, beside whom and how fast, and not what is played.
+    Settings in `unlogged` are ignored: those that affect where and how fast a run is executed,
+    but not its results.
 
     Raises:
         UsageError: There is no such series.
@@ -268,13 +257,13 @@ def series_log(
             [ids],
         ).fetchall()
     }
-    counts, values, worlds = _earned(connection, ids, metric)
+    counts, values, worlds = _load_values(connection, ids, metric)
     entries: list[LogEntry] = []
     before: tuple[Any, ...] | None = None
     for name in ids:
         row = rows[name]
-        earned = values.get(name, []), worlds.get(name, [])
-        entries.append(_entry(row, before, counts.get(name, 0), *earned, unlogged))
+        numbers = values.get(name, []), worlds.get(name, [])
+        entries.append(_make_entry(row, before, counts.get(name, 0), *numbers, unlogged))
         before = row
     return entries
 
@@ -286,7 +275,7 @@ def experiment_log(
     unlogged: Collection[str],
     metric: str = "achievements",
 ) -> LogEntry:
-    """One experiment as the log of its series has it.
+    """Return the entry of one experiment in the log of its series.
 
     Raises:
         UsageError: There is no such experiment, or it has no series.
@@ -303,10 +292,10 @@ def experiment_log(
     return next(entry for entry in entries if entry.id == experiment_id)
 
 
-def _earned(
+def _load_values(
     connection: DuckDBPyConnection, ids: Sequence[str], metric: str
 ) -> tuple[dict[str, int], dict[str, list[float]], dict[str, list[str]]]:
-    """For each experiment its number of trials, the values of a metric, and their worlds."""
+    """Load the number of trials, the values of a metric and their worlds, by experiment."""
     rows = connection.execute(
         "SELECT experiment_id, count(*) FROM trials WHERE state IS NOT NULL "
         "AND experiment_id IN (SELECT unnest(?::VARCHAR[])) GROUP BY experiment_id",
@@ -326,11 +315,11 @@ def _earned(
     counts = dict(rows)
     for name, _, _, without_trial in values:
         counts[name] = counts.get(name, 0) + without_trial
-    earned = {name: found for name, found, _, _ in values}
-    return counts, earned, {name: worlds for name, _, worlds, _ in values}
+    by_name = {name: numbers for name, numbers, _, _ in values}
+    return counts, by_name, {name: worlds for name, _, worlds, _ in values}
 
 
-def _entry(
+def _make_entry(
     row: tuple[Any, ...],
     before: tuple[Any, ...] | None,
     trials: int,
@@ -354,24 +343,24 @@ def _entry(
         note=note,
         previous=None if before is None else before[1],
         same=before is not None and before[7] == fingerprint,
-        changes=() if before is None else _changes(before, row, unlogged),
+        changes=() if before is None else _find_changes(before, row, unlogged),
         trials=trials,
         values=tuple(values),
         worlds=tuple(worlds),
-        arm=_tags(row),
+        arm=_get_tags(row),
     )
 
 
-def _changes(
+def _find_changes(
     before: tuple[Any, ...], after: tuple[Any, ...], unlogged: Collection[str]
 ) -> tuple[Change, ...]:
     found: list[Change] = []
     if before[3] != after[3]:
         found.append(Change("model", short_value(before[3]), short_value(after[3])))
     found += changes_between(json_object(before[9]), json_object(after[9]), unlogged)
-    return (*found, *changes_between(_tags(before), _tags(after)))
+    return (*found, *changes_between(_get_tags(before), _get_tags(after)))
 
 
-def _tags(row: tuple[Any, ...]) -> dict[str, Any]:
+def _get_tags(row: tuple[Any, ...]) -> dict[str, Any]:
     others = ("baseline", METRICS_TAG)
     return {key: value for key, value in json_object(row[8]).items() if key not in others}

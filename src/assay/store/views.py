@@ -1,6 +1,6 @@
-"""The views of a store: what people query, and what stays when tables change.
+"""The views of a database: the stable interface for queries by users.
 
-Views are made anew whenever a file is brought to a newer version, so that they may change.
+Views are recreated whenever a file is migrated, so their SQL may change with the tables.
 """
 
 from dataclasses import dataclass
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from assay.store.schema import COPIED
 
 COPIED_CALL = f"coalesce(contains(metadata::VARCHAR, '\"{COPIED}\":'), false)"
-"""Whether a row of `events` is a call that was made, and paid, in another session.
+"""SQL condition for a row of `events` that is a call made, and paid for, in another session.
 
-A search in the text: to parse the JSON of every call takes longer than all else.
+It searches the text, because parsing the JSON of every call would dominate the query time.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class StoreView:
-    """A view, what a row of it is, and what its columns mean."""
+    """A view with descriptions of its rows and columns."""
 
     name: str
     doc: str
     columns: tuple[tuple[str, str], ...]
-    """The name and the meaning of each column, in their order."""
+    """Name and description of each column, in order."""
     sql: str
 
     def ddl(self, schema: str = "main") -> str:
-        """CREATE VIEW, with the names of the columns checked by DuckDB."""
+        """Return CREATE VIEW; DuckDB checks the number of columns."""
         names = ", ".join(f'"{name}"' for name, _ in self.columns)
         return f"CREATE OR REPLACE VIEW {schema}.{self.name} ({names}) AS {self.sql}"
 
@@ -34,19 +34,19 @@ MESSAGES = StoreView(
     "messages",
     "One message of a session.",
     (
-        ("id", "follows from the session and the position"),
+        ("id", "computed from the session and the position"),
         ("session_id", "the session"),
-        ("timestep_id", "the step before it; of an answer the one after"),
+        ("timestep_id", "the step before it; for a reply, the step after"),
         ("message_type", "system, observation, tool_call, feedback, …"),
-        ("content", "the whole message as JSON text, tool calls included"),
-        ("timestamp", "when it was made"),
-        ("event_time", "the same"),
-        ("message_time", "the turn"),
-        ("position", "in the session"),
+        ("content", "the whole message as JSON text, with tool calls"),
+        ("timestamp", "when it was created"),
+        ("event_time", "equals timestamp"),
+        ("message_time", "equals turn"),
+        ("position", "its position in the session"),
         ("turn", "the turn"),
         ("role", "system, user, assistant or tool"),
-        ("hash", "of the content"),
-        ("text", "what it says, without tool calls"),
+        ("hash", "hash of the content"),
+        ("text", "its text, without tool calls"),
     ),
     """
     SELECT r.id, r.session_id, r.timestep_id, r.message_type, b.body, r.timestamp,
@@ -63,42 +63,42 @@ EPISODES = StoreView(
         ("session_id", "the session"),
         ("experiment_id", "its experiment"),
         ("experiment_name", "series, version and counter"),
-        ("series", "what one follows over time"),
-        ("version", "of the series"),
+        ("series", "name common to all versions of the experiment"),
+        ("version", "version of the experiment in its series"),
         ("run_id", "its run"),
-        ("model", "who played"),
-        ("task", "for episodes crafter/<difficulty>"),
-        ("difficulty", "its name"),
-        ("seed", "of the world"),
+        ("model", "the model or agent"),
+        ("task", "crafter/<difficulty> for Crafter episodes"),
+        ("difficulty", "name of the difficulty"),
+        ("seed", "seed of the world"),
         ("episode", "counted from 0 within the experiment"),
-        ("replicate", "0 unless a world is played again"),
+        ("replicate", "number of the repetition in the same world, from 0"),
         ("state", "result, failure or infrastructure"),
         ("stop_reason", "died: zombie, length, max_turns, step_limit, … or the kind of error"),
-        ("reward", "the sum over all steps"),
-        ("num_achievements", "different ones"),
-        ("steps", "of the environment"),
-        ("turns", "calls of the model"),
+        ("reward", "sum over all steps"),
+        ("num_achievements", "number of different achievements"),
+        ("steps", "steps of the environment"),
+        ("turns", "decisions, each with no, one or several model calls"),
         ("duration_s", "time played"),
-        ("actions_asked", "actions the answers asked for"),
-        ("unknown_actions", "those among them that do not exist"),
-        ("no_effect_actions", "played without effect, while awake"),
-        ("asleep_actions", "ignored while asleep"),
-        ("malformed_replies", "answers that could not be read"),
-        ("skipped_actions", "not played, because the episode had ended"),
-        ("invalid_rate", "unknown and without effect, as a share of those asked for"),
-        ("prompt_tokens", "sent"),
-        ("completion_tokens", "received"),
+        ("actions_asked", "actions in the replies"),
+        ("unknown_actions", "actions in the replies that do not exist"),
+        ("no_effect_actions", "actions without effect, while awake"),
+        ("asleep_actions", "actions ignored while asleep"),
+        ("malformed_replies", "replies that could not be parsed"),
+        ("skipped_actions", "actions not played because the episode had ended"),
+        ("invalid_rate", "share of actions_asked that are unknown or have no effect"),
+        ("prompt_tokens", "tokens sent"),
+        ("completion_tokens", "tokens received"),
         ("cached_tokens", "part of prompt_tokens"),
         ("reasoning_tokens", "part of completion_tokens"),
-        ("cost_usd", "NULL if the price of a call is not known"),
-        ("created_at", "when it began"),
+        ("cost_usd", "NULL if the price of a call is unknown"),
+        ("created_at", "when it started"),
         ("ended_at", "when it ended"),
-        ("attempts", "how often it was started"),
-        ("error_type", "NULL if nothing went wrong"),
-        ("error_message", "what the error said"),
+        ("attempts", "number of attempts"),
+        ("error_type", "class of the error; NULL without one"),
+        ("error_message", "message of the error"),
         ("verifiable", "whether every step has a digest"),
         ("source", "assay, or the format it was imported from"),
-        ("baseline", "whether it was played only to compare with"),
+        ("baseline", "whether it is a baseline that was added automatically"),
     ),
     """
     SELECT s.session_id, s.experiment_id, e.name, e.series, e.version, s.run_id, s.subject,
@@ -117,25 +117,25 @@ EPISODES = StoreView(
 
 MODEL_USAGE = StoreView(
     "model_usage",
-    "All calls of one model in one experiment; those that forks have in common are not in it.",
+    "All calls of one model in one experiment, without those a fork copied from its parent.",
     (
         ("experiment_id", "the experiment"),
         ("experiment_name", "series, version and counter"),
-        ("model_name", "who was asked"),
-        ("provider", "who answered"),
-        ("calls", "how often"),
-        ("prompt_tokens", "sent"),
-        ("completion_tokens", "received"),
-        ("total_tokens", "both"),
+        ("model_name", "the model"),
+        ("provider", "the provider"),
+        ("calls", "number of calls"),
+        ("prompt_tokens", "tokens sent"),
+        ("completion_tokens", "tokens received"),
+        ("total_tokens", "tokens sent and received"),
         ("cached_tokens", "part of prompt_tokens"),
         ("reasoning_tokens", "part of completion_tokens"),
-        ("cost_usd", "of the calls whose price is known"),
-        ("unpriced_calls", "calls whose price is not known"),
-        ("latency_ms_mean", "of the attempts that succeeded"),
-        ("latency_ms_p50", "half were faster"),
-        ("latency_ms_p95", "95 of 100 were faster"),
-        ("waited_ms", "for turns, and between attempts"),
-        ("retries", "attempts that did not succeed"),
+        ("cost_usd", "cost of the calls whose price is known"),
+        ("unpriced_calls", "calls whose price is unknown"),
+        ("latency_ms_mean", "mean latency of the attempts that succeeded"),
+        ("latency_ms_p50", "median latency"),
+        ("latency_ms_p95", "95th percentile of the latency"),
+        ("waited_ms", "time in the queue and between attempts"),
+        ("retries", "attempts that failed"),
     ),
     """
     SELECT s.experiment_id, any_value(e.name), v.model_name, v.provider, count(*),
@@ -153,15 +153,15 @@ MODEL_USAGE = StoreView(
 
 ACHIEVEMENTS = StoreView(
     "achievements",
-    "An achievement that a session reached for the first time.",
+    "An achievement unlocked in a session.",
     (
         ("session_id", "the session"),
         ("experiment_id", "its experiment"),
-        ("model", "who reached it"),
-        ("seed", "of the world"),
+        ("model", "the model or agent"),
+        ("seed", "seed of the world"),
         ("achievement", "its name"),
-        ("step", "in which step"),
-        ("turn", "in which turn"),
+        ("step", "the step in which it was unlocked"),
+        ("turn", "the turn in which it was unlocked"),
     ),
     """
     SELECT s.session_id, s.experiment_id, s.subject, s.seed, u.achievement, u.step, u.turn
@@ -174,31 +174,31 @@ ACHIEVEMENTS = StoreView(
 
 TURNS = StoreView(
     "turns",
-    "One turn: what the model was asked and answered, and what came of it.",
+    "One turn: the request, the reply and the result.",
     (
         ("session_id", "the session"),
         ("turn", "counted from 1"),
         ("experiment_id", "its experiment"),
-        ("model", "who played"),
-        ("seed", "of the world"),
-        ("asked", "actions the answer asked for"),
-        ("unknown", "those that do not exist"),
-        ("malformed", "what was wrong with the answer; NULL if nothing"),
-        ("skipped", "actions not played, because the episode had ended"),
-        ("steps", "steps made"),
-        ("reward", "the sum over these steps"),
-        ("prompt_tokens", "sent, over the calls of the turn; NULL if it has none"),
-        ("completion_tokens", "received"),
-        ("cost_usd", "NULL if the price of a call is not known"),
-        ("latency_ms", "of the attempts that succeeded"),
-        ("waited_ms", "for a turn, and between attempts"),
-        ("retries", "attempts that did not succeed"),
+        ("model", "the model or agent"),
+        ("seed", "seed of the world"),
+        ("asked", "actions in the reply"),
+        ("unknown", "actions in the reply that do not exist"),
+        ("malformed", "why the reply could not be parsed; NULL if it could"),
+        ("skipped", "actions not played because the episode had ended"),
+        ("steps", "number of steps"),
+        ("reward", "sum over these steps"),
+        ("prompt_tokens", "tokens sent, over the calls of the turn; NULL if it has none"),
+        ("completion_tokens", "tokens received"),
+        ("cost_usd", "NULL if the price of a call is unknown"),
+        ("latency_ms", "latency of the attempts that succeeded"),
+        ("waited_ms", "time in the queue and between attempts"),
+        ("retries", "attempts that failed"),
         ("finish_reason", "of its last call: stop, length, tool_calls, …"),
-        ("reply_text", "what the model said in its last call"),
-        ("reply_arguments", "the arguments of the first tool call in it, as JSON text"),
-        ("ended", "whether the world came to its end in this turn"),
-        ("event_time", "when the turn was over"),
-        ("calls", "calls of the model, 0 if it was not asked"),
+        ("reply_text", "text of the reply in its last call"),
+        ("reply_arguments", "arguments of the first tool call in that reply, as JSON text"),
+        ("ended", "whether the episode ended in this turn"),
+        ("event_time", "when the turn ended"),
+        ("calls", "number of model calls"),
     ),
     """
     SELECT t.session_id, t.turn, s.experiment_id, s.subject, s.seed, t.asked, t.unknown,
@@ -232,17 +232,17 @@ TURNS = StoreView(
 
 THROTTLING = StoreView(
     "throttling",
-    "A session whose calls waited 10 ms or more on average, and what the provider did.",
+    "A session whose calls waited 10 ms or more on average, and how the provider was limited.",
     (
         ("session_id", "the session"),
         ("experiment_id", "its experiment"),
-        ("model", "who played"),
-        ("provider", "who answered"),
+        ("model", "the model or agent"),
+        ("provider", "the provider"),
         ("calls", "calls of the session"),
-        ("waited_s", "seconds of waiting for turns and between attempts"),
-        ("retries", "attempts that did not succeed"),
-        ("rejections", "times the provider was given less while the session was played"),
-        ("fewest_connections", "the least it was given then; NULL if nothing changed"),
+        ("waited_s", "seconds in the queue and between attempts"),
+        ("retries", "attempts that failed"),
+        ("rejections", "times the limit was lowered during the session (rate limit, overload)"),
+        ("fewest_connections", "lowest limit during the session; NULL if it did not change"),
     ),
     """
     SELECT c.session_id, s.experiment_id, s.subject, c.provider, c.calls, c.waited_s,

@@ -1,12 +1,12 @@
-"""The single writer: a thread that moves ended sessions from their journals into the store.
+"""The single writer: a thread that moves ended sessions from their journals to the database.
 
-Whoever plays sessions is never held up by it. Sessions that end within a moment of each
-other share one opening of the database.
+Sessions in progress never wait for it. Sessions that end at about the same time are stored
+while the database is open once.
 
-Journals are read and made into rows before the database is opened, so that it is held only
-while rows go in. A journal is deleted once its session is committed, unless the session
-ended as an infrastructure error and may be resumed. Whatever goes wrong is reported, and the
-journal stays where it is, so that no session is played anew unasked.
+Journals are read and converted to rows before the database is opened, so that it is locked
+only during inserts. A journal is deleted once its session is committed, unless the session
+ended with an infrastructure error and may be resumed. If anything fails, an event reports it
+and the journal is kept, so that no session is repeated.
 """
 
 import queue
@@ -30,12 +30,12 @@ from assay.store.rows import SessionRows, session_rows
 from assay.types import TrialState
 
 _AT_ONCE = 16
-"""Sessions that share a transaction: to commit takes longer than to insert one of them."""
+"""Sessions per transaction, because a commit takes longer than inserting one session."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionStored:
-    """A session is in the store."""
+    """A session was stored."""
 
     run_id: str
     session_id: str
@@ -47,12 +47,11 @@ class SessionStored:
 
 @dataclass(frozen=True, slots=True)
 class JournalDamaged:
-    """A journal could not be understood."""
+    """A journal could not be read."""
 
     run_id: str
     session_id: str
     path: Path
-    """Where it is."""
     reason: str
 
     def __str__(self) -> str:
@@ -61,7 +60,7 @@ class JournalDamaged:
 
 @dataclass(frozen=True, slots=True)
 class StoringFailed:
-    """A session could not be stored; its journal is kept and tried again on resume."""
+    """A session could not be stored; its journal is kept and stored on resume."""
 
     run_id: str
     session_id: str
@@ -72,9 +71,9 @@ class StoringFailed:
 
 
 WriterEvent: TypeAlias = SessionStored | JournalDamaged | StoringFailed
-"""What became of a journal."""
+"""Result of storing a journal."""
 
-_Tell: TypeAlias = Callable[[WriterEvent], None]
+_OnEvent: TypeAlias = Callable[[WriterEvent], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ class EndedJournal:
 
     @property
     def session_id(self) -> str:
-        """The session, by the name of its file."""
+        """Id of the session, from the name of its file."""
         return self.journal.name.removesuffix(".jsonl")
 
 
@@ -100,51 +99,51 @@ class _Ready:
 def store_journals(
     store: StoreFile,
     batch: Sequence[EndedJournal],
-    on_event: _Tell,
+    on_event: _OnEvent,
     *,
     then: Callable[[duckdb.DuckDBPyConnection], object] = lambda connection: None,
     given_up: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Move sessions into a store, here and now.
+    """Move ended sessions to the database, synchronously.
 
-    Journals whose sessions go on are left alone: whoever resumed them hands them over again.
-    `then` is called while the store is open, if anything could be stored. What is not stored
-    when `given_up` says so stays in its journals.
+    Sessions that were resumed meanwhile are skipped; they are submitted again when they end.
+    `then` is called while the database is open, if there was anything to store. When `given_up`
+    returns True, the remaining sessions stay in their journals.
     """
     once = {ended.journal: ended for ended in batch}
-    ready = [found for ended in once.values() if (found := _read(ended, on_event))]
-    waiting = {each.ended.journal: each for each in ready}
+    ready = [rows for ended in once.values() if (rows := _read_rows(ended, on_event))]
+    waiting = {session.ended.journal: session for session in ready}
     if not ready:
         return
     try:
         with store.writing() as connection:
-            # These are many small statements: more threads would wait for each other.
+            # With many small statements, several threads would only wait for each other.
             connection.execute("SET threads = 1")
-            ensure_run(connection, *_runs(ready))
-            ingestion = Ingestion(connection, [each.rows for each in ready])
+            ensure_run(connection, *_merge_runs(ready))
+            ingestion = Ingestion(connection, [session.rows for session in ready])
             for start in range(0, len(ready), _AT_ONCE):
                 if given_up():
                     return
                 _store(ingestion, ready[start : start + _AT_ONCE], waiting, on_event)
             then(connection)
     except StoreError as error:
-        for each in waiting.values():
-            on_event(StoringFailed(each.ended.run.id, each.ended.session_id, str(error)))
+        for session in waiting.values():
+            on_event(StoringFailed(session.ended.run.id, session.ended.session_id, str(error)))
 
 
-def _runs(ready: Sequence[_Ready]) -> Iterable[RunRecord]:
-    """The runs of sessions, each once, with the experiments that any of its sessions names."""
+def _merge_runs(ready: Sequence[_Ready]) -> Iterable[RunRecord]:
+    """Return the runs of sessions without duplicates, each with all its experiments."""
     runs: dict[str, RunRecord] = {}
-    for each in ready:
-        run = each.ended.run
+    for session in ready:
+        run = session.ended.run
         known = runs.setdefault(run.id, run)
         if known.experiments != run.experiments:
-            experiments = {one.id: one for one in (*known.experiments, *run.experiments)}
+            experiments = {e.id: e for e in (*known.experiments, *run.experiments)}
             runs[run.id] = replace(known, experiments=tuple(experiments.values()))
     return runs.values()
 
 
-def _read(ended: EndedJournal, on_event: _Tell) -> _Ready | None:
+def _read_rows(ended: EndedJournal, on_event: _OnEvent) -> _Ready | None:
     try:
         if is_blank(ended.journal):
             return None  # the disk was full before its first line
@@ -162,30 +161,33 @@ def _read(ended: EndedJournal, on_event: _Tell) -> _Ready | None:
 
 
 def _store(
-    ingestion: Ingestion, group: Sequence[_Ready], waiting: dict[Path, _Ready], on_event: _Tell
+    ingestion: Ingestion,
+    group: Sequence[_Ready],
+    waiting: dict[Path, _Ready],
+    on_event: _OnEvent,
 ) -> None:
     try:
-        ingestion.store(*(each.rows for each in group))
+        ingestion.store(*(session.rows for session in group))
     except duckdb.Error as error:
-        # One session that cannot be stored must not keep the others out.
+        # Store them one by one, so that only the faulty session fails.
         if len(group) > 1:
-            for each in group:
-                _store(ingestion, [each], waiting, on_event)
+            for session in group:
+                _store(ingestion, [session], waiting, on_event)
             return
         failed = waiting.pop(group[0].ended.journal).ended
         on_event(StoringFailed(failed.run.id, failed.session_id, printable(str(error))))
         return
-    for each in group:
-        ended = waiting.pop(each.ended.journal).ended
-        if each.state is not TrialState.INFRASTRUCTURE:
+    for session in group:
+        ended = waiting.pop(session.ended.journal).ended
+        if session.state is not TrialState.INFRASTRUCTURE:
             with suppress(OSError):
                 ended.journal.unlink()
-        on_event(SessionStored(ended.run.id, ended.session_id, each.state))
+        on_event(SessionStored(ended.run.id, ended.session_id, session.state))
 
 
 _LINGER_S = 0.5
-_LOOK_S = 0.1
-_FIRST_WORD_S, _WORD_EVERY_S = 2.0, 5.0
+_POLL_S = 0.1
+_FIRST_REPORT_S, _REPORT_EVERY_S = 2.0, 5.0
 _BATCH = 64
 _BATCH_BYTES = 32_000_000
 
@@ -202,21 +204,21 @@ class Writer:
         linger: float = _LINGER_S,
         given_up: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Make a writer that waits to be started.
+        """Create a writer; call `start` to start it.
 
         Args:
-            store: where sessions go.
-            on_event: told what became of each session, in the thread of the writer.
-            then: called while the store is open, after sessions were stored.
-            linger: seconds that a session may wait for others to be stored with.
-            given_up: whether nobody waits any longer; what is left stays in its journals.
+            store: The database.
+            on_event: Called in the writer's thread with the result of each session.
+            then: Called while the database is open, after sessions were stored.
+            linger: Seconds that a session may wait for others to be stored with.
+            given_up: Whether to stop storing; the remaining sessions stay in their journals.
         """
         self._given_up = given_up
         self._store = store
         self._on_event = on_event
         self._linger, self._then = linger, then
         self._queue: queue.SimpleQueue[EndedJournal | None] = queue.SimpleQueue()
-        """None means: go on with what there is."""
+        """None: store the collected journals without waiting for more."""
         self._changed = threading.Condition()
         self._pending = 0
         self._crash: BaseException | None = None
@@ -229,30 +231,30 @@ class Writer:
         self._thread.start()
 
     def submit(self, run: RunRecord, journal: Path) -> None:
-        """Hand over the journal of a session that has ended."""
+        """Add the journal of a session that has ended to the queue."""
         with self._changed:
             self._pending += 1
         self._queue.put(EndedJournal(run, journal))
 
     def drain(self, tell: Callable[[int], None] = lambda left: None) -> bool:
-        """Wait until all that was submitted is stored or reported; False if it was given up.
+        """Wait until all submitted sessions are stored or reported; return False if given up.
 
-        `tell` hears now and then how many sessions are left.
+        `tell` is called from time to time with the number of sessions left.
         """
         self._queue.put(None)
-        due = time.monotonic() + _FIRST_WORD_S
+        due = time.monotonic() + _FIRST_REPORT_S
         with self._changed:
             while self._pending and self._crash is None and not self._given_up():
-                self._changed.wait(_LOOK_S)
+                self._changed.wait(_POLL_S)
                 if time.monotonic() >= due and self._pending:
-                    due = time.monotonic() + _WORD_EVERY_S
+                    due = time.monotonic() + _REPORT_EVERY_S
                     tell(self._pending)
         if self._crash is not None:
             raise self._crash
         return not self._pending
 
     def close(self) -> None:
-        """Store what is left, unless that is given up, then end the thread."""
+        """Store the remaining sessions, unless given up, and end the thread."""
         if self._thread is None:
             return
         try:
@@ -278,13 +280,13 @@ class Writer:
                     self._pending -= len(batch)
                     self._changed.notify_all()
         except BaseException as error:
-            # A fault of the program, not of a session: whoever waits raises it.
+            # A bug, not a problem with a session; `drain` raises it.
             with self._changed:
                 self._crash = error
                 self._changed.notify_all()
 
     def _collect(self) -> list[EndedJournal]:
-        """Wait for a journal, then take those that come soon after it."""
+        """Wait for a journal, then collect those that follow soon."""
         batch: list[EndedJournal] = []
         size = 0
         until = 0.0
@@ -299,11 +301,11 @@ class Writer:
             if not batch:
                 until = time.monotonic() + self._linger
             batch.append(ended)
-            size += _size(ended.journal)
+            size += _get_size(ended.journal)
         return batch
 
 
-def _size(path: Path) -> int:
+def _get_size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:

@@ -1,1 +1,1 @@
-"""The formats in which a session leaves and enters a store."""
+"""File formats of exported and imported sessions."""

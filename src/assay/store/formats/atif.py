@@ -1,10 +1,10 @@
-"""ATIF, the trajectory format of Harbor, version 1.7, as it is written.
+"""Export to ATIF 1.7, the trajectory format of Harbor.
 
-A message of the system or the user is a step of its own; an answer of the model is an agent
-step, and what the tools said to it is the observation of that step. What was played stands
-with the last answer of its turn, or, if the model was not asked, in an agent step without a
-call. What ATIF has no field for stands in `extra`: actions, rewards, digests, hooks, outcomes.
-Of an imported session the totals are those that its log counted. `ATIF_DROPS` is left out.
+A system or user message is a step; a model reply is an agent step, and the tool results for it
+are the observation of that step. The actions played in a turn are in the step of its last reply
+or, if the model was not called, in an agent step without a call. Data without a field in ATIF
+is in `extra`: actions, rewards, digests, hooks, outcomes. The totals of an imported session are
+those of its log. `ATIF_DROPS` is not exported.
 """
 
 import json
@@ -16,47 +16,49 @@ from typing import Any, Final
 from assay.core.canonical_json import canonical_json
 from assay.store.records import (
     CallRecord,
+    HookRecord,
     MessageRecord,
     PlayedRecord,
     SessionRecord,
+    StepRecord,
     Trace,
 )
 
 ATIF_VERSION: Final = "ATIF-v1.7"
-"""The version that every file names."""
+"""Schema version in every file."""
 
 ATIF_DROPS: Final = (
     "which messages each call was sent, its sampling parameters and waiting time, pictures in"
     " messages, and codes and priorities of hooks"
 )
-"""What no field of ATIF holds, and `extra` neither."""
+"""Data that is not exported."""
 
 _SOURCES: Final = {"system": "system", "developer": "system"}
 
 
 def dump_atif(trace: Trace) -> bytes:
-    """A session as one ATIF trajectory."""
+    """Convert a session to one ATIF trajectory."""
     session = trace.session
     header = session.header
-    steps = _steps(session)
+    steps = _make_steps(session)
     trajectory: dict[str, Any] = {
         "schema_version": ATIF_VERSION,
         "session_id": header.session_id,
         "trajectory_id": header.session_id,
-        "agent": _agent(trace),
+        "agent": _make_agent(trace),
         "steps": steps,
-        **_notes(session),
-        "final_metrics": {"total_steps": len(steps), **_final_metrics(session)},
-        "extra": _about(trace),
+        **_make_notes(session),
+        "final_metrics": {"total_steps": len(steps), **_make_final_metrics(session)},
+        "extra": _make_about(trace),
     }
     return canonical_json(trajectory) + b"\n"
 
 
-def _agent(trace: Trace) -> dict[str, Any]:
-    header, made_by = trace.session.header, trace.run.provenance
+def _make_agent(trace: Trace) -> dict[str, Any]:
+    header = trace.session.header
     agent: dict[str, Any] = {
         "name": trace.source,
-        "version": str(made_by.get("assay") or made_by.get("version") or "unknown"),
+        "version": str(_get_version(trace.run.provenance) or "unknown"),
         "model_name": header.subject,
     }
     if header.tools is not None and header.tools.value:
@@ -64,20 +66,24 @@ def _agent(trace: Trace) -> dict[str, Any]:
     return agent
 
 
-def _notes(session: SessionRecord) -> dict[str, str]:
-    """How many pictures are left out, if any."""
+def _make_notes(session: SessionRecord) -> dict[str, str]:
+    """Return a note about the number of omitted pictures, if any."""
     contents = [record.message.value.get("content") for record in session.messages]
     parts = [part for content in contents if isinstance(content, list) for part in content]
     left_out = sum(not isinstance(part, dict) or "text" not in part for part in parts)
     return {"notes": f"{left_out} pictures or other parts left out"} if left_out else {}
 
 
-def _steps(session: SessionRecord) -> list[dict[str, Any]]:
+def _get_version(provenance: Mapping[str, Any]) -> Any:
+    return provenance.get("assay") or provenance.get("version")
+
+
+def _make_steps(session: SessionRecord) -> list[dict[str, Any]]:
     calls = {call.reply: call for call in session.calls}
     last = {call.turn: call.reply for call in session.calls}
     played = {record.turn: record for record in session.played}
     for record in session.messages:
-        # A log may hold answers and no calls.
+        # An imported log may have replies but no calls.
         if record.message.role == "assistant" and not calls:
             last[record.turn] = record.position
     silent = deque(record for record in session.played if record.turn not in last)
@@ -85,32 +91,32 @@ def _steps(session: SessionRecord) -> list[dict[str, Any]]:
     for record in session.messages:
         call = calls.get(record.position)
         while silent and silent[0].turn < (call or record).turn:
-            steps.append(_silent(silent.popleft()))
+            steps.append(_make_silent_step(silent.popleft()))
         if record.message.role == "assistant":
-            step = _answer(record, call)
+            step = _make_reply_step(record, call)
             turn = record.turn if call is None else call.turn
             if last.get(turn) == record.position and turn in played:
-                step["extra"] = _played(played[turn])
+                step["extra"] = _make_extra(played[turn])
             elif call is not None and last[turn] != record.position:
                 step["extra"] = {"turn": turn}
             steps.append(step)
         elif record.message.role == "tool" and steps and steps[-1]["source"] == "agent":
-            _observe(steps[-1], record)
+            _add_observation(steps[-1], record)
         else:
             source = _SOURCES.get(record.message.role, "user")
-            steps.append({"source": source, **_said(record)})
-    steps += map(_silent, silent)
+            steps.append({"source": source, **_make_text(record)})
+    steps += map(_make_silent_step, silent)
     if not steps:
-        # A trajectory has at least one step, even if nothing was ever said.
+        # A trajectory needs at least one step, even if the session has no messages.
         steps.append({"source": "system", "message": ""})
     return [{"step_id": number, **step} for number, step in enumerate(steps, start=1)]
 
 
-def _said(record: MessageRecord) -> dict[str, Any]:
-    return {"timestamp": _time(record.at), "message": _text(record.message.value)}
+def _make_text(record: MessageRecord) -> dict[str, Any]:
+    return {"timestamp": _format_time(record.at), "message": _join_text(record.message.value)}
 
 
-def _text(value: Mapping[str, Any]) -> str:
+def _join_text(value: Mapping[str, Any]) -> str:
     content = value.get("content")
     if isinstance(content, list):
         parts = (part.get("text") for part in content if isinstance(part, dict))
@@ -118,53 +124,53 @@ def _text(value: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _silent(played: PlayedRecord) -> dict[str, Any]:
-    """A turn in which the model was not asked."""
+def _make_silent_step(played: PlayedRecord) -> dict[str, Any]:
+    """Convert a turn without a model call to a step."""
     return {
         "source": "agent",
-        "timestamp": _time(played.at),
+        "timestamp": _format_time(played.at),
         "message": "",
         "llm_call_count": 0,
-        "extra": _played(played),
+        "extra": _make_extra(played),
     }
 
 
-def _answer(record: MessageRecord, call: CallRecord | None) -> dict[str, Any]:
-    step: dict[str, Any] = {"source": "agent", **_said(record)}
+def _make_reply_step(record: MessageRecord, call: CallRecord | None) -> dict[str, Any]:
+    step: dict[str, Any] = {"source": "agent", **_make_text(record)}
     tool_calls = record.message.value.get("tool_calls")
     if isinstance(tool_calls, list) and tool_calls:
-        step["tool_calls"] = [_tool_call(each, i) for i, each in enumerate(tool_calls)]
+        step["tool_calls"] = [_make_tool_call(call, i) for i, call in enumerate(tool_calls)]
     reasoning = record.message.value.get("reasoning_content")
     if isinstance(reasoning, str):
         step["reasoning_content"] = reasoning
     if call is not None:
-        step |= {"model_name": call.model, "metrics": _metrics(call), "llm_call_count": 1}
+        step |= {"model_name": call.model, "metrics": _make_metrics(call), "llm_call_count": 1}
     return step
 
 
-def _tool_call(value: Any, place: int) -> dict[str, Any]:
+def _make_tool_call(value: Any, place: int) -> dict[str, Any]:
     call = value if isinstance(value, dict) else {}
     function = call.get("function")
     function = function if isinstance(function, dict) else {}
     return {
         "tool_call_id": str(call.get("id") or f"call_{place}"),
         "function_name": str(function.get("name") or ""),
-        "arguments": _arguments(function.get("arguments")),
+        "arguments": _parse_arguments(function.get("arguments")),
     }
 
 
-def _arguments(value: Any) -> dict[str, Any]:
+def _parse_arguments(value: Any) -> dict[str, Any]:
     try:
         parsed = json.loads(value) if isinstance(value, str) else value
         canonical_json(parsed)
     except (ValueError, RecursionError):
         parsed = None
-    # ATIF asks for an object; a model may have written anything.
+    # ATIF requires an object, but a model may have written anything.
     return parsed if isinstance(parsed, dict) else {"unreadable": str(value)}
 
 
-def _observe(step: dict[str, Any], record: MessageRecord) -> None:
-    result: dict[str, Any] = {"content": _text(record.message.value)}
+def _add_observation(step: dict[str, Any], record: MessageRecord) -> None:
+    result: dict[str, Any] = {"content": _join_text(record.message.value)}
     known = [call["tool_call_id"] for call in step.get("tool_calls", ())]
     name = record.message.value.get("tool_call_id")
     if name in known:
@@ -172,7 +178,7 @@ def _observe(step: dict[str, Any], record: MessageRecord) -> None:
     step.setdefault("observation", {"results": []})["results"].append(result)
 
 
-def _metrics(call: CallRecord) -> dict[str, Any]:
+def _make_metrics(call: CallRecord) -> dict[str, Any]:
     metrics: dict[str, Any] = {
         "prompt_tokens": call.usage.prompt,
         "completion_tokens": call.usage.completion,
@@ -189,38 +195,40 @@ def _metrics(call: CallRecord) -> dict[str, Any]:
     return metrics
 
 
-def _played(played: PlayedRecord) -> dict[str, Any]:
+def _make_extra(played: PlayedRecord) -> dict[str, Any]:
     extra: dict[str, Any] = {
         "turn": played.turn,
         "asked": played.asked,
         "unknown": played.unknown,
-        "steps": [
-            {
-                "index": step.index,
-                "action": step.action,
-                "reward": step.reward,
-                "digest": step.digest,
-                "unlocked": step.unlocked,
-                "no_effect": step.no_effect,
-            }
-            for step in played.steps
-        ],
-        "hooks": [
-            {
-                "name": hook.name,
-                "step": hook.step,
-                "description": hook.description,
-                "data": hook.data,
-            }
-            for hook in played.hooks
-        ],
+        "steps": [_make_step(step) for step in played.steps],
+        "hooks": [_make_hook(hook) for hook in played.hooks],
     }
     if played.malformed is not None:
         extra["malformed"] = played.malformed
     return extra
 
 
-def _final_metrics(session: SessionRecord) -> dict[str, Any]:
+def _make_step(step: StepRecord) -> dict[str, Any]:
+    return {
+        "index": step.index,
+        "action": step.action,
+        "reward": step.reward,
+        "digest": step.digest,
+        "unlocked": step.unlocked,
+        "no_effect": step.no_effect,
+    }
+
+
+def _make_hook(hook: HookRecord) -> dict[str, Any]:
+    return {
+        "name": hook.name,
+        "step": hook.step,
+        "description": hook.description,
+        "data": hook.data,
+    }
+
+
+def _make_final_metrics(session: SessionRecord) -> dict[str, Any]:
     usages = [call.usage for call in session.calls]
     costs = [call.cost_usd for call in session.calls]
     totals: dict[str, Any] = {
@@ -240,7 +248,7 @@ def _final_metrics(session: SessionRecord) -> dict[str, Any]:
     return metrics
 
 
-def _about(trace: Trace) -> dict[str, Any]:
+def _make_about(trace: Trace) -> dict[str, Any]:
     header, end = trace.session.header, trace.session.end
     about: dict[str, Any] = {
         "run": trace.run.id,
@@ -260,5 +268,5 @@ def _about(trace: Trace) -> dict[str, Any]:
     return about
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

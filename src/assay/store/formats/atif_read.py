@@ -1,8 +1,8 @@
-"""ATIF, read: the trajectories of other agents, and those that assay wrote.
+"""Import of ATIF trajectories, from other programs and from assay.
 
-Every step of the agent is a turn, and a tool it calls is an action it asks for. Whether the
-task was solved stands outside of a trajectory: `harbor.py` reads whole trials. A trajectory of
-our own has in `extra` what was played, with the last answer of the turn, and can be replayed.
+Every agent step is a turn, and a tool call is an action. A trajectory does not contain the
+result of the task: `harbor.py` reads whole trials. A trajectory written by assay has the
+actions played in `extra` of the last reply of the turn, and can be replayed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -50,33 +50,33 @@ _ENDS: Final[Mapping[str, str]] = {
 
 
 def is_atif(value: Mapping[str, Any]) -> bool:
-    """Whether an object says that it is a trajectory."""
+    """Return whether an object is an ATIF trajectory, by its schema version."""
     return as_text(value.get("schema_version")).startswith("ATIF")
 
 
 def trajectory_id(value: Mapping[str, Any]) -> str:
-    """The id of a session that is this trajectory of another program."""
+    """Return the session id of a trajectory from another program."""
     return derived_id("atif", content_hash(canonical_json(value)))
 
 
 def read_atif(value: Mapping[str, Any]) -> Trace:
-    """A trajectory as a session.
+    """Convert a trajectory to a session.
 
     Raises:
-        ValueError: It is not of this format, or holds what no session may hold.
+        ValueError: It has another format, or contains an invalid value.
     """
     return _Trajectory(value).trace()
 
 
 class AtifReading:
-    """The steps of a trajectory on their way to a session: what was said, called and played."""
+    """Reader that collects the messages, calls and turns of a trajectory."""
 
     def __init__(self, value: Mapping[str, Any], model: str) -> None:
         self.value, self.model = value, model
         self.agent = as_mapping(value.get("agent"))
         self.extra = as_mapping(value.get("extra"))
         self.ours = self.agent.get("name") == "assay" and "world" in self.extra
-        self.steps = self._checked_steps()
+        self.steps = self._check_steps()
         times = [as_seconds(step.get("timestamp")) for step in self.steps]
         self.times = [at for at in times if at is not None]
         self.conversation = Conversation(self.started)
@@ -86,27 +86,27 @@ class AtifReading:
 
     @property
     def started(self) -> float:
-        """When the first step was made; 0 if none says so."""
+        """Time of the first step; 0 if unknown."""
         return min(self.times, default=0.0)
 
     @property
     def ended(self) -> float:
-        """When the last step was made; 0 if none says so."""
+        """Time of the last step; 0 if unknown."""
         return max(self.times, default=0.0)
 
     @property
     def tools(self) -> list[Any]:
-        """What the model was offered."""
+        """Tools offered to the model."""
         return as_list(self.agent.get("tool_definitions"))
 
     def read(self) -> None:
         """Read all steps."""
         for step in self.steps:
-            self._read(step)
-        self._finish_world()
+            self._read_step(step)
+        self._mark_last_step()
 
     def totals(self) -> dict[str, int]:
-        """The tokens that the trajectory counts as a whole, by column."""
+        """Return the total token counts of the trajectory, by column."""
         final = as_mapping(self.value.get("final_metrics"))
         return {
             column: as_count(final.get(name))
@@ -115,21 +115,21 @@ class AtifReading:
         }
 
     def tokens(self) -> int:
-        """Sent and received, of the whole or else over its calls."""
+        """Return the total tokens of the trajectory, or the sum over its calls."""
         totals = self.totals()
         if "prompt_tokens" not in totals:
             return sum(call.usage.total for call in self.calls)
         return totals["prompt_tokens"] + totals.get("completion_tokens", 0)
 
     def cost(self) -> float | None:
-        """Dollars, of the whole or else over its calls; None if a price is not known."""
+        """Return the total cost in dollars, or the sum over its calls; None if unknown."""
         cost = as_cost(as_mapping(self.value.get("final_metrics")).get("total_cost_usd"))
         costs = [call.cost_usd for call in self.calls if call.cost_usd is not None]
         if cost is None and costs and len(costs) == len(self.calls):
             return sum(costs)
         return cost
 
-    def _checked_steps(self) -> list[Mapping[str, Any]]:
+    def _check_steps(self) -> list[Mapping[str, Any]]:
         steps = self.value.get("steps")
         for number, step in enumerate(steps if isinstance(steps, list) else ()):
             if not isinstance(step, dict):
@@ -138,16 +138,16 @@ class AtifReading:
                 raise UsageError(f"steps.{number}.source: must be system, user or agent")
         return steps if isinstance(steps, list) else []
 
-    def _read(self, step: Mapping[str, Any]) -> None:
+    def _read_step(self, step: Mapping[str, Any]) -> None:
         at = as_seconds(step.get("timestamp"))
         turn = self.played[-1].turn if self.played else 0
         source, text = step["source"], flat_text(step.get("message"))
         if source != "agent":
             kind = "system" if source == "system" else "observation"
             self.conversation.say(turn, {"role": source, "content": text}, kind, at)
-            self._observe(step, turn)
+            self._add_observations(step, turn)
             return
-        # What was copied from an earlier trajectory was not asked for here.
+        # A step copied from an earlier trajectory is not a turn here.
         copied = step.get("is_copied_context") is True
         if not copied:
             extra = as_mapping(step.get("extra")) if self.ours else {}
@@ -155,17 +155,19 @@ class AtifReading:
         if self.ours and step.get("llm_call_count") == 0:
             self.conversation.at = at or self.conversation.at
         else:
-            position = self._answer(step, turn, text, at)
+            position = self._add_reply(step, turn, text, at)
             if not copied and step.get("metrics") is not None:
-                self._call(step, turn, position)
+                self._add_call(step, turn, position)
         if not copied and (not self.ours or "asked" in extra):
-            self.played.append(self._played(step, turn))
-        self._observe(step, turn)
+            self.played.append(self._make_played(step, turn))
+        self._add_observations(step, turn)
 
-    def _answer(self, step: Mapping[str, Any], turn: int, text: str, at: float | None) -> int:
-        calls = list(_tool_calls(step))
-        said = None if calls and not text else text
-        message: dict[str, Any] = {"role": "assistant", "content": said}
+    def _add_reply(
+        self, step: Mapping[str, Any], turn: int, text: str, at: float | None
+    ) -> int:
+        calls = list(_get_tool_calls(step))
+        content = None if calls and not text else text
+        message: dict[str, Any] = {"role": "assistant", "content": content}
         if calls:
             message["tool_calls"] = [
                 tool_call(
@@ -180,7 +182,7 @@ class AtifReading:
             message["reasoning_content"] = step["reasoning_content"]
         return self.conversation.say(turn, message, "reply", at)
 
-    def _observe(self, step: Mapping[str, Any], turn: int) -> None:
+    def _add_observations(self, step: Mapping[str, Any], turn: int) -> None:
         results = as_mapping(step.get("observation")).get("results")
         for found in map(as_mapping, as_list(results)):
             text = flat_text(found.get("content"))
@@ -191,7 +193,7 @@ class AtifReading:
                 message = {"role": "user", "content": text}
             self.conversation.say(turn, message, "observation")
 
-    def _call(self, step: Mapping[str, Any], turn: int, position: int) -> None:
+    def _add_call(self, step: Mapping[str, Any], turn: int, position: int) -> None:
         metrics = as_mapping(step.get("metrics"))
         extra = as_mapping(metrics.get("extra"))
         model = as_name(step.get("model_name"), self.model)
@@ -205,7 +207,7 @@ class AtifReading:
             CallRecord(
                 turn=turn,
                 at=self.conversation.at,
-                # Which of the messages were sent is not recorded.
+                # ATIF does not record which messages were sent.
                 request=(),
                 reply=position,
                 model=model,
@@ -218,14 +220,14 @@ class AtifReading:
             )
         )
 
-    def _played(self, step: Mapping[str, Any], turn: int) -> PlayedRecord:
+    def _make_played(self, step: Mapping[str, Any], turn: int) -> PlayedRecord:
         at = self.conversation.at
         if not self.ours:
-            names = [as_text(call.get("function_name"), 200) for call in _tool_calls(step)]
+            names = [as_text(call.get("function_name"), 200) for call in _get_tool_calls(step)]
             return PlayedRecord(turn=turn, at=at, asked=tuple(names))
         extra = as_mapping(step.get("extra"))
-        asked, unknown = _texts(extra.get("asked")), _texts(extra.get("unknown"))
-        steps = tuple(self._step(each) for each in _objects(extra.get("steps")))
+        asked, unknown = _get_texts(extra.get("asked")), _get_texts(extra.get("unknown"))
+        steps = tuple(self._make_step(part) for part in _get_objects(extra.get("steps")))
         malformed = extra.get("malformed")
         return PlayedRecord(
             turn=turn,
@@ -237,7 +239,7 @@ class AtifReading:
             steps=steps,
         )
 
-    def _step(self, value: Mapping[str, Any]) -> StepRecord:
+    def _make_step(self, value: Mapping[str, Any]) -> StepRecord:
         self.made += 1
         digest, no_effect = value.get("digest"), value.get("no_effect")
         return StepRecord(
@@ -245,13 +247,13 @@ class AtifReading:
             action=as_text(value.get("action"), 200),
             reward=as_number(value.get("reward")) or 0.0,
             digest=digest if isinstance(digest, str) else None,
-            unlocked=_texts(value.get("unlocked")),
+            unlocked=_get_texts(value.get("unlocked")),
             no_effect=no_effect if isinstance(no_effect, str) else None,
         )
 
-    def _finish_world(self) -> None:
-        """Say of the last step how the world came to its end, if it did."""
-        # What a player died of stands after a colon.
+    def _mark_last_step(self) -> None:
+        """Set `terminated` or `truncated` of the last step, from the stop reason."""
+        # The cause of death follows after a colon.
         reason = as_text(self.extra.get("stop_reason")).partition(":")[0]
         field = _ENDS.get(reason) if self.ours else None
         for index in reversed(range(len(self.played)) if field else ()):
@@ -267,7 +269,7 @@ class AtifReading:
 
 
 class _Trajectory(AtifReading):
-    """A trajectory that is a session of its own."""
+    """Reader of a trajectory that is a whole session."""
 
     def __init__(self, value: Mapping[str, Any]) -> None:
         agent = as_mapping(value.get("agent"))
@@ -282,13 +284,13 @@ class _Trajectory(AtifReading):
         session = self.value.get("session_id")
         named = self.ours and isinstance(session, str) and session
         seed = self.extra.get("seed")
-        return self._run().trace(
-            # The same session in a store of its own must be known again.
+        return self._make_run().trace(
+            # A session of assay keeps its id, so that importing it again adds nothing.
             session_id=str(session) if named else trajectory_id(self.value),
-            task=self._task(),
-            imported=self._imported(),
+            task=self._get_task(),
+            imported=self._make_imported(),
             conversation=self.conversation,
-            end=self._end(),
+            end=self._make_end(),
             seed=seed if type(seed) is int else None,
             episode=as_count(self.extra.get("episode")),
             replicate=as_count(self.extra.get("replicate")) if self.ours else 0,
@@ -299,7 +301,7 @@ class _Trajectory(AtifReading):
             played=self.played,
         )
 
-    def _run(self) -> ForeignRun:
+    def _make_run(self) -> ForeignRun:
         agent = {name: self.agent.get(name) for name in ("name", "version", "model_name")}
         run = as_name(self.extra.get("run"), "") if self.ours else ""
         return ForeignRun(
@@ -316,12 +318,12 @@ class _Trajectory(AtifReading):
             },
         )
 
-    def _task(self) -> str:
+    def _get_task(self) -> str:
         if self.ours:
             return as_name(self.extra.get("task"), "atif")
         return f"atif/{as_name(self.agent.get('name'), 'unknown')}"
 
-    def _imported(self) -> Imported:
+    def _make_imported(self) -> Imported:
         if self.ours:
             return Imported(None)
         totals: dict[str, float | None] = dict(self.totals())
@@ -331,24 +333,25 @@ class _Trajectory(AtifReading):
             totals["cost_usd"] = cost
         return Imported(_REASON, totals)
 
-    def _end(self) -> EndRecord:
-        state, reason, error = self._state()
+    def _make_end(self) -> EndRecord:
+        state, reason, error = self._get_state()
         return EndRecord(
             at=self.ended,
             state=state,
             stop_reason=reason,
             duration_s=self.ended - self.started,
-            outcomes=self._outcomes() if state is TrialState.RESULT else {},
+            outcomes=self._make_outcomes() if state is TrialState.RESULT else {},
             error=error,
         )
 
-    def _state(self) -> tuple[TrialState, str, ErrorRecord | None]:
+    def _get_state(self) -> tuple[TrialState, str, ErrorRecord | None]:
         if not self.ours:
             return TrialState.RESULT, StopReason.FINISHED, None
-        error, said = None, as_mapping(self.extra.get("error"))
-        if said:
+        error, fields = None, as_mapping(self.extra.get("error"))
+        if fields:
             error = ErrorRecord(
-                type=as_name(said.get("type"), "Error"), message=as_text(said.get("message"))
+                type=as_name(fields.get("type"), "Error"),
+                message=as_text(fields.get("message")),
             )
         reason = as_text(self.extra.get("stop_reason"), 200)
         reason = reason or (error.type if error else StopReason.FINISHED)
@@ -359,11 +362,11 @@ class _Trajectory(AtifReading):
             return TrialState.RESULT, reason, error
         return blame(error.type, error.message), reason, error
 
-    def _outcomes(self) -> dict[str, float]:
+    def _make_outcomes(self) -> dict[str, float]:
         final = as_mapping(self.value.get("final_metrics"))
         recorded = as_mapping(as_mapping(final.get("extra")).get("outcomes"))
-        found = {as_name(name, "outcome"): as_number(each) for name, each in recorded.items()}
-        outcomes = {name: each for name, each in found.items() if each is not None}
+        found = {as_name(name, "outcome"): as_number(value) for name, value in recorded.items()}
+        outcomes = {name: value for name, value in found.items() if value is not None}
         if outcomes and self.ours:
             return outcomes
         outcomes |= {"turns": float(len(self.played)), "tokens": float(self.tokens())}
@@ -372,13 +375,13 @@ class _Trajectory(AtifReading):
         return outcomes
 
 
-def _tool_calls(step: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield from _objects(step.get("tool_calls"))
+def _get_tool_calls(step: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from _get_objects(step.get("tool_calls"))
 
 
-def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
-    yield from (each for each in as_list(value) if isinstance(each, dict))
+def _get_objects(value: Any) -> Iterator[Mapping[str, Any]]:
+    yield from (item for item in as_list(value) if isinstance(item, dict))
 
 
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(each for each in as_list(value) if isinstance(each, str))
+def _get_texts(value: Any) -> tuple[str, ...]:
+    return tuple(item for item in as_list(value) if isinstance(item, str))

@@ -1,9 +1,8 @@
-"""BALROG: an episode is a JSON file of totals and, beside it, a CSV file of its steps.
+"""Import of BALROG episodes: a JSON file with totals and a CSV file with steps.
 
-The folders are `<run>/<environment>/<task>/<task>_run_NN.json` and `.csv`. Totals come from
-the JSON file: it has tokens, invalid actions and achievements of the whole episode, without
-saying in which step they fell. Prompts are not recorded, and the seed does not make the same
-world again.
+The files are `<run>/<environment>/<task>/<task>_run_NN.json` and `.csv`. The JSON file has the
+tokens, invalid actions and achievements of the whole episode, but not their steps. Prompts are
+not recorded, and the seed does not reproduce the world.
 """
 
 import csv
@@ -31,7 +30,7 @@ from assay.store.records import EndRecord, Imported, PlayedRecord, StepRecord, T
 from assay.types import StopReason, TrialState
 
 EPISODE_FILE: Final = re.compile(r"(?P<task>.+)_run_(?P<number>\d{1,9})\.json")
-"""The name of the JSON file of an episode."""
+"""File name of an episode's JSON file."""
 
 _REASON: Final = (
     "BALROG records neither the state of the world nor a seed that makes it again, "
@@ -39,7 +38,7 @@ _REASON: Final = (
 )
 _DATE: Final = re.compile(r"(20\d\d)-?([01]\d)-?([0-3]\d)(?!\d)")
 _COLUMNS: Final = ("Action", "Reasoning", "Observation", "Reward", "Done")
-# Written by the csv module of Python with this sign, which no game uses.
+# BALROG uses this as the escape character, because it occurs in no game.
 _ESCAPE: Final = "˘"
 _MAX_STEPS: Final = 1_000_000
 
@@ -54,41 +53,41 @@ class _StepRow:
 
 
 def is_balrog(value: Mapping[str, Any]) -> bool:
-    """Whether an object looks like the totals of an episode."""
+    """Return whether an object looks like the totals of a BALROG episode."""
     return {"action_frequency", "num_steps", "failed_candidates"} <= value.keys()
 
 
 def read_balrog(
     value: Mapping[str, Any], steps: bytes | None, path: PurePath, modified: float
 ) -> Trace:
-    """An episode, from its totals and its steps where there are any.
+    """Convert an episode to a session.
 
     Args:
         value: The JSON file.
-        steps: The CSV file beside it.
-        path: Where the JSON file is: its folders name the run and the environment.
-        modified: When it was written, for runs whose folder names no date.
+        steps: The CSV file, if there is one.
+        path: Path of the JSON file; its folders are named after the run and environment.
+        modified: When it was written, used if the name of the run has no date.
 
     Raises:
-        ValueError: The files contradict each other, or hold what no session may hold.
+        ValueError: The files contradict each other, or contain an invalid value.
     """
-    rows = [] if steps is None else list(_rows(steps))
+    rows = [] if steps is None else list(_read_rows(steps))
     _check(value, rows, steps is not None)
-    run = _run(value, path, modified)
-    conversation, played = _play(value, rows, run.created_at)
+    run = _make_run(value, path, modified)
+    conversation, played = _make_turns(value, rows, run.created_at)
     match = EPISODE_FILE.fullmatch(path.name)
     seed = value.get("seed")
     return run.trace(
         session_id=derived_id("balrog", content_hash(canonical_json(value))),
-        task=f"balrog/{_environment(path)}/{as_name(value.get('task'), 'default')}",
-        imported=Imported(_REASON, _totals(value)),
+        task=f"balrog/{_get_environment(path)}/{as_name(value.get('task'), 'default')}",
+        imported=Imported(_REASON, _make_totals(value)),
         conversation=conversation,
         end=EndRecord(
             at=run.created_at,
             state=TrialState.RESULT,
             stop_reason=StopReason.DONE if value.get("done") else StopReason.MAX_STEPS,
             duration_s=0.0,
-            outcomes=_outcomes(value),
+            outcomes=_make_outcomes(value),
         ),
         seed=seed if type(seed) is int else None,
         episode=int(match["number"]) % 2**31 if match else 0,
@@ -97,20 +96,20 @@ def read_balrog(
     )
 
 
-def _rows(content: bytes) -> Iterator[_StepRow]:
+def _read_rows(content: bytes) -> Iterator[_StepRow]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError("the CSV file of its steps is not UTF-8") from error
+        raise UsageError("the steps CSV is not UTF-8") from error
     reader = csv.DictReader(StringIO(text, newline=""), escapechar=_ESCAPE)
     try:
         missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
         if missing:
-            raise UsageError(f"the CSV file of its steps has no column {missing[0]!r}")
+            raise UsageError(f"the steps CSV has no column {missing[0]!r}")
         for number, row in enumerate(reader):
-            reward = _float(row["Reward"])
+            reward = _parse_float(row["Reward"])
             if reward is None or number >= _MAX_STEPS:
-                raise UsageError(f"the CSV file of its steps is damaged at step {number}")
+                raise UsageError(f"the steps CSV is damaged at step {number}")
             yield _StepRow(
                 row["Action"],
                 row["Reasoning"],
@@ -119,10 +118,10 @@ def _rows(content: bytes) -> Iterator[_StepRow]:
                 row["Done"] == "True",
             )
     except csv.Error as error:
-        raise UsageError(f"the CSV file of its steps is damaged: {error}") from error
+        raise UsageError(f"the steps CSV is damaged: {error}") from error
 
 
-def _float(text: str | None) -> float | None:
+def _parse_float(text: str | None) -> float | None:
     try:
         return as_number(float(text or ""))
     except ValueError:
@@ -130,7 +129,7 @@ def _float(text: str | None) -> float | None:
 
 
 def _check(value: Mapping[str, Any], rows: list[_StepRow], steps: bool) -> None:
-    count, earned = value.get("num_steps"), as_number(value.get("episode_return"))
+    count, reward = value.get("num_steps"), as_number(value.get("episode_return"))
     if type(count) is not int or not 0 <= count <= _MAX_STEPS:
         raise UsageError(f"num_steps: must be a whole number, got {str(count)[:40]!r}")
     if not isinstance(value.get("failed_candidates"), list):
@@ -138,16 +137,16 @@ def _check(value: Mapping[str, Any], rows: list[_StepRow], steps: bool) -> None:
     if not steps:
         return
     if len(rows) != count:
-        raise UsageError(f"num_steps is {count}, and the CSV file has {len(rows)} steps")
+        raise UsageError(f"num_steps is {count}, but the CSV file has {len(rows)} steps")
     total = sum(row.reward for row in rows)
-    if earned is not None and not isclose(total, earned, abs_tol=1e-6):
-        raise UsageError(f"episode_return is {earned:g}, and the CSV file has {total:g}")
+    if reward is not None and not isclose(total, reward, abs_tol=1e-6):
+        raise UsageError(f"episode_return is {reward:g}, but the CSV file has {total:g}")
 
 
-def _run(value: Mapping[str, Any], path: PurePath, modified: float) -> ForeignRun:
+def _make_run(value: Mapping[str, Any], path: PurePath, modified: float) -> ForeignRun:
     agent, client = as_mapping(value.get("agent")), as_mapping(value.get("client"))
     folder = path.parts[-4] if len(path.parts) >= 4 else ""
-    # Only what is named here is kept: a client's address may hold a key.
+    # Only these fields are kept, because a client's address may contain a key.
     known = {name: client.get(name) for name in ("client_name", "model_id", "generate_kwargs")}
     configuration = {"agent": agent, "client": known} if client else {"agent": agent}
     model = as_name(client.get("model_id"), as_name(folder, "unknown"))
@@ -155,13 +154,13 @@ def _run(value: Mapping[str, Any], path: PurePath, modified: float) -> ForeignRu
         source="balrog",
         key=(folder, canonical_json(configuration).decode()),
         model=model,
-        created_at=_date(folder, modified),
+        created_at=_find_date(folder, modified),
         configuration=configuration,
         provenance={"program": "BALROG", "run": folder},
     )
 
 
-def _date(folder: str, modified: float) -> float:
+def _find_date(folder: str, modified: float) -> float:
     for match in _DATE.finditer(folder):
         at = as_seconds(f"{match[1]}-{match[2]}-{match[3]}")
         if at is not None:
@@ -169,19 +168,19 @@ def _date(folder: str, modified: float) -> float:
     return max(modified, 0.0)
 
 
-def _environment(path: PurePath) -> str:
+def _get_environment(path: PurePath) -> str:
     return as_name(path.parts[-3] if len(path.parts) >= 3 else "", "unknown")
 
 
-def _play(
+def _make_turns(
     value: Mapping[str, Any], rows: list[_StepRow], at: float
 ) -> tuple[Conversation, list[PlayedRecord]]:
     conversation = Conversation(at)
-    unknown = _unknown(value["failed_candidates"], rows)
+    unknown = _find_unknown(value["failed_candidates"], rows)
     played: list[PlayedRecord] = []
     for turn, row in enumerate(rows, start=1):
-        said = f"{row.reasoning}\n{row.action}" if row.reasoning else row.action
-        conversation.say(turn, {"role": "assistant", "content": said}, "reply")
+        reply = f"{row.reasoning}\n{row.action}" if row.reasoning else row.action
+        conversation.say(turn, {"role": "assistant", "content": reply}, "reply")
         conversation.say(turn, {"role": "user", "content": row.observation}, "observation")
         step = StepRecord(
             index=turn,
@@ -197,10 +196,10 @@ def _play(
     return conversation, played
 
 
-def _unknown(failed: list[Any], rows: list[_StepRow]) -> set[int]:
-    """The turns whose actions were invalid, where the steps tell.
+def _find_unknown(failed: list[Any], rows: list[_StepRow]) -> set[int]:
+    """Return the turns with invalid actions; empty if the steps do not show them all.
 
-    Older files have the action that was played instead of the one asked for.
+    Older files have the action that was played, not the one in the reply.
     """
     found: set[int] = set()
     for turn, row in enumerate(rows, start=1):
@@ -209,7 +208,7 @@ def _unknown(failed: list[Any], rows: list[_StepRow]) -> set[int]:
     return found if len(found) == len(failed) else set()
 
 
-def _totals(value: Mapping[str, Any]) -> dict[str, float | None]:
+def _make_totals(value: Mapping[str, Any]) -> dict[str, float | None]:
     totals: dict[str, float | None] = {
         "num_timesteps": value["num_steps"],
         "num_turns": value["num_steps"],
@@ -217,19 +216,19 @@ def _totals(value: Mapping[str, Any]) -> dict[str, float | None]:
         "unknown_actions": len(value["failed_candidates"]),
         "prompt_tokens": as_count(value.get("input_tokens")),
         "completion_tokens": as_count(value.get("output_tokens")),
-        "num_achievements": len(_unlocked(value)),
+        "num_achievements": len(_list_unlocked(value)),
         "cost_usd": None,
     }
-    earned = as_number(value.get("episode_return"))
-    return totals if earned is None else {**totals, "total_reward": earned}
+    reward = as_number(value.get("episode_return"))
+    return totals if reward is None else {**totals, "total_reward": reward}
 
 
-def _unlocked(value: Mapping[str, Any]) -> list[str]:
+def _list_unlocked(value: Mapping[str, Any]) -> list[str]:
     found = as_mapping(value.get("achievements"))
     return [name for name, times in found.items() if as_count(times)]
 
 
-def _outcomes(value: Mapping[str, Any]) -> dict[str, float]:
+def _make_outcomes(value: Mapping[str, Any]) -> dict[str, float]:
     steps = value["num_steps"]
     outcomes = {
         "steps": float(steps),
@@ -248,7 +247,7 @@ def _outcomes(value: Mapping[str, Any]) -> dict[str, float]:
             outcomes[metric] = number
     achievements = as_mapping(value.get("achievements"))
     if achievements:
-        unlocked = set(_unlocked(value))
+        unlocked = set(_list_unlocked(value))
         outcomes["achievements"] = float(len(unlocked))
         for name in achievements:
             outcomes[f"unlocked/{as_text(name, 100)}"] = float(name in unlocked)

@@ -1,14 +1,12 @@
-"""What the readers of other programs' logs share.
+"""Helpers shared by the importers of other programs' logs.
 
-Logs come from anywhere. Values are taken one by one, each only if it has the type and the
-size that our columns allow; what is missing stays unknown. The session that comes of it is
-checked once more, as if it had been read from a file of our own format.
+Logs may be untrusted. Each value is used only if it has the type and the size that the database
+columns allow; otherwise it is unknown. The resulting session is checked again, like one read
+from a file of assay's own format.
 
-The entries of a zip archive from anywhere, read with bounds.
-
-Knows the compression that Inspect uses (Zstandard), which the standard library of most
-versions of Python cannot read. An archive cannot make a reader unpack more than a thousand
-times its own size, or an entry that is larger than the limit.
+Zip archives are read with limits: at most a thousand times the size of the archive is unpacked,
+and no entry may exceed a given size. Zstandard, which Inspect uses, is supported, although the
+standard library of most Python versions cannot read it.
 """
 
 import json
@@ -45,7 +43,7 @@ from assay.types import Encoded, Message, TrialState
 _LARGE: Final = 1e15
 _LAST: Final = 253_402_300_800.0
 _LONGEST_TEXT: Final = 20_000
-_MODEL_IS_TO_BLAME: Final = re.compile(
+_MODEL_ERRORS: Final = re.compile(
     r"context.{0,12}(length|window)|output.?length|too many tokens"
     r"|content.?(filter|policy)|refus",
     re.IGNORECASE,
@@ -53,44 +51,41 @@ _MODEL_IS_TO_BLAME: Final = re.compile(
 
 
 def load_object(content: bytes) -> dict[str, Any]:
-    """A JSON object; numbers that are not finite are missing.
+    """Parse a JSON object; numbers that are not finite become None.
 
     Raises:
-        UsageError: It is none, or too large to be read.
+        UsageError: It is not a JSON object, or is too large.
     """
     check_parts(content)
     try:
         value = json.loads(content, parse_constant=lambda name: None)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"is not whole, valid JSON: {printable(str(error))[:200]}") from error
+        reason = printable(str(error))[:200]
+        raise UsageError(f"is not complete, valid JSON: {reason}") from error
     if not isinstance(value, dict):
         raise UsageError("is not a trace: it must be a JSON object")
     return value
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:
-    """An object, or an empty one in its place."""
+    """Return the value if it is an object; else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: Any) -> list[Any]:
-    """A list, or an empty one in its place."""
+    """Return the value if it is a list; else an empty one."""
     return value if isinstance(value, list) else []
 
 
 def as_number(value: Any) -> float | None:
-    """A number that is not too large for anything it could mean."""
+    """Return the value as a float if it is a number of plausible size; else None."""
     if isinstance(value, int | float) and -_LARGE < value < _LARGE:
         return float(value)
     return None
 
 
 def as_cost(value: Any) -> float | None:
-    """Dollars.
-
-    Raises:
-        UsageError: They are below 0.
-    """
+    """Return the value as a cost in dollars; raise UsageError if it is negative."""
     cost = as_number(value)
     if cost is not None and cost < 0:
         raise UsageError(f"has a cost of {cost:g} dollars; correct it to 0 or more")
@@ -98,23 +93,23 @@ def as_cost(value: Any) -> float | None:
 
 
 def as_count(value: Any) -> int:
-    """A count that fits a column of 32 bits; 0 in the place of anything else."""
+    """Return the value if it is a count that fits into 32 bits; else 0."""
     return int(value) if isinstance(value, int | float) and 0 <= value < 2**31 else 0
 
 
 def as_text(value: Any, longest: int = _LONGEST_TEXT) -> str:
-    """A text, cut where it gets too long; empty in the place of anything else."""
+    """Return the value, truncated, if it is text; else an empty text."""
     return value[:longest] if isinstance(value, str) else ""
 
 
 def as_name(value: Any, otherwise: str) -> str:
-    """A text for a column of names: one line of 1 to 200 characters."""
+    """Return the value as one line of at most 200 characters, or `otherwise` if empty."""
     text = str(value) if isinstance(value, str | int | float) else ""
     return printable(text[:200])[:200].strip() or otherwise
 
 
 def as_seconds(value: Any) -> float | None:
-    """A time in ISO 8601 as seconds since 1970; without a zone it is UTC."""
+    """Convert an ISO 8601 time (default zone: UTC) to seconds since 1970; None if invalid."""
     if not isinstance(value, str):
         return None
     try:
@@ -126,7 +121,7 @@ def as_seconds(value: Any) -> float | None:
 
 
 def flat_text(content: Any) -> str:
-    """What a content says: itself, or the texts of its parts."""
+    """Return the text of a message content, which is text or a list of parts."""
     if isinstance(content, str):
         return content
     texts = (as_mapping(part).get("text") for part in as_list(content))
@@ -134,31 +129,31 @@ def flat_text(content: Any) -> str:
 
 
 def tool_call(name: Any, function: Any, arguments: Any, place: int) -> dict[str, Any]:
-    """A call of a tool in the shape of the chat protocol."""
-    said = arguments if isinstance(arguments, str) else canonical_json(arguments).decode()
+    """Build a tool call in the format of the chat protocol."""
+    text = arguments if isinstance(arguments, str) else canonical_json(arguments).decode()
     return {
         "id": name if isinstance(name, str) and name else f"call_{place}",
         "type": "function",
-        "function": {"name": as_text(function, 200), "arguments": said},
+        "function": {"name": as_text(function, 200), "arguments": text},
     }
 
 
-def blame(*said: str) -> TrialState:
-    """Who is to blame for an error that ended a session, by what was said about it."""
-    guilty = any(_MODEL_IS_TO_BLAME.search(text[:2000]) for text in said)
-    return TrialState.FAILURE if guilty else TrialState.INFRASTRUCTURE
+def blame(*texts: str) -> TrialState:
+    """Classify an error that ended a session, from its texts: a failure of the model or not."""
+    is_failure = any(_MODEL_ERRORS.search(text[:2000]) for text in texts)
+    return TrialState.FAILURE if is_failure else TrialState.INFRASTRUCTURE
 
 
 class Conversation:
-    """The messages of a session, as they are found."""
+    """Messages of a session, collected one by one."""
 
     def __init__(self, at: float) -> None:
         self.records: list[MessageRecord] = []
         self.at = at
-        """When the last thing happened."""
+        """Time of the last message."""
 
     def say(self, turn: int, value: dict[str, Any], kind: str, at: float | None = None) -> int:
-        """Add a message; returns its position."""
+        """Add a message and return its position."""
         self.at = self.at if at is None else at
         position = len(self.records)
         self.records.append(MessageRecord(position, turn, Message(value), kind, self.at))
@@ -167,23 +162,23 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignRun:
-    """A run of another program: one subject, some sessions."""
+    """A run of another program with one model or agent."""
 
     source: str
-    """The format it is told in."""
+    """Format of the log."""
     key: Sequence[str | int]
-    """What tells it from others; its id follows from that."""
+    """Values that identify the run; its id is computed from them."""
     model: str
     created_at: float
     configuration: Mapping[str, Any]
     provenance: Mapping[str, Any]
     status: Literal["finished", "incomplete"] = "finished"
     series: str = ""
-    """What one follows over time; source and model unless given."""
+    """Name common to all versions of the experiment (default: source and model)."""
 
     @property
     def id(self) -> str:
-        """Its id here."""
+        """Id of the run in the database."""
         return derived_id(self.source, *self.key)
 
     def trace(
@@ -204,10 +199,10 @@ class ForeignRun:
         calls: Sequence[Any] = (),
         played: Sequence[Any] = (),
     ) -> Trace:
-        """One session of the run, checked.
+        """Build and check one session of the run.
 
         Raises:
-            ValueError: It holds what no session may hold.
+            ValueError: It contains an invalid value.
         """
         offered = list(tools)
         header = SessionHeader(
@@ -226,10 +221,10 @@ class ForeignRun:
             trial_kind=StoredKind.IMPORTED.value,
         )
         session = SessionRecord(header, conversation.records, calls, played, end)
-        trace = Trace(self._run(), self._experiment(), session, self.source)
+        trace = Trace(self._make_run(), self._make_experiment(), session, self.source)
         return parse_trace(dump_line(trace))
 
-    def _run(self) -> StoredRun:
+    def _make_run(self) -> StoredRun:
         return StoredRun(
             id=self.id,
             command=f"imported from {self.provenance.get('program', self.source)}",
@@ -240,7 +235,7 @@ class ForeignRun:
             finished_at=None,
         )
 
-    def _experiment(self) -> StoredExperiment:
+    def _make_experiment(self) -> StoredExperiment:
         series = (self.series or f"{self.source} {self.model}")[:180]
         return StoredExperiment(
             id=derived_id(self.id, self.model),
@@ -267,25 +262,25 @@ _UNREADABLE: Final = (*_BROKEN, EOFError, NotImplementedError, RuntimeError, Val
 
 
 class Archive:
-    """An open archive."""
+    """An open zip archive."""
 
     def __init__(self, zipped: zipfile.ZipFile, path: Path, limit: int) -> None:
         self._zip, self._path, self._limit = zipped, path, limit
         self._left = max(path.stat().st_size * _MAX_RATIO, _SMALL)
         self.names = list(dict.fromkeys(zipped.namelist()))
-        """The names of its entries, in their order."""
+        """Names of its entries, in order."""
 
     def read(self, name: str) -> bytes:
-        """The content of an entry.
+        """Read an entry.
 
         Raises:
-            UsageError: It is damaged, too large, or not there.
+            UsageError: It is damaged, too large or missing.
         """
         limit = min(self._limit, self._left)
         try:
             info = self._zip.getinfo(name)
             if info.compress_type == _ZSTD:
-                content = self._zstd(info, limit)
+                content = self._read_zstd(info, limit)
             else:
                 with self._zip.open(info) as stream:
                     content = stream.read(limit + 1)
@@ -298,7 +293,7 @@ class Archive:
             raise UsageError(f"entry {name!r} unpacks to more than {limit >> 20} MB")
         return content
 
-    def _zstd(self, info: zipfile.ZipInfo, limit: int) -> bytes:
+    def _read_zstd(self, info: zipfile.ZipInfo, limit: int) -> bytes:
         with self._path.open("rb") as file:
             file.seek(info.header_offset)
             mark, name, extra = _LOCAL.unpack(file.read(_LOCAL.size))
@@ -315,15 +310,15 @@ class Archive:
 
 @contextmanager
 def open_archive(path: Path, limit: int) -> Iterator[Archive]:
-    """Open a zip archive; `limit` is the most bytes an entry may unpack to.
+    """Open a zip archive; `limit` is the maximum size in bytes of an unpacked entry.
 
     Raises:
-        UsageError: It is none.
+        UsageError: It is not a valid zip archive.
     """
     try:
         zipped = zipfile.ZipFile(path)
     except _UNREADABLE as error:
-        raise UsageError(f"is not a whole zip archive: {error}") from error
+        raise UsageError(f"is not a complete zip archive: {error}") from error
     with zipped:
         if len(zipped.filelist) > _MAX_ENTRIES:
             raise UsageError(f"has more than {_MAX_ENTRIES} entries")

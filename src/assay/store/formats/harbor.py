@@ -1,15 +1,13 @@
-"""A trial of Harbor: what its folder holds, as one session.
+"""Import of a Harbor trial folder as one session.
 
-Harbor writes `result.json` for a trial, and its agent leaves trajectories (ATIF): one, or one
-for each step of the task, each perhaps continued in further files. They are joined. The result
-says who played what, what it earned, and what it cost in all, subagents included; it counts
-where a trajectory says otherwise. A trial without a trajectory is a session without turns.
-
-The folder of a trial of Harbor: which of its files are read, and which are not.
+Harbor writes `result.json` for a trial, and its agent writes trajectories (ATIF): one, or one
+for each step of the task, maybe continued in further files. They are joined. The result has the
+agent, the task, the rewards and the total cost including subagents; it takes precedence over
+the trajectories. A trial without a trajectory is a session without turns.
 
 A trial of one step has its trajectory in `agent/`, a trial of several in `steps/<step>/agent/`.
-A trajectory may name the file that continues it; others beside it are of subagents. What the
-simulated user of a trial said lies in `user-agent/`, and is no trajectory of the agent.
+A trajectory may name the file that continues it; other trajectories in the folder are of
+subagents. The messages of a simulated user are in `user-agent/` and are not imported.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -46,12 +44,12 @@ _TOKENS: Final = {
 
 
 def is_harbor_trial(value: Mapping[str, Any]) -> bool:
-    """Whether an object is the configuration, or the result, of a trial."""
+    """Return whether an object is the configuration or the result of a trial."""
     return isinstance(value.get("trial_name"), str) and ("task" in value or "task_id" in value)
 
 
 def is_harbor_result(value: Mapping[str, Any]) -> bool:
-    """Whether an object is the result of a trial, not of a job."""
+    """Return whether an object is the result of a trial, not of a job."""
     return is_harbor_trial(value) and "agent_info" in value
 
 
@@ -59,7 +57,7 @@ class _Agent(NamedTuple):
     name: str
     version: str
     model: str
-    """Empty if it is not known."""
+    """Empty if unknown."""
 
     @property
     def subject(self) -> str:
@@ -67,7 +65,7 @@ class _Agent(NamedTuple):
 
 
 class HarborTrial:
-    """The result of a trial, and the trajectories of its agent in their order."""
+    """The result of a trial and the trajectories of its agent, in order."""
 
     def __init__(
         self, result: Mapping[str, Any], trajectories: Sequence[Mapping[str, Any]]
@@ -75,14 +73,14 @@ class HarborTrial:
         self._result = result
         self._config = as_mapping(result.get("config"))
         self._steps = [as_mapping(step) for step in as_list(result.get("step_results"))]
-        self._agent = self._who(trajectories)
-        self._reading = AtifReading(_joined(trajectories), self._agent.model or "unknown")
+        self._agent = self._find_agent(trajectories)
+        self._reading = AtifReading(_join(trajectories), self._agent.model or "unknown")
 
     def session(self) -> Trace:
-        """The trial as a session.
+        """Convert the trial to a session.
 
         Raises:
-            ValueError: It holds what no session may hold.
+            ValueError: It contains an invalid value.
         """
         reading = self._reading
         reading.read()
@@ -103,9 +101,9 @@ class HarborTrial:
         return run.trace(
             session_id=derived_id("harbor", unique or f"{job or folder}/{name}"),
             task=f"harbor/{as_name(self._result.get('task_name'), 'unknown')}",
-            imported=Imported(_REASON, self._totals()),
+            imported=Imported(_REASON, self._make_totals()),
             conversation=reading.conversation,
-            end=self._end(started),
+            end=self._make_end(started),
             tools=reading.tools,
             created_at=started,
             metadata={
@@ -116,39 +114,39 @@ class HarborTrial:
             played=reading.played,
         )
 
-    def _who(self, trajectories: Sequence[Mapping[str, Any]]) -> _Agent:
+    def _find_agent(self, trajectories: Sequence[Mapping[str, Any]]) -> _Agent:
         info = as_mapping(self._result.get("agent_info"))
-        said = as_mapping(trajectories[0].get("agent")) if trajectories else {}
+        agent = as_mapping(trajectories[0].get("agent")) if trajectories else {}
         model = as_mapping(info.get("model_info"))
         parts = [as_name(model.get(part), "") for part in ("provider", "name")]
         return _Agent(
-            name=as_name(info.get("name"), as_name(said.get("name"), "unknown")),
+            name=as_name(info.get("name"), as_name(agent.get("name"), "unknown")),
             version=as_text(info.get("version"), 200),
-            model="/".join(filter(None, parts)) or as_name(said.get("model_name"), ""),
+            model="/".join(filter(None, parts)) or as_name(agent.get("model_name"), ""),
         )
 
-    def _spent(self, field: str) -> float | None:
-        """The sum over the steps of the task, or that of its only one."""
+    def _sum_usage(self, field: str) -> float | None:
+        """Return a usage field of the trial, or its sum over the steps; None if unknown."""
         whole = self._result.get("agent_result")
         contexts = [whole] if whole else [step.get("agent_result") for step in self._steps]
         found = [as_number(as_mapping(context).get(field)) for context in contexts]
         known = [number for number in found if number is not None]
         return sum(known) if known else None
 
-    def _totals(self) -> dict[str, float | None]:
+    def _make_totals(self) -> dict[str, float | None]:
         totals: dict[str, float | None] = dict(self._reading.totals())
         for column, field in _TOKENS.items():
-            if (count := self._spent(field)) is not None:
+            if (count := self._sum_usage(field)) is not None:
                 totals[column] = as_count(int(count))
-        if (cost := self._cost()) is not None or not self._reading.calls:
+        if (cost := self._get_cost()) is not None or not self._reading.calls:
             totals["cost_usd"] = cost
         rewards = self._rewards()
         if "reward" in rewards:
             totals["total_reward"] = rewards["reward"]
         return totals
 
-    def _cost(self) -> float | None:
-        cost = as_cost(self._spent("cost_usd"))
+    def _get_cost(self) -> float | None:
+        cost = as_cost(self._sum_usage("cost_usd"))
         return self._reading.cost() if cost is None else cost
 
     def _rewards(self) -> dict[str, float]:
@@ -158,22 +156,22 @@ class HarborTrial:
             found |= {f"{key}/{name}"[:200]: value for key, value in _rewards(step).items()}
         return found
 
-    def _end(self, started: float) -> EndRecord:
-        state, error = self._state()
+    def _make_end(self, started: float) -> EndRecord:
+        state, error = self._get_state()
         at = as_seconds(self._result.get("finished_at")) or self._reading.ended or started
         return EndRecord(
             at=at,
             state=state,
             stop_reason=error.type if error else StopReason.FINISHED,
-            duration_s=self._duration() or max(at - started, 0.0),
-            outcomes=self._outcomes() if state is TrialState.RESULT else {},
+            duration_s=self._compute_duration() or max(at - started, 0.0),
+            outcomes=self._make_outcomes() if state is TrialState.RESULT else {},
             error=error,
         )
 
-    def _duration(self) -> float:
-        """How long the agent was at work."""
+    def _compute_duration(self) -> float:
+        """Return the seconds that the agent worked."""
         spans = [
-            as_mapping(each.get("agent_execution")) for each in (self._result, *self._steps)
+            as_mapping(part.get("agent_execution")) for part in (self._result, *self._steps)
         ]
         times = [
             (as_seconds(span.get("started_at")), as_seconds(span.get("finished_at")))
@@ -181,9 +179,9 @@ class HarborTrial:
         ]
         return sum(max(end - start, 0.0) for start, end in times if start and end)
 
-    def _state(self) -> tuple[TrialState, ErrorRecord | None]:
-        said = [as_mapping(each.get("exception_info")) for each in (self._result, *self._steps)]
-        first = next(filter(None, said), None)
+    def _get_state(self) -> tuple[TrialState, ErrorRecord | None]:
+        parts = (self._result, *self._steps)
+        first = next(filter(None, (as_mapping(p.get("exception_info")) for p in parts)), None)
         if first is None:
             return TrialState.RESULT, None
         error = ErrorRecord(
@@ -195,8 +193,8 @@ class HarborTrial:
             return TrialState.RESULT, error
         return blame(error.type, error.message), error
 
-    def _outcomes(self) -> dict[str, float]:
-        totals = self._totals()
+    def _make_outcomes(self) -> dict[str, float]:
+        totals = self._make_totals()
         outcomes = self._rewards()
         if self._reading.played:
             outcomes["turns"] = float(len(self._reading.played))
@@ -205,9 +203,9 @@ class HarborTrial:
             known := [number for number in tokens if number is not None]
         ) or self._reading.calls:
             outcomes["tokens"] = float(sum(known) if known else self._reading.tokens())
-        if (cost := self._cost()) is not None:
+        if (cost := self._get_cost()) is not None:
             outcomes["cost_usd"] = cost
-        if duration := self._duration():
+        if duration := self._compute_duration():
             outcomes["duration_s"] = duration
         return outcomes
 
@@ -218,8 +216,8 @@ def _rewards(value: Mapping[str, Any]) -> dict[str, float]:
     return {name: reward for name, reward in found.items() if reward is not None}
 
 
-def _joined(trajectories: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One trajectory of several; what a later one only repeats is there once."""
+def _join(trajectories: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Join trajectories into one, without the steps that later ones only repeat."""
     steps: list[Any] = []
     for number, trajectory in enumerate(trajectories):
         found = trajectory.get("steps")
@@ -231,7 +229,7 @@ def _joined(trajectories: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 TRIAL_FILES: Final = ("result.json", "config.json", "lock.json")
-"""What Harbor writes into the folder of a job and of a trial; none of it is a trace."""
+"""Files in the folders of jobs and trials that are not traces."""
 
 _RESULT, _CONFIG, _ = TRIAL_FILES
 _LONGEST_ABOUT: Final = 64 << 20
@@ -239,12 +237,12 @@ _MOST_PARTS: Final = 10_000
 
 
 def is_trial(folder: Path, names: Collection[str]) -> bool:
-    """Whether a folder with these files is that of a trial."""
+    """Return whether a folder with these files is a trial folder."""
     for name in (_RESULT, _CONFIG):
-        # Other programs write files of these names too; a trial has a log beside them.
+        # Other programs use these names too, but a trial also has a log.
         if name in names and (name == _RESULT or "trial.log" in names):
             try:
-                if is_harbor_trial(_load(folder / name, _LONGEST_ABOUT)):
+                if is_harbor_trial(_load_file(folder / name, _LONGEST_ABOUT)):
                     return True
             except UsageError:
                 if "trial.log" in names:
@@ -253,7 +251,7 @@ def is_trial(folder: Path, names: Collection[str]) -> bool:
 
 
 def harbor_session(folder: Path) -> Trace | None:
-    """The trial of a folder without its trajectories; None before it has ended.
+    """Read a trial folder as a session without trajectories; None if it is not finished.
 
     Raises:
         UsageError: It cannot be read.
@@ -264,11 +262,11 @@ def harbor_session(folder: Path) -> Trace | None:
     try:
         return HarborTrial(result, []).session()
     except ValueError as error:
-        raise UsageError(f"holds what no session may hold: {error}") from error
+        raise UsageError(f"contains an invalid value: {error}") from error
 
 
 def trial_of(path: Path) -> Path | None:
-    """The folder of the trial that a trajectory belongs to, if it is one of a trial."""
+    """Return the trial folder of a trajectory file; None if it is not part of a trial."""
     if path.parent.name != "agent" or not path.name.startswith("trajectory"):
         return None
     for folder in path.absolute().parents[1:4]:
@@ -280,19 +278,19 @@ def trial_of(path: Path) -> Path | None:
 
 
 class TrialFiles:
-    """The files of one trial, read within bounds."""
+    """Files of one trial, read with a size limit."""
 
     def __init__(self, folder: Path, most: int) -> None:
         self._folder, self._left = folder, most
         self.result_path = folder / _RESULT
         self.size = 0
-        """Of what was read, in bytes."""
+        """Bytes read so far."""
         self.damaged: list[tuple[Path, str]] = []
         self.skipped: list[tuple[Path, str]] = []
         self._result: Mapping[str, Any] = {}
 
     def result(self) -> Mapping[str, Any] | None:
-        """What Harbor says of the trial; None before it has ended.
+        """Read the result of the trial; None if it is not finished.
 
         Raises:
             UsageError: It cannot be read.
@@ -301,30 +299,30 @@ class TrialFiles:
             return None
         self._result = self._read(self.result_path)
         if not is_harbor_result(self._result):
-            raise UsageError("is not the result of a trial: it names no trial, task and agent")
+            raise UsageError("is not a trial result: it has no trial name, task or agent")
         return self._result
 
     def trajectories(self) -> list[Mapping[str, Any]]:
-        """Those of the agent, in their order."""
+        """Read the trajectories of the agent, in order."""
         steps = [as_mapping(step) for step in as_list(self._result.get("step_results"))]
         names = [as_text(step.get("step_name"), 200) for step in steps]
         folders = [self._folder / "agent"]
-        # A name comes from a file, and must not lead out of the trial.
-        folders += [self._folder / "steps" / name / "agent" for name in names if _is_name(name)]
-        found = [trajectory for folder in folders for trajectory in self._of_agent(folder)]
+        # The names come from a file and must not point outside the trial.
+        folders += [
+            self._folder / "steps" / name / "agent" for name in names if _is_plain_name(name)
+        ]
+        found = [trajectory for folder in folders for trajectory in self._read_agent(folder)]
         for path in sorted(self._folder.glob("**/user-agent/trajectory*.json")):
-            self.skipped.append((path, "is of a simulated user, not of the agent"))
+            self.skipped.append((path, "belongs to a simulated user, not to the agent"))
         return found
 
-    def _of_agent(self, folder: Path) -> Iterator[Mapping[str, Any]]:
+    def _read_agent(self, folder: Path) -> Iterator[Mapping[str, Any]]:
         name, seen = "trajectory.json", set[str]()
         while name and name not in seen and len(seen) < _MOST_PARTS:
             path = folder / name
             if not path.is_file():
                 if seen:
-                    self.damaged.append(
-                        (path, "is missing: a trajectory says it continues there")
-                    )
+                    self.damaged.append((path, "is missing, but continues a trajectory"))
                 break
             seen.add(name)
             try:
@@ -337,32 +335,34 @@ class TrialFiles:
                 self.damaged.append((path, str(error)))
                 break
             if within := len(as_list(value.get("subagent_trajectories"))):
-                self.skipped.append((path, f"holds {within} trajectories of subagents"))
+                self.skipped.append((path, f"contains {within} trajectories of subagents"))
             yield value
             name = as_text(value.get("continued_trajectory_ref"), 200)
-            name = name if _is_name(name) else ""
+            name = name if _is_plain_name(name) else ""
         for path in sorted(folder.glob("trajectory*.json")):
             if path.name not in seen:
-                self.skipped.append((path, "is of a subagent; its tokens are in the totals"))
+                self.skipped.append(
+                    (path, "belongs to a subagent; its tokens are in the totals")
+                )
 
     def _read(self, path: Path) -> dict[str, Any]:
-        value = _load(path, self._left)
+        value = _load_file(path, self._left)
         size = path.stat().st_size
         self._left -= size
         self.size += size
         return value
 
 
-def _is_name(name: str) -> bool:
+def _is_plain_name(name: str) -> bool:
     return bool(name) and Path(name).name == name
 
 
-def _load(path: Path, most: int) -> dict[str, Any]:
+def _load_file(path: Path, most: int) -> dict[str, Any]:
     try:
         with path.open("rb") as stream:
             content = stream.read(most + 1)
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror}") from error
     if len(content) > most:
-        raise UsageError(f"is larger than the {most >> 20} MB that are left for its trial")
+        raise UsageError(f"exceeds the size limit of its trial ({most >> 20} MB left)")
     return load_object(content)

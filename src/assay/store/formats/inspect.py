@@ -1,11 +1,10 @@
-"""Logs of Inspect: a header for the evaluation, and one sample for each trial.
+"""Import of Inspect logs: a header for the evaluation, and one sample per trial.
 
-A sample becomes a session: every call of the model that solves it is a turn, and a tool that
-is called is an action. Calls that only score it are left out. A log names messages and texts
-it repeats by reference; references are followed, within bounds.
+A sample becomes a session: every model call that solves it is a turn, and a tool call is an
+action. Calls that only score it are ignored. Messages are converted to the chat protocol.
 
-A sample keeps long texts and repeated messages once, in `attachments` and `events_data`, and
-names them where they belong. What a text becomes by following references is bounded.
+A sample stores long texts and repeated messages once, in `attachments` and `events_data`, and
+refers to them. References are resolved, and the total size of the resolved text is limited.
 """
 
 import re
@@ -45,8 +44,8 @@ _MAX_EXPANDED: Final = 256 << 20
 _ROLES: Final = ("system", "user", "assistant", "tool")
 
 
-class Pool:
-    """What a sample keeps once and names often."""
+class _References:
+    """Texts and messages that a sample stores once and refers to."""
 
     def __init__(self, sample: Mapping[str, Any]) -> None:
         self._attachments = as_mapping(sample.get("attachments"))
@@ -54,7 +53,7 @@ class Pool:
         self._left = _MAX_EXPANDED
 
     def request(self, event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        """The messages that a call was sent."""
+        """Yield the messages of a call's request."""
         if given := as_list(event.get("input")):
             yield from (as_mapping(message) for message in given)
             return
@@ -62,17 +61,17 @@ class Pool:
             match reference:
                 case [int(start), int(end)]:
                     bounds = (max(start, 0), max(end, 0))
-                    yield from (as_mapping(each) for each in self._messages[slice(*bounds)])
+                    yield from map(as_mapping, self._messages[slice(*bounds)])
 
     def text(self, text: str) -> str:
-        """A text with the attachments it names put in."""
+        """Replace references to attachments in a text."""
         if "attachment://" not in text:
             return text
-        found = _REFERENCE.sub(self._attached, text)
+        found = _REFERENCE.sub(self._resolve, text)
         self._left -= len(found)
         return found
 
-    def _attached(self, match: re.Match[str]) -> str:
+    def _resolve(self, match: re.Match[str]) -> str:
         attached = self._attachments.get(match[1])
         if not isinstance(attached, str):
             return match[0]
@@ -80,25 +79,21 @@ class Pool:
             return "[image]"
         self._left -= len(attached)
         if self._left < 0:
-            raise UsageError(f"its attachments come to more than {_MAX_EXPANDED >> 20} MB")
+            raise UsageError(f"its attachments expand to more than {_MAX_EXPANDED >> 20} MB")
         return attached
 
 
-def read_message(message: Mapping[str, Any], pool: Pool) -> dict[str, Any]:
-    """A message in the shape of the chat protocol.
-
-    Raises:
-        UsageError: Nobody says it.
-    """
+def read_message(message: Mapping[str, Any], pool: _References) -> dict[str, Any]:
+    """Convert a message to the chat protocol; raise UsageError for an unknown role."""
     role = message.get("role")
     if role not in _ROLES:
-        raise UsageError(f"a message has the role {str(role)[:40]!r}, which nobody has")
+        raise UsageError(f"a message has an unknown role, {str(role)[:40]!r}")
     content = message.get("content")
     value: dict[str, Any] = {"role": role, "content": pool.text(flat_text(content))}
     if calls := as_list(message.get("tool_calls")):
         value["tool_calls"] = [
-            tool_call(each.get("id"), each.get("function"), each.get("arguments"), place)
-            for place, each in enumerate(map(as_mapping, calls))
+            tool_call(call.get("id"), call.get("function"), call.get("arguments"), place)
+            for place, call in enumerate(map(as_mapping, calls))
         ]
     if role == "tool":
         value["tool_call_id"] = as_text(message.get("tool_call_id"), 200)
@@ -117,13 +112,13 @@ _LETTERS: Final = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 
 
 def read_scores(scores: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """The scores that are numbers, each by the name that Inspect reports it under.
+    """Yield the scores that are numbers, with the names that Inspect reports.
 
-    Those of a list have the name of the scorer and their place: `many/1`.
+    Scores in a list are named by the scorer and their position, as in `many/1`.
     """
     taken: set[str] = set()
-    for scorer, name, value in _values(scores):
-        number = _score(value)
+    for scorer, name, value in _list_values(scores):
+        number = _parse_score(value)
         if number is not None:
             metric = as_name(name if name not in taken else f"{scorer}/{name}", scorer)
             taken.add(name)
@@ -131,28 +126,28 @@ def read_scores(scores: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def unread_scores(scores: Mapping[str, Any]) -> list[str]:
-    """The names of scores that are no numbers."""
+    """Return the names of the scores that are not numbers."""
     return [
         as_name(name, scorer)
-        for scorer, name, value in _values(scores)
-        if value is not None and _score(value) is None
+        for scorer, name, value in _list_values(scores)
+        if value is not None and _parse_score(value) is None
     ]
 
 
-def _values(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Scorer, name and value of each score."""
+def _list_values(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield scorer, name and value of each score."""
     for scorer, score in scores.items():
         value = as_mapping(score).get("value")
         if isinstance(value, dict):
-            yield from ((scorer, name, each) for name, each in value.items())
+            yield from ((scorer, name, part) for name, part in value.items())
         elif isinstance(value, list):
-            for place, each in enumerate(value[:_LONGEST], start=1):
-                yield scorer, f"{scorer}/{place}", each
+            for place, part in enumerate(value[:_LONGEST], start=1):
+                yield scorer, f"{scorer}/{place}", part
         else:
             yield scorer, scorer, value
 
 
-def _score(value: Any) -> float | None:
+def _parse_score(value: Any) -> float | None:
     if not isinstance(value, str):
         return as_number(value)
     if value in _LETTERS:
@@ -164,10 +159,10 @@ def _score(value: Any) -> float | None:
 
 
 def read_usage(usage: Mapping[str, Any]) -> Usage:
-    """The tokens of one call, or of all."""
+    """Convert the token counts of a call or of a sample."""
     cached = as_count(usage.get("input_tokens_cache_read"))
     written = as_count(usage.get("input_tokens_cache_write"))
-    # Inspect leaves out of `input_tokens` what was read from or written to a cache.
+    # Inspect's `input_tokens` excludes tokens read from or written to a cache.
     prompt = min(as_count(usage.get("input_tokens")) + cached + written, 2**31 - 1)
     return Usage(
         prompt=prompt,
@@ -185,17 +180,17 @@ _MAX_POSITIONS: Final = 5_000_000
 
 
 def is_inspect(value: Mapping[str, Any]) -> bool:
-    """Whether an object looks like a log, or the header of one."""
+    """Return whether an object looks like a log or the header of one."""
     about = value.get("eval")
     return isinstance(about, dict) and "task" in about and "model" in about
 
 
 class InspectLog:
-    """The header of a log; makes sessions of its samples."""
+    """Header of a log, which converts its samples to sessions."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         if not is_inspect(header):
-            raise UsageError("is not a log of Inspect: its header names no task and model")
+            raise UsageError("is not an Inspect log: its header has no task and model")
         about = self._about = as_mapping(header["eval"])
         dataset = as_mapping(about.get("dataset"))
         ids = as_list(dataset.get("sample_ids"))
@@ -222,20 +217,20 @@ class InspectLog:
                 "version": as_text(packages.get("inspect_ai"), 200),
                 "run": as_text(about.get("run_id"), 200),
                 "eval": self._key,
-                # A retry has another run and evaluation, and is the same task.
+                # A retry has a different run and evaluation id, but the same task id.
                 "task_id": as_text(about.get("task_id"), 200),
             },
             status="finished" if header.get("status") == "success" else "incomplete",
         )
 
     def session(self, sample: Mapping[str, Any]) -> Trace:
-        """A sample as a session.
+        """Convert a sample to a session.
 
         Raises:
-            ValueError: It holds what no session may hold.
+            ValueError: It contains an invalid value.
         """
         if "id" not in sample or not isinstance(sample.get("messages"), list):
-            raise UsageError("is not a sample of Inspect: it needs 'id' and 'messages'")
+            raise UsageError("is not an Inspect sample: it needs 'id' and 'messages'")
         name, epoch = as_name(sample["id"], "sample"), max(as_count(sample.get("epoch")), 1)
         unique = as_text(sample.get("uuid"), 200)
         started = as_seconds(sample.get("started_at")) or self.run.created_at
@@ -260,7 +255,7 @@ class InspectLog:
 
 
 class _LogReading:
-    """One sample on its way to a session."""
+    """Reader that collects the messages, calls and turns of one sample."""
 
     def __init__(self, sample: Mapping[str, Any], started: float, model: str) -> None:
         self.sample, self.model = sample, model
@@ -268,24 +263,24 @@ class _LogReading:
         self.calls: list[CallRecord] = []
         self.played: list[PlayedRecord] = []
         self.tools: list[Any] = []
-        self._pool = Pool(sample)
-        self._said: dict[str, int] = {}
+        self._pool = _References(sample)
+        self._positions_by_id: dict[str, int] = {}
         self._positions = 0
-        for event in _solving(sample.get("events")):
-            self._call(event)
-        self._rest()
+        for event in _filter_calls(sample.get("events")):
+            self._add_reply(event)
+        self._add_remaining()
 
-    def _call(self, event: Mapping[str, Any]) -> None:
+    def _add_reply(self, event: Mapping[str, Any]) -> None:
         output = as_mapping(event.get("output"))
         choice = as_mapping(next(iter(as_list(output.get("choices"))), None))
         reply = as_mapping(choice.get("message"))
         if not reply:
             return
         turn = len(self.calls) + 1
-        began = as_seconds(event.get("timestamp"))
-        request = [self._say(turn - 1, each, began) for each in self._request(event)]
-        at = as_seconds(event.get("completed")) or began
-        position = self._say(turn, reply, at)
+        started = as_seconds(event.get("timestamp"))
+        request = [self._add_message(turn - 1, m, started) for m in self._read_request(event)]
+        at = as_seconds(event.get("completed")) or started
+        position = self._add_message(turn, reply, at)
         model = as_name(event.get("model"), self.model)
         self.calls.append(
             CallRecord(
@@ -298,39 +293,39 @@ class _LogReading:
                 finish_reason=as_text(choice.get("stop_reason"), 200),
                 usage=read_usage(as_mapping(output.get("usage"))),
                 cost_usd=as_cost(as_mapping(output.get("usage")).get("total_cost")),
-                latency_s=_duration(output.get("time")),
+                latency_s=_parse_duration(output.get("time")),
                 retries=as_count(event.get("retries")),
-                parameters=_parameters(as_mapping(event.get("config"))),
+                parameters=_parse_parameters(as_mapping(event.get("config"))),
             )
         )
-        self._play(turn, reply, event)
+        self._add_turn(turn, reply, event)
 
-    def _request(self, event: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    def _read_request(self, event: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         found = list(islice(self._pool.request(event), _MAX_POSITIONS + 1))
         self._positions += len(found)
-        # A thousand calls may each name a thousand messages, and still be a small file.
+        # In a small file, a thousand calls may refer to a thousand messages each.
         if self._positions > _MAX_POSITIONS:
-            raise UsageError(f"its calls name more than {_MAX_POSITIONS} messages")
+            raise UsageError(f"its calls refer to more than {_MAX_POSITIONS} messages")
         return found
 
-    def _say(self, turn: int, message: Mapping[str, Any], at: float | None) -> int:
+    def _add_message(self, turn: int, message: Mapping[str, Any], at: float | None) -> int:
         name = message.get("id")
         value: dict[str, Any] | None = None
         if not isinstance(name, str) or not name:
             value = read_message(message, self._pool)
             name = content_hash(canonical_json(value))
-        if name not in self._said:
+        if name not in self._positions_by_id:
             value = read_message(message, self._pool) if value is None else value
             role = value["role"]
             kind = {"system": "system", "assistant": "reply"}.get(role, "observation")
-            self._said[name] = self.conversation.say(turn, value, kind, at)
-        return self._said[name]
+            self._positions_by_id[name] = self.conversation.say(turn, value, kind, at)
+        return self._positions_by_id[name]
 
-    def _play(self, turn: int, reply: Mapping[str, Any], event: Mapping[str, Any]) -> None:
+    def _add_turn(self, turn: int, reply: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         tools = as_list(event.get("tools"))
         self.tools = self.tools or tools
         offered = {as_text(as_mapping(tool).get("name"), 200) for tool in tools}
-        calls = [as_mapping(each) for each in as_list(reply.get("tool_calls"))]
+        calls = [as_mapping(call) for call in as_list(reply.get("tool_calls"))]
         asked = [as_text(call.get("function"), 200) for call in calls]
         wrong = [as_text(call.get("parse_error")) for call in calls if call.get("parse_error")]
         self.played.append(
@@ -343,21 +338,21 @@ class _LogReading:
             )
         )
 
-    def _rest(self) -> None:
-        """The messages that no call was sent, such as what the last tool said."""
+    def _add_remaining(self) -> None:
+        """Add the messages that are in no request, such as the last tool result."""
         recorded = bool(self.calls)
         for message in self.sample["messages"]:
             found = as_mapping(message)
             turn = len(self.played)
             if not recorded and found.get("role") == "assistant":
                 turn += 1
-                self._say(turn, found, None)
-                self._play(turn, found, {})
+                self._add_message(turn, found, None)
+                self._add_turn(turn, found, {})
             else:
-                self._say(turn, found, None)
+                self._add_message(turn, found, None)
 
     def totals(self) -> dict[str, float | None]:
-        """What is known of the whole: scores, and tokens if no call is recorded."""
+        """Return totals of the sample: scores, and tokens if no call is recorded."""
         scores = dict(read_scores(as_mapping(self.sample.get("scores"))))
         totals: dict[str, float | None] = {}
         if "reward" in scores:
@@ -366,28 +361,26 @@ class _LogReading:
             totals["num_achievements"] = as_count(scores["achievements"])
         if self.calls:
             return totals
-        totals |= {"unknown_actions": 0, "cost_usd": self._cost()}
-        usages = [read_usage(usage) for usage in self._usages()]
+        totals |= {"unknown_actions": 0, "cost_usd": self._compute_cost()}
+        usages = [read_usage(usage) for usage in self._list_usages()]
         for column in ("prompt", "completion", "cached", "reasoning"):
             totals[f"{column}_tokens"] = sum(getattr(usage, column) for usage in usages)
         return totals
 
-    def _usages(self) -> list[Mapping[str, Any]]:
-        return [
-            as_mapping(each) for each in as_mapping(self.sample.get("model_usage")).values()
-        ]
+    def _list_usages(self) -> list[Mapping[str, Any]]:
+        return [*map(as_mapping, as_mapping(self.sample.get("model_usage")).values())]
 
-    def _cost(self) -> float | None:
+    def _compute_cost(self) -> float | None:
         if self.calls:
             costs = [call.cost_usd for call in self.calls]
         else:
-            costs = [as_cost(usage.get("total_cost")) for usage in self._usages()]
+            costs = [as_cost(usage.get("total_cost")) for usage in self._list_usages()]
         known = [cost for cost in costs if cost is not None]
         return sum(known) if known and len(known) == len(costs) else None
 
     def end(self) -> EndRecord:
-        """How the sample ended."""
-        error, state = self._error(), TrialState.RESULT
+        """Return the end of the session."""
+        error, state = self._parse_error(), TrialState.RESULT
         limit = as_text(as_mapping(self.sample.get("limit")).get("type"), 200)
         if error is not None:
             state = blame(error.type, error.message)
@@ -397,12 +390,14 @@ class _LogReading:
             at=as_seconds(self.sample.get("completed_at")) or self.conversation.at,
             state=state,
             stop_reason=reason,
-            duration_s=_duration(self.sample.get("total_time") if worked is None else worked),
-            outcomes=self._outcomes() if state is TrialState.RESULT else {},
+            duration_s=_parse_duration(
+                self.sample.get("total_time") if worked is None else worked
+            ),
+            outcomes=self._make_outcomes() if state is TrialState.RESULT else {},
             error=error,
         )
 
-    def _error(self) -> ErrorRecord | None:
+    def _parse_error(self) -> ErrorRecord | None:
         error = as_mapping(self.sample.get("error"))
         if not error:
             return None
@@ -414,26 +409,28 @@ class _LogReading:
             traceback=as_text(error.get("traceback")),
         )
 
-    def _outcomes(self) -> dict[str, float]:
-        usages = [call.usage for call in self.calls] or [read_usage(u) for u in self._usages()]
-        asked = sum(len(each.asked) for each in self.played)
+    def _make_outcomes(self) -> dict[str, float]:
+        usages = [call.usage for call in self.calls] or [
+            read_usage(u) for u in self._list_usages()
+        ]
+        asked = sum(len(turn.asked) for turn in self.played)
         outcomes = {
             "turns": float(len(self.played)),
             "tokens": float(sum(usage.total for usage in usages)),
-            "duration_s": _duration(self.sample.get("working_time")),
+            "duration_s": _parse_duration(self.sample.get("working_time")),
         }
         if asked and self.calls:
-            unknown = sum(len(each.unknown) for each in self.played)
+            unknown = sum(len(turn.unknown) for turn in self.played)
             outcomes["invalid_rate"] = unknown / asked
-        if (cost := self._cost()) is not None:
+        if (cost := self._compute_cost()) is not None:
             outcomes["cost_usd"] = cost
         for name, value in read_scores(as_mapping(self.sample.get("scores"))):
             outcomes[name] = value
         return outcomes
 
 
-def _solving(events: Any) -> Iterator[Mapping[str, Any]]:
-    """The events of calls that were made to solve a sample, not to score it."""
+def _filter_calls(events: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the events of model calls that solve a sample, not those that score it."""
     scoring: Any = None
     steps = 0
     for found in map(as_mapping, as_list(events)):
@@ -449,11 +446,11 @@ def _solving(events: Any) -> Iterator[Mapping[str, Any]]:
             yield found
 
 
-def _duration(value: Any) -> float:
+def _parse_duration(value: Any) -> float:
     return min(max(as_number(value) or 0.0, 0.0), 1e9)
 
 
-def _parameters(config: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     found = {
         name: as_number(config.get(name)) for name in ("temperature", "max_tokens", "seed")
     }

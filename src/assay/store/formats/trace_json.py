@@ -1,8 +1,8 @@
 """`assay-trace/1`: one session as JSON, complete and exact.
 
-`parse_trace(dump_trace(trace))` is `trace`. A file has one line for each message, call
+`parse_trace(dump_trace(trace))` equals `trace`. A file has one line for each message, call
 and turn, so that it can be searched and compared; in JSON Lines a session is one line.
-Its fields are those of the records, but for the few that are named here.
+Its fields are those of the records, except for a few listed here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,17 +29,17 @@ from assay.store.records import (
 )
 
 FORMAT: Final = "assay-trace/1"
-"""What the field `format` of every file says."""
+"""Value of the field `format` in every file."""
 _MOST_PARTS: Final = 5_000_000
-"""Lists and objects of a file; each takes up to 232 bytes."""
+"""Maximum number of lists and objects in a file; each takes up to 232 bytes of memory."""
 
 _OTHER_NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "session": ("session_id", "id"),
     "messages": ("message_type", "type"),
 }
-"""By part of the file: a field of the record, and its name in the file."""
-_BESIDE: Final = {"run_id": "run", "experiment_id": "experiment"}
-"""Fields of the session that the file says elsewhere: they are the ids of these parts."""
+"""Field of the record and its name in the file, by part of the file."""
+_IDS: Final = {"run_id": "run", "experiment_id": "experiment"}
+"""Fields of the session that are not written, because they are the ids of these parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,74 +56,72 @@ class _File(Record):
 
 
 def dump_trace(trace: Trace) -> bytes:
-    """A session as a file of its own."""
+    """Convert a session to the content of a JSON file."""
     fields = (
-        canonical_json(name) + b": " + (value if isinstance(value, bytes) else _lines(value))
-        for name, value in _parts(trace).items()
+        canonical_json(name)
+        + b": "
+        + (value if isinstance(value, bytes) else _join_lines(value))
+        for name, value in _encode_parts(trace).items()
     )
     return b"{\n" + b",\n".join(fields) + b"\n}\n"
 
 
 def dump_line(trace: Trace) -> bytes:
-    """A session as one line of JSON Lines."""
+    """Convert a session to one line of JSON Lines."""
     fields = (
         canonical_json(name)
         + b":"
         + (value if isinstance(value, bytes) else b"[" + b",".join(value) + b"]")
-        for name, value in _parts(trace).items()
+        for name, value in _encode_parts(trace).items()
     )
     return b"{" + b",".join(fields) + b"}\n"
 
 
-def _lines(items: Iterable[bytes]) -> bytes:
+def _join_lines(items: Iterable[bytes]) -> bytes:
     inside = b",\n ".join(items)
     return b"[\n " + inside + b"\n]" if inside else b"[]"
 
 
-def _parts(trace: Trace) -> dict[str, bytes | list[bytes]]:
+def _encode_parts(trace: Trace) -> dict[str, bytes | list[bytes]]:
     session = trace.session
     about = fields_of(session.header)
-    for name in _BESIDE:
+    for name in _IDS:
         del about[name]
     return {
         "format": canonical_json(FORMAT),
         "source": canonical_json(trace.source),
         "run": encode(trace.run),
         "experiment": encode(trace.experiment),
-        "session": encode(_renamed("session", about)),
-        "messages": [_message(record) for record in session.messages],
+        "session": encode(_rename("session", about)),
+        "messages": [_encode_message(record) for record in session.messages],
         "calls": [encode(call) for call in session.calls],
         "played": [encode(played) for played in session.played],
         "end": encode(session.end),
     }
 
 
-def _message(record: MessageRecord) -> bytes:
-    # The message has its bytes already, and they are what its hash is of.
+def _encode_message(record: MessageRecord) -> bytes:
+    # The bytes of the message are kept, because its hash is computed from them.
     about = fields_of(record)
     del about["message"]
-    start = encode(_renamed("messages", about))[:-1]
+    start = encode(_rename("messages", about))[:-1]
     return start + b',"message":' + record.message.encoded + b"}"
 
 
-def _renamed(part: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Exchange the two names of a part; doing it twice changes nothing."""
+def _rename(part: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Exchange the two names of a part's field; applying it twice restores the fields."""
     ours, theirs = _OTHER_NAMES[part]
     names = {ours: theirs, theirs: ours}
     return {names.get(name, name): value for name, value in values.items()}
 
 
 def check_parts(content: bytes) -> None:
-    """Refuse JSON that would take a hundred times its own size of memory.
-
-    Raises:
-        UsageError: It has too many lists and objects.
-    """
-    # Brackets in texts count too: it is an upper bound, and quick.
+    """Raise UsageError for JSON with so many lists and objects that memory could run out."""
+    # An upper bound that is quick to compute: it also counts brackets in texts.
     parts = content.count(b"[") + content.count(b"{")
     if parts > _MOST_PARTS:
         raise UsageError(
-            f"holds {parts:,} lists and objects, and at most {_MOST_PARTS:,} are read; split it"
+            f"has {parts:,} lists and objects, but at most {_MOST_PARTS:,} are read; split it"
         )
 
 
@@ -131,86 +129,86 @@ def parse_trace(content: bytes) -> Trace:
     """Read a session from JSON.
 
     Raises:
-        UsageError: It is not JSON, not of this format, or contradicts itself; says where.
+        UsageError: It is not JSON, has another format, or is inconsistent.
     """
     check_parts(content)
     try:
         value = parse_json(content)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"is not whole, valid JSON: {cut(str(error), 200)}") from error
+        raise UsageError(f"is not complete, valid JSON: {cut(str(error), 200)}") from error
     if not isinstance(value, dict):
         raise UsageError(f"must be an object, got {shown(value, 60)}")
     if value.get("format") != FORMAT:
-        raise UsageError(_other_format(value.get("format", value.get("schema_version"))))
+        raise UsageError(_describe_format(value.get("format", value.get("schema_version"))))
     try:
-        file = read_record(_File, _as_records(value), place=_place)
+        file = read_record(_File, _to_record_names(value), place=_translate_path)
     except RecursionError as error:
-        raise UsageError("is nested too deeply to be JSON of ours") from error
+        raise UsageError("is nested too deeply for a trace") from error
     session = SessionRecord(file.session, file.messages, file.calls, file.played, file.end)
     trace = Trace(file.run, file.experiment, session, file.source)
-    _check(trace)
+    _check_consistency(trace)
     return trace
 
 
-def _other_format(found: object) -> str:
+def _describe_format(found: object) -> str:
     if isinstance(found, str):
         return f"has the format {shown(found, 60)}, which cannot be imported"
     return f"is not a trace: its field 'format' must be {FORMAT!r}"
 
 
-def _as_records(file: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a file with the names of the records; what has another shape stays as it is."""
+def _to_record_names(file: Mapping[str, Any]) -> dict[str, Any]:
+    """Rename the fields of a file to those of the records; invalid parts are left unchanged."""
     value = dict(file)
     if isinstance(session := value.get("session"), dict):
-        parts = {name: value.get(part) for name, part in _BESIDE.items()}
+        parts = {name: value.get(part) for name, part in _IDS.items()}
         ids = {name: part.get("id") for name, part in parts.items() if isinstance(part, dict)}
-        value["session"] = {**ids, **_renamed("session", session)}
+        value["session"] = {**ids, **_rename("session", session)}
     if isinstance(messages := value.get("messages"), list):
         value["messages"] = [
-            _renamed("messages", message) if isinstance(message, dict) else message
+            _rename("messages", message) if isinstance(message, dict) else message
             for message in messages
         ]
     return value
 
 
-def _place(parts: Sequence[str | int]) -> Iterator[str | int]:
-    """Where something is wrong, in the names of the file."""
+def _translate_path(parts: Sequence[str | int]) -> Iterator[str | int]:
+    """Yield the path of a field with the names used in the file."""
     names = _OTHER_NAMES.get(str(parts[0])) if parts else None
     for part in parts:
         yield names[1 - names.index(str(part))] if names and part in names else part
 
 
-def _check(trace: Trace) -> None:
-    """Complain about fields that are fine alone and wrong together."""
+def _check_consistency(trace: Trace) -> None:
+    """Raise UsageError if fields contradict each other."""
     session, header = trace.session, trace.session.header
     for name, theirs, ours in (
         ("run_id", header.run_id, trace.run.id),
         ("experiment_id", header.experiment_id, trace.experiment.id),
     ):
         if theirs != ours:
-            _wrong(f"session.{name}", theirs, f"expected {ours!r}, which stands beside it")
+            _reject(f"session.{name}", theirs, f"expected {ours!r}, as in the same file")
     count = len(session.messages)
     for index, record in enumerate(session.messages):
         if record.position != index:
-            _wrong(f"messages.{index}.position", record.position, f"expected {index}")
+            _reject(f"messages.{index}.position", record.position, f"expected {index}")
         if not isinstance(record.message.value.get("role"), str):
-            _wrong(f"messages.{index}.message", record.message.value, "it has no role")
+            _reject(f"messages.{index}.message", record.message.value, "it has no role")
     for index, (before, call) in enumerate(pairwise(session.calls), 1):
         if call.turn < before.turn:
-            _wrong(f"calls.{index}.turn", call.turn, "turns must not go down")
+            _reject(f"calls.{index}.turn", call.turn, "turns must not decrease")
     for index, (last, played) in enumerate(pairwise(session.played), 1):
         if played.turn <= last.turn:
-            _wrong(f"played.{index}.turn", played.turn, "turns must go up")
+            _reject(f"played.{index}.turn", played.turn, "turns must increase")
     for index, call in enumerate(session.calls):
         for position in (*call.request, call.reply):
             if position >= count:
-                _wrong(f"calls.{index}", position, f"there are {count} messages")
+                _reject(f"calls.{index}", position, f"there are {count} messages")
     steps = [step.index for played in session.played for step in played.steps]
     if steps != list(range(1, len(steps) + 1)):
-        _wrong("played", "the steps", "their indexes must count 1, 2, 3 and so on")
+        _reject("played", "the steps", "their indexes must be 1, 2, 3 and so on")
     if session.end and session.end.outcomes and session.end.state != "result":
-        _wrong("end.outcomes", session.end.state.value, "only a result has outcomes")
+        _reject("end.outcomes", session.end.state.value, "only a result has outcomes")
 
 
-def _wrong(field: str, value: object, reason: str) -> None:
+def _reject(field: str, value: object, reason: str) -> None:
     raise UsageError(f"{field}: {shown(value, 60)} is not allowed; {reason}")
