@@ -109,7 +109,7 @@ def test_another_content_under_the_same_id_is_an_error_unless_asked_for(
     write_run(Path("a.csv"), 1.0)
     curves("import", "a.csv")
     write_run(Path("a.csv"), 2.0)
-    assert "another content (points of overview/reward)" in curves.error("import", "a.csv")
+    assert "different content (points of overview/reward)" in curves.error("import", "a.csv")
     assert curves("import", "a.csv", "--prefix", "second/").code == 0
     assert "replaced" in curves("import", "a.csv", "--replace").output
     values = [point[METRIC] for point in curves.json("show", "a")["points"]]

@@ -164,11 +164,11 @@ def test_export_writes_a_file_that_compare_reads(assay: Program, tmp_path: Path)
         ("log nobody", "unknown series 'nobody'"),
         ("show 'builtin/forager v1.7'", "did you mean 'builtin/forager v1.1'"),
         ("tag 'builtin/forager v1.1'", "nothing to change; give --version"),
-        ("tag 'builtin/forager v1.1' --version two", "version 'two' is not allowed"),
+        ("tag 'builtin/forager v1.1' --version two", "invalid version 'two'"),
         ("export", "name the experiments to write"),
         ("export builtin/forager", "ambiguous"),
-        ("list --database nowhere.duckdb", "make one with 'assay run'"),
-        ("tag x --version v1.0 --database nowhere.duckdb", "make one with 'assay run'"),
+        ("list --database nowhere.duckdb", "create one with 'assay run'"),
+        ("tag x --version v1.0 --database nowhere.duckdb", "create one with 'assay run'"),
     ],
 )
 def test_a_wrong_line_is_told_in_a_sentence(line: str, words: str, assay: Program) -> None:

@@ -223,7 +223,7 @@ def test_merge_and_snapshot(assay: Program) -> None:
         (["import", "gone"], ["'gone'"]),
         (["merge"], ["name the databases"]),
         (["merge", "t.duckdb"], ["itself"]),
-        (["snapshot", "t.duckdb"], ["the store itself"]),
+        (["snapshot", "t.duckdb"], ["the database itself"]),
         (["sho"], ["sho", "show"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

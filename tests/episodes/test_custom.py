@@ -413,7 +413,7 @@ def test_an_experiment_without_results_is_not_asked_about(tmp_path: Path) -> Non
 
 
 def test_an_experiment_that_is_not_there_is_named(store: Store) -> None:
-    with pytest.raises(UsageError, match="there is no experiment 'nobody'"):
+    with pytest.raises(UsageError, match="experiment 'nobody' not found"):
         apply_metrics(store, ["nobody"], metrics(seconds))
 
 

@@ -280,7 +280,7 @@ def refusal(folder: Path, *sessions: str, **settings: Any) -> str:
 @pytest.mark.parametrize(
     ("sessions", "settings", "words"),
     [
-        (["nobody"], {}, "no episode, experiment or run is called 'nobody'"),
+        (["nobody"], {}, "no episode, experiment or run is named 'nobody'"),
         ([], {}, "name the episodes to fork"),
         (["best"], {"at": TURNS}, f"it has {TURNS} turns; give 0 to {TURNS - 1}"),
         (["best"], {"at": "soon"}, "--at 'soon' is not allowed"),

@@ -370,7 +370,7 @@ def test_an_agent_that_answers_differently_after_a_resume_fails_and_says_so(
     states = {row.model: (row.state, row.stop_reason) for row in result.episodes}
     assert states == {"moody": ("failure", "UserCodeError"), "left": ("result", "done")}
     (said,) = errors_of(result, "moody")
-    assert "differs from what is in its journal" in said
+    assert "differs from its journal" in said
     assert "agents.py:moody" in said
     assert "must do the same again" in said
 

@@ -49,7 +49,7 @@ def damaged(path: Path) -> None:
     path.write_bytes(content)
 
 
-_LATER = "is in the format 'assay-journal/9', and this assay reads 'assay-journal/1'"
+_LATER = "has format 'assay-journal/9', but this assay reads 'assay-journal/1'"
 _DAMAGED = "is damaged in line"
 
 
@@ -106,7 +106,7 @@ def later_run_format(record: bytes) -> bytes:
     return record.replace(b'"assay-run/1"', b'"assay-run/9"')
 
 
-_LATER_RUN = "its format is 'assay-run/9', and this assay reads 'assay-run/1'"
+_LATER_RUN = "its format is 'assay-run/9', but this assay reads 'assay-run/1'"
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_a_file_that_is_no_database_is_refused_before_anything_starts(tmp_path: 
     (tmp_path / "traces.duckdb").write_text("a shopping list", "utf-8")
     program = Program(tmp_path, *run_arguments(tmp_path))
     assert program.wait() != 0
-    assert "is no DuckDB file" in program.errors
+    assert "is not a DuckDB file" in program.errors
     assert not journal_root(tmp_path / "traces.duckdb").exists()
 
 

@@ -48,7 +48,7 @@ def test_a_journal_of_an_earlier_program_is_read_and_resumed(
     assert [*session.played, *read_journal(path).played[-2:]] == read_journal(path).played
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-2] + lines[-1:]))
-    with pytest.raises(JournalError, match="does not follow the one before"):
+    with pytest.raises(JournalError, match="does not follow the previous line"):
         read_journal(path)
 
 
@@ -84,7 +84,7 @@ STEP = [1, "noop", 0.0, None]
         pytest.param(CALL, {"turn": "1"}, "line 2: turn", id="turn as text"),
         pytest.param(CALL, {"usage": ["7"]}, "line 2: usage.prompt", id="tokens as text"),
         pytest.param(CALL, {"latency_s": float("inf")}, "latency_s: .*finite", id="infinite"),
-        pytest.param(CALL, {"finish_reason": None}, "finish_reason: must be a text", id="none"),
+        pytest.param(CALL, {"finish_reason": None}, "finish_reason: must be text", id="none"),
         pytest.param(PLAYED, {"steps": [[*STEP[:2], float("nan"), None]]}, "reward", id="step"),
         pytest.param(
             PLAYED, {"steps": [[*STEP, [], None, 1]]}, "terminated", id="1 is no true"
@@ -92,11 +92,11 @@ STEP = [1, "noop", 0.0, None]
         pytest.param(
             PLAYED, {"steps": [[*STEP, [], None, True, True, 3]]}, "8 fields", id="long"
         ),
-        pytest.param(PLAYED, {"asked": ["noop", 3]}, "asked.1: must be a text", id="action"),
+        pytest.param(PLAYED, {"asked": ["noop", 3]}, "asked.1: must be text", id="action"),
         pytest.param(END, {"outcomes": {"score": "3"}}, "outcomes.score", id="outcome"),
         pytest.param(END, {"state": "won"}, "line 11: state", id="state"),
-        pytest.param(END, {"error": "ab"}, "'ab' is no list of at most 3", id="text as a row"),
-        pytest.param(CALL, {"usage": {"prompt": 1}}, "is no list of at most 4", id="object"),
+        pytest.param(END, {"error": "ab"}, "'ab' is not a list of at most 3", id="text as a row"),
+        pytest.param(CALL, {"usage": {"prompt": 1}}, "is not a list of at most 4", id="object"),
         pytest.param(PLAYED, {"steps": [STEP[:3]]}, "steps.0.digest: is missing", id="short"),
         pytest.param(
             CALL, {"parameters": {"a": [float("nan")]}}, "parameters", id="nan within"

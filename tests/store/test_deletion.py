@@ -82,7 +82,7 @@ def test_a_run_that_is_played_is_refused_and_a_dead_one_goes_with_its_journals(
     store, before = second(tmp_path)
     run = make_run("run-2", created_at=FIRST.created_at + 100)
     folder = RunFolder.create(store.path, run)
-    with folder.hold(), pytest.raises(UsageError, match=r"run-2.*played by process \d+"):
+    with folder.hold(), pytest.raises(UsageError, match=r"run-2.*in progress in process \d+"):
         assay.delete_experiments("run-2", database=store)
     with pytest.raises(UsageError, match="--resume run-2"):
         assay.delete_sessions(ids([make_session(run)])[0], database=store)

@@ -74,7 +74,7 @@ def test_a_finished_run_has_no_folder(database: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../x", "", "a/b", ".hidden", "a" * 101, "ü"])
 def test_an_id_that_is_no_file_name_is_refused(database: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="cannot be the id of a run"):
+    with pytest.raises(UsageError, match="is not a valid run id"):
         RunFolder.create(database, make_run(name))
     assert not journal_root(database).exists()
 

@@ -97,7 +97,7 @@ def test_files_that_are_missing_pipes_or_empty_folders_are_named(tmp_path: Path)
     report = imported(store, tmp_path / "pipe.json", tmp_path / "empty")
     assert [bad.reason.split(":")[0] for bad in report.damaged] == [
         "is not a regular file",
-        "holds no traces",
+        "contains no traces",
     ]
     assert not store.path.exists()
 

@@ -187,8 +187,8 @@ def test_continued_trajectories_are_joined_and_others_named(tmp_path: Path) -> N
     ]
     agent, user = path / "agent" / "trajectory.summarization-1.json", path / "user-agent"
     assert [(where, why.split(";")[0]) for where, why in report.skipped] == [
-        (str(agent), "is of a subagent"),
-        (str(user / "trajectory.json"), "is of a simulated user, not of the agent"),
+        (str(agent), "belongs to a subagent"),
+        (str(user / "trajectory.json"), "belongs to a simulated user, not to the agent"),
     ]
 
 

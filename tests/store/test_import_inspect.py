@@ -239,7 +239,7 @@ def test_damaged_samples_are_named_and_the_rest_is_imported(tmp_path: Path) -> N
         str(torn),
     ]
     assert "checksum" in report.damaged[0].reason
-    assert (str(empty), "is a log of Inspect without samples") in report.skipped
+    assert (str(empty), "is an Inspect log without samples") in report.skipped
 
 
 def test_calls_that_score_are_no_turns_in_logs_of_any_age(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_retried_evaluation_is_one_experiment_without_its_errors(
         path.write_text(json.dumps(log))
     for place in order:
         store, report = imported(tmp_path, paths[place])
-    retried = "ended with an error, and was tried again"
+    retried = "ended with an error and was retried"
     assert sum(reason == retried for _, reason in report.skipped) == (order == (1, 0))
     assert query(store, "SELECT state FROM episodes") == [("result",)] * 2
     assert query(store, "SELECT count(*), any_value(series) FROM experiments") == [

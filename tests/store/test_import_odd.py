@@ -81,4 +81,4 @@ def test_a_file_of_millions_of_lists_is_refused_before_it_is_parsed(tmp_path: Pa
     path.write_bytes(b'{"steps": [' + b"[]," * 5_000_000 + b"[]]}")
     (found,) = read_sources([TraceSource(path)], lambda done: None)
     assert isinstance(found, DamagedSource)
-    assert "holds 5,000,003 lists and objects, and at most 5,000,000 are read" in found.reason
+    assert "has 5,000,003 lists and objects, but at most 5,000,000 are read" in found.reason

@@ -200,7 +200,7 @@ def test_what_has_no_json_form_is_named_and_nothing_is_written(
     journal = Journal.create(path, session.header)
     before = path.read_bytes()
     hook = HookRecord(name="h", code="h", priority=1, step=None, data={"x": float("nan")})
-    with pytest.raises(UsageError, match="'played' has no JSON form"):
+    with pytest.raises(UsageError, match="'played' cannot be serialised to JSON"):
         journal.append_played(PlayedRecord(turn=1, at=1.0, hooks=(hook,)))
     assert path.read_bytes() == before
 

@@ -67,8 +67,8 @@ def test_a_copy_is_left_before_rows_change_and_it_is_told_once(
     [record] = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
-        f"{old} was brought from version 1 of the tables to {VERSION}; "
-        f"{copy} is a copy of it as it was"
+        f"{old} was migrated from schema version 1 to {VERSION}; "
+        f"{copy} is a copy of the old file"
     )
 
 
@@ -77,8 +77,8 @@ def test_the_command_says_so_on_standard_error(old: Path) -> None:
     command = ("experiments", "list", "--json", "--database", old.name)
     done = run_python("-m", "assay", *command, folder=old.parent)
     assert done.errors.splitlines() == [
-        f"old.duckdb was brought from version 1 of the tables to {VERSION}; "
-        "old.duckdb.v1 is a copy of it as it was"
+        f"old.duckdb was migrated from schema version 1 to {VERSION}; "
+        "old.duckdb.v1 is a copy of the old file"
     ]
     assert done.output.startswith("{")
 
@@ -147,7 +147,7 @@ def test_without_room_for_the_copy_nothing_is_changed(old: Path) -> None:
     limit = str(os.path.getsize(old) // 2)
     command = ("experiments", "list", "--database", old.name)
     done = run_python("-c", SMALL_DISK, limit, *command, folder=old.parent, expected=1)
-    assert "a copy of it cannot be made before it is brought to" in done.errors
-    assert "nothing was changed: make" in done.errors
+    assert "must be copied before it is migrated to" in done.errors
+    assert "nothing was changed; free" in done.errors
     assert old.read_bytes() == before
     assert names(old) == ["old.duckdb"]

@@ -102,8 +102,8 @@ def test_seeds_success_and_durations_are_read(save: Save) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (experiment(achievements=[1]), "'a' of .* has 1 achievements and 2 instances"),
-        (experiment(seeds=[1]), "2 achievements and 1 seeds"),
+        (experiment(achievements=[1]), "'a' of .* has 1 achievements but 2 instances"),
+        (experiment(seeds=[1]), "2 achievements but 1 seeds"),
         (experiment(achievements=[]), "achievements is empty"),
         (experiment(achievements=None), "'a' of .* has no achievements"),
         (experiment(achievements=3), "achievements is 3; give a list"),
@@ -119,16 +119,16 @@ def test_seeds_success_and_durations_are_read(save: Save) -> None:
         (experiment(name=""), 'experiment 1 of .*: name is ""'),
         (experiment(name="x" * 400), "name is .*…; give text of 1 to 300"),
         (experiment(model=["a"]), "model is a list of 1"),
-        ({"experiments": 2 * experiment()["experiments"]}, "two experiments .* called 'a'"),
+        ({"experiments": 2 * experiment()["experiments"]}, "two experiments .* named 'a'"),
         ({"experiments": []}, "a list of 0 as 'experiments'"),
         ({"experiments": ["a"]}, 'experiment 1 .* is "a"; give an object'),
         ({"runs": []}, "no 'experiments'; give a list of objects"),
-        ({"models": {}}, "is a results file; give it as --baseline"),
-        ([1, 2], "holds a list of 2; it must be a JSON object"),
-        ("[" * 100_000, "not whole, valid JSON"),
-        ('{"experiments": ', "not whole, valid JSON"),
+        ({"models": {}}, "is a results file; pass it as --baseline"),
+        ([1, 2], "contains a list of 2; give a JSON object"),
+        ("[" * 100_000, "not complete, valid JSON"),
+        ('{"experiments": ', "not complete, valid JSON"),
         ('{"experiments": [{"name": "a", "achievements": [NaN]}]}', "NaN .* write null"),
-        ('{"x": ' + "1" * 5000 + "}", "not whole, valid JSON"),
+        ('{"x": ' + "1" * 5000 + "}", "not complete, valid JSON"),
     ],
 )
 def test_a_bad_experiments_file_is_told_in_a_sentence(
@@ -151,7 +151,7 @@ def test_files_that_are_no_text_not_there_or_too_large_are_told(tmp_path: Path) 
             read(tmp_path / "binary.json")
         with (tmp_path / "large.json").open("wb") as stream:
             stream.truncate(2_000_000_000)
-        with pytest.raises(UsageError, match=r"has 2,000 MB, and at most 1,?0"):
+        with pytest.raises(UsageError, match=r"has 2,000 MB, but at most 1,?0"):
             read(tmp_path / "large.json")
 
 
@@ -203,14 +203,14 @@ def test_a_model_is_picked_after_a_hash_sign(save: Save) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (entry(seeds=[1]), "has 1 seeds and 3 values of metric 'achievements'"),
+        (entry(seeds=[1]), "has 1 seeds but 3 values of metric 'achievements'"),
         (entry(metrics={"x": ["a", 1, 2]}), "value 1 of metric 'x' is \"a\""),
-        (entry(metrics=[1]), "a list of 1 as metrics"),
+        (entry(metrics=[1]), "metrics is a list of 1"),
         (entry(seeds=[]), "seeds is empty"),
         ({"name": "a"}, "has no seeds; a results file has"),
-        ({"models": {"a": 1}}, "model 'a' of .* is no object"),
-        ({"models": []}, "a list of 0 as 'models'"),
-        (experiment(), "give it as --experiments"),
+        ({"models": {"a": 1}}, "model 'a' of .* is not an object"),
+        ({"models": []}, "'models' is a list of 0"),
+        (experiment(), "pass it as --experiments"),
     ],
 )
 def test_a_bad_results_file_is_told_in_a_sentence(save: Save, content: Any, words: str) -> None:
@@ -286,7 +286,7 @@ def test_a_file_is_not_written_for_nobody_or_for_nothing(tmp_path: Path) -> None
     with pytest.raises(UsageError, match="name one or more"):
         write_experiments_file(tmp_path / "x.json", [])
     empty = Subject(id="a", name="a", trials=(TrialOutcome(trial_id="1", pair=None),))
-    with pytest.raises(UsageError, match="'a' has no result with achievements"):
+    with pytest.raises(UsageError, match="'a' has no results with achievements"):
         write_experiments_file(tmp_path / "x.json", [empty])
     assert not (tmp_path / "x.json").exists()
 

@@ -49,7 +49,7 @@ def test_a_file_that_is_there_is_replaced_only_on_request(tmp_path: Path) -> Non
 
 def test_the_store_itself_and_bad_places_are_refused(tmp_path: Path) -> None:
     store = fill(tmp_path / "t.duckdb", RUN, [])
-    with pytest.raises(UsageError, match="the store itself"):
+    with pytest.raises(UsageError, match="the database itself"):
         take_snapshot(store, tmp_path / "." / "t.duckdb", replace=True)
     with pytest.raises(OutputError, match="cannot write"):
         take_snapshot(store, Path("/dev/null/copy.duckdb"))

@@ -64,9 +64,9 @@ def test_reading_cannot_change_anything(path: Path) -> None:
     ("make", "mode", "message"),
     [
         pytest.param(
-            lambda path: path.write_text("x" * 9000), "writing", "no DuckDB file", id="text"
+            lambda path: path.write_text("x" * 9000), "writing", "not a DuckDB file", id="text"
         ),
-        pytest.param(lambda path: path.touch(), "reading", "no DuckDB file", id="empty"),
+        pytest.param(lambda path: path.touch(), "reading", "not a DuckDB file", id="empty"),
         pytest.param(lambda path: path.mkdir(), "writing", "is a folder", id="a folder"),
         pytest.param(lambda path: path.mkdir(), "reading", "is a folder", id="to read"),
     ],
@@ -83,14 +83,14 @@ def test_what_is_no_database_is_refused(
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     store = Store(tmp_path / "gone" / "a.duckdb")
-    with pytest.raises(StoreError, match="exists and can be written to"), store.writing():
+    with pytest.raises(StoreError, match="existing, writable folder"), store.writing():
         pass
 
 
 def test_a_duckdb_file_without_traces_is_told_apart(tmp_path: Path) -> None:
     path = tmp_path / "a.duckdb"
     duckdb.connect(str(path)).close()
-    with pytest.raises(StoreError, match="without traces"), Store(path).reading():
+    with pytest.raises(StoreError, match="without assay tables"), Store(path).reading():
         pass
 
 

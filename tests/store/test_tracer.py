@@ -124,9 +124,9 @@ def test_a_value_of_another_type_is_refused_at_once_and_the_rest_is_kept(
         wrong: list[tuple[Any, str]] = [
             (lambda: tracer.step("north", reward="7"), "reward .*'7'"),  # type: ignore[arg-type]
             (lambda: tracer.step("north", reward=float("nan")), "reward .*nan"),
-            (lambda: tracer.step(3), "action: must be a text"),  # type: ignore[arg-type]
+            (lambda: tracer.step(3), "action: must be text"),  # type: ignore[arg-type]
             (lambda: tracer.hook("h", priority=1.5), "priority"),  # type: ignore[arg-type]
-            (lambda: tracer.hook("h", x=float("inf")), "no JSON form"),
+            (lambda: tracer.hook("h", x=float("inf")), "cannot be serialised to JSON"),
             (lambda: tracer.outcome("score", float("inf")), "outcome 'score' .*inf"),
             (lambda: tracer.call({"role": "assistant"}, latency_s=-1.0), "latency_s: must be"),
             (

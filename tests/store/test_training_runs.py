@@ -21,12 +21,12 @@ def test_runs_go_in_together_or_not_at_all(tmp_path: Path) -> None:
     store = store_with(tmp_path / "t.duckdb", [first])
     with store.writing() as connection:
         runs = [make_run("a", 1, 1.0), make_run("b", 1, 2.0)]
-        with pytest.raises(UsageError, match="'b' is in the store with another content"):
+        with pytest.raises(UsageError, match="'b' exists with different content"):
             write_training_runs(connection, runs)
         other = make_run("b", 1, 1.0, subject="trxl", configuration={"lr": 0.1})
         with pytest.raises(UsageError, match=r"content \(subject: vit there, trxl here\)"):
             write_training_runs(connection, [other])
-        with pytest.raises(UsageError, match="comes twice"):
+        with pytest.raises(UsageError, match="two training runs have the id"):
             write_training_runs(connection, [runs[0], runs[0]])
         (kept,) = load_training_runs(connection)
         assert kept.same_content(first)

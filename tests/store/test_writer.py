@@ -186,7 +186,7 @@ def test_journals_stay_when_the_database_cannot_be_written(tmp_path: Path) -> No
     desk.writer.close()
     (event,) = desk.events
     assert isinstance(event, StoringFailed)
-    assert "no DuckDB file" in str(event)
+    assert "not a DuckDB file" in str(event)
     assert read_journal(path).end is not None
 
 

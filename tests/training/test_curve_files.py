@@ -153,7 +153,7 @@ def test_a_column_of_words_is_no_metric(tmp_path: Path) -> None:
             id="config",
         ),
         pytest.param("a.json", '{"id": {"a": 1}, "step": [1], "a": [2]}', "no text", id="id"),
-        pytest.param("a.parquet", "hello", "no Parquet", id="no Parquet"),
+        pytest.param("a.parquet", "hello", "not a readable Parquet", id="no Parquet"),
         pytest.param("a.txt", "step,a\n", "kind that is not read", id="suffix"),
     ],
 )

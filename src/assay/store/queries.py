@@ -383,9 +383,10 @@ def select_sessions(
     """Return the ids of sessions, sorted by run, experiment and episode.
 
     Each of `names` is a session, an experiment or a run: an id, a name, or the start of one;
-    without names, all sessions are selected. `only` restricts the selection. If `baselines` is false, automatically added baselines are
-    excluded; if `forks` is false, forked sessions are. Words such as `best` refer to the latest
-    run; if `fork_words` is false, to the latest one that is not a run of forks.
+    without names, all sessions are selected. `only` restricts the selection. If `baselines`
+    is false, automatically added baselines are excluded; if `forks` is false, forked sessions
+    are. Words such as `best` refer to the latest run; if `fork_words` is false, to the latest
+    one that is not a run of forks.
 
     Raises:
         UsageError: A name is unknown or ambiguous.

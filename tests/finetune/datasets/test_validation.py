@@ -188,7 +188,7 @@ def test_parquet_says_the_same_as_json_lines(
     with pytest.raises(UsageError, match="--format trl alone"):
         assay.sft_filter(tmp_path / "other.parquet", database=store)
     (tmp_path / "no.parquet").write_text("x")
-    with pytest.raises(UsageError, match="no Parquet file"):
+    with pytest.raises(UsageError, match="not a readable Parquet file"):
         assay.sft_validate(tmp_path / "no.parquet")
 
 
