@@ -80,7 +80,7 @@ def test_a_retired_model_is_replaced_by_model_map(
     assert done.code == 0
     assert "retired" not in done.errors
     assert "react-coder+gpt-6-luna" in done.output
-    assert "there is no key for provider 'openai'" in done.errors
+    assert "no key for provider 'openai'" in done.errors
 
 
 def test_a_run_with_a_retired_model_ends_before_it_starts(

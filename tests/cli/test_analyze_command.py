@@ -157,7 +157,9 @@ def test_no_message_is_read(played: Path, tmp_path: Path) -> None:
         pytest.param(["--seeds", "4x"], "--seeds '4x' is not allowed", id="seeds"),
         pytest.param(["--by", "world"], "choose from: model, experiment", id="by"),
         pytest.param(["--output", "x.pdf"], "choose from: .png, .svg, .html", id="ending"),
-        pytest.param(["--traces", "nowhere"], "file or folder 'nowhere' not found", id="folder"),
+        pytest.param(
+            ["--traces", "nowhere"], "file or folder 'nowhere' not found", id="folder"
+        ),
     ],
 )
 def test_what_is_not_allowed_is_told(

@@ -328,7 +328,7 @@ def test_a_provider_that_keeps_silent_is_not_waited_for(
     [
         ("MODAL_BASE_URL", "http://127.0.0.1:1", "SYNTH_API_KEY"),
         ("SYNTH_API_KEY", "sk-secret-of-mine", "MODAL_BASE_URL"),
-        ("GROQ_API_KEY", "sk-secret of-mine", "GROQ_API_KEY does not hold a key"),
+        ("GROQ_API_KEY", "sk-secret of-mine", "GROQ_API_KEY does not contain a valid key"),
     ],
     ids=["no-key", "no-address", "no-real-key"],
 )

@@ -331,7 +331,7 @@ def test_any_service_of_the_protocol_can_be_the_local_one(
     assert "authorization" not in service.headers[-1]
     assert run(f"{line} --base-url http://127.0.0.1:1/v1") == 1
     told = capsys.readouterr().err
-    assert "no fine-tuning service answers at http://127.0.0.1:1/v1" in told
+    assert "no fine-tuning service is running at http://127.0.0.1:1/v1" in told
     assert "assay serve-finetune --port PORT" in told
 
 

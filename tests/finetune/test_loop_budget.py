@@ -95,6 +95,6 @@ def test_that_nobody_can_train_is_known_before_anything_is_taught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ASSAY_FINETUNE_URL", "http://127.0.0.1:1/v1")
-    with pytest.raises(ServiceError, match="no fine-tuning service answers at"):
+    with pytest.raises(ServiceError, match="no fine-tuning service is running at"):
         assay.run_loop(**{**SMALL, "backend": "local", "student": "local/tiny"})
     assert not Path("loop").exists()

@@ -149,7 +149,7 @@ def test_an_unknown_name_gets_the_nearest_ones(name: str, near: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "/", "nothing like it at all", "ft:", "ft:llama:x"])
 def test_a_name_like_no_other_still_gets_the_next_step(name: str) -> None:
-    with pytest.raises(ModelRejected, match=r"PROVIDER/NAME means any model"):
+    with pytest.raises(ModelRejected, match=r"PROVIDER/NAME is any model"):
         REGISTRY.resolve(name)
 
 

@@ -109,7 +109,7 @@ def test_the_file_is_found_by_variable_or_in_the_folder_of_settings(
         ("[models]\nx = 3", "must be a table: write its keys below"),
         ('[models.x]\nprovdier = "openai"', "unknown key 'provdier'; did you mean 'provider'?"),
         ('[models.x]\nprovider = "opnai"', "unknown provider 'opnai'; did you mean 'openai'?"),
-        ("[models.x]\ncontext = 5", "names no provider; choose from: openai"),
+        ("[models.x]\ncontext = 5", "has no provider; choose from: openai"),
         ('[models.x]\nprovider = "openai"\ncontext = "big"', "context: 'big' is not allowed"),
         ('[models.x]\nprovider = "openai"\ncontext = true', "a whole number of tokens"),
         ('[models.x]\nprovider = "openai"\ntools = 1', "give true or false"),
@@ -136,11 +136,11 @@ def test_the_file_is_found_by_variable_or_in_the_folder_of_settings(
         ),
         (
             '[models.x]\nprovider = "openai"\nsend = {messages = "none"}',
-            "'messages' is filled in by assay",
+            "'messages' is set by assay",
         ),
         ('[models.x]\nprovider = "openai"\nunsupported = ["tools"]', "temperature, seed"),
-        ('[models." x"]\nprovider = "openai"', "is not a name that can be used"),
-        ('[providers."a/b"]\nbase_url = "http://h"', "is not a name that can be used"),
+        ('[models." x"]\nprovider = "openai"', "is not a valid name"),
+        ('[providers."a/b"]\nbase_url = "http://h"', "is not a valid name"),
         ("[providers.mine]\nnote = 'x'", "give base_url or base_url_variable"),
         ('[providers.mine]\nbase_url = "ftp://h"', "a URL such as"),
         ('[providers.mine]\nbase_url = "http://[h"', "a URL such as"),
@@ -194,7 +194,9 @@ def test_some_providers_need_no_key() -> None:
 @pytest.mark.parametrize("value", [f"{KEY} x", f"{KEY}é", f"{KEY}\x1b"])
 def test_what_cannot_be_a_key_is_refused_and_not_repeated(value: str) -> None:
     openai = load_registry(NO_ROWS).providers["openai"]
-    with pytest.raises(ModelRejected, match="OPENAI_API_KEY does not hold a key") as error:
+    with pytest.raises(
+        ModelRejected, match="OPENAI_API_KEY does not contain a valid key"
+    ) as error:
         find_key(openai, {"OPENAI_API_KEY": value})
     assert KEY not in str(error.value)
 
@@ -246,7 +248,9 @@ def test_a_missing_or_bad_address_names_the_variable() -> None:
     with pytest.raises(ModelRejected, match="set the variable MODAL_BASE_URL"):
         find_base_url(synth, {})
     for bad in ("x.modal.run", "http://", f"https://me:{KEY}@h", "http://h:0", "http://h:x"):
-        with pytest.raises(ModelRejected, match="MODAL_BASE_URL does not hold a URL") as error:
+        with pytest.raises(
+            ModelRejected, match="MODAL_BASE_URL does not contain a valid URL"
+        ) as error:
             find_base_url(synth, {"MODAL_BASE_URL": bad})
         assert KEY not in str(error.value)
 

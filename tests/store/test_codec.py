@@ -95,7 +95,9 @@ STEP = [1, "noop", 0.0, None]
         pytest.param(PLAYED, {"asked": ["noop", 3]}, "asked.1: must be text", id="action"),
         pytest.param(END, {"outcomes": {"score": "3"}}, "outcomes.score", id="outcome"),
         pytest.param(END, {"state": "won"}, "line 11: state", id="state"),
-        pytest.param(END, {"error": "ab"}, "'ab' is not a list of at most 3", id="text as a row"),
+        pytest.param(
+            END, {"error": "ab"}, "'ab' is not a list of at most 3", id="text as a row"
+        ),
         pytest.param(CALL, {"usage": {"prompt": 1}}, "is not a list of at most 4", id="object"),
         pytest.param(PLAYED, {"steps": [STEP[:3]]}, "steps.0.digest: is missing", id="short"),
         pytest.param(

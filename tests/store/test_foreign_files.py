@@ -39,7 +39,7 @@ NO_FILES = [
     ("pipe", "it is not a regular file"),
     ("/dev/null", "it is not a regular file"),
     ("stray", "it is a link into a folder that does not exist"),
-    (os.fsdecode(b"\xff.duckdb"), "no text in UTF-8"),
+    (os.fsdecode(b"\xff.duckdb"), "not valid UTF-8"),
 ]
 
 

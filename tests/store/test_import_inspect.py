@@ -263,7 +263,7 @@ def test_scores_in_lists_are_kept_and_those_that_are_no_numbers_named(tmp_path: 
     store, report = imported(tmp_path, path)
     asked_for = "SELECT metric, value FROM outcomes WHERE metric LIKE 'many%' ORDER BY 1"
     assert query(store, asked_for) == [("many/1", 1.0), ("many/2", 0.0), ("many/3", 0.5)]
-    assert report.skipped == ((f"{path}, sample 1", "the score 'words' is no number"),)
+    assert report.skipped == ((f"{path}, sample 1", "the score 'words' is not a number"),)
 
 
 def test_logs_in_json_are_found_in_folders_below(tmp_path: Path) -> None:

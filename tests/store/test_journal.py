@@ -117,7 +117,7 @@ def test_a_journal_that_is_set_aside_overwrites_no_other(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda lines: lines[:2] + lines[1:], "line 3 of 12 is there twice"),
+        (lambda lines: lines[:2] + lines[1:], "line 3 of 12 is repeated"),
         (lambda lines: lines[:1] + lines[2:], "line 2 of 10 does not follow"),
         (lambda lines: lines[:-2] + lines[-1:], "line 10 of 10 does not follow"),
         (lambda lines: [*lines[:3], lines[4], lines[3], *lines[5:]], "line 4 of 11 does not"),
@@ -152,9 +152,9 @@ def test_the_journal_of_another_session_or_run_is_refused(
     path = tmp_path / f"{name}.jsonl"
     write(path, session)
     assert read_session(path, run_id) == session
-    with pytest.raises(JournalError, match=f"holds run '{run_id}', not 'r2'"):
+    with pytest.raises(JournalError, match=f"contains run '{run_id}', not 'r2'"):
         read_session(path, "r2")
-    with pytest.raises(JournalError, match=f"holds session '{name}', not 'other'"):
+    with pytest.raises(JournalError, match=f"contains session '{name}', not 'other'"):
         read_session(path.rename(tmp_path / "other.jsonl"), run_id)
 
 
@@ -172,7 +172,7 @@ def test_an_end_that_is_not_the_last_record_was_taken_back(path: Path) -> None:
 
 def test_a_journal_is_not_started_twice(path: Path, session: SessionRecord) -> None:
     Journal.create(path, session.header)
-    with pytest.raises(JournalError, match="already there"):
+    with pytest.raises(JournalError, match="exists already"):
         Journal.create(path, session.header)
 
 

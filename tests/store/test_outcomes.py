@@ -151,7 +151,7 @@ def test_an_experiment_without_trials_is_a_subject_without_trials(tmp_path: Path
 
 
 def test_an_unknown_id_is_named(store: Store) -> None:
-    with pytest.raises(UsageError, match="no experiment 'nobody'"):
+    with pytest.raises(UsageError, match="experiment 'nobody' not found"):
         subjects_of(store, "nobody")
 
 

@@ -111,7 +111,7 @@ def test_a_tag_without_a_change_or_for_nobody_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match="nothing to change"):
         tag_experiment(connection, experiment(make(1)))
-    with pytest.raises(UsageError, match="no experiment 'x'"):
+    with pytest.raises(UsageError, match="experiment 'x' not found"):
         tag_experiment(connection, "x", version="v2.0")
     with pytest.raises(UsageError, match="10,001 letters"):
         tag_experiment(connection, experiment(make(1)), note="x" * 10_001)

@@ -1,1 +1,1 @@
-"""Models of providers: which there are, how they are called, and what that costs."""
+"""Models of providers: the registry, the client, rate limits, budget and cost."""

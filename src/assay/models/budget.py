@@ -1,12 +1,11 @@
-"""A cap on what all calls of a run may cost together.
+"""A spending limit for all calls of a run, and the cost of a call.
 
-What is spent and what is reserved for open calls never exceed the cap together, as long as
-no call costs more than was reserved for it. Amounts are whole picodollars inside, so that a
-million small ones add up exactly.
+The sum of what is spent and what is reserved for open calls never exceeds the limit, as long as
+no call costs more than was reserved for it. Amounts are whole picodollars, so that a million
+small ones add up exactly.
 
-What a call costs: at most, before it is made, and exactly, once its tokens are known.
-
-The bound needs no tokenizer: no token is shorter than a byte.
+Before a call, its cost is bounded; afterwards it is computed from its tokens. The bound needs
+no tokenizer, because no token is shorter than a byte.
 """
 
 import asyncio
@@ -25,19 +24,19 @@ _PICO = 10**12
 
 
 class SpendingLog(Protocol):
-    """Who writes down what is set aside before a call goes out; amounts are picodollars."""
+    """Interface for recording reservations before calls are sent; amounts are picodollars."""
 
     def reserve(self, amount: int) -> int:
-        """Write down what a call may cost; the number of the call."""
+        """Record the maximum cost of a call and return the call's number."""
         ...
 
     def settle(self, call: int, amount: int, *, lost: bool) -> None:
-        """Write down what it cost, or may have cost where its answer is lost."""
+        """Record the cost of a call, or its possible cost if the reply was lost."""
         ...
 
 
 class Reservation:
-    """Dollars that are set aside for one call, until `settle`."""
+    """Dollars reserved for one call, until `settle` or `lose`."""
 
     def __init__(self, budget: "Budget", amount: int, call: int) -> None:
         self._budget, self._amount, self._call = budget, amount, call
@@ -45,104 +44,103 @@ class Reservation:
 
     @property
     def usd(self) -> float:
-        """How much is set aside."""
+        """The reserved amount."""
         return self._amount / _PICO
 
     def settle(self, actual: float | None) -> None:
-        """Spend what the call cost and give back the rest; None spends all of it.
+        """Spend the actual cost and release the rest; None spends the whole amount.
 
-        Only the first time counts.
+        Only the first call has an effect.
         """
         self._end(actual, lost=False)
 
     def lose(self, actual: float | None) -> None:
-        """Settle a call that may have cost something and has no reply to show for it."""
+        """Settle a call that may have cost something but has no usable reply."""
         self._end(actual, lost=True)
 
     def _end(self, actual: float | None, *, lost: bool) -> None:
         if self._open:
             self._open = False
-            spent = self._amount if actual is None else _whole(actual)
+            spent = self._amount if actual is None else _to_pico(actual)
             self._budget._settle(self._amount, spent)
             if self._budget.log is not None:
-                # Where it cannot be written, all that was set aside counts: an answer that was
-                # paid for is not thrown away for that.
+                # If this fails, the log counts the whole reservation; the reply is kept.
                 with suppress(OSError):
                     self._budget.log.settle(self._call, spent, lost=lost)
 
 
 class Budget:
-    """What a run may spend; many calls share one.
+    """Spending limit shared by all calls of a run.
 
-    A call that does not fit waits, first come, first served, while calls are open that may
-    give something back.
+    A call that does not fit waits, in order of arrival, while open calls may release part of
+    their reservations.
     """
 
     def __init__(
         self, cap_usd: float, spent: float = 0.0, *, log: SpendingLog | None = None
     ) -> None:
-        """Make a budget.
+        """Create a budget.
 
         Args:
-            cap_usd: The most that may be spent.
-            spent: What was spent before.
-            log: Who writes it down.
+            cap_usd: The limit in dollars.
+            spent: Dollars spent before.
+            log: Records reservations and costs.
         """
         self.log = log
         if not (math.isfinite(cap_usd) and cap_usd > 0):
-            raise UsageError(f"a budget of {cap_usd} dollars; it must be more than 0")
-        # Downwards: half a picodollar over the cap is over the cap.
+            raise UsageError(f"the budget must be more than 0 dollars (got {cap_usd})")
+        # Rounded down, so that the limit is never exceeded.
         self._cap = math.floor(cap_usd * _PICO)
-        self._spent = _whole(spent)
+        self._spent = _to_pico(spent)
         self._reserved = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def resume(self, spent: float, log: SpendingLog) -> None:
-        """Count what was spent before, and have the rest written down."""
-        self._spent, self.log = _whole(spent), log
+        """Set the amount spent before, and record further spending in `log`."""
+        self._spent, self.log = _to_pico(spent), log
 
     @property
     def cap_usd(self) -> float:
-        """The most that may be spent."""
+        """The limit."""
         return self._cap / _PICO
 
     @property
     def spent_usd(self) -> float:
-        """What calls that ended cost, or may have cost."""
+        """Cost, or possible cost, of calls that ended."""
         return self._spent / _PICO
 
     @property
     def reserved_usd(self) -> float:
-        """What is set aside for open calls."""
+        """Amount reserved for open calls."""
         return self._reserved / _PICO
 
     async def reserve(self, upper_bound: float) -> Reservation:
-        """Set dollars aside for a call, or wait until that is possible.
+        """Reserve dollars for a call, waiting if necessary.
 
         Raises:
-            BudgetSpent: It does not fit, whatever open calls give back.
+            BudgetSpent: It does not fit even if open calls release their reservations.
         """
-        amount = _whole(upper_bound)
+        amount = _to_pico(upper_bound)
         if not self._waiting and self._fits(amount):
             self._take(amount)
-            return self._written(amount)
-        if self._hopeless(amount):
-            raise self._refusal(amount)
+            return self._make_reservation(amount)
+        if self._never_fits(amount):
+            raise self._make_error(amount)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((amount, turn))
         try:
             await turn
         except asyncio.CancelledError:
-            # It may have been served in the very moment it was cancelled.
+            # It may have been served just before it was cancelled.
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._settle(amount, 0)
             else:
-                self._serve()
+                self._serve_waiting()
             raise
-        return self._written(amount)
+        return self._make_reservation(amount)
 
-    def _written(self, amount: int) -> Reservation:
-        """A reservation that is written down, or none: a call must not go out unrecorded."""
+    def _make_reservation(self, amount: int) -> Reservation:
+        """Record a reservation, or release it if that fails: no unrecorded call is sent."""
         try:
             call = 0 if self.log is None else self.log.reserve(amount)
         except BaseException:
@@ -153,7 +151,7 @@ class Budget:
     def _fits(self, amount: int) -> bool:
         return self._spent + self._reserved + amount <= self._cap
 
-    def _hopeless(self, amount: int) -> bool:
+    def _never_fits(self, amount: int) -> bool:
         return self._spent + amount > self._cap
 
     def _take(self, amount: int) -> None:
@@ -162,9 +160,9 @@ class Budget:
     def _settle(self, amount: int, spent: int) -> None:
         self._reserved -= amount
         self._spent += spent
-        self._serve()
+        self._serve_waiting()
 
-    def _serve(self) -> None:
+    def _serve_waiting(self) -> None:
         while self._waiting:
             amount, turn = self._waiting[0]
             if turn.done():
@@ -173,43 +171,43 @@ class Budget:
                 self._waiting.popleft()
                 self._take(amount)
                 turn.set_result(None)
-            elif self._hopeless(amount):
+            elif self._never_fits(amount):
                 self._waiting.popleft()
-                turn.set_exception(self._refusal(amount))
+                turn.set_exception(self._make_error(amount))
             else:
                 return
 
-    def _refusal(self, amount: int) -> BudgetSpent:
+    def _make_error(self, amount: int) -> BudgetSpent:
         return BudgetSpent(
-            f"the next call may cost {_dollars(amount)} and does not fit: "
-            f"{_dollars(self._spent)} of {_dollars(self._cap)} are spent; "
+            f"the next call may cost {_format_dollars(amount)} and exceeds the budget: "
+            f"{_format_dollars(self._spent)} of {_format_dollars(self._cap)} are spent; "
             "resume the run with a larger --budget"
         )
 
 
-def _whole(usd: float) -> int:
+def _to_pico(usd: float) -> int:
     return math.ceil(usd * _PICO)
 
 
-def _dollars(amount: int) -> str:
+def _format_dollars(amount: int) -> str:
     usd = amount / _PICO
     return f"${usd:.2f}" if usd >= 1 else f"${usd:.3g}"
 
 
 _MESSAGE_MARGIN = 16
-"""Tokens a provider adds around a message: its role, its ends, its name."""
+"""Tokens a provider may add to a message: its role, delimiters and name."""
 _TOOL_MARGIN = 64
-"""Tokens a provider adds around a tool, when it is written in a form of its own."""
+"""Tokens a provider may add to a tool, by converting it to another format."""
 _REQUEST_MARGIN = 256
-"""Tokens a provider adds once: the start of the reply, and how tools are to be used."""
+"""Tokens a provider may add once: the start of the reply, and instructions for tools."""
 _MILLION = 1_000_000
 
 
 def upper_bound(request: ChatRequest, price: "Price") -> float:
-    """The most dollars a request can cost, however its text is cut into tokens.
+    """Return the maximum cost of a request in dollars, for any tokenizer.
 
     Raises:
-        ModelRefused: It may be longer than what the price is for.
+        ModelRefused: It may have more tokens than the price is valid for.
     """
     tools = request.tools.value
     tokens = (
@@ -220,18 +218,18 @@ def upper_bound(request: ChatRequest, price: "Price") -> float:
     )
     if price.up_to is not None and tokens > price.up_to:
         raise ModelRefused(
-            f"a request of up to {tokens} tokens has no known price: that of the registry is "
-            f"for at most {price.up_to}; shorten the history, or give --price"
+            f"a request of up to {tokens} tokens has no known price: the registry's price is "
+            f"valid for at most {price.up_to}; shorten the history, or give --price"
         )
-    # Tokens that are kept for later cost more with some providers, and all of them may be.
-    dearest = max(price.input, price.cached or 0.0, price.cache_write or 0.0)
-    return (tokens * dearest + request.max_tokens * price.output) / _MILLION
+    # Some providers charge more for tokens written to their cache, which may be all of them.
+    highest = max(price.input, price.cached or 0.0, price.cache_write or 0.0)
+    return (tokens * highest + request.max_tokens * price.output) / _MILLION
 
 
 def cost(usage: Usage, price: "Price") -> float | None:
-    """The dollars that tokens cost; None for more of them than the price is for.
+    """Return the cost of tokens in dollars; None for more tokens than the price is valid for.
 
-    Cached ones count as others where they have no price of their own.
+    Cached tokens without a price of their own cost as much as others.
     """
     if price.up_to is not None and usage.prompt > price.up_to:
         return None

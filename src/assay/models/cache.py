@@ -1,7 +1,7 @@
-"""Replies kept by what was asked, for reruns that cost nothing.
+"""Cache of replies, so that repeating a run costs nothing.
 
-A SQLite file, which several processes may share. A key has everything a reply depends on:
-the model and where it is, the messages, the tools, the settings, the seed, the replicate.
+A SQLite file that several processes may share. The key covers everything a reply depends on:
+the model and its address, the messages, the tools, the settings, the seed, the replicate.
 """
 
 import json
@@ -22,7 +22,7 @@ _PATIENCE = 30.0
 
 
 def request_key(request: ChatRequest, replicate: int = 0, origin: str = "") -> str:
-    """The name of everything a reply depends on; `origin` says who answers, and how asked."""
+    """Compute the cache key of a request; `origin` is the address and fixed request fields."""
     return content_hash(
         canonical_json(
             [
@@ -40,7 +40,7 @@ def request_key(request: ChatRequest, replicate: int = 0, origin: str = "") -> s
 
 
 class ReplyCache:
-    """Replies by request.
+    """Cached replies by request.
 
     Raises:
         StoreError: The file cannot be used.
@@ -48,28 +48,28 @@ class ReplyCache:
 
     def __init__(self, path: Path | str) -> None:
         self._path = Path(path)
-        self._file = self._guard(self._open)
+        self._file = self._translate_errors(self._open)
 
     def get(
         self, request: ChatRequest, replicate: int = 0, origin: str = ""
     ) -> ChatReply | None:
-        """The reply to a request that was asked before, with what it cost then."""
+        """Return the cached reply to a request, with its original cost; None if absent."""
         key = request_key(request, replicate, origin)
         query = "SELECT reply FROM replies WHERE key = ?"
-        row = self._guard(lambda: self._file.execute(query, (key,)).fetchone())
+        row = self._translate_errors(lambda: self._file.execute(query, (key,)).fetchone())
         return None if row is None else _decode(row[0])
 
     def put(
         self, request: ChatRequest, reply: ChatReply, replicate: int = 0, origin: str = ""
     ) -> None:
-        """Keep a reply; the first one to a request stays."""
+        """Store a reply, unless the request has one."""
         row = (request_key(request, replicate, origin), request.model, _encode(reply))
         insert = "INSERT OR IGNORE INTO replies (key, model, reply) VALUES (?, ?, ?)"
-        self._guard(lambda: self._file.execute(insert, row))
+        self._translate_errors(lambda: self._file.execute(insert, row))
 
     def __len__(self) -> int:
         count = "SELECT count(*) FROM replies"
-        return int(self._guard(lambda: self._file.execute(count).fetchone())[0])
+        return int(self._translate_errors(lambda: self._file.execute(count).fetchone())[0])
 
     def close(self) -> None:
         """Close the file."""
@@ -92,7 +92,7 @@ class ReplyCache:
             self._path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
         )
         try:
-            # A reply that is lost with the machine is only asked for again.
+            # Safe without syncing: a reply lost in a crash is only requested again.
             file.execute("PRAGMA journal_mode = WAL")
             file.execute("PRAGMA synchronous = OFF")
             file.execute(
@@ -104,21 +104,21 @@ class ReplyCache:
             raise
         return file
 
-    def _guard(self, do: Callable[[], T]) -> T:
+    def _translate_errors(self, do: Callable[[], T]) -> T:
         try:
             return do()
         except (sqlite3.Error, OSError) as error:
             raise StoreError(
-                f"cannot use the cache of replies {str(self._path)!r}: {error}; "
-                "name another file, or remove this one"
+                f"cannot use the reply cache {str(self._path)!r}: {error}; "
+                "give another file, or delete this one"
             ) from error
 
 
 class CachedModel:
-    """A `ChatModel` that asks another one only what was never asked before.
+    """A `ChatModel` that calls another one only for requests that are not in the cache.
 
-    What comes from the cache cost nothing and took no time. A model may have an `origin`: the
-    same name at another address, or with other fields in each request, is another model.
+    A cached reply has zero cost and latency. A model may have an `origin`: the same name at
+    another address, or with other fixed request fields, is a different model.
     """
 
     def __init__(self, model: ChatModel, cache: ReplyCache, *, replicate: int = 0) -> None:
@@ -127,16 +127,16 @@ class CachedModel:
         self._key = (replicate, str(getattr(model, "origin", "")))
 
     async def reply(self, request: ChatRequest) -> ChatReply:
-        """Answer one request."""
-        kept = self._cache.get(request, *self._key)
-        if kept is not None:
-            return replace(kept, cost_usd=0.0, latency_s=0.0, waited_s=0.0, retries=0)
+        """Return the cached reply, or call the model."""
+        cached = self._cache.get(request, *self._key)
+        if cached is not None:
+            return replace(cached, cost_usd=0.0, latency_s=0.0, waited_s=0.0, retries=0)
         reply = await self._model.reply(request)
         self._cache.put(request, reply, *self._key)
         return reply
 
     async def close(self) -> None:
-        """Let go of the other model; the cache stays open for others."""
+        """Close the model; the cache stays open for other models."""
         await self._model.close()
 
 

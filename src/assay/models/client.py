@@ -1,7 +1,7 @@
-"""A chat model behind HTTP: asked in turn, within the budget, and again where that may help.
+"""HTTP client for a chat model, with rate limits, a budget and retries.
 
-Every attempt waits for its turn and sets aside what it may cost. The key is sent and goes
-nowhere else: not into messages, exceptions or what a model is shown as.
+Every attempt waits for a slot and reserves its maximum cost. The key is only sent to the
+provider: it never appears in messages, exceptions or `repr`.
 """
 
 import asyncio
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 _CONNECT_TIMEOUT = 10.0
-_ABSURD = 100
-"""Times the tokens that a call can have: no provider is so far off by its own way to count."""
+_MAX_COUNT_FACTOR = 100
+"""A token count above this multiple of the possible maximum is invalid."""
 
-_UNREAD = 3
-"""Attempts after which a reply that is too long to be read counts as the model's reply."""
+_MAX_UNREAD = 3
+"""Attempts after which a reply that is too long to read counts as the model's reply."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _Response:
     status: int
     headers: "httpx2.Headers"
     body: bytes
@@ -53,20 +53,20 @@ class RemoteModel:
 
     Args:
         entry: The model.
-        key: What to show the provider; None if it asks for nothing.
-        base_url: Where the provider is, if not where its row and the environment say.
-        pace: The turns of this provider and key; shared by its models.
-        budget: What the run may spend; None for no limit.
-        price: What tokens cost, if not what the entry says.
-        timeout: Seconds for one attempt; as its provider's row says unless given.
-        retries: How patient a call is.
-        http: Connections that models share.
-        seed: For the random part of waits.
-        on_fault: Who hears that a call will be tried again: why, after how many attempts, and
-            in how many seconds.
+        key: The provider's API key; None if it needs none.
+        base_url: Address of the provider (default: from its row and the environment).
+        pace: Rate limits of this provider and key, shared by its models.
+        budget: Spending limit of the run; None for no limit.
+        price: Price of tokens (default: from the entry).
+        timeout: Seconds for one attempt (default: from the provider's row).
+        retries: Retry settings.
+        http: Connections shared by models.
+        seed: Seed of the jitter of waits.
+        on_fault: Called before a retry with the reason, the number of attempts so far and the
+            seconds until the next one.
 
     Raises:
-        ModelRejected: There is a budget and no price.
+        ModelRejected: There is a budget but no price.
     """
 
     def __init__(
@@ -112,36 +112,36 @@ class RemoteModel:
 
     @property
     def address(self) -> str:
-        """Where it is asked."""
+        """Base URL of the provider."""
         return self._base_url
 
     @property
     def origin(self) -> str:
-        """Who answers: the address, and what stands in every request."""
+        """Address and fixed request fields, which identify the model in a cache."""
         return f"{self._base_url} {self._writer.fixed}"
 
     @property
     def pace(self) -> Pace:
-        """The turns it waits for; its history says when the provider slowed it down."""
+        """Rate limits of the provider, with the history of their changes."""
         return self._pace
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Release the connections."""
         self._api = None
         if self._joined:
             self._joined = False
             await self._connections.leave()
 
     async def reply(self, request: ChatRequest) -> ChatReply:
-        """Answer one request, after as many attempts as patience allows.
+        """Send a request, with retries, and return the reply.
 
         Raises:
-            ModelRefused: The model will not answer, or the request is too long for it.
-            ModelUnavailable: Patience ended; `kind` says with what.
+            ModelRefused: The model refused, or the request is too long for it.
+            ModelUnavailable: The retries were used up; `kind` is the kind of the last fault.
             ModelRejected: No request to this model can succeed.
             BudgetSpent: The call does not fit into the budget.
         """
-        # What is loaded late is loaded before anybody's turn, which it would take up.
+        # Loads the client library now, so that loading does not occupy a slot.
         self._client()
         began = time.perf_counter()
         call = _Call(request, self._writer.write(request))
@@ -159,17 +159,17 @@ class RemoteModel:
     async def _attempt(self, call: "_Call", turn: PaceTurn) -> ChatReply | Fault | AssayError:
         reservation = await self._reserve(call)
         begun = time.perf_counter()
-        answer: _Answer | Fault | None = None
+        answer: _Response | Fault | None = None
         outcome: WireReply | Fault | AssayError
         try:
             answer = await self._send(call.body)
             seconds = time.perf_counter() - begun
-            outcome = answer if isinstance(answer, Fault) else self._judge(answer, call)
+            outcome = answer if isinstance(answer, Fault) else self._classify(answer, call)
         except ReplyRefused as error:
             seconds = time.perf_counter() - begun
-            outcome = self._unread(call, error)
+            outcome = self._handle_unread(call, error)
         except BaseException:
-            # It was cut off here, and may have been heard there.
+            # The provider may have received and charged the call.
             _lose(reservation, None)
             raise
         if isinstance(outcome, Fault):
@@ -183,7 +183,7 @@ class RemoteModel:
                 case _:
                     turn.failed()
             return outcome
-        turn.done(read_allowance(answer.headers) if isinstance(answer, _Answer) else None)
+        turn.done(read_allowance(answer.headers) if isinstance(answer, _Response) else None)
         if isinstance(outcome, AssayError):
             _settle(reservation, 0.0)
             return outcome
@@ -200,13 +200,13 @@ class RemoteModel:
         self, reply: WireReply, call: "_Call", reservation: Reservation | None, seconds: float
     ) -> ChatReply | AssayError:
         possible = len(call.body) + call.request.max_tokens
-        if reply.usage is not None and reply.usage.total > _ABSURD * possible:
+        if reply.usage is not None and reply.usage.total > _MAX_COUNT_FACTOR * possible:
             _lose(reservation, None)
             return ModelRejected(
-                f"{self._who} counts {reply.usage.total:,} tokens for a call that can have had "
-                f"{possible:,}; it is asked no more, because nothing can be paid by such counts"
+                f"{self._who} reports {reply.usage.total:,} tokens for a call with at most "
+                f"{possible:,}; it is not called again, because its costs cannot be computed"
             )
-        dollars = self._dollars(reply.usage, call)
+        dollars = self._compute_cost(reply.usage, call)
         if reply.refusal is not None:
             _lose(reservation, dollars)
             words = printable(self._clean_error(reply.refusal)[:400])
@@ -221,27 +221,27 @@ class RemoteModel:
             answered_as=reply.model,
         )
 
-    def _dollars(self, usage: Usage | None, call: "_Call") -> float | None:
-        """What a reply cost; the most it can have cost, if the provider does not say."""
+    def _compute_cost(self, usage: Usage | None, call: "_Call") -> float | None:
+        """Return the cost of a reply, or its maximum if the provider reports no usage."""
         if self._price is None:
             return None
         if usage is not None and (dollars := cost(usage, self._price)) is not None:
             return dollars
         return call.bound
 
-    def _unread(self, call: "_Call", error: ReplyRefused) -> WireReply | Fault:
-        """What a reply is that was not read: worth another attempt, at the end a bad reply."""
+    def _handle_unread(self, call: "_Call", error: ReplyRefused) -> WireReply | Fault:
+        """Return a fault for a reply that was not read; after several, a reply that says so."""
         call.unread += 1
-        said = f"a reply that was not read: {error}"
-        if call.unread < _UNREAD:
-            return Fault(FaultKind.MALFORMED, f"{self._who} sent {said}", billed=True)
-        return WireReply(Message({"role": "assistant", "content": f"({said})"}), "length", None)
+        text = f"a reply that was not read: {error}"
+        if call.unread < _MAX_UNREAD:
+            return Fault(FaultKind.MALFORMED, f"{self._who} sent {text}", billed=True)
+        return WireReply(Message({"role": "assistant", "content": f"({text})"}), "length", None)
 
-    def _judge(self, answer: _Answer, call: "_Call") -> WireReply | Fault | AssayError:
+    def _classify(self, answer: _Response, call: "_Call") -> WireReply | Fault | AssayError:
         status, body = answer.status, answer.body
-        said = failed_generation(status, body)
-        if said is not None:
-            content = {"role": "assistant", "content": self._clean(said)}
+        text = failed_generation(status, body)
+        if text is not None:
+            content = {"role": "assistant", "content": self._clean(text)}
             return WireReply(Message(content), "stop", None)
         if 200 <= status < 300:
             last = call.request.messages[-1].hash if call.request.messages else ""
@@ -256,7 +256,7 @@ class RemoteModel:
         clean = self._clean_error
         return fault_of_status(status, answer.headers, body, who=self._who, clean=clean)
 
-    async def _send(self, body: bytes) -> "_Answer | Fault":
+    async def _send(self, body: bytes) -> "_Response | Fault":
         import httpx2
         from aiohttp import ClientError
         from openai import APIStatusError, OpenAIError
@@ -273,29 +273,29 @@ class RemoteModel:
         except APIStatusError as error:
             response = error.response
         except (OpenAIError, OSError, httpx2.HTTPError, ClientError, ValueError) as error:
-            # ValueError: bytes of a head that are no text.
+            # ValueError: a response header that is not text.
             return fault_of_exception(error, self._who, self._timeout)
-        return _Answer(response.status_code, response.headers, response.content)
+        return _Response(response.status_code, response.headers, response.content)
 
     def _client(self) -> "AsyncOpenAI":
         http = self._connections.http()
         if self._api is None or self._api[1] is not http:
-            self._api = (self._make(http), http)
+            self._api = (self._make_client(http), http)
         return self._api[0]
 
-    def _make(self, http: "httpx2.AsyncClient") -> "AsyncOpenAI":
+    def _make_client(self, http: "httpx2.AsyncClient") -> "AsyncOpenAI":
         import httpx2
         from openai import AsyncOpenAI, Omit
 
         headers: dict[str, Any] = {}
         if self.provider != "openai":
-            # They come from the environment, and are nobody else's business.
+            # They come from the environment and are not for other providers.
             headers = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
         if self._key is None:
             self._options = {"headers": {"Authorization": Omit()}}
         timeout = httpx2.Timeout(self._timeout, connect=min(_CONNECT_TIMEOUT, self._timeout))
         return AsyncOpenAI(
-            # Never left out: the key of OpenAI would be taken from the environment instead.
+            # Always given, or the key of OpenAI would be taken from the environment.
             api_key=self._key or "none",
             admin_api_key="none",
             base_url=self._base_url,
@@ -310,23 +310,23 @@ class RemoteModel:
         call.used += wait + call.failed_s
         if call.used > self._retries.patience:
             raise ModelUnavailable(
-                f"model {self.name!r} could not be asked in {call.attempts} attempts; "
+                f"model {self.name!r} gave no reply in {call.attempts} attempts; "
                 f"the last time {fault.message}",
                 kind=str(fault.kind),
             )
-        asked = max(wait, fault.retry_after or 0.0)
-        self._on_fault(fault.message, call.attempts, asked)
-        if fault.kind not in _PACED:
-            wait = asked
+        delay = max(wait, fault.retry_after or 0.0)
+        self._on_fault(fault.message, call.attempts, delay)
+        if fault.kind not in _THROTTLED:
+            wait = delay
         if not await self._pace.rest(wait):
             raise ModelUnavailable(
-                f"the run was stopped while model {self.name!r} was to be asked again; "
+                f"the run was stopped before model {self.name!r} was called again; "
                 f"the last time {fault.message}",
                 kind=str(fault.kind),
             )
 
     def _clean(self, text: str) -> str:
-        """A reply without any known secret. It is data: what only looks like one stays."""
+        """Remove known secrets from a reply; text that only looks like one is kept."""
         return redact(text, (self._key,))
 
     def _clean_error(self, text: str) -> str:
@@ -337,24 +337,24 @@ class RemoteModel:
         return f"{self.provider} (for {self.name!r})"
 
 
-_PACED = (FaultKind.RATE_LIMIT, FaultKind.OVERLOAD)
-"""Faults after which the pace waits, for all calls together."""
+_THROTTLED = (FaultKind.RATE_LIMIT, FaultKind.OVERLOAD)
+"""Faults after which `Pace` delays all calls, so that the call itself waits less."""
 
 
 @dataclass(slots=True)
 class _Call:
-    """What is known of a call while it is tried."""
+    """State of a call and its attempts."""
 
     request: ChatRequest
     body: bytes
     bound: float | None = None
     attempts: int = 0
     used: float = 0.0
-    """Patience, in seconds."""
+    """Seconds of patience used."""
     unread: int = 0
     """Attempts whose reply was not read."""
     failed_s: float = 0.0
-    """Seconds the last attempt took, where that counts."""
+    """Seconds of the last attempt if it timed out, else 0."""
 
 
 def _settle(reservation: Reservation | None, dollars: float | None) -> None:

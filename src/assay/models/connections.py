@@ -1,8 +1,8 @@
-"""The HTTP client that the models of one provider share.
+"""The HTTP client shared by the models of a run, and a free check that addresses respond.
 
-Opened inside the event loop that first needs it, closed when the last model has left. Replies
-are bounded, after they are unpacked. The `openai` package is loaded here and in `client` only,
-and late: it is large.
+The client is opened in the event loop that first needs it and closed when the last model has
+left. The size of unpacked replies is limited. The `openai` package is imported only here and in
+`client`, and only when needed, because it is large.
 """
 
 import asyncio
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     import httpx2
 
 MOST_BYTES: Final = 4_000_000
-"""Of a reply: eight times what 128,000 tokens have. Each message of an episode is kept."""
+"""Maximum size of a reply: eight times that of 128,000 tokens. All messages are stored."""
 _IDLE = 15.0
-"""Seconds an idle connection is kept: less than most providers keep it."""
-_PACKED: Final = ("", "identity", "gzip", "deflate")
-"""How a reply may be packed: others make gigabytes out of one packet."""
+"""Seconds an idle connection is kept: less than most providers do."""
+_ENCODINGS: Final = ("", "identity", "gzip", "deflate")
+"""Accepted encodings; others can expand one packet to gigabytes."""
 
 
 class ReplyRefused(Exception):
-    """A reply that is not read to its end, and why; never leaves this package."""
+    """A reply that was not read to its end; never leaves this package."""
 
 
 @cache
 def certificates() -> ssl.SSLContext:
-    """Whom to believe that it is the provider; reading them takes a while."""
+    """Return the TLS context with the trusted certificates; cached, because loading is slow."""
     import httpx2
 
     return httpx2.create_ssl_context()
 
 
 @cache
-def _bounded_client() -> "type[httpx2.AsyncClient]":
+def _make_client_class() -> "type[httpx2.AsyncClient]":
     import httpx2
     from openai import DefaultAioHttpClient
 
@@ -49,7 +49,7 @@ def _bounded_client() -> "type[httpx2.AsyncClient]":
             size = 0
             try:
                 packed = response.headers.get("content-encoding", "").strip().lower()
-                if packed not in _PACKED:
+                if packed not in _ENCODINGS:
                     raise ReplyRefused("it is packed in a way that was not asked for")
                 async for part in response.aiter_bytes():
                     parts.append(part)
@@ -58,7 +58,9 @@ def _bounded_client() -> "type[httpx2.AsyncClient]":
                         raise ReplyRefused(f"it is longer than {MOST_BYTES:,} bytes")
             finally:
                 await response.aclose()
-            headers = [pair for pair in response.headers.raw if pair[0].lower() != _ENCODING]
+            headers = [
+                pair for pair in response.headers.raw if pair[0].lower() != _ENCODING_HEADER
+            ]
             return httpx2.Response(
                 response.status_code, headers=headers, content=b"".join(parts), request=request
             )
@@ -66,11 +68,11 @@ def _bounded_client() -> "type[httpx2.AsyncClient]":
     return BoundedClient
 
 
-_ENCODING: Final = b"content-encoding"
+_ENCODING_HEADER: Final = b"content-encoding"
 
 
 class Connections:
-    """Connections to one provider; `most` of them at once."""
+    """Shared connections to providers, at most `most` at a time."""
 
     def __init__(self, most: int = 10_000) -> None:
         self._most = most
@@ -79,25 +81,25 @@ class Connections:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def join(self) -> None:
-        """Somebody else uses them, until `leave`."""
+        """Register a user, until `leave`."""
         self._users += 1
 
     async def leave(self) -> None:
-        """Close them, if nobody is left."""
+        """Unregister a user; close the connections after the last one."""
         self._users -= 1
         if self._users <= 0 and self._http is not None:
             http, self._http = self._http, None
             await http.aclose()
 
     def http(self) -> "httpx2.AsyncClient":
-        """The client itself."""
+        """Return the client of the running event loop."""
         loop = asyncio.get_running_loop()
         if self._http is None or self._loop is not loop:
             import httpx2
 
             limits = httpx2.Limits(max_connections=self._most, keepalive_expiry=_IDLE)
-            # A redirect would carry the request, and perhaps the key, to somebody else.
-            self._http = _bounded_client()(
+            # A redirect would send the request, and perhaps the key, to another host.
+            self._http = _make_client_class()(
                 limits=limits,
                 follow_redirects=False,
                 verify=certificates(),
@@ -108,11 +110,11 @@ class Connections:
 
 
 SILENT = "no answer within"
-"""How the reason begins where somebody may be there, and takes long."""
+"""Start of the reason if the connection timed out."""
 REFUSED_KEY = "the key is refused"
-"""How the reason begins where somebody is there and does not accept the key."""
+"""Start of the reason if the service does not accept the key."""
 _OTHER_HEADER = "https://api.anthropic.com/"
-"""Takes its key in another way than `Authorization`, but for chats."""
+"""Accepts the key in `Authorization` only for chats."""
 
 
 async def why_unreachable(
@@ -121,27 +123,27 @@ async def why_unreachable(
     *,
     keys: Mapping[str, Secret | None] | None = None,
 ) -> dict[str, str]:
-    """The addresses that cannot be asked, each with a reason; all are tried at once.
+    """Return the addresses that do not respond, with reasons; all are checked concurrently.
 
-    Without keys any answer will do, a refusal too: what is asked for may need one.
+    Without keys, any response counts, even an error.
 
     Args:
         addresses: URLs.
         timeout: Seconds to wait.
-        keys: The key for each address; then it is asked for its list of models, which shows
-            a key that is refused.
+        keys: The key for each address; its list of models is then requested, to find out
+            whether the key is accepted.
     """
     import httpx2
 
-    asked = list(dict.fromkeys(addresses))
+    urls = list(dict.fromkeys(addresses))
     async with httpx2.AsyncClient(
         timeout=timeout, follow_redirects=False, verify=certificates()
     ) as http:
-        reasons = await asyncio.gather(*(_ask(http, one, timeout, keys) for one in asked))
-    return {one: reason for one, reason in zip(asked, reasons, strict=True) if reason}
+        reasons = await asyncio.gather(*(_check_address(http, u, timeout, keys) for u in urls))
+    return {url: reason for url, reason in zip(urls, reasons, strict=True) if reason}
 
 
-async def _ask(
+async def _check_address(
     http: "httpx2.AsyncClient",
     address: str,
     timeout: float,

@@ -1,7 +1,7 @@
-"""What went wrong with a call, sorted: what is worth another attempt, and what is not.
+"""Classification of failed calls: which are retried, and after how long.
 
-Foreign errors are translated here and nowhere else. Texts of providers are cleaned of secrets
-and made printable before they become part of a message.
+Errors of the HTTP client and of providers are translated only here. Texts from providers are
+stripped of secrets and made printable before they become part of a message.
 """
 
 import os
@@ -21,61 +21,61 @@ from assay.core.text import printable
 from assay.errors import AssayError, ModelRefused, ModelRejected
 from assay.models.wire import Malformed, parse_object
 
-_LONGEST_WISH = 600.0
-"""Seconds. A provider that wants more is waited for in parts."""
+_LONGEST_RETRY_AFTER = 600.0
+"""Seconds; a longer Retry-After is waited for in parts."""
 _SECONDS = re.compile(r"\s*\d+(\.\d+)?\s*\Z")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallRetries:
-    """How patient a call is.
+    """Retry settings of a call.
 
-    Patience is used up by the waits between attempts, and by attempts that ran into the
-    timeout; time in the queue for a turn costs none. What a provider asks for by Retry-After
-    counts as an ordinary wait, so that a long one is not mistaken for a long failure.
+    Patience is used up by waits between attempts and by attempts that time out, but not by time
+    in the queue. A wait requested with Retry-After counts only as an ordinary wait, so that a
+    long one is not mistaken for a long failure.
     """
 
     patience: float = 120.0
     """Seconds."""
     first_wait: float = 0.5
-    """Seconds; it doubles with each attempt, and a random part of it is waited."""
+    """Seconds; doubles with each attempt. The actual wait is a random 50 to 100 % of it."""
     longest_wait: float = 10.0
 
     def wait(self, attempt: int, jitter: random.Random) -> float:
-        """Seconds to wait after an attempt, counted from 0."""
+        """Return the seconds to wait after an attempt, counted from 0."""
         most = backoff(attempt, self.first_wait, self.longest_wait)
         return most * jitter.uniform(0.5, 1.0)
 
 
 def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
-    """How many seconds a provider asks to wait; None if it does not say.
+    """Return the seconds that a provider asks to wait; None if it does not.
 
     Reads `retry-after-ms`, and `retry-after` in seconds or as an HTTP date.
 
     Args:
-        headers: With names in lower case, or of a mapping that ignores case.
-        now: Seconds since 1970; the clock's if not given.
+        headers: Headers with names in lower case, or a mapping that ignores case.
+        now: Seconds since 1970 (default: the current time).
     """
-    milliseconds = _number(headers.get("retry-after-ms"))
+    milliseconds = _parse_number(headers.get("retry-after-ms"))
     if milliseconds is not None:
-        return min(milliseconds / 1000, _LONGEST_WISH)
+        return min(milliseconds / 1000, _LONGEST_RETRY_AFTER)
     text = headers.get("retry-after")
     if text is None:
         return None
-    seconds = _number(text)
+    seconds = _parse_number(text)
     if seconds is None:
-        seconds = _until(text, time.time() if now is None else now)
-    return None if seconds is None else min(max(seconds, 0.0), _LONGEST_WISH)
+        seconds = _parse_date(text, time.time() if now is None else now)
+    return None if seconds is None else min(max(seconds, 0.0), _LONGEST_RETRY_AFTER)
 
 
-def _number(text: str | None) -> float | None:
+def _parse_number(text: str | None) -> float | None:
     if text is None or not _SECONDS.match(text):
         return None
     number = float(text)
-    return number if isfinite(number) else _LONGEST_WISH
+    return number if isfinite(number) else _LONGEST_RETRY_AFTER
 
 
-def _until(text: str, now: float) -> float | None:
+def _parse_date(text: str, now: float) -> float | None:
     try:
         return parsedate_to_datetime(text).timestamp() - now
     except (ValueError, TypeError, OverflowError, OSError):
@@ -84,7 +84,7 @@ def _until(text: str, now: float) -> float | None:
 
 _LONGEST = 400
 _READ = 65_536
-"""Bytes of a body that are read: a key is taken out before a text is cut."""
+"""Bytes of a body that are decoded; secrets are removed before the text is cut."""
 _TOO_LONG = re.compile(
     r"context.?length|context.?window|maximum context"
     r"|(prompt|input|request) (is )?too (long|large)|too many (input )?tokens"
@@ -96,25 +96,25 @@ _NO_QUOTA = re.compile(r"insufficient.?quota|billing|credit balance", re.IGNOREC
 
 
 class FaultKind(StrEnum):
-    """Faults that may pass."""
+    """Kinds of temporary faults."""
 
     RATE_LIMIT = "rate_limit"
-    """The provider takes fewer calls."""
+    """The provider's rate limit was exceeded."""
     OVERLOAD = "overload"
-    """The provider has too much to do."""
+    """The provider is overloaded."""
     TIMEOUT = "timeout"
-    """No answer in time."""
+    """The provider did not respond in time."""
     CONNECTION = "connection"
-    """No connection, or it was lost."""
+    """The connection failed or was lost."""
     SERVER_ERROR = "server_error"
-    """The provider failed."""
+    """The provider had an internal error."""
     MALFORMED = "malformed"
-    """The answer was none of the chat protocol."""
+    """The response does not follow the chat protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A failed attempt that is worth another one."""
+    """A failed attempt that may be retried."""
 
     kind: FaultKind
     message: str
@@ -133,65 +133,65 @@ def fault_of_status(
     clean: Callable[[str], str],
     hints: Mapping[int, str] | None = None,
 ) -> Fault | AssayError:
-    """Sort an answer that is not a success: a fault, or the exception to raise.
+    """Classify an error response: return a fault, or the exception to raise.
 
-    Where `hints` are given, it was no chat: they say what to do next, by status.
+    `hints`, for requests other than chats, are the next steps to suggest, by status.
     """
-    error = _error(body)
+    error = _parse_error(body)
     text = str(error.get("message") or body[:_READ].decode("utf-8", "replace")).strip()
     words = printable(clean(text)[:_LONGEST]) or "no reason given"
     code = f"{error.get('code') or ''} {error.get('type') or ''}"
-    said = f"{who} answered {status}: {words}"
-    wish = retry_after(headers)
+    message = f"{who} answered {status}: {words}"
+    wait = retry_after(headers)
     if status == 429 and not _NO_QUOTA.search(f"{code} {text}"):
-        return Fault(FaultKind.RATE_LIMIT, said, False, wish)
+        return Fault(FaultKind.RATE_LIMIT, message, False, wait)
     if status in (503, 529):
-        return Fault(FaultKind.OVERLOAD, said, True, wish)
+        return Fault(FaultKind.OVERLOAD, message, True, wait)
     if status < 200:
-        return Fault(FaultKind.MALFORMED, said, True, wish)
+        return Fault(FaultKind.MALFORMED, message, True, wait)
     if status >= 500 or status in (409, 425):
-        return Fault(FaultKind.SERVER_ERROR, said, True, wish)
+        return Fault(FaultKind.SERVER_ERROR, message, True, wait)
     if status == 408:
-        return Fault(FaultKind.TIMEOUT, said, True, wish)
+        return Fault(FaultKind.TIMEOUT, message, True, wait)
     if hints is not None:
         hint = hints.get(status, "")
-        return ModelRejected(f"{said}{hint and f'; {hint}'}")
-    return _final(status, said, code, text, str(error.get("param") or ""))
+        return ModelRejected(f"{message}{hint and f'; {hint}'}")
+    return _make_error(status, message, code, text, str(error.get("param") or ""))
 
 
-def _final(status: int, said: str, code: str, text: str, param: str) -> AssayError:
+def _make_error(status: int, message: str, code: str, text: str, param: str) -> AssayError:
     if "context_length_exceeded" in code or status == 413 or _TOO_LONG.search(text):
-        return ModelRefused(f"{said}; the request is too long: lower --history")
+        return ModelRefused(f"{message}; the request is too long: lower --history")
     if status in (400, 403) and (_FILTERED.search(code) or _FILTERED.search(text)):
-        return ModelRefused(said)
+        return ModelRefused(message)
     hint = "see 'assay models'"
     if status == 401:
-        hint = "check the key; 'assay doctor' says which variable holds it"
+        hint = "check the key; 'assay doctor' shows its environment variable"
     elif status in (402, 429):
-        hint = "the account has nothing left to spend; see the provider's billing page"
+        hint = "the account has no credit left; see the provider's billing page"
     elif status == 404:
         hint = "check the model's name and the base URL; see 'assay models'"
     elif 300 <= status < 400:
-        hint = "it sends calls to another address; correct its base URL"
+        hint = "it redirects to another address; correct its base URL"
     elif param in ("max_tokens", "max_completion_tokens"):
         hint = "give its provider another limit_field in models.toml"
     elif param in ("temperature", "seed") and "unsupported" in code:
         hint = f'add unsupported = ["{param}"] to its row in models.toml'
-    return ModelRejected(f"{said}; {hint}")
+    return ModelRejected(f"{message}; {hint}")
 
 
 def fault_of_exception(error: BaseException, who: str, timeout: float) -> Fault:
-    """Sort what the client raised when there was no answer; texts of others are left out.
+    """Classify an exception of the HTTP client; its text is not repeated.
 
-    A connection that was never made costs nothing; any other may have been heard.
+    A connection that was never established costs nothing; any other may have been charged.
     """
-    names = _names(error)
+    names = _class_names(error)
     if names & {"ClientConnectorError", "ConnectError", "ConnectionTimeoutError"}:
         reason = reason_of(error)
         message = f"{who} could not be reached{reason and f': {reason}'}"
         return Fault(FaultKind.CONNECTION, message, False)
     if names & {"ClientResponseError", "ValueError"}:
-        message = f"{who} answered with bad HTTP{_bad_http(error)}"
+        message = f"{who} answered with bad HTTP{_describe_bad_http(error)}"
         return Fault(FaultKind.MALFORMED, message, True)
     lost = {"ServerDisconnectedError", "ClientOSError", "ClientPayloadError", "ReadError"}
     if names & lost or not names & {"TimeoutError", "APITimeoutError", "TimeoutException"}:
@@ -199,31 +199,31 @@ def fault_of_exception(error: BaseException, who: str, timeout: float) -> Fault:
     return Fault(FaultKind.TIMEOUT, f"{who} did not answer within {timeout:g} s", True)
 
 
-def _bad_http(error: BaseException) -> str:
-    """What is wrong with an answer by its parser, without the bytes that it quotes."""
-    said = str(getattr(error, "message", "")).partition("\n")[0]
-    words = printable(re.split(r"\bb['\"]", said)[0]).rstrip(" :")[:100]
+def _describe_bad_http(error: BaseException) -> str:
+    """Return the reason of an HTTP parser error, without the bytes that it quotes."""
+    message = str(getattr(error, "message", "")).partition("\n")[0]
+    words = printable(re.split(r"\bb['\"]", message)[0]).rstrip(" :")[:100]
     return words and f": {words}"
 
 
 def failed_generation(status: int, body: bytes) -> str | None:
-    """What a model said that its provider could not read as a tool call; None otherwise.
+    """Return a model's text that its provider could not parse as a tool call, or None.
 
-    Some answer 400 then, though the request was in order: the model is to blame, and what it
-    said is its reply.
+    Some providers respond with 400 then, although the request was valid; the text is used as
+    the model's reply.
     """
     if status != 400 or b"failed_generation" not in body:
         return None
-    text = _error(body).get("failed_generation")
+    text = _parse_error(body).get("failed_generation")
     return text if isinstance(text, str) else None
 
 
-def _error(body: bytes) -> Mapping[str, Any]:
+def _parse_error(body: bytes) -> Mapping[str, Any]:
     try:
         document: Any = parse_object(body)
     except Malformed:
         try:
-            # Gemini puts the error into a list.
+            # Gemini sends the error in a list.
             document = parse_object(body.strip()[1:-1]) if body[:1] == b"[" else {}
         except Malformed:
             return {}
@@ -233,8 +233,8 @@ def _error(body: bytes) -> Mapping[str, Any]:
     return error if isinstance(error, dict) else {}
 
 
-def _names(error: BaseException) -> set[str]:
-    """The names of the classes of an exception and of those it came from."""
+def _class_names(error: BaseException) -> set[str]:
+    """Return the class names of an exception and its causes."""
     names: set[str] = set()
     link: BaseException | None = error
     for _ in range(10):
@@ -246,7 +246,7 @@ def _names(error: BaseException) -> set[str]:
 
 
 def reason_of(error: BaseException) -> str:
-    """What the machine says of a connection that failed; empty if it says nothing."""
+    """Return the operating system's reason for a failed connection, or ""."""
     link: BaseException | None = error
     for _ in range(10):
         if link is None:
@@ -254,7 +254,7 @@ def reason_of(error: BaseException) -> str:
         if isinstance(link, BaseExceptionGroup):
             link = link.exceptions[0]
         if isinstance(link, OSError) and link.strerror:
-            # asyncio puts an address in place of the machine's words.
+            # asyncio replaces the system's message with an address.
             number = link.errno or 0
             words = os.strerror(number) if number in errorcode else link.strerror
             return printable(str(words))[:100]

@@ -1,6 +1,6 @@
-"""The service for local models: one that runs already, or one that is started for a command.
+"""The service for local models: a running one, or one that is started for a command.
 
-It ends with the last command that uses it: each holds a lock that the service waits for.
+It ends with the last command that uses it: each has a lock that the service waits for.
 """
 
 import atexit
@@ -27,54 +27,50 @@ _NEEDS: Final = {
 _PATIENCE_S: Final = 2.0
 _END_S: Final = 15.0
 _started: dict[str, "subprocess.Popen[bytes]"] = {}
-"""By address."""
-_use: int | None = None
-"""The file whose lock says that this process uses the service, once it does."""
+"""Services started by this process, by address."""
+_lock_file: int | None = None
+"""Descriptor of the lock file, once this process uses the service."""
 
 
 def default_folder() -> Path:
-    """Where a service keeps files, jobs and models unless it is told otherwise."""
+    """Return the default folder of a service for files, jobs and models."""
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(data) / "assay" / "finetune"
 
 
 def users_file(folder: Path) -> Path:
-    """The file that whoever uses a service of this folder holds a shared lock on."""
+    """Return the file on which users of the service hold a shared lock."""
     return folder / "users"
 
 
 def require_local() -> None:
-    """Say what to install, if something is missing.
-
-    Raises:
-        UsageError: Something is.
-    """
+    """Raise UsageError if a package for local models is not installed."""
     missing = [name for module, name in _NEEDS.items() if find_spec(module) is None]
     if missing:
         raise UsageError(
-            f"local models need {', '.join(missing)}, not installed here; install them with:"
-            " pip install 'assay[local]' (from a checkout: pip install -e '.[local]')"
+            f"local models need {', '.join(missing)}; install with: pip install 'assay[local]'"
+            " (from a checkout: pip install -e '.[local]')"
         )
 
 
 def ensure_local(address: str, notice: Callable[[str], None] = lambda _: None) -> None:
-    """Start a service where local models usually answer, if none does.
+    """Start a service at the default address of local models, if none is running there.
 
     Nothing is started at any other address.
 
     Args:
-        address: Where somebody is to be asked.
-        notice: Told that it was started, and where its log is.
+        address: The address that will be called.
+        notice: Called with a message after it was started.
 
     Raises:
-        UsageError: What it needs is not installed.
+        UsageError: A required package is not installed.
         ServiceError: It cannot be started.
     """
-    usual = load_registry().providers["local"].base_url or ""
-    if address != usual or address in _started:
+    default = load_registry().providers["local"].base_url or ""
+    if address != default or address in _started:
         return
-    _share(users_file(default_folder()))
-    if _answers(address):
+    _lock_shared(users_file(default_folder()))
+    if _is_running(address):
         return
     require_local()
     log = default_folder() / "service.log"
@@ -85,55 +81,51 @@ def ensure_local(address: str, notice: Callable[[str], None] = lambda _: None) -
                 *(sys.executable, "-m", "assay", "serve-finetune", "--json"),
                 *("--port", port, "--end-with-stdin"),
             ],
-            # It ends once this closes, however this process comes to its end.
+            # The service ends when this pipe closes, even if this process is killed.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
-            # Ctrl-C is for the command alone.
+            # Ctrl-C must only reach the command.
             start_new_session=True,
         )
-    _wait(process, log)
+    _wait_until_ready(process, log)
     if not _started:
         atexit.register(_end_all)
     _started[address] = process
-    notice(f"local models answer at {address} until this command ends (log: {log})")
+    notice(f"local models are served at {address} until this command ends (log: {log})")
 
 
-def _share(path: Path) -> None:
-    """Tell a service that another command has started to stay, or let one that ends end."""
-    global _use
-    if _use is None:
+def _lock_shared(path: Path) -> None:
+    """Take a shared lock, so that a service started by another command keeps running."""
+    global _lock_file
+    if _lock_file is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _use = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(_use, fcntl.LOCK_SH)
+        _lock_file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(_lock_file, fcntl.LOCK_SH)
 
 
-def _used_by_others() -> bool:
-    assert _use is not None
+def _is_used_by_others() -> bool:
+    assert _lock_file is not None
     try:
-        fcntl.flock(_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(_lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:
-        fcntl.flock(_use, fcntl.LOCK_UN)
+        fcntl.flock(_lock_file, fcntl.LOCK_UN)
     return False
 
 
 def check_local(address: str) -> None:
-    """Say what to do where no service answers.
-
-    Raises:
-        ServiceError: None does.
-    """
-    if not _answers(address):
+    """Raise ServiceError, with the next steps, if no service is running."""
+    if not _is_running(address):
         raise ServiceError(
-            f"no fine-tuning service answers at {address}; start one there, with 'assay"
-            " serve-finetune --port PORT', or leave out --base-url and ASSAY_FINETUNE_URL:"
-            " then one is started for the command"
+            f"no fine-tuning service is running at {address}; start one with 'assay"
+            " serve-finetune --port PORT', or leave out --base-url and ASSAY_FINETUNE_URL to"
+            " have one started for the command"
         )
 
 
-def _answers(address: str) -> bool:
+def _is_running(address: str) -> bool:
     try:
         with urllib.request.urlopen(
             f"{address.removesuffix('/v1')}/health", timeout=_PATIENCE_S
@@ -143,8 +135,8 @@ def _answers(address: str) -> bool:
         return False
 
 
-def _wait(process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Until it can be asked."""
+def _wait_until_ready(process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Wait until the service accepts requests; raise ServiceError if it exits."""
     assert process.stdout is not None
     with process.stdout as lines:
         if lines.readline():
@@ -152,12 +144,12 @@ def _wait(process: "subprocess.Popen[bytes]", log: Path) -> None:
     process.wait()
     last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
     raise ServiceError(
-        f"the service for local models did not start: {(last or ['it said nothing'])[0]}"
+        f"the service for local models did not start: {(last or ['no output'])[0]}"
     )
 
 
 def _end_all() -> None:
-    others = _used_by_others()
+    others = _is_used_by_others()
     for process in _started.values():
         assert process.stdin is not None
         process.stdin.close()

@@ -1,4 +1,4 @@
-"""The models of a run, which share what there is once: connections, turns and a budget."""
+"""Creation of the models of a run, which share connections, rate limits and a budget."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -16,26 +16,26 @@ from assay.models.throttle import Pace, PaceChange
 from assay.types import ChatModel
 
 ELSEWHERE = Provider(name="custom", key_variable="OPENAI_API_KEY", key_optional=True)
-"""Whoever answers at an address of the user's own."""
+"""Provider of models at a user-supplied address."""
 
 
 class ModelPool:
-    """Makes models of providers.
+    """Factory of the models of a run.
 
     Args:
-        registry: Which models there are.
-        also: Names that others know; an unknown name may be meant for one of them.
-        base_url: Where models of OpenAI, and models that no row knows, are asked instead.
+        registry: The known models.
+        also: Other valid names, to suggest for an unknown one.
+        base_url: Address used instead for models of OpenAI and for models without a row.
         key: The key for that address.
-        budget: What all of them may spend together.
-        price: What a model without a known price costs.
-        max_connections: Calls open at once for each provider, at most.
-        connections: Connections open at once to all providers, at most.
-        cache: A file with replies to requests that were asked before.
-        retries: How patient calls are.
-        seed: For the random part of waits.
-        on_fault: Who hears that a call will be tried again: the model, and what `RemoteModel`
-            says of it.
+        budget: Spending limit of all models together.
+        price: Price of models without a known price.
+        max_connections: Maximum number of open calls per provider.
+        connections: Maximum number of open connections to all providers.
+        cache: File with cached replies.
+        retries: Retry settings.
+        seed: Seed of the jitter of waits.
+        on_fault: Called before a retry with the model and the arguments of `on_fault` of
+            `RemoteModel`.
     """
 
     def __init__(
@@ -64,17 +64,17 @@ class ModelPool:
         self._retries, self._seed = retries, seed
         self._connections = Connections(connections)
         self._paces: dict[str, Pace] = {}
-        self._pace_of: dict[str, Pace] = {}
+        self._model_paces: dict[str, Pace] = {}
 
     def entry(self, name: str, *, retired: bool = False) -> ModelEntry:
-        """The row of a name; needs no key.
+        """Return the registry entry of a model; needs no key.
 
         Args:
-            name: What the user wrote.
-            retired: Whether one that is gone will do; `missing` then says so.
+            name: Name as given by the user.
+            retired: Whether to accept a retired model; `missing` then reports it.
 
         Raises:
-            ModelRejected: There is no such model, or it is gone.
+            ModelRejected: The model is unknown or retired.
         """
         if self._base_url is not None:
             known = self._registry.entries.get(name)
@@ -87,12 +87,12 @@ class ModelPool:
         return entry
 
     def price(self, entry: ModelEntry) -> Price | None:
-        """What a model costs; None if nobody knows."""
+        """Return the price of a model; None if unknown."""
         return entry.price or self._price
 
     def missing(self, entry: ModelEntry) -> tuple[str, ...]:
-        """What has to be set before a model can be asked, in sentences."""
-        own = self._is_own(entry)
+        """Return the problems, in sentences, that prevent calls to a model."""
+        own = self._uses_base_url(entry)
         needed: list[Callable[[Provider], object]] = []
         if not (own and self._key is not None):
             needed.append(find_key)
@@ -112,13 +112,13 @@ class ModelPool:
         return tuple(problems)
 
     def make(self, name: str) -> ChatModel:
-        """A model by its name; close it when the run is over.
+        """Create a model; the caller closes it.
 
         Raises:
-            ModelRejected: It cannot be asked: unknown, gone, or without a key or a price.
+            ModelRejected: It is unknown, retired, or without a key or a price.
         """
         entry = self.entry(name)
-        own = self._is_own(entry)
+        own = self._uses_base_url(entry)
         pace = self._paces.setdefault(
             entry.provider.name,
             Pace(self._max_connections, per_minute=entry.requests_per_minute),
@@ -137,34 +137,34 @@ class ModelPool:
             on_fault=partial(self._on_fault, name),
         )
         self._addresses[name] = model.address, key
-        self._pace_of[name] = pace
+        self._model_paces[name] = pace
         return model if self._cache is None else CachedModel(model, self._cache)
 
-    def _is_own(self, entry: ModelEntry) -> bool:
-        """Whether the user's own address answers for it."""
+    def _uses_base_url(self, entry: ModelEntry) -> bool:
+        """Return whether the model is called at the user-supplied address."""
         return self._base_url is not None and entry.provider.name in ("openai", ELSEWHERE.name)
 
     def history(self) -> Iterator[tuple[str, PaceChange]]:
-        """How the limits of each provider changed, the latest last."""
+        """Yield the changes of each provider's limits, the latest last."""
         for provider, pace in self._paces.items():
             for change in pace.history:
                 yield provider, change
 
     @property
     def addresses(self) -> dict[str, tuple[str, Secret | None]]:
-        """Where the models that were made are asked and with which key, by name."""
+        """Address and key of each created model, by name."""
         return dict(self._addresses)
 
     def calls_allowed(self, name: str) -> int:
-        """How many calls to the provider of a model that was made may be in flight now."""
-        return self._pace_of[name].limit
+        """Return the current limit of open calls to the provider of a created model."""
+        return self._model_paces[name].limit
 
     def leave(self) -> None:
-        """The run is to stop: whoever waits to be asked, or asked again, waits no longer."""
+        """End all waits for a slot or a retry, because the run is to stop."""
         for pace in self._paces.values():
             pace.leave()
 
     def close(self) -> None:
-        """Close the cache; models are closed by who made them."""
+        """Close the cache; models are closed by the caller of `make`."""
         if self._cache is not None:
             self._cache.close()

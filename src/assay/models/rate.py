@@ -1,46 +1,45 @@
-"""How many calls a second a provider takes, learnt from the calls it rejects.
+"""Estimation of the rate of calls that a provider accepts, from its rejections.
 
-Calls are spaced evenly at a rate a little below what the provider was seen to take, creep up
-to it, stay there for a while, and then feel for more: a cubic curve of the time since the
-last rejection, as TCP CUBIC has for windows. A rejection says where the limit is: the
-calls accepted since the one before, over the time until the provider takes another. That
-holds for token buckets, sliding windows and fixed windows alike.
+`Rate`: Calls are spaced evenly. The rate starts a little below the estimated limit, rises to
+it, stays there for a while and then rises further: a cubic function of the time since the last
+rejection, as TCP CUBIC uses for windows. A rejection gives an estimate of the limit: the calls
+accepted since the previous rejection, divided by the time until the provider accepts another.
+This is valid for token buckets, sliding windows and fixed windows.
 
-Pure arithmetic on times it is told; waits for nothing.
+`RejectionFilter`: Detects rejections that do not depend on the rate. If a rate limit is the
+cause, most calls are rejected until the rate is low enough, and then none. If the rate has
+fallen considerably, most calls are accepted, and some are still rejected, there is another
+cause, and slowing down further would not help.
 
-Tells rejections by a limit from those that come whatever the rate of calls is.
-
-A lower rate ends the rejections of a limit; until it is low enough, most calls are rejected.
-Where the rate fell by much and most calls are taken and yet some are rejected, they have
-other reasons, and slowing down further would help nobody.
+Pure arithmetic on times passed in; nothing here waits.
 """
 
 from collections import deque
 from typing import NamedTuple
 
 _DROP = 0.08
-"""By how much the rate falls below what was seen."""
+"""Fraction by which the rate falls below the estimated limit."""
 _PLATEAU = 20.0
-"""Seconds from a drop until the rate is back at what was seen."""
-_FEW = 4
-"""Accepted calls from which on a single stretch tells the rate."""
+"""Seconds from a drop until the rate is back at the estimated limit."""
+_MIN_CALLS = 4
+"""Accepted calls a single stretch needs to give an estimate."""
 _STEP = 0.85
-"""To what part of itself a rate falls at most that was good for a while."""
+"""A rate that was accepted for a while falls at most to this fraction of itself."""
 _MINUTE = 60.0
 _MEMORY = 300.0
-"""Seconds for which the best minute counts, at most twice that long."""
+"""Seconds for which the best minute is remembered, at most twice that long."""
 _LEEWAY = 0.05
-"""Seconds a call may be late without the next ones being late too."""
+"""Seconds a call may be late without delaying the next ones."""
 _FORGET = 8.0
-"""At this many times what was seen, the limit is taken to be gone."""
+"""At this multiple of the estimate, the limit is assumed to be gone."""
 
 
 class Rate:
-    """The spacing of calls; unlimited until a rejection teaches otherwise."""
+    """Spacing of calls; unlimited until the first rejection."""
 
     def __init__(self, now: float, per_second: float | None = None) -> None:
         self._seen = per_second
-        # A rate that is given is where the curve is flat.
+        # A known rate is where the curve is flat.
         self._age = _PLATEAU
         self._next = self._last = self._since = now
         self._stretch = _Stretch(0, now, now, None, False)
@@ -50,20 +49,20 @@ class Rate:
 
     @property
     def current(self) -> float | None:
-        """Calls a second; None for no limit."""
+        """Calls per second; None for no limit."""
         if self._seen is None:
             return None
         away = (self._age - _PLATEAU) / _PLATEAU
         return self._seen * (1 + _DROP * away**3)
 
     def ready_at(self) -> float:
-        """When the next call may start."""
+        """Return the time at which the next call may start."""
         return self._next
 
     def start(self, now: float, *, pressed: bool) -> None:
-        """A call starts; `pressed` if others wait, so that the rate is being tried.
+        """Record the start of a call; `pressed` if others wait, so that the rate is in use.
 
-        It counts as taken, until `reject` says that it was not.
+        It counts as accepted, unless `reject` follows.
         """
         self._taken += 1
         self._minute.append(now)
@@ -81,12 +80,12 @@ class Rate:
         self._last = now
 
     def reject(self, now: float, again_at: float | None) -> None:
-        """Learn from a rejection; the provider takes calls again at `again_at`, if it says so.
+        """Record a rejection; `again_at` is when the provider accepts calls again, if known.
 
-        Calls between two rejections tell the rate. If there were none, the last stretch that
-        had some turns out to have taken longer.
+        The calls between two rejections give the rate. If there were none, the last stretch
+        with calls is extended.
         """
-        self._untake()
+        self._uncount()
         end = now if again_at is None else max(again_at, now)
         if self._taken > 0:
             settled = self._age >= _PLATEAU
@@ -96,42 +95,42 @@ class Rate:
         self._since, self._taken = end, 0
         self._next = max(self._next, end)
         self._age, self._last = 0.0, end
-        self._learn(now)
+        self._update_estimate(now)
 
     def reject_late(self, now: float) -> None:
-        """A call that started before the last `reject` was rejected too."""
-        self._untake()
+        """Record the rejection of a call that started before the last `reject`."""
+        self._uncount()
         self._stretch = self._stretch._replace(taken=self._stretch.taken - 1)
         self._taken += 1
-        self._learn(now)
+        self._update_estimate(now)
 
     def forget(self) -> None:
-        """Start calls without spacing, until a rejection teaches otherwise."""
+        """Remove the limit, until the next rejection."""
         self._seen = None
 
     def limit(self, now: float, per_second: float) -> bool:
-        """Go no faster than the provider says it can; returns whether that is slower."""
+        """Apply a limit reported by the provider; return whether it is a lower one."""
         rate = self.current
         if rate is not None and rate <= per_second * (1 + _DROP):
             return False
         self._seen, self._age, self._last = per_second, _PLATEAU, now
         return True
 
-    def _learn(self, now: float) -> None:
+    def _update_estimate(self, now: float) -> None:
         taken, began, end, rate, settled = self._stretch
         span = end - began
         if taken <= 0 or span <= 0:
             return
         seen = max(taken / span, len(self._minute) / _MINUTE)
         if rate is not None:
-            # A stretch of a few calls is mostly chance.
-            seen = min(rate, seen if taken >= _FEW else max(seen, rate / 2))
-            # The mean of a stretch that began far below the limit is below it too.
+            # With few calls, the estimate is mostly chance.
+            seen = min(rate, seen if taken >= _MIN_CALLS else max(seen, rate / 2))
+            # The mean of a stretch that started far below the limit underestimates it.
             seen = max(seen, rate * _STEP) if settled else seen
-        # Rejections that no lower rate prevents must not drive it to nothing.
+        # Rejections that do not depend on the rate must not reduce it to almost zero.
         self._seen = max(seen, self._best.value(now) / 4)
 
-    def _untake(self) -> None:
+    def _uncount(self) -> None:
         self._taken -= 1
         if self._minute:
             self._minute.pop()
@@ -142,54 +141,55 @@ class Rate:
 
 
 class _Stretch(NamedTuple):
-    """What happened between two rejections."""
+    """Period between two rejections."""
 
     taken: int
     began: float
     end: float
     rate: float | None
     settled: bool
-    """Whether the rate was back at what had been seen before."""
+    """Whether the rate was back at the previous estimate."""
 
 
 class _Best:
-    """The largest of recent values."""
+    """Maximum of recent values."""
 
     def __init__(self, now: float) -> None:
-        self._turned = now
+        self._rotated = now
         self._before = self._current = 0.0
 
     def note(self, now: float, value: float) -> None:
-        self._turn(now)
+        self._rotate(now)
         self._current = max(self._current, value)
 
     def value(self, now: float) -> float:
-        self._turn(now)
+        self._rotate(now)
         return max(self._before, self._current)
 
-    def _turn(self, now: float) -> None:
-        if now - self._turned >= _MEMORY:
-            late = now - self._turned >= 2 * _MEMORY
+    def _rotate(self, now: float) -> None:
+        if now - self._rotated >= _MEMORY:
+            late = now - self._rotated >= 2 * _MEMORY
             self._before, self._current = (0.0 if late else self._current), 0.0
-            self._turned = now
+            self._rotated = now
 
 
 _VERDICT_AFTER = 6
-"""Rejections in a row from which on there is a verdict."""
+"""Consecutive rejections needed for a verdict."""
 _RATE_FELL_TO = 0.6
-"""To what part of itself the rate must have fallen meanwhile."""
+"""Fraction to which the rate must have fallen meanwhile."""
 _TAKEN_PER_REJECTION = 2.0
-"""Calls taken for each that is rejected, for most calls to be taken."""
+"""Accepted calls per rejection, for "most calls are accepted"."""
 _TAKEN_COUNTED = 10
-"""Calls taken between two rejections, beyond which more prove nothing more."""
+"""Accepted calls between two rejections that are counted, at most."""
 _TAKEN_IF_RARE = 60
-"""Calls taken between two rejections, from which on they are few enough for any reason."""
+"""After this many accepted calls, rejections are too rare for a verdict."""
 _IGNORING_S = 120.0
-"""Seconds for which a verdict holds after the last rejection."""
+"""Seconds for which a verdict is valid after the last rejection."""
 _MISTRUST_S = 600.0
-"""Seconds without another verdict, after one that was wrong; they double."""
+"""Seconds without another verdict after a wrong one; doubles each time."""
 _CHECKS = ((20, 0.75), (100, 0.4))
-"""After how many calls a verdict is looked at, and which share of rejections refutes it."""
+"""Numbers of calls after which a verdict is checked, and the share of rejections that
+refutes it."""
 
 
 class _Drop(NamedTuple):
@@ -199,7 +199,7 @@ class _Drop(NamedTuple):
 
 
 class RejectionFilter:
-    """Counts calls and comes to a verdict; a wrong one is taken back soon."""
+    """Detector of rejections that do not depend on the rate; revokes a wrong verdict soon."""
 
     def __init__(self) -> None:
         self._drops: deque[_Drop] = deque(maxlen=_VERDICT_AFTER)
@@ -208,11 +208,11 @@ class RejectionFilter:
         self._mistrust = _MISTRUST_S
 
     def started(self) -> None:
-        """A call starts; it counts as taken until it is rejected, which is known soon."""
+        """Record the start of a call; it counts as accepted unless it is rejected."""
         self._taken += 1
 
     def rejected(self, now: float) -> bool:
-        """A call was rejected; returns whether that means nothing."""
+        """Record a rejection; return whether to ignore it."""
         self._refused += 1
         self._taken -= 1
         if now >= self._ignoring_until:
@@ -229,7 +229,7 @@ class RejectionFilter:
         return True
 
     def rate_fell(self, now: float, rate: float | None) -> bool:
-        """The rate fell to `rate`; returns whether rejections mean nothing from here on."""
+        """Record that the rate fell to `rate`; return whether to ignore further rejections."""
         if rate is None:
             return False
         if self._taken > _TAKEN_IF_RARE:

@@ -1,8 +1,8 @@
-"""Reads the rows of the registry: those that come with assay, then those of the user.
+"""Reading of the registry files: the one that comes with assay, then the user's.
 
-Both are TOML and read by the same rules. Every key must be known and every value in order.
-A row of the user that names its provider stands for itself; one that does not changes keys
-of the row with the same name. What is here asks no provider anything.
+Both are TOML files with the same rules. Unknown keys and invalid values are errors. A row of
+the user that names its provider is complete by itself; a row without a provider changes keys of
+the existing row with its name. No provider is contacted.
 """
 
 import math
@@ -24,23 +24,28 @@ from assay.models.registry import ModelEntry, Price, Provider, Registry, is_addr
 _LONGEST: Final = 200
 _SENT: Final = ("temperature", "seed")
 _LIMITS: Final = ("max_tokens", "max_completion_tokens")
-_OURS: Final = ("model", "messages", "tools", "stream", "n", *_SENT, *_LIMITS)
-"""Fields that every request has anyway, or that would change how it is answered."""
-_HIDDEN: Final = ("key", "key_variable", "base_url")
-"""Keys whose values may be secrets, given in the right place or in a wrong one."""
+_RESERVED: Final = ("model", "messages", "tools", "stream", "n", *_SENT, *_LIMITS)
+"""Fields that assay sets itself, or that would change the form of the response."""
+_SECRET_KEYS: Final = ("key", "key_variable", "base_url")
+"""Keys whose values may be secrets, even by mistake, and are not shown in messages."""
 _VARIABLE_NAME: Final = re.compile(r"[A-Z_][A-Z0-9_]*\Z")
 
 Reader = Callable[[Any], Any]
-"""Turns what stands in a file into the type used inside, or raises ValueError."""
+"""Converts a value of a file to the internal type, or raises ValueError."""
 
 
 def read_row(
     row: Mapping[str, Any], keys: Mapping[str, tuple[Reader, str]], place: str
 ) -> dict[str, Any]:
-    """Read the values of a row, each by the reader of its key.
+    """Read the values of a row.
+
+    Args:
+        row: The row in the file.
+        keys: The reader of each key, and a description of the allowed values.
+        place: The place of the row, for messages.
 
     Raises:
-        UsageError: A key is not known, or a value not allowed.
+        UsageError: A key is unknown, or a value is invalid.
     """
     values = {}
     for key, raw in row.items():
@@ -50,7 +55,7 @@ def read_row(
         try:
             values[key] = read(raw)
         except (ValueError, TypeError) as error:
-            shown = "this" if key in _HIDDEN else f"{raw!r}"
+            shown = "this" if key in _SECRET_KEYS else f"{raw!r}"
             raise UsageError(
                 f"{place} {key}: {shown} is not allowed; give {str(error) or allowed}"
             ) from None
@@ -58,7 +63,7 @@ def read_row(
 
 
 def is_name(text: object) -> bool:
-    """Whether a model or a provider can be called this."""
+    """Return whether a text is a valid name of a model or a provider."""
     return (
         isinstance(text, str)
         and text.isprintable()
@@ -67,39 +72,39 @@ def is_name(text: object) -> bool:
     )
 
 
-def _text(value: Any) -> str:
+def _read_text(value: Any) -> str:
     if not isinstance(value, str) or not value.isprintable() or len(value) > _LONGEST:
         raise ValueError
     return value
 
 
-def _variable(value: Any) -> str | None:
-    text = _text(value)
+def _read_variable(value: Any) -> str | None:
+    text = _read_text(value)
     if text and not _VARIABLE_NAME.match(text):
         raise ValueError
     return text or None
 
 
-def _named(value: Any) -> str:
+def _read_name(value: Any) -> str:
     if not is_name(value):
         raise ValueError
     return str(value)
 
 
-def _url(value: Any) -> str:
+def _read_url(value: Any) -> str:
     if not isinstance(value, str) or not is_address(value):
         raise ValueError
     return value.rstrip("/")
 
 
-def _path(value: Any) -> str:
-    text = _text(value).rstrip("/")
+def _read_path(value: Any) -> str:
+    text = _read_text(value).rstrip("/")
     if text and not text.startswith("/"):
         raise ValueError
     return text
 
 
-def _secret(value: Any) -> Secret:
+def _read_secret(value: Any) -> Secret:
     if not isinstance(value, str) or not value.isascii() or not value.isprintable():
         raise ValueError
     if not value or " " in value:
@@ -107,25 +112,25 @@ def _secret(value: Any) -> Secret:
     return Secret(value)
 
 
-def _flag(value: Any) -> bool:
+def _read_flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError
     return value
 
 
-def _count(value: Any) -> int:
+def _read_count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError
     return value
 
 
-def _day(value: Any) -> date:
+def _read_day(value: Any) -> date:
     if isinstance(value, datetime) or not isinstance(value, date):
         raise ValueError
     return value
 
 
-def _dollars(value: Any) -> float:
+def _read_dollars(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError
     if not math.isfinite(value) or value < 0:
@@ -133,53 +138,53 @@ def _dollars(value: Any) -> float:
     return float(value)
 
 
-def _limit(value: Any) -> str:
+def _read_limit_field(value: Any) -> str:
     if value not in _LIMITS:
         raise ValueError
     return str(value)
 
 
-def _fields(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or any(one not in _SENT for one in value):
+def _read_fields(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or any(name not in _SENT for name in value):
         raise ValueError
     return tuple(value)
 
 
-def _beginnings(value: Any) -> tuple[str, ...]:
+def _read_prefixes(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise ValueError
-    return tuple(_named(one).lower() for one in value)
+    return tuple(_read_name(prefix).lower() for prefix in value)
 
 
-def _sent(value: Any) -> dict[str, Any]:
+def _read_send(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError
-    for key, one in value.items():
-        if key in _OURS:
-            raise ValueError(f"other fields: {key!r} is filled in by assay")
-        if not isinstance(one, (str, bool, int, float)):
+    for key, item in value.items():
+        if key in _RESERVED:
+            raise ValueError(f"other fields: {key!r} is set by assay")
+        if not isinstance(item, (str, bool, int, float)):
             raise ValueError
     return value
 
 
-def _price(value: Any) -> Price:
+def _read_price(value: Any) -> Price:
     kinds: dict[str, Reader] = {
-        "input": _dollars,
-        "output": _dollars,
-        "cached": _dollars,
-        "cache_write": _dollars,
-        "up_to": _count,
-        "dated": _day,
+        "input": _read_dollars,
+        "output": _read_dollars,
+        "cached": _read_dollars,
+        "cache_write": _read_dollars,
+        "up_to": _read_count,
+        "dated": _read_day,
     }
     if not isinstance(value, dict):
         raise ValueError
     for key in value:
         if key not in kinds:
-            raise ValueError(f"a price without this: {unknown_name('key', key, kinds)}")
+            raise ValueError(f"a valid price: {unknown_name('key', key, kinds)}")
     for key in ("input", "output", "dated"):
         if key not in value:
             raise ValueError(f"a price with {key!r} too, such as {_PRICE_EXAMPLE}")
-    return Price(**{key: kinds[key](one) for key, one in value.items()})
+    return Price(**{key: kinds[key](item) for key, item in value.items()})
 
 
 _PRICE_EXAMPLE: Final = "{ input = 0.15, cached = 0.075, output = 0.60, dated = 2026-11-16 }"
@@ -187,79 +192,81 @@ _DAY: Final = "a day such as 2026-11-16, without quotes"
 _VARIABLE: Final = "the name of an environment variable in capitals, or '' for none"
 
 PROVIDER_KEYS: Final[Mapping[str, tuple[Reader, str]]] = {
-    "base_url": (_url, "a URL such as http://localhost:8000/v1, without a name or password"),
-    "base_url_variable": (_variable, _VARIABLE),
-    "path": (_path, "the end of an address, such as '/v1'"),
-    "key_variable": (_variable, _VARIABLE),
-    "key_optional": (_flag, "true or false"),
-    "key": (_secret, "printable ASCII characters without blanks"),
-    "limit_field": (_limit, " or ".join(repr(one) for one in _LIMITS)),
-    "unsupported": (_fields, f"a list of some of {', '.join(_SENT)}"),
-    "fine_tuned": (_beginnings, "a list of texts that names of base models begin with"),
-    "timeout_s": (_count, "a whole number from 1 on"),
-    "note": (_text, f"a text of at most {_LONGEST} characters, on one line"),
+    "base_url": (
+        _read_url,
+        "a URL such as http://localhost:8000/v1, without a user name or password",
+    ),
+    "base_url_variable": (_read_variable, _VARIABLE),
+    "path": (_read_path, "the end of an address, such as '/v1'"),
+    "key_variable": (_read_variable, _VARIABLE),
+    "key_optional": (_read_flag, "true or false"),
+    "key": (_read_secret, "printable ASCII characters without blanks"),
+    "limit_field": (_read_limit_field, " or ".join(map(repr, _LIMITS))),
+    "unsupported": (_read_fields, f"a list of some of {', '.join(_SENT)}"),
+    "fine_tuned": (_read_prefixes, "a list of prefixes of base model names"),
+    "timeout_s": (_read_count, "a whole number of at least 1"),
+    "note": (_read_text, f"a text of at most {_LONGEST} characters, on one line"),
 }
-"""How each key of a provider is read, and what it takes."""
+"""Reader and allowed values of each key of a provider."""
 MODEL_KEYS: Final[Mapping[str, tuple[Reader, str]]] = {
-    "provider": (_named, "the name of a provider"),
-    "remote_name": (_named, "the name that the provider has for it"),
-    "price": (_price, f"dollars per million tokens, such as {_PRICE_EXAMPLE}"),
-    "context": (_count, "a whole number of tokens"),
-    "tools": (_flag, "true or false"),
-    "requests_per_minute": (_count, "a whole number from 1 on"),
-    "unsupported": (_fields, f"a list of some of {', '.join(_SENT)}"),
+    "provider": (_read_name, "the name of a provider"),
+    "remote_name": (_read_name, "its name at the provider"),
+    "price": (_read_price, f"dollars per million tokens, such as {_PRICE_EXAMPLE}"),
+    "context": (_read_count, "a whole number of tokens"),
+    "tools": (_read_flag, "true or false"),
+    "requests_per_minute": (_read_count, "a whole number of at least 1"),
+    "unsupported": (_read_fields, f"a list of some of {', '.join(_SENT)}"),
     "send": (
-        _sent,
+        _read_send,
         "a table of fields and their values, such as { reasoning_effort = 'none' }",
     ),
-    "retired": (_day, _DAY),
-    "successor": (_named, "the name of another model"),
-    "looked_up": (_day, _DAY),
-    "note": (_text, f"a text of at most {_LONGEST} characters, on one line"),
+    "retired": (_read_day, _DAY),
+    "successor": (_read_name, "the name of another model"),
+    "looked_up": (_read_day, _DAY),
+    "note": (_read_text, f"a text of at most {_LONGEST} characters, on one line"),
 }
-"""How each key of a model is read, and what it takes."""
+"""Reader and allowed values of each key of a model."""
 
 USER_ROWS_VARIABLE: Final = "ASSAY_MODELS"
-"""The environment variable that names the user's file."""
+"""Environment variable with the path of the user's file."""
 
 
 def load_registry(
     extra: Path | None = None, *, environment: Mapping[str, str] | None = None
 ) -> Registry:
-    """The rows that come with assay, and those of the user's file over them.
+    """Load the rows that come with assay, overridden by those of the user's file.
 
     Args:
-        extra: The user's file, if it is not where `user_rows` looks for it.
-        environment: Variables to look at; those of the process unless given.
+        extra: The user's file (default: the one that `user_rows` finds).
+        environment: Environment variables (default: those of the process).
 
     Raises:
-        UsageError: The user's file cannot be read or is not in order.
+        UsageError: The user's file is invalid or cannot be read.
     """
     text = resources.files(__package__).joinpath("registry.toml").read_text("utf-8")
     registry = _extend(Registry({}, {}), _parse(text, "registry.toml"), "registry.toml")
     path = extra if extra is not None else user_rows(environment)
     if path is None:
         return registry
-    return _extend(registry, _parse(_read(path), str(path)), str(path))
+    return _extend(registry, _parse(_read_file(path), str(path)), str(path))
 
 
 def user_rows(environment: Mapping[str, str] | None = None) -> Path | None:
-    """The user's file: `$ASSAY_MODELS`, else `models.toml` in the folder of settings."""
+    """Return the user's file: `$ASSAY_MODELS`, or `models.toml` in the settings folder."""
     variables = os.environ if environment is None else environment
-    named = variables.get(USER_ROWS_VARIABLE)
-    if named:
-        return Path(named)
+    if path := variables.get(USER_ROWS_VARIABLE):
+        return Path(path)
     from platformdirs import user_config_path
 
-    usual = user_config_path("assay", appauthor=False) / "models.toml"
-    return usual if os.path.exists(usual) else None
+    default = user_config_path("assay", appauthor=False) / "models.toml"
+    return default if os.path.exists(default) else None
 
 
-def _read(path: Path) -> str:
+def _read_file(path: Path) -> str:
     try:
         return path.read_text("utf-8").removeprefix("\ufeff")
     except FileNotFoundError:
-        reason = f"there is no such file; correct {USER_ROWS_VARIABLE}, or write it"
+        reason = f"file not found; correct {USER_ROWS_VARIABLE}, or create the file"
     except UnicodeDecodeError:
         reason = "the file is not text in UTF-8"
     except (OSError, ValueError) as error:
@@ -283,25 +290,25 @@ def _extend(registry: Registry, document: Mapping[str, Any], source: str) -> Reg
             )
     providers = dict(registry.providers)
     warnings = list(registry.warnings)
-    for name, row in _rows(document, "providers", source):
+    for name, row in _get_rows(document, "providers", source):
         place = f"{source}: [providers.{name}]"
-        providers[name] = _provider(providers.get(name), name, row, place)
+        providers[name] = _make_provider(providers.get(name), name, row, place)
         if "key" in row:
             warnings.append(
                 f"{place} key is a secret in a file that others may read; "
-                "remove it there and name a variable with key_variable"
+                "remove it and set key_variable to an environment variable instead"
             )
     entries = {
-        name: _moved(entry, providers[entry.provider.name])
+        name: _update_provider(entry, providers[entry.provider.name])
         for name, entry in registry.entries.items()
     }
-    for name, row in _rows(document, "models", source):
+    for name, row in _get_rows(document, "models", source):
         place = f'{source}: [models."{name}"]'
-        entries[name] = _entry(entries.get(name), name, row, providers, place)
+        entries[name] = _make_entry(entries.get(name), name, row, providers, place)
     return Registry(entries, providers, tuple(warnings))
 
 
-def _rows(
+def _get_rows(
     document: Mapping[str, Any], table: str, source: str
 ) -> list[tuple[str, Mapping[str, Any]]]:
     rows = document.get(table, {})
@@ -314,25 +321,27 @@ def _rows(
                 f"{source}: {table}.{name} must be a table: write its keys below {heading}"
             )
         if not is_name(name) or (table == "providers" and "/" in name):
-            raise UsageError(f"{source}: {name!r} in [{table}] is not a name that can be used")
+            raise UsageError(f"{source}: {name!r} in [{table}] is not a valid name")
     return list(rows.items())
 
 
-def _provider(old: Provider | None, name: str, row: Mapping[str, Any], place: str) -> Provider:
+def _make_provider(
+    old: Provider | None, name: str, row: Mapping[str, Any], place: str
+) -> Provider:
     values = read_row(row, PROVIDER_KEYS, place)
     new = replace(old or Provider(name=name), **values)
     if new.base_url is None and new.base_url_variable is None:
-        raise UsageError(f"{place} says not where it is; give base_url or base_url_variable")
+        raise UsageError(f"{place} has no address; give base_url or base_url_variable")
     return new
 
 
-def _moved(entry: ModelEntry, provider: Provider) -> ModelEntry:
-    """A row that was there, with its provider as it is after a change."""
+def _update_provider(entry: ModelEntry, provider: Provider) -> ModelEntry:
+    """Return an existing row with its changed provider."""
     own = [field for field in entry.unsupported if field not in entry.provider.unsupported]
-    return replace(entry, provider=provider, unsupported=_united(provider.unsupported, own))
+    return replace(entry, provider=provider, unsupported=_union(provider.unsupported, own))
 
 
-def _entry(
+def _make_entry(
     old: ModelEntry | None,
     name: str,
     row: Mapping[str, Any],
@@ -342,17 +351,17 @@ def _entry(
     values = read_row(row, MODEL_KEYS, place)
     if "provider" not in values:
         if old is None:
-            raise UsageError(f"{place} names no provider; choose from: {', '.join(providers)}")
+            raise UsageError(f"{place} has no provider; choose from: {', '.join(providers)}")
         provider, start = old.provider, old
     else:
         if values["provider"] not in providers:
-            named = unknown_name("provider", values["provider"], providers)
-            raise UsageError(f"{place} {named}")
+            problem = unknown_name("provider", values["provider"], providers)
+            raise UsageError(f"{place} {problem}")
         provider = providers[values.pop("provider")]
         start = ModelEntry(name=name, provider=provider, remote_name=name)
     own = values.pop("unsupported", start.unsupported)
-    return replace(start, unsupported=_united(provider.unsupported, own), **values)
+    return replace(start, unsupported=_union(provider.unsupported, own), **values)
 
 
-def _united(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:
+def _union(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*first, *second)))

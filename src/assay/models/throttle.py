@@ -1,17 +1,14 @@
-"""How many calls to one provider are open, and how fast they follow each other.
+"""Limits on the number of open calls to a provider and on the rate at which calls start.
 
-One pace for each provider and key. Calls start in the order they came; those that are tried
-again go before the others. The number of open calls grows while calls succeed and others
-wait, and shrinks when the provider rejects one; a `Rate` spaces them, once rejections have
-shown that there is a limit; and while the provider asks for a pause, nothing starts.
+There is one `Pace` per provider and key. Calls start in order of arrival; retries come first.
+The limit of open calls grows while calls succeed and others wait, and shrinks when the provider
+rejects one. A `Rate` spaces calls once rejections have shown that there is a rate limit. While
+the provider asks for a pause, no call starts. Uses the clock of the running event loop; does
+not depend on HTTP.
 
-Knows nothing of HTTP. Uses the clock of the running event loop.
-
-What a provider says about its limits in the headers of a reply.
-
-OpenAI, Groq and others send `x-ratelimit-{limit,remaining,reset}-{requests,tokens}`; Anthropic
-sends `anthropic-ratelimit-requests-{limit,remaining,reset}`, with a date. What cannot be read
-is as good as not said.
+`read_allowance` reads a provider's limits from the headers of a reply. OpenAI, Groq and others
+send `x-ratelimit-{limit,remaining,reset}-{requests,tokens}`; Anthropic sends
+`anthropic-ratelimit-requests-{limit,remaining,reset}`, with a date. Invalid ones are ignored.
 """
 
 import asyncio
@@ -32,42 +29,47 @@ _NAMES = ("x-ratelimit-{}-requests", "anthropic-ratelimit-requests-{}", "x-ratel
 
 
 class Allowance(NamedTuple):
-    """How many more calls a provider takes."""
+    """Number of calls that a provider accepts."""
 
     remaining: int
-    """Calls that may follow at once."""
+    """Calls that may start immediately."""
     refill: float | None
-    """Calls a second that come back; None if that cannot be told."""
+    """Calls per second that become available again; None if unknown."""
 
 
 def read_allowance(headers: Mapping[str, str], now: float | None = None) -> Allowance | None:
-    """Return the allowance in headers with names in lower case; None if they have none."""
+    """Read the allowance from the headers of a reply; None if they have none.
+
+    Args:
+        headers: Headers with names in lower case, or a mapping that ignores case.
+        now: Seconds since 1970 (default: the current time).
+    """
     for name in _NAMES:
-        remaining = _whole(headers.get(name.format("remaining")))
+        remaining = _parse_count(headers.get(name.format("remaining")))
         if remaining is None:
             continue
-        limit = _whole(headers.get(name.format("limit")))
-        reset = _seconds(headers.get(name.format("reset")), now)
+        limit = _parse_count(headers.get(name.format("limit")))
+        reset = _parse_reset(headers.get(name.format("reset")), now)
         refill = None
-        # The reset is when everything is back, so the missing calls come back until then.
+        # At the reset all calls are available again, so the missing ones come back until then.
         if limit is not None and reset and limit > remaining:
             refill = (limit - remaining) / reset
         return Allowance(remaining, refill)
     return None
 
 
-def _whole(text: str | None) -> int | None:
+def _parse_count(text: str | None) -> int | None:
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > 12:
         return None
     return int(text)
 
 
-def _seconds(text: str | None, now: float | None) -> float | None:
+def _parse_reset(text: str | None, now: float | None) -> float | None:
     if not text or len(text) > 40:
         return None
     if re.fullmatch(r"\d+(\.\d+)?", text):
         number = float(text)
-        # Some write the time of day instead, since 1970.
+        # Some providers send the time since 1970 instead.
         return number if number < 1e8 else None
     parts = _PART.findall(text)
     if parts and "".join(number + unit for number, unit in parts) == text:
@@ -82,61 +84,61 @@ _START = 64
 _LARGEST = 10_000
 _HISTORY = 1000
 _FIRST_PAUSE = 1.0
-"""Seconds nothing starts after a rejection that does not say how long; it doubles."""
+"""Seconds of the pause after a rejection without Retry-After; doubles each time."""
 _LONGEST_PAUSE = 60.0
-_ROOM = 1.5
-"""Open calls for each that the rate needs on average."""
+_HEADROOM = 1.5
+"""Open calls allowed, as a multiple of the number that the rate needs on average."""
 _SMALLEST_STEP = 1.25
-"""Growth below this factor is not worth a line in the history."""
+"""Growth by less than this factor is not recorded in the history."""
 
 
 class PaceChange(NamedTuple):
-    """A line of the history of a pace."""
+    """A change of the limits, in the history of a `Pace`."""
 
     at: float
     """Seconds since 1970."""
     limit: int
     """Calls that may be open."""
     rate: float | None
-    """Calls that may start in a second; None for no limit."""
+    """Calls that may start per second; None for no limit."""
     reason: str
     """start, growth, rate_limit, overload, headers or unrelated."""
     pause_s: float = 0.0
-    """How long nothing starts, from `at` on."""
+    """Seconds after `at` in which no call starts."""
 
 
 class PaceTurn:
-    """One open call. Whoever holds it says how it went, once; silence changes nothing."""
+    """Slot of one open call. Its holder reports the result once; no report changes nothing."""
 
     def __init__(self, pace: "Pace", started: float) -> None:
         self._pace, self.started = pace, started
 
     def done(self, allowance: Allowance | None = None) -> None:
-        """The provider took the call; `allowance` is what it says about further ones."""
+        """Report that the provider accepted the call; `allowance` is from its headers."""
         self._pace._accepted(self.started, allowance)
 
     def throttled(self, retry_after: float | None = None) -> None:
-        """The provider rejected the call as one too many."""
+        """Report that the call exceeded the provider's rate limit."""
         self._pace._rejected(self.started, retry_after, "rate_limit")
 
     def overloaded(self, retry_after: float | None = None) -> None:
-        """The provider has too much to do, for whatever reason."""
+        """Report that the provider is overloaded."""
         self._pace._rejected(self.started, retry_after, "overload")
 
     def failed(self) -> None:
-        """The call failed in a way that says nothing about limits."""
+        """Report a failure that is unrelated to limits."""
 
 
-def _left() -> ModelUnavailable:
-    return ModelUnavailable("the run was stopped before its turn came", kind="left")
+def _make_stop_error() -> ModelUnavailable:
+    return ModelUnavailable("the run was stopped before the call started", kind="left")
 
 
 class Pace:
-    """The turns of one provider.
+    """Limits of open calls and call rate of one provider.
 
     Args:
-        max_connections: The most calls that may ever be open.
-        per_minute: Calls a minute that the provider is known to take.
+        max_connections: Maximum number of open calls.
+        per_minute: Known rate limit, in calls per minute.
         clock: Seconds since 1970, for the history.
     """
 
@@ -168,41 +170,41 @@ class Pace:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._clock = clock
         self.history: deque[PaceChange] = deque(maxlen=_HISTORY)
-        """What changed and why, the latest last."""
+        """Changes of the limits, the latest last."""
         self._record("start")
 
     @property
     def limit(self) -> int:
-        """How many calls may be open."""
+        """Number of calls that may be open."""
         return int(self._limit)
 
     @property
     def rate(self) -> float | None:
-        """How many calls may start in a second; None for no limit."""
+        """Number of calls that may start per second; None for no limit."""
         return self._rate.current if self._rate else None
 
     @property
     def open(self) -> int:
-        """How many calls are open."""
+        """Number of open calls."""
         return self._open
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for a turn."""
+        """Number of calls waiting for a slot."""
         return len(self._again) + len(self._waiting)
 
     @asynccontextmanager
     async def turn(self, *, again: bool = False) -> AsyncIterator[PaceTurn]:
-        """Wait for a turn and hold it; `again` for a call that had one and failed."""
+        """Wait for a slot and hold it; `again` for a retry."""
         turn = await self._wait(again)
         try:
             yield turn
         finally:
             self._open -= 1
-            self._serve()
+            self._start_waiting()
 
     async def rest(self, seconds: float) -> bool:
-        """Wait before a call is tried again; False if the run is left meanwhile."""
+        """Wait before a retry; return False if `leave` was called meanwhile."""
         loop = asyncio.get_running_loop()
         resting: asyncio.Future[None] = loop.create_future()
         self._resting.add(resting)
@@ -214,7 +216,7 @@ class Pace:
             self._resting.discard(resting)
 
     def leave(self) -> None:
-        """Let nobody wait any longer; calls that are open go on to their ends."""
+        """End all waits; open calls continue."""
         self._left = True
         waiting: list[asyncio.Future[Any]] = [*self._resting, *self._again, *self._waiting]
         self._again.clear()
@@ -225,10 +227,10 @@ class Pace:
 
     async def _wait(self, again: bool) -> PaceTurn:
         if self._left:
-            raise _left()
+            raise _make_stop_error()
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            # Who waited in another loop waits no longer, and its alarm will never ring.
+            # Waits and the alarm of another event loop are void.
             self._loop, self._alarm, self._open = loop, None, 0
             self._again.clear()
             self._waiting.clear()
@@ -238,22 +240,22 @@ class Pace:
         place: asyncio.Future[PaceTurn] = loop.create_future()
         queue = self._again if again else self._waiting
         queue.append(place)
-        self._serve()
+        self._start_waiting()
         try:
             return await place
         except asyncio.CancelledError:
-            # It may have been served in the very moment it was cancelled.
+            # It may have got a slot just before it was cancelled.
             if place.done() and not place.cancelled():
                 self._open -= 1
             elif place in queue:
                 queue.remove(place)
             else:
-                raise _left() from None
-            self._serve()
+                raise _make_stop_error() from None
+            self._start_waiting()
             raise
 
-    def _serve(self) -> None:
-        """Let those start whose time has come, and wake up when the next one's comes."""
+    def _start_waiting(self) -> None:
+        """Start the waiting calls that are due, and set an alarm for the next one."""
         rate = self._rate
         if rate is None or not self.waiting or self._open >= int(self._limit):
             return
@@ -277,11 +279,11 @@ class Pace:
             if self._alarm.when() <= at and not self._alarm.cancelled():
                 return
             self._alarm.cancel()
-        self._alarm = loop.call_at(at, self._woken)
+        self._alarm = loop.call_at(at, self._on_alarm)
 
-    def _woken(self) -> None:
+    def _on_alarm(self) -> None:
         self._alarm = None
-        self._serve()
+        self._start_waiting()
 
     def _accepted(self, started: float, allowance: Allowance | None) -> None:
         assert self._rate is not None
@@ -293,18 +295,18 @@ class Pace:
         if self._open >= int(self._limit) and self.waiting and started >= self._reacted:
             self._grow()
         if allowance is not None:
-            self._heed(now, allowance)
-        self._serve()
+            self._apply_allowance(now, allowance)
+        self._start_waiting()
 
     def _grow(self) -> None:
-        # Doubles in a round trip up to where it was well, and adds one in each after that.
+        # Doubles per round trip up to the threshold, then adds one per round trip.
         step = 1.0 if self._limit < self._threshold else 1 / self._limit
         self._limit = min(float(self._most), self._limit + step)
         if self._limit >= self.history[-1].limit * _SMALLEST_STEP:
             self._record("growth")
 
-    def _heed(self, now: float, allowance: Allowance) -> None:
-        """Slow down before the provider has to say so, when it counts down to nothing."""
+    def _apply_allowance(self, now: float, allowance: Allowance) -> None:
+        """Slow down before the provider rejects calls, when few remain."""
         assert self._rate is not None
         if allowance.refill is None or allowance.remaining > self._open:
             return
@@ -319,7 +321,7 @@ class Pace:
             self._pause(now, retry_after or 0.0)
             return
         if not fresh:
-            # Others of the same round trip say little new.
+            # Further rejections of the same round trip add little information.
             self._pause(now, retry_after or 0.0)
             if reason == "rate_limit":
                 self._rate.reject_late(now)
@@ -345,7 +347,7 @@ class Pace:
     def _overload(self, now: float, pause: float) -> None:
         self._pause(now, pause)
         self._overloads += 1
-        # One that fails now and then fails with fewer open calls too.
+        # Occasional failures would occur with fewer open calls too.
         if 2 * self._overloads >= self._fine:
             self._reacted = max(now, self._paused_until)
             self._overloads = self._fine = 0
@@ -356,9 +358,9 @@ class Pace:
         self._paused_until = max(self._paused_until, now + seconds)
 
     def _shrink(self) -> None:
-        # What a provider carried before, it carries a good part of still; and where the rate
-        # is what it minds, fewer open calls than the rate needs would only waste it.
-        least = max(1.0, self._proven / 4, _ROOM * (self.rate or 0.0) * self._latency)
+        # The provider can still handle a good part of what it handled before; and under a rate
+        # limit, fewer open calls than the rate needs would waste capacity.
+        least = max(1.0, self._proven / 4, _HEADROOM * (self.rate or 0.0) * self._latency)
         self._threshold = max(least, self._limit * 0.75)
         self._limit = max(1.0, min(self._limit, max(least, self._limit / 2)))
         self._proven = max(1, int(self._proven * 0.75))

@@ -1,8 +1,8 @@
-"""Requests and replies of the chat protocol, as bytes.
+"""Encoding of requests and parsing of replies of the chat protocol.
 
-A request is put together from messages that are encoded already. A reply is repaired so that
-it can stand in a history: ids, content and types are as every provider takes them, and fields
-nobody asked for are gone. What the model said, nonsense too, stays as it is.
+A request is assembled from messages that are encoded already. A reply is repaired so that it
+can be part of a history: ids, content and types are in the form that every provider accepts,
+and other fields are removed. The model's text and arguments are not changed, even if invalid.
 """
 
 import json
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from assay.models.registry import ModelEntry
 
 _MAX_LEVELS: Final = 100
-"""How deep arguments may be nested; how much recursion is allowed differs between Pythons."""
+"""Maximum nesting of arguments, fixed because Python versions have different limits."""
 
 
 _BYTES_PER_TOKEN: Final = 4
-"""Of models that count no tokens themselves."""
+"""For models that do not count tokens themselves."""
 
 
 def token_count(size: int) -> int:
-    """How many tokens so many bytes are, rounded up."""
+    """Convert bytes to tokens, rounded up."""
     return -(-size // _BYTES_PER_TOKEN)
 
 
 class Malformed(ValueError):
-    """A reply that is not one of the chat protocol; never leaves this package."""
+    """A reply that does not follow the chat protocol; never leaves this package."""
 
 
 class RequestWriter:
-    """Writes the requests for one model."""
+    """Encoder of the requests for one model."""
 
     def __init__(self, entry: "ModelEntry") -> None:
         self._start = b'{"model":' + canonical_json(entry.remote_name) + b',"messages":['
@@ -50,12 +50,12 @@ class RequestWriter:
 
     @property
     def fixed(self) -> str:
-        """What every request has in common."""
+        """The part that all requests have in common."""
         flags = (self._temperature, self._seed, self._tools)
         return f"{(self._start + self._limit + self._always).decode()} {flags}"
 
     def write(self, request: ChatRequest) -> bytes:
-        """The body of a request; the limit on the reply is always in it."""
+        """Encode the body of a request; it always limits the length of the reply."""
         parts = [
             self._start,
             b",".join([message.encoded for message in request.messages]),
@@ -73,41 +73,41 @@ class RequestWriter:
 
 @dataclass(frozen=True, slots=True)
 class WireReply:
-    """What a provider answered."""
+    """A reply of a provider."""
 
     message: Message
     finish_reason: str
     usage: Usage | None
-    """None if the provider did not say."""
+    """None if the provider did not report it."""
     refusal: str | None = None
-    """Why there is no answer, in the words of who refused."""
+    """The provider's or the model's reason for a refusal."""
     model: str | None = None
-    """What the provider calls the model that answered."""
+    """The provider's name of the model that replied."""
 
 
 def read_reply(
     body: bytes, *, after: str = "", clean: Callable[[str], str] = lambda text: text
 ) -> WireReply:
-    """Read and repair the body of a reply.
+    """Parse and repair the body of a reply.
 
     Args:
-        body: As it came.
-        after: What was answered; ids that are missing are made from it.
-        clean: Takes secrets out of a text.
+        body: The body.
+        after: Hash of the last message; missing ids are computed from it.
+        clean: Removes secrets from a text.
 
     Raises:
-        Malformed: It is no reply.
+        Malformed: It is not a reply.
     """
     document = parse_object(body)
     choices = document.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise Malformed("it has no choices")
     choice = choices[0]
-    said = choice.get("message")
-    if not isinstance(said, dict):
+    raw = choice.get("message")
+    if not isinstance(raw, dict):
         raise Malformed("its first choice has no message")
-    calls = _calls(said.get("tool_calls"), after, clean)
-    content = _text(said.get("content"))
+    calls = _repair_calls(raw.get("tool_calls"), after, clean)
+    content = _join_text(raw.get("content"))
     message: dict[str, Any] = {"role": "assistant", "content": clean(content or "")}
     if calls:
         message["tool_calls"] = calls
@@ -119,17 +119,17 @@ def read_reply(
         Message(message),
         clean(finish)[:40],
         read_usage(document.get("usage")),
-        _refusal(said, finish),
-        _model(document.get("model"), clean),
+        _get_refusal(raw, finish),
+        _clean_model(document.get("model"), clean),
     )
 
 
-def _model(said: object, clean: Callable[[str], str]) -> str | None:
-    return clean(said)[:200] if isinstance(said, str) and said else None
+def _clean_model(name: object, clean: Callable[[str], str]) -> str | None:
+    return clean(name)[:200] if isinstance(name, str) and name else None
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """A JSON object, or Malformed."""
+    """Parse a JSON object; raise Malformed if it is not one."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -140,9 +140,9 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def embedded_error(body: bytes) -> int | None:
-    """The status of an error that was sent as a success; None if there is none.
+    """Return the status of an error that was sent with a success status; None if there is none.
 
-    Providers that pass calls on find out too late that the other side failed.
+    Proxies send the status before the provider behind them fails.
     """
     try:
         document = parse_object(body)
@@ -154,7 +154,7 @@ def embedded_error(body: bytes) -> int | None:
 
 
 def read_usage(usage: object) -> Usage | None:
-    """The tokens of a reply; None unless both sides are counted in whole numbers."""
+    """Parse the token counts of a reply; None unless both are integers."""
     if not isinstance(usage, dict):
         return None
     prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
@@ -167,18 +167,18 @@ def read_usage(usage: object) -> Usage | None:
 
 def _count(counts: object, name: str) -> int | None:
     value = counts.get(name) if isinstance(counts, dict) else None
-    # More than that is no count of tokens, and does not fit into a column either.
+    # Larger numbers are not plausible and do not fit into a database column.
     return value if type(value) is int and 0 <= value < 2**40 else None
 
 
-def _refusal(said: Mapping[str, Any], finish: str) -> str | None:
-    refusal = said.get("refusal")
+def _get_refusal(message: Mapping[str, Any], finish: str) -> str | None:
+    refusal = message.get("refusal")
     if isinstance(refusal, str) and refusal:
         return refusal
     return "its content filter stopped the reply" if finish == "content_filter" else None
 
 
-def _text(content: object) -> str | None:
+def _join_text(content: object) -> str | None:
     if isinstance(content, str):
         return content
     if isinstance(content, list):
@@ -187,7 +187,9 @@ def _text(content: object) -> str | None:
     return None
 
 
-def _calls(calls: object, after: str, clean: Callable[[str], str]) -> list[dict[str, Any]]:
+def _repair_calls(
+    calls: object, after: str, clean: Callable[[str], str]
+) -> list[dict[str, Any]]:
     repaired: list[dict[str, Any]] = []
     taken: set[str] = set()
     for call in calls if isinstance(calls, list) else ():
@@ -196,37 +198,37 @@ def _calls(calls: object, after: str, clean: Callable[[str], str]) -> list[dict[
             continue
         name, arguments = function.get("name"), function.get("arguments")
         name = clean(name) if isinstance(name, str) and name else "unknown"
-        arguments = clean(_arguments(arguments))
-        number = _id(call.get("id"), taken)
+        arguments = clean(_encode_arguments(arguments))
+        number = _check_id(call.get("id"), taken)
         if number is None:
             number = "call_" + derived_id(after, len(repaired), name, arguments)
         taken.add(number)
-        said = {"name": name, "arguments": arguments}
-        repaired.append({"id": clean(number), "type": "function", "function": said})
+        function = {"name": name, "arguments": arguments}
+        repaired.append({"id": clean(number), "type": "function", "function": function})
     return repaired
 
 
-def _id(number: object, taken: set[str]) -> str | None:
+def _check_id(number: object, taken: set[str]) -> str | None:
     if isinstance(number, str) and 0 < len(number) <= 200 and number not in taken:
         return number
     return None
 
 
-def _arguments(arguments: object) -> str:
+def _encode_arguments(arguments: object) -> str:
     if isinstance(arguments, str):
         return arguments
-    # Some send the object itself instead of its text.
-    return "{}" if arguments is None else canonical_json(_finite(arguments)).decode()
+    # Some providers send an object instead of JSON text.
+    return "{}" if arguments is None else canonical_json(_replace_nonfinite(arguments)).decode()
 
 
-def _finite(value: object, levels: int = _MAX_LEVELS) -> object:
-    """A value that JSON can write: Python's parser lets NaN and Infinity pass."""
+def _replace_nonfinite(value: object, levels: int = _MAX_LEVELS) -> object:
+    """Replace NaN and Infinity, which Python's JSON parser accepts, with None."""
     if levels < 0:
         raise Malformed("the arguments of a tool call are nested too deep")
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None
     if isinstance(value, dict):
-        return {key: _finite(item, levels - 1) for key, item in value.items()}
+        return {key: _replace_nonfinite(item, levels - 1) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_finite(item, levels - 1) for item in value]
+        return [_replace_nonfinite(item, levels - 1) for item in value]
     return value

@@ -48,7 +48,7 @@ def load_session(connection: DuckDBPyConnection, session_id: str) -> SessionReco
     """Read one session.
 
     Raises:
-        UsageError: There is no such session.
+        UsageError: The session is unknown.
     """
     return next(load_sessions(connection, [session_id]))
 
@@ -61,7 +61,7 @@ def load_sessions(
     Without `messages`, which are most of its size, a session can still be replayed.
 
     Raises:
-        UsageError: There is no such session.
+        UsageError: The session is unknown.
     """
     for start in range(0, len(session_ids), _BATCH):
         ids = list(session_ids[start : start + _BATCH])
@@ -99,7 +99,7 @@ def load_stored_run(connection: DuckDBPyConnection, run_id: str) -> StoredRun:
     """Read the row of a run.
 
     Raises:
-        UsageError: There is no such run.
+        UsageError: The run is unknown.
     """
     rows = _select(connection, f"SELECT {_RUN} FROM runs WHERE id = ?", [run_id])
     if not rows:
@@ -111,7 +111,7 @@ def load_experiment(connection: DuckDBPyConnection, experiment_id: str) -> Store
     """Read the row of an experiment.
 
     Raises:
-        UsageError: There is no such experiment.
+        UsageError: The experiment is unknown.
     """
     sql = f"SELECT {_EXPERIMENT} FROM experiments WHERE id = ?"
     rows = _select(connection, sql, [experiment_id])

@@ -67,7 +67,7 @@ def result_sessions(connection: DuckDBPyConnection, experiment_id: str) -> list[
     """Return the completed sessions of an experiment, in order.
 
     Raises:
-        UsageError: There is no such experiment.
+        UsageError: The experiment is unknown.
     """
     load_experiment(connection, experiment_id)
     rows = connection.execute(
@@ -91,7 +91,7 @@ def experiment_outcomes(
     """Load the sessions and outcome names of an experiment.
 
     Raises:
-        UsageError: There is no such experiment.
+        UsageError: The experiment is unknown.
     """
     made = made_by(connection, experiment_id)
     rows = connection.execute(
@@ -109,7 +109,7 @@ def made_by(connection: DuckDBPyConnection, experiment_id: str) -> dict[str, Mad
     """Return the metrics that computed outcomes of an experiment, by outcome.
 
     Raises:
-        UsageError: There is no such experiment.
+        UsageError: The experiment is unknown.
     """
     return _read_tag(load_experiment(connection, experiment_id).tags)
 

@@ -36,7 +36,7 @@ def load_subjects(
     The commit ends in `+` if the checkout had uncommitted changes.
 
     Raises:
-        UsageError: There is no such experiment.
+        UsageError: The experiment is unknown.
     """
     ids = list(dict.fromkeys(experiment_ids))
     rows = {

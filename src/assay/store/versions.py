@@ -71,7 +71,7 @@ def list_experiments(
     """List all experiments, or those of a series, the oldest first.
 
     Raises:
-        UsageError: There is no such series.
+        UsageError: The series is unknown.
     """
     chosen = None if series is None else series_experiments(connection, series)
     rows = connection.execute(
@@ -148,7 +148,7 @@ def tag_experiment(
     The name changes with the version. Later versions continue from the highest one.
 
     Raises:
-        UsageError: There is no such experiment, or the version or the note is invalid.
+        UsageError: The experiment is unknown, or the version or the note is invalid.
     """
     _check_tag(version, note)
     rows = connection.execute(
@@ -244,7 +244,7 @@ def series_log(
     but not its results.
 
     Raises:
-        UsageError: There is no such series.
+        UsageError: The series is unknown.
     """
     ids = series_experiments(connection, series)
     rows = {
@@ -278,7 +278,7 @@ def experiment_log(
     """Return the entry of one experiment in the log of its series.
 
     Raises:
-        UsageError: There is no such experiment, or it has no series.
+        UsageError: The experiment is unknown, or it has no series.
     """
     rows = connection.execute(
         "SELECT series FROM experiments WHERE id = ? AND series IS NOT NULL", [experiment_id]

@@ -1,4 +1,4 @@
-"""Chat models over HTTP, in the wire protocol of OpenAI, with faults on request.
+"""Mock model server: chat models over HTTP, in the protocol of OpenAI, with fault injection.
 
     settings = ModelServerSettings(faults=Faults(latency=0.1, error_rate=0.2))
     with running(settings, {"mine": model}) as server:

@@ -1,6 +1,7 @@
-"""Answers as they go over HTTP: right ones, refusals, and those that are broken on purpose.
+"""HTTP responses of the server: replies, errors, and injected faults.
 
-A reply as a stream of server-sent events: what its pieces add up to is the reply.
+A streamed reply is a sequence of server-sent events, whose deltas add up to the reply. `Pauses`
+are waits that all end when the server does.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from assay.models.serving.chat_wire import Question, error_body, pieces, usage_o
 from assay.models.serving.faults import TooMuch
 from assay.types import ChatReply
 
-_CUT: Final = "assay.cut"
+_EXTENSION: Final = "assay.cut"
 _FAILURES: Final = (
     (500, "the server had an error, on request"),
     (502, "bad gateway, on request"),
@@ -27,30 +28,30 @@ _PAGE: Final = b"<html><body><h1>It works!</h1></body></html>"
 
 
 class ErrorShape(Protocol):
-    """How a protocol says what is wrong."""
+    """Format of error responses in a protocol."""
 
     def __call__(
         self, status: int, message: str, *, code: str | None = None, param: str | None = None
     ) -> bytes:
-        """The body of an answer."""
+        """Return the body of an error response."""
         ...
 
 
 class ModelAnswer(NamedTuple):
-    """An answer, as yet unsent."""
+    """A response that is not sent yet."""
 
     status: int
     parts: Sequence[bytes]
-    """The body; each part is written by itself."""
+    """The body; each part is written separately."""
     headers: Mapping[str, str] = {}
     stream: bool = False
-    """Whether it is a stream of events, whose length nobody tells."""
+    """Whether it is a stream of events, without a Content-Length."""
 
 
 def json_answer(
     body: bytes, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> ModelAnswer:
-    """An answer of JSON."""
+    """Build a JSON response."""
     return ModelAnswer(status, (body,), headers or {})
 
 
@@ -63,7 +64,7 @@ def failed(
     headers: Mapping[str, str] | None = None,
     shape: ErrorShape = error_body,
 ) -> ModelAnswer:
-    """An answer that says what is wrong, in the shape of the protocol."""
+    """Build an error response, in the format of the protocol."""
     return json_answer(shape(status, message, code=code, param=param), status, headers)
 
 
@@ -72,22 +73,22 @@ def too_much(
     headers: Mapping[str, str] | None = None,
     shape: ErrorShape = error_body,
 ) -> ModelAnswer:
-    """The refusal of a call, with the time after which to try again.
+    """Build a 429 response with Retry-After.
 
-    Whole seconds are all that one header can tell, so another has the milliseconds.
+    That header has whole seconds, so another one has milliseconds.
     """
     milliseconds = max(1, -int(-reason.seconds * 1000 // 1))
-    told = {
+    retry = {
         "retry-after": str(-(-milliseconds // 1000)),
         "retry-after-ms": str(milliseconds),
     }
     message = f"{reason.message}; try again in {milliseconds} ms"
-    told = {**(headers or {}), **told}
-    return failed(429, message, code=reason.code, headers=told, shape=shape)
+    retry = {**(headers or {}), **retry}
+    return failed(429, message, code=reason.code, headers=retry, shape=shape)
 
 
 def reshaped(refusal: Refusal, shape: ErrorShape = error_body) -> Refusal:
-    """A refusal of the guard, in the shape that clients of the protocol know."""
+    """Convert a refusal of the guard to the error format of the protocol."""
     code = {401: "invalid_api_key"}.get(refusal.status, refusal.body["code"])
     message = refusal.body["detail"]
     if refusal.status == 401:
@@ -97,7 +98,7 @@ def reshaped(refusal: Refusal, shape: ErrorShape = error_body) -> Refusal:
 
 
 def broken(answer: ModelAnswer, draw: int) -> ModelAnswer:
-    """An answer with status 200 that is no completion; `draw` chooses how."""
+    """Return a malformed version of a response, with status 200; `draw` selects the kind."""
     if answer.stream:
         half = answer.parts[: len(answer.parts) // 2]
         return answer._replace(parts=(*half, b'data: {"id":"chatcmpl-\n\n'))
@@ -107,20 +108,20 @@ def broken(answer: ModelAnswer, draw: int) -> ModelAnswer:
 
 
 def failure(draw: int, shape: ErrorShape = error_body) -> ModelAnswer:
-    """One of the errors that servers have."""
+    """Build one of several server error responses; `draw` selects it."""
     status, message = _FAILURES[draw % len(_FAILURES)]
     return failed(status, message, shape=shape)
 
 
 async def send_answer(answer: ModelAnswer, send: Send) -> None:
-    """Send a whole answer."""
-    await send(_start(answer))
+    """Send a complete response."""
+    await send(_make_start(answer))
     for part in answer.parts[:-1]:
         await send({"type": "http.response.body", "body": part, "more_body": True})
     await send({"type": "http.response.body", "body": answer.parts[-1]})
 
 
-def _start(answer: ModelAnswer) -> dict[str, Any]:
+def _make_start(answer: ModelAnswer) -> dict[str, Any]:
     headers = [
         (name.encode("ascii"), value.encode("latin-1"))
         for name, value in answer.headers.items()
@@ -137,14 +138,14 @@ def _start(answer: ModelAnswer) -> dict[str, Any]:
 async def send_cut(
     answer: ModelAnswer, draw: int, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Lose the connection: one time in four before the answer, else in the middle of it."""
-    line: CuttableHttp = scope["extensions"][_CUT]["line"]
+    """Drop the connection: one time in four before the response, else in the middle of it."""
+    line: CuttableHttp = scope["extensions"][_EXTENSION]["line"]
     if draw % 4:
-        await send(_start(answer))
+        await send(_make_start(answer))
         whole = b"".join(answer.parts)
         part = whole[: draw // 4 % max(1, len(whole))]
         await send({"type": "http.response.body", "body": part, "more_body": True})
-        line.transport.close()  # what was written is still sent
+        line.transport.close()  # data written before is still sent
     else:
         line.transport.abort()
     while (await receive())["type"] != "http.disconnect":
@@ -152,20 +153,20 @@ async def send_cut(
 
 
 class CuttableHttp(BoundedHttp):
-    """Lets the application close the connection in the middle of an answer."""
+    """HTTP protocol that lets the application close the connection during a response."""
 
     def on_message_begin(self) -> None:
-        """Tell the application where it is connected."""
+        """Pass the connection to the application, in the scope."""
         super().on_message_begin()
-        self.scope["extensions"] = {_CUT: {"line": self}}
+        self.scope["extensions"] = {_EXTENSION: {"line": self}}
 
 
 DONE: Final = b"data: [DONE]\n\n"
-"""The last event of a stream."""
+"""Last event of a stream."""
 
 
 def events(reply: ChatReply, question: Question, *, id: str, created: int) -> Iterator[bytes]:
-    """The events of a reply, the last one included."""
+    """Yield the events of a streamed reply, including the last one."""
     include_usage = question.include_usage
     head: dict[str, Any] = {
         "id": id,
@@ -174,18 +175,18 @@ def events(reply: ChatReply, question: Question, *, id: str, created: int) -> It
         "model": question.request.model,
     }
     extra: dict[str, Any] = {"usage": None} if include_usage else {}
-    for delta in _deltas(reply):
+    for delta in _split_message(reply):
         choice = {"index": 0, "delta": delta, "finish_reason": None}
-        yield _event({**head, "choices": [choice], **extra})
+        yield _encode_event({**head, "choices": [choice], **extra})
     last = {"index": 0, "delta": {}, "finish_reason": reply.finish_reason}
-    yield _event({**head, "choices": [last], **extra})
+    yield _encode_event({**head, "choices": [last], **extra})
     if include_usage:
-        yield _event({**head, "choices": [], "usage": usage_of(reply.usage)})
+        yield _encode_event({**head, "choices": [], "usage": usage_of(reply.usage)})
     yield DONE
 
 
-def _deltas(reply: ChatReply) -> Iterator[dict[str, Any]]:
-    """The message in pieces; all but text and arguments comes whole, in the first of them."""
+def _split_message(reply: ChatReply) -> Iterator[dict[str, Any]]:
+    """Yield the deltas of a message; only text and arguments are split."""
     value = dict(reply.message.value)
     content, calls = value.pop("content", None), value.pop("tool_calls", None) or []
     text = content if isinstance(content, str) else ""
@@ -199,19 +200,19 @@ def _deltas(reply: ChatReply) -> Iterator[dict[str, Any]]:
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 
-def _event(value: dict[str, Any]) -> bytes:
+def _encode_event(value: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
 
 
 class Pauses:
-    """Waits for many; belongs to one event loop."""
+    """Interruptible waits in one event loop."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Future[bool]] = set()
         self._closed = False
 
     async def until(self, due: float) -> bool:
-        """Wait until a time of the monotonic clock; False if there was no time for it."""
+        """Wait until a time of the monotonic clock; return False if interrupted by `close`."""
         seconds = due - time.monotonic()
         if seconds <= 0:
             return True
@@ -228,7 +229,7 @@ class Pauses:
             self._waiting.discard(over)
 
     def close(self) -> None:
-        """End every pause, and let none begin."""
+        """End all waits; later ones end immediately."""
         self._closed = True
         for over in self._waiting:
             _finish(over, False)

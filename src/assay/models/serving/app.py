@@ -1,6 +1,7 @@
-"""The routes as an ASGI application: bodies in, models asked, answers and faults out.
+"""The model server: its models, its protocols, the ASGI application, and running it.
 
-All wire protocols are read into the same `Question` and written from the same `ChatReply`.
+Each wire protocol has its own path. Requests of all protocols are parsed to a `Question`, and
+responses are built from a `ChatReply`.
 """
 
 import asyncio
@@ -79,7 +80,7 @@ _MAX_NAME = 200
 
 
 class ModelTable:
-    """Models by name, which may come and go; a model may have several names."""
+    """Models by name; models may be added and removed, and may have several names."""
 
     def __init__(self, models: Mapping[str, ChatModel]) -> None:
         self._models = models
@@ -91,9 +92,9 @@ class ModelTable:
         aliases: Mapping[str, str],
         script: Path | None = None,
     ) -> "ModelTable":
-        """Return the models, and one that works by a script if there is a file of scripts.
+        """Create a table of models, their `aliases`, and a scripted model if `script` is given.
 
-        Some have further names: `aliases` gives the model of each.
+        `aliases` maps each additional name to the name of a model.
         """
         own = dict(models)
         if script is not None:
@@ -103,10 +104,10 @@ class ModelTable:
         for name, target in aliases.items():
             if not name or len(name) > _MAX_NAME or not name.isprintable():
                 raise UsageError(
-                    f"alias {name!r} is not allowed; give 1 to {_MAX_NAME} printable characters"
+                    f"invalid alias {name!r}; give 1 to {_MAX_NAME} printable characters"
                 )
             if name in own:
-                raise UsageError(f"alias {name!r} is the name of a built-in model already")
+                raise UsageError(f"alias {name!r} is already the name of a built-in model")
             if target not in own:
                 raise UsageError(unknown_name("built-in model", target, own))
             named[name] = own[target]
@@ -121,28 +122,28 @@ class ModelTable:
         return name in self._models
 
     def provider(self, name: str) -> str:
-        """Who is behind a name."""
+        """Return the provider of a model."""
         return self._models[name].provider
 
     def require(self, name: str) -> None:
-        """Refuse a name that no model has."""
+        """Raise ModelRejected if there is no model with this name."""
         if name not in self._models:
-            # The search for a near name takes long where this one is long.
+            # Cut, because searching for similar names is slow for long ones.
             shown = name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}..."
             raise ModelRejected(unknown_name("model", shown, self._models))
 
     async def answer(self, request: ChatRequest) -> ChatReply:
-        """What the model answers that the request names."""
+        """Call the model that the request names."""
         return await self._models[request.model].reply(request)
 
 
-class _Whole(Protocol):
+class _MakeBody(Protocol):
     def __call__(
         self, reply: ChatReply, question: Question, *, id: str, created: int
     ) -> bytes: ...
 
 
-class _Streamed(Protocol):
+class _MakeEvents(Protocol):
     def __call__(
         self, reply: ChatReply, question: Question, *, id: str, created: int
     ) -> Iterator[bytes]: ...
@@ -150,20 +151,20 @@ class _Streamed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WireProtocol:
-    """One way to ask a model over HTTP."""
+    """One protocol for calling a model over HTTP."""
 
     path: str
     id_prefix: str
     read: Callable[[bytes], Question]
-    """What a body asks; raises BadRequest."""
-    whole: _Whole
-    streamed: _Streamed
+    """Parses a body; raises BadRequest."""
+    whole: _MakeBody
+    streamed: _MakeEvents
     error: ErrorShape
 
     def answer(
         self, reply: ChatReply, question: Question, name: str, headers: Mapping[str, str]
     ) -> ModelAnswer:
-        """A reply as it is sent; `name` is what its id is made of."""
+        """Convert a reply to a response; `name` is the main part of its id."""
         id, created = f"{self.id_prefix}{name}", int(time.time())
         if question.stream:
             parts = tuple(self.streamed(reply, question, id=id, created=created))
@@ -196,17 +197,17 @@ PROTOCOLS: Final[Mapping[str, WireProtocol]] = {
         ),
     )
 }
-"""By their paths."""
+"""Protocols by path."""
 
 MAX_BODY: Final = 8 << 20
-"""A request may have this many bytes, unless a server says so."""
+"""Default limit for the bytes of a request."""
 _LARGE: Final = 256 << 10
 _LARGE_AT_ONCE: Final = 32
-"""So many large bodies are read at once; the next ones wait."""
+"""Large bodies read concurrently; further ones wait."""
 _MAX_BODIES: Final = _LARGE_AT_ONCE * MAX_BODY
-"""All open requests may have this many bytes together, unless a server says so."""
+"""Default limit for the bytes of all open requests together."""
 _VALUE_BYTES: Final = 32
-"""What a small value of JSON takes beyond its text; `[],[],…` takes 35 times its length."""
+"""Memory of a small JSON value beyond its text; `[],[],…` takes 35 times its length."""
 _MODELS: Final = "/v1/models"
 _METHODS: Final = {
     **dict.fromkeys(PROTOCOLS, "POST"),
@@ -219,7 +220,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class _ServedCall(NamedTuple):
-    """A call that was let in, with its answer ready; the request itself is held no longer."""
+    """An admitted call with its prepared response; the request itself is not kept."""
 
     ticket: int
     request: bytes
@@ -228,21 +229,21 @@ class _ServedCall(NamedTuple):
     outcome: Outcome
     usage: Usage
     draw: int
-    """A random number, for where an answer is cut off."""
+    """Random number that selects where a response is cut off."""
 
 
 class ModelApp:
-    """An ASGI application that serves the models of a table.
+    """ASGI application that serves the models of a table.
 
     Args:
         table: The models.
-        faults: What goes wrong on purpose.
-        limits: How much is answered at once.
-        ask: Who answers; by default the models of the table, whose replies are given the shape
-            that the question demands.
-        max_body: A request may have this many bytes.
-        max_bodies: All open requests may have this many bytes together, also those that wait
-            for the answer of a model.
+        faults: Faults to inject.
+        limits: Rate and concurrency limits.
+        ask: Returns the reply to a question (default: call the model of the table and adapt
+            its reply to what the client requires).
+        max_body: Limit for the bytes of a request.
+        max_bodies: Limit for the bytes of all open requests together, including those that
+            wait for a model.
     """
 
     def __init__(
@@ -257,34 +258,34 @@ class ModelApp:
         self._max_body = max_body
         self._room = BodyRoom(max_bodies)
         self._models, self._faults = table, faults
-        self._ask = ask or self._scripted
+        self._ask = ask or self._call_model
         self._gate = Gate(limits)
         self._pauses = Pauses()
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
         self.stats = Stats()
 
     def close(self) -> None:
-        """Let no call wait any longer."""
+        """End all injected delays."""
         self._pauses.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ModelAnswer a request."""
+        """Handle a request."""
         if scope["type"] == "lifespan":
-            await _live(receive, send)
+            await _handle_lifespan(receive, send)
         elif scope["path"] in PROTOCOLS and scope["method"] == "POST":
-            await self._chat(PROTOCOLS[scope["path"]], scope, receive, send)
+            await self._handle_chat(PROTOCOLS[scope["path"]], scope, receive, send)
         else:
-            await send_answer(self._look(scope["path"], scope["method"]), send)
+            await send_answer(self._handle_other(scope["path"], scope["method"]), send)
 
-    def _look(self, path: str, method: str) -> ModelAnswer:
-        """The answer of every route but those that ask a model."""
+    def _handle_other(self, path: str, method: str) -> ModelAnswer:
+        """Return the response of every route that does not call a model."""
         named = path.removeprefix(f"{_MODELS}/")
         allowed = "GET" if named != path else _METHODS.get(path)
         if allowed is None:
             routes = ", ".join(_METHODS)
-            return failed(404, f"there is nothing at this path; there is: {routes}")
+            return failed(404, f"unknown path; available: {routes}")
         if method != allowed and (method, allowed) != ("HEAD", "GET"):
-            message = f"this path takes {allowed} only"
+            message = f"this path accepts only {allowed}"
             return failed(405, message, headers={"allow": allowed})
         match path:
             case "/health":
@@ -295,19 +296,19 @@ class ModelApp:
                 self.stats.reset()
                 return json_answer(canonical_json(self.stats.told()))
             case "/v1/models":
-                rows = [self._row(name) for name in self._models.names]
+                rows = [self._make_row(name) for name in self._models.names]
                 return json_answer(canonical_json({"object": "list", "data": rows}))
         try:
             self._models.require(named)
         except ModelRejected as error:
             return failed(404, str(error), code="model_not_found", param="model")
-        return json_answer(canonical_json(self._row(named)))
+        return json_answer(canonical_json(self._make_row(named)))
 
-    def _row(self, name: str) -> dict[str, object]:
+    def _make_row(self, name: str) -> dict[str, object]:
         owner = self._models.provider(name)
         return {"id": name, "object": "model", "created": 0, "owned_by": owner}
 
-    async def _chat(
+    async def _handle_chat(
         self, protocol: WireProtocol, scope: Scope, receive: Receive, send: Send
     ) -> None:
         with self._room.share() as take:
@@ -320,11 +321,11 @@ class ModelApp:
             if await self._pauses.until(call.due):
                 outcome = call.outcome
         finally:
-            # Before it is sent: who has an answer and asks again must find room.
+            # Before sending, so that a client's next call finds a free place.
             self._gate.leave(call.ticket)
             self.stats.end(call.request, outcome, call.usage)
         if outcome is Outcome.ENDING:
-            ending = failed(503, "the server ends", shape=protocol.error)
+            ending = failed(503, "the server is shutting down", shape=protocol.error)
             await send_answer(ending, send)
         elif outcome is Outcome.CUT:
             await send_cut(call.answer, call.draw, scope, receive, send)
@@ -334,44 +335,44 @@ class ModelApp:
     async def _admit(
         self, protocol: WireProtocol, request: Request, take: Callable[[int], None]
     ) -> _ServedCall | ModelAnswer:
-        """Let a call in and ask the model, or turn it away."""
+        """Admit a call and call the model, or return the response that rejects it."""
         try:
-            body = await self._body(request, take)
+            body = await self._read_body(request, take)
             take(_VALUE_BYTES * sum(map(body.count, (b",", b"[", b"{"))))
             now = time.monotonic()
             excess = self._gate.refusal(now)
             if excess is not None:
-                return self._turned_away(protocol, excess, now)
+                return self._reject(protocol, excess, now)
             question = protocol.read(body)
             self._models.require(question.request.model)
         except (BadRequest, ModelRejected, RequestTooLarge, Abandoned) as error:
             self.stats.turn_away(Outcome.REFUSED)
-            return _blamed(error, protocol)
+            return _make_error(error, protocol)
         ticket = self._gate.enter(now)
         name = blake2b(body, digest_size=16).digest()
         attempt = self.stats.admit(question.request.model, name, len(body))
         fate = fate_of(self._faults, name, attempt)
         self._gate.expect(ticket, now + fate.seconds)
-        answer, outcome, usage = await self._answer(protocol, question, fate, name, now)
+        answer, outcome, usage = await self._make_answer(protocol, question, fate, name, now)
         due = now + fate.seconds
         return _ServedCall(ticket, name, due, answer, outcome, usage, fate.draw)
 
-    async def _body(self, request: Request, take: Callable[[int], None]) -> bytes:
+    async def _read_body(self, request: Request, take: Callable[[int], None]) -> bytes:
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and len(declared) < 7 and int(declared) <= _LARGE:
             return await whole_body(request, self._max_body, take)
         async with self._large:
             return await whole_body(request, self._max_body, take)
 
-    def _turned_away(self, protocol: WireProtocol, excess: TooMuch, now: float) -> ModelAnswer:
+    def _reject(self, protocol: WireProtocol, excess: TooMuch, now: float) -> ModelAnswer:
         limited = excess.code == "rate_limit_exceeded"
         self.stats.turn_away(Outcome.RATE_LIMITED if limited else Outcome.TOO_MANY)
         return too_much(excess, self._gate.rate_headers(now), protocol.error)
 
-    async def _scripted(self, question: Question) -> ChatReply:
+    async def _call_model(self, question: Question) -> ChatReply:
         return as_asked(await self._models.answer(question.request), question)
 
-    async def _answer(
+    async def _make_answer(
         self,
         protocol: WireProtocol,
         question: Question,
@@ -379,7 +380,7 @@ class ModelApp:
         name: bytes,
         now: float,
     ) -> tuple[ModelAnswer, Outcome, Usage]:
-        """What is sent in the end, and what is counted."""
+        """Return the response, its outcome for the statistics, and the usage."""
         headers = {"x-request-id": name.hex(), **self._gate.rate_headers(now)}
         if fate.fault is ServedFault.ERROR:
             return failure(fate.draw, protocol.error), Outcome.ERROR, Usage()
@@ -391,7 +392,7 @@ class ModelApp:
         except ModelRejected as error:
             return failed(400, str(error), shape=protocol.error), Outcome.REFUSED, Usage()
         except Exception:
-            # A model that fails must not take the server down, nor look like a fault.
+            # A failing model must not stop the server, nor look like an injected fault.
             _log.exception("the model %r failed", question.request.model)
             bug = failed(500, "the model failed: a bug", shape=protocol.error)
             return bug, Outcome.BUG, Usage()
@@ -402,7 +403,7 @@ class ModelApp:
         return answer, outcome, reply.usage
 
 
-def _blamed(error: Exception, protocol: WireProtocol) -> ModelAnswer:
+def _make_error(error: Exception, protocol: WireProtocol) -> ModelAnswer:
     blame = partial(failed, shape=protocol.error)
     match error:
         case BadRequest():
@@ -421,7 +422,7 @@ def _blamed(error: Exception, protocol: WireProtocol) -> ModelAnswer:
             return blame(413, str(error), code="too_large")
 
 
-async def _live(receive: Receive, send: Send) -> None:
+async def _handle_lifespan(receive: Receive, send: Send) -> None:
     while True:
         kind = (await receive())["type"]
         await send({"type": f"{kind}.complete"})
@@ -437,7 +438,7 @@ def guarded(
     key: str | None = None,
     command: str = "assay serve-models",
 ) -> ASGIApp:
-    """The application behind the checks of Host, Origin and key."""
+    """Wrap an application with checks of Host, Origin and key."""
     return Guard(
         app,
         host=host,
@@ -446,11 +447,11 @@ def guarded(
         command=command,
         open_paths=frozenset({"/health"}),
         key_header=b"x-api-key",
-        shape=_reshaped,
+        shape=_reshape,
     )
 
 
-def _reshaped(refusal: Refusal, path: str) -> Refusal:
+def _reshape(refusal: Refusal, path: str) -> Refusal:
     protocol = PROTOCOLS.get(path)
     return reshaped(refusal) if protocol is None else reshaped(refusal, protocol.error)
 
@@ -461,36 +462,36 @@ _CONNECTIONS: Final = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class ModelServerSettings(HostSettings):
-    """How to serve."""
+    """Settings of a model server."""
 
     port: int = DEFAULT_PORT
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """Further names, each with the model that answers to it."""
+    """Additional names, each with its model."""
     script: Path | None = None
-    """The file of a model that runs shell commands one after another, as `scripted/STEM`."""
+    """File of a scripted model, which runs shell commands and is named `scripted/STEM`."""
     faults: Faults = field(default_factory=Faults)
     limits: ServingLimits = field(default_factory=ServingLimits)
     api_key: str | None = field(default=None, repr=False)
-    """What clients must send, if anything."""
+    """Key that clients must send, if any."""
 
 
 @dataclass(frozen=True)
 class RunningModels:
-    """A server that can be asked."""
+    """A running server."""
 
     address: str
     """For example http://127.0.0.1:8903"""
     settings: ModelServerSettings
     stats: Callable[[], dict[str, Any]] = field(repr=False)
-    """The counts that /stats tells."""
+    """Returns the counts of /stats."""
     reset: Callable[[], None] = field(repr=False)
-    """Counts from nothing, as /stats/reset does."""
+    """Resets the counts, as /stats/reset does."""
     names: tuple[str, ...] = ()
-    """The models it has."""
+    """Names of its models."""
 
     @property
     def base_url(self) -> str:
-        """What clients of the protocol call the base URL."""
+        """Base URL for clients of the protocol."""
         return f"{self.address}/v1"
 
 
@@ -499,7 +500,7 @@ def run(
     announce: Callable[[RunningModels], None],
     models: Mapping[str, ChatModel],
 ) -> None:
-    """Serve models by name until SIGINT or SIGTERM; `announce` hears when it can be asked."""
+    """Serve models by name until SIGINT or SIGTERM; call `announce` when it is ready."""
     with _listening(settings, models) as (server, listener, service):
         server.announce = lambda: announce(service)
         server.run([listener])
@@ -509,7 +510,7 @@ def run(
 def running(
     settings: ModelServerSettings, models: Mapping[str, ChatModel]
 ) -> Iterator[RunningModels]:
-    """Serve models by name in a thread, for as long as the block takes."""
+    """Serve models by name in a thread, during the block."""
     with (
         _listening(settings, models) as (server, listener, service),
         in_thread(server, listener),

@@ -1,9 +1,9 @@
-"""The wire protocol of chat completions: bytes in, `ChatRequest`; `ChatReply`, bytes out.
+"""The chat completions protocol: parsing of requests and encoding of replies.
 
-Messages go through as they are: what a model is asked is what was sent, and the message of
-its reply stands in the answer byte for byte, unless the client demands another function, an
-answer by a schema, or fewer tokens. Knows nothing of HTTP, models or faults. The other
-protocols translate to this one: `responses` and `messages`.
+Messages are passed on unchanged: the model receives what was sent, and its message is in the
+response byte for byte, unless the client requires a function, a JSON schema, or fewer tokens.
+Independent of HTTP, models and faults. The other protocols, `responses` and `messages`, are
+translated to this one.
 """
 
 import json
@@ -22,7 +22,7 @@ from assay.types import ChatReply, ChatRequest, Encoded, Message, Usage
 _MAX_NAME: Final = 512
 _MAX_TOKENS: Final = 10_000_000
 _PIECE: Final = 64
-"""Characters of text in an event."""
+"""Characters of text per event."""
 _ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
 _OPEN: Final = ConfigDict(extra="allow", strict=True)
 
@@ -55,21 +55,21 @@ class _PromptMessage(TypedDict):
 
 
 @with_config(_OPEN)
-class _Answered(TypedDict):
+class _AssistantMessage(TypedDict):
     role: Literal["assistant"]
     content: NotRequired[_Content | None]
     tool_calls: NotRequired[Annotated[list[_ToolCall], Field(fail_fast=True)] | None]
 
 
 @with_config(_OPEN)
-class _Returned(TypedDict):
+class _ToolMessage(TypedDict):
     role: Literal["tool"]
     content: _Content
     tool_call_id: str
 
 
 @with_config(_OPEN)
-class _Described(TypedDict):
+class _FunctionDefinition(TypedDict):
     name: Annotated[str, Field(min_length=1, max_length=_MAX_NAME)]
     parameters: NotRequired[dict[str, Any] | None]
 
@@ -77,7 +77,7 @@ class _Described(TypedDict):
 @with_config(_OPEN)
 class _Tool(TypedDict):
     type: Literal["function"]
-    function: _Described
+    function: _FunctionDefinition
 
 
 class _StreamOptions(BaseModel):
@@ -86,11 +86,13 @@ class _StreamOptions(BaseModel):
 
 
 _Tokens = Annotated[int, Field(ge=1, le=_MAX_TOKENS)]
-_Message = Annotated[_PromptMessage | _Answered | _Returned, Field(discriminator="role")]
+_Message = Annotated[
+    _PromptMessage | _AssistantMessage | _ToolMessage, Field(discriminator="role")
+]
 
 
 class _Request(BaseModel):
-    """What is used of a request; all else that clients send is ignored."""
+    """Fields of a request that are used; others are ignored."""
 
     model_config = ConfigDict(strict=True)
     model: Annotated[str, Field(min_length=1, max_length=_MAX_NAME)]
@@ -108,7 +110,7 @@ class _Request(BaseModel):
 
 
 class ChatBody(TypedDict, total=False):
-    """A request of chat as another protocol makes it; it is checked as if it were sent."""
+    """A chat request translated from another protocol; it is checked like a received one."""
 
     model: str
     messages: list[dict[str, Any]]
@@ -121,7 +123,7 @@ class ChatBody(TypedDict, total=False):
 
 
 class BadRequest(Exception):
-    """A body that is no request; `param` is the field to blame."""
+    """An invalid request; `param` is the invalid field."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -130,90 +132,90 @@ class BadRequest(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request, and how its answer is to be sent."""
+    """A parsed request, with the required form of its response."""
 
     request: ChatRequest
     stream: bool
     include_usage: bool
-    """Whether a stream ends with a count of tokens."""
+    """Whether a stream ends with token counts."""
     demanded: Sequence[Mapping[str, Any]] = ()
-    """Functions of which one must be called; none need be where it is empty."""
+    """Functions of which one must be called; empty if no call is required."""
     schema: dict[str, Any] | None = None
-    """What the answer must fit, where no function is to be called."""
+    """JSON schema of the reply, if there are no tools."""
     max_tokens: int | None = None
-    """Where the answer is cut off, if the client says so."""
+    """Maximum length of the reply, if the client sets one."""
     custom: frozenset[str] = frozenset()
-    """Functions that are custom tools in the protocol of the client."""
+    """Functions that are custom tools in the client's protocol."""
 
     @classmethod
     def of_chat(cls, body: ChatBody, *, custom: frozenset[str] = frozenset()) -> "Question":
-        """What a body asks that another protocol was translated to."""
+        """Parse a request that was translated from another protocol."""
         try:
-            asked = _Request.model_validate(body)
+            parsed = _Request.model_validate(body)
         except ValidationError as error:
             raise explained(error) from None
-        return _question(asked, custom)
+        return _make_question(parsed, custom)
 
 
 def read_request(body: bytes) -> Question:
-    """What a body asks."""
+    """Parse a request."""
     try:
-        asked = _Request.model_validate_json(body)
+        parsed = _Request.model_validate_json(body)
     except ValidationError as error:
         raise explained(error) from None
-    return _question(asked)
+    return _make_question(parsed)
 
 
-def _question(asked: _Request, custom: frozenset[str] = frozenset()) -> Question:
-    tools = [] if asked.tool_choice == "none" else asked.tools or []
+def _make_question(parsed: _Request, custom: frozenset[str] = frozenset()) -> Question:
+    tools = [] if parsed.tool_choice == "none" else parsed.tools or []
     try:
         request = ChatRequest(
-            model=asked.model,
-            messages=[Message(message) for message in asked.messages],
+            model=parsed.model,
+            messages=[Message(message) for message in parsed.messages],
             tools=Encoded(tools),
-            temperature=asked.temperature,
-            max_tokens=asked.max_completion_tokens or asked.max_tokens or 1024,
-            seed=asked.seed,
+            temperature=parsed.temperature,
+            max_tokens=parsed.max_completion_tokens or parsed.max_tokens or 1024,
+            seed=parsed.seed,
         )
     except (ValueError, RecursionError):
-        # A number that JSON has no way to write again, somewhere among the unknown keys.
-        raise BadRequest("a message or tool holds a number that is too large") from None
-    usage = asked.stream_options is not None and bool(asked.stream_options.include_usage)
+        # An unknown key has a number that JSON cannot represent.
+        raise BadRequest("a message or tool contains a number that is too large") from None
+    usage = parsed.stream_options is not None and bool(parsed.stream_options.include_usage)
     return Question(
         request,
-        bool(asked.stream),
+        bool(parsed.stream),
         usage,
-        demanded=_demanded(asked.tool_choice, tools),
-        schema=None if tools else _answer_schema(asked.response_format),
-        max_tokens=asked.max_completion_tokens or asked.max_tokens,
+        demanded=_find_required(parsed.tool_choice, tools),
+        schema=None if tools else _get_schema(parsed.response_format),
+        max_tokens=parsed.max_completion_tokens or parsed.max_tokens,
         custom=custom,
     )
 
 
-def _demanded(choice: Any, tools: Sequence[Any]) -> list[Mapping[str, Any]]:
-    """The functions of which a client wants one called."""
+def _find_required(choice: Any, tools: Sequence[Any]) -> list[Mapping[str, Any]]:
+    """Return the functions of which the client requires one to be called."""
     functions = [tool["function"] for tool in tools]
     if choice == "required" and not functions:
         raise BadRequest("tool_choice: 'required' needs tools", "tool_choice")
     if isinstance(choice, dict):
         function = choice.get("function")
         wanted = function.get("name") if isinstance(function, dict) else None
-        functions = [each for each in functions if each["name"] == wanted]
+        functions = [function for function in functions if function["name"] == wanted]
         if not functions:
-            named = printable(str(wanted))[:100]
-            raise BadRequest(f"tool_choice: there is no tool {named!r} in tools", "tool_choice")
+            name = printable(str(wanted))[:100]
+            raise BadRequest(f"tool_choice: there is no tool {name!r} in tools", "tool_choice")
         return functions
     return functions if choice == "required" else []
 
 
-def _answer_schema(form: dict[str, Any] | None) -> dict[str, Any] | None:
-    asked = (form or {}).get("json_schema")
-    schema = asked.get("schema") if isinstance(asked, dict) else None
+def _get_schema(form: dict[str, Any] | None) -> dict[str, Any] | None:
+    parsed = (form or {}).get("json_schema")
+    schema = parsed.get("schema") if isinstance(parsed, dict) else None
     return schema if isinstance(schema, dict) else None
 
 
 def as_asked(reply: ChatReply, question: Question) -> ChatReply:
-    """A reply that calls the function it must, fits the schema it must, and is not too long."""
+    """Adapt a reply to the required function, schema and length."""
     called = [call["function"]["name"] for call in reply.message.value.get("tool_calls") or ()]
     names = [function["name"] for function in question.demanded]
     if names and not set(called) & set(names):
@@ -224,16 +226,16 @@ def as_asked(reply: ChatReply, question: Question) -> ChatReply:
         call_id = f"call_{derived_id(name, *(m.hash for m in question.request.messages[-1:]))}"
         function = {"name": name, "arguments": arguments}
         call = {"id": call_id, "type": "function", "function": function}
-        told: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [call]}
-        reply = _with(reply, told, "tool_calls")
+        value: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [call]}
+        reply = _with_message(reply, value, "tool_calls")
     elif question.schema is not None:
         content = canonical_json(example(question.schema)).decode()
-        reply = _with(reply, {"role": "assistant", "content": content}, "stop")
-    return reply if question.max_tokens is None else _cut(reply, question.max_tokens)
+        reply = _with_message(reply, {"role": "assistant", "content": content}, "stop")
+    return reply if question.max_tokens is None else _truncate(reply, question.max_tokens)
 
 
-def _cut(reply: ChatReply, most: int) -> ChatReply:
-    """A reply whose text, or the arguments of whose call, has at most so many tokens."""
+def _truncate(reply: ChatReply, most: int) -> ChatReply:
+    """Truncate the text of a reply, or the arguments of its call, to a number of tokens."""
     value = dict(reply.message.value)
     calls = value.get("tool_calls")
     text = calls[0]["function"]["arguments"] if calls else str(value.get("content") or "")
@@ -244,20 +246,22 @@ def _cut(reply: ChatReply, most: int) -> ChatReply:
         value["tool_calls"] = [{**calls[0], "function": function}]
     else:
         value["content"] = text[: 4 * most]
-    short = _with(reply, value, "length")
+    short = _with_message(reply, value, "length")
     return replace(short, usage=replace(short.usage, completion=most))
 
 
-def _with(reply: ChatReply, value: dict[str, Any], reason: str) -> ChatReply:
+def _with_message(reply: ChatReply, value: dict[str, Any], reason: str) -> ChatReply:
     message = Message(value)
     usage = replace(reply.usage, completion=-(-len(message.encoded) // 4))
     return replace(reply, message=message, finish_reason=reason, usage=usage)
 
 
 def explained(error: ValidationError, tags: frozenset[str] = _ROLES) -> BadRequest:
-    """Explain why a body is not a request.
+    """Convert a validation error to a BadRequest.
 
-    `tags` are the kinds of items, which are no part of the name of a field.
+    Args:
+        error: The validation error.
+        tags: Names of item kinds in error locations, which are not part of a field's name.
     """
     found = error.errors(include_url=False, include_input=False, include_context=False)[0]
     param = ""
@@ -272,7 +276,7 @@ def explained(error: ValidationError, tags: frozenset[str] = _ROLES) -> BadReque
 
 
 def usage_of(usage: Usage) -> dict[str, Any]:
-    """Tokens in the words of the protocol."""
+    """Convert token counts to the format of the protocol."""
     return {
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,
@@ -283,12 +287,12 @@ def usage_of(usage: Usage) -> dict[str, Any]:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """A text as a stream has it."""
+    """Split a text into the pieces of a stream."""
     return (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
 
 
 def completion(reply: ChatReply, question: Question, *, id: str, created: int) -> bytes:
-    """A whole answer."""
+    """Build a complete (non-streaming) response."""
     model = question.request.model
     head = f'{{"id":{json.dumps(id)},"object":"chat.completion","created":{created}'
     middle = f',"model":{json.dumps(model)},"choices":[{{"index":0,"message":'
@@ -302,7 +306,7 @@ def completion(reply: ChatReply, question: Question, *, id: str, created: int) -
 def error_body(
     status: int, message: str, *, code: str | None = None, param: str | None = None
 ) -> bytes:
-    """An answer that says what is wrong."""
+    """Build the body of an error response."""
     kind = "server_error" if status >= 500 else "invalid_request_error"
     kind = "requests" if status == 429 else kind
     return canonical_json(

@@ -1,9 +1,11 @@
-"""Faults and limits on request, and counts of what a server was asked.
+"""Fault injection, limits and statistics of the model server.
 
-What happens to a call follows from the seed, from the bytes of the request and from how often
-the same bytes were let in before. So it depends neither on time nor on the order in which
-calls arrive, and a request that is tried again has another fate. A call above a limit is told
-when to come again, truthfully. Of requests only hashes are kept, and a bounded number.
+The fault of a call is computed from the seed, the bytes of the request and the number of times
+the same bytes were admitted before. It depends neither on time nor on the order of calls, and a
+retried request gets a new draw.
+
+`Gate` limits calls per minute and open calls; a rejected call gets a correct Retry-After.
+`Stats` counts requests and outcomes; it keeps only hashes of requests, up to a fixed number.
 """
 
 import math
@@ -21,55 +23,55 @@ _MAX_SECONDS: Final = 3600.0
 
 
 class ServedFault(StrEnum):
-    """How a call goes wrong."""
+    """Kinds of injected faults."""
 
     ERROR = "error"
-    """It is answered 500, 502 or 503."""
+    """Status 500, 502 or 503."""
     BUSY = "busy"
-    """It is answered 429, whatever the limits say."""
+    """Status 429, independent of the limits."""
     CUT = "cut"
-    """The connection is lost, before the answer or in the middle of it."""
+    """The connection is dropped before or during the response."""
     MALFORMED = "malformed"
-    """It is answered 200, and what comes is no completion."""
+    """Status 200 with a body that is not a completion."""
     LATE = "late"
-    """The answer is right, and comes late."""
+    """A correct response that is late."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """How often what goes wrong; by default nothing does."""
+    """Rates of injected faults and delays; all are 0 by default."""
 
     latency: float = 0.0
-    """Seconds every answer takes."""
+    """Seconds every response takes."""
     jitter: float = 0.0
-    """An answer takes up to so many seconds more."""
+    """Maximum of the additional random seconds of a response."""
     error_rate: float = 0.0
     busy_rate: float = 0.0
     cut_rate: float = 0.0
     malformed_rate: float = 0.0
     late_rate: float = 0.0
     late_seconds: float = 30.0
-    """How much more a late answer takes."""
+    """Additional seconds of a late response."""
     seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("latency", "jitter", "late_seconds"):
             if not 0 <= getattr(self, name) <= _MAX_SECONDS:
                 raise UsageError(
-                    f"{name} {getattr(self, name)!r} is not allowed; "
+                    f"invalid {name} {getattr(self, name)!r}; "
                     f"give seconds from 0 to {_MAX_SECONDS:g}"
                 )
-        for name, rate in self._rates().items():
+        for name, rate in self._get_rates().items():
             if not 0 <= rate <= 1:
-                raise UsageError(f"{name} {rate!r} is not allowed; give a share from 0 to 1")
-        total = math.fsum(self._rates().values())
+                raise UsageError(f"invalid {name} {rate!r}; give a share from 0 to 1")
+        total = math.fsum(self._get_rates().values())
         if total > 1 + 1e-9:
             raise UsageError(
-                f"the rates of faults add up to {total:g}; a call has at most one fault, "
-                "so let them add up to at most 1"
+                f"the fault rates add up to {total:g}, but must not exceed 1, because a call "
+                "has at most one fault"
             )
 
-    def _rates(self) -> dict[str, float]:
+    def _get_rates(self) -> dict[str, float]:
         return {
             item.name: getattr(self, item.name)
             for item in fields(self)
@@ -78,34 +80,34 @@ class Faults:
 
     @property
     def shares(self) -> tuple[tuple[ServedFault, float], ...]:
-        """The rate of each fault."""
+        """Rate of each fault."""
         return tuple((fault, float(getattr(self, f"{fault}_rate"))) for fault in ServedFault)
 
 
 class Fate(NamedTuple):
-    """What happens to a call."""
+    """Delay and fault of a call."""
 
     seconds: float
-    """How long its answer takes."""
+    """Time its response takes."""
     fault: ServedFault | None = None
     draw: int = 0
-    """A random number, for which of its kinds a fault has."""
+    """Random number that selects the variant of a fault."""
 
 
 def fate_of(faults: Faults, request: bytes, attempt: int) -> Fate:
-    """What happens to the `attempt`-th call, counted from 0, whose body has this hash."""
+    """Compute the fate of the `attempt`-th call, from 0, with this hash of its body."""
     stream = blake2b(
         b"%d %d " % (faults.seed, attempt) + request, digest_size=24, person=b"assay.faults"
     ).digest()
     which, more = (int.from_bytes(stream[i : i + 8], "big") / 2**64 for i in (0, 8))
     seconds = faults.latency + faults.jitter * more
-    fault = _fault(faults, which)
+    fault = _choose_fault(faults, which)
     if fault is ServedFault.LATE:
         seconds += faults.late_seconds
     return Fate(seconds, fault, int.from_bytes(stream[16:], "big"))
 
 
-def _fault(faults: Faults, which: float) -> ServedFault | None:
+def _choose_fault(faults: Faults, which: float) -> ServedFault | None:
     for fault, rate in faults.shares:
         which -= rate
         if which < 0:
@@ -114,102 +116,102 @@ def _fault(faults: Faults, which: float) -> ServedFault | None:
 
 
 _MAX: Final = 10_000_000
-_GRAIN: Final = 1e-9
-"""Sums of times are not exact; nobody is turned away for less than this."""
+_TOLERANCE: Final = 1e-9
+"""Tolerance in seconds for inexact sums of times."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServingLimits:
-    """How much a server takes; None is as much as comes."""
+    """Limits of a server; None for no limit."""
 
     per_minute: int | None = None
-    """Calls a minute, evenly spread: as a bucket that holds `burst` and refills steadily."""
+    """Calls per minute, as a token bucket of size `burst` that refills steadily."""
     burst: int | None = None
-    """Calls that may come at once after a pause; None is a second's worth, at least one."""
+    """Calls that may arrive together after a pause; None: those of one second, at least one."""
     at_once: int | None = None
-    """Calls that may be open; one more is refused, not queued."""
+    """Calls that may be open; further ones are rejected, not queued."""
 
     def __post_init__(self) -> None:
         for name in ("per_minute", "burst", "at_once"):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= _MAX:
-                raise UsageError(f"{name} {value!r} is not allowed; give 1 to {_MAX}, or none")
+                raise UsageError(f"invalid {name} {value!r}; give 1 to {_MAX}, or none")
         if self.burst is not None and self.per_minute is None:
-            raise UsageError("a burst is a part of a rate limit; give the calls a minute too")
+            raise UsageError("burst needs a rate limit; give the calls per minute too")
 
     @property
     def bucket(self) -> int:
-        """The calls that may come at once."""
+        """Number of calls that may arrive together."""
         return self.burst or max(1, (self.per_minute or 0) // 60)
 
 
 class TooMuch(NamedTuple):
-    """Why a call was not let in."""
+    """Reason why a call was rejected."""
 
     code: str
     message: str
     seconds: float
-    """After this time a call would be let in, if no other came before it."""
+    """Time after which the call would be admitted, if no other came first."""
 
 
 class Gate:
-    """Lets calls in and out again. Times are seconds of one clock that does not go back."""
+    """Admission of calls. Times are seconds of a monotonic clock."""
 
     def __init__(self, limits: ServingLimits) -> None:
         self._limits = limits
         self._spacing = 60.0 / limits.per_minute if limits.per_minute else 0.0
         self._slack = self._spacing * (limits.bucket - 1)
         self._next = -math.inf
-        """When the bucket would be full again but for one."""
+        """Time at which the bucket lacks only one call."""
         self._due: dict[int, float] = {}
         self._tickets = 0
 
     @property
     def open(self) -> int:
-        """How many are in."""
+        """Number of open calls."""
         return len(self._due)
 
     def refusal(self, now: float) -> TooMuch | None:
-        """Why one more call cannot come in; None if it can."""
+        """Return why a call cannot be admitted; None if it can."""
         limits = self._limits
         if limits.at_once is not None and len(self._due) >= limits.at_once:
             return TooMuch(
                 "concurrency_limit_exceeded",
-                f"{limits.at_once} calls are open, and no more are allowed at once",
+                f"{limits.at_once} calls are open, which is the limit",
                 max(0.0, min(self._due.values()) - now),
             )
         early = self._next - self._slack - now
-        if self._spacing and early > _GRAIN:
+        if self._spacing and early > _TOLERANCE:
             return TooMuch(
                 "rate_limit_exceeded",
-                f"the limit is {limits.per_minute} calls a minute",
+                f"the limit is {limits.per_minute} calls per minute",
                 early,
             )
         return None
 
     def enter(self, now: float) -> int:
-        """Let a call in that is not refused; returns its ticket."""
+        """Admit a call that `refusal` allows, and return its ticket."""
         self._next = max(self._next, now) + self._spacing
         self._tickets += 1
         self._due[self._tickets] = now
         return self._tickets
 
     def expect(self, ticket: int, due: float) -> None:
-        """Say when a call will be over."""
+        """Set the time at which a call will end."""
         self._due[ticket] = due
 
     def leave(self, ticket: int) -> None:
-        """Let a call out."""
+        """Record the end of a call."""
         del self._due[ticket]
 
     def rate_headers(self, now: float) -> dict[str, str]:
-        """What the protocol tells of the limit in every answer."""
+        """Return the rate limit headers of a response."""
         if not self._spacing:
             return {}
         used = max(0.0, self._next - now)
         left = int(max(0.0, self._slack + self._spacing - used) / self._spacing + 1e-9)
         return {
-            # Of the bucket, not of the minute: reset and remaining are about the same.
+            # Limit of the bucket, not of the minute, like the other two headers.
             "x-ratelimit-limit-requests": str(round(self._slack / self._spacing) + 1),
             "x-ratelimit-remaining-requests": str(left),
             "x-ratelimit-reset-requests": f"{math.ceil(used * 1000)}ms",
@@ -217,37 +219,37 @@ class Gate:
 
 
 REMEMBERED: Final = 500_000
-"""Of so many different requests it is known how often they came; the oldest go first."""
+"""Number of different requests whose repetitions are counted; the oldest are dropped."""
 
 
 class Outcome(StrEnum):
-    """How a call ended."""
+    """Outcome of a call."""
 
     ANSWERED = "answered"
-    """A right answer, in time."""
+    """A correct response in time."""
     LATE = "late"
-    """A right answer that was late on purpose."""
+    """A correct response with an injected delay."""
     REFUSED = "refused"
-    """The client is to blame: a bad body or an unknown model."""
+    """A client error: an invalid body or an unknown model."""
     RATE_LIMITED = "rate_limited"
-    """More calls a minute than allowed."""
+    """The limit of calls per minute was exceeded."""
     TOO_MANY = "too_many"
-    """More calls at once than allowed."""
+    """The limit of open calls was exceeded."""
     BUSY = "busy"
-    """Answered 429 on purpose."""
+    """An injected 429."""
     ERROR = "error"
-    """Answered 5xx on purpose."""
+    """An injected 5xx."""
     CUT = "cut"
-    """The connection was lost on purpose."""
+    """An injected loss of the connection."""
     MALFORMED = "malformed"
-    """Answered with nonsense on purpose."""
+    """An injected malformed body."""
     ENDING = "ending"
-    """The server was about to end."""
+    """The server was shutting down."""
     BUG = "bug"
-    """The model raised."""
+    """The model raised an exception."""
 
 
-_RIGHT: Final = (Outcome.ANSWERED, Outcome.LATE)
+_SUCCESSES: Final = (Outcome.ANSWERED, Outcome.LATE)
 
 
 @dataclass(slots=True)
@@ -257,14 +259,14 @@ class _Seen:
 
 
 class Stats:
-    """Counts since the start, or since they were last reset."""
+    """Counts since the start or the last reset."""
 
     def __init__(self) -> None:
         self.in_flight = 0
         self.reset()
 
     def reset(self) -> None:
-        """Count from nothing; what happened to requests before is forgotten too."""
+        """Reset all counts, including those of repeated requests."""
         self._since = time.monotonic()
         self._cpu = time.process_time()
         self._outcomes: Counter[Outcome] = Counter()
@@ -275,7 +277,7 @@ class Stats:
         self.max_in_flight = self.in_flight
 
     def admit(self, model: str, request: bytes, size: int) -> int:
-        """Count a call that is let in; returns how often its request was let in before."""
+        """Count an admitted call; return how often its request was admitted before."""
         self._models[model] += 1
         self._bytes += size
         self.in_flight += 1
@@ -291,10 +293,10 @@ class Stats:
         return seen.admitted - 1
 
     def end(self, request: bytes, outcome: Outcome, usage: Usage) -> None:
-        """Count how a call ended that was let in."""
+        """Count the outcome of an admitted call."""
         self.in_flight -= 1
         self._outcomes[outcome] += 1
-        if outcome not in _RIGHT:
+        if outcome not in _SUCCESSES:
             return
         self._usage += usage
         seen = self._seen.get(request)
@@ -303,11 +305,11 @@ class Stats:
             seen.answered += 1
 
     def turn_away(self, outcome: Outcome) -> None:
-        """Count a call that was not let in."""
+        """Count a rejected call."""
         self._outcomes[outcome] += 1
 
     def told(self) -> dict[str, Any]:
-        """All counts, for a program to read."""
+        """Return all counts, in the form of /stats."""
         outcomes = dict(self._outcomes)
         return {
             "calls": sum(outcomes.values()) + self.in_flight,

@@ -1,9 +1,8 @@
-"""The wire protocol of messages: bytes in, `Question`; `ChatReply`, bytes or events out.
+"""The Messages protocol: parsing of requests and encoding of replies.
 
-Everything is translated to the shapes of chat. Texts of one message are joined, results of
-tools become messages of their own, and thinking is left out, since chat has no place for it.
-Tools that a provider would run itself are not offered to the model. Knows nothing of HTTP,
-models or faults.
+Everything is translated to the chat protocol. Texts of one message are joined, tool results
+become separate messages, and thinking is dropped, because chat has no field for it. Tools that
+a provider runs itself are not offered to the model. Independent of HTTP, models and faults.
 """
 
 import json
@@ -18,7 +17,7 @@ from assay.models.serving.chat_wire import BadRequest, ChatBody, Question, expla
 from assay.types import ChatReply, Usage
 
 _OPEN: Final = ConfigDict(extra="allow", strict=True)
-_LEFT_OUT: Final = ("thinking", "redacted_thinking")
+_DROPPED: Final = ("thinking", "redacted_thinking")
 _ERRORS: Final = {
     401: "authentication_error",
     403: "permission_error",
@@ -57,7 +56,7 @@ class _MessagesTool(TypedDict):
 
 
 class _MessagesRequest(BaseModel):
-    """What is used of a request; all else that clients send is ignored."""
+    """Fields of a request that are used; others are ignored."""
 
     model_config = ConfigDict(strict=True)
     model: str
@@ -71,44 +70,44 @@ class _MessagesRequest(BaseModel):
 
 
 def read_message_request(body: bytes) -> Question:
-    """What a body asks."""
+    """Parse a request."""
     try:
-        asked = _MessagesRequest.model_validate_json(body)
+        parsed = _MessagesRequest.model_validate_json(body)
     except ValidationError as error:
         raise explained(error) from None
     chat: ChatBody = {
-        "model": asked.model,
-        "messages": _messages(asked),
+        "model": parsed.model,
+        "messages": _convert_messages(parsed),
         "tools": [
-            _function(tool)
-            for tool in asked.tools or ()
+            _convert_tool(tool)
+            for tool in parsed.tools or ()
             if (tool.get("type") or "custom") == "custom"
         ],
-        "tool_choice": _choice(asked.tool_choice),
-        "temperature": asked.temperature,
-        "max_completion_tokens": asked.max_tokens,
-        "stream": asked.stream,
+        "tool_choice": _convert_choice(parsed.tool_choice),
+        "temperature": parsed.temperature,
+        "max_completion_tokens": parsed.max_tokens,
+        "stream": parsed.stream,
     }
     return Question.of_chat(chat)
 
 
-def _messages(asked: _MessagesRequest) -> list[dict[str, Any]]:
+def _convert_messages(parsed: _MessagesRequest) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    if asked.system:
-        found.append({"role": "system", "content": _chat_content(asked.system, "system")})
-    for number, said in enumerate(asked.messages):
+    if parsed.system:
+        found.append({"role": "system", "content": _convert_content(parsed.system, "system")})
+    for number, said in enumerate(parsed.messages):
         where = f"messages[{number}].content"
         content = said["content"]
         if isinstance(content, str):
             found.append({"role": said["role"], "content": content})
         elif said["role"] == "assistant":
-            found.append(_answered(content, where))
+            found.append(_convert_assistant(content, where))
         else:
-            found += _told(said["role"], content, where)
+            found += _convert_user(said["role"], content, where)
     return found
 
 
-def _answered(blocks: Sequence[Any], where: str) -> dict[str, Any]:
+def _convert_assistant(blocks: Sequence[Any], where: str) -> dict[str, Any]:
     rest = [block for block in blocks if block["type"] != "tool_use"]
     calls = []
     for number, block in enumerate(blocks):
@@ -116,40 +115,40 @@ def _answered(blocks: Sequence[Any], where: str) -> dict[str, Any]:
             continue
         for key, kind in (("id", str), ("name", str), ("input", dict)):
             if not isinstance(block.get(key), kind):
-                raise _bad(
-                    f"{where}[{number}].{key}", "a tool_use has an id, a name and an input"
+                raise _make_error(
+                    f"{where}[{number}].{key}", "a tool_use needs an id, a name and an input"
                 )
-        function = {"name": block["name"], "arguments": _dumped(block["input"], where)}
+        function = {"name": block["name"], "arguments": _encode_input(block["input"], where)}
         calls.append({"id": block["id"], "type": "function", "function": function})
     message: dict[str, Any] = {
         "role": "assistant",
-        "content": (_chat_content(rest, where) or None)
+        "content": (_convert_content(rest, where) or None)
         if calls
-        else _chat_content(rest, where),
+        else _convert_content(rest, where),
     }
     return {**message, "tool_calls": calls} if calls else message
 
 
-def _told(role: str, blocks: Sequence[Any], where: str) -> Iterator[dict[str, Any]]:
+def _convert_user(role: str, blocks: Sequence[Any], where: str) -> Iterator[dict[str, Any]]:
     rest = [block for block in blocks if block["type"] != "tool_result"]
     for number, block in enumerate(blocks):
         if block["type"] != "tool_result":
             continue
         place = f"{where}[{number}]"
         if not isinstance(block.get("tool_use_id"), str):
-            raise _bad(f"{place}.tool_use_id", "a tool_result names the tool_use it belongs to")
-        content = _chat_content(block.get("content") or "", f"{place}.content")
+            raise _make_error(f"{place}.tool_use_id", "a tool_result needs a tool_use_id")
+        content = _convert_content(block.get("content") or "", f"{place}.content")
         yield {"role": "tool", "tool_call_id": block["tool_use_id"], "content": content}
     if rest or not blocks:
-        yield {"role": role, "content": _chat_content(rest, where)}
+        yield {"role": role, "content": _convert_content(rest, where)}
 
 
-def _chat_content(content: Any, where: str) -> str | list[dict[str, Any]]:
-    """Texts as one text; with pictures among them, parts as chat has them."""
+def _convert_content(content: Any, where: str) -> str | list[dict[str, Any]]:
+    """Convert content to one text or, if it has pictures, to parts of the chat protocol."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise _bad(where, "content is a text or a list of blocks")
+        raise _make_error(where, "content must be text or a list of blocks")
     parts: list[dict[str, Any]] = []
     for number, block in enumerate(content):
         place = f"{where}[{number}]"
@@ -164,34 +163,36 @@ def _chat_content(content: Any, where: str) -> str | list[dict[str, Any]]:
             }:
                 inline = {"url": f"data:{kind};base64,{data}"}
                 parts.append({"type": "image_url", "image_url": inline})
-            case {"type": kind} if kind in _LEFT_OUT:
+            case {"type": kind} if kind in _DROPPED:
                 continue
             case _:
-                raise _bad(place, "blocks are text, image, tool_use, tool_result or thinking")
+                raise _make_error(
+                    place, "a block must be text, image, tool_use, tool_result or thinking"
+                )
     if all(part["type"] == "text" for part in parts):
         return "\n\n".join(part["text"] for part in parts)
     return parts
 
 
-def _bad(where: str, message: str) -> BadRequest:
+def _make_error(where: str, message: str) -> BadRequest:
     return BadRequest(f"{where}: {message}", where)
 
 
-def _dumped(value: Any, where: str) -> str:
+def _encode_input(value: Any, where: str) -> str:
     try:
         return json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
-        raise _bad(where, "an input holds a number that is too large") from None
+        raise _make_error(where, "an input contains a number that is too large") from None
 
 
-def _function(tool: _MessagesTool) -> dict[str, Any]:
+def _convert_tool(tool: _MessagesTool) -> dict[str, Any]:
     function: dict[str, Any] = {"name": tool["name"], "parameters": tool.get("input_schema")}
     if tool.get("description"):
         function["description"] = tool["description"]
     return {"type": "function", "function": function}
 
 
-def _choice(choice: dict[str, Any] | None) -> Any:
+def _convert_choice(choice: dict[str, Any] | None) -> Any:
     match (choice or {}).get("type"):
         case "any":
             return "required"
@@ -202,7 +203,7 @@ def _choice(choice: dict[str, Any] | None) -> Any:
 
 
 def message_usage(usage: Usage) -> dict[str, int]:
-    """Tokens in the words of the protocol: what was read from a cache is counted by itself."""
+    """Convert token counts to the format of the protocol, with cached ones apart."""
     return {
         "input_tokens": usage.prompt - usage.cached,
         "cache_creation_input_tokens": 0,
@@ -212,17 +213,17 @@ def message_usage(usage: Usage) -> dict[str, int]:
 
 
 def message_answer(reply: ChatReply, question: Question, *, id: str, created: int) -> bytes:
-    """A whole answer."""
-    told = {
-        **_head(question, id),
-        "content": list(_blocks(reply)),
-        "stop_reason": _stop(reply),
+    """Build a complete (non-streaming) response."""
+    body = {
+        **_make_head(question, id),
+        "content": list(_make_blocks(reply)),
+        "stop_reason": _get_stop_reason(reply),
         "usage": message_usage(reply.usage),
     }
-    return json.dumps(told).encode()
+    return json.dumps(body).encode()
 
 
-def _head(question: Question, id: str) -> dict[str, Any]:
+def _make_head(question: Question, id: str) -> dict[str, Any]:
     return {
         "id": id,
         "type": "message",
@@ -234,21 +235,21 @@ def _head(question: Question, id: str) -> dict[str, Any]:
     }
 
 
-def _stop(reply: ChatReply) -> str:
+def _get_stop_reason(reply: ChatReply) -> str:
     return _STOPS.get(reply.finish_reason, "end_turn")
 
 
-def _blocks(reply: ChatReply) -> Iterator[dict[str, Any]]:
+def _make_blocks(reply: ChatReply) -> Iterator[dict[str, Any]]:
     if reply.message.text:
         yield {"type": "text", "text": reply.message.text}
     for call in reply.message.value.get("tool_calls") or ():
         function = call["function"]
-        told = {"id": call["id"], "name": function["name"]}
-        yield {"type": "tool_use", **told, "input": _object(function["arguments"])}
+        head = {"type": "tool_use", "id": call["id"], "name": function["name"]}
+        yield {**head, "input": _parse_arguments(function["arguments"])}
 
 
-def _object(arguments: str) -> dict[str, Any]:
-    """Arguments as an object; nothing where they were cut off or are none."""
+def _parse_arguments(arguments: str) -> dict[str, Any]:
+    """Parse arguments as an object; empty if they were cut off or are invalid."""
     try:
         given = json.loads(arguments)
     except ValueError:
@@ -259,13 +260,13 @@ def _object(arguments: str) -> dict[str, Any]:
 def message_events(
     reply: ChatReply, question: Question, *, id: str, created: int
 ) -> Iterator[bytes]:
-    """The events of a reply, the last one included."""
+    """Yield the events of a streamed reply, including the last one."""
     usage = message_usage(reply.usage)
-    begun = {**_head(question, id), "usage": {**usage, "output_tokens": 0}}
-    yield _event({"type": "message_start", "message": begun})
+    begun = {**_make_head(question, id), "usage": {**usage, "output_tokens": 0}}
+    yield _encode_event({"type": "message_start", "message": begun})
     texts = [reply.message.text] if reply.message.text else []
     calls = reply.message.value.get("tool_calls") or ()
-    for index, block in enumerate(_blocks(reply)):
+    for index, block in enumerate(_make_blocks(reply)):
         place = {"index": index}
         if block["type"] == "text":
             empty, kind, text = {**block, "text": ""}, "text", texts[0]
@@ -273,17 +274,17 @@ def message_events(
             arguments = calls[index - len(texts)]["function"]["arguments"]
             empty, kind, text = {**block, "input": {}}, "input_json", arguments
         key = "text" if kind == "text" else "partial_json"
-        yield _event({"type": "content_block_start", **place, "content_block": empty})
+        yield _encode_event({"type": "content_block_start", **place, "content_block": empty})
         for piece in pieces(text):
             delta = {"type": f"{kind}_delta", key: piece}
-            yield _event({"type": "content_block_delta", **place, "delta": delta})
-        yield _event({"type": "content_block_stop", **place})
-    ended = {"stop_reason": _stop(reply), "stop_sequence": None}
-    yield _event({"type": "message_delta", "delta": ended, "usage": usage})
-    yield _event({"type": "message_stop"})
+            yield _encode_event({"type": "content_block_delta", **place, "delta": delta})
+        yield _encode_event({"type": "content_block_stop", **place})
+    ended = {"stop_reason": _get_stop_reason(reply), "stop_sequence": None}
+    yield _encode_event({"type": "message_delta", "delta": ended, "usage": usage})
+    yield _encode_event({"type": "message_stop"})
 
 
-def _event(value: dict[str, Any]) -> bytes:
+def _encode_event(value: dict[str, Any]) -> bytes:
     data = json.dumps(value, separators=(",", ":"))
     return f"event: {value['type']}\ndata: {data}\n\n".encode()
 
@@ -291,6 +292,6 @@ def _event(value: dict[str, Any]) -> bytes:
 def message_error(
     status: int, message: str, *, code: str | None = None, param: str | None = None
 ) -> bytes:
-    """An answer that says what is wrong; the protocol has no place for a code or a field."""
+    """Build the body of an error response; the protocol has no fields for code and param."""
     kind = _ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
     return canonical_json({"type": "error", "error": {"type": kind, "message": message}})

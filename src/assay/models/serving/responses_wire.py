@@ -1,10 +1,10 @@
-"""The wire protocol of responses: bytes in, `Question`; `ChatReply`, bytes or events out.
+"""The Responses protocol: parsing of requests and encoding of replies.
 
-Everything is translated to the shapes of chat. Texts of one message are joined, calls that
-follow each other become one message, and reasoning is left out, since chat has no place for
-it. A custom tool, whose input is any text, becomes a function with one argument, `input`, and
-back again. Hosted tools are not offered to the model: nobody here could run them. Nothing is
-stored, so a client sends the whole history. Knows nothing of HTTP, models or faults.
+Everything is translated to the chat protocol. Texts of one message are joined, consecutive
+calls become one message, and reasoning is dropped, because chat has no field for it. A custom
+tool, whose input is any text, becomes a function with one argument, `input`, and back again.
+Hosted tools are not offered to the model, because the server cannot run them. Nothing is
+stored, so a client sends the whole history. Independent of HTTP, models and faults.
 """
 
 import json
@@ -28,12 +28,12 @@ from assay.types import ChatReply, Usage
 
 _OPEN: Final = ConfigDict(extra="allow", strict=True)
 _INPUT: Final = "input"
-"""The argument that a custom tool has as a function."""
+"""Argument of the function that represents a custom tool."""
 _DELTAS: Final = {
     "function_call": ("arguments", "function_call_arguments"),
     "custom_tool_call": ("input", "custom_tool_call_input"),
 }
-"""What a call gives, and how its events are called."""
+"""Field with the input of a call, and the name of its events, by type."""
 
 
 @with_config(_OPEN)
@@ -47,7 +47,7 @@ _Content = str | Annotated[list[_ResponsesPart], Field(fail_fast=True)]
 
 
 @with_config(_OPEN)
-class _Said(TypedDict):
+class _InputMessage(TypedDict):
     role: Literal["user", "assistant", "system", "developer"]
     content: _Content
 
@@ -77,22 +77,22 @@ class _Reasoning(TypedDict):
     type: Literal["reasoning"]
 
 
-def _kind(item: Any) -> str | None:
+def _get_kind(item: Any) -> str | None:
     kind = item.get("type", "message") if isinstance(item, dict) else None
     return kind if isinstance(kind, str) else None
 
 
 _Item = Annotated[
-    Annotated[_Said, Tag("message")]
+    Annotated[_InputMessage, Tag("message")]
     | Annotated[_FunctionCall, Tag("function_call")]
     | Annotated[_CustomCall, Tag("custom_tool_call")]
     | Annotated[_Output, Tag("function_call_output")]
     | Annotated[_Output, Tag("custom_tool_call_output")]
     | Annotated[_Reasoning, Tag("reasoning")],
     Discriminator(
-        _kind,
+        _get_kind,
         custom_error_type="item",
-        custom_error_message="items are of type message, function_call, function_call_output, "
+        custom_error_message="an item must be a message, function_call, function_call_output, "
         "custom_tool_call, custom_tool_call_output or reasoning",
     ),
 ]
@@ -117,7 +117,7 @@ def _as_items(given: Any) -> Any:
 
 
 class _ResponsesRequest(BaseModel):
-    """What is used of a request; all else that clients send is ignored."""
+    """Fields of a request that are used; others are ignored."""
 
     model_config = ConfigDict(strict=True)
     model: str
@@ -135,12 +135,12 @@ class _ResponsesRequest(BaseModel):
 
 
 def read_response_request(body: bytes) -> Question:
-    """What a body asks."""
+    """Parse a request."""
     try:
-        asked = _ResponsesRequest.model_validate_json(body)
+        parsed = _ResponsesRequest.model_validate_json(body)
     except ValidationError as error:
         raise explained(error, _KINDS) from None
-    if asked.previous_response_id is not None:
+    if parsed.previous_response_id is not None:
         raise BadRequest(
             "previous_response_id: responses are not stored; send the whole conversation as "
             "input",
@@ -148,33 +148,33 @@ def read_response_request(body: bytes) -> Question:
         )
     custom = frozenset(
         tool["name"]
-        for tool in asked.tools or ()
+        for tool in parsed.tools or ()
         if tool["type"] == "custom" and "name" in tool
     )
     chat: ChatBody = {
-        "model": asked.model,
-        "messages": _messages(asked),
-        "tools": _tools(asked.tools or ()),
-        "tool_choice": _choice(asked.tool_choice),
-        "response_format": _format(asked.text),
-        "temperature": asked.temperature,
-        "max_completion_tokens": asked.max_output_tokens,
-        "stream": asked.stream,
+        "model": parsed.model,
+        "messages": _convert_messages(parsed),
+        "tools": _convert_tools(parsed.tools or ()),
+        "tool_choice": _convert_choice(parsed.tool_choice),
+        "response_format": _convert_format(parsed.text),
+        "temperature": parsed.temperature,
+        "max_completion_tokens": parsed.max_output_tokens,
+        "stream": parsed.stream,
     }
     return Question.of_chat(chat, custom=custom)
 
 
-def _messages(asked: _ResponsesRequest) -> list[dict[str, Any]]:
+def _convert_messages(parsed: _ResponsesRequest) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    if asked.instructions:
-        found.append({"role": "system", "content": asked.instructions})
+    if parsed.instructions:
+        found.append({"role": "system", "content": parsed.instructions})
     calls: list[dict[str, Any]] = []
-    for number, item in enumerate(asked.input):
-        kind, value = _kind(item), dict[str, Any](item)
+    for number, item in enumerate(parsed.input):
+        kind, value = _get_kind(item), dict[str, Any](item)
         if kind == "reasoning":
             continue
         if kind == "message":
-            content = _chat_content(value["content"], f"input[{number}].content")
+            content = _convert_content(value["content"], f"input[{number}].content")
             found.append({"role": value["role"], "content": content})
             calls = []
         elif kind in ("function_call", "custom_tool_call"):
@@ -187,15 +187,15 @@ def _messages(asked: _ResponsesRequest) -> list[dict[str, Any]]:
             function = {"name": value["name"], "arguments": arguments}
             calls.append({"id": value["call_id"], "type": "function", "function": function})
         else:
-            content = _chat_content(value["output"], f"input[{number}].output")
-            told = {"role": "tool", "tool_call_id": value["call_id"], "content": content}
-            found.append(told)
+            content = _convert_content(value["output"], f"input[{number}].output")
+            result = {"role": "tool", "tool_call_id": value["call_id"], "content": content}
+            found.append(result)
             calls = []
     return found
 
 
-def _chat_content(content: Any, where: str) -> str | list[dict[str, Any]]:
-    """Texts as one text; with pictures among them, parts as chat has them."""
+def _convert_content(content: Any, where: str) -> str | list[dict[str, Any]]:
+    """Convert content to one text or, if it has pictures, to parts of the chat protocol."""
     if isinstance(content, str):
         return content
     parts: list[dict[str, Any]] = []
@@ -210,7 +210,7 @@ def _chat_content(content: Any, where: str) -> str | list[dict[str, Any]]:
                 parts.append({"type": "image_url", "image_url": url})
             case _:
                 raise BadRequest(
-                    f"{where}[{number}]: parts are input_text, output_text, refusal, or "
+                    f"{where}[{number}]: a part must be input_text, output_text, refusal, or "
                     "input_image with an image_url",
                     f"{where}[{number}]",
                 )
@@ -219,7 +219,7 @@ def _chat_content(content: Any, where: str) -> str | list[dict[str, Any]]:
     return parts
 
 
-def _tools(tools: Sequence[_ResponsesTool]) -> list[dict[str, Any]]:
+def _convert_tools(tools: Sequence[_ResponsesTool]) -> list[dict[str, Any]]:
     found = []
     for number, tool in enumerate(tools):
         if tool["type"] not in ("function", "custom"):
@@ -241,7 +241,7 @@ def _tools(tools: Sequence[_ResponsesTool]) -> list[dict[str, Any]]:
     return found
 
 
-def _choice(choice: str | dict[str, Any] | None) -> Any:
+def _convert_choice(choice: str | dict[str, Any] | None) -> Any:
     if not isinstance(choice, dict):
         return choice
     if choice.get("type") == "allowed_tools":
@@ -249,7 +249,7 @@ def _choice(choice: str | dict[str, Any] | None) -> Any:
     return {"type": "function", "function": {"name": choice.get("name")}}
 
 
-def _format(text: dict[str, Any] | None) -> dict[str, Any] | None:
+def _convert_format(text: dict[str, Any] | None) -> dict[str, Any] | None:
     form = (text or {}).get("format")
     if not isinstance(form, dict) or form.get("type") != "json_schema":
         return None
@@ -257,7 +257,7 @@ def _format(text: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def response_usage(usage: Usage) -> dict[str, Any]:
-    """Tokens in the words of the protocol."""
+    """Convert token counts to the format of the protocol."""
     return {
         "input_tokens": usage.prompt,
         "input_tokens_details": {"cached_tokens": usage.cached},
@@ -268,12 +268,12 @@ def response_usage(usage: Usage) -> dict[str, Any]:
 
 
 def response(reply: ChatReply, question: Question, *, id: str, created: int) -> bytes:
-    """A whole answer."""
-    items = list(_items(reply, question, id))
-    return json.dumps(_ended(reply, question, id, created, items)).encode()
+    """Build a complete (non-streaming) response."""
+    items = list(_make_items(reply, question, id))
+    return json.dumps(_make_response(reply, question, id, created, items)).encode()
 
 
-def _head(question: Question, id: str, created: int) -> dict[str, Any]:
+def _make_head(question: Question, id: str, created: int) -> dict[str, Any]:
     request = question.request
     return {
         "id": id,
@@ -298,14 +298,14 @@ def _head(question: Question, id: str, created: int) -> dict[str, Any]:
     }
 
 
-def _ended(
+def _make_response(
     reply: ChatReply, question: Question, id: str, created: int, items: list[dict[str, Any]]
 ) -> dict[str, Any]:
     reason = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(
         reply.finish_reason
     )
     return {
-        **_head(question, id, created),
+        **_make_head(question, id, created),
         "status": "incomplete" if reason else "completed",
         "incomplete_details": {"reason": reason} if reason else None,
         "output": items,
@@ -313,7 +313,7 @@ def _ended(
     }
 
 
-def _items(reply: ChatReply, question: Question, id: str) -> Iterator[dict[str, Any]]:
+def _make_items(reply: ChatReply, question: Question, id: str) -> Iterator[dict[str, Any]]:
     stem = id.partition("_")[2]
     calls = reply.message.value.get("tool_calls") or ()
     if reply.message.text or not calls:
@@ -327,28 +327,28 @@ def _items(reply: ChatReply, question: Question, id: str) -> Iterator[dict[str, 
         }
     for number, call in enumerate(calls):
         name, arguments = call["function"]["name"], call["function"]["arguments"]
-        told = {"status": "completed", "call_id": call["id"], "name": name}
+        head = {"status": "completed", "call_id": call["id"], "name": name}
         if name in question.custom:
             yield {
                 "id": f"ctc_{stem}{number}",
                 "type": "custom_tool_call",
-                **told,
-                "input": _custom_input(arguments),
+                **head,
+                "input": _parse_custom_input(arguments),
             }
         else:
             yield {
                 "id": f"fc_{stem}{number}",
                 "type": "function_call",
-                **told,
+                **head,
                 "arguments": arguments,
             }
 
 
-def _custom_input(arguments: str) -> str:
+def _parse_custom_input(arguments: str) -> str:
     try:
         given = json.loads(arguments)
     except ValueError:
-        return arguments  # a model that gave the text itself
+        return arguments  # the model wrote the text itself
     value = given.get(_INPUT) if isinstance(given, dict) else None
     return value if isinstance(value, str) else arguments
 
@@ -356,23 +356,23 @@ def _custom_input(arguments: str) -> str:
 def response_events(
     reply: ChatReply, question: Question, *, id: str, created: int
 ) -> Iterator[bytes]:
-    """The events of a reply, the last one included."""
-    head = _head(question, id, created)
-    items = list(_items(reply, question, id))
-    ended = _ended(reply, question, id, created, items)
-    told: list[dict[str, Any]] = [
+    """Yield the events of a streamed reply, including the last one."""
+    head = _make_head(question, id, created)
+    items = list(_make_items(reply, question, id))
+    ended = _make_response(reply, question, id, created, items)
+    events: list[dict[str, Any]] = [
         {"type": "response.created", "response": head},
         {"type": "response.in_progress", "response": head},
     ]
     for index, item in enumerate(items):
-        told += _item_events(index, item)
-    told.append({"type": f"response.{ended['status']}", "response": ended})
-    for number, event in enumerate(told):
+        events += _make_item_events(index, item)
+    events.append({"type": f"response.{ended['status']}", "response": ended})
+    for number, event in enumerate(events):
         data = json.dumps({**event, "sequence_number": number}, separators=(",", ":"))
         yield f"event: {event['type']}\ndata: {data}\n\n".encode()
 
 
-def _item_events(index: int, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _make_item_events(index: int, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
     place: dict[str, Any] = {"item_id": item["id"], "output_index": index}
     started = {**item, "status": "in_progress"}
     if item["type"] == "message":
