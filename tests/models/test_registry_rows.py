@@ -159,7 +159,7 @@ def test_a_bad_file_is_refused_with_the_next_step(
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"gone\.toml.*no such file"):
+    with pytest.raises(UsageError, match=r"gone\.toml.*file not found"):
         load_registry(environment={"ASSAY_MODELS": str(tmp_path / "gone.toml")})
     with pytest.raises(UsageError, match="cannot read the models"):
         load_registry(tmp_path)

@@ -18,7 +18,7 @@ from assay.store.codec import read_record
 from assay.store.journal import Journal, read_journal
 from assay.store.load import load_session
 from assay.store.records import ErrorRecord, HookRecord, PlayedRecord, Record, StepRecord
-from assay.store.rows import columns_of
+from assay.store.rows import build_columns
 from assay.types import Message, StopReason, Usage
 from tests.store.sessions import make_run, make_session, rich_session
 from tests.store.stores import fill
@@ -235,7 +235,7 @@ def test_no_field_takes_a_text_for_a_number(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_field_has_a_column(kind: Any) -> None:
-    assert isinstance(columns_of("", kind, []), Mapping)
+    assert isinstance(build_columns("", kind, []), Mapping)
 
 
 def test_a_hook_in_an_export_is_an_object_and_in_a_journal_a_row(tmp_path: Path) -> None:

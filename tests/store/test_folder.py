@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import JournalError, UsageError
-from assay.store.journal import Journal, set_aside
+from assay.store.journal import Journal, set_aside_damaged
 from assay.store.run_folder import RunFolder, RunHeld, journal_root, unfinished_runs
 from tests.store.sessions import START, make_run, make_session
 
@@ -133,7 +133,7 @@ def test_journals_that_are_not_stored_keep_a_run_from_being_removed(database: Pa
     Journal.create(path, header)
     with pytest.raises(JournalError, match="not stored yet"):
         folder.remove()
-    set_aside(path)
+    set_aside_damaged(path)
     folder.remove()
     assert [each.name for each in journal_root(database).iterdir()] == [
         f"run-1.{header.session_id}.jsonl.damaged"

@@ -10,7 +10,7 @@ import pytest
 
 from assay.core import files
 from assay.errors import JournalError, UsageError
-from assay.store.journal import Journal, is_blank, read_journal, read_session, set_aside
+from assay.store.journal import Journal, is_blank, read_journal, read_session, set_aside_damaged
 from assay.store.records import EndRecord, HookRecord, PlayedRecord, SessionRecord
 from assay.types import TrialState
 from tests.store.sessions import make_run, make_session
@@ -107,7 +107,7 @@ def test_a_journal_that_is_set_aside_overwrites_no_other(tmp_path: Path) -> None
         path = tmp_path / "run" / "s.jsonl"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
-        names.append(set_aside(path))
+        names.append(set_aside_damaged(path))
         assert names[-1].read_bytes() == content
     name = "run.s.jsonl.damaged"
     assert [each.name for each in names] == [name, f"{name}-2", f"{name}-3"]

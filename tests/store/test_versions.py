@@ -113,7 +113,7 @@ def test_a_tag_without_a_change_or_for_nobody_is_refused(
         tag_experiment(connection, experiment(make(1)))
     with pytest.raises(UsageError, match="experiment 'x' not found"):
         tag_experiment(connection, "x", version="v2.0")
-    with pytest.raises(UsageError, match="10,001 letters"):
+    with pytest.raises(UsageError, match="10,001 characters"):
         tag_experiment(connection, experiment(make(1)), note="x" * 10_001)
 
 

@@ -56,7 +56,7 @@ def _layout(kind: Any) -> _Layout:
     return _Layout(names, attrgetter(*names), tuple(times), tuple(inner), tuple(added))
 
 
-def fields_of(record: Any) -> dict[str, Any]:
+def get_fields(record: Any) -> dict[str, Any]:
     """Return the fields of a record as a dictionary, without copying them as `asdict` does."""
     layout = _layout(record.__class__)
     values = dict(zip(layout.names, layout.values(record), strict=True))
@@ -69,7 +69,7 @@ def fields_of(record: Any) -> dict[str, Any]:
 def _to_plain(value: Any) -> Any:
     """Convert a value that the JSON encoder does not know."""
     if is_dataclass(value):
-        return fields_of(value)
+        return get_fields(value)
     if isinstance(value, Encoded):
         return value.value
     if isinstance(value, Mapping):
@@ -81,9 +81,9 @@ encode = canonical_encoder(_to_plain)
 """Encode a value as canonical JSON; records become objects."""
 
 
-def with_rows(record: Any) -> dict[str, Any]:
+def get_fields_with_rows(record: Any) -> dict[str, Any]:
     """Return the fields of a record, with each nested record as a row."""
-    layout, values = _layout(record.__class__), fields_of(record)
+    layout, values = _layout(record.__class__), get_fields(record)
     for name in layout.times:
         values[name] = round(values[name], 6)
     for inner in layout.inner:
@@ -168,7 +168,7 @@ def read_record(
     return made
 
 
-def checked(record: _T) -> _T:
+def check_record(record: _T) -> _T:
     """Return the record as it will be read back from a journal; call before writing it.
 
     Raises:

@@ -35,9 +35,9 @@ from assay.store.migrations import migrate, stored_version
 from assay.store.schema import CATALOG, VERSION
 from assay.store.views import VIEWS
 
-BESIDE = "other"
+OTHER_CATALOG = "other"
 """The catalog of a second file."""
-OURS = "memory.main"
+MEMORY_SCHEMA = "memory.main"
 """The in-memory schema of the instance; its views last as long as the instance."""
 
 _ISOLATED: dict[str, str | bool | int | float | list[str]] = {
@@ -56,7 +56,7 @@ atexit.register(_idle.clear)
 
 
 @contextmanager
-def attached(
+def attach_database(
     path: Path, *, read_only: bool, beside: Path | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Connect to a file, and to a second one (`beside`) for reading.
@@ -76,7 +76,9 @@ def attached(
             f"ATTACH {_quote(path)} AS {CATALOG} ({mode}, ROW_GROUP_SIZE {_ROW_GROUP})"
         )
         if beside is not None:
-            instance.execute(f"ATTACH {_quote(beside.absolute())} AS {BESIDE} (READ_ONLY)")
+            instance.execute(
+                f"ATTACH {_quote(beside.absolute())} AS {OTHER_CATALOG} (READ_ONLY)"
+            )
         if not known:
             instance.execute("SET enable_external_access = false")
         with instance.cursor() as connection:
@@ -176,7 +178,7 @@ class StoreFile:
     def writing(self, *, beside: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
         """Open a connection for writing, and create the file if it is missing.
 
-        `beside` is a second file to read from, in the catalog `BESIDE`.
+        `beside` is a second file to read from, in the catalog `OTHER_CATALOG`.
         """
         with self._lock, _translate_errors(self.path), ExitStack() as afterwards:
             if not self._tidied:
@@ -243,7 +245,7 @@ class StoreFile:
         """Create the file under another name first, so that it is never seen incomplete."""
         draft = self._file.with_name(f"{self._file.name}.part-{os.getpid()}")
         try:
-            with attached(draft, read_only=False) as connection:
+            with attach_database(draft, read_only=False) as connection:
                 migrate(connection, 0)
             # If another process was faster, its file is used.
             with suppress(FileExistsError):
@@ -289,7 +291,7 @@ class StoreFile:
             while True:
                 try:
                     connection = work.enter_context(
-                        attached(self._file, read_only=read_only, beside=beside)
+                        attach_database(self._file, read_only=read_only, beside=beside)
                     )
                     break
                 except duckdb.IOException as error:
@@ -310,15 +312,15 @@ class StoreFile:
 
 def _add_views(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     """Make our views take precedence over the ones in the file; they stay in the instance."""
-    connection.execute(f"SET search_path = '{OURS},{CATALOG}.main'")
+    connection.execute(f"SET search_path = '{MEMORY_SCHEMA},{CATALOG}.main'")
     count = connection.execute(
         "SELECT count(*) FROM duckdb_views() WHERE database_name || '.' || schema_name = ?"
         " AND NOT internal",
-        [OURS],
+        [MEMORY_SCHEMA],
     ).fetchall()
     if count != [(len(VIEWS),)]:
         for view in VIEWS:
-            connection.execute(view.ddl(OURS))
+            connection.execute(view.ddl(MEMORY_SCHEMA))
     return connection
 
 

@@ -17,7 +17,7 @@ from assay.errors import UsageError
 from assay.store.ingest import delete_sessions, transaction
 from assay.store.run_folder import RunFolder, unfinished_runs
 from assay.store.store import Store
-from assay.store.trace_folder import forget_traces, traces_of_run
+from assay.store.trace_folder import find_trace_folder, remove_traces
 
 _CHOSEN = "IN (SELECT unnest(?::VARCHAR[]))"
 
@@ -66,7 +66,7 @@ def plan_deletion(
     files = [
         name
         for folder, run in plan.files.items()
-        for name in forget_traces(folder, run, plan.sessions, whole=run in plan.runs, dry=True)
+        for name in remove_traces(folder, run, plan.sessions, whole=run in plan.runs, dry=True)
     ]
     return _to_deletion(plan, files)
 
@@ -104,7 +104,7 @@ def delete(
     files = [
         name
         for folder, run in plan.files.items()
-        for name in forget_traces(folder, run, plan.sessions, whole=run in plan.runs)
+        for name in remove_traces(folder, run, plan.sessions, whole=run in plan.runs)
     ]
     return _to_deletion(plan, files)
 
@@ -217,6 +217,6 @@ def _find_trace_folders(
     found: dict[Path, str] = {}
     for run, name in rows:
         for place in (Path(name or "."), database.absolute().parent / (name or ".")):
-            if name and (folder := traces_of_run(place, run, database)) is not None:
+            if name and (folder := find_trace_folder(place, run, database)) is not None:
                 found.setdefault(folder.absolute(), run)
     return found

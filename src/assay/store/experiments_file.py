@@ -21,15 +21,15 @@ from assay.crafter.rules import TASK
 from assay.errors import UsageError
 from assay.judge.subjects import SUBJECT_METRICS, Subject, TrialOutcome
 from assay.store.results_file import (
-    checked_flags,
-    checked_label,
-    checked_list,
-    checked_numbers,
-    checked_seeds,
+    check_flags,
+    check_label,
+    check_list,
+    check_numbers,
+    check_seeds,
+    describe_json,
+    get_trial_values,
+    parse_results_subject,
     read_object,
-    shown_json,
-    subject_of_results,
-    values_at,
 )
 from assay.types import TrialState
 
@@ -46,14 +46,12 @@ _OWN_MACHINE = frozenset(
 _LISTS = ("achievements", "instances", "success", "durations", "seeds")
 
 
-def subject_of_entry(entry: dict[str, Any], where: str, source: str) -> Subject:
+def parse_experiment(entry: dict[str, Any], where: str, source: str) -> Subject:
     """Read one experiment; `where` identifies it in errors until its name is read."""
-    name = checked_label(entry.get("name"), where, "name")
+    name = check_label(entry.get("name"), where, "name")
     where = f"experiment {printable(name)!r} of {source!r}"
     lists = {
-        key: checked_list(entry[key], where, key)
-        for key in _LISTS
-        if entry.get(key) is not None
+        key: check_list(entry[key], where, key) for key in _LISTS if entry.get(key) is not None
     }
     for key in ("achievements", "instances"):
         if key not in lists:
@@ -66,7 +64,7 @@ def subject_of_entry(entry: dict[str, Any], where: str, source: str) -> Subject:
                 "trial in each list"
             )
     texts = {
-        key: None if entry.get(key) is None else checked_label(entry[key], where, key, _LONGEST)
+        key: None if entry.get(key) is None else check_label(entry[key], where, key, _LONGEST)
         for key in _TEXTS
     }
     known = {"name", "configuration", *_TEXTS, *_LISTS}
@@ -97,7 +95,7 @@ def subject_of_entry(entry: dict[str, Any], where: str, source: str) -> Subject:
     )
 
 
-def entry_of_subject(subject: Subject) -> dict[str, Any]:
+def make_experiment(subject: Subject) -> dict[str, Any]:
     """Convert a subject to an experiment of a file, with its trials that have achievements."""
     trials = [
         trial
@@ -135,21 +133,19 @@ def _trials_of_lists(
 ) -> Iterator[TrialOutcome]:
     count = len(lists["achievements"])
     instances = [
-        checked_label(
+        check_label(
             str(value) if type(value) is int else value, where, f"value {place} of instances"
         )
         for place, value in enumerate(lists["instances"], start=1)
     ]
     metrics = {
-        "achievements": checked_numbers(lists["achievements"], where, "achievements"),
+        "achievements": check_numbers(lists["achievements"], where, "achievements"),
     }
     if "success" in lists:
-        metrics["success"] = checked_flags(lists["success"], where, "success")
+        metrics["success"] = check_flags(lists["success"], where, "success")
     if "durations" in lists:
-        metrics["duration_s"] = checked_numbers(
-            lists["durations"], where, "durations", least=0.0
-        )
-    seeds = checked_seeds(lists["seeds"], where, "seeds") if "seeds" in lists else None
+        metrics["duration_s"] = check_numbers(lists["durations"], where, "durations", least=0.0)
+    seeds = check_seeds(lists["seeds"], where, "seeds") if "seeds" in lists else None
     seen: Counter[str] = Counter()
     for at in range(count):
         seed = None if seeds is None else seeds[at]
@@ -165,7 +161,7 @@ def _trials_of_lists(
             # Without seeds, trials in the same world cannot be recognised.
             replicate=seen[world] - 1 if seed is not None else 0,
             state=TrialState.RESULT if has_result else TrialState.FAILURE,
-            values=values_at(metrics, at) if has_result else {},
+            values=get_trial_values(metrics, at) if has_result else {},
         )
 
 
@@ -200,17 +196,17 @@ def read_experiments_file(path: Path | str) -> list[Subject]:
         )
     if not isinstance(entries, list) or not entries:
         raise UsageError(
-            f"{str(path)!r} has {'no' if entries is None else shown_json(entries) + ' as'} "
+            f"{str(path)!r} has {'no' if entries is None else describe_json(entries) + ' as'} "
             "'experiments'; give a list of objects with name, achievements and instances"
         )
     subjects: dict[str, Subject] = {}
     for place, entry in enumerate(entries, start=1):
         if not isinstance(entry, dict):
             raise UsageError(
-                f"experiment {place} of {str(path)!r} is {shown_json(entry)}; give an object "
-                "with name, achievements and instances"
+                f"experiment {place} of {str(path)!r} is {describe_json(entry)}; give an "
+                "object with name, achievements and instances"
             )
-        subject = subject_of_entry(entry, f"experiment {place} of {str(path)!r}", str(path))
+        subject = parse_experiment(entry, f"experiment {place} of {str(path)!r}", str(path))
         if subject.name in subjects:
             raise UsageError(
                 f"two experiments of {str(path)!r} are named {printable(subject.name)!r}; "
@@ -241,14 +237,14 @@ def read_results_file(path: Path | str) -> list[Subject]:
             raise UsageError(
                 f"{str(place)!r} has only one model; leave out '#' and what follows"
             )
-        return [subject_of_results(content, {}, place.stem, str(place))]
+        return [parse_results_subject(content, {}, place.stem, str(place))]
     models = content["models"]
     if not isinstance(models, dict) or not models:
-        raise UsageError(f"{str(place)!r} has no results: 'models' is {shown_json(models)}")
+        raise UsageError(f"{str(place)!r} has no results: 'models' is {describe_json(models)}")
     name = _choose_model(models, wanted, str(place))
     if not isinstance(models[name], dict):
         raise UsageError(f"model {printable(name)!r} of {str(place)!r} is not an object")
-    return [subject_of_results(models[name], content, name, str(place))]
+    return [parse_results_subject(models[name], content, name, str(place))]
 
 
 def disambiguate(subjects: Sequence[Subject]) -> list[Subject]:
@@ -286,7 +282,7 @@ def write_experiments_file(path: Path, subjects: Sequence[Subject]) -> int:
     """
     if not subjects:
         raise UsageError("no experiments given; name one or more to write")
-    entries = [entry_of_subject(subject) for subject in subjects]
+    entries = [make_experiment(subject) for subject in subjects]
     with atomic_file(path) as stream:
         stream.writelines(
             laid_out({"format": EXPERIMENTS_FORMAT, "experiments": entries}, levels=3)

@@ -22,7 +22,13 @@ from assay.errors import UsageError
 from assay.store.formats.atif_read import is_atif, read_atif, trajectory_id
 from assay.store.formats.balrog import EPISODE_FILE, is_balrog, read_balrog
 from assay.store.formats.foreign import as_mapping, load_object, open_archive
-from assay.store.formats.harbor import TRIAL_FILES, HarborTrial, TrialFiles, is_trial, trial_of
+from assay.store.formats.harbor import (
+    TRIAL_FILES,
+    HarborTrial,
+    TrialFiles,
+    find_trial_folder,
+    is_trial,
+)
 from assay.store.formats.inspect import InspectLog, is_inspect, unread_scores
 from assay.store.formats.trace_json import FORMAT, parse_trace
 from assay.store.ingest import Ingestion, delete_sessions, transaction
@@ -118,7 +124,7 @@ def read_sources(
 
 def _expand(path: Path) -> Iterator[TraceSource]:
     if not path.is_dir():
-        trial = trial_of(path)
+        trial = find_trial_folder(path)
         yield TraceSource(trial or path, None if path.is_file() else "is not a regular file")
         return
     try:

@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from assay.store.records import ExperimentRecord, LimitRecord, RunRecord
-from assay.store.rows import SessionRows, columns_of, microseconds, to_table
+from assay.store.rows import SessionRows, build_columns, to_microseconds, to_table
 from assay.store.schema import SESSION_TABLES, RunStatus, table
 
 _VERSION = re.compile(r"v(\d+)\.(\d+)")
@@ -119,7 +119,7 @@ def ensure_run(connection: duckdb.DuckDBPyConnection, *records: RunRecord) -> No
         missing = _find_missing(connection, "runs", "id", [record.id for record in records])
         new = [record for record in records if record.id in missing]
         status = [RunStatus.RUNNING.value] * len(new)
-        columns = columns_of("runs", RunRecord, new)
+        columns = build_columns("runs", RunRecord, new)
         insert_rows(connection, "runs", {**columns, "status": status})
         ensure_experiments(
             connection,
@@ -159,7 +159,7 @@ def ensure_experiments(
         version = _choose_version(series[name], experiment)
         series[name].append(
             _Earlier(
-                microseconds(experiment.created_at),
+                to_microseconds(experiment.created_at),
                 experiment.run_id or "",
                 experiment.position,
                 version,
@@ -172,9 +172,9 @@ def ensure_experiments(
         versions.append(version)
         names.append(_choose_free_name(taken[base], base, base))
         taken[base].add(names[-1])
-    times = [microseconds(experiment.created_at) for experiment in new]
+    times = [to_microseconds(experiment.created_at) for experiment in new]
     columns = {
-        **columns_of("experiments", ExperimentRecord, [item.record for item in new]),
+        **build_columns("experiments", ExperimentRecord, [item.record for item in new]),
         "name": names,
         "version": versions,
         "run_id": [experiment.run_id for experiment in new],
@@ -254,7 +254,7 @@ def store_limits(
 ) -> None:
     """Store the changes of provider limits in a run."""
     rows = list(records)
-    columns = columns_of("provider_limits", LimitRecord, rows)
+    columns = build_columns("provider_limits", LimitRecord, rows)
     insert_rows(connection, "provider_limits", {**columns, "run_id": [run_id] * len(rows)})
 
 
@@ -268,5 +268,5 @@ def finish_run(
     """Set the final status of a run; `at` is seconds since 1970."""
     connection.execute(
         "UPDATE runs SET status = ?, finished_at = make_timestamp(?) WHERE id = ?",
-        [status.value, None if at is None else microseconds(at), run_id],
+        [status.value, None if at is None else to_microseconds(at), run_id],
     )

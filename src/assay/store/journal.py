@@ -24,7 +24,7 @@ from zlib import crc32
 from assay.core.canonical_json import canonical_json, content_hash, parse_json
 from assay.core.files import free_path, sync_now, sync_soon
 from assay.errors import JournalError, UsageError
-from assay.store.codec import encode, from_row, read_record, read_rows, with_rows
+from assay.store.codec import encode, from_row, get_fields_with_rows, read_record, read_rows
 from assay.store.records import (
     CallRecord,
     EndRecord,
@@ -46,7 +46,7 @@ _MESSAGE: Final = ("position", "turn", "message_type", "at", "message")
 
 
 def _encode(kind: str, record: object = None, **more: Any) -> bytes:
-    values = {} if record is None else with_rows(record)
+    values = {} if record is None else get_fields_with_rows(record)
     try:
         return encode({"kind": kind, **values, **more})
     except (TypeError, ValueError, RecursionError) as error:
@@ -120,7 +120,7 @@ def _read_header(line: Mapping[str, Any]) -> SessionHeader:
     return read_rows(SessionHeader, values)
 
 
-def gather(path: Path, lines: Sequence[Line]) -> SessionRecord:
+def build_session(path: Path, lines: Sequence[Line]) -> SessionRecord:
     """Build the session of a journal from its lines, which are modified.
 
     `path` is used only in error messages.
@@ -201,7 +201,7 @@ class Journal:
         """Open a journal to continue it; an incomplete last line is removed."""
         content = _read_content(path)
         lines, good = _parse_lines(path, content)
-        record = gather(path, lines)
+        record = build_session(path, lines)
         if good < len(content):
             os.truncate(path, good)
         return cls(path, content[content.rfind(b"\n", 0, good - 1) + 1 : good - 1]), record
@@ -256,7 +256,7 @@ def _write(descriptor: int, data: bytes) -> None:
 def read_journal(path: Path) -> SessionRecord:
     """Read a journal without changing the file; an incomplete last line is ignored."""
     lines, _ = _parse_lines(path, _read_content(path))
-    return gather(path, lines)
+    return build_session(path, lines)
 
 
 def read_session(path: Path, run_id: str) -> SessionRecord:
@@ -289,7 +289,7 @@ def is_blank(path: Path) -> bool:
         raise JournalError(f"cannot read {path}: {error.strerror}") from error
 
 
-def set_aside(path: Path) -> Path:
+def set_aside_damaged(path: Path) -> Path:
     """Move a damaged journal out of its run folder, which is about to be deleted."""
     folder = path.parent
     target = free_path(folder.with_name(f"{folder.name}.{path.name}.damaged"))
@@ -297,7 +297,7 @@ def set_aside(path: Path) -> Path:
     return target
 
 
-def put_aside(path: Path) -> Path:
+def set_aside_restarted(path: Path) -> Path:
     """Rename the journal of a trial that is restarted; it is kept for the cost it records."""
     number = 1
     while (target := path.with_name(f"{path.name}.aside-{number}")).exists():

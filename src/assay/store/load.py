@@ -33,7 +33,7 @@ from assay.store.records import (
     StoredRun,
     Trace,
 )
-from assay.store.rows import record_of, select_list
+from assay.store.rows import build_record, select_list
 from assay.store.views import COPIED_CALL
 from assay.types import Usage
 
@@ -104,7 +104,7 @@ def load_stored_run(connection: DuckDBPyConnection, run_id: str) -> StoredRun:
     rows = _select(connection, f"SELECT {_RUN} FROM runs WHERE id = ?", [run_id])
     if not rows:
         raise _not_found("run", run_id)
-    return record_of(StoredRun, rows[0])
+    return build_record(StoredRun, rows[0])
 
 
 def load_experiment(connection: DuckDBPyConnection, experiment_id: str) -> StoredExperiment:
@@ -117,7 +117,7 @@ def load_experiment(connection: DuckDBPyConnection, experiment_id: str) -> Store
     rows = _select(connection, sql, [experiment_id])
     if not rows:
         raise _not_found("experiment", experiment_id)
-    return record_of(StoredExperiment, rows[0])
+    return build_record(StoredExperiment, rows[0])
 
 
 def load_outcomes(
@@ -167,17 +167,17 @@ class _Batch:
         if not rows:
             raise _not_found("episode", session_id)
         (row,) = rows
-        end = record_of(
+        end = build_record(
             EndRecord,
             row,
             outcomes=self._outcomes.get(session_id, {}),
-            error=None if row["error_type"] is None else record_of(ErrorRecord, row),
+            error=None if row["error_type"] is None else build_record(ErrorRecord, row),
         )
         return SessionRecord(
-            record_of(SessionHeader, row),
-            [record_of(MessageRecord, row) for row in self._messages.get(session_id, ())],
+            build_record(SessionHeader, row),
+            [build_record(MessageRecord, row) for row in self._messages.get(session_id, ())],
             [
-                record_of(CallRecord, row, usage=record_of(Usage, row))
+                build_record(CallRecord, row, usage=build_record(Usage, row))
                 for row in self._calls.get(session_id, ())
             ],
             self._build_played(session_id),
@@ -187,12 +187,12 @@ class _Batch:
     def _build_played(self, session_id: str) -> list[PlayedRecord]:
         steps: dict[int, list[StepRecord]] = defaultdict(list)
         for row in self._steps.get(session_id, ()):
-            steps[row["turn"]].append(record_of(StepRecord, row))
+            steps[row["turn"]].append(build_record(StepRecord, row))
         hooks: dict[int, list[HookRecord]] = defaultdict(list)
         for row in self._hooks.get(session_id, ()):
-            hooks[row["turn"]].append(record_of(HookRecord, row))
+            hooks[row["turn"]].append(build_record(HookRecord, row))
         return [
-            record_of(
+            build_record(
                 PlayedRecord,
                 row,
                 steps=tuple(steps[row["turn"]]),

@@ -13,11 +13,11 @@ from duckdb import DuckDBPyConnection
 
 from assay.core.canonical_json import content_hash
 from assay.errors import StoreError, UsageError
-from assay.store.database import BESIDE
+from assay.store.database import OTHER_CATALOG
 from assay.store.ingest import free_name, insert_rows, transaction
 from assay.store.load import load_experiment, load_stored_run
 from assay.store.records import StoredExperiment, StoredRun
-from assay.store.rows import columns_of
+from assay.store.rows import build_columns
 from assay.store.schema import SESSION_TABLES, Table, table
 from assay.store.store import Store
 
@@ -27,7 +27,7 @@ _COUNTER = re.compile(r" #\d+$")
 def adopt_run(connection: DuckDBPyConnection, run: StoredRun) -> None:
     """Add a run, unless one with its id exists."""
     if not connection.execute("FROM runs WHERE id = ?", [run.id]).fetchone():
-        insert_rows(connection, "runs", columns_of("runs", StoredRun, [run]))
+        insert_rows(connection, "runs", build_columns("runs", StoredRun, [run]))
 
 
 def adopt_experiment(
@@ -50,7 +50,7 @@ def adopt_experiment(
             )
         return str(known[0])
     name = free_name(connection, _COUNTER.sub("", experiment.name), experiment.name)
-    columns = columns_of("experiments", StoredExperiment, [experiment])
+    columns = build_columns("experiments", StoredExperiment, [experiment])
     insert_rows(connection, "experiments", {**columns, "name": [name], "run_id": [run_id]})
     return name
 
@@ -127,7 +127,7 @@ def _check_bodies(connection: DuckDBPyConnection, other: Store) -> None:
     Sessions share equal messages, so a wrong one would appear in other sessions, too.
     """
     connection.execute(
-        f"SELECT hash, body FROM {BESIDE}.message_bodies"
+        f"SELECT hash, body FROM {OTHER_CATALOG}.message_bodies"
         " WHERE hash NOT IN (SELECT hash FROM message_bodies)"
     )
     wrong: list[str] = []
@@ -156,13 +156,13 @@ def _copy_missing(connection: DuckDBPyConnection) -> tuple[int, int]:
     """Copy missing rows; return the numbers of copied and of existing sessions."""
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE missing AS SELECT session_id"
-        f" FROM {BESIDE}.session_traces o ANTI JOIN session_traces USING (session_id)"
+        f" FROM {OTHER_CATALOG}.session_traces o ANTI JOIN session_traces USING (session_id)"
         # Sessions stored after the experiments were read are left for the next merge.
         " WHERE o.experiment_id IN (SELECT id FROM experiments)"
     )
     row = connection.execute(
         "SELECT (SELECT count(*) FROM missing),"
-        f" (SELECT count(*) FROM {BESIDE}.session_traces SEMI JOIN session_traces"
+        f" (SELECT count(*) FROM {OTHER_CATALOG}.session_traces SEMI JOIN session_traces"
         " USING (session_id))"
     ).fetchone()
     added, present = row or (0, 0)
@@ -189,7 +189,7 @@ def _copy_rows(connection: DuckDBPyConnection, what: Table, which: str) -> None:
     columns = ", ".join(f'"{name}"' for name in what.names)
     connection.execute(
         f"INSERT INTO {what.name} ({columns})"
-        f" SELECT {columns} FROM {BESIDE}.{what.name} WHERE {which}"
+        f" SELECT {columns} FROM {OTHER_CATALOG}.{what.name} WHERE {which}"
     )
 
 
@@ -200,6 +200,6 @@ def _copy_new_keys(connection: DuckDBPyConnection, what: Table) -> None:
     known = "WHERE experiment_id IN (SELECT id FROM experiments)" if what is _LOOKS else ""
     connection.execute(
         f"INSERT INTO {what.name} ({columns})"
-        f" SELECT {columns} FROM {BESIDE}.{what.name} ANTI JOIN {what.name}"
+        f" SELECT {columns} FROM {OTHER_CATALOG}.{what.name} ANTI JOIN {what.name}"
         f" USING ({', '.join(what.key)}) {known}"
     )

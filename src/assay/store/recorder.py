@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from assay.errors import JournalError
-from assay.store.journal import Journal, is_blank, put_aside
+from assay.store.journal import Journal, is_blank, set_aside_restarted
 from assay.store.records import (
     CallRecord,
     EndRecord,
@@ -62,7 +62,7 @@ class Recorder:
         and a new one is started.
         """
         if not resumes and not is_blank(path):
-            put_aside(path)
+            set_aside_restarted(path)
         if is_blank(path):
             begun = header()
             given = begun if isinstance(begun, SessionRecord) else None

@@ -166,18 +166,18 @@ def read_object(path: Path, largest: int) -> dict[str, Any]:
         reason = printable(str(error))[:200]
         raise UsageError(f"{str(path)!r} is not complete, valid JSON: {reason}") from error
     if not isinstance(value, dict):
-        raise UsageError(f"{str(path)!r} contains {shown_json(value)}; give a JSON object")
+        raise UsageError(f"{str(path)!r} contains {describe_json(value)}; give a JSON object")
     return value
 
 
-def checked_label(value: Any, where: str, key: str, longest: int = _LONGEST_LABEL) -> str:
+def check_label(value: Any, where: str, key: str, longest: int = _LONGEST_LABEL) -> str:
     """Return the value if it is text of 1 to `longest` characters; else raise UsageError."""
     if not isinstance(value, str) or not value.strip() or len(value) > longest:
         _reject(value, where, key, f"text of 1 to {longest} characters")
     return value
 
 
-def checked_list(value: Any, where: str, key: str) -> list[Any]:
+def check_list(value: Any, where: str, key: str) -> list[Any]:
     """Return the value if it is a list that is not empty; else raise UsageError."""
     if not isinstance(value, list):
         _reject(value, where, key, "a list with one value per trial")
@@ -186,7 +186,7 @@ def checked_list(value: Any, where: str, key: str) -> list[Any]:
     return value
 
 
-def checked_numbers(
+def check_numbers(
     values: list[Any], where: str, key: str, *, least: float | None = None
 ) -> list[float | None]:
     """Convert values to finite numbers; null is a trial without a value."""
@@ -196,7 +196,7 @@ def checked_numbers(
     ]
 
 
-def checked_flags(values: list[Any], where: str, key: str) -> list[float | None]:
+def check_flags(values: list[Any], where: str, key: str) -> list[float | None]:
     """Convert true, false, 1 and 0 to 1.0 and 0.0; null is a trial without a value."""
     for place, value in enumerate(values, start=1):
         if value is not None and value not in (0, 1):
@@ -204,7 +204,7 @@ def checked_flags(values: list[Any], where: str, key: str) -> list[float | None]
     return [None if value is None else float(value) for value in values]
 
 
-def checked_seeds(values: list[Any], where: str, key: str) -> list[int | None]:
+def check_seeds(values: list[Any], where: str, key: str) -> list[int | None]:
     """Return the values if they are 64-bit integers or null; else raise UsageError."""
     for place, value in enumerate(values, start=1):
         whole = type(value) is int and -(2**63) <= value < 2**63
@@ -213,7 +213,7 @@ def checked_seeds(values: list[Any], where: str, key: str) -> list[int | None]:
     return values
 
 
-def shown_json(value: Any) -> str:
+def describe_json(value: Any) -> str:
     """Describe a JSON value in a few words that are safe to print."""
     match value:
         case dict():
@@ -241,7 +241,7 @@ def _check_number(value: Any, where: str, key: str, least: float | None) -> floa
 
 
 def _reject(value: Any, where: str, key: str, allowed: str) -> NoReturn:
-    raise UsageError(f"{where}: {key} is {shown_json(value)}; give {allowed}")
+    raise UsageError(f"{where}: {key} is {describe_json(value)}; give {allowed}")
 
 
 def _reject_constant(name: str) -> NoReturn:
@@ -251,11 +251,11 @@ def _reject_constant(name: str) -> NoReturn:
 _NAME = re.compile(r"(?P<series>.+) (?P<version>v\d+\.\d+)( #\d+)?")
 
 
-def subject_of_results(
+def parse_results_subject(
     entry: dict[str, Any], file: Mapping[str, Any], model: str, source: str
 ) -> Subject:
     """Read one entry of `models`; `file` is the whole file, or empty if the entry is all."""
-    name = checked_label(entry.get("name", model), f"{source!r}", "name")
+    name = check_label(entry.get("name", model), f"{source!r}", "name")
     where = f"model {printable(model)!r} of {source!r}" if file else f"{source!r}"
     for key in ("seeds", "metrics"):
         if key not in entry:
@@ -263,7 +263,7 @@ def subject_of_results(
                 f"{where} has no {key}; a results file has name, seeds, and metrics with one "
                 "value per seed"
             )
-    seeds = checked_seeds(checked_list(entry["seeds"], where, "seeds"), where, "seeds")
+    seeds = check_seeds(check_list(entry["seeds"], where, "seeds"), where, "seeds")
     metrics = _check_metrics(entry["metrics"], len(seeds), where)
     run, origin = (
         _as_mapping(file.get("run")),
@@ -296,7 +296,7 @@ def subject_of_results(
     )
 
 
-def values_at(metrics: Mapping[str, list[float | None]], at: int) -> dict[str, float]:
+def get_trial_values(metrics: Mapping[str, list[float | None]], at: int) -> dict[str, float]:
     """Return the values of one trial by metric, without missing ones."""
     return {
         name: value for name, values in metrics.items() if (value := values[at]) is not None
@@ -306,12 +306,12 @@ def values_at(metrics: Mapping[str, list[float | None]], at: int) -> dict[str, f
 def _check_metrics(value: Any, count: int, where: str) -> dict[str, list[float | None]]:
     if not isinstance(value, dict):
         raise UsageError(
-            f"{where}: metrics is {shown_json(value)}; give an object with a list per metric"
+            f"{where}: metrics is {describe_json(value)}; give an object with a list per metric"
         )
     metrics: dict[str, list[float | None]] = {}
     for name, values in value.items():
         label = f"metric {printable(name)!r}"
-        metrics[name] = checked_numbers(checked_list(values, where, label), where, label)
+        metrics[name] = check_numbers(check_list(values, where, label), where, label)
         if len(values) != count:
             raise UsageError(
                 f"{where} has {count} seeds but {len(values)} values of {label}; give one "
@@ -330,7 +330,7 @@ def _trials_of_results(
     episodes = entry.get("episodes")
     if not isinstance(episodes, list) or len(episodes) != len(seeds):
         episodes = [None] * len(seeds)
-    results = [values_at(metrics, at) for at in range(len(seeds))]
+    results = [get_trial_values(metrics, at) for at in range(len(seeds))]
     missing = sum(not values for values in results)
     reasons = entry.get("without_result")
     if not isinstance(reasons, list) or len(reasons) != missing:

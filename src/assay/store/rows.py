@@ -143,7 +143,7 @@ def _stored_fields(kind: Any) -> tuple[_StoredField, ...]:
     return tuple(found)
 
 
-def columns_of(name: str, kind: type, records: Sequence[Any]) -> dict[str, list[Any]]:
+def build_columns(name: str, kind: type, records: Sequence[Any]) -> dict[str, list[Any]]:
     """Return the columns of a table for records of one class."""
     columns = {}
     for stored in _stored_fields(kind):
@@ -158,7 +158,7 @@ def columns_of(name: str, kind: type, records: Sequence[Any]) -> dict[str, list[
 
 
 def select_list(kind: type, *, body: str = "", **aliases: str) -> str:
-    """Return the columns of a record for SELECT, with the names that `record_of` expects.
+    """Return the columns of a record for SELECT, with the names that `build_record` expects.
 
     Args:
         kind: The class of the record.
@@ -176,7 +176,7 @@ def select_list(kind: type, *, body: str = "", **aliases: str) -> str:
     return ", ".join(columns)
 
 
-def record_of(kind: type[_T], row: Mapping[str, Any], **apart: Any) -> _T:
+def build_record(kind: type[_T], row: Mapping[str, Any], **apart: Any) -> _T:
     """Build a record from a row with the names of `select_list`; `apart` has further fields."""
     any_kind: Any = kind
     for field, _, column, _, _, read, null in _stored_fields(any_kind):
@@ -185,7 +185,7 @@ def record_of(kind: type[_T], row: Mapping[str, Any], **apart: Any) -> _T:
     return kind(**apart)
 
 
-def microseconds(seconds: float) -> int:
+def to_microseconds(seconds: float) -> int:
     """Convert seconds since 1970 to the unit of time columns."""
     return round(seconds * 1_000_000)
 
@@ -206,25 +206,25 @@ def _to_json(value: Mapping[str, Any]) -> str:
     return canonical_json(dict(value)).decode()
 
 
-def json_object(text: str | None) -> dict[str, Any]:
+def parse_json_object(text: str | None) -> dict[str, Any]:
     """Parse a JSON column; anything but an object becomes an empty one."""
     value = json.loads(text) if text else {}
     return value if isinstance(value, dict) else {}
 
 
-def moment(microseconds: int) -> datetime:
+def to_datetime(to_microseconds: int) -> datetime:
     """Convert the `epoch_us` of a time column to a datetime."""
-    return datetime.fromtimestamp(microseconds / 1_000_000, UTC)
+    return datetime.fromtimestamp(to_microseconds / 1_000_000, UTC)
 
 
 _WRITE: Final[Mapping[Type, Callable[[Any], Any]]] = {
-    Type.TIME: microseconds,
+    Type.TIME: to_microseconds,
     Type.JSON: _to_json,
     Type.HASH: attrgetter("hash"),
 }
 _READ: Final[Mapping[Type, Callable[[Any], Any]]] = {
     Type.TIME: _from_microseconds,
-    Type.JSON: json_object,
+    Type.JSON: parse_json_object,
     Type.TEXTS: tuple,
     Type.INTEGERS: tuple,
 }
@@ -322,7 +322,7 @@ class _Builder:
         self.steps_made: list[StepRecord] = [step for _, step in pairs]
         self.step_turns = [played.turn for played, _ in pairs]
         """Turn of each step."""
-        self.step_times = [microseconds(played.at) for played, _ in pairs]
+        self.step_times = [to_microseconds(played.at) for played, _ in pairs]
         """Time of each step's turn."""
         self.first_step: dict[int, int] = {}
         """Id of the first step of each turn that has one."""
@@ -343,9 +343,9 @@ class _Builder:
             totals |= imported_columns(header.metadata)
         errors = [] if end.error is None else [end.error]
         return {
-            **columns_of("session_traces", SessionHeader, [header]),
-            **columns_of("session_traces", EndRecord, [end]),
-            **(columns_of("session_traces", ErrorRecord, errors) if errors else {}),
+            **build_columns("session_traces", SessionHeader, [header]),
+            **build_columns("session_traces", EndRecord, [end]),
+            **(build_columns("session_traces", ErrorRecord, errors) if errors else {}),
             **{name: [value] for name, value in totals.items()},
         }
 
@@ -353,13 +353,13 @@ class _Builder:
         header, error = self._session.header, self.end.error
         message = "" if error is None or not error.message else f": {error.message}"
         columns = {
-            **columns_of("trials", SessionHeader, [header]),
+            **build_columns("trials", SessionHeader, [header]),
             "id": [self.id],
             "state": [self.end.state.value],
             "reason": [self.end.stop_reason],
             "error": [None if error is None else f"{error.type}{message}"],
-            "started_at": [microseconds(header.created_at)],
-            "ended_at": [microseconds(self.end.at)],
+            "started_at": [to_microseconds(header.created_at)],
+            "ended_at": [to_microseconds(self.end.at)],
         }
         for name in ("run_id", "experiment_id", "subject", "task", "seed", "replicate"):
             columns[name] = [getattr(header, name)]
@@ -387,7 +387,7 @@ class _Builder:
     def _usage_totals(self) -> dict[str, Any]:
         calls = self._session.calls
         costs = [call.cost_usd for call in calls if call.cost_usd is not None]
-        tokens = columns_of("events", Usage, [call.usage for call in calls])
+        tokens = build_columns("events", Usage, [call.usage for call in calls])
         return {
             **{name: sum(numbers) for name, numbers in tokens.items()},
             "cost_usd": fsum(costs) if len(costs) == len(calls) else None,
@@ -399,7 +399,7 @@ class _Builder:
         per_turn = self._turn_counts
         messages = Counter(self._message_steps)
         return {
-            **columns_of("session_timesteps", StepRecord, self.steps_made),
+            **build_columns("session_timesteps", StepRecord, self.steps_made),
             "id": ids,
             "session_id": [self.id] * len(ids),
             "step_id": [f"step-{step.index}" for step in self.steps_made],
@@ -433,8 +433,8 @@ class _Builder:
         return (
             {
                 **self._event_columns(start, EventType.CALL, models, call_turns),
-                **columns_of("events", CallRecord, calls),
-                **columns_of("events", Usage, [call.usage for call in calls]),
+                **build_columns("events", CallRecord, calls),
+                **build_columns("events", Usage, [call.usage for call in calls]),
                 "total_tokens": [call.usage.total for call in calls],
             },
             {
@@ -444,7 +444,7 @@ class _Builder:
                     [self._session.header.subject] * len(turns),
                     turns,
                 ),
-                **columns_of("events", PlayedRecord, played),
+                **build_columns("events", PlayedRecord, played),
             },
             {
                 **self._event_columns(
@@ -453,7 +453,7 @@ class _Builder:
                     [self._session.header.task] * len(steps),
                     self.step_turns,
                 ),
-                **columns_of("events", StepRecord, steps),
+                **build_columns("events", StepRecord, steps),
                 "timestep_id": self._step_ids,
                 "event_time": self.step_times,
             },
@@ -475,7 +475,7 @@ class _Builder:
 
     def messages(self) -> Columns:
         messages = self._session.messages
-        columns = columns_of("message_rows", MessageRecord, messages)
+        columns = build_columns("message_rows", MessageRecord, messages)
         start = row_id(self.id, Kind.MESSAGE)
         return {
             **columns,
@@ -512,7 +512,7 @@ class _Builder:
         ]
         start, steps = row_id(self.id, Kind.HOOK), row_id(self.id, Kind.STEP)
         return {
-            **columns_of("hook_results", HookRecord, [hook for _, hook in hooks]),
+            **build_columns("hook_results", HookRecord, [hook for _, hook in hooks]),
             "id": range(start, start + len(hooks)),
             "session_id": [self.id] * len(hooks),
             "timestep_id": [

@@ -19,7 +19,7 @@ from typing import Any
 
 from assay.core.files import free_path, sync_now, sync_soon
 from assay.errors import JournalError, UsageError
-from assay.store.codec import encode, fields_of
+from assay.store.codec import encode, get_fields
 from assay.store.journal import is_blank
 from assay.store.location import database_file
 from assay.store.records import ExperimentRecord, RunRecord
@@ -151,7 +151,7 @@ class RunFolder:
         # Renamed into place, so that the file is never incomplete.
         draft = self.folder / "run.json.part"
         more = {_LEDGER: True} if self.has_ledger else {}
-        draft.write_bytes(encode({"format": _FORMAT, **fields_of(self.record), **more}))
+        draft.write_bytes(encode({"format": _FORMAT, **get_fields(self.record), **more}))
         if at_once:
             sync_now(draft)
         target = draft.rename(self.folder / "run.json")

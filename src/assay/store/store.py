@@ -21,7 +21,7 @@ import duckdb
 
 from assay.errors import JournalError, StoreError, UsageError
 from assay.store.database import StoreFile
-from assay.store.journal import Journal, set_aside
+from assay.store.journal import Journal, set_aside_damaged
 from assay.store.recorder import Recorder
 from assay.store.records import ErrorRecord
 from assay.store.run_folder import RunFolder, RunHeld, journal_root, unfinished_runs
@@ -52,7 +52,7 @@ _not_traced: set[Path] = set()
 """Run folders known not to be of a tracer."""
 
 
-def take_in(database: Path, *, patience: float | None = 0.0) -> None:
+def store_traced_sessions(database: Path, *, patience: float | None = 0.0) -> None:
     """Store the sessions of tracers that are no longer recorded.
 
     Takes almost no time if there are none.
@@ -158,7 +158,7 @@ def _store_and_remove(
     for event in events:
         if isinstance(event, JournalDamaged):
             # A tracer session cannot be repeated, so its damaged journal is kept.
-            event = replace(event, path=set_aside(event.path))
+            event = replace(event, path=set_aside_damaged(event.path))
         on_event(event)
     kept = {event.session_id for event in failed}
     done = {
@@ -199,18 +199,18 @@ class Store(StoreFile):
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """Open a read-only connection; the file must exist."""
-        self._take_in()
+        self._store_traced()
         with super().reading() as connection:
             yield connection
 
-    def _take_in(self) -> None:
+    def _store_traced(self) -> None:
         # Sessions that cannot be stored now stay in their journals.
         with suppress(StoreError, OSError):
-            take_in(self.path)
+            store_traced_sessions(self.path)
 
     @contextmanager
     def writing(self, *, beside: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
         """Open a connection for writing, and create the file if it is missing."""
-        self._take_in()
+        self._store_traced()
         with super().writing(beside=beside) as connection:
             yield connection

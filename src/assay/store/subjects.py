@@ -18,7 +18,7 @@ from assay.judge.subjects import SUBJECT_METRICS, Earned, Look, Subject, TrialOu
 from assay.store.looks import load_looks
 from assay.store.metric_outcomes import lower_is_better
 from assay.store.names import resolve, resolve_run, resolve_series
-from assay.store.rows import json_object, moment
+from assay.store.rows import parse_json_object, to_datetime
 from assay.types import TrialState
 
 _CHOSEN = "IN (SELECT unnest(?::VARCHAR[]))"
@@ -251,7 +251,7 @@ def _make_subject(
     totals: Mapping[str, float],
 ) -> Subject:
     key, name, model, series, version, run_id, at, note, tags, configuration, origin = row
-    facts, tag_values = json_object(configuration), json_object(tags)
+    facts, tag_values = parse_json_object(configuration), parse_json_object(tags)
     # An arm may override settings, agent and model of the run.
     if isinstance(own := tag_values.get("settings"), dict):
         facts["agent"] = {**facts.get("agent", {}), **own}
@@ -266,9 +266,9 @@ def _make_subject(
         series=series,
         version=version,
         run_id=run_id,
-        created_at=None if at is None else moment(at),
-        commit=recorded_commit(json_object(origin)),
-        project=recorded_commit(json_object(origin), "project_"),
+        created_at=None if at is None else to_datetime(at),
+        commit=recorded_commit(parse_json_object(origin)),
+        project=recorded_commit(parse_json_object(origin), "project_"),
         note=note,
         baseline=tag_values.get("baseline") is True,
         facts=facts,

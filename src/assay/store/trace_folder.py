@@ -211,7 +211,7 @@ def _lock(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def traces_of_run(folder: Path, run_id: str, database: Path) -> Path | None:
+def find_trace_folder(folder: Path, run_id: str, database: Path) -> Path | None:
     """Return `folder` if it contains the folder of this run of this database; else None."""
     own = folder / run_id
     try:
@@ -224,7 +224,7 @@ def traces_of_run(folder: Path, run_id: str, database: Path) -> Path | None:
     return folder if same else None
 
 
-def forget_traces(
+def remove_traces(
     folder: Path, run_id: str, session_ids: Collection[str], *, whole: bool, dry: bool = False
 ) -> list[str]:
     """Remove the trace files of sessions and their copies; return the removed paths.

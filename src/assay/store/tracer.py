@@ -37,7 +37,7 @@ from assay.core.provenance import provenance
 from assay.core.secrets import mask
 from assay.core.text import shown
 from assay.errors import StoreError, UsageError
-from assay.store.codec import checked
+from assay.store.codec import check_record
 from assay.store.recorder import Recorder
 from assay.store.records import (
     CallRecord,
@@ -52,7 +52,7 @@ from assay.store.records import (
 )
 from assay.store.run_folder import RunFolder
 from assay.store.schema import StoredKind
-from assay.store.store import TRACER_COMMAND, take_in
+from assay.store.store import TRACER_COMMAND, store_traced_sessions
 from assay.types import Encoded, Message, StopReason, TrialState, Usage
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -72,7 +72,7 @@ _guard = threading.Lock()
 def _store_all() -> None:
     for database in [path for path, count in _waiting.items() if count]:
         try:
-            take_in(database, patience=_PATIENCE_S)
+            store_traced_sessions(database, patience=_PATIENCE_S)
         except (StoreError, OSError) as error:
             _log.warning(
                 "%s", f"sessions are kept in journals next to {database} for now: {error}"
@@ -143,7 +143,7 @@ class SessionTracer:
             metadata=dict(metadata or {}),
             trial_kind=StoredKind.TRACED.value,
         )
-        self._header = checked(header)
+        self._header = check_record(header)
         fingerprint = content_hash(canonical_json([name, subject, task]))
         self._run = RunRecord(
             id=run_id,
@@ -191,7 +191,7 @@ class SessionTracer:
             return self._create_folder()
         except UsageError:
             # An earlier session with this id may not be stored yet.
-            take_in(self._database, patience=_PATIENCE_S)
+            store_traced_sessions(self._database, patience=_PATIENCE_S)
             return self._create_folder()
 
     def _create_folder(self) -> RunFolder:
@@ -262,7 +262,7 @@ class SessionTracer:
             latency_s=latency_s,
             parameters=dict(parameters or {}),
         )
-        call = checked(call)
+        call = check_record(call)
         self.turn(asked=asked)
         message = self._make_message(reply, "reply", self._turns)
         self._recorder.add_call(call, [message])
@@ -283,7 +283,7 @@ class SessionTracer:
             unknown=tuple(unknown),
             malformed=malformed,
         )
-        played = checked(played)
+        played = check_record(played)
         self._flush()
         self._turns += 1
         self._explicit = True
@@ -312,7 +312,7 @@ class SessionTracer:
             terminated=terminated,
             truncated=truncated,
         )
-        step = checked(step)
+        step = check_record(step)
         if self._open is None or not self._explicit:
             self.turn(asked=(action,))
             self._explicit = False
@@ -341,7 +341,7 @@ class SessionTracer:
             description=description,
             data=data,
         )
-        self._open = replace(played, hooks=(*played.hooks, checked(hook)))
+        self._open = replace(played, hooks=(*played.hooks, check_record(hook)))
 
     @_synchronized
     def outcome(self, metric: str, value: float) -> None:
@@ -393,7 +393,7 @@ class SessionTracer:
                 return
             _waiting[self._database] = 0
         try:
-            take_in(self._database)
+            store_traced_sessions(self._database)
         except StoreError:
             # Another process has the file; try again some sessions later.
             _waiting[self._database] = _MANY - _MANY // 10

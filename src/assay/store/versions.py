@@ -20,7 +20,7 @@ from assay.errors import UsageError
 from assay.judge.design import Change, changes_between, short_value
 from assay.store.ingest import free_name, transaction
 from assay.store.metric_outcomes import METRICS_TAG
-from assay.store.rows import json_object, moment
+from assay.store.rows import parse_json_object, to_datetime
 from assay.store.subjects import recorded_commit, series_experiments
 
 _VERSION = re.compile(r"v(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})")
@@ -92,11 +92,11 @@ def list_experiments(
             version=row[3] or "",
             model=row[4] or "",
             run_id=row[5] or "",
-            created_at=moment(row[6]),
+            created_at=to_datetime(row[6]),
             trials=row[7],
             results=row[8],
             mean=row[9],
-            baseline=json_object(row[10]).get("baseline") is True,
+            baseline=parse_json_object(row[10]).get("baseline") is True,
             note=row[11],
         )
         for row in rows
@@ -328,7 +328,7 @@ def _make_entry(
     unlogged: Collection[str],
 ) -> LogEntry:
     key, name, version, model, run_id, at, note, fingerprint, *_ = row
-    origin = json_object(row[10])
+    origin = parse_json_object(row[10])
     commit = origin.get("commit")
     return LogEntry(
         id=key,
@@ -336,7 +336,7 @@ def _make_entry(
         version=version or "",
         model=model or "",
         run_id=run_id or "",
-        created_at=moment(at),
+        created_at=to_datetime(at),
         commit=commit if isinstance(commit, str) else None,
         dirty=origin.get("dirty") is True,
         project=recorded_commit(origin, "project_"),
@@ -357,10 +357,12 @@ def _find_changes(
     found: list[Change] = []
     if before[3] != after[3]:
         found.append(Change("model", short_value(before[3]), short_value(after[3])))
-    found += changes_between(json_object(before[9]), json_object(after[9]), unlogged)
+    found += changes_between(
+        parse_json_object(before[9]), parse_json_object(after[9]), unlogged
+    )
     return (*found, *changes_between(_get_tags(before), _get_tags(after)))
 
 
 def _get_tags(row: tuple[Any, ...]) -> dict[str, Any]:
     others = ("baseline", METRICS_TAG)
-    return {key: value for key, value in json_object(row[8]).items() if key not in others}
+    return {key: value for key, value in parse_json_object(row[8]).items() if key not in others}

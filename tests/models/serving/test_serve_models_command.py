@@ -119,7 +119,7 @@ def fails(
         ("--latency -1", ["-1", "--latency"]),
         ("--latency nan", ["nan"]),
         ("--error-rate 2", ["2", "--error-rate"]),
-        ("--error-rate 0.6 --cut-rate 0.6", ["1.2", "at most 1"]),
+        ("--error-rate 0.6 --cut-rate 0.6", ["1.2", "must not exceed 1"]),
         ("--rate-limit many", ["many", "--rate-limit", "300/min"]),
         ("--rate-limit 0", ["0", "--rate-limit"]),
         ("--rate-burst 3", ["--rate-burst", "--rate-limit"]),

@@ -22,8 +22,8 @@ from assay.store.formats.foreign import (
     as_number,
     as_seconds,
     as_text,
-    blame,
-    flat_text,
+    classify_error,
+    join_text,
     tool_call,
 )
 from assay.store.records import (
@@ -141,7 +141,7 @@ class AtifReading:
     def _read_step(self, step: Mapping[str, Any]) -> None:
         at = as_seconds(step.get("timestamp"))
         turn = self.played[-1].turn if self.played else 0
-        source, text = step["source"], flat_text(step.get("message"))
+        source, text = step["source"], join_text(step.get("message"))
         if source != "agent":
             kind = "system" if source == "system" else "observation"
             self.conversation.say(turn, {"role": source, "content": text}, kind, at)
@@ -185,7 +185,7 @@ class AtifReading:
     def _add_observations(self, step: Mapping[str, Any], turn: int) -> None:
         results = as_mapping(step.get("observation")).get("results")
         for found in map(as_mapping, as_list(results)):
-            text = flat_text(found.get("content"))
+            text = join_text(found.get("content"))
             call = found.get("source_call_id")
             if isinstance(call, str) and step["source"] == "agent":
                 message = {"role": "tool", "tool_call_id": call, "content": text}
@@ -360,7 +360,7 @@ class _Trajectory(AtifReading):
             return TrialState(stated), reason, error
         if error is None:
             return TrialState.RESULT, reason, error
-        return blame(error.type, error.message), reason, error
+        return classify_error(error.type, error.message), reason, error
 
     def _make_outcomes(self) -> dict[str, float]:
         final = as_mapping(self.value.get("final_metrics"))

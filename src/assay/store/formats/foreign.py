@@ -120,7 +120,7 @@ def as_seconds(value: Any) -> float | None:
     return at if 0 <= at < _LAST else None
 
 
-def flat_text(content: Any) -> str:
+def join_text(content: Any) -> str:
     """Return the text of a message content, which is text or a list of parts."""
     if isinstance(content, str):
         return content
@@ -138,7 +138,7 @@ def tool_call(name: Any, function: Any, arguments: Any, place: int) -> dict[str,
     }
 
 
-def blame(*texts: str) -> TrialState:
+def classify_error(*texts: str) -> TrialState:
     """Classify an error that ended a session, from its texts: a failure of the model or not."""
     is_failure = any(_MODEL_ERRORS.search(text[:2000]) for text in texts)
     return TrialState.FAILURE if is_failure else TrialState.INFRASTRUCTURE

@@ -27,7 +27,7 @@ from assay.store.formats.foreign import (
     as_number,
     as_seconds,
     as_text,
-    blame,
+    classify_error,
     load_object,
 )
 from assay.store.records import EndRecord, ErrorRecord, Imported, Trace
@@ -191,7 +191,7 @@ class HarborTrial:
         )
         if _rewards(self._result):
             return TrialState.RESULT, error
-        return blame(error.type, error.message), error
+        return classify_error(error.type, error.message), error
 
     def _make_outcomes(self) -> dict[str, float]:
         totals = self._make_totals()
@@ -265,7 +265,7 @@ def harbor_session(folder: Path) -> Trace | None:
         raise UsageError(f"contains an invalid value: {error}") from error
 
 
-def trial_of(path: Path) -> Path | None:
+def find_trial_folder(path: Path) -> Path | None:
     """Return the trial folder of a trajectory file; None if it is not part of a trial."""
     if path.parent.name != "agent" or not path.name.startswith("trajectory"):
         return None

@@ -25,8 +25,8 @@ from assay.store.formats.foreign import (
     as_number,
     as_seconds,
     as_text,
-    blame,
-    flat_text,
+    classify_error,
+    join_text,
     tool_call,
 )
 from assay.store.records import (
@@ -89,7 +89,7 @@ def read_message(message: Mapping[str, Any], pool: _References) -> dict[str, Any
     if role not in _ROLES:
         raise UsageError(f"a message has an unknown role, {str(role)[:40]!r}")
     content = message.get("content")
-    value: dict[str, Any] = {"role": role, "content": pool.text(flat_text(content))}
+    value: dict[str, Any] = {"role": role, "content": pool.text(join_text(content))}
     if calls := as_list(message.get("tool_calls")):
         value["tool_calls"] = [
             tool_call(call.get("id"), call.get("function"), call.get("arguments"), place)
@@ -383,7 +383,7 @@ class _LogReading:
         error, state = self._parse_error(), TrialState.RESULT
         limit = as_text(as_mapping(self.sample.get("limit")).get("type"), 200)
         if error is not None:
-            state = blame(error.type, error.message)
+            state = classify_error(error.type, error.message)
         reason = (error.type if error else limit) or StopReason.FINISHED
         worked = self.sample.get("working_time")
         return EndRecord(

@@ -14,7 +14,7 @@ from assay.core.canonical_json import canonical_json, parse_json
 from assay.core.text import cut, shown
 from assay.core.values import Name
 from assay.errors import UsageError
-from assay.store.codec import encode, fields_of, read_record
+from assay.store.codec import encode, get_fields, read_record
 from assay.store.records import (
     CallRecord,
     EndRecord,
@@ -84,7 +84,7 @@ def _join_lines(items: Iterable[bytes]) -> bytes:
 
 def _encode_parts(trace: Trace) -> dict[str, bytes | list[bytes]]:
     session = trace.session
-    about = fields_of(session.header)
+    about = get_fields(session.header)
     for name in _IDS:
         del about[name]
     return {
@@ -102,7 +102,7 @@ def _encode_parts(trace: Trace) -> dict[str, bytes | list[bytes]]:
 
 def _encode_message(record: MessageRecord) -> bytes:
     # The bytes of the message are kept, because its hash is computed from them.
-    about = fields_of(record)
+    about = get_fields(record)
     del about["message"]
     start = encode(_rename("messages", about))[:-1]
     return start + b',"message":' + record.message.encoded + b"}"
