@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from assay.models.throttle import Pace, PaceTurn
+from assay.models.throttle import CallSlot, Pace
 
 
 class Limiter(Protocol):
@@ -127,7 +127,7 @@ class Load:
             async with self.pace.turn(again=again) as turn:
                 again = not await self._call(turn, rng)
 
-    async def _call(self, turn: PaceTurn, rng: random.Random) -> bool:
+    async def _call(self, turn: CallSlot, rng: random.Random) -> bool:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(0.02)
         wait = self.limiter.reject(loop.time(), self.open)

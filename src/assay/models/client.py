@@ -25,7 +25,7 @@ from assay.models.faults import (
     fault_of_status,
 )
 from assay.models.registry import ModelEntry, Price, find_base_url
-from assay.models.throttle import Pace, PaceTurn, read_allowance
+from assay.models.throttle import CallSlot, Pace, read_allowance
 from assay.models.wire import Malformed, RequestWriter, WireReply, embedded_error, read_reply
 from assay.types import ChatReply, ChatRequest, Message, Usage
 
@@ -156,7 +156,7 @@ class RemoteModel:
             call.attempts += 1
             await self._back_off(call, outcome)
 
-    async def _attempt(self, call: "_Call", turn: PaceTurn) -> ChatReply | Fault | AssayError:
+    async def _attempt(self, call: "_Call", turn: CallSlot) -> ChatReply | Fault | AssayError:
         reservation = await self._reserve(call)
         begun = time.perf_counter()
         answer: _Response | Fault | None = None

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from assay.core.secrets import Secret
-from assay.models.faults import reason_of
+from assay.models.faults import find_system_reason
 
 if TYPE_CHECKING:
     import httpx2
@@ -166,4 +166,6 @@ async def _check_address(
     except (TimeoutError, httpx2.TimeoutException):
         return f"{SILENT} {timeout:g} s"
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-        return reason_of(error) or (str(error).splitlines() or [type(error).__name__])[0]
+        return (
+            find_system_reason(error) or (str(error).splitlines() or [type(error).__name__])[0]
+        )

@@ -187,7 +187,7 @@ def fault_of_exception(error: BaseException, who: str, timeout: float) -> Fault:
     """
     names = _class_names(error)
     if names & {"ClientConnectorError", "ConnectError", "ConnectionTimeoutError"}:
-        reason = reason_of(error)
+        reason = find_system_reason(error)
         message = f"{who} could not be reached{reason and f': {reason}'}"
         return Fault(FaultKind.CONNECTION, message, False)
     if names & {"ClientResponseError", "ValueError"}:
@@ -245,7 +245,7 @@ def _class_names(error: BaseException) -> set[str]:
     return names
 
 
-def reason_of(error: BaseException) -> str:
+def find_system_reason(error: BaseException) -> str:
     """Return the operating system's reason for a failed connection, or ""."""
     link: BaseException | None = error
     for _ in range(10):

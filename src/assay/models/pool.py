@@ -12,10 +12,10 @@ from assay.models.client import RemoteModel
 from assay.models.connections import Connections
 from assay.models.faults import CallRetries
 from assay.models.registry import ModelEntry, Price, Provider, Registry, find_base_url, find_key
-from assay.models.throttle import Pace, PaceChange
+from assay.models.throttle import LimitChange, Pace
 from assay.types import ChatModel
 
-ELSEWHERE = Provider(name="custom", key_variable="OPENAI_API_KEY", key_optional=True)
+CUSTOM_PROVIDER = Provider(name="custom", key_variable="OPENAI_API_KEY", key_optional=True)
 """Provider of models at a user-supplied address."""
 
 
@@ -79,7 +79,7 @@ class ModelPool:
         if self._base_url is not None:
             known = self._registry.entries.get(name)
             if known is None or known.provider.name == "openai":
-                provider = known.provider if known else ELSEWHERE
+                provider = known.provider if known else CUSTOM_PROVIDER
                 return known or ModelEntry(name=name, provider=provider, remote_name=name)
         entry = self._registry.resolve(name, also=self._also)
         if not retired:
@@ -142,9 +142,12 @@ class ModelPool:
 
     def _uses_base_url(self, entry: ModelEntry) -> bool:
         """Return whether the model is called at the user-supplied address."""
-        return self._base_url is not None and entry.provider.name in ("openai", ELSEWHERE.name)
+        return self._base_url is not None and entry.provider.name in (
+            "openai",
+            CUSTOM_PROVIDER.name,
+        )
 
-    def history(self) -> Iterator[tuple[str, PaceChange]]:
+    def history(self) -> Iterator[tuple[str, LimitChange]]:
         """Yield the changes of each provider's limits, the latest last."""
         for provider, pace in self._paces.items():
             for change in pace.history:

@@ -92,7 +92,7 @@ _SMALLEST_STEP = 1.25
 """Growth by less than this factor is not recorded in the history."""
 
 
-class PaceChange(NamedTuple):
+class LimitChange(NamedTuple):
     """A change of the limits, in the history of a `Pace`."""
 
     at: float
@@ -107,7 +107,7 @@ class PaceChange(NamedTuple):
     """Seconds after `at` in which no call starts."""
 
 
-class PaceTurn:
+class CallSlot:
     """Slot of one open call. Its holder reports the result once; no report changes nothing."""
 
     def __init__(self, pace: "Pace", started: float) -> None:
@@ -157,8 +157,8 @@ class Pace:
         self._threshold = float(self._most)
         self._proven = 1
         self._open = 0
-        self._again: deque[asyncio.Future[PaceTurn]] = deque()
-        self._waiting: deque[asyncio.Future[PaceTurn]] = deque()
+        self._again: deque[asyncio.Future[CallSlot]] = deque()
+        self._waiting: deque[asyncio.Future[CallSlot]] = deque()
         self._rate: Rate | None = None
         self._paused_until = self._reacted = float("-inf")
         self._in_a_row = self._overloads = self._fine = 0
@@ -169,7 +169,7 @@ class Pace:
         self._alarm: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._clock = clock
-        self.history: deque[PaceChange] = deque(maxlen=_HISTORY)
+        self.history: deque[LimitChange] = deque(maxlen=_HISTORY)
         """Changes of the limits, the latest last."""
         self._record("start")
 
@@ -194,7 +194,7 @@ class Pace:
         return len(self._again) + len(self._waiting)
 
     @asynccontextmanager
-    async def turn(self, *, again: bool = False) -> AsyncIterator[PaceTurn]:
+    async def turn(self, *, again: bool = False) -> AsyncIterator[CallSlot]:
         """Wait for a slot and hold it; `again` for a retry."""
         turn = await self._wait(again)
         try:
@@ -225,7 +225,7 @@ class Pace:
             if not place.done():
                 place.cancel()
 
-    async def _wait(self, again: bool) -> PaceTurn:
+    async def _wait(self, again: bool) -> CallSlot:
         if self._left:
             raise _make_stop_error()
         loop = asyncio.get_running_loop()
@@ -237,7 +237,7 @@ class Pace:
         if self._rate is None:
             per_second = None if self._per_minute is None else self._per_minute / 60
             self._rate = Rate(loop.time(), per_second)
-        place: asyncio.Future[PaceTurn] = loop.create_future()
+        place: asyncio.Future[CallSlot] = loop.create_future()
         queue = self._again if again else self._waiting
         queue.append(place)
         self._start_waiting()
@@ -272,7 +272,7 @@ class Pace:
             self._open += 1
             rate.start(now, pressed=self.waiting > 0)
             self._rejections.started()
-            place.set_result(PaceTurn(self, now))
+            place.set_result(CallSlot(self, now))
 
     def _wake(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
         if self._alarm is not None:
@@ -367,4 +367,4 @@ class Pace:
 
     def _record(self, reason: str, pause: float = 0.0) -> None:
         rate = self.rate
-        self.history.append(PaceChange(self._clock(), self.limit, rate, reason, pause))
+        self.history.append(LimitChange(self._clock(), self.limit, rate, reason, pause))

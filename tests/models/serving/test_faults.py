@@ -11,7 +11,7 @@ import pytest
 from assay.api.servers import serve_models
 from assay.errors import UsageError
 from assay.models.serving.app import RunningModels
-from assay.models.serving.faults import Faults, Gate, ServedFault, ServingLimits, fate_of
+from assay.models.serving.faults import Faults, Gate, ServedFault, ServingLimits, compute_fate
 
 from .calls import HELLO, Got, post
 
@@ -40,11 +40,11 @@ def is_completion(got: Got) -> bool:
 
 def test_what_happens_to_a_call_follows_from_seed_request_and_attempt() -> None:
     faults = Faults(error_rate=0.3, cut_rate=0.3, jitter=1.0, seed=5)
-    fates = [fate_of(faults, b"%d" % i, 0) for i in range(50)]
-    assert [fate_of(faults, b"%d" % i, 0) for i in range(50)] == fates
+    fates = [compute_fate(faults, b"%d" % i, 0) for i in range(50)]
+    assert [compute_fate(faults, b"%d" % i, 0) for i in range(50)] == fates
     others = Faults(error_rate=0.3, cut_rate=0.3, jitter=1.0, seed=6)
-    assert [fate_of(others, b"%d" % i, 0) for i in range(50)] != fates
-    assert [fate_of(faults, b"%d" % i, 1) for i in range(50)] != fates
+    assert [compute_fate(others, b"%d" % i, 0) for i in range(50)] != fates
+    assert [compute_fate(faults, b"%d" % i, 1) for i in range(50)] != fates
 
 
 def test_every_fault_comes_as_often_as_it_should() -> None:
@@ -58,7 +58,7 @@ def test_every_fault_comes_as_often_as_it_should() -> None:
         malformed_rate=0.1,
         late_rate=0.1,
     )
-    fates = [fate_of(faults, b"%d" % i, 0) for i in range(10_000)]
+    fates = [compute_fate(faults, b"%d" % i, 0) for i in range(10_000)]
     counts = Counter(fate.fault for fate in fates)
     # A count is binomial with a mean of 1,000 and a deviation of 30.
     assert all(850 < counts[fault] < 1150 for fault in ServedFault)

@@ -14,8 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from assay.core.hosting import BoundedHttp
 from assay.core.refusal import Refusal
-from assay.models.serving.chat_wire import Question, error_body, pieces, usage_of
-from assay.models.serving.faults import TooMuch
+from assay.models.serving.chat_wire import Question, error_body, format_usage, split_text
+from assay.models.serving.faults import Rejection
 from assay.types import ChatReply
 
 _EXTENSION: Final = "assay.cut"
@@ -48,14 +48,14 @@ class ModelAnswer(NamedTuple):
     """Whether it is a stream of events, without a Content-Length."""
 
 
-def json_answer(
+def make_json_answer(
     body: bytes, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> ModelAnswer:
     """Build a JSON response."""
     return ModelAnswer(status, (body,), headers or {})
 
 
-def failed(
+def make_error(
     status: int,
     message: str,
     *,
@@ -65,11 +65,11 @@ def failed(
     shape: ErrorShape = error_body,
 ) -> ModelAnswer:
     """Build an error response, in the format of the protocol."""
-    return json_answer(shape(status, message, code=code, param=param), status, headers)
+    return make_json_answer(shape(status, message, code=code, param=param), status, headers)
 
 
-def too_much(
-    reason: TooMuch,
+def make_rejection(
+    reason: Rejection,
     headers: Mapping[str, str] | None = None,
     shape: ErrorShape = error_body,
 ) -> ModelAnswer:
@@ -84,10 +84,10 @@ def too_much(
     }
     message = f"{reason.message}; try again in {milliseconds} ms"
     retry = {**(headers or {}), **retry}
-    return failed(429, message, code=reason.code, headers=retry, shape=shape)
+    return make_error(429, message, code=reason.code, headers=retry, shape=shape)
 
 
-def reshaped(refusal: Refusal, shape: ErrorShape = error_body) -> Refusal:
+def reshape_refusal(refusal: Refusal, shape: ErrorShape = error_body) -> Refusal:
     """Convert a refusal of the guard to the error format of the protocol."""
     code = {401: "invalid_api_key"}.get(refusal.status, refusal.body["code"])
     message = refusal.body["detail"]
@@ -97,7 +97,7 @@ def reshaped(refusal: Refusal, shape: ErrorShape = error_body) -> Refusal:
     return Refusal(refusal.status, body, refusal.headers)
 
 
-def broken(answer: ModelAnswer, draw: int) -> ModelAnswer:
+def make_malformed(answer: ModelAnswer, draw: int) -> ModelAnswer:
     """Return a malformed version of a response, with status 200; `draw` selects the kind."""
     if answer.stream:
         half = answer.parts[: len(answer.parts) // 2]
@@ -107,10 +107,10 @@ def broken(answer: ModelAnswer, draw: int) -> ModelAnswer:
     return answer._replace(parts=((*kinds, b'{"choices":[]}')[draw % 5],))
 
 
-def failure(draw: int, shape: ErrorShape = error_body) -> ModelAnswer:
+def make_server_error(draw: int, shape: ErrorShape = error_body) -> ModelAnswer:
     """Build one of several server error responses; `draw` selects it."""
     status, message = _FAILURES[draw % len(_FAILURES)]
-    return failed(status, message, shape=shape)
+    return make_error(status, message, shape=shape)
 
 
 async def send_answer(answer: ModelAnswer, send: Send) -> None:
@@ -135,7 +135,7 @@ def _make_start(answer: ModelAnswer) -> dict[str, Any]:
     return {"type": "http.response.start", "status": answer.status, "headers": headers}
 
 
-async def send_cut(
+async def send_truncated(
     answer: ModelAnswer, draw: int, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Drop the connection: one time in four before the response, else in the middle of it."""
@@ -165,7 +165,9 @@ DONE: Final = b"data: [DONE]\n\n"
 """Last event of a stream."""
 
 
-def events(reply: ChatReply, question: Question, *, id: str, created: int) -> Iterator[bytes]:
+def make_events(
+    reply: ChatReply, question: Question, *, id: str, created: int
+) -> Iterator[bytes]:
     """Yield the events of a streamed reply, including the last one."""
     include_usage = question.include_usage
     head: dict[str, Any] = {
@@ -181,7 +183,7 @@ def events(reply: ChatReply, question: Question, *, id: str, created: int) -> It
     last = {"index": 0, "delta": {}, "finish_reason": reply.finish_reason}
     yield _encode_event({**head, "choices": [last], **extra})
     if include_usage:
-        yield _encode_event({**head, "choices": [], "usage": usage_of(reply.usage)})
+        yield _encode_event({**head, "choices": [], "usage": format_usage(reply.usage)})
     yield DONE
 
 
@@ -191,12 +193,12 @@ def _split_message(reply: ChatReply) -> Iterator[dict[str, Any]]:
     content, calls = value.pop("content", None), value.pop("tool_calls", None) or []
     text = content if isinstance(content, str) else ""
     yield {**value, "content": "" if text else content}
-    yield from ({"content": piece} for piece in pieces(text))
+    yield from ({"content": piece} for piece in split_text(text))
     for index, call in enumerate(calls):
         function = call["function"]
         opened = {**call, "index": index, "function": {**function, "arguments": ""}}
         yield {"tool_calls": [opened]}
-        for piece in pieces(function["arguments"]):
+        for piece in split_text(function["arguments"]):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 

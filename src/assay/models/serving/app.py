@@ -37,22 +37,22 @@ from assay.models.serving.answers import (
     ErrorShape,
     ModelAnswer,
     Pauses,
-    broken,
-    events,
-    failed,
-    failure,
-    json_answer,
-    reshaped,
+    make_error,
+    make_events,
+    make_json_answer,
+    make_malformed,
+    make_rejection,
+    make_server_error,
+    reshape_refusal,
     send_answer,
-    send_cut,
-    too_much,
+    send_truncated,
 )
 from assay.models.serving.chat_wire import (
     BadRequest,
     Question,
-    as_asked,
-    completion,
+    adapt_reply,
     error_body,
+    make_completion,
     read_request,
 )
 from assay.models.serving.faults import (
@@ -60,19 +60,23 @@ from assay.models.serving.faults import (
     Faults,
     Gate,
     Outcome,
+    Rejection,
     ServedFault,
     ServingLimits,
     Stats,
-    TooMuch,
-    fate_of,
+    compute_fate,
 )
 from assay.models.serving.messages_wire import (
-    message_answer,
-    message_error,
-    message_events,
+    make_message,
+    make_message_error,
+    make_message_events,
     read_message_request,
 )
-from assay.models.serving.responses_wire import read_response_request, response, response_events
+from assay.models.serving.responses_wire import (
+    make_response,
+    make_response_events,
+    read_response_request,
+)
 from assay.models.serving.scripted import read_scripts
 from assay.types import ChatModel, ChatReply, ChatRequest, Usage
 
@@ -170,30 +174,35 @@ class WireProtocol:
             parts = tuple(self.streamed(reply, question, id=id, created=created))
             return ModelAnswer(200, parts, headers, stream=True)
         body = self.whole(reply, question, id=id, created=created)
-        return json_answer(body, 200, headers)
+        return make_json_answer(body, 200, headers)
 
 
 PROTOCOLS: Final[Mapping[str, WireProtocol]] = {
     protocol.path: protocol
     for protocol in (
         WireProtocol(
-            "/v1/chat/completions", "chatcmpl-", read_request, completion, events, error_body
+            "/v1/chat/completions",
+            "chatcmpl-",
+            read_request,
+            make_completion,
+            make_events,
+            error_body,
         ),
         WireProtocol(
             "/v1/responses",
             "resp_",
             read_response_request,
-            response,
-            response_events,
+            make_response,
+            make_response_events,
             error_body,
         ),
         WireProtocol(
             "/v1/messages",
             "msg_",
             read_message_request,
-            message_answer,
-            message_events,
-            message_error,
+            make_message,
+            make_message_events,
+            make_message_error,
         ),
     )
 }
@@ -283,26 +292,26 @@ class ModelApp:
         allowed = "GET" if named != path else _METHODS.get(path)
         if allowed is None:
             routes = ", ".join(_METHODS)
-            return failed(404, f"unknown path; available: {routes}")
+            return make_error(404, f"unknown path; available: {routes}")
         if method != allowed and (method, allowed) != ("HEAD", "GET"):
             message = f"this path accepts only {allowed}"
-            return failed(405, message, headers={"allow": allowed})
+            return make_error(405, message, headers={"allow": allowed})
         match path:
             case "/health":
-                return json_answer(canonical_json({"status": "ok"}))
+                return make_json_answer(canonical_json({"status": "ok"}))
             case "/stats":
-                return json_answer(canonical_json(self.stats.told()))
+                return make_json_answer(canonical_json(self.stats.told()))
             case "/stats/reset":
                 self.stats.reset()
-                return json_answer(canonical_json(self.stats.told()))
+                return make_json_answer(canonical_json(self.stats.told()))
             case "/v1/models":
                 rows = [self._make_row(name) for name in self._models.names]
-                return json_answer(canonical_json({"object": "list", "data": rows}))
+                return make_json_answer(canonical_json({"object": "list", "data": rows}))
         try:
             self._models.require(named)
         except ModelRejected as error:
-            return failed(404, str(error), code="model_not_found", param="model")
-        return json_answer(canonical_json(self._make_row(named)))
+            return make_error(404, str(error), code="model_not_found", param="model")
+        return make_json_answer(canonical_json(self._make_row(named)))
 
     def _make_row(self, name: str) -> dict[str, object]:
         owner = self._models.provider(name)
@@ -325,10 +334,10 @@ class ModelApp:
             self._gate.leave(call.ticket)
             self.stats.end(call.request, outcome, call.usage)
         if outcome is Outcome.ENDING:
-            ending = failed(503, "the server is shutting down", shape=protocol.error)
+            ending = make_error(503, "the server is shutting down", shape=protocol.error)
             await send_answer(ending, send)
         elif outcome is Outcome.CUT:
-            await send_cut(call.answer, call.draw, scope, receive, send)
+            await send_truncated(call.answer, call.draw, scope, receive, send)
         else:
             await send_answer(call.answer, send)
 
@@ -351,7 +360,7 @@ class ModelApp:
         ticket = self._gate.enter(now)
         name = blake2b(body, digest_size=16).digest()
         attempt = self.stats.admit(question.request.model, name, len(body))
-        fate = fate_of(self._faults, name, attempt)
+        fate = compute_fate(self._faults, name, attempt)
         self._gate.expect(ticket, now + fate.seconds)
         answer, outcome, usage = await self._make_answer(protocol, question, fate, name, now)
         due = now + fate.seconds
@@ -364,13 +373,13 @@ class ModelApp:
         async with self._large:
             return await whole_body(request, self._max_body, take)
 
-    def _reject(self, protocol: WireProtocol, excess: TooMuch, now: float) -> ModelAnswer:
+    def _reject(self, protocol: WireProtocol, excess: Rejection, now: float) -> ModelAnswer:
         limited = excess.code == "rate_limit_exceeded"
         self.stats.turn_away(Outcome.RATE_LIMITED if limited else Outcome.TOO_MANY)
-        return too_much(excess, self._gate.rate_headers(now), protocol.error)
+        return make_rejection(excess, self._gate.rate_headers(now), protocol.error)
 
     async def _call_model(self, question: Question) -> ChatReply:
-        return as_asked(await self._models.answer(question.request), question)
+        return adapt_reply(await self._models.answer(question.request), question)
 
     async def _make_answer(
         self,
@@ -383,28 +392,28 @@ class ModelApp:
         """Return the response, its outcome for the statistics, and the usage."""
         headers = {"x-request-id": name.hex(), **self._gate.rate_headers(now)}
         if fate.fault is ServedFault.ERROR:
-            return failure(fate.draw, protocol.error), Outcome.ERROR, Usage()
+            return make_server_error(fate.draw, protocol.error), Outcome.ERROR, Usage()
         if fate.fault is ServedFault.BUSY:
-            reason = TooMuch("rate_limit_exceeded", "too many requests, on request", 0.0)
-            return too_much(reason, headers, protocol.error), Outcome.BUSY, Usage()
+            reason = Rejection("rate_limit_exceeded", "too many requests, on request", 0.0)
+            return make_rejection(reason, headers, protocol.error), Outcome.BUSY, Usage()
         try:
             reply = await self._ask(question)
         except ModelRejected as error:
-            return failed(400, str(error), shape=protocol.error), Outcome.REFUSED, Usage()
+            return make_error(400, str(error), shape=protocol.error), Outcome.REFUSED, Usage()
         except Exception:
             # A failing model must not stop the server, nor look like an injected fault.
             _log.exception("the model %r failed", question.request.model)
-            bug = failed(500, "the model failed: a bug", shape=protocol.error)
+            bug = make_error(500, "the model failed: a bug", shape=protocol.error)
             return bug, Outcome.BUG, Usage()
         answer = protocol.answer(reply, question, name.hex(), headers)
         if fate.fault is ServedFault.MALFORMED:
-            return broken(answer, fate.draw), Outcome.MALFORMED, Usage()
+            return make_malformed(answer, fate.draw), Outcome.MALFORMED, Usage()
         outcome = Outcome.ANSWERED if fate.fault is None else Outcome(fate.fault)
         return answer, outcome, reply.usage
 
 
 def _make_error(error: Exception, protocol: WireProtocol) -> ModelAnswer:
-    blame = partial(failed, shape=protocol.error)
+    blame = partial(make_error, shape=protocol.error)
     match error:
         case BadRequest():
             return blame(400, str(error), param=error.param)
@@ -453,7 +462,11 @@ def guarded(
 
 def _reshape(refusal: Refusal, path: str) -> Refusal:
     protocol = PROTOCOLS.get(path)
-    return reshaped(refusal) if protocol is None else reshaped(refusal, protocol.error)
+    return (
+        reshape_refusal(refusal)
+        if protocol is None
+        else reshape_refusal(refusal, protocol.error)
+    )
 
 
 DEFAULT_PORT: Final = 8903

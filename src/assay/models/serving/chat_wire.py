@@ -153,7 +153,7 @@ class Question:
         try:
             parsed = _Request.model_validate(body)
         except ValidationError as error:
-            raise explained(error) from None
+            raise explain_error(error) from None
         return _make_question(parsed, custom)
 
 
@@ -162,7 +162,7 @@ def read_request(body: bytes) -> Question:
     try:
         parsed = _Request.model_validate_json(body)
     except ValidationError as error:
-        raise explained(error) from None
+        raise explain_error(error) from None
     return _make_question(parsed)
 
 
@@ -214,7 +214,7 @@ def _get_schema(form: dict[str, Any] | None) -> dict[str, Any] | None:
     return schema if isinstance(schema, dict) else None
 
 
-def as_asked(reply: ChatReply, question: Question) -> ChatReply:
+def adapt_reply(reply: ChatReply, question: Question) -> ChatReply:
     """Adapt a reply to the required function, schema and length."""
     called = [call["function"]["name"] for call in reply.message.value.get("tool_calls") or ()]
     names = [function["name"] for function in question.demanded]
@@ -256,7 +256,7 @@ def _with_message(reply: ChatReply, value: dict[str, Any], reason: str) -> ChatR
     return replace(reply, message=message, finish_reason=reason, usage=usage)
 
 
-def explained(error: ValidationError, tags: frozenset[str] = _ROLES) -> BadRequest:
+def explain_error(error: ValidationError, tags: frozenset[str] = _ROLES) -> BadRequest:
     """Convert a validation error to a BadRequest.
 
     Args:
@@ -275,7 +275,7 @@ def explained(error: ValidationError, tags: frozenset[str] = _ROLES) -> BadReque
     return BadRequest(f"{where}{printable(found['msg'])[:300]}", param or None)
 
 
-def usage_of(usage: Usage) -> dict[str, Any]:
+def format_usage(usage: Usage) -> dict[str, Any]:
     """Convert token counts to the format of the protocol."""
     return {
         "prompt_tokens": usage.prompt,
@@ -286,19 +286,19 @@ def usage_of(usage: Usage) -> dict[str, Any]:
     }
 
 
-def pieces(text: str) -> Iterator[str]:
+def split_text(text: str) -> Iterator[str]:
     """Split a text into the pieces of a stream."""
     return (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
 
 
-def completion(reply: ChatReply, question: Question, *, id: str, created: int) -> bytes:
+def make_completion(reply: ChatReply, question: Question, *, id: str, created: int) -> bytes:
     """Build a complete (non-streaming) response."""
     model = question.request.model
     head = f'{{"id":{json.dumps(id)},"object":"chat.completion","created":{created}'
     middle = f',"model":{json.dumps(model)},"choices":[{{"index":0,"message":'
     end = (
         f',"logprobs":null,"finish_reason":{json.dumps(reply.finish_reason)}}}]'
-        f',"usage":{json.dumps(usage_of(reply.usage), separators=(",", ":"))}}}'
+        f',"usage":{json.dumps(format_usage(reply.usage), separators=(",", ":"))}}}'
     )
     return b"".join((head.encode(), middle.encode(), reply.message.encoded, end.encode()))
 

@@ -94,7 +94,7 @@ class Fate(NamedTuple):
     """Random number that selects the variant of a fault."""
 
 
-def fate_of(faults: Faults, request: bytes, attempt: int) -> Fate:
+def compute_fate(faults: Faults, request: bytes, attempt: int) -> Fate:
     """Compute the fate of the `attempt`-th call, from 0, with this hash of its body."""
     stream = blake2b(
         b"%d %d " % (faults.seed, attempt) + request, digest_size=24, person=b"assay.faults"
@@ -145,7 +145,7 @@ class ServingLimits:
         return self.burst or max(1, (self.per_minute or 0) // 60)
 
 
-class TooMuch(NamedTuple):
+class Rejection(NamedTuple):
     """Reason why a call was rejected."""
 
     code: str
@@ -171,18 +171,18 @@ class Gate:
         """Number of open calls."""
         return len(self._due)
 
-    def refusal(self, now: float) -> TooMuch | None:
+    def refusal(self, now: float) -> Rejection | None:
         """Return why a call cannot be admitted; None if it can."""
         limits = self._limits
         if limits.at_once is not None and len(self._due) >= limits.at_once:
-            return TooMuch(
+            return Rejection(
                 "concurrency_limit_exceeded",
                 f"{limits.at_once} calls are open, which is the limit",
                 max(0.0, min(self._due.values()) - now),
             )
         early = self._next - self._slack - now
         if self._spacing and early > _TOLERANCE:
-            return TooMuch(
+            return Rejection(
                 "rate_limit_exceeded",
                 f"the limit is {limits.per_minute} calls per minute",
                 early,

@@ -13,7 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, with_config
 from typing_extensions import TypedDict
 
 from assay.core.canonical_json import canonical_json
-from assay.models.serving.chat_wire import BadRequest, ChatBody, Question, explained, pieces
+from assay.models.serving.chat_wire import (
+    BadRequest,
+    ChatBody,
+    Question,
+    explain_error,
+    split_text,
+)
 from assay.types import ChatReply, Usage
 
 _OPEN: Final = ConfigDict(extra="allow", strict=True)
@@ -74,7 +80,7 @@ def read_message_request(body: bytes) -> Question:
     try:
         parsed = _MessagesRequest.model_validate_json(body)
     except ValidationError as error:
-        raise explained(error) from None
+        raise explain_error(error) from None
     chat: ChatBody = {
         "model": parsed.model,
         "messages": _convert_messages(parsed),
@@ -202,7 +208,7 @@ def _convert_choice(choice: dict[str, Any] | None) -> Any:
             return kind
 
 
-def message_usage(usage: Usage) -> dict[str, int]:
+def format_message_usage(usage: Usage) -> dict[str, int]:
     """Convert token counts to the format of the protocol, with cached ones apart."""
     return {
         "input_tokens": usage.prompt - usage.cached,
@@ -212,13 +218,13 @@ def message_usage(usage: Usage) -> dict[str, int]:
     }
 
 
-def message_answer(reply: ChatReply, question: Question, *, id: str, created: int) -> bytes:
+def make_message(reply: ChatReply, question: Question, *, id: str, created: int) -> bytes:
     """Build a complete (non-streaming) response."""
     body = {
         **_make_head(question, id),
         "content": list(_make_blocks(reply)),
         "stop_reason": _get_stop_reason(reply),
-        "usage": message_usage(reply.usage),
+        "usage": format_message_usage(reply.usage),
     }
     return json.dumps(body).encode()
 
@@ -257,11 +263,11 @@ def _parse_arguments(arguments: str) -> dict[str, Any]:
     return given if isinstance(given, dict) else {}
 
 
-def message_events(
+def make_message_events(
     reply: ChatReply, question: Question, *, id: str, created: int
 ) -> Iterator[bytes]:
     """Yield the events of a streamed reply, including the last one."""
-    usage = message_usage(reply.usage)
+    usage = format_message_usage(reply.usage)
     begun = {**_make_head(question, id), "usage": {**usage, "output_tokens": 0}}
     yield _encode_event({"type": "message_start", "message": begun})
     texts = [reply.message.text] if reply.message.text else []
@@ -275,7 +281,7 @@ def message_events(
             empty, kind, text = {**block, "input": {}}, "input_json", arguments
         key = "text" if kind == "text" else "partial_json"
         yield _encode_event({"type": "content_block_start", **place, "content_block": empty})
-        for piece in pieces(text):
+        for piece in split_text(text):
             delta = {"type": f"{kind}_delta", key: piece}
             yield _encode_event({"type": "content_block_delta", **place, "delta": delta})
         yield _encode_event({"type": "content_block_stop", **place})
@@ -289,7 +295,7 @@ def _encode_event(value: dict[str, Any]) -> bytes:
     return f"event: {value['type']}\ndata: {data}\n\n".encode()
 
 
-def message_error(
+def make_message_error(
     status: int, message: str, *, code: str | None = None, param: str | None = None
 ) -> bytes:
     """Build the body of an error response; the protocol has no fields for code and param."""

@@ -23,7 +23,13 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
-from assay.models.serving.chat_wire import BadRequest, ChatBody, Question, explained, pieces
+from assay.models.serving.chat_wire import (
+    BadRequest,
+    ChatBody,
+    Question,
+    explain_error,
+    split_text,
+)
 from assay.types import ChatReply, Usage
 
 _OPEN: Final = ConfigDict(extra="allow", strict=True)
@@ -139,7 +145,7 @@ def read_response_request(body: bytes) -> Question:
     try:
         parsed = _ResponsesRequest.model_validate_json(body)
     except ValidationError as error:
-        raise explained(error, _KINDS) from None
+        raise explain_error(error, _KINDS) from None
     if parsed.previous_response_id is not None:
         raise BadRequest(
             "previous_response_id: responses are not stored; send the whole conversation as "
@@ -256,7 +262,7 @@ def _convert_format(text: dict[str, Any] | None) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": {"schema": form.get("schema")}}
 
 
-def response_usage(usage: Usage) -> dict[str, Any]:
+def format_response_usage(usage: Usage) -> dict[str, Any]:
     """Convert token counts to the format of the protocol."""
     return {
         "input_tokens": usage.prompt,
@@ -267,10 +273,10 @@ def response_usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def response(reply: ChatReply, question: Question, *, id: str, created: int) -> bytes:
+def make_response(reply: ChatReply, question: Question, *, id: str, created: int) -> bytes:
     """Build a complete (non-streaming) response."""
     items = list(_make_items(reply, question, id))
-    return json.dumps(_make_response(reply, question, id, created, items)).encode()
+    return json.dumps(_make_final(reply, question, id, created, items)).encode()
 
 
 def _make_head(question: Question, id: str, created: int) -> dict[str, Any]:
@@ -298,7 +304,7 @@ def _make_head(question: Question, id: str, created: int) -> dict[str, Any]:
     }
 
 
-def _make_response(
+def _make_final(
     reply: ChatReply, question: Question, id: str, created: int, items: list[dict[str, Any]]
 ) -> dict[str, Any]:
     reason = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(
@@ -309,7 +315,7 @@ def _make_response(
         "status": "incomplete" if reason else "completed",
         "incomplete_details": {"reason": reason} if reason else None,
         "output": items,
-        "usage": response_usage(reply.usage),
+        "usage": format_response_usage(reply.usage),
     }
 
 
@@ -353,13 +359,13 @@ def _parse_custom_input(arguments: str) -> str:
     return value if isinstance(value, str) else arguments
 
 
-def response_events(
+def make_response_events(
     reply: ChatReply, question: Question, *, id: str, created: int
 ) -> Iterator[bytes]:
     """Yield the events of a streamed reply, including the last one."""
     head = _make_head(question, id, created)
     items = list(_make_items(reply, question, id))
-    ended = _make_response(reply, question, id, created, items)
+    ended = _make_final(reply, question, id, created, items)
     events: list[dict[str, Any]] = [
         {"type": "response.created", "response": head},
         {"type": "response.in_progress", "response": head},
@@ -383,7 +389,7 @@ def _make_item_events(index: int, item: dict[str, Any]) -> Iterator[dict[str, An
         yield {"type": "response.output_item.added", "output_index": index, "item": opened}
         empty = {**part, "text": ""}
         yield {"type": "response.content_part.added", **here, "part": empty}
-        for piece in pieces(text):
+        for piece in split_text(text):
             yield {
                 "type": "response.output_text.delta",
                 **here,
@@ -397,7 +403,7 @@ def _make_item_events(index: int, item: dict[str, Any]) -> Iterator[dict[str, An
         name = f"response.{deltas}"
         opened = {**started, key: ""}
         yield {"type": "response.output_item.added", "output_index": index, "item": opened}
-        for piece in pieces(item[key]):
+        for piece in split_text(item[key]):
             yield {"type": f"{name}.delta", **place, "delta": piece}
         yield {"type": f"{name}.done", **place, key: item[key], "name": item["name"]}
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
