@@ -9,7 +9,7 @@ from assay.agents import chat_models
 from assay.api import runs
 from assay.api.runs import run
 from assay.cli import main
-from assay.models.connections import why_unreachable
+from assay.models.connections import find_unreachable
 from assay.models.faults import CallRetries
 from assay.runs.control import Retries
 from assay.runs.run import RunResult
@@ -54,7 +54,7 @@ def hasty(*arguments: str) -> int:
     patience = CallRetries(patience=0.4, first_wait=0.1)
     vars(chat_models).update(
         CallRetries=lambda **_: patience,
-        why_unreachable=partial(why_unreachable, timeout=60.0),
+        why_unreachable=partial(find_unreachable, timeout=60.0),
     )
     vars(runs).update(Retries=partial(Retries, attempts=2, first_wait=0.1))
     return main(list(arguments))

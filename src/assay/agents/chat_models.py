@@ -13,7 +13,7 @@ from assay.core.aio import connections_allowed, run_apart
 from assay.core.text import unknown_name
 from assay.errors import StoreError, UsageError
 from assay.models.budget import Budget
-from assay.models.connections import REFUSED_KEY, SILENT, why_unreachable
+from assay.models.connections import REFUSED_KEY, SILENT, find_unreachable
 from assay.models.faults import CallRetries
 from assay.models.local_service import ensure_local
 from assay.models.pool import ModelPool
@@ -129,7 +129,7 @@ def check_reachable(
     for address, _ in places.values():
         ensure_local(address, notice)
     keys = dict(places.values())
-    reasons = run_apart(lambda: why_unreachable(keys, keys=keys))
+    reasons = run_apart(lambda: find_unreachable(keys, keys=keys))
     dead: dict[str, list[str]] = {}
     for name, (address, _) in places.items():
         reason = reasons.get(address, SILENT)

@@ -388,7 +388,7 @@ def check_providers(timeout: float = _TIMEOUT) -> list[Check]:
     """How the providers stand that a variable is set for; one line names all others."""
     import asyncio
 
-    from assay.models.connections import why_unreachable
+    from assay.models.connections import find_unreachable
     from assay.models.registry_file import load_registry
 
     try:
@@ -398,7 +398,7 @@ def check_providers(timeout: float = _TIMEOUT) -> list[Check]:
     used = [one for one in registry.providers.values() if _is_used(one, os.environ)]
     found = [_access(provider) for provider in used]
     addresses = [one.address for one in found if isinstance(one, _Access)]
-    silent = asyncio.run(why_unreachable(addresses, timeout)) if addresses else {}
+    silent = asyncio.run(find_unreachable(addresses, timeout)) if addresses else {}
     checks = [
         one if isinstance(one, Check) else _answered(one, silent.get(one.address))
         for one in found

@@ -32,8 +32,8 @@ from assay.models.faults import (
     CallRetries,
     Fault,
     FaultKind,
-    fault_of_exception,
-    fault_of_status,
+    classify_exception,
+    classify_status,
 )
 
 if TYPE_CHECKING:
@@ -426,7 +426,7 @@ class FinetuneClient:
             except (OSError, ValueError) as error:
                 if isinstance(error, AssayError):
                     raise
-                fault = fault_of_exception(error, f"{self.address} ({what})", self._timeout)
+                fault = classify_exception(error, f"{self.address} ({what})", self._timeout)
             wait = self._retries.wait(attempt, self._jitter)
             attempt, used = attempt + 1, used + wait
             if fault.kind is FaultKind.TIMEOUT:
@@ -450,8 +450,8 @@ class FinetuneClient:
         if isinstance(error, APIResponseValidationError):
             return Fault(FaultKind.MALFORMED, f"{who} sent an answer that is no JSON", True)
         if not isinstance(error, APIStatusError):
-            return fault_of_exception(error, who, self._timeout)
-        outcome = fault_of_status(
+            return classify_exception(error, who, self._timeout)
+        outcome = classify_status(
             error.status_code,
             error.response.headers,
             error.response.content,

@@ -20,9 +20,9 @@ from assay.models.faults import (
     CallRetries,
     Fault,
     FaultKind,
+    classify_exception,
+    classify_status,
     failed_generation,
-    fault_of_exception,
-    fault_of_status,
 )
 from assay.models.registry import ModelEntry, Price, find_base_url
 from assay.models.throttle import CallSlot, Pace, read_allowance
@@ -254,7 +254,7 @@ class RemoteModel:
                 return Fault(FaultKind.MALFORMED, message, billed=True)
             status = late
         clean = self._clean_error
-        return fault_of_status(status, answer.headers, body, who=self._who, clean=clean)
+        return classify_status(status, answer.headers, body, who=self._who, clean=clean)
 
     async def _send(self, body: bytes) -> "_Response | Fault":
         import httpx2
@@ -274,7 +274,7 @@ class RemoteModel:
             response = error.response
         except (OpenAIError, OSError, httpx2.HTTPError, ClientError, ValueError) as error:
             # ValueError: a response header that is not text.
-            return fault_of_exception(error, self._who, self._timeout)
+            return classify_exception(error, self._who, self._timeout)
         return _Response(response.status_code, response.headers, response.content)
 
     def _client(self) -> "AsyncOpenAI":

@@ -117,7 +117,7 @@ _OTHER_HEADER = "https://api.anthropic.com/"
 """Accepts the key in `Authorization` only for chats."""
 
 
-async def why_unreachable(
+async def find_unreachable(
     addresses: Iterable[str],
     timeout: float = 3.0,
     *,

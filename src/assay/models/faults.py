@@ -124,7 +124,7 @@ class Fault:
     """Seconds the provider asks to wait."""
 
 
-def fault_of_status(
+def classify_status(
     status: int,
     headers: Mapping[str, str],
     body: bytes,
@@ -180,7 +180,7 @@ def _make_error(status: int, message: str, code: str, text: str, param: str) -> 
     return ModelRejected(f"{message}; {hint}")
 
 
-def fault_of_exception(error: BaseException, who: str, timeout: float) -> Fault:
+def classify_exception(error: BaseException, who: str, timeout: float) -> Fault:
     """Classify an exception of the HTTP client; its text is not repeated.
 
     A connection that was never established costs nothing; any other may have been charged.
