@@ -25,7 +25,7 @@ from assay.finetune.datasets.preferences import SharedStates, call_states, retur
 from assay.finetune.datasets.rows import RowMaker
 from assay.judge.design import design_differences
 from assay.runs.run import RunResult
-from assay.store.conversations import conversations
+from assay.store.conversations import load_conversations
 from assay.store.journal import Journal, read_journal
 from assay.store.load import load_session, load_sessions
 from assay.store.records import SessionRecord
@@ -397,7 +397,7 @@ def test_an_answer_has_all_futures_that_follow_it_and_no_others(
     chosen = [first, *(row.session_id for row in later.episodes)]
     with Store(database).reading() as connection:
         sessions, records = (
-            conversations(connection, chosen),
+            load_conversations(connection, chosen),
             list(load_sessions(connection, chosen)),
         )
     work, states = RowMaker(RowOptions(form=RowFormat.PREFERENCE)), SharedStates()

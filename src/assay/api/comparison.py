@@ -86,7 +86,7 @@ def compare(
 
 def _known_worlds(subjects: Sequence["Subject"], database: Where) -> list[str]:
     """What the store knows of training data that was made of the worlds of these trials."""
-    from assay.store.finetune_jobs import trained_worlds
+    from assay.store.finetune_jobs import find_training_worlds
 
     worlds = {
         (trial.task, trial.seed)
@@ -95,7 +95,7 @@ def _known_worlds(subjects: Sequence["Subject"], database: Where) -> list[str]:
         if trial.task is not None and trial.seed is not None
     }
     with store_at(database).reading() as connection:
-        found = trained_worlds(connection, sorted(worlds))
+        found = find_training_worlds(connection, sorted(worlds))
     return [f"They played {each}: a model trained on it knows them." for each in found]
 
 
@@ -155,10 +155,10 @@ def over_time(
     """
     from assay.judge.versions import over_time
     from assay.store.subjects import series_experiments
-    from assay.store.training_tables import enrolled
+    from assay.store.training_tables import open_with_trials
 
     store = store_at(database)
-    with enrolled(store) as connection:
+    with open_with_trials(store) as connection:
         names = series_experiments(connection, series)
     subjects = stored_subjects(
         names,
@@ -200,11 +200,11 @@ def stored_subjects(
         resolve_subjects,
         run_baselines,
     )
-    from assay.store.training_tables import enrolled
+    from assay.store.training_tables import open_with_trials
 
     store = store_at(database)
     own = None if metrics_from is None else load_metrics(Path(metrics_from))
-    with enrolled(store) as connection:
+    with open_with_trials(store) as connection:
         ids = resolve_subjects(connection, names)
         named = named_experiments(connection, names)
         if len(ids) == 1:
@@ -263,9 +263,9 @@ def list_experiments(
 ) -> "list[ListedExperiment]":
     """All experiments, or those of a series, the oldest first, each with a mean of `metric`."""
     from assay.store import versions
-    from assay.store.training_tables import enrolled
+    from assay.store.training_tables import open_with_trials
 
-    with enrolled(store_at(database)) as connection:
+    with open_with_trials(store_at(database)) as connection:
         if metric not in _USUAL:
             versions.check_metric(connection, metric)
         return versions.list_experiments(connection, series=series, metric=metric)
@@ -276,10 +276,10 @@ def show_experiment(experiment: str, *, database: Where = None) -> ExperimentDet
     from assay.episodes.config import UNLOGGED
     from assay.store.names import resolve_experiment
     from assay.store.subjects import load_subjects
-    from assay.store.training_tables import enrolled
+    from assay.store.training_tables import open_with_trials
     from assay.store.versions import experiment_log
 
-    with enrolled(store_at(database)) as connection:
+    with open_with_trials(store_at(database)) as connection:
         meant = resolve_experiment(connection, experiment)
         entry = experiment_log(connection, meant, unlogged=UNLOGGED)
         return ExperimentDetails(entry, load_subjects(connection, [meant])[0])
@@ -359,11 +359,11 @@ def delete_experiments(
     """
     from assay.store.deletion import delete, plan_deletion
     from assay.store.subjects import resolve_subjects
-    from assay.store.training_tables import enrolled
+    from assay.store.training_tables import open_with_trials
 
     if not names:
         raise UsageError("name the experiments to delete; 'assay experiments list' shows them")
     store = store_at(database)
-    with enrolled(store) as connection:
+    with open_with_trials(store) as connection:
         chosen = resolve_subjects(connection, names)
     return plan_deletion(store, (), chosen) if dry_run else delete(store, (), chosen)

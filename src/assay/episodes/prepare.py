@@ -380,7 +380,7 @@ def _check_forks(prepared: PreparedRun[RunConfig], load_agent: AgentLoader) -> N
 
 def _known_worlds(config: RunConfig, own: OwnObjects) -> list[str]:
     """What the store knows of training data that was made of the worlds of a run."""
-    from assay.store.finetune_jobs import trained_worlds
+    from assay.store.finetune_jobs import find_training_worlds
     from assay.store.store import Store
 
     if not config.database.exists():
@@ -393,7 +393,7 @@ def _known_worlds(config: RunConfig, own: OwnObjects) -> list[str]:
     try:
         # Somebody who writes to the store is not waited for: this is only a word of warning.
         with Store(config.database, patience=0.5).reading() as connection:
-            found = trained_worlds(connection, worlds)
+            found = find_training_worlds(connection, worlds)
     except (StoreError, UsageError):
         return []
     return [f"this run plays {each}: a model trained on it knows them" for each in found]

@@ -74,7 +74,7 @@ class StoredConversation:
     turns: dict[int, PlayedTurn]
 
 
-def batches(sessions: Sequence[tuple[str, int]]) -> Iterator[list[str]]:
+def group_sessions(sessions: Sequence[tuple[str, int]]) -> Iterator[list[str]]:
     """Group sessions, given as ids and turn counts, so that each group fits into memory."""
     group: list[str] = []
     turns = 0
@@ -88,12 +88,12 @@ def batches(sessions: Sequence[tuple[str, int]]) -> Iterator[list[str]]:
         yield group
 
 
-def bound_memory(connection: duckdb.DuckDBPyConnection) -> None:
+def limit_memory(connection: duckdb.DuckDBPyConnection) -> None:
     """Limit the memory of DuckDB to the amount that a batch needs."""
     connection.execute(f"SET memory_limit = '{_MEMORY}'")
 
 
-def conversations(
+def load_conversations(
     connection: duckdb.DuckDBPyConnection, session_ids: Sequence[str]
 ) -> list[StoredConversation]:
     """Read sessions with their messages, in the order of their ids."""
@@ -206,7 +206,7 @@ def _read_messages(
         session.roles.append(role)
 
 
-def first_actions(
+def load_first_actions(
     connection: duckdb.DuckDBPyConnection, session_ids: Sequence[str]
 ) -> list[tuple[str, int, str]]:
     """Return session, turn and first action (or "") of each answered call, copies excluded."""

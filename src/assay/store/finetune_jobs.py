@@ -317,7 +317,7 @@ def register_dataset(
         )
 
 
-def trained_worlds(
+def find_training_worlds(
     connection: duckdb.DuckDBPyConnection, worlds: Sequence[tuple[str, int]]
 ) -> list[TrainedWorlds]:
     """Return the data sets that were trained on any of these worlds, the newest first."""

@@ -100,7 +100,7 @@ _ANALYSIS_COLUMNS = (
 )
 
 
-def looks_at(
+def load_analysis_looks(
     connection: DuckDBPyConnection, metric: str, summary: Mapping[str, Any]
 ) -> list[RecordedLook]:
     """Load all looks at a summary of a metric, the oldest first."""

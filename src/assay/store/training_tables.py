@@ -116,7 +116,7 @@ def _write(connection: duckdb.DuckDBPyConnection, run: TrainingRun, *, swap: boo
 
 
 @contextmanager
-def enrolled(store: Store) -> Iterator[duckdb.DuckDBPyConnection]:
+def open_with_trials(store: Store) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a connection after making every training run of a series a trial of its experiment.
 
     Runs stored by an earlier version of assay may not be trials yet.

@@ -21,7 +21,12 @@ from assay.finetune.datasets.manifest import FORMAT, Lineage, RowFile, manifest_
 from assay.finetune.datasets.options import RowOptions
 from assay.finetune.datasets.preferences import worlds_of
 from assay.finetune.datasets.rows import RowMaker, mixed_number, starting_points, without_notes
-from assay.store.conversations import batches, bound_memory, conversations, first_actions
+from assay.store.conversations import (
+    group_sessions,
+    limit_memory,
+    load_conversations,
+    load_first_actions,
+)
 from assay.store.load import load_sessions
 from assay.store.store import Store
 
@@ -125,10 +130,10 @@ def build_dataset(
             sinks[HOLDOUT] = RowFile(stack.enter_context(atomic_file(holdout_path)), columns)
         done = 0
         sizes = [(each.session_id, each.turns) for each in chosen]
-        for group in worlds_of(chosen) if plan.is_preference else batches(sizes):
+        for group in worlds_of(chosen) if plan.is_preference else group_sessions(sizes):
             with store.reading() as connection:
-                bound_memory(connection)
-                sessions = conversations(connection, group)
+                limit_memory(connection)
+                sessions = load_conversations(connection, group)
                 if plan.drop_notes:
                     sessions = [without_notes(session) for session in sessions]
                 records = list(load_sessions(connection, group)) if plan.has_states else []
@@ -229,10 +234,10 @@ def _limits(store: Store, chosen: Sequence[ChosenEpisode]) -> dict[str, int]:
     No action has more rows than the median action.
     """
     by_action: dict[str, array[int]] = {}
-    for group in batches([(each.session_id, each.turns) for each in chosen]):
+    for group in group_sessions([(each.session_id, each.turns) for each in chosen]):
         with store.reading() as connection:
-            bound_memory(connection)
-            for session_id, turn, action in first_actions(connection, group):
+            limit_memory(connection)
+            for session_id, turn, action in load_first_actions(connection, group):
                 mixed = by_action.setdefault(action, array("Q"))
                 mixed.append(mixed_number(session_id, turn))
     most = int(median(len(mixed) for mixed in by_action.values())) if by_action else 0
