@@ -29,14 +29,14 @@ from assay.bench.base import CoderStop, CodingJob
 from assay.core.hosting import in_loop, listening_at, make_server
 from assay.core.text import shown
 from assay.errors import ModelRejected
-from assay.models.serving.answers import CuttableHttp
+from assay.models.serving.answers import AbortableHttp
 from assay.models.serving.app import ModelApp, ModelTable
 from assay.models.serving.faults import Faults, ServingLimits
 from assay.sandboxes.base import SHARED, Command, CommandEnd
 from assay.types import ChatReply, Message, Usage
 
 if TYPE_CHECKING:
-    from assay.models.serving.chat_wire import Question
+    from assay.models.serving.chat_wire import ParsedRequest
 
 _MAX_BODY: Final = 64 << 20
 """Bytes of a request: agents send all of their history every time."""
@@ -84,7 +84,7 @@ class ModelProxy:
         with listening_at(path) as listener:
             # The user of a sandbox may be another one; its folder lets nobody else in.
             path.chmod(0o666)
-            server = make_server(app, http=CuttableHttp)
+            server = make_server(app, http=AbortableHttp)
             async with in_loop(server, listener):
                 try:
                     yield
@@ -94,7 +94,7 @@ class ModelProxy:
                     for task in self._open:
                         task.cancel()
 
-    async def _ask(self, question: "Question") -> ChatReply:
+    async def _ask(self, question: "ParsedRequest") -> ChatReply:
         async with self._turn:
             self._check()
             task = asyncio.ensure_future(self._asked(question))
@@ -120,7 +120,7 @@ class ModelProxy:
         if self.error is not None:
             raise ModelRejected("the model cannot be asked any more; this trial ends")
 
-    async def _asked(self, question: "Question") -> ChatReply:
+    async def _asked(self, question: "ParsedRequest") -> ChatReply:
         assert self._job.ask is not None, "an agent with a proxy has a model"
         _check_parts(question.request.messages)
         messages, last = self._recognized(question.request.messages)

@@ -18,7 +18,7 @@ from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
 
 if TYPE_CHECKING:
     from assay.finetune.local.generate import Generator, ModelReply, ModelRequest
-    from assay.models.serving.chat_wire import Question
+    from assay.models.serving.chat_wire import ParsedRequest
 
 _TOGETHER: Final = 32
 _LOADED: Final = 2
@@ -90,7 +90,7 @@ class LocalModels(Mapping[str, ChatModel]):
         """Answer no more."""
         self._waiting.put(None)
 
-    async def ask(self, question: "Question") -> ChatReply:
+    async def ask(self, question: "ParsedRequest") -> ChatReply:
         """Answer a question; a tool that it demands is called."""
         return await self.reply(question.request, question.demanded)
 

@@ -23,8 +23,8 @@ from assay.finetune.service.chat import LocalModels
 from assay.finetune.service.jobs import FileShelf, JobBook
 from assay.finetune.service.worker import Worker
 from assay.models.local_service import default_folder, users_file
-from assay.models.serving.answers import CuttableHttp
-from assay.models.serving.app import ModelApp, ModelTable, guarded
+from assay.models.serving.answers import AbortableHttp
+from assay.models.serving.app import ModelApp, ModelTable, add_guard
 from assay.models.serving.faults import Faults, ServingLimits
 
 DEFAULT_PORT: Final = 8904
@@ -119,14 +119,14 @@ def _listening(
             rates, book, constrained=settings.constrained, threads=settings.threads
         )
         chat = ModelApp(ModelTable(models), Faults(), ServingLimits(), models.ask)
-        entrance = guarded(
+        entrance = add_guard(
             FinetuneApp(shelf, book, worker, rates, chat),
             host=settings.host,
             allowed_hosts=settings.allowed_hosts,
             key=settings.api_key,
             command="assay serve-finetune",
         )
-        server = make_server(entrance, http=CuttableHttp, connections=_CONNECTIONS)
+        server = make_server(entrance, http=AbortableHttp, connections=_CONNECTIONS)
         server.ending = chat.close
         worker.start()
         try:

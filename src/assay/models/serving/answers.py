@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from assay.core.hosting import BoundedHttp
 from assay.core.refusal import Refusal
-from assay.models.serving.chat_wire import Question, error_body, format_usage, split_text
+from assay.models.serving.chat_wire import ParsedRequest, error_body, format_usage, split_text
 from assay.models.serving.faults import Rejection
 from assay.types import ChatReply
 
@@ -139,7 +139,7 @@ async def send_truncated(
     answer: ModelAnswer, draw: int, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Drop the connection: one time in four before the response, else in the middle of it."""
-    line: CuttableHttp = scope["extensions"][_EXTENSION]["line"]
+    line: AbortableHttp = scope["extensions"][_EXTENSION]["line"]
     if draw % 4:
         await send(_make_start(answer))
         whole = b"".join(answer.parts)
@@ -152,7 +152,7 @@ async def send_truncated(
         pass
 
 
-class CuttableHttp(BoundedHttp):
+class AbortableHttp(BoundedHttp):
     """HTTP protocol that lets the application close the connection during a response."""
 
     def on_message_begin(self) -> None:
@@ -166,7 +166,7 @@ DONE: Final = b"data: [DONE]\n\n"
 
 
 def make_events(
-    reply: ChatReply, question: Question, *, id: str, created: int
+    reply: ChatReply, question: ParsedRequest, *, id: str, created: int
 ) -> Iterator[bytes]:
     """Yield the events of a streamed reply, including the last one."""
     include_usage = question.include_usage

@@ -1,6 +1,6 @@
 """The model server: its models, its protocols, the ASGI application, and running it.
 
-Each wire protocol has its own path. Requests of all protocols are parsed to a `Question`, and
+Each wire protocol has its own path. Requests of all protocols become a `ParsedRequest`, and
 responses are built from a `ChatReply`.
 """
 
@@ -33,7 +33,7 @@ from assay.core.refusal import Refusal
 from assay.core.text import unknown_name
 from assay.errors import ModelRejected, RequestTooLarge, UsageError
 from assay.models.serving.answers import (
-    CuttableHttp,
+    AbortableHttp,
     ErrorShape,
     ModelAnswer,
     Pauses,
@@ -49,7 +49,7 @@ from assay.models.serving.answers import (
 )
 from assay.models.serving.chat_wire import (
     BadRequest,
-    Question,
+    ParsedRequest,
     adapt_reply,
     error_body,
     make_completion,
@@ -143,13 +143,13 @@ class ModelTable:
 
 class _MakeBody(Protocol):
     def __call__(
-        self, reply: ChatReply, question: Question, *, id: str, created: int
+        self, reply: ChatReply, question: ParsedRequest, *, id: str, created: int
     ) -> bytes: ...
 
 
 class _MakeEvents(Protocol):
     def __call__(
-        self, reply: ChatReply, question: Question, *, id: str, created: int
+        self, reply: ChatReply, question: ParsedRequest, *, id: str, created: int
     ) -> Iterator[bytes]: ...
 
 
@@ -159,14 +159,14 @@ class WireProtocol:
 
     path: str
     id_prefix: str
-    read: Callable[[bytes], Question]
+    read: Callable[[bytes], ParsedRequest]
     """Parses a body; raises BadRequest."""
     whole: _MakeBody
     streamed: _MakeEvents
     error: ErrorShape
 
     def answer(
-        self, reply: ChatReply, question: Question, name: str, headers: Mapping[str, str]
+        self, reply: ChatReply, question: ParsedRequest, name: str, headers: Mapping[str, str]
     ) -> ModelAnswer:
         """Convert a reply to a response; `name` is the main part of its id."""
         id, created = f"{self.id_prefix}{name}", int(time.time())
@@ -260,7 +260,7 @@ class ModelApp:
         table: ModelTable,
         faults: Faults,
         limits: ServingLimits,
-        ask: Callable[[Question], Awaitable[ChatReply]] | None = None,
+        ask: Callable[[ParsedRequest], Awaitable[ChatReply]] | None = None,
         max_body: int = MAX_BODY,
         max_bodies: int = _MAX_BODIES,
     ) -> None:
@@ -378,13 +378,13 @@ class ModelApp:
         self.stats.turn_away(Outcome.RATE_LIMITED if limited else Outcome.TOO_MANY)
         return make_rejection(excess, self._gate.rate_headers(now), protocol.error)
 
-    async def _call_model(self, question: Question) -> ChatReply:
+    async def _call_model(self, question: ParsedRequest) -> ChatReply:
         return adapt_reply(await self._models.answer(question.request), question)
 
     async def _make_answer(
         self,
         protocol: WireProtocol,
-        question: Question,
+        question: ParsedRequest,
         fate: Fate,
         name: bytes,
         now: float,
@@ -439,7 +439,7 @@ async def _handle_lifespan(receive: Receive, send: Send) -> None:
             return
 
 
-def guarded(
+def add_guard(
     app: ASGIApp,
     *,
     host: str,
@@ -537,14 +537,14 @@ def _listening(
 ) -> Iterator[tuple[Server, socket.socket, RunningModels]]:
     table = ModelTable.with_aliases(models, settings.aliases, settings.script)
     app = ModelApp(table, settings.faults, settings.limits)
-    entrance = guarded(
+    entrance = add_guard(
         app,
         host=settings.host,
         allowed_hosts=settings.allowed_hosts,
         key=settings.api_key,
     )
     with listening(settings.host, settings.port, backlog=_CONNECTIONS) as listener:
-        server = make_server(entrance, http=CuttableHttp, connections=_CONNECTIONS)
+        server = make_server(entrance, http=AbortableHttp, connections=_CONNECTIONS)
         server.ending = app.close
         address = address_of(settings.host, listener)
         yield (

@@ -131,7 +131,7 @@ class BadRequest(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ParsedRequest:
     """A parsed request, with the required form of its response."""
 
     request: ChatRequest
@@ -148,7 +148,9 @@ class Question:
     """Functions that are custom tools in the client's protocol."""
 
     @classmethod
-    def of_chat(cls, body: ChatBody, *, custom: frozenset[str] = frozenset()) -> "Question":
+    def of_chat(
+        cls, body: ChatBody, *, custom: frozenset[str] = frozenset()
+    ) -> "ParsedRequest":
         """Parse a request that was translated from another protocol."""
         try:
             parsed = _Request.model_validate(body)
@@ -157,7 +159,7 @@ class Question:
         return _make_question(parsed, custom)
 
 
-def read_request(body: bytes) -> Question:
+def read_request(body: bytes) -> ParsedRequest:
     """Parse a request."""
     try:
         parsed = _Request.model_validate_json(body)
@@ -166,7 +168,7 @@ def read_request(body: bytes) -> Question:
     return _make_question(parsed)
 
 
-def _make_question(parsed: _Request, custom: frozenset[str] = frozenset()) -> Question:
+def _make_question(parsed: _Request, custom: frozenset[str] = frozenset()) -> ParsedRequest:
     tools = [] if parsed.tool_choice == "none" else parsed.tools or []
     try:
         request = ChatRequest(
@@ -181,7 +183,7 @@ def _make_question(parsed: _Request, custom: frozenset[str] = frozenset()) -> Qu
         # An unknown key has a number that JSON cannot represent.
         raise BadRequest("a message or tool contains a number that is too large") from None
     usage = parsed.stream_options is not None and bool(parsed.stream_options.include_usage)
-    return Question(
+    return ParsedRequest(
         request,
         bool(parsed.stream),
         usage,
@@ -214,7 +216,7 @@ def _get_schema(form: dict[str, Any] | None) -> dict[str, Any] | None:
     return schema if isinstance(schema, dict) else None
 
 
-def adapt_reply(reply: ChatReply, question: Question) -> ChatReply:
+def adapt_reply(reply: ChatReply, question: ParsedRequest) -> ChatReply:
     """Adapt a reply to the required function, schema and length."""
     called = [call["function"]["name"] for call in reply.message.value.get("tool_calls") or ()]
     names = [function["name"] for function in question.demanded]
@@ -291,7 +293,9 @@ def split_text(text: str) -> Iterator[str]:
     return (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
 
 
-def make_completion(reply: ChatReply, question: Question, *, id: str, created: int) -> bytes:
+def make_completion(
+    reply: ChatReply, question: ParsedRequest, *, id: str, created: int
+) -> bytes:
     """Build a complete (non-streaming) response."""
     model = question.request.model
     head = f'{{"id":{json.dumps(id)},"object":"chat.completion","created":{created}'

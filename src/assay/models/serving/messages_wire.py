@@ -16,7 +16,7 @@ from assay.core.canonical_json import canonical_json
 from assay.models.serving.chat_wire import (
     BadRequest,
     ChatBody,
-    Question,
+    ParsedRequest,
     explain_error,
     split_text,
 )
@@ -75,7 +75,7 @@ class _MessagesRequest(BaseModel):
     stream: bool | None = None
 
 
-def read_message_request(body: bytes) -> Question:
+def read_message_request(body: bytes) -> ParsedRequest:
     """Parse a request."""
     try:
         parsed = _MessagesRequest.model_validate_json(body)
@@ -94,7 +94,7 @@ def read_message_request(body: bytes) -> Question:
         "max_completion_tokens": parsed.max_tokens,
         "stream": parsed.stream,
     }
-    return Question.of_chat(chat)
+    return ParsedRequest.of_chat(chat)
 
 
 def _convert_messages(parsed: _MessagesRequest) -> list[dict[str, Any]]:
@@ -218,7 +218,7 @@ def format_message_usage(usage: Usage) -> dict[str, int]:
     }
 
 
-def make_message(reply: ChatReply, question: Question, *, id: str, created: int) -> bytes:
+def make_message(reply: ChatReply, question: ParsedRequest, *, id: str, created: int) -> bytes:
     """Build a complete (non-streaming) response."""
     body = {
         **_make_head(question, id),
@@ -229,7 +229,7 @@ def make_message(reply: ChatReply, question: Question, *, id: str, created: int)
     return json.dumps(body).encode()
 
 
-def _make_head(question: Question, id: str) -> dict[str, Any]:
+def _make_head(question: ParsedRequest, id: str) -> dict[str, Any]:
     return {
         "id": id,
         "type": "message",
@@ -264,7 +264,7 @@ def _parse_arguments(arguments: str) -> dict[str, Any]:
 
 
 def make_message_events(
-    reply: ChatReply, question: Question, *, id: str, created: int
+    reply: ChatReply, question: ParsedRequest, *, id: str, created: int
 ) -> Iterator[bytes]:
     """Yield the events of a streamed reply, including the last one."""
     usage = format_message_usage(reply.usage)

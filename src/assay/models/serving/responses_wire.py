@@ -26,7 +26,7 @@ from typing_extensions import TypedDict
 from assay.models.serving.chat_wire import (
     BadRequest,
     ChatBody,
-    Question,
+    ParsedRequest,
     explain_error,
     split_text,
 )
@@ -140,7 +140,7 @@ class _ResponsesRequest(BaseModel):
     stream: bool | None = None
 
 
-def read_response_request(body: bytes) -> Question:
+def read_response_request(body: bytes) -> ParsedRequest:
     """Parse a request."""
     try:
         parsed = _ResponsesRequest.model_validate_json(body)
@@ -167,7 +167,7 @@ def read_response_request(body: bytes) -> Question:
         "max_completion_tokens": parsed.max_output_tokens,
         "stream": parsed.stream,
     }
-    return Question.of_chat(chat, custom=custom)
+    return ParsedRequest.of_chat(chat, custom=custom)
 
 
 def _convert_messages(parsed: _ResponsesRequest) -> list[dict[str, Any]]:
@@ -273,13 +273,13 @@ def format_response_usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def make_response(reply: ChatReply, question: Question, *, id: str, created: int) -> bytes:
+def make_response(reply: ChatReply, question: ParsedRequest, *, id: str, created: int) -> bytes:
     """Build a complete (non-streaming) response."""
     items = list(_make_items(reply, question, id))
     return json.dumps(_make_final(reply, question, id, created, items)).encode()
 
 
-def _make_head(question: Question, id: str, created: int) -> dict[str, Any]:
+def _make_head(question: ParsedRequest, id: str, created: int) -> dict[str, Any]:
     request = question.request
     return {
         "id": id,
@@ -305,7 +305,11 @@ def _make_head(question: Question, id: str, created: int) -> dict[str, Any]:
 
 
 def _make_final(
-    reply: ChatReply, question: Question, id: str, created: int, items: list[dict[str, Any]]
+    reply: ChatReply,
+    question: ParsedRequest,
+    id: str,
+    created: int,
+    items: list[dict[str, Any]],
 ) -> dict[str, Any]:
     reason = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(
         reply.finish_reason
@@ -319,7 +323,7 @@ def _make_final(
     }
 
 
-def _make_items(reply: ChatReply, question: Question, id: str) -> Iterator[dict[str, Any]]:
+def _make_items(reply: ChatReply, question: ParsedRequest, id: str) -> Iterator[dict[str, Any]]:
     stem = id.partition("_")[2]
     calls = reply.message.value.get("tool_calls") or ()
     if reply.message.text or not calls:
@@ -360,7 +364,7 @@ def _parse_custom_input(arguments: str) -> str:
 
 
 def make_response_events(
-    reply: ChatReply, question: Question, *, id: str, created: int
+    reply: ChatReply, question: ParsedRequest, *, id: str, created: int
 ) -> Iterator[bytes]:
     """Yield the events of a streamed reply, including the last one."""
     head = _make_head(question, id, created)
