@@ -68,7 +68,7 @@ def with_jobs(registry: Registry, jobs: "Iterable[FinetuneJob]") -> Registry:
         if not FINE_TUNING[job.backend]:
             # Asked where it was made, wherever the variable points by now.
             there = replace(there, base_url=job.address, base_url_variable=None)
-        registry = registry.with_tuned(job.result_model, job.model, there)
+        registry = registry.with_fine_tuned(job.result_model, job.model, there)
     return registry
 
 

@@ -340,7 +340,7 @@ def _unfinished(run: "RunFolder", database: Path) -> Check:
     if holder is not None:
         who = f"process {holder}" if holder else "another process"
         return Check("journals", CheckState.OK, f"{detail}: {who} plays it")
-    where = "" if run.is_of_benchmark else f" --database {shlex.quote(str(database))}"
+    where = "" if run.is_benchmark else f" --database {shlex.quote(str(database))}"
     return Check("journals", CheckState.WARN, detail, f"{run.resume_command}{where} resumes it")
 
 

@@ -135,7 +135,7 @@ class EpisodeAttempt:
         turn = 0
         while (reason := self._limit(turn)) is None:
             turn += 1
-            if not self._recorder.knows(turn):
+            if not self._recorder.has_turn(turn):
                 self._context.check()
             self._asking.turn = turn
             decision = await self._player.decide(self._asking)

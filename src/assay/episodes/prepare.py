@@ -412,7 +412,7 @@ def _renamed(
     if config.openai_base_url is None:
         registry = registry_for(config.database, names)
         names = [
-            name if name in own.models else registry.spelled(name, also=BUILTIN_MODELS)
+            name if name in own.models else registry.correct_case(name, also=BUILTIN_MODELS)
             for name in names
         ]
     return names if names != [*config.models] else None

@@ -318,7 +318,7 @@ class RemoteModel:
         self._on_fault(fault.message, call.attempts, delay)
         if fault.kind not in _THROTTLED:
             wait = delay
-        if not await self._pace.rest(wait):
+        if not await self._pace.back_off(wait):
             raise ModelUnavailable(
                 f"the run was stopped before model {self.name!r} was called again; "
                 f"the last time {fault.message}",

@@ -142,7 +142,7 @@ class Registry:
             return self.entries[name]
         if name.casefold().startswith(_FINE_TUNED):
             # Upper and lower case are not distinguished.
-            name = self.spelled(f"{_FINE_TUNED}{name[len(_FINE_TUNED) :]}")
+            name = self.correct_case(f"{_FINE_TUNED}{name[len(_FINE_TUNED) :]}")
             if name in self.entries:
                 return self.entries[name]
         found = self._find_fine_tuned(name) or self._find_provider_model(name)
@@ -150,12 +150,12 @@ class Registry:
             raise ModelRejected(self._format_unknown(name, also))
         return found
 
-    def with_tuned(self, name: str, base: str, provider: Provider) -> "Registry":
+    def with_fine_tuned(self, name: str, base: str, provider: Provider) -> "Registry":
         """Return a registry with a row added for a fine-tuned model."""
         row = self._make_tuned(name, provider, base)
         return replace(self, entries={**self.entries, name: row})
 
-    def spelled(self, name: str, *, also: Iterable[str] = ()) -> str:
+    def correct_case(self, name: str, *, also: Iterable[str] = ()) -> str:
         """Correct the upper and lower case of a name, if exactly one known name matches."""
         known = [*self.entries, *also]
         same = [other for other in known if other.casefold() == name.casefold()]

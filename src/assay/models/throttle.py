@@ -164,7 +164,7 @@ class Pace:
         self._in_a_row = self._overloads = self._fine = 0
         self._latency = 0.0
         self._rejections = RejectionFilter()
-        self._resting: set[asyncio.Future[None]] = set()
+        self._backing_off: set[asyncio.Future[None]] = set()
         self._left = False
         self._alarm: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -203,22 +203,22 @@ class Pace:
             self._open -= 1
             self._start_waiting()
 
-    async def rest(self, seconds: float) -> bool:
+    async def back_off(self, seconds: float) -> bool:
         """Wait before a retry; return False if `leave` was called meanwhile."""
         loop = asyncio.get_running_loop()
-        resting: asyncio.Future[None] = loop.create_future()
-        self._resting.add(resting)
+        waiting: asyncio.Future[None] = loop.create_future()
+        self._backing_off.add(waiting)
         try:
             if not self._left:
-                await asyncio.wait({resting}, timeout=seconds)
+                await asyncio.wait({waiting}, timeout=seconds)
             return not self._left
         finally:
-            self._resting.discard(resting)
+            self._backing_off.discard(waiting)
 
     def leave(self) -> None:
         """End all waits; open calls continue."""
         self._left = True
-        waiting: list[asyncio.Future[Any]] = [*self._resting, *self._again, *self._waiting]
+        waiting: list[asyncio.Future[Any]] = [*self._backing_off, *self._again, *self._waiting]
         self._again.clear()
         self._waiting.clear()
         for place in waiting:

@@ -250,7 +250,7 @@ def _refuse_change(folder: RunFolder, config: Any) -> None:
 
 def _refuse_other_command(folder: RunFolder, configuration: type[Configuration]) -> None:
     settings = configuration.counted()
-    if (folder.is_of_benchmark, folder.is_of_launch) != (
+    if (folder.is_benchmark, folder.is_launch) != (
         "stamp" in settings,
         "base_run_name" in settings,
     ):

@@ -121,7 +121,7 @@ class Recorder:
         """Wait until all records are written."""
         await self.journal.kept()
 
-    def knows(self, turn: int) -> bool:
+    def has_turn(self, turn: int) -> bool:
         """Return whether a turn has been recorded, in whole or in part."""
         return turn in self._played or turn in self._calls
 

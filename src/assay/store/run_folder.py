@@ -83,21 +83,21 @@ class RunFolder:
         """Whether its spending is recorded in `ledger`; runs of older versions have none."""
 
     @property
-    def is_of_benchmark(self) -> bool:
+    def is_benchmark(self) -> bool:
         """Whether it is a run of coding tasks, whose folders are named by a timestamp."""
         return "stamp" in self.record.configuration
 
     @property
-    def is_of_launch(self) -> bool:
+    def is_launch(self) -> bool:
         """Whether it is a launch of training runs, whose names begin with a base name."""
         return "base_run_name" in self.record.configuration
 
     @property
     def resume_command(self) -> str:
         """Command that resumes it."""
-        if self.is_of_launch:
+        if self.is_launch:
             return f"assay launch --resume {self.record.id}"
-        if self.is_of_benchmark:
+        if self.is_benchmark:
             configuration = self.record.configuration
             return f"assay bench resume {configuration['name']}@{configuration['stamp']}"
         return f"assay run --resume {self.record.id}"

@@ -300,10 +300,10 @@ class ModelApp:
             case "/health":
                 return make_json_answer(canonical_json({"status": "ok"}))
             case "/stats":
-                return make_json_answer(canonical_json(self.stats.told()))
+                return make_json_answer(canonical_json(self.stats.counts()))
             case "/stats/reset":
                 self.stats.reset()
-                return make_json_answer(canonical_json(self.stats.told()))
+                return make_json_answer(canonical_json(self.stats.counts()))
             case "/v1/models":
                 rows = [self._make_row(name) for name in self._models.names]
                 return make_json_answer(canonical_json({"object": "list", "data": rows}))
@@ -551,6 +551,6 @@ def _listening(
             server,
             listener,
             RunningModels(
-                address, settings, app.stats.told, app.stats.reset, tuple(table.names)
+                address, settings, app.stats.counts, app.stats.reset, tuple(table.names)
             ),
         )

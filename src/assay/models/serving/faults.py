@@ -308,7 +308,7 @@ class Stats:
         """Count a rejected call."""
         self._outcomes[outcome] += 1
 
-    def told(self) -> dict[str, Any]:
+    def counts(self) -> dict[str, Any]:
         """Return all counts, in the form of /stats."""
         outcomes = dict(self._outcomes)
         return {

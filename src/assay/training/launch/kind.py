@@ -343,7 +343,7 @@ class _Notes:
         self._recorder, self._context = recorder, context
         self._checkpoint: str | None = None
         self._turn = 1
-        while recorder.knows(self._turn):
+        while recorder.has_turn(self._turn):
             self._turn += 1
 
     def take(self, progress: RunProgress) -> None:
