@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from assay.store.formats.atif import dump_atif
-from assay.store.imports import DamagedSource, Found, SkippedSource, TraceSource, read_sources
+from assay.store.imports import DamagedSource, FoundSession, SkippedSource, TraceSource, read_sources
 from assay.store.records import imported_columns
 from assay.store.rows import session_rows
 from tests.store.sessions import make_run, make_session
@@ -61,9 +61,9 @@ def test_an_odd_value_anywhere_is_survived(name: str, value: Any, tmp_path: Path
         path.write_text(json.dumps(changed))
         for found in read_sources([TraceSource(path)], lambda done: None):
             outcomes.add(type(found))
-            if isinstance(found, Found):
+            if isinstance(found, FoundSession):
                 session_rows(found.trace.session, source=found.trace.source)
-    assert outcomes - {SkippedSource} == {Found, DamagedSource}
+    assert outcomes - {SkippedSource} == {FoundSession, DamagedSource}
 
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:20])

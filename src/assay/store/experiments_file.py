@@ -91,7 +91,7 @@ def parse_experiment(entry: dict[str, Any], where: str, source: str) -> Subject:
             for key, value in others.items()
             if value is not None and key not in ("without_result", SUBJECT_METRICS)
         },
-        trials=tuple(_trials_of_lists(name, lists, where)),
+        trials=tuple(_make_trials(name, lists, where)),
     )
 
 
@@ -128,7 +128,7 @@ def make_experiment(subject: Subject) -> dict[str, Any]:
     return entry
 
 
-def _trials_of_lists(
+def _make_trials(
     name: str, lists: Mapping[str, list[Any]], where: str
 ) -> Iterator[TrialOutcome]:
     count = len(lists["achievements"])

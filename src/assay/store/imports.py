@@ -72,7 +72,7 @@ class SkippedSource(NamedTuple):
     reason: str
 
 
-class Found(NamedTuple):
+class FoundSession(NamedTuple):
     """A session that was found."""
 
     where: str
@@ -83,7 +83,7 @@ class Found(NamedTuple):
     """Ids under which an earlier version of assay stored parts of the session."""
 
 
-Read = Found | DamagedSource | SkippedSource
+Read = FoundSession | DamagedSource | SkippedSource
 """Result of reading a part of a file."""
 
 
@@ -225,7 +225,7 @@ def _parse_content(where: str, content: bytes, path: Path | None) -> Iterator[Re
 
 def _try_read(where: str, size: int, make: Callable[[], Trace]) -> Read:
     try:
-        return Found(where, make(), size)
+        return FoundSession(where, make(), size)
     except UsageError as error:
         return DamagedSource(where, str(error))
     except (ValueError, RecursionError, OverflowError) as error:
@@ -304,7 +304,7 @@ def _read_trial(folder: Path) -> Iterator[Read]:
     found = _try_read(
         str(folder), files.size, lambda: HarborTrial(result, trajectories).session()
     )
-    if isinstance(found, Found):
+    if isinstance(found, FoundSession):
         found = found._replace(earlier=[*map(trajectory_id, trajectories)])
     yield found
     yield from (DamagedSource(str(path), reason) for path, reason in files.damaged)
@@ -370,7 +370,7 @@ def import_traces(
         StoreError: The database cannot be written.
     """
     counts = _Counts()
-    batch: list[Found] = []
+    batch: list[FoundSession] = []
     for found in read_sources(files, on_file):
         if isinstance(found, DamagedSource):
             counts.damaged.append(found)
@@ -387,9 +387,9 @@ def import_traces(
     return counts.report()
 
 
-def _store(store: Store, batch: Sequence[Found], counts: _Counts) -> None:
+def _store(store: Store, batch: Sequence[FoundSession], counts: _Counts) -> None:
     with store.writing() as connection:
-        new: dict[str, Found] = {}
+        new: dict[str, FoundSession] = {}
         for found in _join_first_runs(connection, batch):
             new.setdefault(found.trace.session.header.session_id, found)
         left_out = _drop_superseded(connection, new, counts)
@@ -424,7 +424,7 @@ def _store(store: Store, batch: Sequence[Found], counts: _Counts) -> None:
 
 
 def _drop_earlier(
-    connection: duckdb.DuckDBPyConnection, new: dict[str, Found], counts: _Counts
+    connection: duckdb.DuckDBPyConnection, new: dict[str, FoundSession], counts: _Counts
 ) -> None:
     """Remove from `new` the sessions of which an earlier version of assay stored a part."""
     ids = [earlier for found in new.values() for earlier in found.earlier]
@@ -441,8 +441,8 @@ def _drop_earlier(
 
 
 def _join_first_runs(
-    connection: duckdb.DuckDBPyConnection, batch: Sequence[Found]
-) -> Iterator[Found]:
+    connection: duckdb.DuckDBPyConnection, batch: Sequence[FoundSession]
+) -> Iterator[FoundSession]:
     """Yield the batch, with each retried Inspect evaluation in the run of its first attempt."""
     firsts: dict[str, str] = {}
     for found in batch:
@@ -466,7 +466,7 @@ def _join_first_runs(
 
 
 def _drop_superseded(
-    connection: duckdb.DuckDBPyConnection, new: dict[str, Found], counts: _Counts
+    connection: duckdb.DuckDBPyConnection, new: dict[str, FoundSession], counts: _Counts
 ) -> int:
     """Keep a retried Inspect sample once, as its successful attempt.
 

@@ -289,7 +289,7 @@ def parse_results_subject(
         source=source,
         facts=facts,
         trials=tuple(
-            _trials_of_results(
+            _make_trials(
                 entry, seeds, metrics, f"{source}#{model}", _find_task(facts.get("difficulty"))
             )
         ),
@@ -320,7 +320,7 @@ def _check_metrics(value: Any, count: int, where: str) -> dict[str, list[float |
     return metrics
 
 
-def _trials_of_results(
+def _make_trials(
     entry: Mapping[str, Any],
     seeds: list[int | None],
     metrics: Mapping[str, list[float | None]],

@@ -131,7 +131,7 @@ def _stored_fields(kind: Any) -> tuple[_StoredField, ...]:
         if isinstance(hint, type) and issubclass(hint, Enum):
             write, read = attrgetter("value"), hint
         elif name.endswith("_ms"):
-            write, read = _milliseconds, _from_milliseconds
+            write, read = _to_milliseconds, _from_milliseconds
         elif column.type is Type.HASH:
             read = Message.stored if hint is Message else Encoded.stored
         default = field.default
@@ -194,7 +194,7 @@ def _from_microseconds(number: int) -> float:
     return number / 1_000_000
 
 
-def _milliseconds(seconds: float) -> float:
+def _to_milliseconds(seconds: float) -> float:
     return round(seconds * 1000, 3)
 
 

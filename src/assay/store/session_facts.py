@@ -72,7 +72,7 @@ def session_facts(
     Raises:
         UsageError: The condition is not one boolean expression.
     """
-    own = "true" if condition is None else f"({checked_condition(connection, condition)}\n)"
+    own = "true" if condition is None else f"({check_condition(connection, condition)}\n)"
     query = f"""
         WITH asked AS (
             SELECT session_id, count(*) AS calls FROM events
@@ -121,7 +121,7 @@ def _nan_to_none(value: Any) -> Any:
     return None if isinstance(value, float) and isnan(value) else value
 
 
-def checked_condition(connection: duckdb.DuckDBPyConnection, condition: str) -> str:
+def check_condition(connection: duckdb.DuckDBPyConnection, condition: str) -> str:
     """Return the condition if it is one boolean expression over columns of `episodes`.
 
     Raises:

@@ -162,7 +162,7 @@ class Gate:
         self._spacing = 60.0 / limits.per_minute if limits.per_minute else 0.0
         self._slack = self._spacing * (limits.bucket - 1)
         self._next = -math.inf
-        """Time at which the bucket lacks only one call."""
+        """Time at which the bucket is full again."""
         self._due: dict[int, float] = {}
         self._tickets = 0
 
