@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from assay.store.formats.atif import dump_atif
-from assay.store.imports import DamagedSource, FoundSession, SkippedSource, TraceSource, read_sources
+from assay.store.imports import (
+    DamagedSource,
+    FoundSession,
+    SkippedSource,
+    TraceSource,
+    read_sources,
+)
 from assay.store.records import imported_columns
 from assay.store.rows import session_rows
 from tests.store.sessions import make_run, make_session

@@ -27,7 +27,7 @@ from assay.stats.intervals import Interval, Method, Side, bootstrap_means, skewn
 from assay.stats.learning_curves import Summary, SummarySpec, time_to_threshold
 from assay.stats.significance import Normality, TestResult, normality
 from assay.stats.survival import incidence_test, restricted_times
-from assay.store.looks import looks_at, record_look
+from assay.store.looks import load_analysis_looks, record_look
 from assay.store.plans import find_plan
 from assay.store.store import Store
 from assay.training.analysis_settings import AnalysisSettings
@@ -392,7 +392,7 @@ def analyse_and_record(
     looks = []
     if stored:
         with store.reading() as connection:
-            looks = looks_at(connection, settings.metric, asdict(settings.summary))
+            looks = load_analysis_looks(connection, settings.metric, asdict(settings.summary))
     control, candidate = runs = design.run_ids
     look = settle_look(
         runs,
