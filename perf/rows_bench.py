@@ -14,7 +14,7 @@ import assay
 from assay.errors import SandboxUnavailable
 from assay.runs.events import Event, TrialEnded, TrialStarted
 from assay.sandboxes.docker.engine import DockerEngine
-from assay.sandboxes.docker.images import root_image
+from assay.sandboxes.docker.images import ensure_root_image
 from assay.sandboxes.host_checks import isolation_arguments
 
 from .measure import Row, Topic, size
@@ -123,7 +123,7 @@ def _docker_run(turn: int) -> float:
 
 async def _root() -> str:
     async with DockerEngine.connected() as engine:
-        return await root_image(engine)
+        return await ensure_root_image(engine)
 
 
 _AGAINST: Final = "a bare bwrap of its command"

@@ -9,7 +9,7 @@ import pytest
 
 from assay.bench.base import cache_folder
 from assay.core.aio import run_apart
-from assay.sandboxes.modal.names import plain_name
+from assay.sandboxes.modal.names import default_image_name
 
 from .boxes import usable
 from .rootfs import make_root, slim_root
@@ -49,7 +49,9 @@ def modal_service(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[FakeMod
     root = slim_root(tmp_path_factory.mktemp("slim") / "root")
     base = f"assay-fake-modal-base:{os.getpid()}"
     run_apart(lambda: import_root(root, base))
-    with fake_modal(dict.fromkeys((plain_name(), "base:1", "python:3.12-slim"), base)) as fake:
+    with fake_modal(
+        dict.fromkeys((default_image_name(), "base:1", "python:3.12-slim"), base)
+    ) as fake:
         patch = pytest.MonkeyPatch()
         for name, value in zip(("ID", "SECRET"), TOKEN, strict=True):
             patch.setenv(f"MODAL_TOKEN_{name}", value)

@@ -30,7 +30,7 @@ from modal_proto.api_grpc import ModalClientBase
 from modal_proto.task_command_router_grpc import TaskCommandRouterBase
 
 from assay.sandboxes.docker.engine import DockerEngine, EngineRefused, EngineStream
-from assay.sandboxes.docker.images import has_image
+from assay.sandboxes.docker.images import find_image
 from assay.sandboxes.dockerfile import Dockerfile
 
 TOKEN = ("ak-of-the-tests", "as-of-the-tests")
@@ -121,7 +121,7 @@ class FakeModal:
             **self.bases,
             **{b.docker_tag: self.images[b.image_id] for b in image.base_images},
         }
-        text = Dockerfile("\n".join(image.dockerfile_commands), image.build_args).with_bases(
+        text = Dockerfile("\n".join(image.dockerfile_commands), image.build_args).replace_bases(
             bases
         )
         files = {
@@ -401,7 +401,7 @@ for service in (_Control, _Router):
 async def import_root(root: Path, name: str) -> None:
     """Make an image of the engine from a file system."""
     async with DockerEngine.connected() as engine:
-        if await has_image(engine, name):
+        if await find_image(engine, name):
             return
         with tempfile.TemporaryDirectory() as scratch:
             file = Path(scratch, "root.tar")

@@ -18,7 +18,7 @@ from assay.sandboxes.base import (
     SandboxSpec,
 )
 from assay.sandboxes.bubblewrap import BubblewrapBackend
-from assay.sandboxes.folders import held_with
+from assay.sandboxes.folders import enforcement_with_disk
 from assay.sandboxes.roots import python_mounts, python_path
 
 from .boxes import DOCKER, MARK, SMALL, found, handles, in_sandbox, leftovers, run, spec, usable
@@ -269,7 +269,7 @@ def test_enforcement_names_what_holds_each_limit(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:
     async def told(sandbox: Sandbox) -> None:
-        assert sandbox.enforcement == held_with(None, backend.enforcement(SMALL))
+        assert sandbox.enforcement == enforcement_with_disk(None, backend.enforcement(SMALL))
         assert sandbox.enforcement.backend == backend.name
         assert "namespace" in sandbox.enforcement.network
 

@@ -62,7 +62,7 @@ def test_a_backend_of_ones_own_is_a_class_in_a_file(tmp_path: Path) -> None:
     assert choose_backend(f"{tmp_path}/own.py:Mine").name == "mine"
     with pytest.raises(UsageError, match="lacks enforcement, open"):
         choose_backend(f"{tmp_path}/own.py:Half")
-    with pytest.raises(UsageError, match="no class 'Other'; there is Mine, Half"):
+    with pytest.raises(UsageError, match="no class 'Other'; it has Mine, Half"):
         choose_backend(f"{tmp_path}/own.py:Other")
 
 

@@ -27,7 +27,7 @@ from assay.sandboxes.base import (
     SandboxSpec,
 )
 from assay.sandboxes.bubblewrap import BubblewrapBackend
-from assay.sandboxes.folders import OWN_DISK, WATCHED_DISK, disk_held_by, own_disk
+from assay.sandboxes.folders import OWN_DISK, WATCHED_DISK, describe_disk_limit, limited_disk
 from assay.sandboxes.unprotected import UnprotectedBackend
 from tests.bench.runs import HALF, calc_task, command, entry, results, toml
 from tests.support import run_python
@@ -83,7 +83,7 @@ def on_disk(
     (folder / "app" / "there").write_bytes(bytes(3_000_000))
 
     async def main() -> T:
-        async with own_disk(backend, LIMITS, folder / "app") as disk:
+        async with limited_disk(backend, LIMITS, folder / "app") as disk:
             assert disk is not None
             mount = Mount(disk / "app", "/app/repo", writable=True)
             spec = SandboxSpec(mounts=(mount,), limits=LIMITS, disk=disk)
@@ -219,7 +219,7 @@ def test_a_writable_mount_elsewhere_is_refused(backend: SandboxBackend, tmp_path
     (tmp_path / "elsewhere").mkdir()
 
     async def main() -> None:
-        async with own_disk(backend, LIMITS, tmp_path / "app") as disk:
+        async with limited_disk(backend, LIMITS, tmp_path / "app") as disk:
             mount = Mount(tmp_path / "elsewhere", "/app/repo", writable=True)
             async with backend.open(SandboxSpec(mounts=(mount,), limits=LIMITS, disk=disk)):
                 pass
@@ -284,19 +284,21 @@ def test_a_killed_benchmark_resumes_and_leaves_nothing_mounted(tmp_path: Path) -
 @contextmanager
 def as_an_ordinary_user() -> Iterator[None]:
     os.seteuid(65534)
-    disk_held_by.cache_clear()
+    describe_disk_limit.cache_clear()
     try:
         yield
     finally:
         os.seteuid(0)
-        disk_held_by.cache_clear()
+        describe_disk_limit.cache_clear()
 
 
 @pytest.mark.bench
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_without_root_the_watcher_is_named() -> None:
     with as_an_ordinary_user():
-        assert disk_held_by() == f"{WATCHED_DISK} (no {OWN_DISK}: only root can mount one)"
+        assert (
+            describe_disk_limit() == f"{WATCHED_DISK} (no {OWN_DISK}: only root can mount one)"
+        )
 
 
 @pytest.mark.bench
@@ -311,7 +313,7 @@ def test_a_sandbox_without_a_disk_says_that_it_is_watched(tmp_path: Path) -> Non
 
 def test_a_backend_that_does_not_limit_disk_space_gets_no_disk(tmp_path: Path) -> None:
     async def main() -> Path | None:
-        async with own_disk(UnprotectedBackend(), LIMITS, tmp_path) as disk:
+        async with limited_disk(UnprotectedBackend(), LIMITS, tmp_path) as disk:
             return disk
 
     assert asyncio.run(main()) is None

@@ -81,9 +81,9 @@ def engine_info(**told: object) -> bytes:
 @pytest.mark.parametrize(
     ("told", "reason"),
     [
-        ({"OSType": "windows"}, "containers of windows"),
-        ({"MemoryLimit": False}, "limit on memory"),
-        ({"PidsLimit": False}, "limit on processes"),
+        ({"OSType": "windows"}, "runs windows containers"),
+        ({"MemoryLimit": False}, "memory limit"),
+        ({"PidsLimit": False}, "process limit"),
         ({"SecurityOptions": ["name=seccomp,profile=default", "name=rootless"]}, "rootless"),
         ({"SecurityOptions": ["name=userns"]}, "userns"),
     ],
@@ -110,7 +110,7 @@ def test_the_images_a_dockerfile_needs_are_found_and_replaced() -> None:
     )
     file = Dockerfile(text, {"TAG": "13"})
     assert file.bases == ["debian:13", "tools:1"]
-    made = file.with_bases({"debian:13": "sha256:a", "tools:1": "sha256:b"}).splitlines()
+    made = file.replace_bases({"debian:13": "sha256:a", "tools:1": "sha256:b"}).splitlines()
     assert "FROM --platform=linux/amd64 sha256:a AS one" in made
     assert "COPY --from=sha256:b /c /d" in made
     assert {"FROM one", "FROM scratch", "RUN echo FROM nobody \\", "  && true"} <= {*made}
@@ -124,7 +124,7 @@ def test_files_that_are_copied_with_a_mode_come_from_a_tree_that_has_it() -> Non
     text = 'FROM a\nCOPY x y /d/\nCOPY --chown=1 --chmod=0755 x /d\nADD ["a b", "/c"]\n'
     file = Dockerfile(f"{text}COPY --chmod=644 --from=a /x /y\nADD https://a/b /c\n", {})
     assert file.trees == {"given": None, "given-755": 0o755}
-    assert file.with_bases({}).splitlines()[1:] == [
+    assert file.replace_bases({}).splitlines()[1:] == [
         'COPY ["given/x", "given/y", "/d/"]',
         'COPY --chown=1 ["given-755/x", "/d"]',
         'ADD ["given/a b", "/c"]',

@@ -294,5 +294,5 @@ def test_root_of_an_image_rules_its_files_and_users_alone_and_others_have_no_rig
 
 
 def test_an_image_that_is_gone_is_told(backend: DockerBackend) -> None:
-    with pytest.raises(SandboxUnavailable, match="no image 'assay-task:gone'"):
+    with pytest.raises(SandboxUnavailable, match="does not have the image 'assay-task:gone'"):
         run(backend, spec("assay-task:gone"), "true")

@@ -373,7 +373,7 @@ def test_what_modal_cannot_build_as_it_was_asked_for_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match="allow it with --build-network"):
         asyncio.run(backend.build(replace(recipe, network=False)))
-    with pytest.raises(UsageError, match=r"leave --base-image base:1=\.\.\. out"):
+    with pytest.raises(UsageError, match=r"omit --base-image base:1=\.\.\."):
         asyncio.run(backend.build(replace(recipe, base_images={"base:1": str(tmp_path)})))
     (recipe.context / "Dockerfile").write_text("FROM base:1\nRUN echo why >&2; exit 3\n")
     with pytest.raises(SandboxUnavailable, match="returned a non-zero code: 3"):
@@ -433,7 +433,7 @@ def test_the_same_command_runs_against_the_service_and_refuses_a_wrong_token(
     account = {"MODAL_SERVER_URL": modal_service.url, "MODAL_TOKEN_ID": TOKEN[0]}
     wrong = assay(tmp_path, **account, MODAL_TOKEN_SECRET="as-planted-in-the-test")
     assert wrong.returncode == 1
-    assert "Modal does not take the token" in wrong.stderr
+    assert "Modal rejects the token" in wrong.stderr
     assert "modal token new" in wrong.stderr
     assert "planted" not in wrong.stdout + wrong.stderr
     right = assay(tmp_path, **account, MODAL_TOKEN_SECRET=TOKEN[1])

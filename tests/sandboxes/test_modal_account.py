@@ -41,7 +41,7 @@ def test_a_run_without_an_account_says_what_to_do(
     asked = ["bench", "run", str(BENCH / "quickstart.toml"), "--sandbox", "modal"]
     assert main(asked) == 1
     told = capsys.readouterr().err
-    assert "needs an account of modal.com and a token (modal token new, or MODAL_TOKEN" in told
+    assert "needs a modal.com account and a token (modal token new, or MODAL_TOKEN" in told
     assert "--dry-run" in told
     backend = choose_backend("modal")
     with pytest.raises(SandboxUnavailable, match="a token"):
@@ -59,7 +59,7 @@ def test_a_run_without_an_account_says_what_to_do(
 def test_the_doctor_says_that_nothing_else_needs_it() -> None:
     told = check_modal()
     assert told.state is CheckState.OK
-    assert told.detail.startswith("sandbox 'modal' needs an account of modal.com and a token")
+    assert told.detail.startswith("sandbox 'modal' needs a modal.com account and a token")
     assert told.detail.endswith("; nothing else needs it")
 
 

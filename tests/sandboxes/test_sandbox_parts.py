@@ -13,11 +13,11 @@ import pytest
 from assay.core.files import remove_folder
 from assay.errors import SandboxUnavailable
 from assay.sandboxes.base import ResourceLimits
-from assay.sandboxes.cgroups import GroupV2, cgroup_mounts, limiting_group, own_groups
-from assay.sandboxes.folders import TooDeep, bytes_in, new_folder, sweep_folders
+from assay.sandboxes.cgroups import GroupV2, cgroup_mounts, find_limiting_group, own_groups
+from assay.sandboxes.folders import TooDeep, measure_folders, new_folder, sweep_folders
 from assay.sandboxes.host_checks import bwrap_path, check_bwrap
 from assay.sandboxes.layers import Changed, unpack_layer, write_layer
-from assay.sandboxes.procfs import BoundedOutput, descendants, is_alive, names_of
+from assay.sandboxes.procfs import BoundedOutput, command_lines, descendants, is_alive
 from assay.sandboxes.roots import python_mounts, python_path
 from tests.support import run_python
 
@@ -34,7 +34,7 @@ def test_short_output_is_kept_whole() -> None:
     output = BoundedOutput(10)
     for chunk in (b"abc", b"", b"defghij"):
         output.add(chunk)
-    assert output.kept() == b"abcdefghij"
+    assert output.content() == b"abcdefghij"
     assert output.dropped == 0
 
 
@@ -44,7 +44,7 @@ def test_long_output_lacks_its_middle_however_it_comes(size: int) -> None:
     whole = b"begin" + b"." * 990 + b"ended"
     for start in range(0, len(whole), size):
         output.add(whole[start : start + size])
-    assert output.kept() == b"begin\n[... 990 bytes left out ...]\nended"
+    assert output.content() == b"begin\n[... 990 bytes left out ...]\nended"
     assert output.dropped == 990
 
 
@@ -71,9 +71,9 @@ def test_the_nearest_group_that_can_limit_is_taken_and_ours_only_as_the_root(
     root = group(tmp_path / "root", "cpu memory pids")
     middle = group(root / "middle", "cpu memory pids")
     own = group(middle / "own", "cpu memory pids")
-    assert limiting_group(own) == middle
-    assert limiting_group(middle) == root
-    assert limiting_group(root) == root
+    assert find_limiting_group(own) == middle
+    assert find_limiting_group(middle) == root
+    assert find_limiting_group(root) == root
 
 
 def test_a_group_of_version_2_is_limited_and_tells_what_was_used(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_group_of_version_2_is_limited_and_tells_what_was_used(tmp_path: Path)
     for name in names:
         (tmp_path / name).touch()
     held = GroupV2(tmp_path, ResourceLimits(cpus=1.5, memory_mb=64, processes=10))
-    held.set()
+    held.write_limits()
     held.admit(123)
     assert [(tmp_path / name).read_text() for name in names] == [
         *("67108864", "0", "12", "150000 100000", "123")
@@ -107,9 +107,9 @@ def test_what_files_take_is_counted_once_and_without_following_links(tmp_path: P
     (tmp_path / os.fsdecode(b"\xff")).touch()
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(10**12)
-    assert 100_000 < bytes_in([tmp_path]) < 150_000
-    assert 100_000 <= bytes_in([tmp_path / "folder" / "file"]) < 110_000
-    assert bytes_in([tmp_path / "nothing"]) == 0
+    assert 100_000 < measure_folders([tmp_path]) < 150_000
+    assert 100_000 <= measure_folders([tmp_path / "folder" / "file"]) < 110_000
+    assert measure_folders([tmp_path / "nothing"]) == 0
 
 
 def dig(folder: Path, depth: int) -> None:
@@ -123,7 +123,7 @@ def test_folders_of_any_depth_are_measured_or_refused_and_removed(tmp_path: Path
     folder.mkdir()
     dig(folder, 5000)
     with pytest.raises(TooDeep):
-        bytes_in([folder])
+        measure_folders([folder])
     remove_folder(folder)
     assert not folder.exists()
 
@@ -133,7 +133,7 @@ def test_folders_that_were_closed_are_measured_and_removed(tmp_path: Path) -> No
     (folder / "inner").mkdir(parents=True)
     (folder / "inner" / "file").write_bytes(bytes(50_000))
     (folder / "inner").chmod(0)
-    assert bytes_in([folder]) > 50_000
+    assert measure_folders([folder]) > 50_000
     (folder / "inner").chmod(0)
     remove_folder(folder)
     assert not folder.exists()
@@ -159,7 +159,7 @@ def test_processes_below_one_are_found_whoever_started_them() -> None:
         try:
             for _ in range(1000):
                 below = descendants(process.pid)
-                if names_of(below).count("sleep 77") == 1 and len(below) == 3:
+                if command_lines(below).count("sleep 77") == 1 and len(below) == 3:
                     break
             assert len(below) == 3
             assert all(map(is_alive, below))

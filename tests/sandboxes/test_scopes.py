@@ -11,7 +11,7 @@ from assay.sandboxes.watchdog import Scopes
 
 def test_a_scope_is_asked_for_all_limits_and_hands_on_no_variable() -> None:
     limits = ResourceLimits(cpus=1.5, memory_mb=64, processes=10)
-    prefix = Scopes().hold(limits, Path("assay-box-1")).prefix
+    prefix = Scopes().prepare(limits, Path("assay-box-1")).prefix
     assert prefix[1:3] == ("--user", "--scope")
     assert {
         "--property=MemoryMax=67108864",
@@ -27,12 +27,12 @@ def test_without_systemd_or_its_manager_it_is_not_used(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SandboxUnavailable, match="systemd-run is not installed"):
-        Scopes().held_by(ResourceLimits())
+        Scopes().describe(ResourceLimits())
     (tmp_path / "systemd-run").write_text("#!/bin/sh\n")
     (tmp_path / "systemd-run").chmod(0o755)
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     with pytest.raises(SandboxUnavailable, match="no service manager"):
-        Scopes().held_by(ResourceLimits())
+        Scopes().describe(ResourceLimits())
 
 
 @pytest.mark.bench

@@ -7,7 +7,7 @@ import pytest
 from assay.api.checks import CheckState, check_protection
 from assay.errors import SandboxUnavailable
 from assay.sandboxes.base import ResourceLimits
-from assay.sandboxes.self_test import proven_enforcement, run_self_test
+from assay.sandboxes.self_test import run_self_test, verify_enforcement
 from assay.sandboxes.unprotected import UnprotectedBackend
 
 from .boxes import ANY_WAY, leftovers, usable
@@ -24,7 +24,7 @@ def test_it_passes_in_a_sandbox_and_stands_in_the_record(way: str | None) -> Non
     backend = usable(way)
     found = run_self_test(backend)
     assert (found.holes, found.not_held) == ((), ())
-    told = proven_enforcement(backend, ResourceLimits()).self_test
+    told = verify_enforcement(backend, ResourceLimits()).self_test
     assert told.startswith("held: user, kernel files, mounts, privileges, keyrings, ")
     assert not leftovers()
 
@@ -41,7 +41,7 @@ def test_every_hole_is_found_where_nothing_protects() -> None:
 
 def test_a_run_is_refused_with_the_name_of_the_hole() -> None:
     with pytest.raises(SandboxUnavailable, match=r"loopback: .* can be reached"):
-        proven_enforcement(Open(), ResourceLimits())
+        verify_enforcement(Open(), ResourceLimits())
 
 
 def test_what_is_not_tested_is_named() -> None:

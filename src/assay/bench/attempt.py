@@ -52,9 +52,9 @@ from assay.sandboxes.base import (
     TrialFinding,
 )
 from assay.sandboxes.egress import PUBLIC
-from assay.sandboxes.folders import held_with, own_disk
+from assay.sandboxes.folders import enforcement_with_disk, limited_disk
 from assay.sandboxes.roots import python_mounts, sandbox_environment
-from assay.sandboxes.self_test import proven_enforcement
+from assay.sandboxes.self_test import verify_enforcement
 from assay.types import TrialState
 
 _GRACE_S = 10.0
@@ -177,11 +177,11 @@ class CodingAttempt(Generic[T]):
         """Let the agent work on a copy of the repository, and keep what it changed."""
         entry, task, backend = self._setup.entry, self._task, self._setup.backend
         coder = coder_of(entry, self._setup.config)
-        enforcement = await asyncio.to_thread(proven_enforcement, backend, self._limits)
+        enforcement = await asyncio.to_thread(verify_enforcement, backend, self._limits)
         start = time.monotonic()
         workspace = await self._workspace()
         talk = CodingTranscript(self._setup.recorder, self._setup.context)
-        async with own_disk(backend, self._limits, workspace.app) as disk:
+        async with limited_disk(backend, self._limits, workspace.app) as disk:
             workspace = replace(workspace, disk=disk)
             self._seconds["setup"] = time.monotonic() - start
             with shared_folder(coder) as shared:
@@ -202,7 +202,7 @@ class CodingAttempt(Generic[T]):
             seconds=seconds,
             disk_mb=disk_mb,
             files=patch.files,
-            enforcement=held_with(disk, enforcement),
+            enforcement=enforcement_with_disk(disk, enforcement),
         )
         atomic_write(self._run_dir / "artifacts" / "diff.patch", patch.diff)
         self._keep(agent, end)

@@ -47,7 +47,7 @@ from assay.sandboxes.backends import choose_backend
 from assay.sandboxes.base import ResourceLimits, SandboxBackend
 from assay.sandboxes.egress import describe_network
 from assay.sandboxes.modal.backend import ModalBackend, check_program
-from assay.sandboxes.self_test import proven_enforcement
+from assay.sandboxes.self_test import verify_enforcement
 from assay.types import ChatModel
 
 UNSHOWN = "unshown"
@@ -278,7 +278,7 @@ def _check_sandboxes(
         backend = backends[entry.sandbox]
         task.check_runnable(backend, images, judged=config.judge is not None)
         limits = limits_of(task.definition, entry, config.allow_network)
-        found = proven_enforcement(backend, limits)
+        found = verify_enforcement(backend, limits)
         if missing := found.self_test.partition("; not held: ")[2]:
             unheld[f"sandbox {backend.name!r} does not hold a limit here: {missing}"] = None
     return [*unheld]

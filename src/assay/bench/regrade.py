@@ -36,7 +36,7 @@ from assay.core.options import takes_options
 from assay.errors import UsageError
 from assay.models.budget import Budget
 from assay.sandboxes.backends import choose_backend
-from assay.sandboxes.self_test import proven_enforcement
+from assay.sandboxes.self_test import verify_enforcement
 from assay.types import ChatReply, ChatRequest, Encoded, Message, Usage
 
 bench_new = new_task
@@ -96,7 +96,7 @@ def bench_check(
         if task.image is None:
             raise
         return (TaskCheck(name="refused", passed=False, detail=str(error)),)
-    proven_enforcement(backend, limits)
+    verify_enforcement(backend, limits)
     name = f".check-{task.definition.task_id}"
     place = Workplace(
         backend=backend,
@@ -220,7 +220,7 @@ class _Grader:
         run_dir = Path(result.run_dir).absolute()
         place = workplace_of(entry, config, backend, limits, run_dir / "grading")
         task.check_runnable(backend, place.images, judged=config.judge is not None)
-        proven_enforcement(backend, limits)
+        verify_enforcement(backend, limits)
         replies: list[ChatReply] = []
 
         async def graded() -> tuple[Grade, float]:

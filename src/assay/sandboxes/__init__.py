@@ -1,4 +1,4 @@
-"""Sandboxes: where commands run that reach nothing but what they were given.
+"""Sandboxes: isolated places for commands, with access only to given files.
 
-`base` has the types, `backends` chooses one by its name.
+`base` has the types, `backends` selects a backend by name.
 """

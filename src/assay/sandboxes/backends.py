@@ -1,7 +1,7 @@
-"""Which backend a name means.
+"""Selection of a sandbox backend by name.
 
-A backend of one's own is a class in a file, `mine.py:Class`, which is made without arguments
-and has what `SandboxBackend` in `assay.sandboxes.base` asks for: `name`, `enforcement`, `open`.
+A custom backend is a class in a file, `mine.py:Class`, that is created without arguments and
+implements `SandboxBackend` in `assay.sandboxes.base`: `name`, `enforcement`, `open`.
 """
 
 import os
@@ -17,7 +17,7 @@ from assay.sandboxes.modal.backend import ModalBackend
 from assay.sandboxes.unprotected import UnprotectedBackend
 
 VARIABLE: Final = "SANDBOX_BACKEND"
-"""The variable that names the backend where nothing else does."""
+"""Environment variable with the default backend."""
 _DOCKER: Final = "docker"
 BACKENDS: Final[tuple[str, ...]] = (
     BubblewrapBackend.name,
@@ -29,41 +29,41 @@ _PARTS: Final = ("name", "enforcement", "open")
 
 
 def choose_backend(name: str | None = None) -> SandboxBackend:
-    """The backend of this name.
+    """Return the backend with this name.
 
     Args:
         name: bubblewrap, docker, modal, none, or a class in a file, `mine.py:Class`; by
-            default what `$SANDBOX_BACKEND` says, else bubblewrap.
+            default the value of `$SANDBOX_BACKEND`, else bubblewrap.
 
     Raises:
-        UsageError: It means none.
+        UsageError: The name is unknown.
     """
-    meant = name or os.environ.get(VARIABLE) or BubblewrapBackend.name
-    if meant == BubblewrapBackend.name:
+    chosen = name or os.environ.get(VARIABLE) or BubblewrapBackend.name
+    if chosen == BubblewrapBackend.name:
         return BubblewrapBackend()
-    if meant == _DOCKER:
-        # Its client of HTTP takes a while to import.
+    if chosen == _DOCKER:
+        # Its HTTP client is slow to import.
         from assay.sandboxes.docker.backend import DockerBackend
 
         return DockerBackend()
-    if meant == ModalBackend.name:
+    if chosen == ModalBackend.name:
         return ModalBackend()
-    if meant == UnprotectedBackend.name:
+    if chosen == UnprotectedBackend.name:
         return UnprotectedBackend()
-    if (own := parse_object_spec(meant)) is not None:
-        return _own(*own)
-    problem = unknown_name("sandbox", meant, [*BACKENDS, "a class in a file, mine.py:Class"])
+    if (spec := parse_object_spec(chosen)) is not None:
+        return _load_backend(*spec)
+    problem = unknown_name("sandbox", chosen, [*BACKENDS, "a class in a file, mine.py:Class"])
     where = "" if name else f" (from ${VARIABLE})"
     raise UsageError(problem + where)
 
 
-def _own(path: Path, member: str) -> SandboxBackend:
+def _load_backend(path: Path, member: str) -> SandboxBackend:
     code = run_user_file(path, "sandboxes")
     made = code.names.get(member)
     if not isinstance(made, type):
         classes = [key for key, value in code.names.items() if isinstance(value, type)]
-        there = f"; there is {', '.join(classes)}" if classes else ""
-        raise UsageError(f"{path} has no class {member!r}{there}")
+        others = f"; it has {', '.join(classes)}" if classes else ""
+        raise UsageError(f"{path} has no class {member!r}{others}")
     missing = [part for part in _PARTS if not hasattr(made, part)]
     if missing:
         raise UsageError(

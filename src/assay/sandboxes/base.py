@@ -1,8 +1,8 @@
-"""The interfaces of sandboxes: specification, limits, commands, backends and images.
+"""Interfaces of sandboxes: specification, limits, commands, backends, images, mechanisms.
 
-A sandbox runs commands that reach nothing but what they were given. A mechanism holds the
-limits on memory, processes and CPUs, all three or none; disk is watched by the sandbox itself,
-and the network is a matter of namespaces. Nothing here opens a file or starts a process.
+A sandbox runs commands that can access only what they were given. A mechanism enforces the
+limits on memory, processes and CPUs: all three, or it is not used. The sandbox itself monitors
+the disk, and namespaces isolate the network. This module opens no file and starts no process.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,36 +12,36 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 REPOSITORY = "/app/repo"
-"""Where a sandbox has the repository; commands start there."""
+"""Path of the repository in a sandbox; commands start there."""
 PROGRAM = "/opt/agent"
-"""Where a sandbox has the files of an agent that is a program."""
+"""Path in a sandbox of the files of an agent that is a program."""
 SHARED = "/run/assay"
-"""Where a sandbox has the folder that such an agent shares with what starts it."""
+"""Path in a sandbox of the folder that such an agent shares with assay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceLimits:
-    """What a sandbox may use."""
+    """Resource limits of a sandbox."""
 
     cpus: float = 1.0
     memory_mb: int = 2048
     processes: int = 256
     disk_mb: int = 1024
-    """What it may write."""
+    """How much it may write."""
     network: tuple[str, ...] = ()
-    """Where its HTTP(S) proxy leads: `public`, or hosts that the user named; empty for none."""
+    """Hosts reachable through its HTTP(S) proxy: `public`, or hosts named by the user."""
 
 
 class TrialFinding(NamedTuple):
-    """Something a reader of a score should know: an attack that was contained, a limit hit."""
+    """A fact that matters for a score: an attack that was contained, a limit that was hit."""
 
     name: str
-    """Such as `left_processes`, `memory_limit`, `test_runner_shadowed`."""
+    """For example `left_processes`, `memory_limit`, `test_runner_shadowed`."""
     detail: str
 
 
 class Mount(NamedTuple):
-    """A file or folder of this machine that a sandbox has."""
+    """A file or folder of this machine in a sandbox."""
 
     source: Path
     target: str
@@ -50,73 +50,73 @@ class Mount(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """What a sandbox is made of; everything else of this machine is not in it."""
+    """Content of a sandbox; it has nothing else of this machine."""
 
     mounts: tuple[Mount, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """All variables that its commands have."""
+    """All environment variables of its commands."""
     workdir: str = REPOSITORY
-    """Where commands start; empty for where the image says."""
+    """Working directory of commands; empty for that of the image."""
     limits: ResourceLimits = field(default_factory=ResourceLimits)
     image: str | None = None
-    """A file system that `ImageBackend.build` has made, which commands change in a copy of
-    their own; None for the programs of this machine, to read."""
+    """A file system from `ImageBackend.build`, of which commands change a copy; None for the
+    programs of this machine, read-only."""
     layer: Path | None = None
-    """A tar file of `ImageSandbox.export`, unpacked over the image before anything runs."""
+    """A tar file from `ImageSandbox.export`, unpacked over the image at the start."""
     disk: Path | None = None
-    """A file system that all writable mounts lie on, as large as the limit allows; the sandbox
-    has its own writable folders there. None if a watcher is to count what is written."""
+    """A file system of the allowed size that contains all writable mounts and the sandbox's own
+    writable folders. None if a watcher counts the written bytes."""
     user: str | None = None
-    """Who runs commands, a name or a number of the image; None for whom the image names."""
+    """User or uid in the image that runs commands; None for the user of the image."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRecipe:
-    """What an image is built from: its content alone decides whether it is built anew."""
+    """Input of an image build; an image is rebuilt only if this content changes."""
 
     context: Path
-    """The folder that the Dockerfile copies from."""
+    """Folder that the Dockerfile copies from."""
     dockerfile: str = "Dockerfile"
-    """Its path below the context."""
+    """Path relative to the context."""
     arguments: Mapping[str, str] = field(default_factory=dict)
-    """Values of its ARG."""
+    """Values of its ARG instructions."""
     base_images: Mapping[str, str] = field(default_factory=dict)
-    """By the name after FROM, what stands for it here: an image of the engine, or a folder or
-    tar file with a file system."""
+    """Replacements of FROM names: an image of the engine, or a folder or tar file with a file
+    system."""
     network: bool = False
-    """Whether RUN reaches one."""
+    """Whether RUN instructions have network access."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One command to run to its end."""
+    """One command to run until it ends."""
 
     argv: tuple[str, ...]
     timeout_s: float
     stdin: bytes = b""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables beside those of the sandbox."""
+    """Variables in addition to those of the sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEnd:
-    """How a command ended; none of its processes is alive any more."""
+    """Result of a command; all its processes are dead."""
 
     exit_code: int | None
-    """None if it was killed by us."""
+    """None if it was killed by assay."""
     output: bytes
-    """Standard output and errors together; a long one lacks its middle."""
+    """Standard output and error combined; the middle of long output is missing."""
     seconds: float
     timed_out: bool = False
     cpu_s: float = 0.0
     peak_memory_mb: float = 0.0
     findings: tuple[TrialFinding, ...] = ()
-    """Limits that it hit, processes it left behind, connections that were refused."""
+    """Limits hit, processes left behind, connections refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enforcement:
-    """By what a sandbox holds its limits on this machine, for the record."""
+    """How a sandbox enforces its limits on this machine, for the record."""
 
     backend: str
     memory: str
@@ -125,68 +125,68 @@ class Enforcement:
     disk: str
     network: str
     self_test: str = ""
-    """What `sandboxes.self_test` saw; empty in records from before there was one."""
+    """Result of `sandboxes.self_test`; empty in old records."""
 
 
 class Sandbox(Protocol):
-    """A place where commands run one after another, on the same files."""
+    """A place where commands run one after another on the same files."""
 
     enforcement: Enforcement
 
     async def run(self, command: Command) -> CommandEnd:
-        """Run a command; when it returns, or is cancelled, nothing of it is alive."""
+        """Run a command; when it returns or is cancelled, all its processes are dead."""
         ...
 
 
 class SandboxBackend(Protocol):
-    """Makes sandboxes: bubblewrap, Docker, none, or one of the user's own."""
+    """Creates sandboxes: bubblewrap, Docker, Modal, none, or a custom backend."""
 
     name: str
 
     def enforcement(self, limits: ResourceLimits) -> Enforcement:
-        """How these limits would be held here; SandboxUnavailable if one cannot be."""
+        """Describe how the limits are enforced; raise SandboxUnavailable if one cannot be."""
         ...
 
     def open(self, spec: SandboxSpec) -> AbstractAsyncContextManager[Sandbox]:
-        """A sandbox; when it is left, nothing of it is alive or mounted."""
+        """Open a sandbox; on exit, its processes are dead and its mounts are gone."""
         ...
 
 
 class ImageSandbox(Sandbox, Protocol):
-    """A sandbox on an image, of which one can keep what was changed."""
+    """A sandbox on an image, whose changes can be exported."""
 
     async def export(self, target: Path, *, exclude: Sequence[str] = ()) -> None:
-        """Write all files that differ from the image to a tar file, mounts left out.
+        """Write all files that differ from the image to a tar file, without mounts.
 
-        What was deleted is an empty file `.wh.NAME` there, as in the layers of images.
+        Deleted files are empty files `.wh.NAME`, as in image layers.
 
         Args:
             target: The tar file.
-            exclude: Absolute paths that are left out, with all below them.
+            exclude: Absolute paths that are left out, with everything below them.
         """
         ...
 
 
 class ImageBackend(SandboxBackend, Protocol):
-    """A backend whose sandboxes can start from an image; those sandboxes can be exported."""
+    """A backend whose sandboxes can start from an image and be exported."""
 
     async def build(self, recipe: ImageRecipe) -> str:
-        """Build an image, unless there is one of the same content; its name for `SandboxSpec`.
+        """Build an image unless one with the same content exists; return its name.
 
         Raises:
-            UsageError: An instruction or a base image cannot be honoured here.
-            SandboxUnavailable: A RUN failed; with the end of what it printed.
+            UsageError: An instruction or a base image is not supported.
+            SandboxUnavailable: A RUN instruction failed; with the end of its output.
         """
         ...
 
 
 MIB = 2**20
 OWN_PROCESSES = 2
-"""Processes of the sandbox itself that its limit would count: its init, and the supervisor."""
+"""Processes of the sandbox itself that its limit would count: init and supervisor."""
 
 
-class HeldBy(NamedTuple):
-    """By what each is held, in words for the record."""
+class LimitMechanisms(NamedTuple):
+    """Names of the mechanisms that enforce each limit, for the record."""
 
     memory: str
     processes: str
@@ -194,48 +194,48 @@ class HeldBy(NamedTuple):
 
 
 class ResourceUse(NamedTuple):
-    """What a command used, as far as its mechanism tells."""
+    """Resources a command used, as far as the mechanism can measure."""
 
     cpu_s: float | None = None
-    """None if it does not count it."""
+    """None if it is not measured."""
     peak_memory_mb: float = 0.0
     findings: tuple[TrialFinding, ...] = ()
 
 
-class Hold(Protocol):
+class CommandLimits(Protocol):
     """The limits on one command."""
 
     prefix: tuple[str, ...]
-    """What stands before the command line of the sandbox."""
+    """Prefix of the sandbox's command line."""
     refused: tuple[str, ...]
-    """System calls that the command may not make, beside those that no sandbox may."""
+    """System calls denied to the command, in addition to those denied in every sandbox."""
 
     def admit(self, pid: int) -> None:
-        """Hold this process, and all that it will start. It waits meanwhile."""
+        """Apply the limits to a process, which is waiting, and to all its descendants."""
         ...
 
     def check(self) -> TrialFinding | None:
-        """Look at it while it runs; what is found ends the command."""
+        """Check the running command; a finding ends it."""
         ...
 
     def usage(self) -> ResourceUse:
-        """What it used until now; the last call is before its processes are killed."""
+        """Return the resources used so far; last called before the processes are killed."""
         ...
 
     def release(self) -> None:
-        """Its processes are dead: leave nothing behind."""
+        """Clean up after the processes are dead."""
         ...
 
 
 class Mechanism(Protocol):
-    """One way to hold limits."""
+    """A way to enforce limits."""
 
     name: str
 
-    def held_by(self, limits: ResourceLimits) -> HeldBy:
-        """In words; SandboxUnavailable if it cannot hold one of these."""
+    def describe(self, limits: ResourceLimits) -> LimitMechanisms:
+        """Name the mechanism of each limit; raise SandboxUnavailable if there is none."""
         ...
 
-    def hold(self, limits: ResourceLimits, folder: Path) -> Hold:
-        """Get ready for one command of a sandbox, which alone has this folder."""
+    def prepare(self, limits: ResourceLimits, folder: Path) -> CommandLimits:
+        """Prepare the limits of one command; its sandbox alone uses this folder."""
         ...

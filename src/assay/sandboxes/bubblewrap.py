@@ -1,6 +1,6 @@
-"""Sandboxes by bubblewrap: namespaces of Linux, with limits by whatever this machine allows.
+"""Bubblewrap sandboxes: Linux namespaces, with limits enforced by what this machine supports.
 
-Each command is a bubblewrap of its own over the same mounts: files stay, processes do not.
+Each command is a separate bubblewrap over the same mounts: files persist, processes do not.
 """
 
 import asyncio
@@ -18,22 +18,22 @@ from assay.sandboxes.base import (
     MIB,
     Command,
     CommandEnd,
+    CommandLimits,
     Enforcement,
-    HeldBy,
-    Hold,
+    LimitMechanisms,
     Mechanism,
     ResourceLimits,
     Sandbox,
     SandboxSpec,
     TrialFinding,
 )
-from assay.sandboxes.bubblewrap_process import BoxedProcess
-from assay.sandboxes.cgroups import CgroupsV1, CgroupsV2, remove_noted
+from assay.sandboxes.bubblewrap_process import BubblewrapProcess
+from assay.sandboxes.cgroups import CgroupsV1, CgroupsV2, remove_groups
 from assay.sandboxes.egress import Egress, describe_network, proxy_variables
 from assay.sandboxes.folders import (
     DiskLimit,
-    disk_held_by,
-    held_with,
+    describe_disk_limit,
+    enforcement_with_disk,
     new_folder,
     remove_locked,
     sweep_folders,
@@ -42,8 +42,8 @@ from assay.sandboxes.host_checks import (
     bwrap_path,
     call_filter,
     check_bwrap,
+    find_problem,
     isolation_arguments,
-    problem_of,
 )
 from assay.sandboxes.host_user import (
     SANDBOX_USER,
@@ -52,7 +52,7 @@ from assay.sandboxes.host_user import (
     return_folders,
     set_limits,
 )
-from assay.sandboxes.procfs import names_of, refused_connections
+from assay.sandboxes.procfs import command_lines, refused_connections
 from assay.sandboxes.roots import (
     ENVIRONMENT,
     USER_ID,
@@ -60,27 +60,27 @@ from assay.sandboxes.roots import (
     root_arguments,
     writable_folders,
 )
-from assay.sandboxes.watchdog import Scopes, Watching
+from assay.sandboxes.watchdog import Scopes, Watcher
 
-_MECHANISMS: Final[Sequence[Mechanism]] = (CgroupsV2(), CgroupsV1(), Scopes(), Watching())
-"""The best first."""
-_LOOK_S: Final = 0.05
+_MECHANISMS: Final[Sequence[Mechanism]] = (CgroupsV2(), CgroupsV1(), Scopes(), Watcher())
+"""In order of preference."""
+_CHECK_S: Final = 0.05
 _DISK_S: Final = 0.1
 _GRACE_S: Final = 0.1
-"""How long processes may take to end after the command that started them."""
+"""Seconds that processes may take to end after the command that started them."""
 
 
 class BubblewrapBackend:
-    """Runs commands in namespaces of their own, with all limits held."""
+    """Runs commands in separate namespaces, with all limits enforced."""
 
     name = "bubblewrap"
 
     def __init__(self, mechanism: str | None = None) -> None:
-        """Use this machine.
+        """Create the backend.
 
         Args:
-            mechanism: How limits on memory, processes and CPUs are held: cgroup v2, cgroup v1,
-                systemd scope or watcher; the first of these that works, unless given.
+            mechanism: Enforces limits on memory, processes and CPUs: cgroup v2, cgroup v1,
+                systemd scope or watcher; by default the first of these that works.
         """
         names = [known.name for known in _MECHANISMS]
         if mechanism is not None and mechanism not in names:
@@ -89,89 +89,89 @@ class BubblewrapBackend:
         self._is_swept = False
 
     def enforcement(self, limits: ResourceLimits) -> Enforcement:
-        """By what these limits are held here.
+        """Describe how these limits are enforced here.
 
         Raises:
-            SandboxUnavailable: One of them cannot be, or there is no bubblewrap.
+            SandboxUnavailable: A limit cannot be enforced, or bubblewrap is missing.
         """
-        _, held = self._chosen(limits)
+        _, mechanisms = self._choose_mechanism(limits)
         return Enforcement(
             backend=self.name,
-            memory=held.memory,
-            processes=held.processes,
-            cpus=held.cpus,
-            disk=disk_held_by(),
+            memory=mechanisms.memory,
+            processes=mechanisms.processes,
+            cpus=mechanisms.cpus,
+            disk=describe_disk_limit(),
             network=describe_network(limits.network),
         )
 
-    def _chosen(self, limits: ResourceLimits) -> tuple[Mechanism, HeldBy]:
+    def _choose_mechanism(self, limits: ResourceLimits) -> tuple[Mechanism, LimitMechanisms]:
         check_bwrap(bwrap_path())
         problems = []
         for mechanism in self._mechanisms:
             try:
-                held = mechanism.held_by(limits)
+                mechanisms = mechanism.describe(limits)
             except SandboxUnavailable as error:
                 problems.append(f"{mechanism.name}: {error}")
                 continue
-            problem = problem_of(mechanism)
+            problem = find_problem(mechanism)
             if problem is None:
-                return mechanism, held
+                return mechanism, mechanisms
             problems.append(f"{mechanism.name}: {problem}")
         raise SandboxUnavailable(
-            "the limits on memory, processes and CPUs cannot be held here ("
+            "the limits on memory, processes and CPUs cannot be enforced here ("
             + "; ".join(problems)
-            + "); start assay in a scope of its own: systemd-run --user --scope -p Delegate=yes"
-            " assay …, or as root, or ask for limits that can be held"
+            + "); start assay in a separate scope: systemd-run --user --scope -p Delegate=yes"
+            " assay …, or as root, or request other limits"
         )
 
     def open(self, spec: SandboxSpec) -> AbstractAsyncContextManager[Sandbox]:
-        """A sandbox with a folder of its own for `/tmp`, which is removed with it."""
+        """Open a sandbox with its own folder for `/tmp`, which is removed on exit."""
         return self._open(spec)
 
     @asynccontextmanager
     async def _open(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
         for mount in spec.mounts:
             if not mount.source.exists():
-                raise SandboxUnavailable(f"{mount.source} is to be mounted and is not there")
+                raise SandboxUnavailable(f"cannot mount {mount.source}: it does not exist")
         if not self._is_swept:
             self._is_swept = True
-            await asyncio.to_thread(sweep_folders, remove_noted)
-        mechanism, _ = self._chosen(spec.limits)
+            await asyncio.to_thread(sweep_folders, remove_groups)
+        mechanism, _ = self._choose_mechanism(spec.limits)
         writable = [mount.source for mount in spec.mounts if mount.writable]
         folder, lock = new_folder()
-        lending = asyncio.ensure_future(asyncio.to_thread(_lent, folder, spec, writable))
+        preparing = asyncio.ensure_future(asyncio.to_thread(_set_up, folder, spec, writable))
         try:
-            stage = await asyncio.shield(lending)
+            stage = await asyncio.shield(preparing)
             own = writable_folders(folder, spec).values()
             disk = DiskLimit([*writable, *own], spec.limits.disk_mb, disk=spec.disk)
             await disk.begin()
             yield _BubblewrapSandbox(
                 spec=spec,
-                enforcement=held_with(spec.disk, self.enforcement(spec.limits)),
+                enforcement=enforcement_with_disk(spec.disk, self.enforcement(spec.limits)),
                 mechanism=mechanism,
                 folder=folder,
                 stage=stage,
                 disk=disk,
             )
         finally:
-            await to_the_end(_clear_up(lending, folder, lock, writable))
+            await to_the_end(_clean_up(preparing, folder, lock, writable))
 
 
-def _lent(folder: Path, spec: SandboxSpec, writable: Sequence[Path]) -> MountStage:
-    """Make the files of a sandbox, and let its user have them."""
+def _set_up(folder: Path, spec: SandboxSpec, writable: Sequence[Path]) -> MountStage:
+    """Create the files of a sandbox, and make its user their owner."""
     prepare(folder, spec)
     own = [folder, *writable_folders(folder, spec).values()]
     lend_folders([*own, *writable], spec.mounts, SANDBOX_USER)
     return MountStage([*own, *(mount.source for mount in spec.mounts)])
 
 
-async def _clear_up(
-    lending: asyncio.Future[MountStage], folder: Path, lock: int, writable: Sequence[Path]
+async def _clean_up(
+    preparing: asyncio.Future[MountStage], folder: Path, lock: int, writable: Sequence[Path]
 ) -> None:
     try:
-        await asyncio.wait([lending])
-        if lending.exception() is None:
-            lending.result().close()
+        await asyncio.wait([preparing])
+        if preparing.exception() is None:
+            preparing.result().close()
         await asyncio.to_thread(return_folders, writable)
         await asyncio.to_thread(remove_locked, folder)
     finally:
@@ -179,7 +179,7 @@ async def _clear_up(
 
 
 class _Stop(NamedTuple):
-    """Why a command stopped."""
+    """Reason why a command stopped."""
 
     code: int | None = None
     timed_out: bool = False
@@ -219,52 +219,52 @@ class _BubblewrapSandbox:
             *("--chdir", spec.workdir),
         ]
 
-    def _start(self, command: Command, hold: Hold) -> BoxedProcess:
-        return BoxedProcess(
-            prefix=hold.prefix,
+    def _start(self, command: Command, limits: CommandLimits) -> BubblewrapProcess:
+        return BubblewrapProcess(
+            prefix=limits.prefix,
             bwrap=self._bwrap,
-            options=[*self._options, *self._variables(command)],
+            options=[*self._options, *self._variable_arguments(command)],
             argv=command.argv,
             stdin=command.stdin,
-            seccomp=call_filter(hold.refused),
+            seccomp=call_filter(limits.refused),
             stage=self._stage,
         )
 
     async def run(self, command: Command) -> CommandEnd:
-        """Run a command, after those that were given before."""
+        """Run a command, after all earlier ones."""
         async with self._turn:
-            hold = self._mechanism.hold(self._spec.limits, self._folder)
+            limits = self._mechanism.prepare(self._spec.limits, self._folder)
             try:
-                return await self._run(command, hold)
+                return await self._run(command, limits)
             finally:
-                hold.release()
+                limits.release()
 
-    async def _run(self, command: Command, hold: Hold) -> CommandEnd:
+    async def _run(self, command: Command, limits: CommandLimits) -> CommandEnd:
         started = time.monotonic()
-        box = self._start(command, hold)
+        process = self._start(command, limits)
         try:
-            inner = await box.started()
+            inner = await process.wait_started()
             set_limits(inner, {"FSIZE": self._spec.limits.disk_mb * MIB, "CORE": 0})
-            hold.admit(inner)
+            limits.admit(inner)
             async with self._egress.serving(inner):
-                box.release()
-                stop = await self._until_end(box, hold, command.timeout_s)
+                process.release()
+                stop = await self._wait_for_end(process, limits, command.timeout_s)
             seconds = time.monotonic() - started
-            findings = await self._look(box, stop)
-            usage = hold.usage()
-            cpu_s = box.cpu_seconds() if usage.cpu_s is None else usage.cpu_s
-            await box.dead()
+            findings = await self._inspect(process, stop)
+            usage = limits.usage()
+            cpu_s = process.cpu_seconds() if usage.cpu_s is None else usage.cpu_s
+            await process.kill_and_wait()
         finally:
-            box.close()
-        if not box.begun and stop == _Stop():
-            raise SandboxUnavailable(f"bubblewrap failed: {box.complaint}")
-        findings += [*usage.findings, *await self._final(box, stop)]
+            process.close()
+        if not process.has_begun and stop == _Stop():
+            raise SandboxUnavailable(f"bubblewrap failed: {process.error_message}")
+        findings += [*usage.findings, *await self._conclude(process, stop)]
         code = stop.code
         if stop == _Stop():
-            code = box.exit_code
+            code = process.exit_code
         return CommandEnd(
             exit_code=code,
-            output=box.output.kept(),
+            output=process.output.content(),
             seconds=seconds,
             timed_out=stop.timed_out,
             cpu_s=cpu_s,
@@ -272,7 +272,7 @@ class _BubblewrapSandbox:
             findings=tuple(findings),
         )
 
-    def _variables(self, command: Command) -> list[str]:
+    def _variable_arguments(self, command: Command) -> list[str]:
         variables = {
             **ENVIRONMENT,
             **proxy_variables(self._spec.limits.network),
@@ -281,9 +281,11 @@ class _BubblewrapSandbox:
         }
         return [part for name in variables for part in ("--setenv", name, variables[name])]
 
-    async def _until_end(self, box: BoxedProcess, hold: Hold, timeout_s: float) -> _Stop:
-        ended = asyncio.ensure_future(box.ended())
-        watched = asyncio.ensure_future(self._watch(box, hold))
+    async def _wait_for_end(
+        self, process: BubblewrapProcess, limits: CommandLimits, timeout_s: float
+    ) -> _Stop:
+        ended = asyncio.ensure_future(process.wait_ended())
+        watched = asyncio.ensure_future(self._watch(process, limits))
         try:
             await asyncio.wait(
                 {ended, watched}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
@@ -298,52 +300,48 @@ class _BubblewrapSandbox:
             watched.cancel()
             await asyncio.gather(ended, watched, return_exceptions=True)
 
-    async def _watch(self, box: BoxedProcess, hold: Hold) -> TrialFinding:
-        """Look at a command while it runs; returns when it is to be killed."""
+    async def _watch(self, process: BubblewrapProcess, limits: CommandLimits) -> TrialFinding:
+        """Monitor a running command; return when it must be killed."""
         next_disk = 0.0
         while True:
-            await asyncio.sleep(_LOOK_S)
-            found = hold.check()
+            await asyncio.sleep(_CHECK_S)
+            found = limits.check()
             if found is None and (now := time.monotonic()) >= next_disk:
-                found = await self._disk.look(box.processes)
-                # A quarter of the time at most is spent on looking.
+                found = await self._disk.check(process.processes)
+                # At most a quarter of the time is spent on this.
                 next_disk = time.monotonic() + max(_DISK_S, 3 * (time.monotonic() - now))
             if found is not None:
                 return found
 
-    async def _look(self, box: BoxedProcess, stop: _Stop) -> list[TrialFinding]:
-        """What can be seen only while the namespaces are there."""
+    async def _inspect(self, process: BubblewrapProcess, stop: _Stop) -> list[TrialFinding]:
+        """Return the findings that need the namespaces of the command."""
         if stop == _Stop():
             text = "what it left behind and whether it tried to reach the network is not known"
             return [TrialFinding("supervisor_killed", f"it killed the supervisor; {text}")]
         found = [] if stop.finding is None else [stop.finding]
         if stop.code is not None:
             deadline = time.monotonic() + _GRACE_S
-            while (left := box.processes()) and time.monotonic() < deadline:
+            while (remaining := process.processes()) and time.monotonic() < deadline:
                 await asyncio.sleep(0.01)
-            if left:
-                detail = (
-                    f"{len(left)} still ran when it ended, and were killed: {names_of(left)}"
-                )
+            if remaining:
+                names = command_lines(remaining)
+                detail = f"{len(remaining)} still ran when it ended, and were killed: {names}"
                 found.append(TrialFinding("left_processes", detail))
         found += self._egress.findings()
-        if box.inner is not None:
-            refused = refused_connections(box.inner)
+        if process.inner is not None:
+            refused = refused_connections(process.inner)
             if refused:
                 detail = f"{refused} times it sent something to an address that has no route"
                 found.append(TrialFinding("network_refused", detail))
         return found
 
-    async def _final(self, box: BoxedProcess, stop: _Stop) -> list[TrialFinding]:
-        """What can be seen when all is dead."""
+    async def _conclude(self, process: BubblewrapProcess, stop: _Stop) -> list[TrialFinding]:
+        """Return the findings after all processes are dead."""
         found = []
-        full = await self._disk.end(stop.code)
-        if full and (stop.finding is None or stop.finding.name != full.name):
-            found.append(full)
-        if box.output.dropped:
-            found.append(
-                TrialFinding(
-                    "output_cut", f"{box.output.dropped} bytes of its output are left out"
-                )
-            )
+        disk_full = await self._disk.end(stop.code)
+        if disk_full and (stop.finding is None or stop.finding.name != disk_full.name):
+            found.append(disk_full)
+        if process.output.dropped:
+            detail = f"{process.output.dropped} bytes of its output are left out"
+            found.append(TrialFinding("output_cut", detail))
         return found

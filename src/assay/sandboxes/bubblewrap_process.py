@@ -1,18 +1,16 @@
-"""One process of bubblewrap, from its start to the death of the last process below it.
+"""One bubblewrap process, from its start to the death of its last descendant.
 
-bubblewrap waits outside; its child inside is the init of a namespace of processes, and when
-that dies the kernel kills the rest. Below it a shell of ours, the supervisor, runs the command,
-reports its exit code, and stops itself, so that what is left can be looked at from outside. It
-speaks over a socket, which the command does not have and cannot open.
+bubblewrap waits outside; its child inside is the init of a PID namespace, and when that dies
+the kernel kills the rest. Below it a shell of ours, the supervisor, runs the command, reports
+its exit code and stops itself, so that remaining processes can be inspected from outside. It
+uses a socket that the command cannot access.
 
-A launcher, another shell, is the parent of bubblewrap, and waits until `guarding` knows of it.
-
-Who kills the sandboxes of an assay that was itself killed.
-
-bubblewrap can end with its parent, but not while it sets a sandbox up: its child is then left
-without anybody. So a shell of ours is told of every sandbox before it starts. It sees the end
-of the pipe when assay dies, whatever of, stops each chain of launcher and bubblewrap so that
-nothing new is started, and kills it from the inside out.
+A launcher, another shell, is the parent of bubblewrap, and waits until the guard knows its pid.
+The guard is a shell that kills the sandboxes of an assay that was itself killed. bubblewrap can
+end with its parent, but not while it sets up a sandbox: its child would then be orphaned. So
+the guard is notified of every sandbox before it starts. When assay dies for any reason, the
+guard's pipe ends. It then stops each chain of launcher and bubblewrap, so that nothing new is
+started, and kills it from the inside out.
 """
 
 import asyncio
@@ -29,7 +27,7 @@ from typing import Final
 
 from assay.errors import SandboxUnavailable
 from assay.sandboxes.host_user import SANDBOX_USER, MountStage
-from assay.sandboxes.procfs import BoundedOutput, cpu_seconds, descendants, is_alive, numbers
+from assay.sandboxes.procfs import BoundedOutput, all_pids, cpu_seconds, descendants, is_alive
 
 _SCRIPT: Final = """
 live=
@@ -58,7 +56,7 @@ done
 
 
 class _Guard:
-    """The shell, and the pipe to it."""
+    """The guard shell, and the pipe to it."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -70,24 +68,24 @@ class _Guard:
             stderr=subprocess.DEVNULL,
             env={"PATH": "/usr/bin:/bin"},
             cwd="/",
-            # Who kills the group of assay does not kill it.
+            # A signal to assay's process group does not reach it.
             start_new_session=True,
         )
         os.close(source)
 
     @property
-    def works(self) -> bool:
+    def is_usable(self) -> bool:
         return self.owner == os.getpid() and self._process.poll() is None
 
-    def tell(self, line: str) -> None:
+    def send(self, line: str) -> None:
         os.write(self._pipe, f"{line}\n".encode())
 
-    def let_go(self) -> None:
-        """Close the pipe: all that it still knows is killed."""
+    def close(self) -> None:
+        """Close the pipe: all sandboxes that are still registered are killed."""
         os.close(self._pipe)
         if self.owner == os.getpid():
             self._process.wait()
-        else:  # ours is a copy, and the parent's is alive
+        else:  # after a fork: the shell belongs to the parent
             self._process.returncode = 0
 
 
@@ -95,33 +93,33 @@ _guard: _Guard | None = None
 
 
 def guard(pid: int) -> None:
-    """Have the sandbox of this launcher killed when this process dies."""
+    """Register a launcher, whose sandbox is killed when this process dies."""
     global _guard
-    if _guard is None or not _guard.works:
+    if _guard is None or not _guard.is_usable:
         _guard = _Guard()
-    _guard.tell(f"+ {pid}")
+    _guard.send(f"+ {pid}")
 
 
 def unguard(pid: int) -> None:
-    """The sandbox is dead; to be said before its number can be somebody else's."""
-    if _guard is not None and _guard.works:
-        _guard.tell(f"- {pid}")
+    """Unregister a dead sandbox; call before its pid can be reused."""
+    if _guard is not None and _guard.is_usable:
+        _guard.send(f"- {pid}")
 
 
-def _let_go() -> None:
+def _close_guard() -> None:
     global _guard
     if _guard is not None:
-        _guard.let_go()
+        _guard.close()
         _guard = None
 
 
-atexit.register(_let_go)
-os.register_at_fork(after_in_child=_let_go)
+atexit.register(_close_guard)
+os.register_at_fork(after_in_child=_close_guard)
 
 _LAUNCHER: Final = (
     "/bin/sh",
     "-c",
-    # The exit keeps it from becoming bubblewrap, whose parent must not be assay.
+    # Because of the exit the shell is not replaced by bubblewrap, whose parent it must be.
     'read go <&2 && [ "$go" = go ] || exit 125; "$@"; exit $?',
     "launcher",
 )
@@ -133,14 +131,14 @@ SUPERVISOR: Final = (
     "supervisor",
 )
 _CHUNK: Final = 2**18
-_SAID: Final = 8192
+_MAX_MESSAGE: Final = 8192
 _CHILD: Final = re.compile(rb'"child-pid": (\d+)\D')
 _ENDED: Final = re.compile(rb"(?:^|\n)ended (\d+)\n")
-_PATIENCE_S: Final = 30.0
-"""How long a killed process may take to be gone."""
+_KILL_TIMEOUT_S: Final = 30.0
+"""Seconds a killed process may take to disappear."""
 
 
-async def _readable(handle: int) -> None:
+async def _wait_readable(handle: int) -> None:
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
 
@@ -155,8 +153,8 @@ async def _readable(handle: int) -> None:
         loop.remove_reader(handle)
 
 
-class BoxedProcess:
-    """A started bubblewrap; `close` must be called, and leaves nothing alive."""
+class BubblewrapProcess:
+    """A started bubblewrap; `close` must be called, and kills everything."""
 
     def __init__(
         self,
@@ -168,33 +166,39 @@ class BoxedProcess:
         seccomp: bytes,
         stage: MountStage,
     ) -> None:
-        """Start it.
+        """Start bubblewrap.
 
-        `prefix` stands before bubblewrap where the manager of services starts it; `seccomp` is
-        empty for no filter; `stage` makes what the options name reachable for its user.
+        Args:
+            prefix: Prefix of the command line, which needs the service manager.
+            bwrap: Path of bubblewrap.
+            options: Options of bubblewrap.
+            argv: The command.
+            stdin: Standard input of the command.
+            seccomp: A system call filter; empty for none.
+            stage: Makes the paths in the options accessible to the sandbox user.
         """
         self.output = BoundedOutput()
-        self._said = b""
+        self._message = b""
         self._inner: int | None = None
         self._inner_handle: int | None = None
         self._info = b""
         self._output_handle, output = os.pipe()
         if stage.prefix:
-            # So that it can open /dev/stdout.
+            # Allows it to open /dev/stdout.
             os.fchown(output, SANDBOX_USER, SANDBOX_USER)
-        self._info_handle, info = _pipe_that_never_breaks()
+        self._info_handle, info = _unbreakable_pipe()
         gate, self._gate = os.pipe()
-        self._socket, theirs = socket.socketpair()
+        self._socket, their_socket = socket.socketpair()
         self._socket.setblocking(False)
         os.set_blocking(self._output_handle, False)
-        given = _sealed(stdin) if stdin else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        # Not on the command line, where everybody could read them, inside as well.
+        given = _seal(stdin) if stdin else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        # Not on the command line, which every process could read, also inside.
         options = [*options, "--info-fd", str(info), "--block-fd", str(gate)]
         passed = [info, gate]
         if seccomp:
-            passed.append(_sealed(seccomp))
+            passed.append(_seal(seccomp))
             options += ["--seccomp", str(passed[-1])]
-        arguments = _sealed(b"".join(os.fsencode(option) + b"\0" for option in options))
+        arguments = _seal(b"".join(os.fsencode(option) + b"\0" for option in options))
         try:
             self._process = subprocess.Popen(
                 [
@@ -210,10 +214,10 @@ class BoxedProcess:
                 ],
                 stdin=given,
                 stdout=output,
-                stderr=theirs.fileno(),
+                stderr=their_socket.fileno(),
                 pass_fds=(arguments, *passed, *stage.handles),
-                # An environment of ours could be read in /proc/1/environ.
-                env=_reach_manager() if prefix else {},
+                # The command could read our environment in /proc/1/environ.
+                env=_service_manager_variables() if prefix else {},
                 cwd="/",
                 start_new_session=True,
             )
@@ -221,130 +225,131 @@ class BoxedProcess:
             self._close_handles()
             raise
         finally:
-            theirs.close()
+            their_socket.close()
             for handle in (output, given, arguments, *passed):
                 os.close(handle)
         self._handle = os.pidfd_open(self._process.pid)
         guard(self._process.pid)
         self._socket.send(b"go\n")
-        asyncio.get_running_loop().add_reader(self._output_handle, self._take_output)
+        asyncio.get_running_loop().add_reader(self._output_handle, self._read_output)
 
     @property
     def inner(self) -> int | None:
-        """The number of the init inside, as we see it."""
+        """Pid of the init inside, in our namespace."""
         return self._inner
 
     @property
     def exit_code(self) -> int | None:
-        """That of bubblewrap, once it is dead."""
+        """Exit code of bubblewrap, after it has ended."""
         return self._process.returncode
 
-    async def started(self) -> int:
-        """The init inside, which waits for `release`.
+    async def wait_started(self) -> int:
+        """Return the pid of the init inside, which waits for `release`.
 
         Raises:
-            SandboxUnavailable: bubblewrap could not make the sandbox.
+            SandboxUnavailable: bubblewrap could not create the sandbox.
         """
         while self._inner is None:
-            await _readable(self._info_handle)
-            if not self._take_info():
-                raise SandboxUnavailable(f"bubblewrap failed: {await self._complaint()}")
+            await _wait_readable(self._info_handle)
+            if not self._read_info():
+                message = await self._wait_error_message()
+                raise SandboxUnavailable(f"bubblewrap failed: {message}")
         return self._inner
 
     def release(self) -> None:
-        """Let the command begin."""
+        """Start the command."""
         os.write(self._gate, b"x")
         self._socket.send(b"go\n")
 
-    async def ended(self) -> int | None:
-        """The exit code of the command; None if the supervisor died before it could tell."""
+    async def wait_ended(self) -> int | None:
+        """Return the exit code of the command; None if the supervisor did not report it."""
         loop = asyncio.get_running_loop()
         while True:
             try:
                 chunk = await loop.sock_recv(self._socket, 4096)
-            except ConnectionResetError:  # it died before it read what we said
+            except ConnectionResetError:  # it died before it read our message
                 return None
             if not chunk:
                 return None
-            self._said = (self._said + chunk)[-_SAID:]
-            found = _ENDED.search(self._said)
+            self._message = (self._message + chunk)[-_MAX_MESSAGE:]
+            found = _ENDED.search(self._message)
             if found:
                 return int(found[1])
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether the command was started."""
-        return b"begun\n" in self._said
+        return b"begun\n" in self._message
 
     @property
-    def complaint(self) -> str:
-        """What bubblewrap said."""
-        return self._said.decode(errors="replace").strip().removeprefix("bwrap: ")
+    def error_message(self) -> str:
+        """Error message of bubblewrap."""
+        return self._message.decode(errors="replace").strip().removeprefix("bwrap: ")
 
     def processes(self) -> list[int]:
-        """All inside but the init and the supervisor."""
+        """Return the pids of all processes inside except the init and the supervisor."""
         if self._inner is None:
             return []
         return [
             pid
             for pid in descendants(self._inner)
-            if is_alive(pid) and numbers(pid)[-1:] not in ([], [2])
+            if is_alive(pid) and all_pids(pid)[-1:] not in ([], [2])
         ]
 
     def cpu_seconds(self) -> float:
-        """CPU time of all inside, as far as somebody there waited for those that ended."""
+        """Return the CPU time of all processes inside, and of ended ones that were awaited."""
         if self._inner is None:
             return 0.0
         return cpu_seconds([self._inner, *descendants(self._inner)])
 
-    async def dead(self) -> None:
+    async def kill_and_wait(self) -> None:
         """Kill everything, and wait until it is dead."""
         self._kill()
         if self._inner_handle is not None:
-            await _readable(self._inner_handle)
-        await _readable(self._handle)
+            await _wait_readable(self._inner_handle)
+        await _wait_readable(self._handle)
 
     def close(self) -> None:
-        """See that everything is dead, at once if `dead` was waited for; let go of all."""
-        while self._inner is None and _wait(self._info_handle) and self._take_info():
+        """Kill everything, wait if `kill_and_wait` was not awaited, and close all handles."""
+        while self._inner is None and _wait(self._info_handle) and self._read_info():
             pass
         self._kill()
         for handle in (self._inner_handle, self._handle):
             if handle is not None and not _wait(handle):
                 raise SandboxUnavailable(
-                    f"process {self._inner} of a sandbox does not die within {_PATIENCE_S:g} s"
+                    f"process {self._inner} of a sandbox does not die in {_KILL_TIMEOUT_S:g} s"
                 )
         unguard(self._process.pid)
         self._process.wait()
         asyncio.get_running_loop().remove_reader(self._output_handle)
-        self._take_output(rest=True)
+        self._read_output(rest=True)
         for handle in (self._handle, self._inner_handle):
             if handle is not None:
                 os.close(handle)
         self._close_handles()
 
     def _kill(self) -> None:
-        # The one inside first: the one outside then waits for it.
+        # The inner process first: the outer one waits for it.
         handle = self._handle if self._inner_handle is None else self._inner_handle
         try:
             signal.pidfd_send_signal(handle, signal.SIGKILL)
         except ProcessLookupError:
             return
 
-    def _take_info(self) -> bool:
-        """Read on; whether there was anything."""
+    def _read_info(self) -> bool:
+        """Read more info; return whether there was any."""
         chunk = os.read(self._info_handle, 4096)
         self._info += chunk
         found = _CHILD.search(self._info)
         if found and self._inner is None:
             try:
                 self._inner_handle = os.pidfd_open(int(found[1]))
-            except ProcessLookupError:  # dead already; bubblewrap will say why
+            except ProcessLookupError:  # already dead; bubblewrap will report why
                 return False
             self._inner = int(found[1])
         return bool(chunk)
 
-    def _take_output(self, *, rest: bool = False) -> None:
+    def _read_output(self, *, rest: bool = False) -> None:
         while True:
             try:
                 chunk = os.read(self._output_handle, _CHUNK)
@@ -357,10 +362,10 @@ class BoxedProcess:
             if not rest:
                 return
 
-    async def _complaint(self) -> str:
-        await _readable(self._handle)
-        await self.ended()
-        return self.complaint
+    async def _wait_error_message(self) -> str:
+        await _wait_readable(self._handle)
+        await self.wait_ended()
+        return self.error_message
 
     def _close_handles(self) -> None:
         self._socket.close()
@@ -368,10 +373,10 @@ class BoxedProcess:
             os.close(handle)
 
 
-def _pipe_that_never_breaks() -> tuple[int, int]:
-    """A pipe whose end for writing can be read from, too, so that it always has a reader.
+def _unbreakable_pipe() -> tuple[int, int]:
+    """Create a pipe whose write end is also readable, so that it always has a reader.
 
-    bubblewrap would die of one that has none, and leave its child waiting for it.
+    Without a reader bubblewrap would be killed by SIGPIPE, and its child would wait forever.
     """
     source, sink = os.pipe()
     both = os.open(f"/proc/self/fd/{sink}", os.O_RDWR | os.O_CLOEXEC)
@@ -379,8 +384,8 @@ def _pipe_that_never_breaks() -> tuple[int, int]:
     return source, both
 
 
-def _sealed(content: bytes) -> int:
-    """A file in memory that can be read and not changed."""
+def _seal(content: bytes) -> int:
+    """Create a read-only file in memory."""
     handle = os.memfd_create("assay", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with open(handle, "wb", closefd=False) as file:
         file.write(content)
@@ -390,14 +395,14 @@ def _sealed(content: bytes) -> int:
     return handle
 
 
-def _reach_manager() -> dict[str, str]:
-    """What systemd-run needs to find the service manager of the user."""
+def _service_manager_variables() -> dict[str, str]:
+    """Return the variables systemd-run needs to find the user's service manager."""
     names = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def _wait(handle: int) -> bool:
-    """Block until there is something to read; whether there was in time."""
+    """Wait until the handle is readable; return False after a timeout."""
     poll = select.poll()
     poll.register(handle, select.POLLIN)
-    return bool(poll.poll(_PATIENCE_S * 1000))
+    return bool(poll.poll(_KILL_TIMEOUT_S * 1000))

@@ -1,6 +1,6 @@
-"""Limits by control groups, of version 1 or 2: a group for each command, below our own.
+"""Limits by control groups, version 1 or 2: one group per command, below our own.
 
-A group is made before its command starts and removed when it is dead; the kernel does the rest.
+A group is created before its command and removed after it; the kernel enforces the limits.
 """
 
 import errno
@@ -14,7 +14,7 @@ from assay.errors import SandboxUnavailable
 from assay.sandboxes.base import (
     MIB,
     OWN_PROCESSES,
-    HeldBy,
+    LimitMechanisms,
     ResourceLimits,
     ResourceUse,
     TrialFinding,
@@ -22,23 +22,23 @@ from assay.sandboxes.base import (
 
 _PERIOD_US: Final = 100_000
 _CONTROLLERS_V1: Final = ("memory", "pids", "cpu")
-_NOTED: Final = "groups"
-_PATIENCE_S: Final = 2.0
+_RECORD: Final = "groups"
+_BUSY_TIMEOUT_S: Final = 2.0
 
 
 class CgroupMount(NamedTuple):
-    """A hierarchy as it is mounted here."""
+    """A mounted cgroup hierarchy."""
 
     version: int
     controllers: frozenset[str]
-    """Of version 1."""
+    """Only for version 1."""
     root: str
-    """The group that stands at its mount point."""
+    """Group at the mount point."""
     point: Path
 
 
 def cgroup_mounts(mountinfo: str) -> list[CgroupMount]:
-    """The hierarchies that /proc/self/mountinfo lists."""
+    """Parse the cgroup hierarchies from /proc/self/mountinfo."""
     found = []
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -51,17 +51,17 @@ def cgroup_mounts(mountinfo: str) -> list[CgroupMount]:
 
 
 def own_groups(text: str, mounts: list[CgroupMount]) -> dict[str, Path]:
-    """By controller, the folder of the group that /proc/self/cgroup says we are in.
+    """Return the folder of our group by controller, from /proc/self/cgroup.
 
-    That of version 2 is under the empty name.
+    The group of version 2 has the empty name.
     """
     folders: dict[str, Path] = {}
     for line in text.splitlines():
         _, names, path = line.split(":", 2)
         for mount in mounts:
             controllers = frozenset(names.split(",")) if names else frozenset([""])
-            fits = mount.version == 2 if not names else bool(controllers & mount.controllers)
-            if not fits:
+            matches = mount.version == 2 if not names else bool(controllers & mount.controllers)
+            if not matches:
                 continue
             inside = path.removeprefix(mount.root) if mount.root != "/" else path
             for controller in controllers:
@@ -69,14 +69,14 @@ def own_groups(text: str, mounts: list[CgroupMount]) -> dict[str, Path]:
     return folders
 
 
-def _here() -> dict[str, Path]:
+def _find_own_groups() -> dict[str, Path]:
     mountinfo = Path("/proc/self/mountinfo").read_text("utf-8", errors="replace")
     own = Path("/proc/self/cgroup").read_text("utf-8", errors="replace")
     return own_groups(own, cgroup_mounts(mountinfo))
 
 
 def _write(file: Path, value: str | int) -> None:
-    # Not a buffered file: an error must come from here, and none may come later.
+    # Unbuffered, so that errors are raised here and not later.
     handle = os.open(file, os.O_WRONLY)
     try:
         os.write(handle, str(value).encode())
@@ -84,8 +84,8 @@ def _write(file: Path, value: str | int) -> None:
         os.close(handle)
 
 
-def _number(file: Path, key: str | None = None) -> int | None:
-    """The number in a file, or the one behind a key; None if there is none."""
+def _read_number(file: Path, key: str | None = None) -> int | None:
+    """Read the number in a file, or the one after a key; None if there is none."""
     try:
         text = file.read_text("utf-8")
         if key is None:
@@ -96,21 +96,21 @@ def _number(file: Path, key: str | None = None) -> int | None:
         return None
 
 
-def _note(folder: Path, groups: Iterable[Path]) -> None:
-    """Write down the groups that are about to be made, for whoever finds the folder."""
-    (folder / _NOTED).write_text("".join(f"{group}\n" for group in groups), "utf-8")
+def _record_groups(folder: Path, groups: Iterable[Path]) -> None:
+    """Record the groups about to be created, for cleaning up after a crash."""
+    (folder / _RECORD).write_text("".join(f"{group}\n" for group in groups), "utf-8")
 
 
-def remove_noted(folder: Path) -> None:
+def remove_groups(folder: Path) -> None:
     """Remove the groups of a sandbox whose owner is dead."""
-    noted = folder / _NOTED
-    for line in noted.read_text("utf-8").splitlines() if noted.exists() else ():
+    record = folder / _RECORD
+    for line in record.read_text("utf-8").splitlines() if record.exists() else ():
         _remove(Path(line))
 
 
 def _remove(folder: Path) -> None:
-    """Remove a group; one whose last process is only just dead is busy for a moment."""
-    deadline = time.monotonic() + _PATIENCE_S
+    """Remove a group, which is busy for a moment after its last process has died."""
+    deadline = time.monotonic() + _BUSY_TIMEOUT_S
     while True:
         try:
             folder.rmdir()
@@ -127,7 +127,7 @@ def _remove(folder: Path) -> None:
 
 
 def limit_findings(killed: int, refused: int, limits: ResourceLimits) -> Iterator[TrialFinding]:
-    """What a reader should know of so many processes killed, and so many not started."""
+    """Yield the findings for processes that were killed, and for those not started."""
     if killed:
         yield TrialFinding(
             "memory_limit",
@@ -141,47 +141,47 @@ def limit_findings(killed: int, refused: int, limits: ResourceLimits) -> Iterato
 
 
 class CgroupCounts(NamedTuple):
-    """What the kernel has counted for the processes of a group, since it was made."""
+    """Kernel counters for the processes of a group, since its creation."""
 
     cpu_s: float | None
     memory: int
-    """Bytes now."""
+    """Current usage in bytes."""
     peak_memory: int | None
-    """None if the kernel does not keep it."""
+    """None if the kernel does not record it."""
     killed: int
-    """Processes, at the limit of memory."""
+    """Processes killed at the memory limit."""
     refused: int
-    """Processes that were not started, at their limit."""
+    """Processes that were not started because of the limit."""
 
 
-def _counts_v1(folders: Mapping[str, Path]) -> CgroupCounts:
+def _read_counts_v1(folders: Mapping[str, Path]) -> CgroupCounts:
     memory, pids = folders["memory"], folders["pids"]
-    cpu = _number(folders["cpuacct"] / "cpuacct.usage") if "cpuacct" in folders else None
+    cpu = _read_number(folders["cpuacct"] / "cpuacct.usage") if "cpuacct" in folders else None
     return CgroupCounts(
         None if cpu is None else cpu / 1e9,
-        _number(memory / "memory.usage_in_bytes") or 0,
-        _number(memory / "memory.max_usage_in_bytes"),
-        _number(memory / "memory.oom_control", "oom_kill") or 0,
-        _number(pids / "pids.events", "max") or 0,
+        _read_number(memory / "memory.usage_in_bytes") or 0,
+        _read_number(memory / "memory.max_usage_in_bytes"),
+        _read_number(memory / "memory.oom_control", "oom_kill") or 0,
+        _read_number(pids / "pids.events", "max") or 0,
     )
 
 
-def _counts_v2(folder: Path) -> CgroupCounts:
-    cpu = _number(folder / "cpu.stat", "usage_usec")
+def _read_counts_v2(folder: Path) -> CgroupCounts:
+    cpu = _read_number(folder / "cpu.stat", "usage_usec")
     return CgroupCounts(
         None if cpu is None else cpu / 1e6,
-        _number(folder / "memory.current") or 0,
-        _number(folder / "memory.peak"),
-        _number(folder / "memory.events", "oom_kill") or 0,
-        _number(folder / "pids.events", "max") or 0,
+        _read_number(folder / "memory.current") or 0,
+        _read_number(folder / "memory.peak"),
+        _read_number(folder / "memory.events", "oom_kill") or 0,
+        _read_number(folder / "pids.events", "max") or 0,
     )
 
 
-class GroupOfProcess:
-    """The groups that a process is in, by whomever they were made."""
+class ProcessCgroup:
+    """The existing groups of a process."""
 
     def __init__(self, pid: int) -> None:
-        """Find them; OSError if there is no such process."""
+        """Find the groups; raise OSError if the process does not exist."""
         mountinfo = Path("/proc/self/mountinfo").read_text("utf-8", errors="replace")
         text = Path(f"/proc/{pid}/cgroup").read_text("utf-8", errors="replace")
         self._folders = own_groups(text, cgroup_mounts(mountinfo))
@@ -190,17 +190,17 @@ class GroupOfProcess:
 
     @property
     def name(self) -> str:
-        """The name of the innermost, which tells whose it is."""
+        """Name of the innermost group, which identifies its creator."""
         return self._members.parent.name
 
     def counts(self) -> CgroupCounts:
-        """What was counted until now; all zero when it is gone."""
-        return (
-            _counts_v1(self._folders) if self._version == 1 else _counts_v2(self._folders[""])
-        )
+        """Return the counters so far; all zero if the group is gone."""
+        if self._version == 1:
+            return _read_counts_v1(self._folders)
+        return _read_counts_v2(self._folders[""])
 
     def processes(self) -> list[int]:
-        """All in it, zombies too."""
+        """Return all its processes, including zombies."""
         try:
             return [int(line) for line in self._members.read_text("utf-8").split()]
         except OSError:
@@ -208,7 +208,7 @@ class GroupOfProcess:
 
 
 class _GroupsV1:
-    """The groups of one command, one for each controller."""
+    """The groups of one command, one per controller."""
 
     prefix: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
@@ -221,13 +221,13 @@ class _GroupsV1:
             for folder in dict.fromkeys(folders.values()):
                 folder.mkdir()
                 made.append(folder)
-            self._set()
+            self._write_limits()
         except OSError:
             for folder in made:
                 folder.rmdir()
             raise
 
-    def _set(self) -> None:
+    def _write_limits(self) -> None:
         memory = self._limits.memory_mb * MIB
         _write(self._folders["memory"] / "memory.limit_in_bytes", memory)
         swap = self._folders["memory"] / "memory.memsw.limit_in_bytes"
@@ -246,7 +246,7 @@ class _GroupsV1:
         return None
 
     def usage(self) -> ResourceUse:
-        counts = _counts_v1(self._folders)
+        counts = _read_counts_v1(self._folders)
         return ResourceUse(
             counts.cpu_s,
             (counts.peak_memory or 0) / MIB,
@@ -259,34 +259,34 @@ class _GroupsV1:
 
 
 class CgroupsV1:
-    """Control groups of version 1, where we may make some below our own."""
+    """Control groups of version 1, if groups below our own can be created."""
 
     name = "cgroup v1"
 
-    def held_by(self, limits: ResourceLimits) -> HeldBy:
-        """All by the kernel, if we may write to the three hierarchies."""
-        own = _here()
+    def describe(self, limits: ResourceLimits) -> LimitMechanisms:
+        """Return this mechanism for all limits, if the three hierarchies are writable."""
+        own = _find_own_groups()
         for controller in _CONTROLLERS_V1:
             if controller not in own or not os.access(own[controller], os.W_OK | os.X_OK):
                 raise SandboxUnavailable(
                     f"the cgroup v1 hierarchy {controller!r} is not mounted or not writable"
                 )
-        return HeldBy(self.name, self.name, self.name)
+        return LimitMechanisms(self.name, self.name, self.name)
 
-    def hold(self, limits: ResourceLimits, folder: Path) -> _GroupsV1:
-        """Make the groups of a command."""
-        own = _here()
+    def prepare(self, limits: ResourceLimits, folder: Path) -> _GroupsV1:
+        """Create the groups of a command."""
+        own = _find_own_groups()
         groups: dict[str, Path] = {
             controller: own[controller] / folder.name
             for controller in (*_CONTROLLERS_V1, "cpuacct")
             if controller in own and os.access(own[controller], os.W_OK)
         }
-        _note(folder, groups.values())
+        _record_groups(folder, groups.values())
         return _GroupsV1(groups, limits)
 
 
 class GroupV2:
-    """The group of one command; its folder is there, by whomever it was made."""
+    """The existing group of one command."""
 
     prefix: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
@@ -296,7 +296,7 @@ class GroupV2:
         self._limits = limits
         self._peak = 0
 
-    def set(self) -> None:
+    def write_limits(self) -> None:
         """Write the limits."""
         _write(self._folder / "memory.max", self._limits.memory_mb * MIB)
         if (self._folder / "memory.swap.max").exists():
@@ -306,17 +306,17 @@ class GroupV2:
         _write(self._folder / "cpu.max", f"{quota} {_PERIOD_US}")
 
     def admit(self, pid: int) -> None:
-        """Put the process into the group."""
+        """Move the process into the group."""
         _write(self._folder / "cgroup.procs", pid)
 
     def check(self) -> TrialFinding | None:
-        """Nothing but the memory it has, since older kernels do not keep the peak."""
-        self._peak = max(self._peak, _number(self._folder / "memory.current") or 0)
+        """Record the memory usage, because older kernels do not record the peak."""
+        self._peak = max(self._peak, _read_number(self._folder / "memory.current") or 0)
         return None
 
     def usage(self) -> ResourceUse:
-        """What the group counted."""
-        counts = _counts_v2(self._folder)
+        """Return the counters of the group."""
+        counts = _read_counts_v2(self._folder)
         return ResourceUse(
             counts.cpu_s,
             (counts.peak_memory or self._peak) / MIB,
@@ -324,62 +324,62 @@ class GroupV2:
         )
 
     def release(self) -> None:
-        """Remove it."""
+        """Remove the group."""
         _remove(self._folder)
 
 
 class CgroupsV2:
-    """Control groups of version 2, where some group above ours lets us make more below it.
+    """Control groups of version 2, if a group above ours allows creating groups below it.
 
-    A group with processes can have no limited ones below it, so ours is of no use unless it is
-    the root of all; the nearest above it that is ours to write to is taken.
+    A group that contains processes cannot have limited groups below it, so our own group is
+    usable only if it is the root. Otherwise the nearest writable group above it is used.
     """
 
     name = "cgroup v2"
 
-    def held_by(self, limits: ResourceLimits) -> HeldBy:
-        """All by the kernel, if there is such a group."""
-        self._parent()
-        return HeldBy(self.name, self.name, self.name)
+    def describe(self, limits: ResourceLimits) -> LimitMechanisms:
+        """Return this mechanism for all limits, if such a group exists."""
+        self._find_parent()
+        return LimitMechanisms(self.name, self.name, self.name)
 
-    def hold(self, limits: ResourceLimits, folder: Path) -> GroupV2:
-        """Make the group of a command."""
-        made = self._parent() / folder.name
-        _note(folder, [made])
+    def prepare(self, limits: ResourceLimits, folder: Path) -> GroupV2:
+        """Create the group of a command."""
+        made = self._find_parent() / folder.name
+        _record_groups(folder, [made])
         made.mkdir()
         group = GroupV2(made, limits)
         try:
-            group.set()
+            group.write_limits()
         except OSError:
             made.rmdir()
             raise
         return group
 
-    def _parent(self) -> Path:
-        own = _here().get("")
+    def _find_parent(self) -> Path:
+        own = _find_own_groups().get("")
         if own is None:
             raise SandboxUnavailable("cgroup v2 is not mounted")
-        return limiting_group(own)
+        return find_limiting_group(own)
 
 
-def limiting_group(own: Path) -> Path:
-    """The nearest group above ours that can have limited ones below it; ours if it is the root.
+def find_limiting_group(own: Path) -> Path:
+    """Return the nearest group above ours that can have limited groups below it, or the root.
 
     Raises:
-        SandboxUnavailable: There is none that we may write to.
+        SandboxUnavailable: No such group is writable.
     """
     groups = [own]
     while (groups[-1].parent / "cgroup.procs").exists():
         groups.append(groups[-1].parent)
     for folder in groups[1:] or groups:
-        if os.access(folder, os.W_OK) and _gives_limits(folder):
+        if os.access(folder, os.W_OK) and _enable_controllers(folder):
             return folder
     raise SandboxUnavailable(
         "no cgroup v2 group above ours is writable and has the controllers memory, pids and cpu"
     )
 
 
-def _gives_limits(folder: Path) -> bool:
+def _enable_controllers(folder: Path) -> bool:
     wanted = {"memory", "pids", "cpu"}
     control = folder / "cgroup.subtree_control"
     try:

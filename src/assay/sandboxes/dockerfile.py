@@ -1,7 +1,9 @@
-"""What a Dockerfile starts from and copies, and what its .dockerignore leaves out.
+"""Parsing of Dockerfiles: base images, copies, users, and .dockerignore.
 
-Only that much of it is read here; the engine reads the rest. Its builder does not know
-`COPY --chmod`: each mode gets a tree of its own in the context, whose files have it already.
+Only these parts are read here; the engine reads the rest. Its builder does not support `COPY
+--chmod`: each mode gets a separate tree in the context, whose files already have it.
+
+`find_user` resolves the user of an image from the image's own files.
 """
 
 import json
@@ -18,29 +20,29 @@ _VARIABLE: Final = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|(\w+))")
 _FROM_IMAGE: Final = re.compile(r"(--from=)(\S+)")
 _MODE: Final = re.compile(r"--chmod=0?([0-7]{3,4})\s+")
 _PLAIN: Final = "given"
-"""The tree of what is copied as it is, where others are copied with a mode."""
+"""Tree for unchanged copies, if other files are copied with a mode."""
 _SCRATCH: Final = "scratch"
 
 
 class Dockerfile:
-    """The text of a Dockerfile, of which the names of images can be replaced."""
+    """A Dockerfile whose image names can be replaced."""
 
     def __init__(self, text: str, arguments: Mapping[str, str]) -> None:
-        self._instructions = list(_instructions(text))
+        self._instructions = list(_split_instructions(text))
         self._given = arguments
         self.bases: list[str] = []
-        """The images of others that it needs, in the order in which it names them."""
+        """External images that it needs, in the order of their first use."""
         modes = sorted(set(_MODE.findall("\n".join(filter(_is_copy, self._instructions)))))
         self.trees: dict[str, int | None] = {"": None}
-        """By their folders, the copies of the context, and the mode of all files in one."""
+        """Copies of the context by folder, with the mode of all files, or None."""
         self.user: str | None = None
-        """Whom its last stage names; None if nobody."""
+        """User of its last stage, or None."""
         if modes:
             self.trees = {_PLAIN: None, **{f"{_PLAIN}-{mode}": int(mode, 8) for mode in modes}}
-        self.with_bases({})
+        self.replace_bases({})
 
-    def with_bases(self, images: Mapping[str, str]) -> str:
-        """The text with these images in the place of those it names."""
+    def replace_bases(self, images: Mapping[str, str]) -> str:
+        """Return the text with its base images replaced by these."""
         lines = []
         values: dict[str, str] = {}
         stages: list[str] = []
@@ -54,22 +56,22 @@ class Dockerfile:
             elif word == "FROM":
                 count += 1
                 self.user = None
-                raw = self._starting(rest, values, stages, images)
+                raw = self._rewrite_from(rest, values, stages, images)
             elif word == "USER":
                 self.user = rest.strip()
             elif word == "COPY" and (found := _FROM_IMAGE.search(rest)):
                 source = found[2]
                 if source not in stages and not source.isdigit():
-                    self._need(source)
+                    self._add_base(source)
                     raw = raw.replace(found[0], f"--from={images.get(source, source)}", 1)
             elif _is_copy(raw) and _PLAIN in self.trees:
-                raw = _from_tree(word, rest)
+                raw = _rewrite_copy(word, rest)
             lines.append(raw)
         if not count:
-            raise UsageError("the Dockerfile has no FROM; it must say what it starts from")
+            raise UsageError("the Dockerfile has no FROM instruction")
         return "\n".join(lines) + "\n"
 
-    def _starting(
+    def _rewrite_from(
         self, rest: str, values: Mapping[str, str], stages: list[str], images: Mapping[str, str]
     ) -> str:
         words = rest.split()
@@ -79,15 +81,15 @@ class Dockerfile:
             lambda found: values.get(found[1] or found[3]) or found[2] or "", name
         )
         if not name:
-            raise UsageError(f"FROM {rest} names no image; give its ARG a value")
+            raise UsageError(f"FROM {rest} has no image name; give its ARG a value")
         if name not in stages and name != _SCRATCH:
-            self._need(name)
+            self._add_base(name)
             name = images.get(name, name)
         if len(more) == 2 and more[0].upper() == "AS":
             stages.append(more[1])
         return " ".join(["FROM", *options, name, *more])
 
-    def _need(self, name: str) -> None:
+    def _add_base(self, name: str) -> None:
         if name not in self.bases:
             self.bases.append(name)
 
@@ -99,37 +101,37 @@ def _is_copy(instruction: str) -> bool:
     )
 
 
-def _from_tree(word: str, rest: str) -> str:
-    """A COPY or ADD whose sources are in the tree of its mode."""
+def _rewrite_copy(instruction: str, rest: str) -> str:
+    """Rewrite a COPY or ADD to read from the tree of its mode."""
     mode = _MODE.search(rest)
     folder = f"{_PLAIN}-{mode[1]}" if mode else _PLAIN
     words = _MODE.sub("", rest).split()
-    options = [each for each in words if each.startswith("--")]
-    named = " ".join(each for each in words if not each.startswith("--"))
-    *sources, target = json.loads(named) if named.startswith("[") else named.split()
-    sources = [each if "://" in each else f"{folder}/{each}" for each in sources]
-    return " ".join([word, *options, json.dumps([*sources, target])])
+    options = [word for word in words if word.startswith("--")]
+    paths = " ".join(word for word in words if not word.startswith("--"))
+    *sources, target = json.loads(paths) if paths.startswith("[") else paths.split()
+    sources = [source if "://" in source else f"{folder}/{source}" for source in sources]
+    return " ".join([instruction, *options, json.dumps([*sources, target])])
 
 
-def _instructions(text: str) -> Iterator[str]:
-    """Each instruction with the lines that continue it, and each comment by itself."""
-    waiting: list[str] = []
+def _split_instructions(text: str) -> Iterator[str]:
+    """Yield each instruction with its continuation lines, and each comment separately."""
+    pending: list[str] = []
     for line in text.splitlines():
         is_comment = line.lstrip().startswith("#")
-        if not waiting and (is_comment or not line.strip()):
+        if not pending and (is_comment or not line.strip()):
             yield line
             continue
-        waiting.append(line)
+        pending.append(line)
         if is_comment or line.rstrip().endswith("\\"):
             continue
-        yield _joined(waiting)
-        waiting = []
-    if waiting:
-        yield _joined(waiting)
+        yield _join_lines(pending)
+        pending = []
+    if pending:
+        yield _join_lines(pending)
 
 
-def _joined(lines: list[str]) -> str:
-    """The lines of those that are read as one, those of others as they are."""
+def _join_lines(lines: list[str]) -> str:
+    """Join the lines of instructions that are parsed; leave others unchanged."""
     word = lines[0].split(maxsplit=1)[0].upper()
     if word not in ("FROM", "ARG", "COPY", "ADD"):
         return "\n".join(lines)
@@ -138,7 +140,12 @@ def _joined(lines: list[str]) -> str:
 
 
 def ignored_paths(context: Path, *, keep: str) -> set[str]:
-    """Return what .dockerignore of a context leaves out; never the path `keep`."""
+    """Return the paths that the .dockerignore file of a context excludes.
+
+    Args:
+        context: The folder.
+        keep: A path that is never excluded.
+    """
     file = context / ".dockerignore"
     if not file.is_file():
         return set()
@@ -161,7 +168,7 @@ def ignored_paths(context: Path, *, keep: str) -> set[str]:
 
 
 Find: TypeAlias = Callable[[str], Path | None]
-"""Where a file of an image is on this machine, by its path without a slash before it."""
+"""Finds a file of an image on this machine, by its path without a leading slash."""
 
 
 class ImageUser(NamedTuple):
@@ -170,44 +177,44 @@ class ImageUser(NamedTuple):
     number: int = 0
     home: str = "/root"
     switch: tuple[str, ...] = ()
-    """What stands before a command so that it runs as this user; nothing for root."""
+    """Command prefix that switches to this user; empty for root."""
 
 
-def image_user(find: Find, said: str | None) -> ImageUser:
-    """The user of a name or number, or `USER:GROUP`; root for None.
+def find_user(find: Find, user: str | None) -> ImageUser:
+    """Find the user with a name, number, or `USER:GROUP`; root for None.
 
     Raises:
         UsageError: The image has no such user.
     """
-    name, _, group = (said or "0").partition(":")
-    rows = _rows(find, "etc/passwd")
+    name, _, group = (user or "0").partition(":")
+    rows = _read_rows(find, "etc/passwd")
     row = next((row for row in rows if name in (row[0], row[2])), None)
     if row is None and not name.isdecimal():
         known = ", ".join(row[0] for row in rows) or "none"
         raise UsageError(f"the image has no user {name!r}; it has: {known}")
     uid, gid, home = (row[2], row[3], row[5]) if row else (name, name, "/")
     if group:
-        gid = str(_number(find, "etc/group", group))
+        gid = str(_find_group_id(find, "etc/group", group))
     if uid == "0":
         return ImageUser(home=home)
     if find("usr/bin/setpriv") is None:
-        raise UsageError(f"user {said!r} needs the program setpriv in the image; install it")
-    groups = [row[2] for row in _rows(find, "etc/group") if name in row[3].split(",")]
+        raise UsageError(f"user {user!r} needs the program setpriv in the image; install it")
+    groups = [row[2] for row in _read_rows(find, "etc/group") if name in row[3].split(",")]
     switch = ("/usr/bin/setpriv", f"--reuid={uid}", f"--regid={gid}")
     others = f"--groups={','.join(groups)}" if groups else "--clear-groups"
     return ImageUser(int(uid), home, switch=(*switch, others, "--"))
 
 
-def _number(find: Find, file: str, name: str) -> int:
+def _find_group_id(find: Find, file: str, name: str) -> int:
     if name.isdecimal():
         return int(name)
-    for row in _rows(find, file):
+    for row in _read_rows(find, file):
         if row[0] == name:
             return int(row[2])
     raise UsageError(f"the image has no {name!r} in /{file}")
 
 
-def _rows(find: Find, file: str) -> list[list[str]]:
+def _read_rows(find: Find, file: str) -> list[list[str]]:
     path: Path | None = find(file)
     if path is None:
         return []

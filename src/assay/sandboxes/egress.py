@@ -1,10 +1,10 @@
 """Outgoing HTTP and HTTPS of a sandbox, through a proxy in this process.
 
-A sandbox has a network namespace without routes. Where the user allows a network, a socket is
-opened on a port inside that namespace and served from here, so that commands need nothing but
-the usual proxy variables. Names are resolved here and the address that was checked is the one
-that is connected: a second answer of a name server changes nothing. Loopback, private,
-link-local and metadata addresses are reached only if the user named them.
+A sandbox has a network namespace without routes. If the user allows a network, a socket is
+opened on a port inside that namespace and served from here, so that commands need only the
+usual proxy variables. Names are resolved here, and the checked address is the one connected to:
+a second answer from a name server has no effect. Loopback, private, link-local and metadata
+addresses can be reached only if the user named them.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from assay.errors import SandboxUnavailable
 from assay.sandboxes.base import TrialFinding
 
 PUBLIC: Final = "public"
-"""Stands for every public address, on the ports of HTTP and HTTPS."""
+"""All public addresses, on the HTTP and HTTPS ports."""
 _PORT: Final = 3128
 _PUBLIC_PORTS: Final = frozenset({80, 443})
 _DESTINATION: Final = re.compile(
     r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?"
 )
 _METADATA: Final = frozenset({IPv4Address("168.63.129.16")})
-"""Public by its number, and yet the host of a virtual machine at Azure."""
+"""A public address that is the host of Azure virtual machines."""
 _NAT64: Final = IPv6Network("64:ff9b::/96")
-_LONGEST_HEAD: Final = 65536
-_MOST_CONNECTIONS: Final = 64
-_MOST_REFUSED: Final = 10
+_MAX_HEAD: Final = 65536
+_MAX_CONNECTIONS: Final = 64
+_MAX_REFUSED: Final = 10
 _CONNECT_S: Final = 30.0
 _OWNER_OF_NAMESPACE: Final = 0xB701
 """The ioctl NS_GET_USERNS."""
@@ -59,7 +59,7 @@ class Destination(NamedTuple):
 
 
 def parse_destination(text: str) -> Destination:
-    """Parse `public`, `HOST` or `HOST:PORT`; ValueError if it is none of them."""
+    """Parse `public`, `HOST` or `HOST:PORT`, or raise ValueError."""
     found = _DESTINATION.fullmatch(text)
     if found is None or (found["port"] and not 0 < int(found["port"]) < 65536):
         raise ValueError(f"{text!r} is neither '{PUBLIC}' nor HOST or HOST:PORT")
@@ -68,7 +68,7 @@ def parse_destination(text: str) -> Destination:
 
 
 def describe_network(destinations: Sequence[str]) -> str:
-    """Return what a sandbox with these destinations reaches, for the plan and the record."""
+    """Describe what a sandbox with these destinations can reach."""
     if not destinations:
         return "network namespace without a way out"
     named = [
@@ -79,7 +79,7 @@ def describe_network(destinations: Sequence[str]) -> str:
 
 
 def proxy_variables(destinations: Sequence[str]) -> Mapping[str, str]:
-    """Return the variables by which commands find the proxy; empty without destinations."""
+    """Return the variables that point commands to the proxy; empty without destinations."""
     if not destinations:
         return {}
     address, own = f"http://127.0.0.1:{_PORT}", "localhost,127.0.0.1,::1"
@@ -99,7 +99,7 @@ class Egress:
 
     @asynccontextmanager
     async def serving(self, process: int) -> AsyncIterator[None]:
-        """Serve the network namespace of a process while the block runs.
+        """Serve the network namespace of a process during the block.
 
         Raises:
             SandboxUnavailable: Its namespace cannot be entered from here.
@@ -107,8 +107,8 @@ class Egress:
         if not self._is_public and not self._named:
             yield
             return
-        listener = await asyncio.to_thread(_listener_in, process)
-        server = await asyncio.start_server(self._accept, sock=listener, limit=_LONGEST_HEAD)
+        listener = await asyncio.to_thread(_open_listener, process)
+        server = await asyncio.start_server(self._accept, sock=listener, limit=_MAX_HEAD)
         try:
             yield
         finally:
@@ -129,8 +129,8 @@ class Egress:
         assert task is not None
         self._tasks.add(task)
         try:
-            if len(self._tasks) > _MOST_CONNECTIONS:
-                _answer(writer, 503, f"more than {_MOST_CONNECTIONS} connections at once")
+            if len(self._tasks) > _MAX_CONNECTIONS:
+                _send_answer(writer, 503, f"more than {_MAX_CONNECTIONS} connections at once")
             else:
                 await self._serve(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -143,30 +143,30 @@ class Egress:
         head = await reader.readuntil(b"\r\n\r\n")
         request = _parse_head(head.decode("latin-1"))
         if request is None:
-            _answer(writer, 400, "only CONNECT HOST:PORT and http:// addresses are served")
+            _send_answer(writer, 400, "only CONNECT HOST:PORT and http:// addresses are served")
             return
         try:
-            there = await asyncio.wait_for(self._connect(request.target), _CONNECT_S)
+            remote = await asyncio.wait_for(self._connect(request.target), _CONNECT_S)
         except PermissionError as error:
-            if len(self._refused) < _MOST_REFUSED:
+            if len(self._refused) < _MAX_REFUSED:
                 self._refused[f"{request.target.host[:100]}:{request.target.port}"] = None
-            _answer(writer, 403, str(error))
+            _send_answer(writer, 403, str(error))
             return
         except (OSError, TimeoutError) as error:
-            _answer(writer, 502, f"cannot reach it: {type(error).__name__}")
+            _send_answer(writer, 502, f"cannot reach it: {type(error).__name__}")
             return
-        there_reader, there_writer = await asyncio.open_connection(sock=there)
+        remote_reader, remote_writer = await asyncio.open_connection(sock=remote)
         try:
             if request.forwarded is None:
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
-                there_writer.write(request.forwarded)
-            await asyncio.gather(_pump(reader, there_writer), _pump(there_reader, writer))
+                remote_writer.write(request.forwarded)
+            await asyncio.gather(_pump(reader, remote_writer), _pump(remote_reader, writer))
         finally:
-            there_writer.close()
+            remote_writer.close()
 
     async def _connect(self, target: Destination) -> socket.socket:
-        """Connect to the first allowed address; PermissionError if there is none."""
+        """Connect to the first allowed address; raise PermissionError if there is none."""
         loop = asyncio.get_running_loop()
         assert target.port is not None
         is_named = not self._named.isdisjoint({target, target._replace(port=None)})
@@ -190,7 +190,7 @@ class Egress:
             except BaseException:
                 client.close()
                 raise
-            # A public address of this very machine would reach the services that it runs.
+            # A public address of this machine would give access to its own services.
             if not is_named and client.getsockname()[0] == client.getpeername()[0]:
                 client.close()
                 failure = PermissionError(f"{target.host} is this machine")
@@ -202,11 +202,11 @@ class Egress:
 class _ProxyRequest(NamedTuple):
     target: Destination
     forwarded: bytes | None
-    """The head to send on; None for a tunnel."""
+    """The request head to forward; None for a tunnel."""
 
 
 def _parse_head(head: str) -> _ProxyRequest | None:
-    """Return what a request asks for; None if the proxy does not serve it."""
+    """Parse a request; return None if the proxy does not serve it."""
     line, _, rest = head.partition("\r\n")
     parts = line.split(" ")
     if len(parts) != 3:
@@ -235,14 +235,14 @@ def _parse_head(head: str) -> _ProxyRequest | None:
 
 
 def _is_public(text: str) -> bool:
-    """Return whether an address, and every address it carries inside, is a public one."""
+    """Return whether an address, and every address embedded in it, is public."""
     return all(
         address.is_global and not address.is_multicast and address not in _METADATA
-        for address in _unwrapped(ip_address(text.partition("%")[0]))
+        for address in _unwrap(ip_address(text.partition("%")[0]))
     )
 
 
-def _unwrapped(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6Address]:
+def _unwrap(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6Address]:
     yield address
     if isinstance(address, IPv4Address):
         return
@@ -263,7 +263,7 @@ async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
         sink.close()
 
 
-def _answer(writer: asyncio.StreamWriter, code: int, reason: str) -> None:
+def _send_answer(writer: asyncio.StreamWriter, code: int, reason: str) -> None:
     body = f"assay: {reason}\n".encode("utf-8", "replace")
     head = (
         f"HTTP/1.1 {code} Refused\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
@@ -271,7 +271,7 @@ def _answer(writer: asyncio.StreamWriter, code: int, reason: str) -> None:
     writer.write(head.encode() + body)
 
 
-def _listener_in(process: int) -> socket.socket:
+def _open_listener(process: int) -> socket.socket:
     """Open a listening socket in the network namespace of a process, by a helper process."""
     ours, theirs = socket.socketpair()
     handles: list[int] = []

@@ -1,14 +1,13 @@
-"""The folder that a sandbox has on this machine, and how much it writes.
+"""The folder of a sandbox on this machine, and the limit on what it writes.
 
-A folder is locked as long as its owner lives, so that what a killed one left can be told from
-what is in use, and removed. Nothing here trusts what a command made: its folders can be
-unreadable, full of links, or nested deeper than a path can be long.
+A folder is locked while its owner is alive, so that the folders of killed processes can be
+recognised and removed. Content created by commands is not trusted: folders can be unreadable,
+full of links, or nested deeper than the maximum path length.
 
-What a sandbox writes, limited by a file system of its own, else by a watcher.
-
-The file system lies in a sparse file and is as large as the limit allows, so that the kernel
-counts whatever a command holds: files without a name, mapped or passed over sockets too. Only
-root can mount one. A watcher sees files in folders and open ones, and kills above the limit.
+Writing is limited by a separate file system, or else by a watcher. The file system is a sparse
+file of the allowed size, so that the kernel counts everything a command holds, including
+unlinked files that are mapped or passed over sockets. Only root can mount one. A watcher sees
+files in folders and open files, and kills the command above the limit.
 """
 
 import asyncio
@@ -32,44 +31,48 @@ from assay.sandboxes.base import MIB, Enforcement, ResourceLimits, SandboxBacken
 from assay.sandboxes.procfs import unlinked_bytes
 
 PREFIX: Final = "assay-box-"
-_UNREADY: Final = "assay-new-box-"
+_UNLOCKED_PREFIX: Final = "assay-new-box-"
 _LOCK: Final = "lock"
-_LEAST: Final = 4096
-"""What a file or folder takes at least: an empty one takes a place in its folder, too."""
+_MIN_SIZE: Final = 4096
+"""Minimum size of a file or folder: an empty one also takes space in its folder."""
 
 
 class TooDeep(Exception):
-    """Folders are nested so deeply that they cannot be measured."""
+    """Folders are nested too deeply to be measured."""
 
 
 def new_folder() -> tuple[Path, int]:
-    """A folder that is locked, and the handle that locks it."""
-    unready = Path(tempfile.mkdtemp(prefix=f"{_UNREADY}{os.getpid()}-"))
-    handle = os.open(unready / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    """Create a locked folder; return it with the handle of its lock."""
+    unlocked = Path(tempfile.mkdtemp(prefix=f"{_UNLOCKED_PREFIX}{os.getpid()}-"))
+    handle = os.open(unlocked / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(handle, fcntl.LOCK_EX)
-    # Only now does it have a name that somebody would sweep.
-    folder = unready.with_name(PREFIX + unready.name.removeprefix(_UNREADY))
-    unready.rename(folder)
+    # Only now does it have a name that another process would sweep.
+    folder = unlocked.with_name(PREFIX + unlocked.name.removeprefix(_UNLOCKED_PREFIX))
+    unlocked.rename(folder)
     return folder, handle
 
 
 def sweep_folders(forget: Callable[[Path], None]) -> None:
-    """Remove the folders of sandboxes whose owner is dead, each after `forget` of it."""
+    """Remove the folders of sandboxes whose owner is dead.
+
+    Args:
+        forget: Removes the other resources of a sandbox, before its folder.
+    """
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         try:
             handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
-            with suppress(OSError):  # its owner was killed while it removed it
+            with suppress(OSError):  # its owner was killed while removing it
                 folder.rmdir()
             continue
-        except OSError:  # somebody else's
+        except OSError:  # of another user
             continue
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             continue
         else:
-            # What cannot be removed now keeps its folder, and is found again.
+            # If something cannot be removed now, the folder is kept and found again.
             with suppress(OSError):
                 forget(folder)
                 remove_locked(folder)
@@ -78,12 +81,12 @@ def sweep_folders(forget: Callable[[Path], None]) -> None:
 
 
 def remove_locked(folder: Path) -> None:
-    """Remove the folder of a sandbox and what is mounted there, its lock last.
+    """Remove the folder of a sandbox and its mounts, the lock last.
 
-    So what is left of it can be swept.
+    If this is interrupted, the rest can still be swept.
     """
     for path in folder.iterdir():
-        # Lazily, since somebody may still have a file of it open.
+        # Lazily, because a file in it may still be open.
         if path.is_mount() and subprocess.call(["umount", "--lazy", path]):
             raise OSError(f"{path} cannot be unmounted")
         if path.name != _LOCK:
@@ -91,22 +94,22 @@ def remove_locked(folder: Path) -> None:
     remove_folder(folder)
 
 
-def bytes_in(folders: Iterable[Path], most: int | None = None) -> int:
-    """What the files below these take on the disk; stops counting above `most`.
+def measure_folders(folders: Iterable[Path], most: int | None = None) -> int:
+    """Return the disk space of the files below some folders; stop counting above `most`.
 
     Raises:
-        TooDeep: A path there is longer than a path can be.
+        TooDeep: A path is longer than the maximum.
     """
     total = 0
     seen: set[tuple[int, int]] = set()
-    waiting = []
+    pending = []
     for folder in folders:
         if folder.is_dir():
-            waiting.append(os.fsencode(folder))
+            pending.append(os.fsencode(folder))
         elif folder.exists():
             total += folder.lstat().st_blocks * 512
-    while waiting:
-        for entry in _entries(waiting.pop()):
+    while pending:
+        for entry in _list_entries(pending.pop()):
             try:
                 status = entry.stat(follow_symlinks=False)
             except OSError as error:
@@ -117,28 +120,28 @@ def bytes_in(folders: Iterable[Path], most: int | None = None) -> int:
                 if (status.st_dev, status.st_ino) in seen:
                     continue
                 seen.add((status.st_dev, status.st_ino))
-            total += max(_LEAST, status.st_blocks * 512)
+            total += max(_MIN_SIZE, status.st_blocks * 512)
             if stat.S_ISDIR(status.st_mode):
-                waiting.append(entry.path)
+                pending.append(entry.path)
             if most is not None and total > most:
                 return total
     return total
 
 
-def _entries(folder: bytes) -> list["os.DirEntry[bytes]"]:
+def _list_entries(folder: bytes) -> list["os.DirEntry[bytes]"]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
     except PermissionError:
-        return _entries(folder) if _opened_up(folder) else []
+        return _list_entries(folder) if _make_readable(folder) else []
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             raise TooDeep from error
         return []
 
 
-def _opened_up(folder: bytes) -> bool:
-    """Make a folder readable that was closed to hide what is in it."""
+def _make_readable(folder: bytes) -> bool:
+    """Make a folder readable that was closed to hide its content."""
     try:
         handle = os.open(folder, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -157,19 +160,19 @@ WATCHED_DISK: Final = (
     "watcher and RLIMIT_FSIZE; unlinked files that are mapped or in sockets are not counted"
 )
 FILE_TOO_LARGE: Final = 128 + 25
-"""The exit code of who was killed for writing beyond RLIMIT_FSIZE."""
+"""Exit code of a process killed for exceeding RLIMIT_FSIZE."""
 _SLACK: Final = MIB
-"""So that a single file, which RLIMIT_FSIZE stops, is not also killed for its folder."""
+"""Tolerance, so that a file stopped by RLIMIT_FSIZE is not also killed for its folder."""
 _BLOCK: Final = 4096
-"""What each file counts at least, so that the number of files is limited, too."""
+"""Minimum size counted per file, so that the number of files is limited too."""
 _INODE: Final = 256
 _MOUNT: Final = "loop,nosuid,nodev,noatime,nobarrier,noinit_itable"
-"""Nothing of it must survive a crash of the machine, and its file reads as zeros at first."""
+"""The disk need not survive a crash of the machine, and its file initially reads as zeros."""
 
 
 @cache
-def disk_held_by() -> str:
-    """Return how disk space is limited here; a file system is tried once by mounting one."""
+def describe_disk_limit() -> str:
+    """Describe how disk space is limited here; mounting a file system is tried once."""
     problem = "only root can mount one"
     if os.geteuid() == 0:
         with tempfile.TemporaryDirectory(prefix="assay-disk-") as folder:
@@ -183,26 +186,26 @@ def disk_held_by() -> str:
     return f"{WATCHED_DISK} (no {OWN_DISK}: {problem})"
 
 
-def held_with(disk: Path | None, held: Enforcement) -> Enforcement:
-    """Return how the limits of one sandbox are held: without a disk, it is watched."""
+def enforcement_with_disk(disk: Path | None, held: Enforcement) -> Enforcement:
+    """Return the enforcement of one sandbox: without a separate disk, a watcher is used."""
     if not held.disk.startswith(OWN_DISK):
         return held
     return replace(held, disk=OWN_DISK if disk else WATCHED_DISK)
 
 
 @asynccontextmanager
-async def own_disk(
+async def limited_disk(
     backend: SandboxBackend, limits: ResourceLimits, *content: Path
 ) -> AsyncIterator[Path | None]:
     """Yield a file system for the writable files of a sandbox, or None if a watcher is used.
 
     Args:
-        backend: Makes the sandbox, and says whether there can be one.
-        limits: How much more than its content fits in.
-        content: Folders that are moved into it, under the same names.
+        backend: Creates the sandbox, and decides whether a file system is used.
+        limits: Free space in addition to the content.
+        content: Folders that are moved into it, with the same names.
 
     Raises:
-        SandboxUnavailable: It cannot be made or mounted.
+        SandboxUnavailable: It cannot be created or mounted.
     """
     held = await asyncio.to_thread(backend.enforcement, limits)
     if not held.disk.startswith(OWN_DISK):
@@ -215,7 +218,7 @@ async def own_disk(
         made.append(opened.enter_context(_new_disk(content, limits.disk_mb)))
 
     try:
-        # A thread cannot be stopped: who does not wait for it would leave its mount behind.
+        # A thread cannot be cancelled; without waiting for it, its mount would be left behind.
         await to_the_end(asyncio.to_thread(make))
         yield made[0]
     finally:
@@ -225,7 +228,7 @@ async def own_disk(
 @contextmanager
 def _new_disk(content: Sequence[Path], limit_mb: int) -> Iterator[Path]:
     """Mount a new file system in a locked folder, which is swept if this process is killed."""
-    # Where the content was: the folder for temporary files may be in memory.
+    # Next to the content, because the folder for temporary files may be in memory.
     image = content[0].parent / "disk.img"
     folder, lock = new_folder()
     disk = folder / "disk"
@@ -242,20 +245,20 @@ def _new_disk(content: Sequence[Path], limit_mb: int) -> Iterator[Path]:
 
 
 def _mount(content: Sequence[Path], limit_mb: int, image: Path, disk: Path) -> None:
-    """Make a file system, mount it, move the content into it and leave exactly the limit."""
-    files = _total("du", "-sc", "--inodes", "--", *content)
-    size = _total("du", "-sc", "-B1", "--apparent-size", "--", *content)
+    """Create a file system, mount it, move the content into it and leave exactly the limit."""
+    files = _read_total("du", "-sc", "--inodes", "--", *content)
+    size = _read_total("du", "-sc", "-B1", "--apparent-size", "--", *content)
     inodes = files + limit_mb * MIB // _BLOCK + 64
     needed = size + files * _BLOCK + limit_mb * MIB + inodes * _INODE
     image.touch(0o600)
     with image.open("wb") as file:
-        # The rest is for the file system itself; what is left of it is taken away below.
+        # Space for the file system itself; the unused rest is allocated below.
         file.truncate(round(needed * 1.05) + 8 * MIB)
     features = ("-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1", "-m", "0")
     sizes = ("-b", str(_BLOCK), "-I", str(_INODE), "-N", str(inodes))
-    _output("mkfs.ext4", "-q", "-F", *features, *sizes, image)
-    _output("mount", "-t", "ext4", "-o", _MOUNT, image, disk)
-    _output("mv", "--", *content, disk)
+    _run("mkfs.ext4", "-q", "-F", *features, *sizes, image)
+    _run("mount", "-t", "ext4", "-o", _MOUNT, image, disk)
+    _run("mv", "--", *content, disk)
     status = os.statvfs(disk)
     excess = status.f_bavail * status.f_frsize - limit_mb * MIB - _SLACK // 2
     with (disk / "unused").open("wb") as file:
@@ -265,12 +268,12 @@ def _mount(content: Sequence[Path], limit_mb: int, image: Path, disk: Path) -> N
             raise SandboxUnavailable(f"{content[0]} does not fit its file system") from error
 
 
-def _total(*command: str | Path) -> int:
-    return int(_output(*command).splitlines()[-1].split()[0])
+def _read_total(*command: str | Path) -> int:
+    return int(_run(*command).splitlines()[-1].split()[0])
 
 
-def _output(*command: str | Path) -> str:
-    # Not every PATH has the programs of the administrator.
+def _run(*command: str | Path) -> str:
+    # Not every PATH contains the administrator's programs.
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
     variables = {"PATH": path, "LC_ALL": "C.UTF-8"}
     try:
@@ -278,39 +281,39 @@ def _output(*command: str | Path) -> str:
     except FileNotFoundError as error:
         raise SandboxUnavailable(f"{command[0]} is not installed") from error
     if ended.returncode:
-        # Its last words are the reason; paths before them would differ from trial to trial.
+        # The end of the message is the reason; the paths before it differ from trial to trial.
         reason = ended.stderr.decode(errors="replace").partition("\n")[0].rpartition(": ")[2]
         raise SandboxUnavailable(f"{command[0]} failed: {reason or ended.returncode}")
     return ended.stdout.decode()
 
 
-async def _nothing() -> int:
+async def _zero() -> int:
     return 0
 
 
 class DiskLimit:
-    """The limit of one sandbox over all of its commands; `begin` comes first."""
+    """The disk limit of one sandbox over all of its commands; call `begin` first."""
 
     def __init__(
         self,
         folders: Sequence[Path],
         limit_mb: int,
-        elsewhere: Callable[[], Awaitable[int]] = _nothing,
+        elsewhere: Callable[[], Awaitable[int]] = _zero,
         disk: Path | None = None,
     ) -> None:
-        """Look at some folders.
+        """Watch some folders.
 
         Args:
-            folders: What it may write to.
-            limit_mb: How much, beside what is there at first.
-            elsewhere: The bytes it wrote to other places than these.
-            disk: The file system of `own_disk` that the folders are on, if there is one.
+            folders: Folders that the sandbox can write to.
+            limit_mb: Space in addition to the initial content.
+            elsewhere: Returns the bytes written to other places.
+            disk: The file system of `limited_disk` that contains the folders, if any.
 
         Raises:
             SandboxUnavailable: A folder is not on that file system.
         """
         self._disk = disk
-        self._at_first = os.statvfs(disk) if disk else None
+        self._initial = os.statvfs(disk) if disk else None
         for folder in folders:
             if disk and folder.stat().st_dev != disk.stat().st_dev:
                 raise SandboxUnavailable(f"{folder} is writable and not on the disk {disk}")
@@ -322,17 +325,17 @@ class DiskLimit:
         self._was_full = False
 
     async def begin(self) -> None:
-        """See what is there before the first command."""
-        at_first = await asyncio.to_thread(self._bytes)
-        self._limit += at_first + await self._elsewhere()
+        """Measure the content before the first command."""
+        initial = await asyncio.to_thread(self._bytes)
+        self._limit += initial + await self._elsewhere()
 
-    async def look(self, processes: Callable[[], Sequence[int]]) -> TrialFinding | None:
-        """What is written now; a finding if the command is to be killed for it.
+    async def check(self, processes: Callable[[], Sequence[int]]) -> TrialFinding | None:
+        """Measure the content; return a finding if the command must be killed.
 
         Args:
-            processes: Those of the command, whose open files may have no name.
+            processes: Returns the command's processes, whose open files may be unlinked.
         """
-        # What an earlier command wrote too much may still be removed.
+        # An earlier command may have exceeded the limit, and its files may still be removed.
         allowed = max(self._limit, self._used) + _SLACK
         try:
             used = await asyncio.to_thread(self._bytes, processes, allowed)
@@ -348,14 +351,14 @@ class DiskLimit:
     def _bytes(
         self, processes: Callable[[], Sequence[int]] = lambda: (), most: int | None = None
     ) -> int:
-        if self._disk and self._at_first:
+        if self._disk and self._initial:
             now = os.statvfs(self._disk)
-            blocks = self._at_first.f_bfree - now.f_bfree
-            return max(blocks * now.f_frsize, (self._at_first.f_ffree - now.f_ffree) * _BLOCK)
-        return bytes_in(self._folders, most=most) + unlinked_bytes(processes())
+            blocks = self._initial.f_bfree - now.f_bfree
+            return max(blocks * now.f_frsize, (self._initial.f_ffree - now.f_ffree) * _BLOCK)
+        return measure_folders(self._folders, most=most) + unlinked_bytes(processes())
 
     async def end(self, exit_code: int | None) -> TrialFinding | None:
-        """What is to be said once a command is dead that was not killed for it."""
+        """Return a finding after a command that was not killed for the disk limit."""
         before = self._used
         try:
             self._used = await asyncio.to_thread(self._bytes)
@@ -372,7 +375,7 @@ class DiskLimit:
 
 
 def _outermost(folders: Sequence[Path]) -> list[Path]:
-    """These without those that lie in another one, which would be counted twice."""
+    """Return the folders that are not inside another one, to avoid counting twice."""
     resolved = dict.fromkeys(folder.resolve() for folder in folders)
     return [
         folder

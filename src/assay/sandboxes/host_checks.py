@@ -1,7 +1,8 @@
-"""What this machine can do, found out by doing it once; and a filter of system calls.
+"""Capabilities of this machine, each checked once by trying it, and the system call filter.
 
-The filter is written for the kernel's own machine, whose instructions are 8 bytes: a code,
-where to jump if a comparison holds and if not, and a value.
+The filter lists the calls that are denied in every namespace. It is a seccomp BPF program,
+whose instructions have 8 bytes: a code, the jumps if a comparison is true or false, and a
+value.
 """
 
 import errno
@@ -16,7 +17,7 @@ from functools import cache
 from typing import Final
 
 from assay.errors import SandboxUnavailable
-from assay.sandboxes.base import Hold, Mechanism, ResourceLimits, SandboxSpec
+from assay.sandboxes.base import CommandLimits, Mechanism, ResourceLimits, SandboxSpec
 from assay.sandboxes.folders import new_folder, remove_locked
 from assay.sandboxes.host_user import SANDBOX_USER, MountStage, lend_folders
 from assay.sandboxes.roots import prepare, root_arguments
@@ -38,7 +39,7 @@ _TIMEOUT_S: Final = 30.0
 
 
 def bwrap_path() -> str:
-    """Where bubblewrap is; SandboxUnavailable if it is nowhere."""
+    """Return the path of bubblewrap, or raise SandboxUnavailable."""
     if sys.platform != "linux":
         raise SandboxUnavailable(_NOT_LINUX.format(sys.platform))
     found = shutil.which("bwrap")
@@ -48,23 +49,23 @@ def bwrap_path() -> str:
 
 
 @cache
-def _options(bwrap: str) -> str:
+def _read_help(bwrap: str) -> str:
     done = subprocess.run([bwrap, "--help"], capture_output=True, text=True, check=False)
     return done.stdout
 
 
 def isolation_arguments(bwrap: str) -> list[str]:
-    """The options that keep a command apart from this machine."""
+    """Return the options that isolate a command from this machine."""
     found = ["--unshare-user", "--unshare-all", "--die-with-parent", "--new-session"]
-    if "--disable-userns" in _options(bwrap):
-        # Who makes a namespace is root in it, and could mount memory that nobody counts.
+    if "--disable-userns" in _read_help(bwrap):
+        # Being root in its own namespace, a command could mount memory that is not counted.
         found.append("--disable-userns")
     return [*found, "--cap-drop", "ALL", "--hostname", "sandbox", "--clearenv"]
 
 
 @cache
 def check_bwrap(bwrap: str) -> None:
-    """Make one sandbox; SandboxUnavailable with bubblewrap's own words if it fails."""
+    """Create one sandbox; raise SandboxUnavailable with bubblewrap's message if that fails."""
     folder, lock = new_folder()
     try:
         spec = SandboxSpec(mounts=())
@@ -82,12 +83,12 @@ def check_bwrap(bwrap: str) -> None:
         os.close(lock)
     if problem is not None:
         raise SandboxUnavailable(
-            f"bubblewrap cannot make a sandbox here: {problem}; {_ALLOW_NAMESPACES}"
+            f"bubblewrap cannot create a sandbox here: {problem}; {_ALLOW_NAMESPACES}"
         )
 
 
 def _run(command: Sequence[str], handles: Sequence[int]) -> str | None:
-    """Why it failed, or None."""
+    """Run a command; return the error, or None."""
     try:
         done = subprocess.run(
             command,
@@ -109,21 +110,21 @@ def _run(command: Sequence[str], handles: Sequence[int]) -> str | None:
 _problems: dict[str, str | None] = {}
 
 
-def problem_of(mechanism: Mechanism) -> str | None:
-    """Why limits cannot be held by it here, or None; found out once."""
+def find_problem(mechanism: Mechanism) -> str | None:
+    """Return why a mechanism cannot enforce limits here, or None; tried once."""
     if mechanism.name not in _problems:
-        _problems[mechanism.name] = _tried(mechanism)
+        _problems[mechanism.name] = _try_mechanism(mechanism)
     return _problems[mechanism.name]
 
 
-def _tried(mechanism: Mechanism) -> str | None:
+def _try_mechanism(mechanism: Mechanism) -> str | None:
     folder, lock = new_folder()
     try:
-        hold = mechanism.hold(ResourceLimits(), folder)
+        limits = mechanism.prepare(ResourceLimits(), folder)
         try:
-            return _held(hold)
+            return _try_limits(limits)
         finally:
-            hold.release()
+            limits.release()
     except (OSError, SandboxUnavailable) as error:
         return str(error)
     finally:
@@ -131,9 +132,9 @@ def _tried(mechanism: Mechanism) -> str | None:
         os.close(lock)
 
 
-def _held(hold: Hold) -> str | None:
+def _try_limits(limits: CommandLimits) -> str | None:
     with subprocess.Popen(
-        [*hold.prefix, "/bin/cat"],
+        [*limits.prefix, "/bin/cat"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -146,42 +147,45 @@ def _held(hold: Hold) -> str | None:
             process.stdin.flush()
             if not process.stdout.readline():
                 return process.stderr.read().decode(errors="replace").strip()
-            hold.admit(process.pid)
+            limits.admit(process.pid)
         finally:
             process.kill()
     return None
 
 
 _KEYRINGS: Final = ("add_key", "request_key", "keyctl")
-"""No namespace separates keyrings: a command would have those of whoever runs assay."""
+"""Namespaces do not separate keyrings: a command would have those of the user of assay."""
 _CALLS: Final = ("sched_setaffinity", *_KEYRINGS)
 _NUMBERS: Final = {
-    # By the kernel's number of an architecture; an x86_64 kernel runs i386 programs as well.
+    # By the kernel's number of an architecture; an x86_64 kernel also runs i386 programs.
     "x86_64": {0xC000003E: (203, 248, 249, 250), 0x40000003: (241, 286, 287, 288)},
     "aarch64": {0xC00000B7: (122, 217, 218, 219), 0x40000028: (241, 309, 310, 311)},
 }
 FILTERED_MACHINES: Final = frozenset(_NUMBERS)
-_LOAD, _AND, _SAME, _RETURN = 0x20, 0x54, 0x15, 0x06
+_LOAD, _AND, _EQUAL, _RETURN = 0x20, 0x54, 0x15, 0x06
 _NUMBER, _ARCHITECTURE = 0, 4
-"""Where the call's number and its architecture stand."""
+"""Offsets of the call's number and architecture."""
 _WITHOUT_X32 = 0xBFFFFFFF
-"""x86_64 has every call a second time, with this bit more."""
+"""x86_64 has every call twice, the second time with this bit set."""
 _ALLOW, _FAIL = 0x7FFF0000, 0x00050000
 
 
 def call_filter(more: Sequence[str] = ()) -> bytes:
-    """Return a filter for bubblewrap's --seccomp: keyring calls, and `more`, fail with EPERM.
+    """Return a filter for bubblewrap's --seccomp that makes some calls fail with EPERM.
 
-    It is empty on machines whose calls are not known here; the self-test then finds keyrings.
+    It is empty on architectures not listed here; the self-test then reports keyrings.
+
+    Args:
+        more: Calls in addition to those for keyrings.
     """
     program = [(_LOAD, 0, 0, _ARCHITECTURE)]
     for architecture, numbers in _NUMBERS.get(platform.machine(), {}).items():
         refused = [numbers[_CALLS.index(name)] for name in (*_KEYRINGS, *more)]
         program += [
-            (_SAME, 0, 3 + len(refused), architecture),
+            (_EQUAL, 0, 3 + len(refused), architecture),
             (_LOAD, 0, 0, _NUMBER),
             (_AND, 0, 0, _WITHOUT_X32),
-            *((_SAME, len(refused) - place, 0, call) for place, call in enumerate(refused)),
+            *((_EQUAL, len(refused) - index, 0, call) for index, call in enumerate(refused)),
             (_RETURN, 0, 0, _ALLOW),
             (_RETURN, 0, 0, _FAIL | errno.EPERM),
         ]

@@ -1,7 +1,7 @@
-"""The user of this machine that a sandbox runs as, and the folders that it has meanwhile.
+"""The user of this machine that a sandbox runs as, and the folders lent to it.
 
-An ordinary user's sandboxes run as that user. Root's run as `SANDBOX_USER`: a kernel file that
-only root may write stays closed to it. Its folders are lent to that user and returned after.
+Sandboxes of an ordinary user run as that user. Those of root run as `SANDBOX_USER`, which
+cannot write to kernel files reserved for root. Its folders are owned by that user meanwhile.
 """
 
 import os
@@ -16,10 +16,10 @@ from assay.errors import SandboxUnavailable
 from assay.sandboxes.base import Mount
 
 SANDBOX_USER: Final = 64_998
-"""Between the users that Debian, Fedora and systemd give out."""
+"""Outside the ranges that Debian, Fedora and systemd assign."""
 _AS_USER: Final = ("--setgid", str(SANDBOX_USER), "--setuid", str(SANDBOX_USER))
 _STAGE: Final = "/sys"
-"""Of a mount namespace of our own: every Linux has this folder, and it has nothing to mount."""
+"""In our own mount namespace: every Linux has this folder, and nothing in it is mounted."""
 _SCRIPT: Final = f"""
 mount -n -t tmpfs -o mode=755,size=1m assay {_STAGE}
 number=0
@@ -44,25 +44,25 @@ def is_root() -> bool:
 
 
 class MountStage:
-    """Makes files reachable for the user of a sandbox, whatever folders lie above them.
+    """Makes files accessible to the sandbox user, regardless of the permissions above them.
 
-    As root this is a mount namespace in which each is mounted below a folder that everybody may
-    enter; it ends with `close` or with assay. Everybody else needs none.
+    For root this is a mount namespace in which each file is mounted below a folder that
+    everyone can enter; it ends with `close` or with assay. Other users do not need one.
     """
 
     prefix: tuple[str, ...] = ()
-    """What stands before the command line of bubblewrap."""
+    """Prefix of bubblewrap's command line."""
     handles: tuple[int, ...] = ()
-    """Open files that the prefix names."""
+    """File descriptors that the prefix uses."""
 
     def __init__(self, sources: Sequence[Path]) -> None:
-        """Make it.
+        """Create the mount namespace.
 
         Args:
-            sources: Files and folders; what lies below one of them is reachable, too.
+            sources: Files and folders; everything below them is accessible too.
 
         Raises:
-            SandboxUnavailable: Root may not make a mount namespace here.
+            SandboxUnavailable: Root cannot create a mount namespace here.
         """
         self._places: Mapping[Path, str] = {}
         if not is_root():
@@ -79,9 +79,9 @@ class MountStage:
             assert process.stdout is not None
             assert process.stderr is not None
             if not process.stdout.readline():
-                said = process.stderr.read().decode(errors="replace").strip()
+                error = process.stderr.read().decode(errors="replace").strip()
                 raise SandboxUnavailable(
-                    f"root cannot mount anything here: {said}; run assay as an ordinary user, "
+                    f"root cannot mount anything here: {error}; run assay as an ordinary user, "
                     "or give it CAP_SYS_ADMIN (in a container: --privileged)"
                 )
             handle = os.open(f"/proc/{process.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
@@ -90,59 +90,61 @@ class MountStage:
         self.prefix = (nsenter, f"--mount=/proc/self/fd/{handle}", *_AS_USER)
 
     def path(self, source: Path) -> str:
-        """Return where bubblewrap finds a file."""
+        """Return the path of a file for bubblewrap."""
         for known, place in self._places.items():
             if source.is_relative_to(known):
                 return str(place / source.relative_to(known))
         return str(source)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the mount namespace."""
         for handle in self.handles:
             os.close(handle)
         self.handles = ()
 
 
 def set_limits(pid: int, limits: Mapping[str, int]) -> None:
-    """Lower limits, named as FSIZE for RLIMIT_FSIZE, of a process that we started.
+    """Lower the limits of a sandbox process started by us; lower ones are kept.
 
-    A limit that is lower already stays.
+    Args:
+        pid: The process, which still has our own limits.
+        limits: By name, for example FSIZE for RLIMIT_FSIZE.
 
     Raises:
-        SandboxUnavailable: They cannot be set.
+        SandboxUnavailable: The limits cannot be set.
     """
     own = {name: getattr(resource, f"RLIMIT_{name}") for name in limits}
-    values = {name: _lower(own[name], value) for name, value in limits.items()}
+    values = {name: _at_most_hard_limit(own[name], value) for name, value in limits.items()}
     try:
         for name, value in values.items():
             resource.prlimit(pid, own[name], (value, value))
     except PermissionError:
-        # Root without CAP_SYS_RESOURCE, as in some containers; the user itself may.
+        # Root without CAP_SYS_RESOURCE, as in some containers; the user itself can do it.
         options = [f"--{name.lower()}={value}" for name, value in values.items()]
         command = ["nsenter", *_AS_USER, "prlimit", "--pid", str(pid), *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            said = done.stderr.strip()
+            error = done.stderr.strip()
             raise SandboxUnavailable(
-                f"limits of a sandbox cannot be set as user {SANDBOX_USER}: {said}"
+                f"limits of a sandbox cannot be set as user {SANDBOX_USER}: {error}"
             ) from None
 
 
-def _lower(kind: int, value: int) -> int:
+def _at_most_hard_limit(kind: int, value: int) -> int:
     _, hard = resource.getrlimit(kind)
     return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
 def lend_folders(folders: Sequence[Path], mounts: Sequence[Mount], user: int) -> None:
-    """As root, give folders to the user of a sandbox, with all below them.
+    """As root, make the sandbox user the owner of folders and everything below them.
 
     Args:
-        folders: What it may write to.
-        mounts: What it has; what it may only read stays root's and must be readable.
-        user: Its number on this machine.
+        folders: Folders that the sandbox can write to.
+        mounts: Its mounts; read-only ones stay root's and must be readable.
+        user: Its uid on this machine.
 
     Raises:
-        SandboxUnavailable: A mount is not readable for it.
+        SandboxUnavailable: The user cannot read a mount.
     """
     if not is_root():
         return
@@ -157,24 +159,24 @@ def lend_folders(folders: Sequence[Path], mounts: Sequence[Mount], user: int) ->
 
 
 def return_folders(folders: Sequence[Path]) -> None:
-    """Take folders back: root's are root's again; setuid bits and devices are removed."""
+    """Make root the owner of its folders again, and remove setuid bits and devices."""
     if not folders:
         return
     if is_root():
         _change_owner(folders, 0)
-    # Neither may work outside, where these file systems are mounted without nosuid and nodev.
+    # Outside, these file systems are mounted without nosuid and nodev.
     devices = ("(", "-type", "b", "-o", "-type", "c", ")", "-delete")
     bits = ("!", "-type", "l", "-perm", "/6000", "-exec", "chmod", "ug-s", "{}", "+")
-    _run("find", *_real(folders), "-xdev", *devices, "-o", *bits)
+    _run("find", *_real_paths(folders), "-xdev", *devices, "-o", *bits)
 
 
 def _change_owner(folders: Sequence[Path], user: int) -> None:
-    """Of these and all below them; links are not followed."""
+    """Change the owner of folders and everything below them, without following links."""
     if folders:
-        _run("chown", "-hR", f"{user}:{user}", "--", *_real(folders))
+        _run("chown", "-hR", f"{user}:{user}", "--", *_real_paths(folders))
 
 
-def _real(folders: Sequence[Path]) -> list[str]:
+def _real_paths(folders: Sequence[Path]) -> list[str]:
     return [os.path.realpath(folder) for folder in folders]
 
 

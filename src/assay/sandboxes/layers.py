@@ -1,7 +1,7 @@
-"""What a sandbox changed of its image, as a tar file, and such a file unpacked over an image.
+"""Changes of a sandbox to its image as a tar file, and unpacking such a file over an image.
 
-A file that was deleted is an empty file `.wh.NAME`, as in the layers of images. What a command
-made is not trusted: no link is followed, and nothing is opened that is not a plain file.
+A deleted file is an empty file `.wh.NAME`, as in image layers. Files created by commands are
+not trusted: links are not followed, and only regular files are opened.
 """
 
 import os
@@ -14,38 +14,41 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 WHITEOUT: Final = ".wh."
-"""What the name of a deleted file begins with."""
+"""Prefix of the name of a deleted file."""
 PLAIN_MODE: Final = 0o1777
-"""All rights but setuid and setgid, which nothing that a command made keeps."""
+"""All permissions except setuid and setgid, which are removed from files of commands."""
 
 
 class Changed(NamedTuple):
-    """One path that differs from the image."""
+    """A path that differs from the image."""
 
     path: str
-    """From the root of the image, without a slash before it."""
+    """Relative to the root of the image, without a leading slash."""
     source: Path | None
-    """Where it is on this machine; None if it was deleted."""
+    """Path on this machine; None if it was deleted."""
 
 
 def is_excluded(path: str, excluded: Iterable[str]) -> bool:
-    """Whether a path is one of these absolute ones, or below one."""
+    """Return whether a path is one of these absolute paths, or below one."""
     return any(PurePosixPath("/", path).is_relative_to(other) for other in excluded)
 
 
 def write_layer(target: Path, changes: Iterable[Changed], exclude: Sequence[str]) -> None:
     """Write changes, folders before what is in them, to a tar file.
 
-    `exclude` are absolute paths, left out with all below them.
+    Args:
+        target: The file.
+        changes: Changes, folders before their content.
+        exclude: Absolute paths that are left out, with everything below them.
     """
     with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
         for path, source in changes:
             if is_excluded(path, exclude):
                 continue
             if source is None:
-                place = PurePosixPath(path)
-                gone = tarfile.TarInfo(str(place.with_name(WHITEOUT + place.name)))
-                tar.addfile(gone)
+                deleted = PurePosixPath(path)
+                name = str(deleted.with_name(WHITEOUT + deleted.name))
+                tar.addfile(tarfile.TarInfo(name))
                 continue
             try:
                 member = tar.gettarinfo(source, path)
@@ -65,20 +68,22 @@ def write_layer(target: Path, changes: Iterable[Changed], exclude: Sequence[str]
 
 
 def layer_paths(layer: Path) -> Iterator[tuple[str, bool]]:
-    """The paths of a layer that are no folders, each with whether it was deleted."""
+    """Yield the paths in a layer except folders, each with whether it was deleted."""
     with tarfile.open(layer) as tar:
         for member in tar:
-            place = PurePosixPath(member.name)
-            if place.name.startswith(WHITEOUT):
-                yield str(place.with_name(place.name.removeprefix(WHITEOUT))), True
+            path = PurePosixPath(member.name)
+            if path.name.startswith(WHITEOUT):
+                yield str(path.with_name(path.name.removeprefix(WHITEOUT))), True
             elif not member.isdir():
                 yield member.name, False
 
 
 def unpack_layer(layer: Path, root: Path) -> None:
-    """Unpack the files of a layer below a folder; what it deletes is left alone.
+    """Unpack the files of a layer into a folder; its deletions are ignored.
 
-    What is no folder on the way to a file gives way to one.
+    Args:
+        layer: The tar file.
+        root: The folder. A file in it that is in the place of a parent folder is replaced.
     """
     folders: list[tuple[Path, tarfile.TarInfo]] = []
     with tarfile.open(layer) as tar:
@@ -86,63 +91,63 @@ def unpack_layer(layer: Path, root: Path) -> None:
             parts = [part for part in PurePosixPath(member.name).parts if part != "/"]
             if not parts or ".." in parts:
                 continue
-            place = root
+            path = root
             for part in parts[:-1]:
-                place = place / part
-                _make_folder(place)
-            place = place / parts[-1]
-            if place.name.startswith(WHITEOUT):
+                path = path / part
+                _make_folder(path)
+            path = path / parts[-1]
+            if path.name.startswith(WHITEOUT):
                 continue
             if member.isdir():
-                _make_folder(place)
-                folders.append((place, member))
+                _make_folder(path)
+                folders.append((path, member))
                 continue
-            _clear(place)
-            _unpack(tar, member, place, root)
-    for place, member in reversed(folders):  # what was put into them changed their times
-        _dress(place, member)
+            _remove(path)
+            _unpack(tar, member, path, root)
+    for path, member in reversed(folders):  # unpacking into them has changed their times
+        _restore_metadata(path, member)
 
 
-def _clear(place: Path) -> None:
-    """Remove whatever is at a place."""
+def _remove(path: Path) -> None:
+    """Remove any file or folder at a path."""
     with suppress(FileNotFoundError):
-        if stat.S_ISDIR(place.lstat().st_mode):
-            shutil.rmtree(place)
+        if stat.S_ISDIR(path.lstat().st_mode):
+            shutil.rmtree(path)
         else:
-            place.unlink()
+            path.unlink()
 
 
-def _make_folder(place: Path) -> None:
+def _make_folder(path: Path) -> None:
     with suppress(FileNotFoundError):
-        if stat.S_ISDIR(place.lstat().st_mode):
+        if stat.S_ISDIR(path.lstat().st_mode):
             return
-        place.unlink()
-    place.mkdir()
+        path.unlink()
+    path.mkdir()
 
 
-def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path, root: Path) -> None:
+def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path, root: Path) -> None:
     if member.issym():
-        place.symlink_to(member.linkname)
+        path.symlink_to(member.linkname)
     elif member.islnk():
-        with suppress(OSError):  # what it links to was left out
-            os.link(root / member.linkname.lstrip("/"), place, follow_symlinks=False)
+        with suppress(OSError):  # the target of the link was left out
+            os.link(root / member.linkname.lstrip("/"), path, follow_symlinks=False)
         return
     elif member.isfifo():
-        os.mkfifo(place)
+        os.mkfifo(path)
     elif member.isreg():
         content = tar.extractfile(member)
         assert content is not None
-        with content, place.open("xb") as file:
+        with content, path.open("xb") as file:
             shutil.copyfileobj(content, file)
     else:
         return
-    _dress(place, member)
+    _restore_metadata(path, member)
 
 
-def _dress(place: Path, member: tarfile.TarInfo) -> None:
-    """Give a file the owner, rights and time that it had."""
+def _restore_metadata(path: Path, member: tarfile.TarInfo) -> None:
+    """Restore the owner, permissions and time of a file."""
     if os.geteuid() == 0:
-        os.chown(place, member.uid, member.gid, follow_symlinks=False)
+        os.chown(path, member.uid, member.gid, follow_symlinks=False)
     if not member.issym():
-        place.chmod(member.mode & PLAIN_MODE)
-    os.utime(place, (member.mtime, member.mtime), follow_symlinks=False)
+        path.chmod(member.mode & PLAIN_MODE)
+    os.utime(path, (member.mtime, member.mtime), follow_symlinks=False)

@@ -1,6 +1,6 @@
-"""What /proc tells about the processes of a sandbox, seen from outside of it.
+"""Processes of a sandbox as seen in /proc from outside, and bounded command output.
 
-Processes end while they are looked at; one that is gone counts nothing.
+Processes may end while they are inspected; an ended process counts as nothing.
 """
 
 import os
@@ -26,79 +26,79 @@ def _read(path: str) -> str:
         return ""
 
 
-def _names(path: str) -> list[str]:
+def _list_folder(path: str) -> list[str]:
     try:
         return os.listdir(f"/proc/{path}")
     except OSError:
         return []
 
 
-def _fields(pid: int) -> list[str]:
-    """The fields of `stat` from the third on: a name may hold anything, even brackets."""
+def _read_stat(pid: int) -> list[str]:
+    """Return the fields of `stat` from the third on; the name before may contain anything."""
     return _read(f"{pid}/stat").rpartition(")")[2].split()
 
 
 def threads(pid: int) -> list[int]:
-    """The threads of a process."""
-    return [int(name) for name in _names(f"{pid}/task")]
+    """Return the threads of a process."""
+    return [int(name) for name in _list_folder(f"{pid}/task")]
 
 
 def descendants(root: int) -> list[int]:
-    """All processes below one; those that lost their parent hang below the init of theirs."""
+    """Return all processes below one; orphans are below the init of their namespace."""
     found: list[int] = []
-    waiting = [root]
+    pending = [root]
     seen = {root}
-    while waiting:
-        pid = waiting.pop()
+    while pending:
+        pid = pending.pop()
         for thread in threads(pid):
             for child in map(int, _read(f"{pid}/task/{thread}/children").split()):
                 if child not in seen:
                     seen.add(child)
                     found.append(child)
-                    waiting.append(child)
+                    pending.append(child)
     return found
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it still runs: a zombie does not."""
-    return (_fields(pid) or ["X"])[0] not in "ZX"
+    """Return whether a process is running; a zombie is not."""
+    return (_read_stat(pid) or ["X"])[0] not in "ZX"
 
 
-def numbers(pid: int) -> list[int]:
-    """Its numbers: ours, and the one it has in a namespace below ours."""
+def all_pids(pid: int) -> list[int]:
+    """Return the pids of a process: ours, and those in the namespaces below."""
     found = _NUMBERS.search(_read(f"{pid}/status"))
     return [int(number) for number in found[1].split()] if found else []
 
 
-def names_of(pids: Iterable[int]) -> str:
-    """Their command lines, for a person."""
+def command_lines(pids: Iterable[int]) -> str:
+    """Return the command lines of processes, for a message."""
     lines = (_read(f"{pid}/cmdline").replace("\0", " ").strip() for pid in pids)
     different = dict.fromkeys(cut(line, 80) for line in lines if line)
     return cut(printable(", ".join(different)), 400)
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """CPU time of these, and of the children that they have waited for."""
+    """Return the CPU time of processes, and of the children they have waited for."""
     ticks = 0
     for pid in pids:
-        ticks += sum(map(int, _fields(pid)[11:15]))
+        ticks += sum(map(int, _read_stat(pid)[11:15]))
     return ticks / _TICKS
 
 
 def resident_memory(pid: int) -> int:
-    """Bytes that it has in memory; what it shares with others counts for each of them."""
+    """Return the memory of a process in bytes; shared memory counts fully."""
     pages = _read(f"{pid}/statm").split()[1:2]
     return int(pages[0]) * _PAGE if pages else 0
 
 
 def proportional_memory(pid: int) -> int:
-    """Return resident memory, with what is shared divided among those who share it."""
+    """Return the memory of a process in bytes; shared memory is divided among its users."""
     found = _PSS.search(_read(f"{pid}/smaps_rollup"))
     return int(found[1]) * 1024 if found else resident_memory(pid)
 
 
 def unlinked_bytes(pids: Iterable[int]) -> int:
-    """The size of open files that have no name any more, and so stand in no folder."""
+    """Return the size of open files that are unlinked, and thus in no folder."""
     sizes: dict[tuple[int, int], int] = {}
     for status in _open_files(pids):
         if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
@@ -108,7 +108,7 @@ def unlinked_bytes(pids: Iterable[int]) -> int:
 
 def _open_files(pids: Iterable[int]) -> Iterator[os.stat_result]:
     for pid in pids:
-        for name in _names(f"{pid}/fd"):
+        for name in _list_folder(f"{pid}/fd"):
             try:
                 yield os.stat(f"/proc/{pid}/fd/{name}")
             except OSError:
@@ -116,7 +116,7 @@ def _open_files(pids: Iterable[int]) -> Iterator[os.stat_result]:
 
 
 def refused_connections(pid: int) -> int:
-    """How often somebody in its network namespace sent something that had no way out."""
+    """Return how often a process in its network namespace sent data without a route."""
     lines = [line.split() for line in _read(f"{pid}/net/snmp").splitlines()]
     tables = [line for line in lines if line and line[0] == "Ip:"]
     refused = 0
@@ -127,11 +127,11 @@ def refused_connections(pid: int) -> int:
 
 
 OUTPUT_LIMIT: Final = 2**20
-"""Bytes of output that are kept."""
+"""Maximum number of bytes of output that are kept."""
 
 
 class BoundedOutput:
-    """Takes any number of bytes, and holds at most twice its limit at any time."""
+    """Accepts any number of bytes, and stores at most twice its limit at any time."""
 
     def __init__(self, limit: int = OUTPUT_LIMIT) -> None:
         self._half = limit // 2
@@ -141,11 +141,11 @@ class BoundedOutput:
 
     @property
     def dropped(self) -> int:
-        """How many bytes of the middle are gone."""
+        """Number of bytes missing from the middle."""
         return self._dropped + max(0, len(self._tail) - self._half)
 
     def add(self, chunk: bytes) -> None:
-        """Take the next bytes."""
+        """Append bytes."""
         room = self._half - len(self._head)
         self._head += chunk[:room]
         self._tail += chunk[room:]
@@ -154,8 +154,8 @@ class BoundedOutput:
             del self._tail[:excess]
             self._dropped += excess
 
-    def kept(self) -> bytes:
-        """What there is; where the middle is gone, a line says how much of it."""
+    def content(self) -> bytes:
+        """Return the stored output, with a line for bytes missing from the middle."""
         if not self.dropped:
             return bytes(self._head + self._tail)
         notice = f"\n[... {self.dropped} bytes left out ...]\n".encode()

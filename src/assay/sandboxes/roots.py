@@ -1,7 +1,7 @@
-"""The file system of a sandbox: programs to read, little else, and the mounts it is given.
+"""The file system of a sandbox: read-only programs, a minimum of other files, and its mounts.
 
-Its folder `/usr` and the few files of `/etc` are those of this machine, and cannot be written
-to; nor can the files of the kernel in `/proc`. There is no `/sys`.
+Its `/usr` and the few files of `/etc` come from this machine and cannot be written, nor can the
+kernel files in `/proc`. `/sys` is missing.
 """
 
 import os
@@ -14,7 +14,7 @@ from assay.sandboxes.base import Mount, SandboxSpec
 from assay.sandboxes.host_user import MountStage
 
 USER_ID: Final = 1000
-"""Not 65534, which also stands for everybody that a namespace does not know."""
+"""Not 65534, which also represents all users unknown to a namespace."""
 HOME: Final = "/tmp/home"
 ENVIRONMENT: Final[Mapping[str, str]] = {
     "HOME": HOME,
@@ -23,9 +23,9 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
     "TMPDIR": "/tmp",
     "USER": "coder",
 }
-"""Variables of every command, unless the sandbox has others."""
+"""Default environment variables of commands."""
 _WRITABLE: Final = {"tmp": "/tmp", "shm": "/dev/shm"}
-"""Folders of every sandbox that it may write to, by their names here."""
+"""Writable folders of every sandbox, by their names on this machine."""
 _LINKS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC: Final = (
     "alternatives",
@@ -34,7 +34,7 @@ _ETC: Final = (
     "localtime",
     "pki/ca-trust/extracted",
     "pki/tls/certs",
-    # Not all of it: it also holds private keys.
+    # Not all of it, because it also contains private keys.
     "ssl/certs",
     "ssl/openssl.cnf",
 )
@@ -42,47 +42,47 @@ _MASKED: Final = (
     *("/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kmsg", "/proc/latency_stats"),
     *("/proc/sched_debug", "/proc/sysrq-trigger", "/proc/timer_list"),
 )
-"""Files of the kernel that tell about this machine or act on it."""
-_MADE_UP: Final = {
+"""Kernel files that reveal information about this machine or act on it."""
+_ETC_FILES: Final = {
     "passwd": f"root:x:0:0::/:/bin/sh\ncoder:x:{USER_ID}:{USER_ID}::{HOME}:/bin/sh\n"
     "nobody:x:65534:65534::/:/bin/false\n",
     "group": f"root:x:0:\ncoder:x:{USER_ID}:\nnogroup:x:65534:\n",
     "hosts": "127.0.0.1 localhost\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-    # An address for documentation, to which no route leads: a look-up fails at once, seen.
+    # A documentation address without a route, so that look-ups fail at once and are counted.
     "resolv.conf": "nameserver 192.0.2.1\noptions attempts:1 timeout:1\n",
 }
 
 
 def python_path() -> str:
-    """The Python that runs assay; with `python_mounts` it is there in a sandbox, too."""
+    """Return the path of assay's Python, which `python_mounts` provides in sandboxes."""
     return sys.executable
 
 
 def python_mounts() -> tuple[Mount, ...]:
-    """What a sandbox needs, beside its programs, to run the Python that runs assay."""
+    """Return the mounts that a sandbox needs to run the Python that runs assay."""
     mounts: dict[str, Mount] = {}
     for folder in dict.fromkeys((sys.base_prefix, sys.base_exec_prefix, sys.prefix)):
-        if not _covered(folder, ("/usr", *mounts)):
+        if not _is_covered(folder, ("/usr", *mounts)):
             mounts[folder] = Mount(Path(folder), folder)
-    for hop in links_of(sys.executable):
-        if not _covered(hop, ("/usr", *_LINKS, *mounts)):
-            mounts[hop] = Mount(Path(hop).resolve(), hop)
+    for link in follow_links(sys.executable):
+        if not _is_covered(link, ("/usr", *_LINKS, *mounts)):
+            mounts[link] = Mount(Path(link).resolve(), link)
     return tuple(mounts.values())
 
 
 def sandbox_environment() -> dict[str, str]:
-    """The variables of a sandbox in which the Python that runs assay comes first."""
+    """Return the variables of a sandbox, with assay's Python first in the path."""
     return {**ENVIRONMENT, "PATH": f"{Path(sys.executable).parent}:{ENVIRONMENT['PATH']}"}
 
 
-def _covered(path: str, folders: Sequence[str]) -> bool:
+def _is_covered(path: str, folders: Sequence[str]) -> bool:
     return any(PurePosixPath(path).is_relative_to(folder) for folder in folders)
 
 
-def links_of(path: str) -> Iterator[str]:
-    """A file and what it links to, link by link."""
-    for _ in range(40):  # as many as the kernel follows
+def follow_links(path: str) -> Iterator[str]:
+    """Yield a path and the targets of its links, one after another."""
+    for _ in range(40):  # the limit of the kernel
         yield path
         if not os.path.islink(path):
             return
@@ -90,28 +90,28 @@ def links_of(path: str) -> Iterator[str]:
 
 
 def writable_folders(folder: Path, spec: SandboxSpec) -> dict[str, Path]:
-    """Return the folders of its own that a sandbox may write to, by where it has them."""
+    """Return the writable folders of a sandbox, by their paths in it."""
     place = spec.disk / folder.name if spec.disk else folder
     return {target: place / name for name, target in _WRITABLE.items()}
 
 
 def prepare(folder: Path, spec: SandboxSpec) -> None:
-    """Make what a sandbox has of its own, in its folder here and on its disk."""
+    """Create the sandbox's own files and folders, in its folder here and on its disk."""
     for path in writable_folders(folder, spec).values():
         path.mkdir(parents=True)
     (writable_folders(folder, spec)["/tmp"] / PurePosixPath(HOME).name).mkdir()
     (folder / "etc").mkdir()
-    for name, text in _MADE_UP.items():
+    for name, text in _ETC_FILES.items():
         (folder / "etc" / name).write_text(text, "utf-8")
 
 
 def root_links() -> dict[str, str]:
-    """The links at the top of the file system, with what they lead to."""
+    """Return the links at the root of the file system, with their targets."""
     return {link: os.readlink(link) for link in _LINKS if os.path.islink(link)}
 
 
 def root_mounts(folder: Path, spec: SandboxSpec) -> list[Mount]:
-    """All that is mounted into a sandbox, outer folders first."""
+    """Return all mounts of a sandbox, outer folders first."""
     found = [Mount(Path("/usr"), "/usr")]
     found += [
         Mount(Path(link), link)
@@ -130,7 +130,7 @@ def root_mounts(folder: Path, spec: SandboxSpec) -> list[Mount]:
 
 
 def root_arguments(folder: Path, spec: SandboxSpec, stage: MountStage) -> list[str]:
-    """The options of bubblewrap that make up the file system."""
+    """Return the bubblewrap options that create the file system."""
     found = []
     for link, target in root_links().items():
         found += ["--symlink", target, link]
@@ -143,13 +143,13 @@ def root_arguments(folder: Path, spec: SandboxSpec, stage: MountStage) -> list[s
         found += [kind, stage.path(mount.source), mount.target]
     for target in hidden_paths(spec.mounts):
         found += ["--tmpfs", target, "--remount-ro", target]
-    # All of /proc: bubblewrap itself leaves the files below /proc/sys as they are.
+    # All of /proc, because bubblewrap does not change the files below /proc/sys.
     read_only = ("/proc", "/dev", "/")
     return [*found, *(part for path in read_only for part in ("--remount-ro", path))]
 
 
 def hidden_paths(mounts: Sequence[Mount]) -> Iterator[str]:
-    """Where mounts would show assay itself, whose samples come with their solutions."""
+    """Yield the paths where mounts would expose assay, which contains sample solutions."""
     package = Path(__file__).resolve().parents[1]
     for mount in mounts:
         source = mount.source.resolve()

@@ -1,7 +1,7 @@
-"""A self-test of a sandbox on this machine: attacks that are really tried inside one.
+"""Self-test of a sandbox on this machine: real attacks are tried inside one.
 
-It runs once per process and backend, before the first trial. A hole refuses the run and is
-named; a limit that is not held is named in the record. Modal's machines are not tested.
+It runs once per process and backend, before the first trial. A vulnerability prevents the run
+and is reported; a limit that is not enforced is recorded. Modal's machines are not tested.
 """
 
 import ctypes
@@ -36,13 +36,13 @@ _TESTED: Final = (BubblewrapBackend.name, "docker")
 _LIMITS: Final = ResourceLimits(memory_mb=96, processes=32, disk_mb=8)
 _TIMEOUT_S: Final = 60.0
 _SOCKET: Final = "socket"
-"""In the folder that a command starts in."""
+"""In the working directory of the command."""
 _HOLES: Final = (
     *("user", "kernel files", "mounts", "privileges", "keyrings", "shared memory"),
     *("signals", "loopback", "abstract sockets", "network"),
 )
 _HELD: Final = ("file size", "memory", "user namespaces", "processes")
-"""Limits; the last may end the probe."""
+"""Limits; testing the last one may kill the probe."""
 _PROBE: Final = r"""
 import ctypes, os, platform, signal, socket, sys, tempfile
 pid, port, key = map(int, sys.argv[1:4])
@@ -177,17 +177,17 @@ for name, test in tests.items():
 
 
 class SelfTest(NamedTuple):
-    """What a self-test saw."""
+    """Result of a self-test."""
 
     backend: str
     holes: tuple[str, ...] = ()
-    """What an attack reached, in words."""
+    """Successful attacks, in words."""
     not_held: tuple[str, ...] = ()
-    """Limits that were exceeded, in words."""
+    """Limits that could be exceeded, in words."""
     is_tested: bool = True
 
     def __str__(self) -> str:
-        """For the record, and for a person."""
+        """Summarise the result for records and messages."""
         if not self.is_tested:
             return "not tested"
         if self.holes:
@@ -200,13 +200,13 @@ _done: dict[type, SelfTest] = {}
 _turn = threading.Lock()
 
 
-def proven_enforcement(backend: SandboxBackend, limits: ResourceLimits) -> Enforcement:
-    """Return by what limits are held here, after a self-test of the sandbox.
+def verify_enforcement(backend: SandboxBackend, limits: ResourceLimits) -> Enforcement:
+    """Return how limits are enforced here, after a self-test of the sandbox.
 
     Raises:
-        SandboxUnavailable: A limit cannot be held, or the self-test found a hole.
+        SandboxUnavailable: A limit cannot be enforced, or the self-test found a vulnerability.
     """
-    told = backend.enforcement(limits)
+    enforcement = backend.enforcement(limits)
     with _turn:
         kind = type(backend)
         if kind not in _done:
@@ -217,14 +217,14 @@ def proven_enforcement(backend: SandboxBackend, limits: ResourceLimits) -> Enfor
             f"sandbox {backend.name!r} does not protect this machine: "
             f"{'; '.join(found.holes)}; see assay doctor --sandbox {backend.name}"
         )
-    return replace(told, self_test=str(found))
+    return replace(enforcement, self_test=str(found))
 
 
 def run_self_test(backend: SandboxBackend) -> SelfTest:
     """Try attacks in a sandbox of this backend, and exceed its limits.
 
     Raises:
-        SandboxUnavailable: No sandbox can be made, or the probe did not end.
+        SandboxUnavailable: The sandbox cannot be created, or the probe did not end.
     """
     if backend.name not in _TESTED:
         return SelfTest(backend.name, is_tested=False)
@@ -233,13 +233,13 @@ def run_self_test(backend: SandboxBackend) -> SelfTest:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="assay-probe-"))
         folder = Path(scratch, "repo")
         folder.mkdir(mode=0o755)
-        # By its descriptor, since the path of a socket has at most 107 bytes.
+        # By its descriptor, because the path of a socket is limited to 107 bytes.
         handle = os.open(folder, os.O_PATH | os.O_CLOEXEC)
         stack.callback(os.close, handle)
-        own = _listening(stack, socket.AF_UNIX, f"/proc/self/fd/{handle}/{_SOCKET}")
+        own = _listen(stack, socket.AF_UNIX, f"/proc/self/fd/{handle}/{_SOCKET}")
         (folder / _SOCKET).chmod(0o777)
-        loopback = _listening(stack, socket.AF_INET, ("127.0.0.1", 0))
-        _listening(stack, socket.AF_UNIX, f"\0{mark}")
+        loopback = _listen(stack, socket.AF_INET, ("127.0.0.1", 0))
+        _listen(stack, socket.AF_UNIX, f"\0{mark}")
         key = stack.enter_context(_shared_memory(mark))
         began = Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()[19]
         numbers = (os.getpid(), loopback.getsockname()[1], key)
@@ -248,10 +248,10 @@ def run_self_test(backend: SandboxBackend) -> SelfTest:
             argv=(python_path(), "-I", "-S", "-c", _PROBE, *arguments), timeout_s=_TIMEOUT_S
         )
         end = _run(backend, folder, command)
-        return _found(backend.name, end, _user_of(own))
+        return _read_results(backend.name, end, _read_peer_user(own))
 
 
-def _listening(stack: ExitStack, family: int, address: object) -> socket.socket:
+def _listen(stack: ExitStack, family: int, address: object) -> socket.socket:
     listener = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
     listener.bind(address)  # type: ignore[arg-type]
     listener.listen()
@@ -261,7 +261,7 @@ def _listening(stack: ExitStack, family: int, address: object) -> socket.socket:
 
 @contextmanager
 def _shared_memory(mark: str) -> Iterator[int]:
-    """The key of a System V segment, and a file in /dev/shm, that a sandbox must not see."""
+    """Create a System V segment and a file in /dev/shm that must be invisible in a sandbox."""
     libc = ctypes.CDLL(None)
     key = secrets.randbelow(2**30) + 1
     segment = libc.shmget(key, 4096, 0o1666)
@@ -287,34 +287,34 @@ def _run(backend: SandboxBackend, folder: Path, command: Command) -> CommandEnd:
     return run_apart(run)
 
 
-def _user_of(listener: socket.socket) -> int | None:
-    """The user that the kernel says has connected; None if nobody has."""
+def _read_peer_user(listener: socket.socket) -> int | None:
+    """Return the user that has connected according to the kernel, or None."""
     try:
         client, _ = listener.accept()
     except TimeoutError:
         return None
     with client:
         size = struct.calcsize("3i")
-        told = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    return int(struct.unpack("3i", told)[1])
+        enforcement = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return int(struct.unpack("3i", enforcement)[1])
 
 
-def _found(backend: str, end: CommandEnd, user: int | None) -> SelfTest:
+def _read_results(backend: str, end: CommandEnd, user: int | None) -> SelfTest:
     lines = end.output.decode(errors="replace").splitlines()
-    seen = dict(line.split("\t", 1) for line in lines if "\t" in line)
+    results = dict(line.split("\t", 1) for line in lines if "\t" in line)
     is_limited = any(finding.name == "process_limit" for finding in end.findings)
-    if is_limited:  # by killing all of it
-        seen.setdefault("processes", "")
-    missing = [name for name in (*_HOLES, *_HELD) if name not in seen]
+    if is_limited:  # it was enforced by killing the whole command
+        results.setdefault("processes", "")
+    missing = [name for name in (*_HOLES, *_HELD) if name not in results]
     if missing or user is None:
-        said = " ".join(lines[-3:])[-300:]
+        output = " ".join(lines[-3:])[-300:]
         raise SandboxUnavailable(
-            f"the self-test of sandbox {backend!r} did not end ({', '.join(missing)}): {said}"
+            f"the self-test of sandbox {backend!r} did not end ({', '.join(missing)}): {output}"
         )
     if user == 0:
-        seen["user"] = "commands run as root of this machine"
+        results["user"] = "commands run as root of this machine"
     return SelfTest(
         backend,
-        tuple(f"{name}: {seen[name]}" for name in _HOLES if seen[name]),
-        tuple(f"{name}: {seen[name]}" for name in _HELD if seen[name]),
+        tuple(f"{name}: {results[name]}" for name in _HOLES if results[name]),
+        tuple(f"{name}: {results[name]}" for name in _HELD if results[name]),
     )

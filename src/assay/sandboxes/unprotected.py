@@ -1,8 +1,8 @@
-"""No sandbox: commands run on this machine with the rights of whoever runs assay.
+"""No sandbox: commands run on this machine with the permissions of the user of assay.
 
-Only for agents and tasks one trusts. Time limits hold, for processes that stay in the group of
-their command; nothing else does. Mounts are not mounted: a command starts in the folder of this
-machine that would be its working directory, and paths such as `/app/repo` do not exist.
+Only for trusted agents and tasks. The only limit is time, for processes that stay in the group
+of their command. Nothing is mounted: a command starts in the folder that would be its working
+directory, and paths such as `/app/repo` do not exist.
 """
 
 import asyncio
@@ -39,12 +39,12 @@ UNPROTECTED: Final = (
 
 
 class UnprotectedBackend:
-    """Runs commands as they are; must be asked for by name, and whoever asks is warned."""
+    """Runs commands without isolation; must be selected by name, and prints a warning."""
 
     name = "none"
 
     def enforcement(self, limits: ResourceLimits) -> Enforcement:
-        """Nothing is held."""
+        """Return "none" for every limit."""
         return Enforcement(
             backend=self.name,
             memory="none",
@@ -55,7 +55,7 @@ class UnprotectedBackend:
         )
 
     def open(self, spec: SandboxSpec) -> AbstractAsyncContextManager[Sandbox]:
-        """A place to run commands in: the folder that would be mounted as working directory."""
+        """Open the folder that would be mounted as the working directory."""
         return self._open(spec)
 
     @asynccontextmanager
@@ -67,17 +67,17 @@ class UnprotectedBackend:
             remove_folder(home)
 
 
-def folder_of(spec: SandboxSpec) -> Path:
-    """The folder of this machine that the working directory of a sandbox is."""
+def find_workdir(spec: SandboxSpec) -> Path:
+    """Return the folder of this machine that would be the working directory of a sandbox."""
     workdir = PurePosixPath(spec.workdir)
-    fitting = [mount for mount in spec.mounts if workdir.is_relative_to(mount.target)]
-    if not fitting:
-        targets = ", ".join(mount.target for mount in spec.mounts) or "there are no mounts"
+    candidates = [mount for mount in spec.mounts if workdir.is_relative_to(mount.target)]
+    if not candidates:
+        targets = ", ".join(mount.target for mount in spec.mounts) or "none given"
         raise SandboxUnavailable(
             f"without a sandbox, the working directory {spec.workdir} must be a mount: "
             f"{targets}"
         )
-    nearest = max(fitting, key=lambda mount: len(mount.target))
+    nearest = max(candidates, key=lambda mount: len(mount.target))
     return nearest.source / workdir.relative_to(nearest.target)
 
 
@@ -86,7 +86,7 @@ class _UnprotectedSandbox:
 
     def __init__(self, spec: SandboxSpec, enforcement: Enforcement, home: Path) -> None:
         self.enforcement = enforcement
-        self._folder = folder_of(spec)
+        self._folder = find_workdir(spec)
         self._environment = {
             "HOME": str(home),
             "LANG": "C.UTF-8",
@@ -126,11 +126,11 @@ class _UnprotectedSandbox:
             return CommandEnd(exit_code=127, output=text, seconds=0.0)
         finally:
             os.close(sink)
-        loop.add_reader(source, _take, source, output)
+        loop.add_reader(source, _read_available, source, output)
         try:
-            # A thread of its own, since any number of commands may run at once.
+            # A separate thread, because any number of commands may run at once.
             with ThreadPoolExecutor(1) as thread:
-                # Left as a zombie, so that nobody else gets its number before it is killed.
+                # Kept as a zombie, so that its pid cannot be reused before it is killed.
                 ended = loop.run_in_executor(
                     thread, os.waitid, os.P_PID, process.pid, os.WEXITED | os.WNOWAIT
                 )
@@ -143,7 +143,7 @@ class _UnprotectedSandbox:
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             loop.remove_reader(source)
-            while _take(source, output):
+            while _read_available(source, output):
                 pass
             os.close(source)
         code = process.returncode
@@ -153,7 +153,7 @@ class _UnprotectedSandbox:
             findings.append(TrialFinding("output_cut", cut))
         return CommandEnd(
             exit_code=None if timed_out else code if code >= 0 else 128 - code,
-            output=output.kept(),
+            output=output.content(),
             seconds=time.monotonic() - started,
             timed_out=timed_out,
             cpu_s=usage.ru_utime + usage.ru_stime,
@@ -162,8 +162,8 @@ class _UnprotectedSandbox:
         )
 
 
-def _take(source: int, output: BoundedOutput) -> bool:
-    """Read what is there; whether there was something. Who left the group may hold it open."""
+def _read_available(source: int, output: BoundedOutput) -> bool:
+    """Read available output; return whether there was any."""
     try:
         chunk = os.read(source, _CHUNK)
     except BlockingIOError:

@@ -1,8 +1,8 @@
-"""Limits without control groups of our own: by a scope of systemd, or by a watcher.
+"""Limits by systemd scopes, and limits without control groups.
 
-The watcher uses rlimits and a fixed affinity of CPUs, and looks. What happens between two looks
-can be over the limit for that long. Memory that belongs to no process, such as a System V
-segment that nobody has attached, is not seen.
+`Scopes` lets the user's service manager create the control group. `Watcher` uses rlimits, a
+fixed CPU affinity and periodic checks. Between two checks a command can exceed a limit. Memory
+that belongs to no process, such as an unattached System V segment, is not detected.
 """
 
 import os
@@ -18,7 +18,7 @@ from assay.errors import SandboxUnavailable
 from assay.sandboxes.base import (
     MIB,
     OWN_PROCESSES,
-    HeldBy,
+    LimitMechanisms,
     ResourceLimits,
     ResourceUse,
     TrialFinding,
@@ -27,9 +27,9 @@ from assay.sandboxes.cgroups import GroupV2, cgroup_mounts, own_groups
 from assay.sandboxes.host_checks import FILTERED_MACHINES
 from assay.sandboxes.host_user import set_limits
 from assay.sandboxes.procfs import (
+    all_pids,
     cpu_seconds,
     descendants,
-    numbers,
     proportional_memory,
     resident_memory,
     threads,
@@ -39,7 +39,7 @@ _numbers = count()
 
 
 class _Scope:
-    """The scope of one command; it is gone when its last process is."""
+    """The scope of one command, which ends with its last process."""
 
     refused: tuple[str, ...] = ()
 
@@ -47,14 +47,14 @@ class _Scope:
         properties = {
             "MemoryMax": limits.memory_mb * MIB,
             "MemorySwapMax": 0,
-            # Beside those inside, the process of bubblewrap that waits outside.
+            # In addition to those inside, the bubblewrap process that waits outside.
             "TasksMax": limits.processes + OWN_PROCESSES + 1,
             "CPUQuota": f"{max(1, round(limits.cpus * 100))}%",
         }
         self.prefix = (
             *(systemd_run, "--user", "--scope", "--quiet", "--collect", f"--unit={name}"),
             *(f"--property={key}={value}" for key, value in properties.items()),
-            # What it needs to reach the service manager is not for the sandbox.
+            # The sandbox must not get the variables for reaching the service manager.
             *("--", "/usr/bin/env", "-i"),
         )
         self._limits = limits
@@ -79,7 +79,7 @@ class _Scope:
         return ResourceUse() if self._group is None else self._group.usage()
 
     def release(self) -> None:
-        """Nothing: the service manager removes it."""
+        """Do nothing: the service manager removes the scope."""
 
 
 def _has_limits(group: Path) -> bool:
@@ -90,36 +90,36 @@ def _has_limits(group: Path) -> bool:
 
 
 class Scopes:
-    """A scope for each command, by `systemd-run --user`."""
+    """One scope per command, with `systemd-run --user`."""
 
     name = "systemd scope"
 
-    def held_by(self, limits: ResourceLimits) -> HeldBy:
-        """All by the kernel, if a service manager of the user runs."""
+    def describe(self, limits: ResourceLimits) -> LimitMechanisms:
+        """Return this mechanism for all limits, if the user's service manager is running."""
         if shutil.which("systemd-run") is None:
             raise SandboxUnavailable("systemd-run is not installed")
         if "XDG_RUNTIME_DIR" not in os.environ:
             raise SandboxUnavailable("no service manager of this user runs (XDG_RUNTIME_DIR)")
-        return HeldBy(self.name, self.name, self.name)
+        return LimitMechanisms(self.name, self.name, self.name)
 
-    def hold(self, limits: ResourceLimits, folder: Path) -> _Scope:
-        """Get ready for the scope of a command."""
-        # The scope of the last command may not be gone yet.
+    def prepare(self, limits: ResourceLimits, folder: Path) -> _Scope:
+        """Prepare the scope of a command."""
+        # The scope of the last command may still exist.
         unit = f"{folder.name}-{next(_numbers)}"
         return _Scope(shutil.which("systemd-run") or "systemd-run", limits, unit)
 
 
 _turns = count()
-"""Sandboxes that share few CPUs are spread over them."""
+"""Distributes sandboxes over the CPUs."""
 _NPROC_PER_NAMESPACE: Final = (5, 14)
-"""Since this kernel a user namespace counts its own processes, not all of the user."""
+"""Since this kernel a user namespace counts only its own processes."""
 
 _NEAR: Final = 0.9
-"""RLIMIT_NPROC refuses without telling us, so who comes this near to the limit is named."""
+"""RLIMIT_NPROC denies silently, so a command that uses this share of the limit is reported."""
 
 
 class _Watched:
-    """One command that is looked at."""
+    """One command that is checked periodically."""
 
     prefix: tuple[str, ...] = ()
     refused: tuple[str, ...] = ("sched_setaffinity",)
@@ -127,17 +127,17 @@ class _Watched:
     def __init__(self, limits: ResourceLimits) -> None:
         self._limits = limits
         self._root: int | None = None
-        self._cpus = _some_cpus(limits)
+        self._cpus = _choose_cpus(limits)
         self._peak = 0
         self._cpu_s = 0.0
         self._killed = 0
         self._most = 0
 
     def admit(self, pid: int) -> None:
-        # Twice, since memory that is asked for and not used is no fault; it bounds what a
-        # process can take between two looks.
+        # Twice the limit, because unused allocations are allowed; this bounds how much a
+        # process can take between two checks.
         limits = {"DATA": 2 * self._limits.memory_mb * MIB}
-        if _kernel() >= _NPROC_PER_NAMESPACE:
+        if _kernel_version() >= _NPROC_PER_NAMESPACE:
             limits["NPROC"] = self._limits.processes + OWN_PROCESSES
         set_limits(pid, limits)
         os.sched_setaffinity(pid, self._cpus)
@@ -149,23 +149,23 @@ class _Watched:
         pids = descendants(self._root)
         self._count(pids)
         if self._most > self._limits.processes:
-            return TrialFinding("process_limit", f"{self._crowd()}; all were killed")
-        self._look_at_memory(pids)
+            return TrialFinding("process_limit", f"{self._describe_count()}; all were killed")
+        self._check_memory(pids)
         self._cpu_s = max(self._cpu_s, cpu_seconds([self._root, *pids]))
         return None
 
     def _count(self, pids: list[int]) -> None:
-        # Threads count, as they do for a control group; the supervisor does not.
+        # Threads count, as in a control group; the supervisor does not.
         self._most = max(self._most, sum(len(threads(pid)) for pid in pids) - 1)
 
-    def _crowd(self) -> str:
+    def _describe_count(self) -> str:
         return f"{self._most} processes at once, where {self._limits.processes} are allowed"
 
-    def _look_at_memory(self, pids: list[int]) -> None:
+    def _check_memory(self, pids: list[int]) -> None:
         limit = self._limits.memory_mb * MIB
         used = {pid: resident_memory(pid) for pid in pids}
         if sum(used.values()) > limit:
-            # What forked processes share was counted for each of them.
+            # Memory shared by forked processes was counted for each of them.
             used = {pid: proportional_memory(pid) for pid in pids}
         self._peak = max(self._peak, sum(used.values()))
         if sum(used.values()) <= limit:
@@ -175,7 +175,7 @@ class _Watched:
     def usage(self) -> ResourceUse:
         if self._root is not None:
             pids = descendants(self._root)
-            # What is left at the end may be more than any look has seen.
+            # More processes may remain at the end than any check has seen.
             self._count(pids)
             self._cpu_s = max(self._cpu_s, cpu_seconds([self._root, *pids]))
         findings = []
@@ -183,20 +183,20 @@ class _Watched:
             text = f"{self._killed} of its processes were killed at the limit of "
             findings.append(TrialFinding("memory_limit", f"{text}{self._limits.memory_mb} MB"))
         if _NEAR * self._limits.processes <= self._most <= self._limits.processes:
-            findings.append(TrialFinding("process_limit", self._crowd()))
+            findings.append(TrialFinding("process_limit", self._describe_count()))
         return ResourceUse(self._cpu_s, self._peak / MIB, tuple(findings))
 
     def release(self) -> None:
-        """Nothing: it made nothing."""
+        """Do nothing: no resources were created."""
 
 
-class Watching:
-    """Rlimits and a watcher: works wherever there is /proc."""
+class Watcher:
+    """Rlimits and periodic checks; works wherever /proc exists."""
 
     name = "watcher"
 
-    def held_by(self, limits: ResourceLimits) -> HeldBy:
-        """By looking, which holds no part of a CPU."""
+    def describe(self, limits: ResourceLimits) -> LimitMechanisms:
+        """Name the mechanisms; fractions of a CPU cannot be enforced."""
         cpus = len(os.sched_getaffinity(0))
         if limits.cpus < cpus and limits.cpus != int(limits.cpus):
             raise SandboxUnavailable(
@@ -207,23 +207,23 @@ class Watching:
             raise SandboxUnavailable(
                 f"without control groups nothing holds CPUs on {platform.machine()}"
             )
-        return HeldBy(
+        return LimitMechanisms(
             "watcher and RLIMIT_DATA", "watcher and RLIMIT_NPROC", "CPU affinity and seccomp"
         )
 
-    def hold(self, limits: ResourceLimits, folder: Path) -> _Watched:
-        """Get ready to look at a command."""
+    def prepare(self, limits: ResourceLimits, folder: Path) -> _Watched:
+        """Prepare the checks of a command."""
         return _Watched(limits)
 
 
 def _kill(pid: int) -> bool:
-    """Kill a process of a sandbox, and nobody who got its number since."""
+    """Kill a process of a sandbox, unless its pid was reused outside."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:
         return False
     try:
-        if len(numbers(pid)) < 2:
+        if len(all_pids(pid)) < 2:
             return False
         signal.pidfd_send_signal(handle, signal.SIGKILL)
     except OSError:
@@ -233,12 +233,12 @@ def _kill(pid: int) -> bool:
     return True
 
 
-def _some_cpus(limits: ResourceLimits) -> set[int]:
-    there = sorted(os.sched_getaffinity(0))
-    wanted = min(len(there), max(1, int(limits.cpus)))
+def _choose_cpus(limits: ResourceLimits) -> set[int]:
+    available = sorted(os.sched_getaffinity(0))
+    wanted = min(len(available), max(1, int(limits.cpus)))
     first = next(_turns) * wanted
-    return {there[(first + offset) % len(there)] for offset in range(wanted)}
+    return {available[(first + offset) % len(available)] for offset in range(wanted)}
 
 
-def _kernel() -> tuple[int, ...]:
+def _kernel_version() -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2])

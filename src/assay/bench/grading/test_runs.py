@@ -48,7 +48,7 @@ from assay.sandboxes.base import (
     SandboxSpec,
     TrialFinding,
 )
-from assay.sandboxes.folders import own_disk
+from assay.sandboxes.folders import limited_disk
 from assay.sandboxes.roots import python_mounts
 from assay.sandboxes.unprotected import UnprotectedBackend
 
@@ -178,7 +178,7 @@ async def run_scripts(
     )
     # Never in grading, whoever allowed the agent a network.
     limits = replace(limits, network=())
-    async with own_disk(backend, limits, workspace.app, hidden) as disk:
+    async with limited_disk(backend, limits, workspace.app, hidden) as disk:
         workspace = replace(workspace, disk=disk)
         hidden = disk / hidden.name if disk else hidden
         spec = SandboxSpec(

@@ -38,9 +38,9 @@ from assay.bench.task import PYTHON, TaskCheck, Workplace
 from assay.bench.trial_files import AgentEnd, CodingTranscript
 from assay.errors import SandboxUnavailable
 from assay.sandboxes.base import Command, Sandbox, TrialFinding
-from assay.sandboxes.folders import held_with
+from assay.sandboxes.folders import enforcement_with_disk
 from assay.sandboxes.layers import layer_paths
-from assay.sandboxes.self_test import proven_enforcement
+from assay.sandboxes.self_test import verify_enforcement
 
 _DEFAULT_S = 600.0
 
@@ -133,8 +133,8 @@ class HarborAttempt(CodingAttempt[HarborTask]):
         task, entry = self._task, self._setup.entry
         coder = coder_of(entry, self._setup.config)
         backend = self._setup.backend
-        proven = await asyncio.to_thread(proven_enforcement, backend, self._limits)
-        enforcement = held_with(None, proven)
+        proven = await asyncio.to_thread(verify_enforcement, backend, self._limits)
+        enforcement = enforcement_with_disk(None, proven)
         allowed = partial(network_of, entry, self._setup.config.allow_network)
         phases = HarborPhases(task, self._place("work"), network=allowed)
         start = time.monotonic()

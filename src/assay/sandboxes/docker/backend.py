@@ -1,8 +1,8 @@
-"""Sandboxes by Docker: a container each, in which commands are started one after another.
+"""Docker sandboxes: one container each, in which commands are started one after another.
 
-The engine must run on this machine, since its processes are looked at from here. A folder of
-assay's own stands for each container, and is locked as long as its owner lives, so that the
-containers of a killed assay can be told from those in use.
+The engine must run on this machine, because its processes are inspected from here. Each
+container has a folder that is locked while its owner is alive, so that the containers of a
+killed assay can be distinguished from those in use.
 """
 
 import asyncio
@@ -26,18 +26,18 @@ from assay.sandboxes.base import (
     ResourceLimits,
     SandboxSpec,
 )
-from assay.sandboxes.cgroups import remove_noted
+from assay.sandboxes.cgroups import remove_groups
 from assay.sandboxes.docker.container import FOLDER_LABEL, MACHINE_LABEL, Container
 from assay.sandboxes.docker.engine import DockerEngine
-from assay.sandboxes.docker.images import LABEL, build_image, has_image
+from assay.sandboxes.docker.images import LABEL, build_image, find_image
 from assay.sandboxes.docker.sandbox import DockerSandbox
 from assay.sandboxes.egress import describe_network
 from assay.sandboxes.folders import (
     OWN_DISK,
     WATCHED_DISK,
     DiskLimit,
-    disk_held_by,
-    held_with,
+    describe_disk_limit,
+    enforcement_with_disk,
     new_folder,
     remove_locked,
     sweep_folders,
@@ -47,42 +47,42 @@ from assay.sandboxes.roots import USER_ID, prepare, writable_folders
 
 
 class DockerBackend:
-    """Runs commands in containers of Docker's engine, with all limits held."""
+    """Runs commands in Docker containers, with all limits enforced."""
 
     name = "docker"
 
     def __init__(self) -> None:
-        """Use the engine that `$DOCKER_HOST` names, else that of this machine."""
+        """Use the engine of `$DOCKER_HOST`, or the default one of this machine."""
         self._is_swept = False
 
     def enforcement(self, limits: ResourceLimits) -> Enforcement:
-        """By what these limits are held here.
+        """Describe how these limits are enforced here.
 
         Raises:
-            SandboxUnavailable: One of them cannot be, or no engine answers.
+            SandboxUnavailable: A limit cannot be enforced, or no engine responds.
         """
         _check_platform()
 
-        async def ask() -> Enforcement:
+        async def describe() -> Enforcement:
             async with DockerEngine.connected() as engine:
-                return await _enforcement(engine, limits)
+                return await _describe_enforcement(engine, limits)
 
-        return run_apart(ask)
+        return run_apart(describe)
 
     async def build(self, recipe: ImageRecipe) -> str:
-        """Build an image, unless the engine has it; its name.
+        """Build an image unless the engine has it; return its name.
 
         Raises:
-            UsageError: A base image is neither mapped nor there, or the image has volumes.
-            SandboxUnavailable: The build failed; with the end of what it printed.
+            UsageError: A base image is neither mapped nor present, or the image has volumes.
+            SandboxUnavailable: The build failed; with the end of its output.
         """
         async with DockerEngine.connected() as engine:
             return await build_image(
-                engine, recipe, network=await _network(engine, recipe.network)
+                engine, recipe, network=await _choose_network(engine, recipe.network)
             )
 
     def open(self, spec: SandboxSpec) -> AbstractAsyncContextManager[ImageSandbox]:
-        """A container, which is removed when it is left."""
+        """Open a container, which is removed on exit."""
         return self._open(spec)
 
     @asynccontextmanager
@@ -90,9 +90,10 @@ class DockerBackend:
         _check_platform()
         for mount in spec.mounts:
             if not mount.source.exists():
-                raise SandboxUnavailable(f"{mount.source} is to be mounted and is not there")
+                raise SandboxUnavailable(f"cannot mount {mount.source}: it does not exist")
         async with DockerEngine.connected() as engine:
-            enforcement = held_with(spec.disk, await _enforcement(engine, spec.limits))
+            enforcement = await _describe_enforcement(engine, spec.limits)
+            enforcement = enforcement_with_disk(spec.disk, enforcement)
             if not self._is_swept:
                 self._is_swept = True
                 await _sweep(engine)
@@ -101,22 +102,22 @@ class DockerBackend:
             writable = [mount.source for mount in spec.mounts if mount.writable]
             try:
                 prepare(folder, spec)
-                user = await _user(engine, spec)
+                user = await _choose_user(engine, spec)
                 if spec.image is None:
                     writable += writable_folders(folder, spec).values()
                     disk = DiskLimit(writable, spec.limits.disk_mb, disk=spec.disk)
                     await asyncio.to_thread(lend_folders, writable, spec.mounts, _user_id())
                 else:
                     disk = DiskLimit(writable, spec.limits.disk_mb, container.layer_bytes)
-                    _let_write(spec.mounts)
+                    _make_writable(spec.mounts)
                 await container.create(spec)
                 await disk.begin()
                 yield DockerSandbox(spec, enforcement, container, user, disk)
             finally:
-                await to_the_end(_clear_up(container, folder, lock, writable))
+                await to_the_end(_clean_up(container, folder, lock, writable))
 
 
-async def _clear_up(
+async def _clean_up(
     container: Container, folder: Path, lock: int, writable: Sequence[Path]
 ) -> None:
     try:
@@ -127,7 +128,7 @@ async def _clear_up(
         os.close(lock)
 
 
-async def _enforcement(engine: DockerEngine, limits: ResourceLimits) -> Enforcement:
+async def _describe_enforcement(engine: DockerEngine, limits: ResourceLimits) -> Enforcement:
     info = await engine.call("GET", "/info")
     _check_engine(info)
     if limits.network and os.geteuid() != 0:
@@ -136,15 +137,15 @@ async def _enforcement(engine: DockerEngine, limits: ResourceLimits) -> Enforcem
             "enters the container's network; run as root, use --sandbox bubblewrap, or leave "
             "--allow-network out"
         )
-    held = f"docker, cgroup v{info.get('CgroupVersion', '1')}"
-    disk = await asyncio.to_thread(disk_held_by)
+    mechanism = f"docker, cgroup v{info.get('CgroupVersion', '1')}"
+    disk = await asyncio.to_thread(describe_disk_limit)
     if disk == OWN_DISK:
         disk += f"; on the image of a task {WATCHED_DISK}"
     return Enforcement(
         backend=DockerBackend.name,
-        memory=held,
-        processes=held,
-        cpus=held,
+        memory=mechanism,
+        processes=mechanism,
+        cpus=mechanism,
         disk=disk,
         network=describe_network(limits.network),
     )
@@ -161,47 +162,46 @@ def _check_platform() -> None:
 
 
 def _check_engine(info: Mapping[str, Any]) -> None:
-    """SandboxUnavailable if this engine cannot hold all limits, or not be looked at."""
+    """Raise SandboxUnavailable if the engine cannot enforce all limits or be inspected."""
     if info.get("OSType") != "linux":
         raise SandboxUnavailable(
-            f"Docker's engine runs containers of {info.get('OSType')}, and those of linux are "
-            "needed; switch it to Linux containers"
+            f"Docker's engine runs {info.get('OSType')} containers, but Linux containers are "
+            "required; switch it to Linux containers"
         )
     options = {option.split(",")[0] for option in info.get("SecurityOptions") or ()}
     for option in ("name=rootless", "name=userns"):
         if option in options:
             raise SandboxUnavailable(
-                f"Docker's engine gives containers other users than this machine ({option}), "
-                "so that files cannot be shared with them; use an engine without it, or "
-                "--sandbox bubblewrap"
+                f"Docker's engine maps the users of containers ({option}), so that files "
+                "cannot be shared with them; use an engine without it, or --sandbox bubblewrap"
             )
     for key, word in (
-        *(("MemoryLimit", "memory"), ("PidsLimit", "processes")),
-        ("CpuCfsQuota", "CPUs"),
+        *(("MemoryLimit", "memory"), ("PidsLimit", "process")),
+        ("CpuCfsQuota", "CPU"),
     ):
         if not info.get(key):
             raise SandboxUnavailable(
-                f"Docker's engine cannot hold the limit on {word} here ({key} in docker info); "
-                "the kernel must have that controller of control groups"
+                f"Docker's engine cannot enforce the {word} limit here ({key} in docker info); "
+                "the kernel must have that cgroup controller"
             )
 
 
-async def _network(engine: DockerEngine, allowed: bool) -> str:
-    """The mode for a build: none, the engine's bridge, or this machine's where it has none."""
+async def _choose_network(engine: DockerEngine, allowed: bool) -> str:
+    """Return the network mode of a build: `none`, `bridge`, or `host` without a bridge."""
     if not allowed:
         return "none"
     names = {network["Name"] for network in await engine.call("GET", "/networks")}
     return "bridge" if "bridge" in names else "host"
 
 
-async def _user(engine: DockerEngine, spec: SandboxSpec) -> str:
-    """Who runs commands."""
+async def _choose_user(engine: DockerEngine, spec: SandboxSpec) -> str:
+    """Return the user that runs commands."""
     if spec.image is None:
         return f"{_user_id()}:{_group_id()}"
-    image = await has_image(engine, spec.image)
+    image = await find_image(engine, spec.image)
     if image is None:
         raise SandboxUnavailable(
-            f"the engine has no image {spec.image!r} (any more); build it again"
+            f"the engine does not have the image {spec.image!r}; build it again"
         )
     return spec.user or image["Config"].get("User") or "0:0"
 
@@ -214,8 +214,8 @@ def _group_id() -> int:
     return os.getgid() if os.getuid() else USER_ID
 
 
-def _let_write(mounts: Sequence[Mount]) -> None:
-    """An image has users of its own, whom the folders of this machine do not know."""
+def _make_writable(mounts: Sequence[Mount]) -> None:
+    """Make mounts writable for all, because users of an image are unknown here."""
     for mount in mounts:
         if mount.writable and mount.source.is_dir():
             mount.source.chmod(0o777)
@@ -229,16 +229,16 @@ async def _sweep(engine: DockerEngine) -> None:
         folder = Path(labels[FOLDER_LABEL])
         if labels[MACHINE_LABEL] == platform.node() and not _is_locked(folder):
             await Container(engine, folder, found["Id"]).remove()
-    await asyncio.to_thread(sweep_folders, remove_noted)
+    await asyncio.to_thread(sweep_folders, remove_groups)
 
 
 def _is_locked(folder: Path) -> bool:
-    """Whether whoever made it lives; a folder is removed after its container."""
+    """Return whether the owner of a folder is alive."""
     try:
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
-    except OSError:  # somebody else's
+    except OSError:  # of another user
         return True
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""The container of one sandbox: made, started, killed and removed.
+"""The container of one sandbox: create, start, kill and remove it.
 
-Its first process is ours, of a user that commands do not have. It waits for the end of its
-standard input, which comes when assay closes it or dies; the kernel then kills all others.
+Its first process, the keeper, has a user that commands do not have. It ends with its standard
+input, when assay closes it or dies; the kernel then kills all other processes.
 """
 
 import asyncio
@@ -14,21 +14,21 @@ from typing import Any, Final, NamedTuple
 
 from assay.errors import SandboxUnavailable
 from assay.sandboxes.base import MIB, SandboxSpec
-from assay.sandboxes.cgroups import GroupOfProcess
+from assay.sandboxes.cgroups import ProcessCgroup
 from assay.sandboxes.docker.engine import DockerEngine, EngineStream
-from assay.sandboxes.docker.images import LABEL, root_image
-from assay.sandboxes.docker.layers import deleted_in, put_layer, without_deleted
+from assay.sandboxes.docker.images import LABEL, ensure_root_image
+from assay.sandboxes.docker.layers import build_without, find_deleted, put_layer
 from assay.sandboxes.egress import proxy_variables
 from assay.sandboxes.procfs import descendants, is_alive
 from assay.sandboxes.roots import ENVIRONMENT, hidden_paths, root_mounts
 
 _KEEPER_ID: Final = 64_999
-"""The user of our own process in a container, where no command has it."""
-_PATIENCE_S: Final = 30.0
+"""User of the keeper, which no command has."""
+_START_TIMEOUT_S: Final = 30.0
 _KEEPER: Final = ("/bin/sh", "-c", "exec 3<&0; (read end <&3) & wait $!")
-"""Ends with its standard input; waiting, it also buries those who have no parent any more."""
+"""Ends with its standard input; waiting also reaps orphaned processes."""
 _OWN_PROCESSES: Final = 2
-"""Those of ours, which the limit would count."""
+"""Processes of the keeper, which the limit would count."""
 FOLDER_LABEL: Final = "assay.folder"
 MACHINE_LABEL: Final = "assay.machine"
 _MASKED: Final = (
@@ -36,72 +36,72 @@ _MASKED: Final = (
     *("/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats"),
     *("/sys/devices/virtual/powercap", "/sys/firmware"),
 )
-"""What Docker itself hides; a list of ours replaces its own."""
-_ROOT_OF_AN_IMAGE: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETGID", "SETUID")
-"""What root may do to the files and users of its image; no other user has any of it."""
-_COUNT_IPV6: Final = {"net.ipv6.conf.all.disable_ipv6": "0"}
-"""Docker turns it off where there is no network, and attempts would not be counted."""
+"""Paths that Docker hides by default; this list replaces the default."""
+_ROOT_CAPABILITIES: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETGID", "SETUID")
+"""Capabilities of root for the files and users of its image; other users have none."""
+_ENABLE_IPV6: Final = {"net.ipv6.conf.all.disable_ipv6": "0"}
+"""Docker disables IPv6 without a network, and attempts would not be counted."""
 
 
 class RunningContainer(NamedTuple):
-    """A container that runs."""
+    """A running container."""
 
     init: int
-    """Its first process, as this machine numbers it."""
+    """Pid of its first process, on this machine."""
     waiting: int
-    """The child of that, which waits."""
-    group: GroupOfProcess
+    """Pid of that process's child, which waits."""
+    group: ProcessCgroup
     keeper: EngineStream
     """Our end of the standard input that keeps it alive."""
 
     @property
     def is_kept(self) -> bool:
-        """Whether both of ours live: without the one that waits, the first is about to end."""
+        """Whether both keeper processes are alive: the first one ends after the other."""
         return is_alive(self.waiting) and is_alive(self.init)
 
     def processes(self) -> list[int]:
-        """All that live in it, but ours."""
+        """Return all its live processes except the keeper."""
         ours = (self.init, self.waiting)
         return [pid for pid in self.group.processes() if pid not in ours and is_alive(pid)]
 
 
 class Container:
-    """The container of one sandbox, named as its folder is."""
+    """The container of one sandbox, named after its folder."""
 
     def __init__(self, engine: DockerEngine, folder: Path, number: str | None = None) -> None:
         self.engine = engine
         self._folder = folder
         self._id = number
         self.deleted: list[str] = []
-        """What the layer that it began with had deleted."""
+        """Paths deleted by the layer it started with."""
         self._running: RunningContainer | None = None
         self._may_run = False
 
     @property
     def path(self) -> str:
-        """Where the API has it."""
+        """Path of the container in the API."""
         return f"/containers/{self._id or self._folder.name}"
 
     async def create(self, spec: SandboxSpec) -> None:
-        """Make it; nothing runs yet."""
+        """Create the container without starting it."""
         labels = {
             LABEL: "sandbox",
             FOLDER_LABEL: str(self._folder),
             MACHINE_LABEL: platform.node(),
         }
         info = await self.engine.call("GET", "/info")
-        image = spec.image or await root_image(self.engine)
+        image = spec.image or await ensure_root_image(self.engine)
         if spec.layer is not None:
-            self.deleted = await asyncio.to_thread(deleted_in, spec.layer)
+            self.deleted = await asyncio.to_thread(find_deleted, spec.layer)
         if self.deleted:
-            image, without = self._own_image, image
-            await without_deleted(self.engine, without, self.deleted, image)
+            image, base = self._own_image, image
+            await build_without(self.engine, base, self.deleted, image)
         made = await self.engine.call(
             "POST",
             "/containers/create",
             query={"name": self._folder.name},
             body={
-                **_creation(spec, self._folder, image, info["NCPU"]),
+                **_make_request(spec, self._folder, image, info["NCPU"]),
                 "Labels": labels,
             },
         )
@@ -112,11 +112,11 @@ class Container:
 
     @property
     def _own_image(self) -> str:
-        """The image that it alone has, if it needs one."""
+        """Name of an image for this container alone, if it needs one."""
         return f"assay-layer:{self._folder.name}"
 
-    async def running(self) -> RunningContainer:
-        """Start it, unless it runs."""
+    async def start(self) -> RunningContainer:
+        """Start the container unless it is running."""
         if self._running is None:
             keeper = await self.engine.attach(f"{self.path}/attach?stream=1&stdin=1")
             self._may_run = True
@@ -124,17 +124,17 @@ class Container:
                 await self.engine.call("POST", f"{self.path}/start", accept=(304,))
                 state = (await self.engine.call("GET", f"{self.path}/json"))["State"]
                 init = int(state["Pid"])
-                group = self._group(init)
-                waiting = await self._waiting(init)
+                group = self._find_group(init)
+                waiting = await self._find_waiting(init)
                 self._running = RunningContainer(init, waiting, group, keeper)
             except BaseException:
                 keeper.close()
                 raise
         return self._running
 
-    async def _waiting(self, init: int) -> int:
-        """The only other process, before there was any command."""
-        deadline = time.monotonic() + _PATIENCE_S
+    async def _find_waiting(self, init: int) -> int:
+        """Return the only other process, before the first command."""
+        deadline = time.monotonic() + _START_TIMEOUT_S
         while not (below := descendants(init)):
             if time.monotonic() > deadline or not is_alive(init):
                 raise SandboxUnavailable(
@@ -143,10 +143,10 @@ class Container:
             await asyncio.sleep(0.002)
         return below[0]
 
-    def _group(self, pid: int) -> GroupOfProcess:
+    def _find_group(self, pid: int) -> ProcessCgroup:
         try:
-            group = GroupOfProcess(pid)
-        except (OSError, KeyError):  # no such process, or no such group here
+            group = ProcessCgroup(pid)
+        except (OSError, KeyError):  # the process or its group does not exist here
             group = None
         if group is None or (self._id or "") not in group.name:
             raise SandboxUnavailable(
@@ -156,7 +156,7 @@ class Container:
         return group
 
     async def kill(self) -> None:
-        """Kill all that runs in it, and wait until it is dead."""
+        """Kill all its processes, and wait until they are dead."""
         running, self._running = self._running, None
         if not self._may_run:
             return
@@ -167,7 +167,7 @@ class Container:
             running.keeper.close()
 
     async def remove(self) -> None:
-        """Remove it, whatever runs in it."""
+        """Remove the container, even if processes are running."""
         running, self._running = self._running, None
         query = {"force": "1", "v": "1"}
         await self.engine.call("DELETE", self.path, query=query, accept=(404, 409))
@@ -176,13 +176,13 @@ class Container:
             running.keeper.close()
 
     async def layer_bytes(self) -> int:
-        """What was written into its copy of the image."""
+        """Return the number of bytes written to its copy of the image."""
         found = await self.engine.call("GET", f"{self.path}/json", query={"size": "1"})
         return int(found.get("SizeRw") or 0)
 
 
-def _creation(spec: SandboxSpec, folder: Path, image: str, cpus: int) -> dict[str, Any]:
-    """What the engine is asked for."""
+def _make_request(spec: SandboxSpec, folder: Path, image: str, cpus: int) -> dict[str, Any]:
+    """Return the request body that creates the container."""
     limits = spec.limits
     environment = {
         **({} if spec.image else ENVIRONMENT),
@@ -195,18 +195,18 @@ def _creation(spec: SandboxSpec, folder: Path, image: str, cpus: int) -> dict[st
         "Image": image,
         "Entrypoint": list(_KEEPER),
         "Cmd": [],
-        # Root of an image gets its rights from the first process.
+        # Root of an image gets its capabilities from the first process.
         "User": "0:0" if spec.image else f"{_KEEPER_ID}:{_KEEPER_ID}",
-        "Env": environment_list(environment),
+        "Env": format_environment(environment),
         "OpenStdin": True,
         "StdinOnce": True,
         "AttachStdin": True,
         "Healthcheck": {"Test": ["NONE"]},
         "HostConfig": {
             "NetworkMode": "none",
-            "Sysctls": _COUNT_IPV6 if _has_ipv6() else {},
+            "Sysctls": _ENABLE_IPV6 if _has_ipv6() else {},
             "CapDrop": ["ALL"],
-            "CapAdd": list(_ROOT_OF_AN_IMAGE) if spec.image else [],
+            "CapAdd": list(_ROOT_CAPABILITIES) if spec.image else [],
             "SecurityOpt": ["no-new-privileges"],
             "ReadonlyRootfs": spec.image is None,
             "IpcMode": "private",
@@ -239,6 +239,6 @@ def _has_ipv6() -> bool:
     return os.path.exists("/proc/sys/net/ipv6/conf/all/disable_ipv6")
 
 
-def environment_list(environment: Mapping[str, str]) -> list[str]:
-    """Variables as the engine takes them."""
+def format_environment(environment: Mapping[str, str]) -> list[str]:
+    """Format variables for the engine."""
     return [f"{name}={value}" for name, value in environment.items()]

@@ -1,7 +1,7 @@
-"""A client of Docker's engine: its HTTP API, over its Unix socket.
+"""HTTP client of the Docker engine, over its Unix socket.
 
-It knows requests, streams and their errors, and nothing of sandboxes. An engine that refuses
-or does not answer is SandboxUnavailable, in the engine's own words.
+It handles requests, streams and their errors, independent of sandboxes. If the engine rejects a
+request or does not respond, SandboxUnavailable is raised with its message.
 """
 
 import asyncio
@@ -21,22 +21,22 @@ from assay.sandboxes.procfs import BoundedOutput
 _VARIABLE: Final = "DOCKER_HOST"
 _DEFAULT: Final = "/var/run/docker.sock"
 _VERSION: Final = "/v1.41"
-"""Of the API: Docker 20.10 and newer speak it."""
+"""API version; supported since Docker 20.10."""
 START: Final = (
     "install and start Docker: sudo apt install docker.io (Debian, Ubuntu), "
     "sudo systemctl start docker; be in the group docker, or name another engine with DOCKER_HOST=unix:///path/to/socket"
 )
 _HEADER: Final = 8
-"""Bytes before each piece of a stream: which output, three zeros, how long."""
-_PATIENCE_S: Final = 60.0
-"""For an answer that takes no work."""
+"""Bytes before each piece of a stream: the kind of output, three zeros, the length."""
+_TIMEOUT_S: Final = 60.0
+"""For requests that require no work."""
 
 
 def engine_socket() -> str:
-    """Where the engine listens: `$DOCKER_HOST`, else where Docker puts it.
+    """Return the socket of the engine: `$DOCKER_HOST`, or Docker's default.
 
     Raises:
-        UsageError: It is named by something else than a Unix socket.
+        UsageError: `$DOCKER_HOST` is not a Unix socket.
     """
     host = os.environ.get(_VARIABLE)
     if not host:
@@ -51,7 +51,7 @@ def engine_socket() -> str:
 
 
 class EngineRefused(SandboxUnavailable):
-    """The engine answered that it will not."""
+    """The engine rejected a request."""
 
     def __init__(self, message: str, status: int = 500) -> None:
         super().__init__(message)
@@ -59,14 +59,14 @@ class EngineRefused(SandboxUnavailable):
 
 
 class EngineStream:
-    """The two ways of one attached process; what it prints is gathered in `output`."""
+    """The streams of an attached process; its output is collected in `output`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.output = BoundedOutput()
         self._reader, self._writer = reader, writer
 
-    async def give(self, stdin: bytes) -> None:
-        """Send all of standard input; one who ends before it has read it is no fault."""
+    async def send_stdin(self, stdin: bytes) -> None:
+        """Send all of standard input; the process may end before reading it."""
         try:
             self._writer.write(stdin)
             await self._writer.drain()
@@ -74,8 +74,8 @@ class EngineStream:
         except OSError:
             return
 
-    async def gather(self) -> None:
-        """Take all that is printed, until nobody can print any more."""
+    async def collect_output(self) -> None:
+        """Collect the output until the stream ends."""
         try:
             while True:
                 header = await self._reader.readexactly(_HEADER)
@@ -90,7 +90,7 @@ class EngineStream:
             return
 
     def close(self) -> None:
-        """Let go of it; the process sees the end of its standard input."""
+        """Close the connection; the process sees the end of its standard input."""
         self._writer.close()
 
 
@@ -104,11 +104,11 @@ class DockerEngine:
     @classmethod
     @asynccontextmanager
     async def connected(cls) -> AsyncIterator[Self]:
-        """The engine of this machine; whether it answers is seen at the first call."""
+        """Connect to the engine of this machine; errors are raised by the first call."""
         socket = engine_socket()
         async with aiohttp.ClientSession(
             connector=aiohttp.UnixConnector(socket, limit=0),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_PATIENCE_S),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_TIMEOUT_S),
         ) as session:
             yield cls(socket, session)
 
@@ -121,14 +121,14 @@ class DockerEngine:
         body: Any = None,
         accept: tuple[int, ...] = (),
     ) -> Any:
-        """Ask for one thing; the answer, None if it is empty or of a status in `accept`.
+        """Send a request; return the response, None if empty or with a status in `accept`.
 
         Raises:
-            SandboxUnavailable: It is refused, or there is no answer in time.
+            SandboxUnavailable: It is rejected, or not answered in time.
         """
-        with self._answering():
+        with self._convert_errors():
             async with (
-                asyncio.timeout(_PATIENCE_S),
+                asyncio.timeout(_TIMEOUT_S),
                 self._session.request(
                     method, self._url(path), params=query, json=body
                 ) as response,
@@ -147,9 +147,9 @@ class DockerEngine:
         query: Mapping[str, str],
         file: Path,
     ) -> list[dict[str, Any]]:
-        """Send a tar file; the lines of JSON that it answers with, one after another."""
+        """Send a tar file; return the JSON lines of the response."""
         headers = {"Content-Type": "application/x-tar"}
-        with file.open("rb") as content, self._answering():
+        with file.open("rb") as content, self._convert_errors():
             async with self._session.request(
                 method, self._url(path), params=query, data=content, headers=headers
             ) as response:
@@ -158,8 +158,8 @@ class DockerEngine:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
 
     async def fetch(self, path: str, target: Path, *, query: Mapping[str, str]) -> None:
-        """Write what it answers to a file."""
-        with target.open("wb") as file, self._answering():
+        """Write the response to a file."""
+        with target.open("wb") as file, self._convert_errors():
             async with self._session.get(self._url(path), params=query) as response:
                 if response.status >= 400:
                     self._check(response.status, await response.read(), f"GET {path}")
@@ -167,9 +167,9 @@ class DockerEngine:
                     file.write(chunk)
 
     async def attach(self, path: str, body: Any = None) -> EngineStream:
-        """A connection that leaves HTTP after its first answer: the streams of a process."""
+        """Attach to the streams of a process, with a connection upgraded from HTTP."""
         content = json.dumps(body if body is not None else {}).encode()
-        with self._answering():
+        with self._convert_errors():
             reader, writer = await asyncio.open_unix_connection(self.socket)
             try:
                 writer.write(
@@ -182,7 +182,7 @@ class DockerEngine:
                 head = await reader.readuntil(b"\r\n\r\n")
                 status = int(head.split(b" ", 2)[1])
                 if status != 101:
-                    rest = await asyncio.wait_for(reader.read(4096), _PATIENCE_S)
+                    rest = await asyncio.wait_for(reader.read(4096), _TIMEOUT_S)
                     self._check(max(status, 400), rest, f"POST {path}")
             except BaseException:
                 writer.close()
@@ -192,27 +192,27 @@ class DockerEngine:
     def _url(self, path: str) -> str:
         return f"http://docker{_VERSION}{path}"
 
-    def _check(self, status: int, text: bytes, asked: str) -> None:
+    def _check(self, status: int, text: bytes, request: str) -> None:
         if status < 400:
             return
         try:
-            said = json.loads(text)["message"]
+            message = json.loads(text)["message"]
         except (ValueError, KeyError, TypeError):
-            said = text.decode(errors="replace")
-        told = cut(printable(said.strip()), 600)
-        raise EngineRefused(f"Docker's engine refused {asked} ({status}): {told}", status)
+            message = text.decode(errors="replace")
+        reason = cut(printable(message.strip()), 600)
+        raise EngineRefused(f"Docker's engine refused {request} ({status}): {reason}", status)
 
     @contextmanager
-    def _answering(self) -> Iterator[None]:
-        """Where errors of the connection become ours."""
+    def _convert_errors(self) -> Iterator[None]:
+        """Convert connection errors to SandboxUnavailable."""
         try:
             yield
         except SandboxUnavailable:
             raise
         except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
-            raise self._unreachable(error) from error
+            raise self._make_error(error) from error
 
-    def _unreachable(self, error: BaseException) -> SandboxUnavailable:
+    def _make_error(self, error: BaseException) -> SandboxUnavailable:
         if isinstance(error, TimeoutError):
             return SandboxUnavailable(
                 f"Docker's engine at {self.socket} does not answer in time"

@@ -1,8 +1,8 @@
-"""Images of Docker's engine that assay makes: roots of this machine's programs, and of tasks.
+"""Docker images created by assay: the root for this machine's programs, and task images.
 
-All are named by their content, so that one that is there is never made again, and have the
-label `assay`. Nothing is pulled: an image that a Dockerfile starts from is there, or is named
-before anything is built.
+All are named after a hash of their content, so that an existing one is reused, and have the
+label `assay`. Nothing is pulled: every base image of a Dockerfile must exist, and a missing one
+is reported before the build.
 """
 
 import asyncio
@@ -24,24 +24,24 @@ from assay.sandboxes.dockerfile import Dockerfile, ignored_paths
 from assay.sandboxes.roots import root_links
 
 LABEL: Final = "assay"
-"""What all that is ours has in the engine; its value says what it is."""
-_SAID: Final = 2000
-"""Characters of the end of a failed build that are shown."""
+"""Label of everything that assay creates in the engine; its value is the kind."""
+_SHOWN_OUTPUT: Final = 2000
+"""Number of characters shown from the end of a failed build."""
 
 
-async def has_image(engine: DockerEngine, name: str) -> Mapping[str, Any] | None:
-    """What the engine knows of an image; None if it has none of this name."""
+async def find_image(engine: DockerEngine, name: str) -> Mapping[str, Any] | None:
+    """Return the engine's description of an image, or None if it does not exist."""
     found: Mapping[str, Any] | None = await engine.call(
         "GET", f"/images/{name}/json", accept=(404,)
     )
     return found
 
 
-async def root_image(engine: DockerEngine) -> str:
-    """An image of nothing but the links at the top, for mounts of this machine's /usr."""
+async def ensure_root_image(engine: DockerEngine) -> str:
+    """Return an image that has only the links at the root, for mounting this machine's /usr."""
     links = root_links()
-    name = f"assay-root:{_digest(json.dumps(sorted(links.items())))}"
-    if await has_image(engine, name) is None:
+    name = f"assay-root:{_hash(json.dumps(sorted(links.items())))}"
+    if await find_image(engine, name) is None:
         with tempfile.TemporaryDirectory(prefix="assay-image-") as scratch:
             file = Path(scratch, "root.tar")
             with tarfile.open(file, "w") as tar:
@@ -62,20 +62,20 @@ async def _import(engine: DockerEngine, name: str, file: Path, kind: str) -> Non
 
 
 async def build_image(engine: DockerEngine, recipe: ImageRecipe, *, network: str) -> str:
-    """Build the image of a recipe, unless the engine has it; its name."""
-    name = await _task_image(engine, recipe, _dockerfile(recipe), network)
-    image = await has_image(engine, name)
+    """Build the image of a recipe unless the engine has it; return its name."""
+    name = await _build_task_image(engine, recipe, _read_dockerfile(recipe), network)
+    image = await find_image(engine, name)
     volumes = sorted(((image or {}).get("Config") or {}).get("Volumes") or {})
     if volumes:
         raise UsageError(
             f"{recipe.context / recipe.dockerfile}: the image has volumes "
-            f"({', '.join(volumes)}), whose files would be lost; take the VOLUME out of it or "
-            "of its base"
+            f"({', '.join(volumes)}), whose files would be lost; remove the VOLUME from it or "
+            "from its base"
         )
     return name
 
 
-def _dockerfile(recipe: ImageRecipe) -> Dockerfile:
+def _read_dockerfile(recipe: ImageRecipe) -> Dockerfile:
     path = recipe.context / recipe.dockerfile
     try:
         text = path.read_text("utf-8")
@@ -84,20 +84,20 @@ def _dockerfile(recipe: ImageRecipe) -> Dockerfile:
     return Dockerfile(text, recipe.arguments)
 
 
-async def _task_image(
+async def _build_task_image(
     engine: DockerEngine, recipe: ImageRecipe, dockerfile: Dockerfile, network: str
 ) -> str:
-    """The image of a recipe over the bases that are here, built if it is not there."""
+    """Return the image of a recipe on its local base images; build it if necessary."""
     path = recipe.context / recipe.dockerfile
     bases = {
-        name: await _base(engine, name, recipe.base_images.get(name), path)
+        name: await _find_base(engine, name, recipe.base_images.get(name), path)
         for name in dockerfile.bases
     }
-    text = dockerfile.with_bases({name: base["Id"] for name, base in bases.items()})
-    content = await asyncio.to_thread(_content, recipe, text, dockerfile)
+    text = dockerfile.replace_bases({name: base["Id"] for name, base in bases.items()})
+    content = await asyncio.to_thread(_hash_content, recipe, text, dockerfile)
     settings = {"arguments": dict(recipe.arguments), "network": recipe.network}
-    name = f"assay-task:{_digest(content, json.dumps(settings, sort_keys=True))}"
-    if await has_image(engine, name) is None:
+    name = f"assay-task:{_hash(content, json.dumps(settings, sort_keys=True))}"
+    if await find_image(engine, name) is None:
         with tempfile.TemporaryDirectory(prefix="assay-image-") as scratch:
             context = Path(scratch, "context.tar")
             await asyncio.to_thread(_pack, recipe, text, dockerfile, context)
@@ -113,8 +113,8 @@ async def _task_image(
     return name
 
 
-async def derived_image(engine: DockerEngine, name: str, lines: list[str]) -> None:
-    """Build an image from the text of a Dockerfile alone, for one sandbox."""
+async def build_derived_image(engine: DockerEngine, name: str, lines: list[str]) -> None:
+    """Build an image for one sandbox from the text of a Dockerfile alone."""
     with tempfile.TemporaryDirectory(prefix="assay-image-") as scratch:
         context = Path(scratch, "context.tar")
         (Path(scratch) / "Dockerfile").write_text("\n".join(lines), "utf-8")
@@ -149,39 +149,39 @@ async def _build(
     except EngineRefused as error:
         if error.status != 400:
             raise
-        raise UsageError(f"Docker's engine does not take the Dockerfile: {error}") from error
+        raise UsageError(f"Docker's engine rejects the Dockerfile: {error}") from error
     for line in lines:
         if "error" in line:
-            said = "".join(line.get("stream", "") for line in lines)[-_SAID:].strip()
+            output = "".join(line.get("stream", "") for line in lines)[-_SHOWN_OUTPUT:].strip()
             if (line.get("errorDetail") or {}).get("code"):
-                raise SandboxUnavailable(f"the image was not built: {line['error']}\n{said}")
+                raise SandboxUnavailable(f"the image was not built: {line['error']}\n{output}")
             raise UsageError(f"the image cannot be built: {cut(line['error'], 500)}")
 
 
-async def _base(
+async def _find_base(
     engine: DockerEngine, name: str, mapped: str | None, path: Path
 ) -> Mapping[str, Any]:
-    """What the engine knows of the image that stands for a name after FROM."""
+    """Return the engine's description of the image to use for a FROM name."""
     if mapped is not None and Path(mapped).exists():
-        local = await _imported(engine, Path(mapped))
+        local = await _import_base(engine, Path(mapped))
     else:
         local = mapped or name
-    found = await has_image(engine, local)
+    found = await find_image(engine, local)
     if found is None:
-        said = "is not in the engine" if mapped is None else f"({name}) is not in the engine"
+        original = "" if mapped is None else f" ({name})"
         raise UsageError(
-            f"{path}: the base image {local!r} {said}, and nothing is pulled; give one that "
-            f"stands for it, --base-image {name}=LOCAL (an image of the engine, or a folder or "
-            f"tar file with a file system), or pull it: docker pull {local}"
+            f"{path}: the base image {local!r}{original} is not in the engine, and nothing is "
+            f"pulled; replace it with --base-image {name}=LOCAL (an image of the engine, or a "
+            f"folder or tar file with a file system), or pull it: docker pull {local}"
         )
     return found
 
 
-async def _imported(engine: DockerEngine, source: Path) -> str:
-    """A file system of this machine as an image, imported once."""
-    digest = await asyncio.to_thread(_digest_of_path, source)
+async def _import_base(engine: DockerEngine, source: Path) -> str:
+    """Import a file system of this machine as an image, once; return its name."""
+    digest = await asyncio.to_thread(_hash_path, source)
     name = f"assay-base:{digest}"
-    if await has_image(engine, name) is None:
+    if await find_image(engine, name) is None:
         if source.is_file():
             await _import(engine, name, source, "base")
         else:
@@ -198,43 +198,43 @@ def _pack_folder(source: Path, file: Path) -> None:
             tar.add(entry, entry.name)
 
 
-def _content(recipe: ImageRecipe, text: str, dockerfile: Dockerfile) -> str:
-    """A hash of all that a build is given, with this text as its Dockerfile."""
+def _hash_content(recipe: ImageRecipe, text: str, dockerfile: Dockerfile) -> str:
+    """Hash all input of a build, with this text as its Dockerfile."""
     total = hashlib.sha256(text.encode())
-    for path, name in _context(recipe, dockerfile):
-        total.update(_told(path, name))
+    for path, name in _list_context(recipe, dockerfile):
+        total.update(_hash_input(path, name))
     return total.hexdigest()
 
 
 def _pack(recipe: ImageRecipe, text: str, dockerfile: Dockerfile, target: Path) -> None:
     """Write the context of a build."""
     with tarfile.open(target, "w") as tar:
-        for path, name in _context(recipe, dockerfile):
+        for path, name in _list_context(recipe, dockerfile):
             for tree, mode in dockerfile.trees.items():
                 stored = f"{tree}/{name}" if tree else name
-                tar.add(path, stored, recursive=False, filter=partial(_as_copied, mode=mode))
+                tar.add(path, stored, recursive=False, filter=partial(_normalize, mode=mode))
         scratch = target.with_name("Dockerfile")
         scratch.write_text(text, "utf-8")
-        tar.add(scratch, recipe.dockerfile, filter=partial(_as_copied, mode=0o644))
+        tar.add(scratch, recipe.dockerfile, filter=partial(_normalize, mode=0o644))
 
 
-def _context(recipe: ImageRecipe, dockerfile: Dockerfile) -> Iterator[tuple[Path, str]]:
-    """The files that can be copied; the Dockerfile at its own place is written anew."""
+def _list_context(recipe: ImageRecipe, dockerfile: Dockerfile) -> Iterator[tuple[Path, str]]:
+    """Yield the files that can be copied; the Dockerfile itself is rewritten by `_pack`."""
     ignored = ignored_paths(recipe.context, keep=recipe.dockerfile)
-    for path, name in _below(recipe.context):
+    for path, name in _walk(recipe.context):
         if name not in ignored and not (name == recipe.dockerfile and "" in dockerfile.trees):
             yield path, name
 
 
-def _as_copied(entry: tarfile.TarInfo, *, mode: int | None) -> tarfile.TarInfo:
-    """What is copied belongs to root in an image, whoever has it here."""
+def _normalize(entry: tarfile.TarInfo, *, mode: int | None) -> tarfile.TarInfo:
+    """Set the owner to root, and the mode if given."""
     entry.mode = entry.mode if mode is None else mode
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     return entry
 
 
-def _below(folder: Path) -> Iterator[tuple[Path, str]]:
+def _walk(folder: Path) -> Iterator[tuple[Path, str]]:
     for parent, folders, files in os.walk(folder):
         folders.sort()
         for name in sorted([*folders, *files]):
@@ -242,8 +242,8 @@ def _below(folder: Path) -> Iterator[tuple[Path, str]]:
             yield path, path.relative_to(folder).as_posix()
 
 
-def _told(path: Path, name: str) -> bytes:
-    """What a hash is told of a file: its name, its kind, its mode and its content."""
+def _hash_input(path: Path, name: str) -> bytes:
+    """Return the input of a hash for a file: its name, type, mode and content."""
     status = path.lstat()
     if path.is_symlink():
         content = os.readlink(path).encode(errors="surrogateescape")
@@ -256,15 +256,15 @@ def _told(path: Path, name: str) -> bytes:
     return head + content
 
 
-def _digest_of_path(source: Path) -> str:
+def _hash_path(source: Path) -> str:
     if source.is_file():
         with source.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:32]
     total = hashlib.sha256()
-    for path, name in _below(source):
-        total.update(_told(path, name))
+    for path, name in _walk(source):
+        total.update(_hash_input(path, name))
     return total.hexdigest()[:32]
 
 
-def _digest(*parts: str) -> str:
+def _hash(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

@@ -1,6 +1,6 @@
-"""What a container changed, as a tar file and back.
+"""Changes of a container as a tar file, and back.
 
-What was deleted is an empty file `.wh.NAME` there, as in the layers of images.
+Deleted files are empty files `.wh.NAME`, as in image layers.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 from assay.sandboxes.docker.engine import DockerEngine, EngineRefused
-from assay.sandboxes.docker.images import derived_image
+from assay.sandboxes.docker.images import build_derived_image
 from assay.sandboxes.layers import PLAIN_MODE, WHITEOUT
 
-_AT_ONCE: Final = 500
-"""Paths in one command that deletes them."""
+_MAX_PATHS: Final = 500
+"""Number of paths deleted by one command."""
 _MODIFIED, _ADDED, _DELETED = 0, 1, 2
 
 
@@ -26,8 +26,8 @@ class _LayerChange(NamedTuple):
     kind: int
 
 
-def deleted_in(layer: Path) -> list[str]:
-    """The absolute paths that a layer deletes."""
+def find_deleted(layer: Path) -> list[str]:
+    """Return the absolute paths that a layer deletes."""
     with tarfile.open(layer) as tar:
         names = [PurePosixPath("/", entry.name) for entry in tar]
     return [
@@ -37,28 +37,28 @@ def deleted_in(layer: Path) -> list[str]:
     ]
 
 
-async def without_deleted(
+async def build_without(
     engine: DockerEngine, image: str, paths: Sequence[str], name: str
 ) -> None:
-    """Make an image that lacks some paths of another."""
+    """Build an image without some paths of another."""
     lines = [f"FROM {image}", "USER 0"]
-    for start in range(0, len(paths), _AT_ONCE):
-        part = paths[start : start + _AT_ONCE]
+    for start in range(0, len(paths), _MAX_PATHS):
+        part = paths[start : start + _MAX_PATHS]
         lines.append(f"RUN {json.dumps(['rm', '-rf', '--', *part])}")
-    await derived_image(engine, name, lines)
+    await build_derived_image(engine, name, lines)
 
 
 async def put_layer(
     engine: DockerEngine, container: str, layer: Path, *, exclude: Sequence[str]
 ) -> None:
-    """Unpack the files of a layer into a container that does not run."""
+    """Unpack the files of a layer into a stopped container."""
     with tempfile.TemporaryDirectory(prefix="assay-layer-") as scratch:
         file = Path(scratch, "layer.tar")
-        await asyncio.to_thread(_files_only, layer, file, exclude)
+        await asyncio.to_thread(_filter_layer, layer, file, exclude)
         await engine.send("PUT", f"{container}/archive", query={"path": "/"}, file=file)
 
 
-def _files_only(layer: Path, target: Path, exclude: Sequence[str]) -> None:
+def _filter_layer(layer: Path, target: Path, exclude: Sequence[str]) -> None:
     with tarfile.open(layer) as source, tarfile.open(target, "w") as tar:
         for entry in source:
             name = PurePosixPath("/", entry.name)
@@ -74,24 +74,28 @@ async def export_layer(
     exclude: Sequence[str],
     deleted: Sequence[str],
 ) -> None:
-    """Write what a container that does not run changed to a tar file.
+    """Write the changes of a container to a tar file.
 
-    `exclude` are absolute paths, left out with all below them; `deleted` is what was deleted
-    before the container was made.
+    Args:
+        engine: The engine of the container, which is stopped.
+        container: Path of the container in the API.
+        target: The tar file.
+        exclude: Absolute paths that are left out, with everything below them.
+        deleted: Paths that were deleted before the container was created.
     """
-    told = await engine.call("GET", f"{container}/changes") or []
-    changes = [_LayerChange(change["Path"], change["Kind"]) for change in told]
+    listed = await engine.call("GET", f"{container}/changes") or []
+    changes = [_LayerChange(change["Path"], change["Kind"]) for change in listed]
     changes = [change for change in changes if not _is_below(change.path, exclude)]
-    there = [change.path for change in changes if change.kind != _DELETED]
+    existing = [change.path for change in changes if change.kind != _DELETED]
     gone = [change.path for change in changes if change.kind == _DELETED]
-    gone += [path for path in deleted if path not in there and not _is_below(path, exclude)]
+    gone += [path for path in deleted if path not in existing and not _is_below(path, exclude)]
     with (
         tempfile.TemporaryDirectory(prefix="assay-layer-") as scratch,
         tarfile.open(target, "w") as tar,
     ):
         part = Path(scratch, "part.tar")
-        for path, kind in _whole(changes):
-            if await _fetched(engine, container, path, part):
+        for path, kind in _select_fetched(changes):
+            if await _fetch(engine, container, path, part):
                 alone = kind == _MODIFIED
                 await asyncio.to_thread(_append, part, path, tar, exclude, alone)
         for path in sorted(set(gone)):
@@ -100,8 +104,8 @@ async def export_layer(
             tar.addfile(entry, io.BytesIO())
 
 
-def _whole(changes: Sequence[_LayerChange]) -> list[_LayerChange]:
-    """What is fetched: the outermost that was added, and what was changed in itself."""
+def _select_fetched(changes: Sequence[_LayerChange]) -> list[_LayerChange]:
+    """Return the changes to fetch: outermost added paths, and other modified ones."""
     parents = {str(up) for change in changes for up in PurePosixPath(change.path).parents}
     found: list[_LayerChange] = []
     added: set[str] = set()
@@ -111,14 +115,14 @@ def _whole(changes: Sequence[_LayerChange]) -> list[_LayerChange]:
             continue
         if change.kind == _ADDED:
             added.add(change.path)
-        elif change.path in parents:  # a folder of which the content was changed
+        elif change.path in parents:  # a folder whose content was changed
             continue
         found.append(change)
     return found
 
 
-async def _fetched(engine: DockerEngine, container: str, path: str, target: Path) -> bool:
-    """Whether there was such a path: one whose name is no text cannot be asked for."""
+async def _fetch(engine: DockerEngine, container: str, path: str, target: Path) -> bool:
+    """Fetch a path; return False if it does not exist or its name is not valid UTF-8."""
     try:
         await engine.fetch(f"{container}/archive", target, query={"path": path})
     except EngineRefused as error:
@@ -131,7 +135,7 @@ async def _fetched(engine: DockerEngine, container: str, path: str, target: Path
 def _append(
     part: Path, path: str, tar: tarfile.TarFile, exclude: Sequence[str], alone: bool
 ) -> None:
-    """Add the files of a part, which are named from its own top on; `alone` its top only."""
+    """Add the files of a part, named relative to its parent; with `alone`, only the first."""
     parent = PurePosixPath(path).parent
     with tarfile.open(part) as source:
         for entry in source:
@@ -147,7 +151,7 @@ def _append(
 
 
 def _copy(source: tarfile.TarFile, entry: tarfile.TarInfo, tar: tarfile.TarFile) -> None:
-    """Copy an entry without setuid and setgid; a device is left out."""
+    """Copy an entry without setuid and setgid; skip devices."""
     if entry.ischr() or entry.isblk():
         return
     entry.mode &= PLAIN_MODE

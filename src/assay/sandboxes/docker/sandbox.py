@@ -1,8 +1,8 @@
 """Commands in a container, one after another.
 
-A command is followed from outside, by /proc and its control group, so that it can report
-nothing wrong. One that leaves processes behind has the container killed, and the next command
-starts it again on the same files.
+A command is observed from outside, through /proc and its control group, so that it cannot
+falsify the results. If it leaves processes behind, the container is killed, and the next
+command starts it again on the same files.
 """
 
 import asyncio
@@ -22,33 +22,33 @@ from assay.sandboxes.base import (
     SandboxSpec,
     TrialFinding,
 )
-from assay.sandboxes.cgroups import GroupOfProcess, limit_findings
-from assay.sandboxes.docker.container import Container, RunningContainer, environment_list
+from assay.sandboxes.cgroups import ProcessCgroup, limit_findings
+from assay.sandboxes.docker.container import Container, RunningContainer, format_environment
 from assay.sandboxes.docker.engine import EngineStream
 from assay.sandboxes.docker.layers import export_layer
 from assay.sandboxes.egress import Egress
 from assay.sandboxes.folders import DiskLimit
-from assay.sandboxes.procfs import names_of, refused_connections
+from assay.sandboxes.procfs import command_lines, refused_connections
 
 _WRAPPED: Final = ("/bin/sh", "-c", 'exec "$@" 2>&1', "sh")
-"""Output and errors in one pipe, so that they come in their order."""
-_LOOK_S: Final = 0.05
+"""Combines output and errors in one pipe, to keep their order."""
+_CHECK_S: Final = 0.05
 _DISK_S: Final = 0.1
 _GRACE_S: Final = 0.1
-"""How long processes may take to end after the command that started them."""
-_PATIENCE_S: Final = 30.0
-"""How long what is killed may take to be gone."""
+"""Seconds that processes may take to end after the command that started them."""
+_KILL_TIMEOUT_S: Final = 30.0
+"""Seconds that killed processes may take to disappear."""
 
 
 class _CommandStop(NamedTuple):
-    """Why a command stopped."""
+    """Reason why a command stopped."""
 
     timed_out: bool = False
     finding: TrialFinding | None = None
 
     @property
     def ended(self) -> bool:
-        """Whether by itself."""
+        """Whether it ended by itself."""
         return not self.timed_out and self.finding is None
 
 
@@ -73,7 +73,7 @@ class DockerSandbox:
         self._turn = asyncio.Lock()
 
     async def run(self, command: Command) -> CommandEnd:
-        """Run a command, after those that were given before."""
+        """Run a command, after all earlier ones."""
         async with self._turn:
             try:
                 return await self._run(command)
@@ -82,61 +82,61 @@ class DockerSandbox:
                 raise
 
     async def export(self, target: Path, *, exclude: Sequence[str] = ()) -> None:
-        """Write all files that differ from the image to a tar file, mounts left out."""
+        """Write all files that differ from the image to a tar file, without mounts."""
         async with self._turn:
             await to_the_end(self._container.kill())
-            without = (*exclude, *(mount.target for mount in self._spec.mounts))
+            excluded = (*exclude, *(mount.target for mount in self._spec.mounts))
             await export_layer(
                 self._engine,
                 self._container.path,
                 target,
-                exclude=without,
+                exclude=excluded,
                 deleted=self._container.deleted,
             )
 
     async def _run(self, command: Command) -> CommandEnd:
-        running = await self._container.running()
+        running = await self._container.start()
         async with self._egress.serving(running.init):
             return await self._execute(command, running)
 
     async def _execute(self, command: Command, running: RunningContainer) -> CommandEnd:
         before, connections = running.group.counts(), refused_connections(running.init)
         started = time.monotonic()
-        execution = await self._prepared(command)
+        execution = await self._create_exec(command)
         stream = await self._engine.attach(f"/exec/{execution}/start", {"Detach": False})
-        gathering = asyncio.ensure_future(stream.gather())
-        giving = asyncio.ensure_future(stream.give(command.stdin))
+        collecting = asyncio.ensure_future(stream.collect_output())
+        sending = asyncio.ensure_future(stream.send_stdin(command.stdin))
         try:
-            pid = await self._process(execution, gathering, stream)
-            with _Exit(pid, running.group) as gone:
-                stop, peak = await self._until_end(gone, running, command.timeout_s)
+            pid = await self._wait_started(execution, collecting, stream)
+            with _Exit(pid, running.group) as exited:
+                stop, peak = await self._wait_for_end(exited, running, command.timeout_s)
             seconds = time.monotonic() - started
-            left, findings = await self._look(running, stop, connections)
+            remaining, findings = await self._inspect(running, stop, connections)
             counts = running.group.counts()
-            if left or not stop.ended or not running.is_kept:
+            if remaining or not stop.ended or not running.is_kept:
                 await self._container.kill()
-            await asyncio.wait_for(gathering, _PATIENCE_S)
+            await asyncio.wait_for(collecting, _KILL_TIMEOUT_S)
             code = await self._exit_code(execution) if stop.ended else None
         finally:
-            for task in (gathering, giving):
+            for task in (collecting, sending):
                 task.cancel()
-            await asyncio.gather(gathering, giving, return_exceptions=True)
+            await asyncio.gather(collecting, sending, return_exceptions=True)
             stream.close()
         killed = counts.killed - before.killed
         refused = counts.refused - before.refused
         findings += limit_findings(killed, refused, self._spec.limits)
-        full = await self._disk.end(code)
-        if full and (stop.finding is None or stop.finding.name != full.name):
-            findings.append(full)
+        disk_full = await self._disk.end(code)
+        if disk_full and (stop.finding is None or stop.finding.name != disk_full.name):
+            findings.append(disk_full)
         if stream.output.dropped:
             text = f"{stream.output.dropped} bytes of its output are left out"
             findings.append(TrialFinding("output_cut", text))
-        # Of all commands so far; if it rose, then by this one.
+        # A maximum over all commands so far; if it rose, this command is the cause.
         if (counts.peak_memory or 0) > (before.peak_memory or 0):
             peak = counts.peak_memory or 0
         return CommandEnd(
             exit_code=code,
-            output=stream.output.kept(),
+            output=stream.output.content(),
             seconds=seconds,
             timed_out=stop.timed_out,
             cpu_s=max(0.0, (counts.cpu_s or 0.0) - (before.cpu_s or 0.0)),
@@ -144,8 +144,8 @@ class DockerSandbox:
             findings=tuple(findings),
         )
 
-    async def _prepared(self, command: Command) -> str:
-        """The engine's number of the command, which is not started yet."""
+    async def _create_exec(self, command: Command) -> str:
+        """Create the command in the engine without starting it; return its id."""
         made = await self._engine.call(
             "POST",
             f"{self._container.path}/exec",
@@ -154,98 +154,99 @@ class DockerSandbox:
                 "AttachStdout": True,
                 "AttachStderr": True,
                 "Cmd": [*_WRAPPED, *command.argv],
-                "Env": environment_list(command.environment),
+                "Env": format_environment(command.environment),
                 "User": self._user,
-                # Where it is empty, the image says.
+                # If empty, that of the image is used.
                 "WorkingDir": self._spec.workdir,
             },
         )
         return str(made["Id"])
 
-    async def _process(
-        self, execution: str, gathering: "asyncio.Future[None]", stream: EngineStream
+    async def _wait_started(
+        self, execution: str, collecting: "asyncio.Future[None]", stream: EngineStream
     ) -> int:
-        """The number of the started process.
+        """Return the pid of the started process.
 
         Raises:
-            SandboxUnavailable: It could not be started; in the engine's words.
+            SandboxUnavailable: It could not be started; with the engine's message.
         """
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _KILL_TIMEOUT_S
         while time.monotonic() < deadline:
             state = await self._engine.call("GET", f"/exec/{execution}/json")
             if state["Pid"]:
                 return int(state["Pid"])
             if state["ExitCode"] is not None and not state["Running"]:
-                await asyncio.wait({gathering}, timeout=1.0)
+                await asyncio.wait({collecting}, timeout=1.0)
                 break
             await asyncio.sleep(0.01)
-        said = stream.output.kept().decode(errors="replace").strip()
-        raise SandboxUnavailable(f"Docker's engine could not start a command: {said}")
+        output = stream.output.content().decode(errors="replace").strip()
+        raise SandboxUnavailable(f"Docker's engine could not start a command: {output}")
 
     async def _exit_code(self, execution: str) -> int:
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _KILL_TIMEOUT_S
         while True:
             state = await self._engine.call("GET", f"/exec/{execution}/json")
             if not state["Running"] and state["ExitCode"] is not None:
                 return int(state["ExitCode"])
             if time.monotonic() > deadline:
-                raise SandboxUnavailable("Docker's engine does not tell how a command ended")
+                raise SandboxUnavailable("Docker's engine does not report how a command ended")
             await asyncio.sleep(0.01)
 
-    async def _until_end(
-        self, gone: "_Exit", running: RunningContainer, timeout_s: float
+    async def _wait_for_end(
+        self, exited: "_Exit", running: RunningContainer, timeout_s: float
     ) -> tuple[_CommandStop, int]:
-        """Why it stopped, and the most memory that was seen."""
+        """Wait for the end; return the reason, and the maximum memory seen."""
         deadline = time.monotonic() + timeout_s
         next_disk = 0.0
         peak = 0
         while True:
-            ended = await gone.within(min(_LOOK_S, deadline - time.monotonic()))
+            ended = await exited.within(min(_CHECK_S, deadline - time.monotonic()))
             peak = max(peak, running.group.counts().memory)
             if ended:
                 return _CommandStop(), peak
             if (now := time.monotonic()) >= deadline:
                 return _CommandStop(timed_out=True), peak
             if now >= next_disk:
-                found = await self._disk.look(running.processes)
+                found = await self._disk.check(running.processes)
                 if found is not None:
                     return _CommandStop(finding=found), peak
-                # A quarter of the time at most is spent on looking.
+                # At most a quarter of the time is spent on this.
                 next_disk = time.monotonic() + max(_DISK_S, 3 * (time.monotonic() - now))
 
-    async def _look(
+    async def _inspect(
         self, running: RunningContainer, stop: _CommandStop, refused_before: int
     ) -> tuple[bool, list[TrialFinding]]:
-        """Whether processes are left, and what can be seen only while they are there."""
+        """Return whether processes remain, and the findings that need them."""
         found = [] if stop.finding is None else [stop.finding]
         deadline = time.monotonic() + _GRACE_S
-        while (left := running.processes()) and stop.ended and time.monotonic() < deadline:
+        while (remaining := running.processes()) and stop.ended and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         if not running.is_kept:
             text = "what it left behind and whether it tried to reach the network is not known"
             found.append(TrialFinding("supervisor_killed", f"it ended its container; {text}"))
-            return bool(left), found
-        if left and stop.ended:
-            detail = f"{len(left)} still ran when it ended, and were killed: {names_of(left)}"
+            return bool(remaining), found
+        if remaining and stop.ended:
+            names = command_lines(remaining)
+            detail = f"{len(remaining)} still ran when it ended, and were killed: {names}"
             found.append(TrialFinding("left_processes", detail))
         refused = refused_connections(running.init) - refused_before
         if refused > 0:
             detail = f"{refused} times it sent something to an address that has no route"
             found.append(TrialFinding("network_refused", detail))
         found += self._egress.findings()
-        return bool(left), found
+        return bool(remaining), found
 
 
 class _Exit:
-    """Sees the end of a process, which need not be a child of ours."""
+    """Detects the end of a process, which need not be a child of ours."""
 
-    def __init__(self, pid: int, group: GroupOfProcess) -> None:
+    def __init__(self, pid: int, group: ProcessCgroup) -> None:
         try:
             self._handle: int | None = os.pidfd_open(pid)
         except ProcessLookupError:
             self._handle = None
         if self._handle is not None and pid not in group.processes():
-            # It has ended, and somebody else may have its number.
+            # It has ended, and its pid may have been reused.
             os.close(self._handle)
             self._handle = None
         self._seen = asyncio.Event()
@@ -255,7 +256,7 @@ class _Exit:
             asyncio.get_running_loop().add_reader(self._handle, self._seen.set)
 
     async def within(self, seconds: float) -> bool:
-        """Whether it has ended, or ends in this time."""
+        """Return whether it has ended or ends within this time."""
         try:
             await asyncio.wait_for(self._seen.wait(), max(0.0, seconds))
         except TimeoutError:

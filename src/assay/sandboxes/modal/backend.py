@@ -1,7 +1,7 @@
-"""Sandboxes at Modal (modal.com), through its client: on machines of others, with an account.
+"""Modal (modal.com) sandboxes, through its client: on remote machines, with an account.
 
-The client is an extra, and is imported when a sandbox is really wanted: what one would be made
-of can be told without it.
+The client is an optional dependency, imported only when a sandbox is needed: a plan can be
+described without it.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from assay.sandboxes.base import (
     ResourceLimits,
     SandboxSpec,
 )
-from assay.sandboxes.dockerfile import Dockerfile, image_user
+from assay.sandboxes.dockerfile import Dockerfile, find_user
 from assay.sandboxes.egress import PUBLIC
-from assay.sandboxes.modal.names import BEGUN, TOKEN, plain_name
+from assay.sandboxes.modal.names import BEGUN, TOKEN, default_image_name
 from assay.sandboxes.roots import ENVIRONMENT, HOME, USER_ID, python_mounts
 
 if TYPE_CHECKING:
@@ -39,45 +39,45 @@ if TYPE_CHECKING:
     from assay.sandboxes.modal.sandbox import ModalSandbox, RemoteUser
 
 _MACHINE: Final = ("Linux", "x86_64")
-_LIFE_S: Final = 86_400
-"""The most that Modal allows."""
-_FIRST: Final = ("/bin/sh", "-c", f"sleep {_LIFE_S} & echo > {BEGUN}; wait")
-"""The first process: waiting, it buries those who have no parent any more."""
+_LIFETIME_S: Final = 86_400
+"""Maximum lifetime that Modal allows."""
+_FIRST_COMMAND: Final = ("/bin/sh", "-c", f"sleep {_LIFETIME_S} & echo > {BEGUN}; wait")
+"""The first process; waiting also reaps orphaned processes."""
 _IDLE_S: Final = 600
-"""After which Modal ends a sandbox whose assay has died."""
+"""Seconds after which Modal ends a sandbox whose assay has died."""
 _END_S: Final = 30.0
 _USERS: Final = ("etc/passwd", "etc/group", "usr/bin/setpriv")
 
 
 class ModalBackend:
-    """Runs commands in sandboxes of Modal."""
+    """Runs commands in Modal sandboxes."""
 
     name = "modal"
 
     def __init__(self) -> None:
-        """Use the account that Modal's client knows."""
+        """Use the account configured for Modal's client."""
         self._has_account = False
         self._users: dict[str, str | None] = {}
-        self._plain = ""
-        self._with_programs: dict[tuple[str, Path], str] = {}
+        self._default_image = ""
+        self._program_images: dict[tuple[str, Path], str] = {}
         self._turn = asyncio.Lock()
 
     def plan(self, limits: ResourceLimits, image: str | None = None) -> str:
-        """What a sandbox would be made of, without an account."""
+        """Describe a sandbox without using an account."""
         network = "allowed" if _check_network(limits) else "blocked"
-        start = image or f"{plain_name()} (with git and pytest)"
+        start = image or f"{default_image_name()} (with git and pytest)"
         cpus = "1 CPU" if limits.cpus == 1 else f"{limits.cpus:g} CPUs"
         return (
             f"modal would start {start} with {cpus} and {limits.memory_mb} MB, network "
-            f"{network}; the limit on the disk ({limits.disk_mb} MB) holds for each file, not "
-            f"for all together, and that on processes ({limits.processes}) may not hold"
+            f"{network}; the disk limit ({limits.disk_mb} MB) applies to each file, not to the "
+            f"total, and the process limit ({limits.processes}) may not be enforced"
         )
 
     def check_recipe(self, recipe: ImageRecipe) -> Dockerfile:
-        """What a Dockerfile says, if Modal can build it as it was asked for.
+        """Read a Dockerfile, and check that Modal can build the recipe.
 
         Raises:
-            UsageError: A base image stands for another, or the build shall reach no network.
+            UsageError: A base image is replaced, or the build must not use the network.
         """
         path = recipe.context / recipe.dockerfile
         try:
@@ -86,8 +86,8 @@ class ModalBackend:
             raise UsageError(f"{path} cannot be read: {error}") from error
         if mapped := [name for name in dockerfile.bases if name in recipe.base_images]:
             raise UsageError(
-                f"{path}: Modal pulls base images itself, and cannot start from what stands "
-                f"for {mapped[0]} here; leave --base-image {mapped[0]}=... out"
+                f"{path}: Modal pulls base images itself and cannot use a local one for "
+                f"{mapped[0]}; omit --base-image {mapped[0]}=..."
             )
         if not recipe.network:
             raise UsageError(
@@ -96,10 +96,10 @@ class ModalBackend:
         return dockerfile
 
     def enforcement(self, limits: ResourceLimits) -> Enforcement:
-        """By what these limits are held.
+        """Describe how these limits are enforced.
 
         Raises:
-            SandboxUnavailable: The client or an account is missing, or Modal is not reached.
+            SandboxUnavailable: The client or an account is missing, or Modal is unreachable.
         """
         _check_client()
         network = "allowed, Modal's own" if _check_network(limits) else "blocked by modal"
@@ -118,60 +118,60 @@ class ModalBackend:
         )
 
     async def build(self, recipe: ImageRecipe) -> str:
-        """Build an image, unless Modal has it; its name.
+        """Build an image unless Modal has it; return its name.
 
         Raises:
-            UsageError: Modal cannot build it as it was asked for.
+            UsageError: Modal cannot build the recipe.
             SandboxUnavailable: The build failed.
         """
         dockerfile = self.check_recipe(recipe)
         _check_client()
-        from assay.sandboxes.modal.files import app, task_image
+        from assay.sandboxes.modal.files import build_task_image, get_app
 
-        image = await task_image(recipe, await app())
+        image = await build_task_image(recipe, await get_app())
         self._users[image.object_id] = dockerfile.user
         return image.object_id
 
     def open(self, spec: SandboxSpec) -> AbstractAsyncContextManager[ImageSandbox]:
-        """A sandbox, which is ended when it is left."""
+        """Open a sandbox, which is terminated on exit."""
         return self._open(spec)
 
     @asynccontextmanager
     async def _open(self, spec: SandboxSpec) -> AsyncIterator[ImageSandbox]:
         for mount in spec.mounts:
             if not mount.source.exists():
-                raise SandboxUnavailable(f"{mount.source} is to be mounted and is not there")
+                raise SandboxUnavailable(f"cannot mount {mount.source}: it does not exist")
         enforcement = self.enforcement(spec.limits)
         from assay.sandboxes.modal.remote import Remote
 
-        sandbox = await self._created(spec)
+        sandbox = await self._create(spec)
         try:
-            made = await self._ready(spec, enforcement, Remote(sandbox))
-            awake = asyncio.ensure_future(made.stay_awake())
+            made = await self._prepare(spec, enforcement, Remote(sandbox))
+            awake = asyncio.ensure_future(made.keep_alive())
             try:
                 yield made
                 await made.fetch()
             finally:
                 awake.cancel()
         finally:
-            await to_the_end(_ended(sandbox))
+            await to_the_end(_terminate(sandbox))
 
-    async def _created(self, spec: SandboxSpec) -> "modal.Sandbox":
+    async def _create(self, spec: SandboxSpec) -> "modal.Sandbox":
         import modal
 
-        from assay.sandboxes.modal.files import app
-        from assay.sandboxes.modal.remote import answering
+        from assay.sandboxes.modal.files import get_app
+        from assay.sandboxes.modal.remote import convert_errors
 
         limits = spec.limits
         environment = {**({} if spec.image else ENVIRONMENT), **spec.environment}
-        image = await self._image(spec)
-        with answering():
+        image = await self._find_image(spec)
+        with convert_errors():
             return await modal.Sandbox.create.aio(
-                *_FIRST,
-                app=await app(),
+                *_FIRST_COMMAND,
+                app=await get_app(),
                 image=image,
                 env=dict(environment),
-                timeout=_LIFE_S,
+                timeout=_LIFETIME_S,
                 idle_timeout=_IDLE_S,
                 cpu=(limits.cpus, limits.cpus),
                 memory=(limits.memory_mb, limits.memory_mb),
@@ -179,49 +179,49 @@ class ModalBackend:
                 tags={"assay": __version__},
             )
 
-    async def _image(self, spec: SandboxSpec) -> "modal.Image":
-        """What a sandbox starts from: its image, and the files of its agent in it."""
+    async def _find_image(self, spec: SandboxSpec) -> "modal.Image":
+        """Return the image of a sandbox, with the files of its agent."""
         import modal
 
-        from assay.sandboxes.modal.files import app, plain_image, with_program
+        from assay.sandboxes.modal.files import build_default_image, build_with_program, get_app
 
-        # One after another, so that an agent is packed and sent once.
+        # One at a time, so that an agent is packed and sent once.
         async with self._turn:
-            if spec.image is None and not self._plain:
-                self._plain = (await plain_image(await app())).object_id
-            name = spec.image or self._plain
+            if spec.image is None and not self._default_image:
+                self._default_image = (await build_default_image(await get_app())).object_id
+            name = spec.image or self._default_image
             for mount in spec.mounts:
                 if mount.target == PROGRAM:
                     key = (name, mount.source)
-                    if key not in self._with_programs:
+                    if key not in self._program_images:
                         base = modal.Image.from_id(name)
-                        made = await with_program(base, mount.source, await app())
-                        self._with_programs[key] = made.object_id
-                    name = self._with_programs[key]
+                        made = await build_with_program(base, mount.source, await get_app())
+                        self._program_images[key] = made.object_id
+                    name = self._program_images[key]
         return modal.Image.from_id(name)
 
-    async def _ready(
+    async def _prepare(
         self, spec: SandboxSpec, enforcement: Enforcement, remote: "Remote"
     ) -> "ModalSandbox":
-        """Give a new sandbox its files."""
-        from assay.sandboxes.modal.files import listing, put_layer, put_mounts
-        from assay.sandboxes.modal.sandbox import ModalSandbox, processes
+        """Copy files into a new sandbox."""
+        from assay.sandboxes.modal.files import list_files, put_layer, put_mounts
+        from assay.sandboxes.modal.sandbox import ModalSandbox, list_processes
 
-        # The image has a Python and the agent already.
-        had = {PROGRAM, *(mount.target for mount in python_mounts() if spec.image is None)}
-        copied = [mount for mount in spec.mounts if mount.target not in had]
+        # The image already has Python and the agent.
+        provided = {PROGRAM, *(mount.target for mount in python_mounts() if spec.image is None)}
+        copied = [mount for mount in spec.mounts if mount.target not in provided]
         spec = replace(spec, mounts=tuple(copied))
-        own = await processes(remote)
-        before = await listing(remote) if spec.image else {}
-        user = await self._user(spec, remote)
+        own = await list_processes(remote)
+        before = await list_files(remote) if spec.image else {}
+        user = await self._choose_user(spec, remote)
         if spec.layer is not None:
             exclude = [PROGRAM, *(mount.target for mount in copied)]
             await put_layer(remote, spec.layer, exclude=exclude)
         await put_mounts(remote, copied, user.number)
         return ModalSandbox(spec, enforcement, remote, user, own=own, before=before)
 
-    async def _user(self, spec: SandboxSpec, remote: "Remote") -> "RemoteUser":
-        """Who runs commands; Modal itself has nobody but root."""
+    async def _choose_user(self, spec: SandboxSpec, remote: "Remote") -> "RemoteUser":
+        """Return the user that runs commands; Modal itself has only root."""
         from assay.sandboxes.modal.sandbox import RemoteUser
 
         if spec.image is None:
@@ -236,12 +236,12 @@ class ModalBackend:
         with tempfile.TemporaryDirectory(prefix="assay-modal-") as scratch:
             with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
                 for name in _USERS:
-                    with suppress(KeyError):  # it has none
+                    with suppress(KeyError):  # the image has none
                         file = tar.extractfile(name)
                         path = Path(scratch, name)
                         path.parent.mkdir(parents=True, exist_ok=True)
                         path.write_bytes(file.read() if file else b"")
-            user = image_user(
+            user = find_user(
                 lambda name: path if (path := Path(scratch, name)).exists() else None,
                 spec.user or self._users.get(spec.image),
             )
@@ -250,18 +250,18 @@ class ModalBackend:
 
 
 def check_program(name: str) -> None:
-    """UsageError if an agent that was installed here cannot run on the machines of Modal."""
+    """Raise UsageError if an agent installed here cannot run on Modal's machines."""
     here = (platform.system(), platform.machine())
     if here != _MACHINE:
         raise UsageError(
-            f"agent {name!r} is installed here for {' '.join(here)}, and machines of Modal are "
-            f"{' '.join(_MACHINE)}; run assay on such a machine, or use an agent that is no "
+            f"agent {name!r} is installed here for {' '.join(here)}, but Modal's machines are "
+            f"{' '.join(_MACHINE)}; run assay on such a machine, or use an agent that is not a "
             "program: react-coder"
         )
 
 
 def _check_network(limits: ResourceLimits) -> bool:
-    """Return whether a sandbox has a network; SandboxUnavailable for hosts one by one."""
+    """Return whether a sandbox has a network; raise SandboxUnavailable for single hosts."""
     if named := [name for name in limits.network if name != PUBLIC]:
         raise SandboxUnavailable(
             f"Modal cannot allow the host {named[0]!r} alone; use --allow-network public, or "
@@ -271,7 +271,7 @@ def _check_network(limits: ResourceLimits) -> bool:
 
 
 def _check_client() -> None:
-    """SandboxUnavailable, with what to do, where the client or a token is missing."""
+    """Raise SandboxUnavailable with instructions if the client or a token is missing."""
     missing = []
     if importlib.util.find_spec("modal") is None:
         missing.append("its client (pip install 'assay[modal]')")
@@ -279,8 +279,8 @@ def _check_client() -> None:
         missing.append(f"a token ({TOKEN})")
     if missing:
         raise SandboxUnavailable(
-            f"sandbox 'modal' needs an account of modal.com and {missing[0]}; --dry-run shows "
-            "without it what would be started, --sandbox docker and bubblewrap need none"
+            f"sandbox 'modal' needs a modal.com account and {missing[0]}; --dry-run shows the "
+            "plan without it, and --sandbox docker and bubblewrap need no account"
         )
 
 
@@ -291,8 +291,8 @@ def _has_token() -> bool:
     return bool(token or config.get("oauth_refresh_token"))
 
 
-async def _ended(sandbox: "modal.Sandbox") -> None:
-    """End a sandbox; one that Modal has ended, or will when it is idle, is no fault."""
+async def _terminate(sandbox: "modal.Sandbox") -> None:
+    """Terminate a sandbox; Modal may have done so, or will when it is idle."""
     import modal
 
     with suppress(modal.exception.Error, OSError):

@@ -1,15 +1,15 @@
-"""Names that assay uses at Modal; does not need its client."""
+"""Names that assay uses at Modal; does not import its client."""
 
 import platform
 from typing import Final
 
 BEGUN: Final = "/.assay-begun"
-"""A file that is there for a moment, when a sandbox has begun."""
+"""A file that exists for a moment after a sandbox has started."""
 APP: Final = "assay"
-"""Under which name Modal lists what is assay's."""
+"""Name of the app that Modal lists."""
 TOKEN: Final = "modal token new, or MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"
 
 
-def plain_name() -> str:
-    """The public image that tasks without a Dockerfile start from."""
+def default_image_name() -> str:
+    """Return the public base image for tasks without a Dockerfile."""
     return f"python:{'.'.join(platform.python_version_tuple()[:2])}-slim-bookworm"

@@ -1,10 +1,10 @@
-"""Runs in a sandbox on another machine, with nothing but the standard library: a Unix socket.
+"""Unix socket relay that runs in a remote sandbox, using only the standard library.
 
     python3 relay.py SOCKET
 
-What is sent to the socket goes to standard output, what comes on standard input goes back. A
-piece is the number of its connection, its length, and that many bytes; none when it is over.
-It says `ready` when it listens, and ends with its standard input.
+Data sent to the socket goes to standard output; data from standard input goes back. A piece is
+the number of its connection, its length, and that many bytes; a length of 0 ends the
+connection. The relay prints `ready` when it listens, and ends with its standard input.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ READY = b"ready\n"
 CHUNK = 65536
 
 
-def piece(number: int, content: bytes) -> bytes:
-    """What goes over the stream for one piece."""
+def encode_piece(number: int, content: bytes) -> bytes:
+    """Encode one piece for the stream."""
     return HEADER.pack(number, len(content)) + content
 
 
 async def main(path: str) -> None:
-    """Relay until nobody is at the other end."""
+    """Relay until standard input ends."""
     loop = asyncio.get_running_loop()
-    given = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(given), sys.stdin.buffer)
+    stdin = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin.buffer)
     writers: dict[int, asyncio.StreamWriter] = {}
     turn = asyncio.Lock()
     last = 0
@@ -39,25 +39,25 @@ async def main(path: str) -> None:
         async with turn:
             await loop.run_in_executor(None, print_out, content)
 
-    async def taken(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal last
         last += 1
         number = last
         writers[number] = writer
         try:
             while chunk := await reader.read(CHUNK):
-                await send(piece(number, chunk))
+                await send(encode_piece(number, chunk))
         except ConnectionError:
             pass
-        await send(piece(number, b""))
+        await send(encode_piece(number, b""))
 
-    await asyncio.start_unix_server(taken, path)
+    await asyncio.start_unix_server(on_connection, path)
     os.chmod(path, 0o666)
     await send(READY)
     while True:
         try:
-            number, length = HEADER.unpack(await given.readexactly(HEADER.size))
-            content = await given.readexactly(length)
+            number, length = HEADER.unpack(await stdin.readexactly(HEADER.size))
+            content = await stdin.readexactly(length)
         except asyncio.IncompleteReadError:
             return
         writer = writers.get(number)

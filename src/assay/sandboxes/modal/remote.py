@@ -1,6 +1,6 @@
-"""What assay asks of Modal's client: an account, and programs of ours in a sandbox.
+"""Use of Modal's client: the account, and programs in a sandbox.
 
-Whatever the client or the service says no to is SandboxUnavailable, in their words.
+Errors of the client and the service become SandboxUnavailable with their message.
 """
 
 import asyncio
@@ -20,47 +20,47 @@ from assay.sandboxes.modal.names import TOKEN
 from assay.sandboxes.procfs import BoundedOutput
 
 _CHUNK: Final = 2**20
-"""Bytes of standard input in one request: the client holds no more than twice that."""
-_NO_END: Final = -1
-"""What the client says of a program whose time is over."""
-_MOST_PRINTED: Final = 16 * 2**20
+"""Bytes of standard input per request; the client stores at most twice as many."""
+_TIMED_OUT: Final = -1
+"""Exit code that the client reports after a timeout."""
+_MAX_OUTPUT: Final = 16 * 2**20
 _ANSWER_S: Final = 20.0
-"""For an answer that takes no work."""
-_PATIENCE_S: Final = 600
-"""For programs of ours, which move files at most."""
+"""For requests that require no work."""
+_TIMEOUT_S: Final = 600
+"""For our programs, which at most copy files."""
 
 
 Take: TypeAlias = Callable[[bytes], object]
-"""Takes the next bytes that a program prints."""
+"""Consumes output of a program."""
 
 
 @contextmanager
-def answering() -> Iterator[None]:
-    """Where errors of the client become ours."""
+def convert_errors() -> Iterator[None]:
+    """Convert errors of the client to SandboxUnavailable."""
     try:
         yield
     except SandboxUnavailable:
         raise
     except modal.exception.AuthError as error:
-        said = f"Modal does not take the token ({_said(error)}); set another: {TOKEN}"
-        raise SandboxUnavailable(said) from error
+        message = f"Modal rejects the token ({_format_error(error)}); set another: {TOKEN}"
+        raise SandboxUnavailable(message) from error
     except (modal.exception.Error, OSError) as error:
-        raise SandboxUnavailable(f"Modal: {_said(error)}") from error
+        raise SandboxUnavailable(f"Modal: {_format_error(error)}") from error
 
 
-def _said(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     return cut(printable(mask(str(error)).strip() or type(error).__name__), 600)
 
 
 async def check_account() -> None:
-    """See whether the service takes the token.
+    """Check that the service accepts the token.
 
     Raises:
-        SandboxUnavailable: It does not, or cannot be reached.
+        SandboxUnavailable: It does not, or it is unreachable.
     """
     try:
         async with asyncio.timeout(_ANSWER_S):
-            with answering():
+            with convert_errors():
                 client = await modal.Client.from_env.aio()
                 await client.hello.aio()  # type: ignore[no-untyped-call]
     except TimeoutError as error:
@@ -69,15 +69,15 @@ async def check_account() -> None:
 
 
 class RemoteFailed(SandboxUnavailable):
-    """A program of ours ran in a sandbox and failed there: a command may have seen to that."""
+    """One of our programs failed in a sandbox, perhaps because of a command."""
 
 
 class PrintedTooMuch(RemoteFailed):
-    """A program printed more than it can have to say."""
+    """A program printed more than expected."""
 
 
-def bounded(take: Take, most: int) -> Take:
-    """Take no more than so many bytes; PrintedTooMuch beyond."""
+def limit_bytes(take: Take, most: int) -> Take:
+    """Limit the bytes passed to `take`; raise PrintedTooMuch beyond."""
     left = most
 
     def count(chunk: bytes) -> None:
@@ -85,7 +85,7 @@ def bounded(take: Take, most: int) -> Take:
         left -= len(chunk)
         if left < 0:
             raise PrintedTooMuch(
-                f"a program in a sandbox of Modal printed more than {most:,} bytes"
+                f"a program in a Modal sandbox printed more than {most:,} bytes"
             )
         take(chunk)
 
@@ -93,7 +93,7 @@ def bounded(take: Take, most: int) -> Take:
 
 
 class Remote:
-    """Programs of ours in a sandbox of Modal, where they are root."""
+    """Runs our programs in a Modal sandbox, as root."""
 
     def __init__(self, sandbox: modal.Sandbox) -> None:
         self._sandbox = sandbox
@@ -101,12 +101,12 @@ class Remote:
     async def start(
         self,
         *argv: str,
-        timeout_s: float = _PATIENCE_S,
+        timeout_s: float = _TIMEOUT_S,
         workdir: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> ContainerProcess[bytes]:
-        """Start a program; it ends with its time, whatever becomes of assay."""
-        with answering():
+        """Start a program; it ends after its timeout, even if assay is gone."""
+        with convert_errors():
             return await self._sandbox.exec.aio(
                 *argv,
                 timeout=math.ceil(timeout_s),
@@ -122,52 +122,52 @@ class Remote:
         stdin: BinaryIO | None = None,
         take: Take | None = None,
     ) -> bytes:
-        """Run a script of the shell to its end; what it printed, unless somebody takes it.
+        """Run a shell script until it ends; return its output, unless `take` consumes it.
 
         Raises:
-            RemoteFailed: It failed, with what it said.
+            RemoteFailed: It failed; with its error output.
             SandboxUnavailable: It could not be started or followed.
         """
         process = await self.start("/bin/sh", "-c", script, "assay", *arguments)
-        printed, said = io.BytesIO(), BoundedOutput()
-        take = take or bounded(printed.write, _MOST_PRINTED)
-        async with feeding(process, stdin or io.BytesIO()):
-            await asyncio.gather(drain(process.stdout, take), drain(process.stderr, said.add))
-            with answering():
+        printed, errors = io.BytesIO(), BoundedOutput()
+        take = take or limit_bytes(printed.write, _MAX_OUTPUT)
+        async with feed_stdin(process, stdin or io.BytesIO()):
+            await asyncio.gather(drain(process.stdout, take), drain(process.stderr, errors.add))
+            with convert_errors():
                 code = await process.wait.aio()
-        if code == _NO_END:
+        if code == _TIMED_OUT:
             raise SandboxUnavailable(
-                f"a program in a sandbox of Modal did not end in {_PATIENCE_S} s"
+                f"a program in a Modal sandbox did not end in {_TIMEOUT_S} s"
             )
         if code != 0:
-            text = cut(said.kept().decode(errors="replace").strip(), 300)
+            text = cut(errors.content().decode(errors="replace").strip(), 300)
             raise RemoteFailed(
-                f"a sandbox of Modal could not be used (exit code {code}): {text}"
+                f"a program in a Modal sandbox failed (exit code {code}): {text}"
             )
         return printed.getvalue()
 
     async def is_broken(self, error: SandboxUnavailable) -> bool:
-        """Whether an error came because the sandbox lost the programs that are used here."""
+        """Return whether an error occurred because the sandbox lost programs needed here."""
         if isinstance(error, RemoteFailed):
             return True
         try:
             await self.call("true")
         except SandboxUnavailable:
-            with answering():  # it runs, and yet has no shell
+            with convert_errors():  # it runs, but has no shell
                 return await self._sandbox.poll.aio() is None
         return False
 
 
 async def drain(stream: AsyncIterable[bytes], take: Take) -> None:
-    """Take all that a program prints, until nobody can print any more."""
-    with answering():
+    """Consume the output of a program until the stream ends."""
+    with convert_errors():
         async for chunk in stream:
             take(chunk)
 
 
 @asynccontextmanager
-async def feeding(process: ContainerProcess[bytes], source: BinaryIO) -> AsyncIterator[None]:
-    """Meanwhile send all of standard input; one who does not read it to its end is no fault."""
+async def feed_stdin(process: ContainerProcess[bytes], source: BinaryIO) -> AsyncIterator[None]:
+    """Send standard input during the block; the program may end before reading all of it."""
 
     async def feed() -> None:
         with suppress(modal.exception.Error, OSError):

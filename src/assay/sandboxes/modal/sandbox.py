@@ -1,7 +1,7 @@
-"""A sandbox of Modal: commands run one after another on the same files, on another machine.
+"""A Modal sandbox: commands run one after another on the same files, on a remote machine.
 
-Commands are started by a shell of ours, which is root there. What they leave running is found
-among the processes of the sandbox, and killed.
+Commands are started by a shell of ours, which is root there. Processes that they leave running
+are listed and killed.
 """
 
 import asyncio
@@ -34,18 +34,18 @@ from assay.sandboxes.modal.files import (
     export_changes,
     fetch_mount,
     put_mounts,
-    write_broken,
+    write_broken_layer,
 )
 from assay.sandboxes.modal.names import BEGUN
-from assay.sandboxes.modal.relay_host import relayed
-from assay.sandboxes.modal.remote import Remote, answering, drain, feeding
+from assay.sandboxes.modal.relay_host import relay_socket
+from assay.sandboxes.modal.remote import Remote, convert_errors, drain, feed_stdin
 from assay.sandboxes.procfs import BoundedOutput
 
 _WRAPPED: Final = (
     'ulimit -c 0; ulimit -f "$1"; shift; exec 3>&2; '
     '"$@" 2>&1 3>&-; code=$?; times >&3; exit $code'
 )
-"""Output and errors in one stream, and how long the processors worked in the other."""
+"""Combines output and errors in one stream, and prints the CPU times to the other."""
 _T = TypeVar("_T")
 _TIMES: Final = re.compile(r"(\d+)m([\d.]+)s")
 _BLOCK: Final = 512
@@ -82,29 +82,28 @@ while [ $round -lt 100 ]; do
 done
 echo "alive still"
 """
-"""Kills what is not ours; in a first round it only looks, so that what is ending may end.
+"""Kills all processes except ours; the first round only checks, so that ending ones can end.
 
-All processes of a user are killed at once, those as well that fork too fast to be found.
-"""
-_PATIENCE_S: Final = 60.0
-"""How long the streams of what is killed may take to end."""
-_AWAKE_S: Final = 120.0
-"""How often Modal is shown that a sandbox is in use."""
+All processes of a user are killed at once, including those that fork too fast to be listed."""
+_KILL_TIMEOUT_S: Final = 60.0
+"""Seconds that the streams of killed processes may take to end."""
+_KEEP_ALIVE_S: Final = 120.0
+"""Seconds between signs of use to Modal."""
 
 
 class RemoteUser(NamedTuple):
-    """Who runs commands."""
+    """The user that runs commands."""
 
     number: int = 0
-    """Of whom the writable mounts are."""
+    """Uid of the owner of writable mounts."""
     environment: Mapping[str, str] = MappingProxyType({})
-    """Variables that only this user has, such as a home."""
+    """Variables of this user only, such as its home."""
     switch: tuple[str, ...] = ()
-    """What stands before a command so that it runs as this user; nothing for root."""
+    """Command prefix that switches to this user; empty for root."""
 
 
-async def processes(remote: Remote) -> tuple[str, ...]:
-    """The numbers of all processes of a sandbox that has just begun."""
+async def list_processes(remote: Remote) -> tuple[str, ...]:
+    """Return the pids of all processes of a new sandbox."""
     return tuple((await remote.call(_LIST)).decode().split())
 
 
@@ -123,7 +122,13 @@ class ModalSandbox:
     ) -> None:
         """Use a sandbox that has its files.
 
-        `own` are processes that were there before any command, `before` the files of its image.
+        Args:
+            spec: Content of the sandbox.
+            enforcement: How its limits are enforced.
+            remote: The sandbox.
+            user: The user that runs commands.
+            own: Processes that existed before the first command.
+            before: The files of its image.
         """
         self.enforcement = enforcement
         self._spec, self._remote, self._user = spec, remote, user
@@ -131,64 +136,65 @@ class ModalSandbox:
         self._turn = asyncio.Lock()
 
     async def run(self, command: Command) -> CommandEnd:
-        """Run a command, after those that were given before."""
+        """Run a command, after all earlier ones."""
         async with self._turn:
             try:
                 return await self._run(command)
             except BaseException:
-                await to_the_end(self._give_up())
+                await to_the_end(self._kill_all())
                 raise
 
     async def export(self, target: Path, *, exclude: Sequence[str] = ()) -> None:
-        """Write all files that differ from the image to a tar file, mounts left out."""
+        """Write all files that differ from the image to a tar file, without mounts."""
         async with self._turn:
-            without = (*exclude, *(mount.target for mount in self._spec.mounts))
+            excluded = (*exclude, *(mount.target for mount in self._spec.mounts))
             limit = self._spec.limits.disk_mb
             try:
                 await export_changes(
-                    self._remote, self._before, target, exclude=without, disk_mb=limit
+                    self._remote, self._before, target, exclude=excluded, disk_mb=limit
                 )
             except SandboxUnavailable as error:
                 if not await self._remote.is_broken(error):
                     raise
-                write_broken(target)
+                write_broken_layer(target)
 
     async def fetch(self) -> None:
-        """Bring back what was written to mounts."""
+        """Copy the content of writable mounts back."""
         async with self._turn:
             for mount in self._spec.mounts:
                 if mount.writable:
                     await fetch_mount(self._remote, mount, self._spec.limits.disk_mb)
 
-    async def stay_awake(self) -> None:
-        """Keep it in use while nobody runs a command, for Modal ends what is idle."""
+    async def keep_alive(self) -> None:
+        """Keep the sandbox in use between commands, because Modal ends idle ones."""
         while True:
-            await asyncio.sleep(_AWAKE_S)
+            await asyncio.sleep(_KEEP_ALIVE_S)
             if not self._turn.locked():
-                # Whether it is there any more is told by the next command.
+                # If it has ended, the next command reports it.
                 async with self._turn:
                     with suppress(SandboxUnavailable):
                         await self._remote.call("true")
 
     async def _run(self, command: Command) -> CommandEnd:
-        output, said = BoundedOutput(), BoundedOutput()
+        output, times = BoundedOutput(), BoundedOutput()
         async with AsyncExitStack() as stack:
-            async with self._sharing(command.timeout_s):
+            async with self._share(command.timeout_s):
                 started = time.monotonic()
                 process = await self._start(command)
                 ending = stack.enter_context(_task(process.wait.aio()))
-                gathering = stack.enter_context(_task(_gather(process, output, said)))
-                async with feeding(process, io.BytesIO(command.stdin)):
+                collecting = stack.enter_context(_task(_collect(process, output, times)))
+                async with feed_stdin(process, io.BytesIO(command.stdin)):
                     await asyncio.wait({ending}, timeout=command.timeout_s)
                 seconds, timed_out = time.monotonic() - started, not ending.done()
-            left, findings = await self._cleared()
-            await asyncio.wait({gathering}, timeout=_PATIENCE_S)
-            if gathering.done():
-                gathering.result()
-            with answering():
+            remaining, findings = await self._clean_up()
+            await asyncio.wait({collecting}, timeout=_KILL_TIMEOUT_S)
+            if collecting.done():
+                collecting.result()
+            with convert_errors():
                 code = None if timed_out else await ending
-        if left and not timed_out:
-            detail = f"{len(left)} still ran when it ended, and were killed: {', '.join(left)}"
+        if remaining and not timed_out:
+            names = ", ".join(remaining)
+            detail = f"{len(remaining)} still ran when it ended, and were killed: {names}"
             findings.append(TrialFinding("left_processes", detail))
         if code == FILE_TOO_LARGE:
             detail = f"it wrote up to the limit of {self._spec.limits.disk_mb} MB"
@@ -198,10 +204,10 @@ class ModalSandbox:
             findings.append(TrialFinding("output_cut", detail))
         return CommandEnd(
             exit_code=code,
-            output=output.kept(),
+            output=output.content(),
             seconds=seconds,
             timed_out=timed_out,
-            cpu_s=_cpu_seconds(said.kept()),
+            cpu_s=_cpu_seconds(times.content()),
             findings=tuple(findings),
         )
 
@@ -211,14 +217,14 @@ class ModalSandbox:
             *("/bin/sh", "-c", _WRAPPED, "command", str(blocks)),
             *self._user.switch,
             *command.argv,
-            timeout_s=command.timeout_s + _PATIENCE_S,
+            timeout_s=command.timeout_s + _KILL_TIMEOUT_S,
             workdir=self._spec.workdir or None,
             environment={**self._user.environment, **command.environment},
         )
 
     @asynccontextmanager
-    async def _sharing(self, timeout_s: float) -> AsyncIterator[None]:
-        """What an agent shares with what starts it: files as they are now, and sockets."""
+    async def _share(self, timeout_s: float) -> AsyncIterator[None]:
+        """Update the files that an agent shares with assay, and relay its sockets."""
         shared = [m for m in self._spec.mounts if m.target == SHARED and not m.writable]
         await put_mounts(self._remote, shared, self._user.number)
         async with AsyncExitStack() as stack:
@@ -226,13 +232,13 @@ class ModalSandbox:
                 for path in mount.source.iterdir():
                     if path.is_socket():
                         target = f"{mount.target}/{path.name}"
-                        until = timeout_s + _PATIENCE_S
-                        relay = relayed(self._remote, path, target, until)
+                        until = timeout_s + _KILL_TIMEOUT_S
+                        relay = relay_socket(self._remote, path, target, until)
                         await stack.enter_async_context(relay)
             yield
 
-    async def _cleared(self) -> tuple[list[str], list[TrialFinding]]:
-        """What was still alive, and whether it can be known."""
+    async def _clean_up(self) -> tuple[list[str], list[TrialFinding]]:
+        """Kill what is left; return the names of the processes, and findings if that fails."""
         try:
             return await self._reap(), []
         except SandboxUnavailable as error:
@@ -241,27 +247,27 @@ class ModalSandbox:
             text = "it removed the shell or its programs; what it left running is not known"
             return [], [TrialFinding("supervisor_killed", text)]
 
-    async def _give_up(self) -> None:
-        """Leave nothing alive, if there is still a sandbox."""
+    async def _kill_all(self) -> None:
+        """Kill everything, if the sandbox still exists."""
         with suppress(SandboxUnavailable):
             await self._reap()
 
     async def _reap(self) -> list[str]:
-        """Kill all that commands left; their names."""
-        told = await self._remote.call(_REAP, str(self._user.number), *self._own)
-        lines = told.decode(errors="replace").splitlines()
+        """Kill all processes that commands left; return their names."""
+        output = await self._remote.call(_REAP, str(self._user.number), *self._own)
+        lines = output.decode(errors="replace").splitlines()
         return [printable(line.partition(" ")[2]) for line in lines]
 
 
-async def _gather(
-    process: ContainerProcess[bytes], output: BoundedOutput, said: BoundedOutput
+async def _collect(
+    process: ContainerProcess[bytes], output: BoundedOutput, times: BoundedOutput
 ) -> None:
-    await asyncio.gather(drain(process.stdout, output.add), drain(process.stderr, said.add))
+    await asyncio.gather(drain(process.stdout, output.add), drain(process.stderr, times.add))
 
 
 @contextmanager
 def _task(work: Coroutine[Any, Any, _T]) -> "Iterator[asyncio.Task[_T]]":
-    """Work that is done beside other work, and given up with it."""
+    """Run work during the block, and cancel it at the end."""
     task = asyncio.ensure_future(work)
     try:
         yield task
@@ -269,8 +275,8 @@ def _task(work: Coroutine[Any, Any, _T]) -> "Iterator[asyncio.Task[_T]]":
         task.cancel()
 
 
-def _cpu_seconds(told: bytes) -> float:
-    """What the shell says of the times of its children, in its last line."""
-    lines = told.decode(errors="replace").strip().splitlines() or [""]
+def _cpu_seconds(output: bytes) -> float:
+    """Parse the CPU time of child processes from the last line of the shell's `times`."""
+    lines = output.decode(errors="replace").strip().splitlines() or [""]
     found = _TIMES.findall(lines[-1])
     return sum(60 * int(minutes) + float(seconds) for minutes, seconds in found)
