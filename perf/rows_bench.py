@@ -122,7 +122,7 @@ def _docker_run(turn: int) -> float:
 
 
 async def _root() -> str:
-    async with DockerEngine.connected() as engine:
+    async with DockerEngine.connect() as engine:
         return await ensure_root_image(engine)
 
 

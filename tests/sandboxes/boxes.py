@@ -115,7 +115,7 @@ def containers(prefix: str) -> list[str]:
     """Those of an engine that runs, by the start of their names."""
 
     async def ask() -> list[str]:
-        async with DockerEngine.connected() as engine:
+        async with DockerEngine.connect() as engine:
             listed = await engine.call("GET", "/containers/json", query={"all": "1"})
         names = [name.lstrip("/") for one in listed for name in one["Names"]]
         return [name for name in names if name.startswith(prefix)]

@@ -75,7 +75,7 @@ class FakeModal:
         return [request for request in self.requests if isinstance(request, kind)]
 
     async def serve(self, started: threading.Event, stop: asyncio.Event) -> None:
-        async with DockerEngine.connected() as self.engine:
+        async with DockerEngine.connect() as self.engine:
             blobs = web.Application(client_max_size=2**30)
             blobs.router.add_put("/{name}", self._put)
             runner = web.AppRunner(blobs)
@@ -400,7 +400,7 @@ for service in (_Control, _Router):
 
 async def import_root(root: Path, name: str) -> None:
     """Make an image of the engine from a file system."""
-    async with DockerEngine.connected() as engine:
+    async with DockerEngine.connect() as engine:
         if await find_image(engine, name):
             return
         with tempfile.TemporaryDirectory() as scratch:

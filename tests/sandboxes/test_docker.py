@@ -291,7 +291,7 @@ def test_a_planted_key_is_in_no_image_container_file_log_or_process_list(
 async def _all_of_the_engine() -> list[str]:
     """What the engine tells of every container and image."""
     told = []
-    async with DockerEngine.connected() as engine:
+    async with DockerEngine.connect() as engine:
         for container in await engine.call("GET", "/containers/json", query={"all": "1"}):
             path = f"/containers/{container['Id']}"
             about = await engine.call("GET", f"{path}/json", accept=(404,))

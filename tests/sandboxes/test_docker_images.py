@@ -53,7 +53,7 @@ def backend() -> Iterator[DockerBackend]:
 
 
 async def _remove_images() -> None:
-    async with DockerEngine.connected() as engine:
+    async with DockerEngine.connect() as engine:
         for kind in ("task", "base"):
             query = {"filters": f'{{"label": ["assay={kind}"]}}'}
             for image in await engine.call("GET", "/images/json", query=query):
@@ -109,7 +109,7 @@ def entries(file: Path) -> dict[str, tarfile.TarInfo]:
 
 def images(name: str) -> Sequence[dict[str, object]]:
     async def ask() -> list[dict[str, object]]:
-        async with DockerEngine.connected() as engine:
+        async with DockerEngine.connect() as engine:
             query = {"filters": f'{{"reference": ["{name}"]}}'}
             listed: list[dict[str, object]] = await engine.call(
                 "GET", "/images/json", query=query

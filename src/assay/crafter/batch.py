@@ -30,7 +30,7 @@ from assay.crafter.engine.look import look_many
 from assay.crafter.engine.noise import geometry_address
 from assay.crafter.engine.numerics import MAX_LENGTH, daylights
 from assay.crafter.rules import ACTIONS, ITEMS, VIEW, WORLD_LENGTH
-from assay.crafter.world import World, checked_int, write_parameters
+from assay.crafter.world import World, check_int, write_parameters
 from assay.errors import EpisodeOver, UsageError, WorldFull
 
 _WORLDS_PER_THREAD = 32
@@ -86,12 +86,12 @@ class Batch:
         auto_reset: bool = False,
         threads: int | None = None,
     ) -> None:
-        checked = [checked_int("seed", seed, 0, 2**31 - 1) for seed in seeds]
+        checked = [check_int("seed", seed, 0, 2**31 - 1) for seed in seeds]
         if not checked:
             raise UsageError("a batch requires at least one seed")
-        length = checked_int("length", length, 1, MAX_LENGTH)
+        length = check_int("length", length, 1, MAX_LENGTH)
         cores = os.cpu_count() or 1
-        wanted = cores if threads is None else checked_int("threads", threads, 1, 1024)
+        wanted = cores if threads is None else check_int("threads", threads, 1, 1024)
         self._difficulties = [resolve_difficulty(difficulty)] * len(checked)
         self._auto_reset = auto_reset
         self._threads = max(1, min(wanted, len(checked) // _WORLDS_PER_THREAD))
@@ -163,8 +163,8 @@ class Batch:
         """Replace the worlds at these indices with the next episodes of their seeds."""
         chosen = np.unique(np.asarray(which, np.int64))
         if chosen.size:
-            checked_int("world", chosen[0], 0, len(self) - 1)
-            checked_int("world", chosen[-1], 0, len(self) - 1)
+            check_int("world", chosen[0], 0, len(self) - 1)
+            check_int("world", chosen[-1], 0, len(self) - 1)
             self._renew(chosen)
 
     def begin(
@@ -178,8 +178,8 @@ class Batch:
             difficulties: One difficulty per index.
         """
         for index, seed, difficulty in zip(which, seeds, difficulties, strict=True):
-            index = checked_int("world", index, 0, len(self) - 1)
-            self._scalars[index, SEED] = checked_int("seed", seed, 0, 2**31 - 1)
+            index = check_int("world", index, 0, len(self) - 1)
+            self._scalars[index, SEED] = check_int("seed", seed, 0, 2**31 - 1)
             self._scalars[index, EPISODE] = 0
             self._difficulties[index] = difficulty
             write_parameters(self._blocks[index], difficulty)
@@ -188,7 +188,7 @@ class Batch:
 
     def put(self, index: int, world: World) -> None:
         """Replace a world with a copy of another one."""
-        index = checked_int("world", index, 0, len(self) - 1)
+        index = check_int("world", index, 0, len(self) - 1)
         self._difficulties[index] = world.difficulty
         self._blocks[index] = world._block
 
@@ -234,7 +234,7 @@ class Batch:
 
     def world(self, index: int) -> World:
         """Return an independent copy of one world."""
-        index = checked_int("world", index, 0, len(self) - 1)
+        index = check_int("world", index, 0, len(self) - 1)
         return World._from_block(self._blocks[index], self._difficulties[index])
 
     def __reduce__(self) -> NoReturn:

@@ -113,7 +113,7 @@ def action_index(action: object) -> int:
     )
 
 
-def checked_int(name: str, value: object, low: int, high: int) -> int:
+def check_int(name: str, value: object, low: int, high: int) -> int:
     """Return an integer between two bounds; raise UsageError for anything else."""
     try:
         if isinstance(value, (bool, np.bool_)):
@@ -151,9 +151,9 @@ class World:
         *,
         episode: int = 1,
     ) -> None:
-        seed = checked_int("seed", seed, 0, 2**31 - 1)
-        episode = checked_int("episode", episode, 1, 2**31 - 1)
-        length = checked_int("length", length, 1, MAX_LENGTH)
+        seed = check_int("seed", seed, 0, 2**31 - 1)
+        episode = check_int("episode", episode, 1, 2**31 - 1)
+        length = check_int("length", length, 1, MAX_LENGTH)
         self._allocate(resolve_difficulty(difficulty))
         self._scalars[LENGTH] = length
         write_parameters(self._block, self._difficulty)

@@ -59,19 +59,19 @@ def choose_backend(name: str | None = None) -> SandboxBackend:
 
 def _load_backend(path: Path, member: str) -> SandboxBackend:
     code = run_user_file(path, "sandboxes")
-    made = code.names.get(member)
-    if not isinstance(made, type):
+    loaded = code.names.get(member)
+    if not isinstance(loaded, type):
         classes = [key for key, value in code.names.items() if isinstance(value, type)]
         others = f"; it has {', '.join(classes)}" if classes else ""
         raise UsageError(f"{path} has no class {member!r}{others}")
-    missing = [part for part in _PARTS if not hasattr(made, part)]
+    missing = [part for part in _PARTS if not hasattr(loaded, part)]
     if missing:
         raise UsageError(
             f"{path}:{member} lacks {', '.join(missing)}; a backend has {', '.join(_PARTS)}, "
             "see SandboxBackend in assay.sandboxes.base"
         )
     try:
-        backend: SandboxBackend = made()
+        backend: SandboxBackend = loaded()
     except TypeError as error:
         raise UsageError(f"{path}:{member} must be made without arguments: {error}") from error
     return backend

@@ -246,7 +246,7 @@ class _BubblewrapSandbox:
             inner = await process.wait_started()
             set_limits(inner, {"FSIZE": self._spec.limits.disk_mb * MIB, "CORE": 0})
             limits.admit(inner)
-            async with self._egress.serving(inner):
+            async with self._egress.serve(inner):
                 process.release()
                 stop = await self._wait_for_end(process, limits, command.timeout_s)
             seconds = time.monotonic() - started

@@ -216,14 +216,14 @@ class _GroupsV1:
     def __init__(self, folders: dict[str, Path], limits: ResourceLimits) -> None:
         self._folders = folders
         self._limits = limits
-        made = []
+        created = []
         try:
             for folder in dict.fromkeys(folders.values()):
                 folder.mkdir()
-                made.append(folder)
+                created.append(folder)
             self._write_limits()
         except OSError:
-            for folder in made:
+            for folder in created:
                 folder.rmdir()
             raise
 
@@ -344,14 +344,14 @@ class CgroupsV2:
 
     def prepare(self, limits: ResourceLimits, folder: Path) -> GroupV2:
         """Create the group of a command."""
-        made = self._find_parent() / folder.name
-        _record_groups(folder, [made])
-        made.mkdir()
-        group = GroupV2(made, limits)
+        created = self._find_parent() / folder.name
+        _record_groups(folder, [created])
+        created.mkdir()
+        group = GroupV2(created, limits)
         try:
             group.write_limits()
         except OSError:
-            made.rmdir()
+            created.rmdir()
             raise
         return group
 

@@ -1,7 +1,7 @@
 """Parsing of Dockerfiles: base images, copies, users, and .dockerignore.
 
-Only these parts are read here; the engine reads the rest. Its builder does not support `COPY
---chmod`: each mode gets a separate tree in the context, whose files already have it.
+Only these parts are read here; the engine reads the rest. Its builder does not support the
+option `--chmod`: each mode gets a separate tree in the context, whose files already have it.
 
 `find_user` resolves the user of an image from the image's own files.
 """

@@ -98,7 +98,7 @@ class Egress:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def serving(self, process: int) -> AsyncIterator[None]:
+    async def serve(self, process: int) -> AsyncIterator[None]:
         """Serve the network namespace of a process during the block.
 
         Raises:

@@ -186,11 +186,11 @@ def describe_disk_limit() -> str:
     return f"{WATCHED_DISK} (no {OWN_DISK}: {problem})"
 
 
-def enforcement_with_disk(disk: Path | None, held: Enforcement) -> Enforcement:
+def enforcement_with_disk(disk: Path | None, enforcement: Enforcement) -> Enforcement:
     """Return the enforcement of one sandbox: without a separate disk, a watcher is used."""
-    if not held.disk.startswith(OWN_DISK):
-        return held
-    return replace(held, disk=OWN_DISK if disk else WATCHED_DISK)
+    if not enforcement.disk.startswith(OWN_DISK):
+        return enforcement
+    return replace(enforcement, disk=OWN_DISK if disk else WATCHED_DISK)
 
 
 @asynccontextmanager
@@ -207,8 +207,8 @@ async def limited_disk(
     Raises:
         SandboxUnavailable: It cannot be created or mounted.
     """
-    held = await asyncio.to_thread(backend.enforcement, limits)
-    if not held.disk.startswith(OWN_DISK):
+    enforcement = await asyncio.to_thread(backend.enforcement, limits)
+    if not enforcement.disk.startswith(OWN_DISK):
         yield None
         return
     opened = ExitStack()
@@ -287,7 +287,7 @@ def _run(*command: str | Path) -> str:
     return ended.stdout.decode()
 
 
-async def _zero() -> int:
+async def _count_zero() -> int:
     return 0
 
 
@@ -298,7 +298,7 @@ class DiskLimit:
         self,
         folders: Sequence[Path],
         limit_mb: int,
-        elsewhere: Callable[[], Awaitable[int]] = _zero,
+        elsewhere: Callable[[], Awaitable[int]] = _count_zero,
         disk: Path | None = None,
     ) -> None:
         """Watch some folders.
@@ -317,7 +317,7 @@ class DiskLimit:
         for folder in folders:
             if disk and folder.stat().st_dev != disk.stat().st_dev:
                 raise SandboxUnavailable(f"{folder} is writable and not on the disk {disk}")
-        self._folders = _outermost(folders)
+        self._folders = _drop_nested(folders)
         self._limit_mb = limit_mb
         self._elsewhere = elsewhere
         self._limit = limit_mb * MIB
@@ -326,7 +326,7 @@ class DiskLimit:
 
     async def begin(self) -> None:
         """Measure the content before the first command."""
-        initial = await asyncio.to_thread(self._bytes)
+        initial = await asyncio.to_thread(self._measure)
         self._limit += initial + await self._elsewhere()
 
     async def check(self, processes: Callable[[], Sequence[int]]) -> TrialFinding | None:
@@ -338,7 +338,7 @@ class DiskLimit:
         # An earlier command may have exceeded the limit, and its files may still be removed.
         allowed = max(self._limit, self._used) + _SLACK
         try:
-            used = await asyncio.to_thread(self._bytes, processes, allowed)
+            used = await asyncio.to_thread(self._measure, processes, allowed)
         except TooDeep:
             return TrialFinding("disk_limit", "folders are nested too deeply to be measured")
         used += await self._elsewhere()
@@ -348,7 +348,7 @@ class DiskLimit:
             return TrialFinding("disk_limit", f"it wrote more than {limit}; it was killed")
         return None
 
-    def _bytes(
+    def _measure(
         self, processes: Callable[[], Sequence[int]] = lambda: (), most: int | None = None
     ) -> int:
         if self._disk and self._initial:
@@ -361,7 +361,7 @@ class DiskLimit:
         """Return a finding after a command that was not killed for the disk limit."""
         before = self._used
         try:
-            self._used = await asyncio.to_thread(self._bytes)
+            self._used = await asyncio.to_thread(self._measure)
             self._used += await self._elsewhere()
         except TooDeep:
             self._used = 0
@@ -374,7 +374,7 @@ class DiskLimit:
         return None
 
 
-def _outermost(folders: Sequence[Path]) -> list[Path]:
+def _drop_nested(folders: Sequence[Path]) -> list[Path]:
     """Return the folders that are not inside another one, to avoid counting twice."""
     resolved = dict.fromkeys(folder.resolve() for folder in folders)
     return [

@@ -240,7 +240,7 @@ def run_self_test(backend: SandboxBackend) -> SelfTest:
         (folder / _SOCKET).chmod(0o777)
         loopback = _listen(stack, socket.AF_INET, ("127.0.0.1", 0))
         _listen(stack, socket.AF_UNIX, f"\0{mark}")
-        key = stack.enter_context(_shared_memory(mark))
+        key = stack.enter_context(_create_shared_memory(mark))
         began = Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()[19]
         numbers = (os.getpid(), loopback.getsockname()[1], key)
         arguments = (*map(str, numbers), mark, began)
@@ -260,7 +260,7 @@ def _listen(stack: ExitStack, family: int, address: object) -> socket.socket:
 
 
 @contextmanager
-def _shared_memory(mark: str) -> Iterator[int]:
+def _create_shared_memory(mark: str) -> Iterator[int]:
     """Create a System V segment and a file in /dev/shm that must be invisible in a sandbox."""
     libc = ctypes.CDLL(None)
     key = secrets.randbelow(2**30) + 1

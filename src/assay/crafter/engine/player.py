@@ -78,18 +78,18 @@ _MAKE: Final = ACTIONS.index(f"make_{next(iter(MAKE))}")
 _PLACE_PLANT: Final = ACTIONS.index("place_plant")
 
 
-def _scalar(item: str) -> int:
+def _index(item: str) -> int:
     return INVENTORY + ITEMS.index(item)
 
 
-_HEALTH, _FOOD, _DRINK, _ENERGY = (_scalar(n) for n in ("health", "food", "drink", "energy"))
+_HEALTH, _FOOD, _DRINK, _ENERGY = (_index(n) for n in ("health", "food", "drink", "energy"))
 _EAT_COW, _EAT_PLANT = ACHIEVEMENTS.index("eat_cow"), ACHIEVEMENTS.index("eat_plant")
 _DEFEAT_ZOMBIE = ACHIEVEMENTS.index("defeat_zombie")
 _DEFEAT_SKELETON = ACHIEVEMENTS.index("defeat_skeleton")
 _WAKE_UP = ACHIEVEMENTS.index("wake_up")
 _LAVA, _WATER = MATERIALS.index("lava"), MATERIALS.index("water")
 _IRON_SWORD, _STONE_SWORD, _WOOD_SWORD = (
-    _scalar(f"{name}_sword") for name in ("iron", "stone", "wood")
+    _index(f"{name}_sword") for name in ("iron", "stone", "wood")
 )
 _COW_FOOD, _PLANT_FOOD = FOOD["cow"], FOOD["plant"]
 _HUNGRY_AFTER, _THIRSTY_AFTER, _TIRED_AFTER = WEAR["food"], WEAR["drink"], WEAR["energy"]
@@ -101,9 +101,9 @@ _COLLECT: Final = np.full((len(MATERIALS), 4), -1)
 _CHANCE: Final = np.zeros(len(MATERIALS))
 for _name, _rule in COLLECT.items():
     _COLLECT[MATERIALS.index(_name)] = (
-        _scalar(_rule.item),
+        _index(_rule.item),
         ACHIEVEMENTS.index(f"collect_{_rule.item}"),
-        _scalar(_rule.tool) if _rule.tool else -1,
+        _index(_rule.tool) if _rule.tool else -1,
         MATERIALS.index(_rule.leaves),
     )
     _CHANCE[MATERIALS.index(_name)] = _rule.chance
@@ -113,7 +113,7 @@ for _name, _rule in COLLECT.items():
 _PLACING: Final = np.array(
     [
         (
-            _scalar(*rule.uses),
+            _index(*rule.uses),
             *rule.uses.values(),
             material_mask(*rule.where),
             MATERIALS.index(name) if name in MATERIALS else -1,
@@ -126,7 +126,7 @@ _PLACING: Final = np.array(
 # Making, by action: the item made, its achievement, mask of materials that must be near.
 _MAKING: Final = np.array(
     [
-        (_scalar(name), ACHIEVEMENTS.index(f"make_{name}"), material_mask(*rule.nearby))
+        (_index(name), ACHIEVEMENTS.index(f"make_{name}"), material_mask(*rule.nearby))
         for name, rule in MAKE.items()
     ]
 )

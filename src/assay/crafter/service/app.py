@@ -132,13 +132,13 @@ def _check_name(endpoint: _Endpoint) -> _Endpoint:
     """Reject unknown environments."""
 
     async def checked(request: Request) -> Response:
-        refusal = _unknown_environment(request.path_params["env_name"])
+        refusal = _refuse_unknown(request.path_params["env_name"])
         return await endpoint(request) if refusal is None else reply_refusal(refusal)
 
     return checked
 
 
-def _unknown_environment(name: str) -> Refusal | None:
+def _refuse_unknown(name: str) -> Refusal | None:
     if name == ENVIRONMENT:
         return None
     detail = f"unsupported environment {shown(name)}; supported: {ENVIRONMENT}"
@@ -192,7 +192,7 @@ def _format_refusal(error: AssayError | ValidationError) -> bytes:
 
 async def _serve_websocket(worlds: Worlds, websocket: WebSocket) -> None:
     """Answer each message, a step or a list of steps, with a message of the same form."""
-    refusal = _unknown_environment(websocket.path_params["env_name"])
+    refusal = _refuse_unknown(websocket.path_params["env_name"])
     if refusal is not None:
         await deny(refusal, websocket.scope, websocket.receive, websocket.send)
         return

@@ -125,7 +125,7 @@ def read_full(lines: Lines) -> Observation:
         head=head,
         sleeping=sleeping,
         counts=counts,
-        cells=lines.cells(_FULL_CELLS, (_WORDS[you], you), " "),
+        cells=lines.read_cells(_FULL_CELLS, (_WORDS[you], you), " "),
         last=last,
         achieved=achieved[1].split(", ") if achieved else (),
     )
@@ -198,7 +198,7 @@ def short_text(observation: Observation) -> str:
         lines.append(last_action(o) if o.no_effect else f"did {o.action}")
     if o.achieved:
         lines.append(f"achieved {' '.join(o.achieved)}")
-    lines.append(_surroundings(o))
+    lines.append(_describe_surroundings(o))
     glyphs = "".join([_MAP[cell] for cell in o.cells])
     lines += [glyphs[i : i + ACROSS] for i in range(0, len(glyphs), ACROSS)]
     ground = [
@@ -211,15 +211,15 @@ def short_text(observation: Observation) -> str:
     return "\n".join(lines)
 
 
-def _surroundings(o: Observation) -> str:
+def _describe_surroundings(o: Observation) -> str:
     """Describe the ground, the cell in front and near things, without repetition."""
     you = o.cells[CENTER]
     words = [f"on {you.material}"] if you in _UNUSUAL else []
     found = nearest(o)
     in_front = next(iter(found))
-    words.append(f"facing {o.facing} {in_front}{_flying(o.ahead)}")
+    words.append(f"facing {o.facing} {in_front}{_describe_flight(o.ahead)}")
     near = [
-        f"{kind} {_SHORT_PLACES[i]}{_flying(o.cells[i])}"
+        f"{kind} {_SHORT_PLACES[i]}{_describe_flight(o.cells[i])}"
         for kind, i in found.items()
         if kind not in _PLAIN and kind != in_front
     ]
@@ -228,7 +228,7 @@ def _surroundings(o: Observation) -> str:
     return " ".join(words)
 
 
-def _flying(cell: MapCell) -> str:
+def _describe_flight(cell: MapCell) -> str:
     return f" flying {cell.detail}" if cell.thing == "arrow" else ""
 
 
@@ -257,7 +257,7 @@ def read_short(lines: Lines) -> Observation:
     achieved = lines.match_next(_SHORT_ACHIEVED) if last else None
     stand = lines.expect(_SHORT_STAND, "facing down grass near tree left2 up1")
     you = MapCell(stand[1] or USUAL_GROUND["player"], "player", stand[2])
-    cells = lines.cells(_SHORT_CELLS, (GLYPHS["player"], you), "")
+    cells = lines.read_cells(_SHORT_CELLS, (GLYPHS["player"], you), "")
     ground = lines.match_next(_UNDER)
     if ground:
         for material, place in _UNDER_CELL.findall(ground[0]):

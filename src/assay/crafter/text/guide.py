@@ -22,10 +22,10 @@ def rules_text(*, short: bool = False) -> str:
 
 def describe_rules(rules: ModuleType, *, short: bool) -> str:
     """Describe the rules in a module like `assay.crafter.rules`."""
-    return "\n".join(_short(rules) if short else _full(rules))
+    return "\n".join(_write_short(rules) if short else _write_full(rules))
 
 
-def _full(rules: Any) -> Iterator[str]:
+def _write_full(rules: Any) -> Iterator[str]:
     width, height = rules.VIEW
     yield (
         f"You play Crafter, a game of survival in a world of {rules.AREA} x {rules.AREA} "
@@ -109,7 +109,7 @@ def _full_survival(rules: Any) -> Iterator[str]:
     )
 
 
-def _short(rules: Any) -> Iterator[str]:
+def _write_short(rules: Any) -> Iterator[str]:
     yield f"Crafter: stay alive and achieve {' '.join(rules.ACHIEVEMENTS)}"
     yield from _short_actions(rules)
     yield f"your blow: {_counts(rules.DAMAGE)}"

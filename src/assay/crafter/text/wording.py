@@ -145,7 +145,7 @@ class Lines:
         """Read the next line, which must match."""
         return self.match_next(pattern) or self.fail(f"expected one like {like!r}", self._next)
 
-    def cells(
+    def read_cells(
         self, known: Mapping[str, MapCell], player: tuple[str, MapCell], gap: str
     ) -> list[MapCell]:
         """Read the rows of the map: symbols of known cells, with the player in the middle."""

@@ -1,1 +1,1 @@
-"""Sandboxes in Docker's containers."""
+"""Docker sandboxes."""

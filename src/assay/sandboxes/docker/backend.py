@@ -64,7 +64,7 @@ class DockerBackend:
         _check_platform()
 
         async def describe() -> Enforcement:
-            async with DockerEngine.connected() as engine:
+            async with DockerEngine.connect() as engine:
                 return await _describe_enforcement(engine, limits)
 
         return run_apart(describe)
@@ -76,7 +76,7 @@ class DockerBackend:
             UsageError: A base image is neither mapped nor present, or the image has volumes.
             SandboxUnavailable: The build failed; with the end of its output.
         """
-        async with DockerEngine.connected() as engine:
+        async with DockerEngine.connect() as engine:
             return await build_image(
                 engine, recipe, network=await _choose_network(engine, recipe.network)
             )
@@ -91,7 +91,7 @@ class DockerBackend:
         for mount in spec.mounts:
             if not mount.source.exists():
                 raise SandboxUnavailable(f"cannot mount {mount.source}: it does not exist")
-        async with DockerEngine.connected() as engine:
+        async with DockerEngine.connect() as engine:
             enforcement = await _describe_enforcement(engine, spec.limits)
             enforcement = enforcement_with_disk(spec.disk, enforcement)
             if not self._is_swept:

@@ -61,8 +61,8 @@ class RunningContainer(NamedTuple):
 
     def processes(self) -> list[int]:
         """Return all its live processes except the keeper."""
-        ours = (self.init, self.waiting)
-        return [pid for pid in self.group.processes() if pid not in ours and is_alive(pid)]
+        keeper = (self.init, self.waiting)
+        return [pid for pid in self.group.processes() if pid not in keeper and is_alive(pid)]
 
 
 class Container:
@@ -96,7 +96,7 @@ class Container:
         if self.deleted:
             image, base = self._own_image, image
             await build_without(self.engine, base, self.deleted, image)
-        made = await self.engine.call(
+        created = await self.engine.call(
             "POST",
             "/containers/create",
             query={"name": self._folder.name},
@@ -105,7 +105,7 @@ class Container:
                 "Labels": labels,
             },
         )
-        self._id = made["Id"]
+        self._id = created["Id"]
         if spec.layer is not None:
             targets = [mount.target for mount in spec.mounts]
             await put_layer(self.engine, self.path, spec.layer, exclude=targets)

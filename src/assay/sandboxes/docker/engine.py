@@ -103,7 +103,7 @@ class DockerEngine:
 
     @classmethod
     @asynccontextmanager
-    async def connected(cls) -> AsyncIterator[Self]:
+    async def connect(cls) -> AsyncIterator[Self]:
         """Connect to the engine of this machine; errors are raised by the first call."""
         socket = engine_socket()
         async with aiohttp.ClientSession(

@@ -96,7 +96,7 @@ class DockerSandbox:
 
     async def _run(self, command: Command) -> CommandEnd:
         running = await self._container.start()
-        async with self._egress.serving(running.init):
+        async with self._egress.serve(running.init):
             return await self._execute(command, running)
 
     async def _execute(self, command: Command, running: RunningContainer) -> CommandEnd:
@@ -146,7 +146,7 @@ class DockerSandbox:
 
     async def _create_exec(self, command: Command) -> str:
         """Create the command in the engine without starting it; return its id."""
-        made = await self._engine.call(
+        created = await self._engine.call(
             "POST",
             f"{self._container.path}/exec",
             body={
@@ -160,7 +160,7 @@ class DockerSandbox:
                 "WorkingDir": self._spec.workdir,
             },
         )
-        return str(made["Id"])
+        return str(created["Id"])
 
     async def _wait_started(
         self, execution: str, collecting: "asyncio.Future[None]", stream: EngineStream
@@ -200,7 +200,7 @@ class DockerSandbox:
         next_disk = 0.0
         peak = 0
         while True:
-            ended = await exited.within(min(_CHECK_S, deadline - time.monotonic()))
+            ended = await exited.wait(min(_CHECK_S, deadline - time.monotonic()))
             peak = max(peak, running.group.counts().memory)
             if ended:
                 return _CommandStop(), peak
@@ -255,7 +255,7 @@ class _Exit:
         else:
             asyncio.get_running_loop().add_reader(self._handle, self._seen.set)
 
-    async def within(self, seconds: float) -> bool:
+    async def wait(self, seconds: float) -> bool:
         """Return whether it has ended or ends within this time."""
         try:
             await asyncio.wait_for(self._seen.wait(), max(0.0, seconds))

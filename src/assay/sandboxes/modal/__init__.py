@@ -1,1 +1,1 @@
-"""Sandboxes on Modal's machines."""
+"""Modal sandboxes."""

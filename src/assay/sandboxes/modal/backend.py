@@ -146,11 +146,11 @@ class ModalBackend:
 
         sandbox = await self._create(spec)
         try:
-            made = await self._prepare(spec, enforcement, Remote(sandbox))
-            awake = asyncio.ensure_future(made.keep_alive())
+            prepared = await self._prepare(spec, enforcement, Remote(sandbox))
+            awake = asyncio.ensure_future(prepared.keep_alive())
             try:
-                yield made
-                await made.fetch()
+                yield prepared
+                await prepared.fetch()
             finally:
                 awake.cancel()
         finally:
@@ -195,8 +195,8 @@ class ModalBackend:
                     key = (name, mount.source)
                     if key not in self._program_images:
                         base = modal.Image.from_id(name)
-                        made = await build_with_program(base, mount.source, await get_app())
-                        self._program_images[key] = made.object_id
+                        prepared = await build_with_program(base, mount.source, await get_app())
+                        self._program_images[key] = prepared.object_id
                     name = self._program_images[key]
         return modal.Image.from_id(name)
 

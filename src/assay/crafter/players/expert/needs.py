@@ -58,7 +58,7 @@ class Needs:
         return None
 
     def _search_threshold(self) -> int:
-        """Return the food level at which the search for food starts: earlier by day."""
+        """Return the food level at which the search for food starts; at night, never."""
         memory = self.memory
         if memory.daylight < 0.5:
             return -1

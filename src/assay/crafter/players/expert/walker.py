@@ -271,13 +271,13 @@ class Walker:
     def step_to(self, cell: int) -> int:
         """Return the action that moves onto an adjacent cell, or first clears it."""
         memory = self.memory
-        direction = self.direction(cell)
+        direction = self.direction_to(cell)
         ground = memory.ground[cell]
         if OPEN[ground] or memory.facing != direction:
             return NOOP if ground == LAVA else MOVE + direction
         return PLACE_STONE if ground == WATER else DO
 
-    def direction(self, cell: int) -> int:
+    def direction_to(self, cell: int) -> int:
         """Return the direction of an adjacent cell."""
         return STEPS.index(cell - self.memory.here)
 
@@ -286,7 +286,7 @@ class Walker:
 
         Only for cells that cannot be walked on: moving towards one only turns the player.
         """
-        return DO if self.memory.ahead == cell else MOVE + self.direction(cell)
+        return DO if self.memory.ahead == cell else MOVE + self.direction_to(cell)
 
     def next_to(self, wanted: bytes) -> CellGoal:
         """Return a goal: a cell next to a material in the table."""
