@@ -166,7 +166,7 @@ _LOAD, _AND, _EQUAL, _RETURN = 0x20, 0x54, 0x15, 0x06
 _NUMBER, _ARCHITECTURE = 0, 4
 """Offsets of the call's number and architecture."""
 _WITHOUT_X32 = 0xBFFFFFFF
-"""x86_64 has every call twice, the second time with this bit set."""
+"""Mask: x86_64 has every call twice, the second time with bit 30 set."""
 _ALLOW, _FAIL = 0x7FFF0000, 0x00050000
 
 

@@ -19,7 +19,7 @@ SANDBOX_USER: Final = 64_998
 """Outside the ranges that Debian, Fedora and systemd assign."""
 _AS_USER: Final = ("--setgid", str(SANDBOX_USER), "--setuid", str(SANDBOX_USER))
 _STAGE: Final = "/sys"
-"""In our own mount namespace: every Linux has this folder, and nothing in it is mounted."""
+"""In our own mount namespace: every Linux has this folder, and sandboxes do not use it."""
 _SCRIPT: Final = f"""
 mount -n -t tmpfs -o mode=755,size=1m assay {_STAGE}
 number=0

@@ -39,7 +39,7 @@ UNPROTECTED: Final = (
 
 
 class UnprotectedBackend:
-    """Runs commands without isolation; must be selected by name, and prints a warning."""
+    """Runs commands without isolation; must be selected by name, and users are warned."""
 
     name = "none"
 
