@@ -333,7 +333,7 @@ def test_a_journal_with_a_beginning_is_there_as_a_whole_or_not_at_all(
     Journal.create(path, begun)
     assert read_journal(path) == begun
     assert [each.name for each in tmp_path.iterdir()] == ["one.jsonl"]
-    with pytest.raises(JournalError, match="already there"):
+    with pytest.raises(JournalError, match="exists already"):
         Journal.create(path, begun)
 
 

@@ -234,7 +234,6 @@ def _parse_error(body: bytes) -> Mapping[str, Any]:
 
 
 def _class_names(error: BaseException) -> set[str]:
-    """Return the class names of an exception and its causes."""
     names: set[str] = set()
     link: BaseException | None = error
     for _ in range(10):

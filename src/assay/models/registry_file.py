@@ -336,7 +336,6 @@ def _make_provider(
 
 
 def _update_provider(entry: ModelEntry, provider: Provider) -> ModelEntry:
-    """Return an existing row with its changed provider."""
     own = [field for field in entry.unsupported if field not in entry.provider.unsupported]
     return replace(entry, provider=provider, unsupported=_union(provider.unsupported, own))
 

@@ -197,7 +197,6 @@ def _validator(kind: Any, bounded: bool | str) -> Callable[[Any], Any]:
 
 
 def _drop_bounds(schema: Any, bounds: Sequence[str]) -> Any:
-    """Return a core schema without some of its bounds."""
     if isinstance(schema, list):
         return [_drop_bounds(part, bounds) for part in schema]
     if isinstance(schema, dict):

@@ -138,7 +138,6 @@ def _read_calls(
 
 
 def _find_runs(requests: pa.ListArray) -> list[list[Run]]:
-    """Return the runs of consecutive positions in each list of positions."""
     bounds = _as_int32(requests.offsets)
     positions = _as_int32(requests.values)[: bounds[-1]]
     begins = np.ones(len(positions), bool)

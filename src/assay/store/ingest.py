@@ -74,7 +74,6 @@ class Ingestion:
 def _find_missing(
     connection: duckdb.DuckDBPyConnection, name: str, column: str, values: list[str]
 ) -> set[str]:
-    """Return the values that a column does not contain."""
     kind = next(field.type for field in table(name).columns if field.name == column)
     connection.register("batch", pa.table({"value": pa.array(values, pa.string())}))
     try:

@@ -236,7 +236,6 @@ _HOOKS = f"""
 
 
 def _select(connection: DuckDBPyConnection, sql: str, values: list[Any]) -> list[_Row]:
-    """Return the rows of a query as dictionaries."""
     result = connection.execute(sql, values)
     names = [column[0] for column in result.description]
     return [dict(zip(names, row, strict=True)) for row in result.fetchall()]

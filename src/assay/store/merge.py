@@ -194,7 +194,6 @@ def _copy_rows(connection: DuckDBPyConnection, what: Table, which: str) -> None:
 
 
 def _copy_new_keys(connection: DuckDBPyConnection, what: Table) -> None:
-    """Copy the rows whose keys are new."""
     columns = ", ".join(f'"{name}"' for name in what.names)
     # Looks stored after the experiments were read are left for the next merge.
     known = "WHERE experiment_id IN (SELECT id FROM experiments)" if what is _LOOKS else ""

@@ -200,7 +200,6 @@ def _update_tag(
     replaced: Collection[str],
     made: Mapping[str, MadeBy],
 ) -> None:
-    """Add the metrics of outcomes to the tag of the experiment."""
     tags = dict(load_experiment(connection, experiment_id).tags)
     kept = {
         name: metric._asdict()

@@ -430,7 +430,6 @@ def select_sessions(
 def _resolve_filter(
     connection: DuckDBPyConnection, name: str, *, forks: bool
 ) -> tuple[str, str]:
-    """Return the column and the value that select a name."""
     if name == "latest":
         return "run_id", resolve_run(connection, name, forks=forks)
     if name in SESSION_WORDS:

@@ -183,7 +183,6 @@ _STATUS = """
 
 
 def _end_session(path: Path) -> None:
-    """Record the end of a session whose process died."""
     journal, session = Journal.reopen(path)
     recorder = Recorder(journal, session)
     times = [session.header.created_at, *(message.at for message in session.messages)]

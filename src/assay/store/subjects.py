@@ -110,7 +110,6 @@ def run_baselines(connection: DuckDBPyConnection, experiment_id: str) -> list[st
 
 
 def _resolve_name(connection: DuckDBPyConnection, name: str) -> list[str]:
-    """Return the ids of the experiments that one name selects."""
     if name == "latest":
         return _list_experiments(connection, resolve_run(connection, name))
     meaning = _find_meaning(connection, name)
@@ -185,7 +184,6 @@ _VALUES = f"""
 def _load_trials(
     connection: DuckDBPyConnection, ids: list[str]
 ) -> dict[str, tuple[TrialOutcome, ...]]:
-    """Load all trials, by experiment."""
     rows = connection.execute(f"{_TRIALS} ORDER BY place", {"ids": ids}).fetchall()
     values = _load_values(connection, ids, len(rows))
     unlocks = dict(connection.execute(_UNLOCKS, [ids]).fetchall())
@@ -215,7 +213,6 @@ def _load_trials(
 def _load_values(
     connection: DuckDBPyConnection, ids: list[str], count: int
 ) -> list[Mapping[str, float]]:
-    """Load the values of each trial, by metric."""
     metrics = [
         row[0]
         for row in connection.execute(
@@ -232,7 +229,6 @@ def _load_values(
 
 
 def _load_totals(connection: DuckDBPyConnection, ids: list[str]) -> dict[str, dict[str, float]]:
-    """Load the outcomes of experiments as a whole, by experiment and metric."""
     found: dict[str, dict[str, float]] = {}
     for experiment_id, metric, value in connection.execute(
         f"SELECT trial_id, metric, value FROM outcomes WHERE trial_id {_CHOSEN} "

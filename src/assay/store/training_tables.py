@@ -147,7 +147,6 @@ def series_experiment(series: str, subject: str) -> ExperimentRecord:
 
 
 def _store_trial(connection: duckdb.DuckDBPyConnection, run: TrainingRun) -> None:
-    """Store a run as a trial, with its outcomes."""
     started = (run.created_at or datetime.now(UTC)).replace(tzinfo=UTC)
     experiment_id = None
     if run.series is not None:
@@ -204,7 +203,6 @@ def _compute_outcomes(run: TrainingRun) -> dict[str, float]:
 
 
 def _format_differences(stored: TrainingRun, run: TrainingRun) -> str:
-    """Describe the differences of two runs with the same id."""
     names = stored.differences(run)
     if "provenance" in names and len(names) > 1:
         # It contains a hash that differs if anything does.
@@ -296,7 +294,6 @@ def _to_column(value: Any) -> Any:
 
 
 def _make_points(run: TrainingRun) -> pa.Table:
-    """Return the points of all curves of a run, as columns."""
     metrics = [pa.repeat(pa.scalar(metric), len(curve)) for metric, curve in run.curves.items()]
     steps = [pa.array(curve.steps_P) for curve in run.curves.values()]
     values = [pa.array(curve.values_P) for curve in run.curves.values()]

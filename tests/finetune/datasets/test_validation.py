@@ -271,7 +271,7 @@ def test_one_episode_is_enough_and_an_empty_store_says_what_to_do(tmp_path: Path
     empty = fill(tmp_path / "empty.duckdb", run, [])
     with pytest.raises(UsageError, match="assay run"):
         assay.sft_filter(tmp_path / "none.jsonl", database=empty)
-    with pytest.raises(UsageError, match="there is no database"):
+    with pytest.raises(UsageError, match="not found"):
         assay.sft_filter(tmp_path / "none.jsonl", database=tmp_path / "no.duckdb")
 
 

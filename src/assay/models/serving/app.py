@@ -287,7 +287,6 @@ class ModelApp:
             await send_answer(self._handle_other(scope["path"], scope["method"]), send)
 
     def _handle_other(self, path: str, method: str) -> ModelAnswer:
-        """Return the response of every route that does not call a model."""
         named = path.removeprefix(f"{_MODELS}/")
         allowed = "GET" if named != path else _METHODS.get(path)
         if allowed is None:

@@ -195,7 +195,6 @@ def _make_question(parsed: _Request, custom: frozenset[str] = frozenset()) -> Pa
 
 
 def _find_required(choice: Any, tools: Sequence[Any]) -> list[Mapping[str, Any]]:
-    """Return the functions of which the client requires one to be called."""
     functions = [tool["function"] for tool in tools]
     if choice == "required" and not functions:
         raise BadRequest("tool_choice: 'required' needs tools", "tool_choice")

@@ -278,7 +278,6 @@ def _as_count(value: Any) -> int:
 
 
 def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
-    """Return the target of a reference within a schema."""
     found: Any = root
     for part in reference.removeprefix("#/").split("/"):
         found = found.get(part) if isinstance(found, Mapping) else None

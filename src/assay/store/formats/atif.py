@@ -125,7 +125,6 @@ def _join_text(value: Mapping[str, Any]) -> str:
 
 
 def _make_silent_step(played: PlayedRecord) -> dict[str, Any]:
-    """Convert a turn without a model call to a step."""
     return {
         "source": "agent",
         "timestamp": _format_time(played.at),

@@ -169,7 +169,6 @@ class HarborTrial:
         )
 
     def _compute_duration(self) -> float:
-        """Return the seconds that the agent worked."""
         spans = [
             as_mapping(part.get("agent_execution")) for part in (self._result, *self._steps)
         ]

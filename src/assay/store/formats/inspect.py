@@ -135,7 +135,6 @@ def unread_scores(scores: Mapping[str, Any]) -> list[str]:
 
 
 def _list_values(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yield scorer, name and value of each score."""
     for scorer, score in scores.items():
         value = as_mapping(score).get("value")
         if isinstance(value, dict):

@@ -179,7 +179,6 @@ def _translate_path(parts: Sequence[str | int]) -> Iterator[str | int]:
 
 
 def _check_consistency(trace: Trace) -> None:
-    """Raise UsageError if fields contradict each other."""
     session, header = trace.session, trace.session.header
     for name, theirs, ours in (
         ("run_id", header.run_id, trace.run.id),
