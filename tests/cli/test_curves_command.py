@@ -139,7 +139,7 @@ def test_points_that_are_left_out_are_told(curves: Program) -> None:
         (["import", "none.csv"], "No such file"),
         (["import", "a.csv", "x/a.csv"], "same id, 'a'"),
         (["import", "a.csv", "--status", "done"], "unknown status 'done'"),
-        (["list"], "there is no database"),
+        (["list"], "not found"),
         (["show", "none.csv"], "No such file"),
     ],
     ids=str,
