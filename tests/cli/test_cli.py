@@ -111,7 +111,8 @@ def test_help_and_version_load_nothing_heavy() -> None:
         assert names & HEAVY <= ({"numpy"} if words in with_arrays else set()), words
     assert lines[1] == ("--help",)
     assert "assay.cli.play" in loaded[1]
-    assert not loaded[1] & {"assay.agents", "assay.crafter", "assay.stats"}
+    rooms = ("agents", "crafter", "finetune", "judge", "stats", "training")
+    assert not loaded[1] & {f"assay.{room}" for room in rooms}
 
 
 def test_a_dry_run_loads_no_more_heavy_packages_than_it_did(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """`assay analyze`: what happened in many episodes, in numbers and pictures."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Group, Parameter
 
-from assay.cli.options import Database, Flag, Given, open_store, option_groups
+from assay.cli.options import Database, Flag, Given, add_commands, open_store, option_groups
 from assay.cli.output import Show, compiling_shown, counting, say, say_json, say_report
 from assay.cli.tables import Whole
 from assay.errors import UsageError
@@ -55,7 +56,6 @@ For example:
     assay analyze quality traces_multi_model
 """,
     help_format="plaintext",
-    group="Look",
 )
 
 _ARGS = """
@@ -69,8 +69,8 @@ Args:
 """
 
 
-def _analysis(name: str, about: str) -> None:
-    """Add a command that asks for nothing but which episodes it is about."""
+def _analysis(name: str, about: str) -> Callable[..., int]:
+    """A command that asks for nothing but which episodes it is about."""
 
     @_OF_EPISODES
     def command(
@@ -86,10 +86,11 @@ def _analysis(name: str, about: str) -> None:
         return _tell(getattr(analyze, name), source, to, place, show, **which)
 
     command.__doc__ = about + _ARGS
-    analyze.command(command, name=name)
+    command.__name__ = command.__qualname__ = name
+    return command
 
 
-_analysis(
+achievements = _analysis(
     "achievements",
     """Show how often and how soon each achievement is reached.
 
@@ -101,7 +102,7 @@ For example:
     assay analyze achievements --output achievements.png""",
 )
 
-_analysis(
+deaths = _analysis(
     "deaths",
     """Show what episodes died of, when, and what the player was doing.
 
@@ -113,7 +114,7 @@ For example:
     assay analyze deaths --model builtin/forager --output deaths.html""",
 )
 
-_analysis(
+hooks = _analysis(
     "hooks",
     """Show how often each hook fires, by model and by turn.
 
@@ -124,7 +125,7 @@ For example:
     assay analyze hooks --traces traces_multi_model --output hooks.png""",
 )
 
-_analysis(
+actions = _analysis(
     "actions",
     """Show what models do, what leads somewhere, and what is wasted.
 
@@ -136,7 +137,7 @@ For example:
     assay analyze actions --output action_patterns.png""",
 )
 
-_analysis(
+costs = _analysis(
     "costs",
     """Show what results cost, in dollars and tokens.
 
@@ -149,7 +150,6 @@ For example:
 )
 
 
-@analyze.command
 @_OF_EPISODES
 def seeds(
     source: Path | None = None,
@@ -183,7 +183,6 @@ def seeds(
     return _tell(analyze.seeds, source, to, place, show, metric=metric, **which)
 
 
-@analyze.command
 @_OF_EPISODES
 def enhanced_hooks(
     source: Path | None = None,
@@ -242,7 +241,7 @@ def enhanced_hooks(
     return _say_found(found, to, show)
 
 
-_analysis(
+quality = _analysis(
     "quality",
     """Score every trace from 0 to 1, and say why.
 
@@ -255,7 +254,6 @@ For example:
 )
 
 
-@analyze.command
 def training(
     *,
     job_ids: Annotated[list[str] | None, Parameter(negative="", show_default="latest")] = None,
@@ -336,3 +334,9 @@ def _say_found(found: Any, to: Telling, show: Show) -> int:
             TerminalReport(document, detail=to.detail, brief=not to.detail, answer_first=True)
         )
     return 0
+
+
+add_commands(
+    analyze,
+    *(achievements, deaths, hooks, actions, costs, seeds, enhanced_hooks, quality, training),
+)

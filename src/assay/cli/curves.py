@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
-from assay.cli.options import Database, Given, Text, Wandb, open_store, option_groups
+from assay.cli.options import (
+    Database,
+    Given,
+    Text,
+    Wandb,
+    add_commands,
+    open_store,
+    option_groups,
+)
 from assay.cli.output import Show, say, say_json, warn
 from assay.cli.tables import say_prose, say_table
 from assay.core.text import cut, unknown_name
@@ -41,13 +49,11 @@ For example:
     assay curves import run1.csv run2.csv --series baseline
 """,
     help_format="plaintext",
-    group="Judge",
 )
 
 
-@curves.command(name="import")
 @option_groups(instead="assay.training.options:ImportOptions")
-def import_curves(
+def import_(
     *files: str,
     instead: Given,
     wandb: Wandb = None,
@@ -93,8 +99,7 @@ def import_curves(
     return 0
 
 
-@curves.command(name="list")
-def list_curves(
+def list_(
     *,
     series: Text = None,
     database: Database = DEFAULT_DATABASE,
@@ -137,8 +142,7 @@ def list_curves(
     return 0
 
 
-@curves.command(name="show")
-def show_curves(
+def show_(
     run: str,
     /,
     *,
@@ -260,3 +264,6 @@ def _listed_cells(run: "ListedTrainingRun") -> tuple[str, ...]:
         "-" if run.last_step is None else f"{run.last_step:,}",
         cut(", ".join(run.metrics), _WIDEST) or "-",
     )
+
+
+add_commands(curves, import_, list_, show_)

@@ -316,7 +316,6 @@ For example:
     assay experiments log builtin/expert
 """,
     help_format="plaintext",
-    group="Judge",
 )
 
 

@@ -20,7 +20,15 @@ from assay.cli.finetune_jobs import (
     usage,
     wait,
 )
-from assay.cli.options import Database, Flag, Given, Text, open_store, option_groups
+from assay.cli.options import (
+    Database,
+    Flag,
+    Given,
+    Text,
+    add_commands,
+    open_store,
+    option_groups,
+)
 from assay.cli.output import Show, command_line, counting, note, say, say_json, warn
 from assay.cli.tables import say_table
 from assay.core.text import counted, cut
@@ -379,14 +387,5 @@ For example:
     assay finetune wait latest
 """,
     help_format="plaintext",
-    group="Improve",
 )
-finetune.command(start)
-finetune.command(status)
-finetune.command(wait)
-finetune.command(list_, name="list")
-finetune.command(events)
-finetune.command(cancel)
-finetune.command(test)
-finetune.command(check_model, name="check-model")
-finetune.command(health)
+add_commands(finetune, start, status, wait, list_, events, cancel, test, check_model, health)

@@ -35,7 +35,6 @@ For example:
     assay models test builtin/noop
 """,
     help_format="plaintext",
-    group="Look",
 )
 
 

@@ -14,6 +14,7 @@ Options that commands about benchmarks share, and how they print a report.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 from types import MappingProxyType, UnionType
 from typing import (
@@ -30,7 +31,7 @@ from typing import (
     get_origin,
 )
 
-from cyclopts import Group, Parameter
+from cyclopts import App, Group, Parameter
 from cyclopts.validators import Number
 
 from assay.cli.output import Show, say, say_json, say_report
@@ -51,6 +52,17 @@ if TYPE_CHECKING:
 Given: TypeAlias = dict[str, Any]
 """Options of a group that were given, by the names of arguments in Python."""
 _C = TypeVar("_C", bound=Callable[..., Any])
+
+
+def add_commands(app: App, *commands: Callable[..., int], **how: Any) -> None:
+    """Register commands by their paths: their options are made when they are called."""
+    for command in commands:
+        app.command(
+            f"{command.__module__}:{command.__qualname__}",
+            name=command.__name__.strip("_").replace("_", "-"),
+            help=cleandoc(command.__doc__ or "").split("\nArgs:")[0],
+            **how,
+        )
 
 
 def option_groups(

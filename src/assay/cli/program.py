@@ -4,8 +4,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
-from inspect import cleandoc
+from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from assay.cli.finetune import finetune
 from assay.cli.launch import launch
 from assay.cli.loop import loop
 from assay.cli.models import models
+from assay.cli.options import add_commands
 from assay.cli.output import command_line, complain
 from assay.cli.play import play
 from assay.cli.run import fork, init, run
@@ -80,10 +80,13 @@ def _unwrap(description: Any, line_end: str) -> None:
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
-RUN = Group("Run", sort_key=1)
-JUDGE = Group("Judge", sort_key=2)
-LOOK = Group("Look", sort_key=4)
-SERVE = Group("Serve", sort_key=5)
+GROUPS: Mapping[str, Sequence[App | Callable[..., int]]] = {
+    "Run": (run, fork, loop, train, launch, bench, sweep, init, play, warmup),
+    "Judge": (compare, experiments, variance, analysis, curves),
+    "Improve": (sft, finetune),
+    "Look": (analyze, doctor, traces, models),
+    "Serve": (serve, serve_models, serve_finetune),
+}
 OPTIONS = Group("Options", sort_key=9)
 
 app = App(
@@ -100,43 +103,14 @@ app = App(
     print_error=False,
     suppress_keyboard_interrupt=False,
 )
-# By its name: what its options are made of is loaded when it is called.
-app.command(
-    "assay.cli.run:run", group=RUN, help=cleandoc(run.__doc__ or "").split("\nArgs:")[0]
-)
-app.command(
-    "assay.cli.run:fork", group=RUN, help=cleandoc(fork.__doc__ or "").split("\nArgs:")[0]
-)
-app.command(
-    "assay.cli.loop:loop", group=RUN, help=cleandoc(loop.__doc__ or "").split("\nArgs:")[0]
-)
-app.command(
-    "assay.cli.train:train", group=RUN, help=cleandoc(train.__doc__ or "").split("\nArgs:")[0]
-)
-app.command(
-    "assay.cli.launch:launch",
-    group=RUN,
-    help=cleandoc(launch.__doc__ or "").split("\nArgs:")[0],
-)
-app.command(bench)
-app.command(sweep, group=RUN)
-app.command(init, group=RUN)
-app.command(play, group=RUN)
-app.command(warmup, group=RUN)
-app.command(compare, group=JUDGE)
-app.command(experiments)
-app.command(variance, group=JUDGE)
-app.command(analysis, group=JUDGE)
-app.command(curves)
-app.command(analyze)
-app.command(sft)
-app.command(finetune)
-app.command(doctor, group=LOOK)
-app.command(traces)
-app.command(serve, group=SERVE)
-app.command(serve_models, name="serve-models", group=SERVE)
-app.command(serve_finetune, name="serve-finetune", group=SERVE)
-app.command(models)
+for _place, (_name, _commands) in enumerate(GROUPS.items(), 1):
+    _group = Group(_name, sort_key=_place)
+    for _command in _commands:
+        if isinstance(_command, App):
+            _command.group = _group
+            app.command(_command)
+        else:
+            add_commands(app, _command, group=_group)
 app.register_install_completion_command(group=OPTIONS)
 for _flag in ("--help", "--version"):
     app[_flag].group = OPTIONS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Group, Parameter
 
-from assay.cli.options import Database, Flag, Given, open_store, option_groups
+from assay.cli.options import Database, Flag, Given, add_commands, open_store, option_groups
 from assay.cli.output import Show, command_line, counting, say, say_json
 from assay.cli.sft_files import show_, stats, trace, validate
 from assay.cli.tables import say_table
@@ -158,10 +158,5 @@ For example:
     assay sft filter --min-achievements 3 --output data.jsonl
 """,
     help_format="plaintext",
-    group=Group("Improve", sort_key=3),
 )
-sft.command(filter_, name="filter")
-sft.command(validate, name="validate")
-sft.command(stats, name="stats")
-sft.command(show_, name="show")
-sft.command(trace, name="trace")
+add_commands(sft, filter_, validate, stats, show_, trace)

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from assay.cli.experiments import DryRun, Yes, delete_when_agreed
-from assay.cli.options import Database, Flag, Given, open_store, option_groups
+from assay.cli.options import Database, Flag, Given, add_commands, open_store, option_groups
 from assay.cli.output import Show, compiling_shown, complain, counting, say, say_json
 from assay.cli.show import replay, show_
 from assay.cli.tables import Whole, say_prose, say_table
@@ -488,14 +488,5 @@ For example:
     assay traces show best
 """,
     help_format="plaintext",
-    group="Look",
 )
-traces.command(list_, name="list")
-traces.command(show_, name="show")
-traces.command(replay, name="replay")
-traces.command(verify, name="verify")
-traces.command(export, name="export")
-traces.command(import_, name="import")
-traces.command(merge, name="merge")
-traces.command(snapshot, name="snapshot")
-traces.command(delete, name="delete")
+add_commands(traces, list_, show_, replay, verify, export, import_, merge, snapshot, delete)
