@@ -12,6 +12,7 @@ import pytest
 from cyclopts import App
 
 import assay
+from assay.bench.prepare import prepare_bench
 from assay.cli import app
 from assay.core.options import Option, declared_options, takes_options
 from assay.errors import UsageError
@@ -31,6 +32,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bench eval": assay.bench_eval,
     "bench new": assay.bench_new,
     "bench regrade": assay.bench_eval,
+    "bench run": prepare_bench,
     "bench summarize": assay.bench_summary,
     "compare": assay.compare,
     "curves import": assay.import_curves,

@@ -201,10 +201,10 @@ def test_sandbox_backend_is_the_default_and_the_file_counts_before_it(
 
 def test_model_map_replaces_models_and_knows_which_there_are() -> None:
     file = toml(Path("bench.toml"), entry(model="gpt-4") + entry(model="other"))
-    tasks = read_benchmark(file, {"gpt-4": "gpt-6-luna"})["tasks"]
+    tasks = read_benchmark(file, model_map={"gpt-4": "gpt-6-luna"})["tasks"]
     assert [task["model"] for task in tasks] == ["gpt-6-luna", "other"]
     with pytest.raises(UsageError, match="unknown model in --model-map 'gpt-5'"):
-        read_benchmark(file, {"gpt-5": "gpt-6-luna"})
+        read_benchmark(file, model_map={"gpt-5": "gpt-6-luna"})
 
 
 def test_an_agent_of_the_command_line_works_on_every_task() -> None:

@@ -30,7 +30,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from assay.bench.base import Allowed
 from assay.bench.coders.installation import default_agent, installed_agent
+from assay.bench.options import TaskReplacements
 from assay.core.canonical_json import canonical_json
+from assay.core.options import takes_options
 from assay.core.secrets import Secret, has_secret
 from assay.core.settings import Configuration, Counts, Setting, derived
 from assay.core.text import unknown_name
@@ -403,20 +405,13 @@ def agent_files(entries: Iterable[TaskEntry]) -> dict[str, ObjectSpec]:
     return {agent: spec for agent, spec in specs.items() if spec is not None}
 
 
-def read_benchmark(
-    file: Path,
-    model_map: Mapping[str, str] | None = None,
-    *,
-    agent: str | None = None,
-    sandbox: str | None = None,
-) -> dict[str, Any]:
-    """What a TOML file says, by the names of `BenchConfig`.
+@takes_options
+def read_benchmark(file: Path, *, replacements: TaskReplacements) -> dict[str, Any]:
+    """Return what a TOML file says, by the names of `BenchConfig`.
 
     Args:
         file: The file.
-        model_map: Names of models to replace, each with the name that takes its place.
-        agent: Who works on every task, whatever the file says.
-        sandbox: Where, whatever the file says.
+        replacements: What holds for every task.
     """
     if not file.is_file():
         raise UsageError(f"there is no benchmark file {str(file)!r}; see docs/bench.md")
@@ -438,13 +433,13 @@ def read_benchmark(
         defaults = {**defaults, "sandbox": named}
     for name, value in defaults.items():
         _read(name, value, f"{file}: [defaults]")
-    given = {"agent": agent, "sandbox": sandbox}
+    given = {"agent": replacements.agent, "sandbox": replacements.sandbox}
     for_all = {name: value for name, value in given.items() if value is not None}
     entries = [
         asdict(_entry(_with_defaults(defaults, table, for_all), f"{file}: task {number}"))
         for number, table in enumerate(tables, 1)
     ]
-    renamed = _renamed(entries, model_map or {})
+    renamed = _renamed(entries, replacements.model_map or {})
     folder = file.parent
     for number, entry in enumerate(renamed, 1):
         where = f"{file}: task {number}"

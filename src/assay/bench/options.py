@@ -1,12 +1,31 @@
 """Options of the commands on benchmarks, beside the settings of a run (`config.py`)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from assay.core.options import Option
+from assay.runs.options import read_model_map
 
 _GRADING = Option(given=Literal["separate", "in-process"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReplacements:
+    """What holds for every task of a benchmark, whatever its file says."""
+
+    agent: str | None = None
+    """Who works on every task, whatever the file says; see 'assay bench agents', or
+    my_agent.py:MyAgent for a class in a file."""
+    sandbox: str | None = None
+    """Where every task runs, whatever the file says: bubblewrap, docker, modal, none, or
+    mine.py:Class."""
+    model_map: Annotated[
+        Mapping[str, str] | None,
+        Option(given=tuple[str, ...], read=read_model_map, repeated=True),
+    ] = None
+    """Replace a model by another, as OLD=NEW. May be repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,17 +31,20 @@ from assay.bench.manifest import (
     claim_rollout,
     read_manifest,
 )
+from assay.bench.options import TaskReplacements
 from assay.bench.rollouts import select_rollout
 from assay.bench.task import PYTHON, BaseImages, Task
 from assay.bench.task_layouts import load_any_task
 from assay.core.aio import run_apart
 from assay.core.canonical_json import content_hash
+from assay.core.options import takes_options
 from assay.core.text import counted
 from assay.errors import SandboxUnavailable, UsageError
 from assay.models.budget import Budget
 from assay.models.pool import ModelPool
 from assay.runs.configuration import difference
 from assay.runs.kind import PreparedRun
+from assay.runs.options import WhichRun
 from assay.runs.prepare import prepare_run, stored_run
 from assay.sandboxes.backends import choose_backend
 from assay.sandboxes.base import ResourceLimits, SandboxBackend
@@ -82,16 +85,14 @@ class PreparedBench:
         return RolloutFolder(self.config.data_dir, self.config.name, self.config.stamp)
 
 
+@takes_options
 def prepare_bench(
     file: Path | None,
     settings: Mapping[str, Any],
     *,
     command: str = "",
-    model_map: Mapping[str, str] | None = None,
-    agent: str | None = None,
-    sandbox: str | None = None,
-    resume: str | None = None,
-    fresh: bool = False,
+    replacements: TaskReplacements,
+    which: WhichRun,
     dry: bool = False,
     source: str = "command line",
     own: Mapping[str, ChatModel] | None = None,
@@ -102,18 +103,15 @@ def prepare_bench(
         file: The TOML file; None for a run that is resumed.
         settings: What to choose, by the names of `BenchConfig`; None means not chosen.
         command: The command line, for the record.
-        model_map: Names of models to replace.
-        agent: Who works on every task, whatever the file says.
-        sandbox: Where every task runs, whatever the file says.
-        resume: The id of an unfinished run.
-        fresh: Start anew, whatever is unfinished.
+        replacements: What holds for every task.
+        which: A new run, or an unfinished one.
         dry: Leave out what only a run needs: keys, sandboxes, a folder.
         source: Who gives the settings, for errors and the record.
         own: Models of a program, by name.
     """
     given = {name: value for name, value in settings.items() if value is not None}
     if file is not None:
-        said = read_benchmark(file, model_map, agent=agent, sandbox=sandbox)
+        said = read_benchmark(file, replacements=replacements)
         entries = tuple(TaskEntry(**entry) for entry in said["tasks"])
         chosen = {**said, **given}
         names = [name for name in ("allow_repos", "allow_variables") if name in chosen]
@@ -126,8 +124,7 @@ def prepare_bench(
         arms_of,
         given,
         command=command,
-        resume=resume,
-        fresh=fresh,
+        which=which,
         source=source,
     )
     if file is not None and prepared.resumed is not None:
@@ -135,7 +132,7 @@ def prepare_bench(
         kept = prepared.resumed.record.configuration
         began = replace(prepared.config, stamp=kept["stamp"], data_dir=Path(kept["data_dir"]))
         prepared = replace(prepared, config=began)
-    if prepared.resumed is None and not (fresh or dry):
+    if prepared.resumed is None and not (which.fresh or dry):
         shown_first = _unshown(prepared)
         if shown_first is not None:
             return PreparedBench(shown_first, tasks, {}, finished=True)

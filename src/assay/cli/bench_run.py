@@ -8,15 +8,16 @@ What is printed while a benchmark runs: a line a trial, and how far it is.
 import shlex
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import App, Group, Parameter
 
 from assay.cli import run_options
 from assay.cli.bench_results import compare, eval_, import_, regrade, summarize, tag
 from assay.cli.bench_tasks import agents, check, new, prepare
-from assay.cli.options import AllowedOptions, Pairs, base_images_of
+from assay.cli.options import AllowedOptions, Given, Pairs, base_images_of, option_groups
 from assay.cli.output import (
     Show,
     StatusDisplay,
@@ -29,8 +30,8 @@ from assay.cli.output import (
     say_report,
     warn,
 )
-from assay.cli.run import model_map_of, stopped_by_signals
-from assay.cli.run_options import MayDiffer, RunFlag, Verbosity
+from assay.cli.run import stopped_by_signals
+from assay.cli.run_options import RunFlag, Verbosity
 from assay.core.text import counted
 
 if TYPE_CHECKING:
@@ -115,21 +116,40 @@ class BenchDisplay(StatusDisplay):
 
 FAILED, INFRASTRUCTURE, INTERRUPTED = 1, 3, 130
 _CHOICES = Group("What to choose, before the file", sort_key=1)
-Text = Annotated[str | None, Parameter(group=_CHOICES, show_default=False)]
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class _Access(AllowedOptions):
+    """What images are built over, and what tasks may reach outside of their sandboxes."""
+
+    base_image: Pairs = None
+    """What stands for an image of FROM: NAME=LOCAL. May be repeated."""
+    build_network: RunFlag = False
+    """Let the building of an image reach the network."""
+    allow_network: Pairs = None
+    """Where tasks that ask for a network may connect, by an HTTP(S) proxy: public, HOST or
+    HOST:PORT. May be repeated."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return what was given, by the names of settings; None where nothing was."""
+        return {
+            "base_images": base_images_of(self.base_image) or None,
+            "build_network": self.build_network or None,
+            "allow_network": self.allow_network,
+            "allow_repos": self.allowed.repos or None,
+            "allow_variables": self.allowed.variables or None,
+        }
+
+
+@option_groups({"replacements": _CHOICES}, replacements="assay.bench.options:TaskReplacements")
 def run(
     config: Path,
     /,
     *,
     settings: "run_options.BenchOptions | None" = None,
-    agent: Text = None,
-    sandbox: Text = None,
-    model_map: MayDiffer = None,
-    base_image: Pairs = None,
-    build_network: RunFlag = False,
-    allow_network: Pairs = None,
-    allow: AllowedOptions = AllowedOptions(),
+    replacements: Given,
+    access: _Access = _Access(),
     fresh: RunFlag = False,
     dry_run: RunFlag = False,
     verbose: Verbosity = 0,
@@ -147,16 +167,8 @@ def run(
     Args:
         config: The TOML file; docs/bench.md says what it may hold.
         settings: What to choose, by the names of settings.
-        agent: Who works on every task, whatever the file says; see 'assay bench agents', or
-            my_agent.py:MyAgent for a class in a file.
-        sandbox: Where every task runs, whatever the file says: bubblewrap, docker, modal,
-            none, or mine.py:Class.
-        model_map: Replace a model by another, as OLD=NEW. May be repeated.
-        base_image: What stands for an image of FROM: NAME=LOCAL. May be repeated.
-        build_network: Let the building of an image reach the network.
-        allow_network: Where tasks that ask for a network may connect, by an HTTP(S) proxy:
-            public, HOST or HOST:PORT. May be repeated.
-        allow: What tasks may read outside of their folders.
+        replacements: What holds for every task.
+        access: What images are built over, and what tasks may reach.
         fresh: Start a new run, even if the same command left an unfinished one.
         dry_run: Print the plan, the number of trials and the estimated cost; start nothing.
         verbose: Print plain lines, without icons; given twice, whole logs.
@@ -166,20 +178,11 @@ def run(
 
     prepared = prepare_bench(
         config,
-        {
-            **(settings or {}),
-            "base_images": base_images_of(base_image) or None,
-            "build_network": build_network or None,
-            "allow_network": allow_network,
-            "allow_repos": allow.allowed.repos or None,
-            "allow_variables": allow.allowed.variables or None,
-        },
+        {**(settings or {}), **access.settings()},
         command=shlex.join(["assay", *command_line.get()]),
-        model_map=model_map_of(model_map or ()),
-        agent=agent,
-        sandbox=sandbox,
         fresh=fresh,
         dry=dry_run,
+        **replacements,
     )
     if dry_run:
         return _planned(prepared, show)

@@ -4,7 +4,7 @@ import os
 import shlex
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -80,12 +80,13 @@ def run(
         show: What to print.
     """
     from assay.api.run_preparation import prepare
+    from assay.runs.options import read_model_map
 
     prepared = prepare(
         options or {},
         config,
         command=shlex.join(["assay", *command_line.get()]),
-        model_map=model_map_of(model_map or ()),
+        model_map=read_model_map(model_map or ()),
         provider=provider,
         dry=dry_run,
         **which,
@@ -132,17 +133,6 @@ def _warm_up(prepared: "PreparedRun[Any]", show: Show) -> None:
             from assay.crafter.world import warmup
 
             warmup()
-
-
-def model_map_of(pairs: Sequence[str]) -> dict[str, str]:
-    """What `--model-map OLD=NEW` says, by the old names."""
-    found = {}
-    for pair in pairs:
-        old, _, new = pair.partition("=")
-        if not old or not new:
-            raise UsageError(f"--model-map {pair!r} is not allowed; give OLD=NEW")
-        found[old] = new
-    return found
 
 
 def watched_run(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunResult":

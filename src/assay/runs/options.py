@@ -1,9 +1,24 @@
 """Options that say which run a command means."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from assay.core.options import Option
+from assay.errors import UsageError
+
+
+def read_model_map(given: Mapping[str, str] | Sequence[str]) -> Mapping[str, str]:
+    """Return what `--model-map OLD=NEW` says, by the old names."""
+    if isinstance(given, Mapping):
+        return given
+    found = {}
+    for pair in given:
+        old, _, new = pair.partition("=")
+        if not old or not new:
+            raise UsageError(f"--model-map {pair!r} is not allowed; give OLD=NEW")
+        found[old] = new
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
