@@ -1,7 +1,7 @@
-"""One attempt at a coding trial: an agent works in a sandbox, a fresh one grades it.
+"""One attempt at a coding trial: an agent works in a sandbox, then a fresh sandbox grades it.
 
-The folder of a trial remembers that its agent has ended, so that a trial which was killed while
-it was graded is graded again and not worked on again. One that was killed earlier begins anew.
+A file in the trial folder records that the agent has ended. A trial that was killed during
+grading is therefore only graded again; one that was killed earlier restarts from the beginning.
 """
 
 import asyncio
@@ -58,16 +58,16 @@ from assay.sandboxes.self_test import verify_enforcement
 from assay.types import TrialState
 
 _GRACE_S = 10.0
-"""Seconds after its time limit until an agent that has not ended is stopped."""
+"""Seconds between an agent's time limit and the moment it is stopped."""
 
 
 def network_of(entry: TaskEntry, allowed: Sequence[str], *, asked: bool) -> tuple[str, ...]:
-    """Return where a sandbox may connect: what the user allows, never what a task asks for.
+    """Return the hosts a sandbox may connect to: what the user allows, not what tasks request.
 
     Args:
-        entry: Its key `network` is the user's: true allows public addresses, false nothing.
+        entry: Its key `network` is set by the user: true allows public addresses, false nothing.
         allowed: The destinations of `--allow-network`.
-        asked: Whether the task asks for a network.
+        asked: Whether the task requests network access.
     """
     if entry.network is False or not (asked or entry.network):
         return ()
@@ -77,17 +77,17 @@ def network_of(entry: TaskEntry, allowed: Sequence[str], *, asked: bool) -> tupl
 def limits_of(
     task: CodingTask, entry: TaskEntry, allowed_network: Sequence[str] = ()
 ) -> ResourceLimits:
-    """Return the limits of a sandbox: the user's file overrides the task, the task defaults."""
+    """Return the limits of a sandbox; the benchmark file overrides those of the task."""
     said: dict[str, Any] = {**task.limits, **entry.limits}
     said["network"] = network_of(entry, allowed_network, asked=task.asks_network)
     for name in ("memory_mb", "processes", "disk_mb"):
-        if name in said:  # the kernel takes no fraction of them
+        if name in said:  # the kernel accepts only whole numbers
             said[name] = int(said[name])
     return replace(ResourceLimits(), **said)
 
 
 def coder_of(entry: TaskEntry, config: BenchConfig) -> Coder:
-    """Return the agent of a task; UsageError if its file is not what it was at the start."""
+    """Create the agent of a task; raise UsageError if its file changed since the start."""
     return make_coder(entry.agent, entry.command, sha=config.agent_hash(entry.agent))
 
 
@@ -98,7 +98,7 @@ def workplace_of(
     limits: ResourceLimits,
     folder: Path,
 ) -> Workplace:
-    """Return where a trial is worked on or graded, as its benchmark says."""
+    """Return the sandbox settings for working on a trial or grading it."""
     return Workplace(
         backend=backend,
         images=BaseImages.of(config.base_images, network=config.build_network),
@@ -112,9 +112,9 @@ def workplace_of(
 async def grade_trial(
     task: Task, run_dir: Path, place: Workplace, judge: Judge | None
 ) -> tuple[Grade, float]:
-    """Grade what an agent left in the folder of a trial; return also the seconds it took."""
+    """Grade the work in a trial folder; return the grade and the seconds it took."""
     start = time.monotonic()
-    # A process that was killed while it graded has left files there.
+    # A process that was killed during grading leaves files there.
     await asyncio.to_thread(remove_folder, place.folder)
     try:
         graded = await task.grade(run_dir, place, judge)
@@ -131,20 +131,20 @@ class CodingAttempt(Generic[T]):
 
     def __init__(self, task: Task, definition: T, setup: TrialSetup) -> None:
         self._layout, self._task, self._setup = task, definition, setup
-        # Programs start in folders of their own.
+        # Absolute, because programs start in other folders.
         self._run_dir = Path(setup.planned.run_dir).absolute()
         self._limits = limits_of(definition, setup.entry, setup.config.allow_network)
         self._launched = False
         self._seconds: dict[str, float] = {}
 
     async def run(self) -> CodingEnd:
-        """From the first file to the grade."""
+        """Run the trial from its first file to its grade."""
         agent = agent_end(self._run_dir, self._setup.planned.session_id)
         if agent is None:
             remove_folder(self._run_dir)
             self._run_dir.mkdir(parents=True, mode=0o700)
             agent = await self._work()
-        # Also where it was killed between the end of the agent and this line.
+        # Here too, because the process may have been killed just after the agent ended.
         await asyncio.to_thread(remove_folder, self._run_dir / "work")
         self._launched = True
         self._seconds |= {"setup": agent.setup_s, "agent": agent.seconds}
@@ -161,7 +161,7 @@ class CodingAttempt(Generic[T]):
         return self._end(agent, graded, talk, diff)
 
     def failed(self, state: TrialState, error: Exception) -> TrialResult:
-        """The trial as the manifest has it when it ended without a grade."""
+        """Return the manifest entry of a trial that ended without a grade."""
         return replace(
             self._setup.planned,
             status=LAUNCHED if self._launched else LAUNCH_FAILED,
@@ -174,7 +174,7 @@ class CodingAttempt(Generic[T]):
         )
 
     async def _work(self) -> AgentEnd:
-        """Let the agent work on a copy of the repository, and keep what it changed."""
+        """Run the agent on a copy of the repository, and store its changes."""
         entry, task, backend = self._setup.entry, self._task, self._setup.backend
         coder = coder_of(entry, self._setup.config)
         enforcement = await asyncio.to_thread(verify_enforcement, backend, self._limits)
@@ -268,7 +268,7 @@ class CodingAttempt(Generic[T]):
             limits=self._limits,
             disk=workspace.disk,
         )
-        # The repository is mounted into it.
+        # Mount point of the repository.
         (workspace.app / Path(REPOSITORY).name).mkdir(exist_ok=True)
         async with self._setup.backend.open(spec) as sandbox:
             yield sandbox
@@ -295,9 +295,9 @@ class CodingAttempt(Generic[T]):
         )
 
     async def _coded(self, work: Awaitable[CoderEnd], timeout_s: float) -> CoderEnd:
-        """Wait for an agent; one that does not keep the time itself is stopped a little later.
+        """Wait for an agent; stop it if it runs past its time limit and a short grace period.
 
-        Only the agent knows its log and its last message, so that it is to end by itself.
+        Agents should end on their own, because only the agent has its log and its last message.
         """
         scope = asyncio.timeout(timeout_s + _GRACE_S)
         try:
@@ -309,7 +309,7 @@ class CodingAttempt(Generic[T]):
             return CoderEnd(stop=CoderStop.TIME_LIMIT, notes="")
 
     def _keep(self, agent: AgentEnd, end: CoderEnd) -> None:
-        """Put what the agent left into the folder of the trial; the last file settles it."""
+        """Write the agent's results to the trial folder; the last file marks it as ended."""
         artifacts = self._run_dir / "artifacts"
         atomic_write(artifacts / "notes.md", f"{mask(end.notes)}\n".encode(errors="replace"))
         repo = self._task.repo
@@ -366,9 +366,10 @@ class CodingAttempt(Generic[T]):
 
 @contextmanager
 def shared_folder(coder: Coder) -> Iterator[Path | None]:
-    """Yield a folder for an agent that runs inside; its path is short enough for sockets.
+    """Yield a folder to share with an agent that runs in the sandbox.
 
-    It can be read by whomever a sandbox has as its user; the one around it lets nobody else in.
+    Its path is short enough for sockets. Any user of a sandbox can read it, but only this user
+    can enter its parent folder.
     """
     if not coder.runs_inside:
         yield None
@@ -381,7 +382,7 @@ def shared_folder(coder: Coder) -> Iterator[Path | None]:
 
 
 def program_mounts(coder: Coder, shared: Path | None) -> tuple[Mount, ...]:
-    """What the sandbox of an agent needs that runs inside."""
+    """Return the mounts for an agent that runs in the sandbox."""
     if shared is None:
         return ()
     installed = () if coder.program is None else (Mount(coder.program, PROGRAM),)
@@ -398,7 +399,7 @@ def _spent(entry: TaskEntry, talk: CodingTranscript) -> CoderStop | None:
 
 
 def _looked(log: bytes, task: CodingTask) -> tuple[TrialFinding, ...]:
-    """Hidden files that stand in what the agent ran or was told."""
+    """Report hidden files whose names appear in the agent's log."""
     hidden = {Path(script.path).name for script in task.test_scripts} | {"tb_meta.json"}
     named = sorted(name for name in hidden if name.encode() in log)
     if not named:

@@ -1,10 +1,8 @@
-"""The interfaces of coding benchmarks: tasks, coding agents and grades.
+"""Interfaces of coding benchmarks: tasks, coding agents and grades.
 
-A task is loaded once and never changed. A coder works in a sandbox on a copy of the
-repository. A grade is the result of a patch in a fresh sandbox. Nothing here opens a file or
-starts a process.
-
-Where what can be made again is kept: installed agents, built images.
+A task is loaded once and never changed. A coder works in a sandbox on a copy of the repository.
+A grade is the result of a patch in a fresh sandbox. This module opens no file and starts no
+process.
 """
 
 import os
@@ -21,21 +19,18 @@ from assay.sandboxes.base import REPOSITORY, Sandbox, TrialFinding
 from assay.types import ChatReply, Encoded, Message
 
 APP = "/app"
-"""Where a sandbox has the overlay files of a task."""
-
-
-# Tasks
+"""Path of a task's overlay files in a sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rubric:
-    """One thing that a solution is scored by."""
+    """A criterion that solutions are scored by."""
 
     id: str
     criterion: str
     weight: float = 1.0
     evaluation_criteria: tuple[str, ...] = ()
-    """What a judge is to look for."""
+    """Details for the judge to check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +44,7 @@ class TestScript:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsScript:
-    """A script of the task's own, which writes its metrics to `$ASSAY_RESULT`."""
+    """A script of the task that writes its metrics to `$ASSAY_RESULT`."""
 
     path: str
     content: str
@@ -57,10 +52,10 @@ class MetricsScript:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepoSource:
-    """Where the repository of a task comes from.
+    """Source of a task's repository.
 
-    `git_url` is an address, a path of a local repository or of a git bundle; without it the
-    folder `repo/` of the task holds the files themselves.
+    `git_url` is a URL, or the path of a local repository or git bundle; without it, the folder
+    `repo/` of the task contains the files.
     """
 
     git_url: str | None = None
@@ -68,22 +63,23 @@ class RepoSource:
     start_commit: str | None = None
     end_commit: str | None = None
     subdir: str | None = None
-    """The folder of it that the task is about; the rest is not there."""
+    """The only folder of the repository that is used, if one is given."""
     sparse_checkout: tuple[str, ...] = ()
-    """Paths or wildcards of what is there, from the top of the repository; empty for all."""
+    """Paths or wildcards to include, from the top of the repository; empty includes everything.
+    """
     origin: str | None = None
-    """Where it came from before it was stored with the task, for the record."""
+    """Its source before it was stored with the task, for the record."""
     allowed: tuple[str, ...] = ()
-    """Paths outside of the task's folder that the user lets it read."""
+    """Paths outside the task folder that the user allows it to read."""
 
 
 class Allowed(NamedTuple):
-    """What of this machine the user lets tasks read, beside their own folders."""
+    """Data of this machine, outside their own folders, that the user lets tasks read."""
 
     repos: tuple[str, ...] = ()
-    """Paths of repositories and bundles that `git_url` may name."""
+    """Paths of repositories and bundles allowed in `git_url`."""
     variables: tuple[str, ...] = ()
-    """Names of variables that `${NAME}` may stand for."""
+    """Names of environment variables allowed in `${NAME}`."""
 
 
 NOTHING_ALLOWED = Allowed()
@@ -91,7 +87,7 @@ NOTHING_ALLOWED = Allowed()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodingTask:
-    """One task, as its folder and its overrides say together."""
+    """One task, with its overrides applied."""
 
     folder: Path
     task_id: str
@@ -103,50 +99,47 @@ class CodingTask:
     test_scripts: tuple[TestScript, ...] = ()
     metrics_script: MetricsScript | None = None
     evaluation_files: Mapping[str, bytes] = field(default_factory=dict)
-    """Hidden files that the scripts may read, by their paths in those scripts' folder."""
+    """Hidden files for the scripts, by path relative to the folder of the scripts."""
     overlay_files: Mapping[str, bytes] = field(default_factory=dict)
-    """Files beside the repository, by their paths below `APP`."""
+    """Files next to the repository, by path below `APP`."""
     overlay_repo_files: Mapping[str, bytes] = field(default_factory=dict)
-    """Files put into the repository before anybody works on it."""
+    """Files added to the repository before the agent starts."""
     remove_repo_paths: tuple[str, ...] = ()
-    """What is taken out of it first; shell wildcards are allowed."""
+    """Paths removed from the repository before that; shell wildcards are allowed."""
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
-    """By the names of `ResourceLimits`, what the task asks for."""
+    """Limits the task requests, by the field names of `ResourceLimits`."""
     reference_patch: bytes | None = None
     checksum: str = ""
-    """A hash of all of it, repository included."""
+    """Hash of the whole task, including its repository."""
 
     @property
     def has_reference(self) -> bool:
-        """Whether the agent `oracle` can solve it."""
+        """Whether the agent `oracle` can solve the task."""
         return self.reference_patch is not None
 
     @property
     def asks_network(self) -> bool:
-        """Whether it asks for a network, which only the user can give."""
+        """Whether the task requests network access, which only the user can grant."""
         return bool(self.limits.get("network"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patch:
-    """What an agent changed, as a binary git diff against the start."""
+    """Changes made by an agent, as a binary git diff against the start."""
 
     diff: bytes
     files: tuple[str, ...] = ()
-    """Paths that it touches, old and new."""
+    """Old and new paths of the changed files."""
     findings: tuple[TrialFinding, ...] = ()
 
 
-# Coding agents
-
-
 class CoderStop(StrEnum):
-    """Why a coding agent stopped."""
+    """Reason why a coding agent stopped."""
 
     COMPLETED = "completed"
     FAILED = "agent_failed"
-    """It ended with an error of its own."""
+    """It raised an error or exited with one."""
     TIME_LIMIT = "agent_timeout"
     TOKEN_LIMIT = "token_limit"
     COST_LIMIT = "cost_limit"
@@ -155,7 +148,7 @@ class CoderStop(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoderEnd:
-    """How a coding agent ended."""
+    """Result of a coding agent's work."""
 
     stop: CoderStop
     notes: str = ""
@@ -168,49 +161,46 @@ class CoderEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodingJob:
-    """What a coding agent is given."""
+    """Input of a coding agent."""
 
     task: CodingTask
     sandbox: Sandbox
     timeout_s: float
-    """For all of it."""
+    """Time limit of the whole job."""
     ask: Callable[[Sequence[Message], Encoded], Awaitable[ChatReply]] | None = None
-    """Asks the model of the arm, and writes the call down; None for agents without a model."""
+    """Calls the arm's model and records the call; None for agents without a model."""
     acted: Callable[[str, str], Awaitable[None]]
-    """Writes down one thing that was done: what it was, and what came of it."""
+    """Records an action and its result."""
     spent: Callable[[], CoderStop | None] = lambda: None
-    """The limit of tokens or dollars that is used up, if one is."""
+    """Returns the token or cost limit that is used up, or None."""
     max_turns: int = 100
     shared: Path | None = None
-    """A folder that the sandbox can read at `SHARED`; for agents that are programs."""
+    """Folder that the sandbox can read at `SHARED`; for agents that are programs."""
     workdir: str = REPOSITORY
-    """Where commands start."""
+    """Folder that commands start in."""
     solution: str | None = None
-    """A script in the sandbox that solves the task, where that is no patch."""
+    """Command in the sandbox that solves the task, for tasks whose solution is not a patch."""
     python: str = sys.executable
-    """A Python that the sandbox has."""
+    """Python interpreter in the sandbox."""
 
 
 class Coder(Protocol):
-    """A coding agent: works on the repository of a sandbox until it thinks it is done."""
+    """A coding agent: works on the repository in a sandbox until it considers the task done."""
 
     name: str
     needs_model: bool = False
     runs_inside: bool = False
-    """Whether it runs in the sandbox as a whole, and calls its model through the proxy."""
+    """Whether all of it runs in the sandbox and calls its model through the proxy."""
     program: Path | None = None
-    """The folder of an installed program, which its sandbox can read at `PROGRAM`."""
+    """Folder of an installed program, which the sandbox can read at `PROGRAM`."""
 
     async def work(self, job: CodingJob) -> CoderEnd:
-        """Solve the task, or try to."""
+        """Try to solve the task."""
         ...
 
 
-# Grades
-
-
 class CodingOutcome(StrEnum):
-    """What a trial came to. All of them count in every mean; there is no other way out."""
+    """Result of a graded trial. Trials with any of these outcomes count in every mean."""
 
     SOLVED = "solved"
     """Every test passed, and every rubric has its full score."""
@@ -222,52 +212,54 @@ class CodingOutcome(StrEnum):
     TESTS_DID_NOT_RUN = "tests_did_not_run"
     TESTS_SKIPPED = "tests_skipped"
     TAMPERED = "tampered"
-    """What reports results was manipulated; the score is 0."""
+    """The reporting of results was manipulated; the score is 0."""
     GRADING_TIMEOUT = "grading_timeout"
     REWARDS_DISAGREE = "rewards_disagree"
-    """The verifier of a Harbor task left two rewards that are not the same."""
+    """The verifier of a Harbor task left two different rewards."""
 
 
 class GradingMode(StrEnum):
-    """Whether the code of an agent could reach the process of its tests."""
+    """Whether the agent's code could reach the process that runs the tests."""
 
     SEPARATE = "separate"
-    """Every script started it as a program, which the kernel kept from tests and grader."""
+    """Every script started the code as a program, which the kernel isolated from the tests and
+    the grader."""
     IN_PROCESS = "in-process"
-    """Some script loaded it into its own process, or nothing was kept from what it started."""
+    """A script loaded the code into its own process, or the programs it started were not
+    isolated."""
 
 
 class TestReport(NamedTuple):
-    """How one hidden test ended."""
+    """Result of one hidden test."""
 
     script: str
     name: str
     status: str
-    """passed, failed, error, skipped, missing."""
+    """One of passed, failed, error, skipped, missing."""
     message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RubricScore:
-    """What one rubric came to."""
+    """Score of one rubric."""
 
     rubric: Rubric
     score: float | None
     """From 0 to 1; None if neither a test nor a judge scores it."""
     by: str = ""
-    """tests or judge."""
+    """Either tests or judge."""
     test_count: int = 0
     tests_passed: int = 0
     votes: tuple[float, ...] = ()
-    """Of a judge."""
+    """Scores given by the judge."""
     agreement: float | None = None
-    """The share of pairs of votes that agree."""
+    """Proportion of pairs of votes that agree."""
     reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
-    """What a patch came to."""
+    """Result of grading a patch."""
 
     outcome: CodingOutcome
     total_score: float
@@ -279,10 +271,13 @@ class Grade:
     seconds: float = 0.0
     log: str = ""
     mode: GradingMode | None = None
-    """None where no test was run, and in grades of an earlier assay."""
+    """None if no test was run, and in grades from earlier versions of assay."""
 
 
 def cache_folder() -> Path:
-    """`$ASSAY_CACHE_DIR`, or the folder of this user."""
+    """Return the folder for installed agents and built images, which can be made again.
+
+    It is `$ASSAY_CACHE_DIR`, or the user's cache folder.
+    """
     chosen = os.environ.get("ASSAY_CACHE_DIR")
     return Path(chosen).expanduser() if chosen else user_cache_path("assay")

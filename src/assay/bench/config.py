@@ -1,9 +1,9 @@
-"""What can be chosen about a benchmark: a TOML file with tasks, each key declared once.
+"""Settings of a benchmark: a TOML file with tasks. Each key is declared once.
 
     name = "my_benchmark"
     parallel = 4
 
-    [defaults]                # what every task has unless it says otherwise
+    [defaults]                # apply to every task that does not override them
     agent = "react-coder"
 
     [[tasks]]
@@ -11,11 +11,9 @@
     model = "gpt-4o-mini"
     rollouts = 3
 
-Every table and key must be known. Reads files; starts nothing.
-
-Who works in a benchmark: every distinct agent, model and setting is an arm of its own.
-
-So a sweep over a parameter and a comparison of models are never averaged together.
+Unknown tables and keys are errors. Every distinct combination of agent, model and settings is a
+separate arm, so that a parameter sweep or a comparison of models is never averaged together.
+This module reads files and starts nothing.
 """
 
 import os
@@ -62,7 +60,7 @@ if TYPE_CHECKING:
 
 DEFAULT_AGENT: Final = "react-coder"
 TIMEOUT_VARIABLE: Final = "TIMEOUT_SEC"
-"""The variable of a task that is the time limit of its agent."""
+"""Environment variable of a task that sets the time limit of its agent."""
 _SANDBOX_VARIABLE: Final = "SANDBOX_BACKEND"
 _SECRET: Final = re.compile(
     r"(^|_)(KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE
@@ -127,10 +125,10 @@ def _agent(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskEntry:
-    """One of `[[tasks]]`: a task, who works on it, and how often."""
+    """One `[[tasks]]` table: a task, the agent and model that work on it, and its rollouts."""
 
     prepared_dir: str
-    """As it was written; paths in the record of a run are the user's own."""
+    """The path as the user wrote it, also in the record of a run."""
     model: str | None = None
     rollouts: int = 1
     apply_overrides: bool | None = None
@@ -156,13 +154,16 @@ class TaskEntry:
 
     @property
     def limits(self) -> dict[str, float]:
-        """What it says of `ResourceLimits`."""
+        """Values given for fields of `ResourceLimits`."""
         names = [part.name for part in fields(ResourceLimits)]
         said = {name: getattr(self, name) for name in names}
         return {name: value for name, value in said.items() if value is not None}
 
     def own_settings(self) -> dict[str, Any]:
-        """What it has other than the default, but for which task it is and how often."""
+        """Return the values that differ from their defaults.
+
+        Task, rollouts, agent, model, label, overrides and variables are not included.
+        """
         told = {"prepared_dir", "rollouts", "agent", "model", "label", "overrides"}
         told |= {"apply_overrides", "environment_variables"}
         return {
@@ -197,7 +198,7 @@ _KEYS: Final[Mapping[str, ValueType]] = {
     "disk_mb": whole(1, 10**7),
     "network": flag,
 }
-"""The keys of a task, and what each takes."""
+"""Keys of a task and their value types."""
 _TOP: Final = (
     *("name", "parallel", "judge", "judge_votes", "base_images", "build_network"),
     *("allow_network", "allow_repos", "allow_variables"),
@@ -239,14 +240,14 @@ def _read(name: str, value: Any, where: str) -> Any:
     if takes is None:
         raise UsageError(f"{where}: {unknown_name('key', name, _KEYS)}")
     if value is None:
-        return None  # what a stored run has where nothing was said
+        return None  # a stored run has None for keys that were not given
     try:
         return takes.read(value)
     except UsageError as error:
         raise UsageError(f"{where}: {name}: {error}") from error
     except ValueError as error:
         reason = f" ({error})" if str(error) else ""
-        # A variable may hold a secret, so it is not repeated.
+        # A variable may contain a secret, so the message does not repeat it.
         shown = "this" if takes is _variables else repr(value)
         raise UsageError(
             f"{where}: {name}: {shown} is not allowed{reason}; give {takes.allowed}"
@@ -265,7 +266,7 @@ def _timeout(value: str, where: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchConfig(Configuration):
-    """A benchmark. A value that is not allowed is a UsageError."""
+    """Settings of a benchmark. Invalid values raise UsageError."""
 
     name: str = Setting("benchmark", label, RUN, group="What to choose, before the file").about(
         "What the benchmark is called"
@@ -342,10 +343,10 @@ class BenchConfig(Configuration):
         "A key does not belong in a file: set the variable OPENAI_API_KEY"
     )
     models: tuple[str, ...] = derived((), NOTHING)
-    """All that are asked."""
+    """All models that are called, the judge included."""
 
     def complete(self) -> None:
-        """Settle what follows from the tasks."""
+        """Derive the values that follow from the tasks."""
         if not re.fullmatch(r"[\w][\w.-]*", self.name, re.ASCII):
             raise UsageError(
                 f"name: {self.name!r} is not allowed; it names a folder: give letters, "
@@ -355,23 +356,23 @@ class BenchConfig(Configuration):
         object.__setattr__(self, "models", tuple(dict.fromkeys(filter(None, asked))))
 
     def warnings(self) -> Iterator[str]:
-        """What the user should know, though nothing is wrong."""
+        """Yield warnings about valid settings."""
         if any(entry.sandbox == "none" for entry in self.tasks):
             from assay.sandboxes.unprotected import UNPROTECTED
 
             yield UNPROTECTED
 
     def agent_hash(self, agent: str) -> str | None:
-        """Return the hash of the file that an agent is in; None if it is in none."""
+        """Return the hash of an agent's file; None if the agent is not in a file."""
         return dict(zip(agent_files(self.tasks), self.agent_hashes, strict=True)).get(agent)
 
     @property
     def allowed(self) -> Allowed:
-        """What tasks may read outside of their folders."""
+        """Data outside their folders that tasks may read."""
         return Allowed(self.allow_repos, self.allow_variables)
 
     def run_settings(self) -> RunSettings:
-        """Return what the run takes from it; all trials are executed, arms take turns."""
+        """Return the settings of the run; all trials are executed, and arms take turns."""
         return RunSettings(
             database=self.database,
             max_open=self.parallel,
@@ -382,7 +383,7 @@ class BenchConfig(Configuration):
         )
 
     def model_settings(self) -> "ModelSettings":
-        """Return how its models are called."""
+        """Return the settings of its model calls."""
         from assay.agents.chat_models import ModelSettings
 
         return ModelSettings(
@@ -399,7 +400,7 @@ class BenchConfig(Configuration):
 
 
 def agent_files(entries: Iterable[TaskEntry]) -> dict[str, ObjectSpec]:
-    """Return the agents of tasks that are classes in files, in their order."""
+    """Return the agents that are classes in files, in the order of the tasks."""
     agents = dict.fromkeys(entry.agent for entry in entries)
     specs = {agent: parse_object_spec(agent) for agent in agents}
     return {agent: spec for agent, spec in specs.items() if spec is not None}
@@ -407,11 +408,11 @@ def agent_files(entries: Iterable[TaskEntry]) -> dict[str, ObjectSpec]:
 
 @takes_options
 def read_benchmark(file: Path, *, replacements: TaskReplacements) -> dict[str, Any]:
-    """Return what a TOML file says, by the names of `BenchConfig`.
+    """Read a benchmark file into the fields of `BenchConfig`.
 
     Args:
-        file: The file.
-        replacements: What holds for every task.
+        file: The TOML file.
+        replacements: Values that apply to every task.
     """
     if not file.is_file():
         raise UsageError(f"there is no benchmark file {str(file)!r}; see docs/bench.md")
@@ -457,11 +458,11 @@ def _with_defaults(defaults: Mapping[str, Any], table: Any, given: Mapping[str, 
     if not isinstance(table, Mapping):
         return table
     merged = {**defaults, **table, **given}
-    if merged.get("sandbox") != "none":  # which an agent that is a program cannot use
+    if merged.get("sandbox") != "none":  # an agent that is a program cannot use it
         merged.setdefault("agent", default_agent())
     if "timeout" in table or TIMEOUT_VARIABLE not in table.get("environment_variables", {}):
         return merged
-    # The variable of a task says more than the time that all of them have.
+    # The variable of a single task overrides the timeout in [defaults].
     merged.pop("timeout", None)
     return merged
 
@@ -482,7 +483,7 @@ def _renamed(
 
 
 def _located(said: str, folder: Path, where: str, name: str) -> str:
-    """A path as seen from the working directory, or else from the folder of the file."""
+    """Find a path relative to the working directory, or else to the benchmark file."""
     given = Path(said).expanduser()
     for found in dict.fromkeys((given, folder / given)):
         if found.exists():
@@ -493,24 +494,25 @@ def _located(said: str, folder: Path, where: str, name: str) -> str:
 
 
 OWN_OVERRIDES = "overrides.json"
-"""The file in the folder of a task that is applied unless it is told otherwise."""
+"""File in a task folder that is applied unless the benchmark file sets another or disables it.
+"""
 
 
 _LONGEST = 40
-"""Characters of a setting that a label has."""
+"""Maximum length of a setting in a label."""
 
 
 class _Who(NamedTuple):
-    """What makes an arm."""
+    """Identity of an arm."""
 
     base: str
-    """What it is called unless others are called so."""
+    """Its name, unless several arms have the same."""
     settings: str
-    """All in which it may differ from them, as canonical JSON."""
+    """Everything in which it may differ from other arms, as canonical JSON."""
 
 
 def overrides_of(entry: TaskEntry) -> Path | None:
-    """The overrides that are applied to a task; None for none."""
+    """Return the overrides file that is applied to a task, or None."""
     own = Path(entry.prepared_dir) / OWN_OVERRIDES
     if entry.apply_overrides is False:
         return None
@@ -520,7 +522,7 @@ def overrides_of(entry: TaskEntry) -> Path | None:
 
 
 def arm_labels(config: BenchConfig) -> tuple[str, ...]:
-    """The label of the arm of each task of the file, in their order."""
+    """Return the arm label of each task of the file, in order."""
     whos = [_who(entry) for entry in config.tasks]
     distinct = list(dict.fromkeys(whos))
     bases = Counter(who.base for who in distinct)
@@ -533,7 +535,7 @@ def arm_labels(config: BenchConfig) -> tuple[str, ...]:
 
 
 def _free(name: str, taken: list[str]) -> str:
-    """The name, or with a number where another arm has it: arms are never thrown together."""
+    """Return the name, numbered if another arm has it: arms are never merged."""
     numbers = count(2)
     free = name
     while free in taken:
@@ -542,7 +544,7 @@ def _free(name: str, taken: list[str]) -> str:
 
 
 def arms_of(config: BenchConfig) -> tuple[Arm, ...]:
-    """The arms of a benchmark, in the order in which the file has them."""
+    """Return the arms of a benchmark, in the order of the file."""
     arms: dict[str, Arm] = {}
     for name, entry in zip(arm_labels(config), config.tasks, strict=True):
         settings = _settings(entry)
@@ -588,7 +590,7 @@ def _who(entry: TaskEntry) -> _Who:
 
 
 def _settings(entry: TaskEntry) -> dict[str, Any]:
-    """What an arm has of its own; a task's own overrides are the task's, not the arm's."""
+    """Return the settings of an arm, without overrides from the task folder."""
     settings = entry.own_settings()
     applied = overrides_of(entry)
     if entry.apply_overrides is False:
@@ -598,12 +600,12 @@ def _settings(entry: TaskEntry) -> dict[str, Any]:
     if entry.environment_variables:
         settings["environment"] = dict(entry.environment_variables)
         if "TIMEOUT_SEC" in entry.environment_variables:
-            settings.pop("timeout", None)  # the variable says it
+            settings.pop("timeout", None)  # the variable has the timeout
     return settings
 
 
 def _differing(config: BenchConfig, whos: list[_Who]) -> Mapping[_Who, str]:
-    """For each arm, in words, the settings that not all arms of its base share."""
+    """Describe, for each arm, the settings that differ between arms of the same base name."""
     flat = {who: _flat(entry) for who, entry in zip(whos, config.tasks, strict=True)}
     told = {}
     for who, settings in flat.items():
@@ -624,6 +626,6 @@ def _flat(entry: TaskEntry) -> dict[str, Any]:
 
 
 def _brief(value: Any) -> str:
-    """A value in a label: one line, and not a long one."""
+    """Shorten a value to one line for a label."""
     text = " ".join(str(value).split())
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -1,4 +1,7 @@
-"""What a benchmark would do: settled and checked before anything is started, and its cost."""
+"""Preparation of a benchmark: everything is decided and checked before anything is started.
+
+It also estimates the cost.
+"""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -54,34 +57,34 @@ from assay.sandboxes.self_test import verify_enforcement
 from assay.types import ChatModel
 
 UNSHOWN = "unshown"
-"""A file beside the manifest, until somebody has seen the result."""
+"""Name of a file next to the manifest that exists until the result has been shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedBench:
-    """What a command means, before anything has started."""
+    """A benchmark that is ready to start."""
 
     run: PreparedRun[BenchConfig]
     tasks: tuple[Task, ...]
-    """The task of each entry of the file."""
+    """Task of each entry of the file."""
     backends: Mapping[str, SandboxBackend]
-    """By the words of the file."""
+    """Sandbox backends by their names in the file."""
     finished: bool = False
-    """Whether an earlier process has finished it, and ended before its result was shown."""
+    """Whether an earlier process finished the run but ended before it showed the result."""
 
     @property
     def config(self) -> BenchConfig:
-        """All that was chosen."""
+        """All settings."""
         return self.run.config
 
     @property
     def trials(self) -> int:
-        """How many trials there are."""
+        """Number of trials."""
         return sum(entry.rollouts for entry in self.config.tasks)
 
     @property
     def folder(self) -> RolloutFolder:
-        """Where its files go."""
+        """Folder of its files."""
         return RolloutFolder(self.config.data_dir, self.config.name, self.config.stamp)
 
 
@@ -97,17 +100,17 @@ def prepare_bench(
     source: str = "command line",
     own: Mapping[str, ChatModel] | None = None,
 ) -> PreparedBench:
-    """Settle what a benchmark would do, and check all that can be checked; starts nothing.
+    """Decide and check everything about a benchmark that can be checked; start nothing.
 
     Args:
         file: The TOML file; None for a run that is resumed.
-        settings: What to choose, by the names of `BenchConfig`; None means not chosen.
+        settings: Values by the names of `BenchConfig`; None means not set.
         command: The command line, for the record.
-        replacements: What holds for every task.
+        replacements: Values that apply to every task.
         which: A new run, or an unfinished one.
         dry: Leave out what only a run needs: keys, sandboxes, a folder.
-        source: Who gives the settings, for errors and the record.
-        own: Models of a program, by name.
+        source: Origin of the settings, for error messages and the record.
+        own: Models given by the calling program, by name.
     """
     given = {name: value for name, value in settings.items() if value is not None}
     if file is not None:
@@ -128,7 +131,7 @@ def prepare_bench(
         source=source,
     )
     if file is not None and prepared.resumed is not None:
-        # The same command again: the folders of the run are those that it began with.
+        # A repeated command resumes its run in the folders where it started.
         kept = prepared.resumed.record.configuration
         began = replace(prepared.config, stamp=kept["stamp"], data_dir=Path(kept["data_dir"]))
         prepared = replace(prepared, config=began)
@@ -150,7 +153,7 @@ def prepare_bench(
         )
         prepared = replace(prepared, warnings=missing)
     else:
-        # What the user wrote is checked before what this machine has.
+        # Check the user's input before the state of this machine.
         _check_models(config, own or {}, reach=False)
         unheld = _check_sandboxes(config, tasks, backends)
         prepared = replace(prepared, warnings=(*prepared.warnings, *unheld))
@@ -171,14 +174,14 @@ def prepare_bench_resume(
     command: str = "",
     own: Mapping[str, ChatModel] | None = None,
 ) -> PreparedBench:
-    """Settle what is left of a benchmark that was interrupted.
+    """Prepare the rest of an interrupted benchmark.
 
     Args:
         rollout: A name (its latest rollout), `name@stamp`, a tag, or a path.
-        settings: `data_dir`, where benchmarks are, and what may change: `database`, `parallel`
-            and `budget`; None means not chosen.
+        settings: `data_dir`, the folder of benchmarks, and the settings that may change:
+            `database`, `parallel` and `budget`; None means not set.
         command: The command line, for the record.
-        own: Models of a program, by name.
+        own: Models given by the calling program, by name.
     """
     manifest = select_rollout(rollout, settings.get("data_dir") or Path("data")).manifest
     if manifest.finished:
@@ -197,7 +200,7 @@ def prepare_bench_resume(
 
 
 def _unshown(prepared: PreparedRun[BenchConfig]) -> PreparedRun[BenchConfig] | None:
-    """The same benchmark, finished by a process that ended before it showed the result."""
+    """Find a finished run with these settings whose result has not been shown yet."""
     config = prepared.config
     folder = config.data_dir / "rollouts" / config.name
     for mark in sorted(folder.glob(f"*/{UNSHOWN}"), reverse=True):
@@ -217,7 +220,7 @@ def _unshown(prepared: PreparedRun[BenchConfig]) -> PreparedRun[BenchConfig] | N
 
 
 def _load(entries: Sequence[TaskEntry], allowed: Allowed) -> tuple[Task, ...]:
-    """The task of each entry; the same folder with the same overrides is read once."""
+    """Load the task of each entry; a folder with the same overrides is read once."""
     known: dict[tuple[str, Path | None], Task] = {}
     tasks = []
     for entry in entries:
@@ -268,7 +271,7 @@ def _check_tasks(config: BenchConfig, tasks: Sequence[Task]) -> None:
 def _check_sandboxes(
     config: BenchConfig, tasks: Sequence[Task], backends: Mapping[str, SandboxBackend]
 ) -> list[str]:
-    """Check that every task can run and be graded here; return which limits do not hold."""
+    """Check that every task can run and be graded here; return unenforced limits."""
     images = BaseImages.of(config.base_images, network=config.build_network)
     unheld: dict[str, None] = {}
     for entry, task in zip(config.tasks, tasks, strict=True):
@@ -284,7 +287,7 @@ def _check_sandboxes(
 def _check_python(
     config: BenchConfig, tasks: Sequence[Task], backends: Mapping[str, SandboxBackend]
 ) -> None:
-    """Raise UsageError if an agent in Python works in an image without one; may build it."""
+    """Raise UsageError if a Python agent's image lacks Python; this may build the image."""
     for entry, task in zip(config.tasks, tasks, strict=True):
         if config.agent_hash(entry.agent) is None or task.image is None:
             continue
@@ -310,7 +313,7 @@ def _check_models(config: BenchConfig, own: Mapping[str, ChatModel], *, reach: b
 
 
 def _missing(config: BenchConfig, own: Mapping[str, ChatModel]) -> tuple[str, ...]:
-    """What has to be set before the models can be asked, in sentences."""
+    """Describe what must be set before the models can be called."""
     pool = make_pool(config.model_settings())
     try:
         entries = [
@@ -324,7 +327,7 @@ def _missing(config: BenchConfig, own: Mapping[str, ChatModel]) -> tuple[str, ..
 def _elsewhere(
     config: BenchConfig, tasks: Sequence[Task], backends: Mapping[str, SandboxBackend]
 ) -> tuple[str, ...]:
-    """What sandboxes on other machines would be made of, and which tasks need another one."""
+    """Describe the sandboxes on other machines, and the tasks that need another sandbox."""
     plans = []
     for entry, task in zip(config.tasks, tasks, strict=True):
         backend = backends[entry.sandbox]
@@ -340,7 +343,7 @@ def _elsewhere(
 
 
 def _network_notes(config: BenchConfig, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """Return which tasks get a network, and which ask for one in vain."""
+    """Describe which tasks have network access, and which request it but do not have it."""
     notes = []
     for entry, task in zip(config.tasks, [task.definition for task in tasks], strict=True):
         reached = limits_of(task, entry, config.allow_network).network
@@ -357,7 +360,7 @@ def _network_notes(config: BenchConfig, tasks: Sequence[Task]) -> tuple[str, ...
 def make_models(
     config: BenchConfig, pool: ModelPool, own: Mapping[str, ChatModel]
 ) -> dict[str, ChatModel]:
-    """Return the models that are asked, by name: those of the caller, else of the pool."""
+    """Return the models that are called, by name: the caller's own, or from the pool."""
     settings = config.model_settings()
     return {
         name: own.get(name) or make_model(name, settings, pool) for name in _asked(config, own)
@@ -365,7 +368,8 @@ def make_models(
 
 
 def _asked(config: BenchConfig, own: Mapping[str, ChatModel]) -> list[str]:
-    """The models that are asked; an agent without a model may still be labelled with one."""
+    """Return the names of the models that are called."""
+    # Agents that call no model may still be labelled with one.
     asking = {entry.model for entry in config.tasks if coder_of(entry, config).needs_model} | {
         config.judge
     }
@@ -378,18 +382,18 @@ def _asked(config: BenchConfig, own: Mapping[str, ChatModel]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class BenchEstimate:
-    """What the trials of one arm would cost, as far as that is known."""
+    """Estimated cost of the trials of one arm."""
 
     arm: str
     trials: int
     usd: float | None
-    """Dollars of all of them; None if nobody knows."""
+    """Cost of all trials in dollars; None if unknown."""
     because: str
-    """What it rests on, or why it is not known."""
+    """Basis of the estimate, or the reason why it is unknown."""
 
 
 def bench_plan(prepared: PreparedBench) -> dict[str, Any]:
-    """What a benchmark would do, as data."""
+    """Return the plan of a benchmark as data."""
     config = prepared.config
     labels = arm_labels(config)
     return {
@@ -413,7 +417,7 @@ def bench_plan(prepared: PreparedBench) -> dict[str, Any]:
 
 
 def estimate_bench(prepared: PreparedBench) -> tuple[BenchEstimate, ...]:
-    """What each arm would cost: by its limits, or by what it cost before."""
+    """Estimate the cost of each arm from its earlier trials, or else from its limits."""
     config = prepared.config
     trials: dict[str, list[TaskEntry]] = {}
     for spec in specs_of(config, prepared.run.record.id):

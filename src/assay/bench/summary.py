@@ -1,10 +1,11 @@
-"""What a benchmark came to: from manifests to frozen values. Reads no file, prints nothing.
+"""Summary of a benchmark, computed from manifests. Reads no file and prints nothing.
 
 The unit is the task: the trials of an arm at one task are averaged, and the interval of a mean
-is that of the means of tasks, as `judge` has it everywhere. With a single task the unit is the
-trial, and the answer is about that task alone. A trial that the agent failed counts with a
-score of 0. One that ended by an infrastructure error, has no grade or has not run counts
-nowhere; it is named, and a mean is given at both ends of what the first two could have been.
+is computed over the task means, as everywhere in `judge`. With a single task the unit is the
+trial, and the result applies to that task only. A trial whose agent failed counts with a score
+of 0. Trials with an infrastructure error or without a grade, and trials that have not run, are
+excluded from every mean and reported. For the first two kinds, the mean is also given with
+their scores at 0 and at 1.
 """
 
 from collections import Counter
@@ -27,104 +28,104 @@ from assay.stats.intervals import Interval
 from assay.types import TrialState
 
 SCORE = "score"
-"""The metric that decides."""
+"""The primary metric."""
 FEW_TASKS = 6
-"""With fewer tasks an interval counts on values close to normal; see `fewest_exact`."""
+"""With fewer tasks, intervals assume approximately normal values; see `fewest_exact`."""
 _METRICS = (SCORE, "success", "duration_s", "tokens", "cost_usd")
 
 
 class TrialCounts(NamedTuple):
-    """How many trials there are, and how they stand; they add up to `planned`."""
+    """Number of trials by state; the states add up to `planned`."""
 
     planned: int
-    """The denominator: it is the same however trials end."""
+    """The denominator, independent of how trials end."""
     graded: int
     failures: int
-    """The agent is to blame: they count with a score of 0."""
+    """Trials that failed because of the agent; they count with a score of 0."""
     infrastructure: int
     ungraded: int
-    """They have ended and have no grade."""
+    """Trials that ended without a grade."""
     pending: int
-    """They have not ended."""
+    """Trials that have not ended."""
 
     @property
     def counted(self) -> int:
-        """Trials that are in means."""
+        """Number of trials included in means."""
         return self.graded + self.failures
 
     @property
     def lost(self) -> int:
-        """Trials that ended and are in no mean."""
+        """Number of trials that ended and are excluded from means."""
         return self.infrastructure + self.ungraded
 
 
 class Spent(NamedTuple):
-    """Dollars of all trials that started, however they ended."""
+    """Cost in dollars of all trials that started."""
 
     known: float
     unknown: int
-    """Trials whose price is not known; they are not in the sum."""
+    """Trials of unknown cost, which are not in the sum."""
 
 
 class FindingCount(NamedTuple):
-    """What graders and sandboxes found in several trials."""
+    """Number of trials with a given finding of a grader or sandbox."""
 
     name: str
     trials: int
     detail: str
-    """Of the first; untrusted text."""
+    """Detail of the first finding; untrusted text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmSummary:
-    """The trials of one arm, at one task or at all of its tasks."""
+    """Summary of the trials of one arm, at one task or at all its tasks."""
 
     arm: str
     """Its label; untrusted text, like all names."""
     task: str | None
-    """None: all of them."""
+    """None for all tasks."""
     tasks: int
-    """Tasks with a trial that counts."""
+    """Number of tasks with a trial that counts."""
     counts: TrialCounts
     score: Interval | None
-    """The mean; over tasks, or over trials where there is one task."""
+    """Mean over tasks, or over trials if there is one task."""
     worst: Interval | None
-    """The same with the lost trials at 0; None if none were lost."""
+    """Mean with the lost trials at 0; None if none were lost."""
     best: Interval | None
-    """The same with the lost trials at 1."""
+    """Mean with the lost trials at 1; None if none were lost."""
     passed: int
-    """Trials with the full score."""
+    """Number of trials with the full score."""
     passes: tuple[PassRow, ...]
-    """By k, up to the fewest trials of a task."""
+    """pass@k by k, up to the smallest number of trials of a task."""
     best_score: float | None
-    """The best trial of each task, averaged over tasks."""
+    """Score of the best trial of each task, averaged over tasks."""
     spent: Spent
     seconds: Mapping[str, float]
-    """By phase: the mean of the trials that have it."""
+    """Mean by phase, over the trials that have the phase."""
     tokens: Mapping[str, int]
-    """By kind: the sum of all trials."""
+    """Sum over all trials by kind of token."""
     outcomes: Mapping[str, int]
-    """Of trials that count, the most frequent first."""
+    """Number of trials that count by outcome, the most frequent first."""
     errors: Mapping[str, int]
-    """Of infrastructure errors."""
+    """Number of infrastructure errors by type."""
     findings: tuple[FindingCount, ...]
     metrics: Mapping[str, Interval] = field(default_factory=dict)
-    """Means of what tasks measure themselves."""
+    """Means of the metrics that tasks report themselves."""
     answered_as: tuple[str, ...] = ()
-    """What providers called the models that answered."""
+    """Model names that the providers reported in their responses."""
     checksums: tuple[str, ...] = ()
     grading: Mapping[str, int] = field(default_factory=dict)
-    """By `GradingMode`, the trials that were graded so; "unknown" where no test was run."""
+    """Number of trials by `GradingMode`; "unknown" if no test was run."""
 
     @property
     def flaky(self) -> bool:
-        """Whether some trials of the task have the full score and some do not."""
+        """Whether some trials of the task have the full score and others do not."""
         return self.task is not None and 0 < self.passed < self.counts.counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkSummary:
-    """One benchmark, of one rollout or of several together."""
+    """Summary of one rollout of a benchmark, or of several pooled."""
 
     name: str
     stamps: tuple[str, ...]
@@ -135,24 +136,24 @@ class BenchmarkSummary:
     entries: tuple[ArmEntry, ...]
     arms: tuple[ArmSummary, ...]
     tasks: tuple[ArmSummary, ...]
-    """Every arm at every task of its own, tasks in their order."""
+    """Each arm at each of its tasks, in task order."""
     comparison: Comparison | None
-    """Arm against arm; None where fewer than two can be compared."""
+    """Comparison of arms; None if fewer than two can be compared."""
     notes: tuple[str, ...]
-    """What a reader has to know; sentences that hold untrusted names."""
+    """Caveats for the reader; sentences that contain untrusted names."""
 
 
 @takes_options
 def summarize_benchmark(*manifests: Manifest, options: SummaryOptions) -> BenchmarkSummary:
-    """Sum up one rollout of a benchmark, or several of the same together.
+    """Summarise one rollout of a benchmark, or pool several rollouts of it.
 
     Args:
-        *manifests: The rollouts; trials of the same arm and task add up.
-        options: How they are summed up.
+        *manifests: The rollouts; trials of the same arm and task are pooled.
+        options: Options of the summary.
 
     Raises:
-        UsageError: There is no rollout, they are of different benchmarks, no arm is called
-            as the baseline, or no task was graded so.
+        UsageError: There are no rollouts, they are of different benchmarks, the baseline is not
+            an arm, or no task was graded in the requested mode.
     """
     if not manifests:
         raise UsageError("there is no rollout to sum up; name one")
@@ -204,7 +205,7 @@ def summarize_benchmark(*manifests: Manifest, options: SummaryOptions) -> Benchm
 
 
 def counted_score(result: TrialResult) -> float | None:
-    """The score that a trial is in means with; None if it is in none."""
+    """Return the score of a trial for means; None if the trial is excluded from them."""
     if result.state is TrialState.FAILURE:
         return 0.0
     return result.score if result.state is TrialState.RESULT else None
@@ -213,13 +214,13 @@ def counted_score(result: TrialResult) -> float | None:
 def graded_as(
     manifests: Sequence[Manifest], grading: str | None
 ) -> tuple[tuple[Manifest, ...], list[str]]:
-    """Rollouts with only the tasks that were graded in one mode, and which are left out.
+    """Return the rollouts with only the tasks graded in one mode, and a note on the others.
 
-    A task is kept or left out with all of its trials: those in which no test was run, such as
-    empty patches, have no mode, and would be lost or kept alone.
+    A task is kept or left out with all its trials: trials in which no test was run, such as
+    empty patches, have no mode and cannot be selected one by one.
 
     Raises:
-        UsageError: There is no such mode, or no such task.
+        UsageError: The mode is unknown, or no task was graded in it.
     """
     if grading is None:
         return tuple(manifests), []
@@ -246,11 +247,11 @@ def graded_as(
 
 
 def pooled(manifests: Sequence[Manifest]) -> tuple[list[TrialResult], list[str]]:
-    """The trials of several rollouts, and what of them cannot be taken together.
+    """Pool the trials of several rollouts; return them, and notes on trials left out.
 
-    A task that changed between them counts as it was in the last.
+    If a task changed between rollouts, only trials of its last version are kept.
     """
-    # Overrides are part of a task, and arms may have their own.
+    # Overrides are part of a task and may differ between arms.
     last: dict[tuple[str, str], str] = {}
     for manifest in manifests:
         last |= {
@@ -263,7 +264,8 @@ def pooled(manifests: Sequence[Manifest]) -> tuple[list[TrialResult], list[str]]
             if own and own != last[result.arm, result.task_id]:
                 dropped[result.task_id] += 1
             else:
-                # Run ids are those of one data folder, and rollouts may come from several.
+                # Run ids are unique only within a data folder, and rollouts may come from
+                # several.
                 id = result.session_id or f"{manifest.created_at}/{result.run_id}"
                 kept.append(replace(result, session_id=id))
     return kept, [
@@ -280,7 +282,7 @@ def arm_subject(
     id: str | None = None,
     name: str | None = None,
 ) -> Subject:
-    """An arm as `judge` compares it: a world is a task, and its rollouts are replicates."""
+    """Convert an arm for `judge`: each task is a world, and its rollouts are replicates."""
     return Subject(
         id=id or entry.label,
         name=name or entry.label,
@@ -299,10 +301,10 @@ def compared_arms(
     baseline: str | None = None,
     min_effect: float | None = None,
 ) -> tuple[Comparison | None, list[str]]:
-    """Arms compared with one of them by mean score, and who is not, in sentences.
+    """Compare the mean scores of arms with a baseline; also list the arms that are left out.
 
-    Arms are paired by task, and have two tasks or more in common with the baseline. Where all
-    of them did one task alone, its trials are independent samples.
+    Arms are paired by task, and must share at least two tasks with the baseline. If all arms
+    ran only one and the same task, its trials are independent samples.
     """
     names = [subject.name for subject in subjects]
     if baseline is not None and baseline not in names:
@@ -336,12 +338,12 @@ def compared_arms(
         kept = [replace(one, trials=tuple(_alone(one.trials))) for one in kept]
     metrics = [name for name in _METRICS if all(name in metrics_of(one) for one in kept)]
     found = compare(kept, metrics=metrics, level=level, min_effect=min_effect)
-    # Tasks have no seeds that anybody could choose anew.
+    # The worlds are tasks, so there is no next seed to suggest.
     return replace(found, next_seed=None), said
 
 
 def _alone(trials: Iterable[TrialOutcome]) -> list[TrialOutcome]:
-    """Return trials without partners, which those of one task have none of."""
+    """Return trials without pairing information; the trials of one task are not paired."""
     return [replace(trial, pair=None, seed=None) for trial in trials]
 
 
@@ -354,12 +356,12 @@ def _outcome(result: TrialResult) -> TrialOutcome:
         if "agent" in result.seconds:
             values["duration_s"] = result.seconds["agent"]
         if result.tokens:
-            # Those of the agent's model; cached and reasoning ones are among them.
+            # Tokens of the agent's model; cached and reasoning tokens are included in these.
             kinds = ("prompt", "completion")
             values["tokens"] = float(sum(result.tokens.get(kind, 0) for kind in kinds))
         if result.cost_usd is not None:
             values["cost_usd"] = result.cost_usd
-    # Means count a failure of the subject, which `judge` by itself would leave out.
+    # Benchmark means include failures, which `judge` would leave out.
     infrastructure = result.state is TrialState.INFRASTRUCTURE
     return TrialOutcome(
         trial_id=result.session_id or result.run_id,
@@ -376,7 +378,7 @@ def _outcome(result: TrialResult) -> TrialOutcome:
 def summarize_trials(
     results: Sequence[TrialResult], arm: str, task: str | None, level: float
 ) -> ArmSummary:
-    """Sum up trials of an arm, all of one task if there is one."""
+    """Summarise the trials of an arm, all of one task if `task` is given."""
     ended = [result for result in results if result.state is not None]
     scores: dict[Hashable, list[float]] = {}
     for result in ended:
@@ -443,7 +445,7 @@ def _mean(
     level: float,
     metric: str = SCORE,
 ) -> Interval | None:
-    """Return the mean over tasks, or over trials where they are of one task."""
+    """Return the mean over tasks, or over trials if they are all of one task."""
     measured = [
         replace(trial, state=TrialState.RESULT, values={metric: value})
         for trial, value in zip(trials, values, strict=True)
@@ -461,7 +463,7 @@ def _often(names: Iterable[str | None]) -> dict[str, int]:
 
 
 def _findings(results: Sequence[TrialResult]) -> tuple[FindingCount, ...]:
-    """Each by the number of trials that have it, the most frequent first."""
+    """Count the trials with each finding, in the order of the findings' names."""
     trials, details = Counter[str](), dict[str, str]()
     for result in results:
         trials.update({name for name, _ in result.findings})
@@ -478,7 +480,7 @@ def _by_task(results: Sequence[TrialResult]) -> dict[str, list[TrialResult]]:
 
 
 def _notes(arms: Sequence[ArmSummary], tasks: Sequence[ArmSummary]) -> list[str]:
-    """What of the trials a reader has to know before the numbers."""
+    """Return caveats about the trials, as sentences."""
     counts = [arm.counts for arm in arms]
     planned = sum(count.planned for count in counts)
     said = []

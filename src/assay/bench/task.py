@@ -1,7 +1,7 @@
 """The interface every layout of coding tasks implements.
 
-A layout decides how a task is checked before a run, how one attempt at it is made, and how what
-an agent left is graded. `task_layouts.py` has the two layouts, and chooses by the folder.
+A layout decides how a task is checked before a run, how an attempt at it is made, and how the
+work of an agent is graded. `task_layouts.py` has the two layouts, and chooses by the folder.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,41 +20,41 @@ from assay.store.recorder import Recorder
 from assay.types import ChatModel, TrialState
 
 PYTHON: Final = "python3"
-"""The Python of an image, for agents that run inside."""
+"""The Python of an image, for agents that run in the sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseImages:
-    """What images are built over, and whether a build reaches the network."""
+    """Base images for image builds, and whether a build has network access."""
 
     names: Mapping[str, str]
-    """By the name after FROM, a folder, a tar file or an image of the engine."""
+    """A folder, a tar file or an image of the engine, by the name after FROM."""
     network: bool = False
 
     @classmethod
     def of(cls, pairs: Sequence[str], *, network: bool) -> "BaseImages":
-        """From what a user writes, each as NAME=LOCAL."""
+        """Parse the user's NAME=LOCAL pairs."""
         return cls(names=dict(pair.split("=", 1) for pair in pairs), network=network)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workplace:
-    """Where and within which limits a task is worked on or graded."""
+    """Sandbox settings for working on a task or grading it."""
 
     backend: SandboxBackend
     images: BaseImages
     folder: Path
-    """For intermediate files; removed by the caller."""
+    """Folder for intermediate files; the caller removes it."""
     limits: ResourceLimits
     timeout_s: float
-    """For one grading."""
+    """Time limit of one grading."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Of the agent's sandbox, beside those of the task."""
+    """Environment variables of the agent's sandbox, in addition to those of the task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSetup:
-    """Everything that one attempt at a trial uses, beside its task."""
+    """Everything an attempt at a trial uses except its task."""
 
     entry: TaskEntry
     config: BenchConfig
@@ -78,40 +78,40 @@ class Attempt(Protocol):
     """One attempt at a trial."""
 
     async def run(self) -> CodingEnd:
-        """Let the agent work, unless it has ended before, and grade what it left."""
+        """Run the agent, unless it has ended before, and grade its work."""
         ...
 
     def failed(self, state: TrialState, error: Exception) -> TrialResult:
-        """Return the trial as the manifest has it when it ended without a grade."""
+        """Return the manifest entry of a trial that ended without a grade."""
         ...
 
 
 class Task(Protocol):
-    """A coding task, in whichever layout its folder has."""
+    """A coding task in either layout."""
 
     reference_file: ClassVar[str]
-    """Where the folder of the task has its reference solution."""
+    """Path of the reference solution in the task folder."""
     idle_solutions: ClassVar[tuple[str, ...]]
-    """Solutions that must score 0, for `grade_solution`."""
+    """Names of solutions that must score 0, for `grade_solution`."""
 
     @property
     def definition(self) -> CodingTask:
-        """What the files of the task say."""
+        """Content of the task's files."""
         ...
 
     @property
     def image(self) -> str | None:
-        """The image that its sandboxes start from, in words; None if they need none."""
+        """Description of the image that its sandboxes start from; None if they need none."""
         ...
 
     def check_runnable(
         self, backend: SandboxBackend, images: BaseImages, *, judged: bool
     ) -> None:
-        """Raise UsageError if the task cannot run or be graded here; starts nothing."""
+        """Raise UsageError if the task cannot run or be graded here; start nothing."""
         ...
 
     async def has_python(self, place: Workplace) -> bool:
-        """Return whether the agent's sandbox has a Python; builds its image, if it has one."""
+        """Return whether the agent's sandbox has Python; build its image, if it has one."""
         ...
 
     def start_attempt(self, setup: TrialSetup) -> Attempt:
@@ -119,13 +119,13 @@ class Task(Protocol):
         ...
 
     async def grade(self, run_dir: Path, place: Workplace, judge: Judge | None) -> Grade:
-        """Grade what an agent left in the folder of its trial."""
+        """Grade the work that an agent left in its trial folder."""
         ...
 
     async def grade_solution(self, name: str | None, place: Workplace) -> Grade:
-        """Grade one of `idle_solutions`, or the reference solution for None."""
+        """Grade one of `idle_solutions`, or the reference solution if `name` is None."""
         ...
 
     async def check_hidden_files(self, place: Workplace) -> TaskCheck:
-        """Look for tests and solution from inside of the sandbox that an agent would have."""
+        """Check that tests and solution cannot be read from inside an agent's sandbox."""
         ...

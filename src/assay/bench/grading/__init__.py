@@ -1,1 +1,1 @@
-"""Grading: what a patch comes to, by hidden tests and by a judge, and the files that say so."""
+"""Grading of patches by hidden tests and by a judge, and the result files."""

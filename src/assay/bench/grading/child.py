@@ -1,9 +1,9 @@
-"""Runs one hidden script, in one process with the code under test or apart from it.
+"""Child process that runs one hidden script, in the same process as the code under test or not.
 
-The repository comes last on the path, after the standard library and what is installed, so that
-no file of it stands in for pytest or for a module of Python; only names that it had before the
-patch come before what is installed. A script that tests from outside does not have it at all.
-Nothing that is said here is believed without a cross-check.
+The repository comes last on the path, after the standard library and installed packages, so
+that its files cannot replace pytest or a standard module. Only names that it had before the
+patch take precedence over installed packages. A script that tests a program from outside cannot
+import the repository. The reports of this process are not trusted without a cross-check.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ _SET_DUMPABLE = 4
 
 
 def main() -> None:
-    """Run a script as the arguments say: as tests, or as it stands."""
+    """Run the script given by the arguments, with pytest or directly."""
     if sys.platform == "linux":
-        # Programs that the tests start cannot look into this process, nor open its pipes.
+        # Programs started by tests cannot inspect this process or open its pipes.
         ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
     settings: dict[str, Any] = json.loads(sys.argv[1])
     reports, programs = map(int, sys.argv[2:])
@@ -39,14 +39,14 @@ def main() -> None:
         code = _run_tests(settings, reports)
         sys.stdout.flush()
         sys.stderr.flush()
-        # What the code under test left for the end of the process has no say in its exit code.
+        # Exit handlers of the code under test must not change the exit code.
         os._exit(code)
     _add_repository(settings)
     runpy.run_path(settings["script"], run_name="__main__")
 
 
 class _OwnNames(importlib.abc.MetaPathFinder):
-    """Finds the modules that the repository always had before those that are installed."""
+    """Import finder that prefers the repository's original modules to installed ones."""
 
     def __init__(self, names: frozenset[str], path: list[str]) -> None:
         self._names, self._path = names, path
@@ -72,9 +72,7 @@ def _run_tests(settings: dict[str, Any], reports: int) -> int:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     import pytest
 
-    with contextlib.suppress(
-        ImportError
-    ):  # which pytest would load when the repository is there
+    with contextlib.suppress(ImportError):  # pytest would load it from the repository later
         importlib.import_module("pygments")
     _add_repository(settings)
     script, root = settings["script"], settings["root"]
@@ -90,19 +88,19 @@ def _run_tests(settings: dict[str, Any], reports: int) -> int:
 
 
 class _Reporter:
-    """Sends what becomes of each test over the pipe, as lines of JSON."""
+    """Sends the result of each test through the pipe, as JSON lines."""
 
     def __init__(self, settings: dict[str, Any], reports: int) -> None:
         self._scripts, self._reports = settings["scripts"], reports
         self._parts: dict[str, tuple[str, str]] = {}
-        """Tests with a subtest that did not pass, and what came of that."""
+        """Results of tests with a subtest that did not pass."""
 
     def pytest_collection_finish(self) -> None:
-        """Delete the scripts: no program that the tests start can read them any more."""
+        """Delete the scripts, so that programs started by the tests cannot read them."""
         for script in self._scripts:
             with open(script, encoding="utf-8", errors="replace") as file:
                 lines = file.readlines()
-            # For messages; without a time the lines are not looked for again.
+            # For messages; entries without a time are not checked against the file.
             linecache.cache[script] = sum(map(len, lines)), None, lines, script
             os.unlink(script)
 
@@ -119,7 +117,7 @@ class _Reporter:
         if status == "failed" and report.when != "call":
             status = "error"
         if hasattr(report, "wasxfail"):
-            # A test that may fail says nothing, whatever came of it.
+            # An expected failure gives no evidence, whether it occurs or not.
             status, message = "skipped", f"xfail: {report.wasxfail}"
         self._send(name=report.nodeid.partition("::")[2], status=status, message=message)
 
@@ -139,7 +137,7 @@ def _why(report: Any) -> str:
         return str(report.longrepr[2])
     crash = getattr(report.longrepr, "reprcrash", None)
     text = str(crash.message if crash else report.longrepr or "")
-    if not crash:  # a file that cannot be loaded: the lines that say why
+    if not crash:  # the file cannot be loaded: keep the lines that give the reason
         errors = [line[1:].strip() for line in text.splitlines() if line.startswith("E  ")]
         text = " ".join(errors) or text
     return text if len(text) <= _LONGEST_MESSAGE else f"{text[: _LONGEST_MESSAGE - 1]}…"

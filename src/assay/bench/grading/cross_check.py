@@ -1,8 +1,8 @@
-"""What is believed of a child's reports, after they were held against all else that is known.
+"""Cross-check of the reports of a child process that ran tests.
 
-A child that runs tests also runs the code under test, which may do anything to it. So its
-reports must fit each other, its exit code, the tests that its script holds, and the canary.
-Where they contradict each other, none of them counts.
+The process also runs the code under test, which may manipulate it. So its reports must be
+consistent with each other, its exit code, the tests in its script, and the canary. If they
+contradict each other, none of them counts.
 """
 
 import json
@@ -16,12 +16,12 @@ from assay.core.text import cut
 from assay.sandboxes.base import TrialFinding
 
 _FAILED = 1
-"""The exit code of pytest where tests failed, which the canary always does."""
+"""pytest's exit code if tests failed, as the canary always does."""
 _LONGEST_MESSAGE = 600
 
 
 class Checked(NamedTuple):
-    """What one script came to."""
+    """Checked result of one script."""
 
     reports: tuple[TestReport, ...]
     findings: tuple[TrialFinding, ...] = ()
@@ -30,7 +30,7 @@ class Checked(NamedTuple):
 
 
 def check_shell(script: TestScript, end: Mapping[str, Any]) -> Checked:
-    """A shell script is one test, by its exit code."""
+    """Return the result of a shell script, which counts as one test, by its exit code."""
     name = script.path.rpartition("/")[2]
     if end["timed_out"]:
         return _timed_out(script, [name])
@@ -44,11 +44,11 @@ def check_shell(script: TestScript, end: Mapping[str, Any]) -> Checked:
 def check_tests(
     planted: PlantedScript, end: Mapping[str, Any], *, limited: bool = False
 ) -> Checked:
-    """The tests of a pytest script, and what is wrong with what was said of them.
+    """Return the checked tests of a pytest script, and findings on manipulated reports.
 
     Args:
         planted: The script.
-        end: How its child ended.
+        end: How its child process ended.
         limited: Whether a limit of the sandbox was hit, which may have killed it.
     """
     script = planted.script
@@ -84,9 +84,9 @@ def _contradiction(
     any_passed: bool,
     exit_code: int,
 ) -> tuple[str, str] | None:
-    """What shows that reports were manipulated: the name of a finding, and a sentence."""
+    """Return evidence of manipulated reports as the name of a finding and a sentence, or None."""
     canary_failed = canary is not None and canary.status == "failed"
-    # A mark of the whole file skips the canary too, and then pytest is content.
+    # A skip mark for the whole file also skips the canary; then the exit code is 0.
     all_skipped = canary is not None and canary.status == "skipped" and not any_passed
     if canary and canary.status == "passed":
         return "canary_passed", "a planted test that must fail was reported as passed"
@@ -108,7 +108,7 @@ def _counted(
     whole: Sequence[TestReport],
     end: Mapping[str, Any],
 ) -> Checked:
-    """Each expected test once; without the canary's failure no pass is believed."""
+    """Count each expected test once; without a failed canary, passed tests are not trusted."""
     script, findings = planted.script.path, []
     reports, seen = [], Counter[str]()
     unexpected = []
@@ -151,7 +151,7 @@ def _counted(
 
 
 def _said(lines: str) -> list[TestReport] | None:
-    """The reports of a child; None where one is not of the form that ours writes."""
+    """Parse the reports of a child process; return None if one is malformed."""
     said = []
     for line in lines.splitlines():
         try:
@@ -170,7 +170,7 @@ def _said(lines: str) -> list[TestReport] | None:
 
 
 def _may_follow(before: TestReport, report: TestReport) -> bool:
-    """A test whose call was reported may still fail when it is taken down."""
+    """Return whether a test may be reported twice: its teardown may fail after its call."""
     return before.status != "error" and report.status == "error"
 
 

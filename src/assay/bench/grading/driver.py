@@ -1,14 +1,15 @@
-"""Runs hidden tests inside a sandbox, and alone says how they ended. Needs nothing but Python.
+"""Driver that runs hidden tests inside a sandbox and reports how they ended. Needs only Python.
 
-It never imports what it tests: each script runs in a child, whose reports come over a pipe. Its
-answer, the last line that it prints, is signed with a key from the file of orders, which it
-deletes before there is any child. (From standard input a child could read it again, through the
-processes above this one.) Whatever a child prints, writes to files, or leaves running changes
-nothing. It also takes all hidden files into its memory and deletes them, so that a child has
-them in a new folder, and none of an earlier one is left.
+The driver never imports the code it tests: each script runs in a child process, which reports
+through a pipe. The driver's answer, the last line it prints, is signed with a key from the
+orders file, which it deletes before it starts a child. (A child could read the key again from
+standard input, through the parent processes of the driver.) Nothing that a child prints, writes
+to files or leaves running changes the answer. The driver also reads all hidden files into
+memory and deletes them. Each child gets them in a new folder, and none of an earlier child
+remain.
 
-A child that tests from outside cannot open the repository; another process starts programs for
-it, which can open none of the hidden files.
+A child that tests a program from outside cannot open the repository. A separate process starts
+programs for it, which cannot open the hidden files.
 """
 
 import base64
@@ -35,7 +36,7 @@ from typing import Any, NamedTuple, NoReturn
 from .landlock import can_confine, confine
 
 ANSWER = "assay-grading"
-"""The first word of the line that answers."""
+"""First word of the answer line."""
 _LONGEST_REPORTS = 4_000_000
 _LONGEST_OUTPUT = 8_000
 _LONGEST_STREAM = 4_000_000
@@ -47,21 +48,21 @@ _SET_DUMPABLE, _DROP_BOUNDING, _SUBREAPER, _NO_NEW_PRIVILEGES = 4, 24, 36, 38
 
 
 class _Places(NamedTuple):
-    """Where things are in the sandbox."""
+    """Paths in the sandbox."""
 
     hidden: str
     """The folder of hidden files."""
     repository: str
     app: str
-    """The folder that the repository is in."""
+    """The folder that contains the repository."""
     orders: str
     """The folder of the orders."""
     is_kept: bool = False
-    """Whether the kernel keeps some of them from some processes."""
+    """Whether the kernel denies some processes access to some of these paths."""
 
 
 def main() -> None:
-    """Read the orders, run the scripts one after another, and answer."""
+    """Read the orders, run the scripts one after another, and print the answer."""
     _shut_off()
     with open(sys.argv[1], encoding="utf-8") as file:
         orders = json.load(file)
@@ -73,7 +74,7 @@ def main() -> None:
     deadline = time.monotonic() + orders["timeout_s"]
     jobs, ends = orders["jobs"], []
     for number, job in enumerate(jobs):
-        # An equal share of what is left: what one script does not use, the next ones have.
+        # An equal share of the remaining time: scripts inherit what earlier ones did not use.
         share = (deadline - time.monotonic()) / (len(jobs) - number)
         folder = os.path.join(places.hidden, str(number))
         _put(files, folder)
@@ -87,7 +88,7 @@ def main() -> None:
 
 
 def _taken(folder: str) -> dict[str, bytes]:
-    """All files of a folder by their paths in it; they are gone from there then."""
+    """Read all files of a folder into memory, by relative path, and delete them."""
     files = {}
     for place, _, names in os.walk(folder):
         for name in names:
@@ -100,7 +101,7 @@ def _taken(folder: str) -> dict[str, bytes]:
 
 
 def _put(files: Mapping[str, bytes], folder: str) -> None:
-    """Write files into a new folder; what an earlier child made in its place is an error."""
+    """Write files to a new folder; fail if an earlier child created something there."""
     os.mkdir(folder)
     for path, content in files.items():
         target = os.path.join(folder, path)
@@ -110,7 +111,7 @@ def _put(files: Mapping[str, bytes], folder: str) -> None:
 
 
 def _bounded(ends: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same, small enough for what a sandbox keeps of an output."""
+    """Shorten the results to the length of output that a sandbox keeps."""
     if len(_packed(ends)) > _LONGEST_ANSWER:
         ends = [{**end, "output": ""} for end in ends]
     if len(_packed(ends)) > _LONGEST_ANSWER:
@@ -124,7 +125,7 @@ def _packed(value: Any) -> bytes:
 
 
 def _shut_off() -> None:
-    """Let no child look into this process, gain privileges, or leave the tree of processes."""
+    """Prevent children from inspecting this process, gaining privileges or leaving its tree."""
     if sys.platform != "linux":
         return
     _adopt_orphans()
@@ -136,15 +137,15 @@ def _shut_off() -> None:
 
 
 def _adopt_orphans() -> None:
-    """Become the parent of processes below this one whose own parent ends."""
+    """Become the parent of descendants whose own parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
 def _run(job: dict[str, Any], folder: str, places: _Places, share_s: float) -> dict[str, Any]:
-    """Run one script to its end; what it said, and how it ended."""
+    """Run one script until it ends; return its reports, output and exit code."""
     start = time.monotonic()
-    # Not in the folder for temporary files, which programs may write to.
+    # Not in the folder for temporary files, because programs may write there.
     with tempfile.TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as place:
         result = os.path.join(place, "result.json")
         reader, writer = os.pipe()
@@ -193,7 +194,7 @@ def _run(job: dict[str, Any], folder: str, places: _Places, share_s: float) -> d
 
 
 def _run_programs(link: Connection, places: _Places) -> NoReturn:
-    """Run programs as a child asks for them, until it is gone."""
+    """Run programs at the request of a child, until the child ends."""
     try:
         _adopt_orphans()
         while True:
@@ -204,7 +205,7 @@ def _run_programs(link: Connection, places: _Places) -> NoReturn:
 
 
 def _run_program(request: Mapping[str, Any], places: _Places) -> dict[str, Any]:
-    """Run a program that knows nothing of the tests; how it ended, with all it started."""
+    """Run a program without access to the tests; return its result after killing its processes."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryFile() as given:
         given.write(bytes.fromhex(request["stdin"]))
@@ -245,14 +246,14 @@ def _run_program(request: Mapping[str, Any], places: _Places) -> dict[str, Any]:
 def _read(
     process: subprocess.Popen[bytes], limits: Mapping[int, int], deadline: float
 ) -> dict[int, bytes]:
-    """What comes over pipes until a process ends or its time is over.
+    """Read from pipes until a process ends or its time is over.
 
-    Something that it left behind may hold a pipe open: its own end is what counts.
+    A process that it left behind may keep a pipe open, so reading stops when the process ends.
 
     Args:
-        process: As it was started.
-        limits: By pipe, how many bytes are kept: the first, or if negative the last.
-        deadline: When its time is over.
+        process: The started process.
+        limits: Number of bytes kept by pipe: the first ones, or the last ones if negative.
+        deadline: End of its time, on the monotonic clock.
     """
     kept = {stream: bytearray() for stream in limits}
     over = False
@@ -279,7 +280,7 @@ def _read(
 
 
 def _kill_descendants(child: subprocess.Popen[bytes], broker: int | None = None) -> int:
-    """Kill all that came of this process, in any session; how many beside these two."""
+    """Kill all descendants of this process; return how many there were except child and broker."""
     killed: set[int] = set()
     until = time.monotonic() + _KILL_S
     while (alive := _descendants() - {child.pid}) or child.poll() is None:
@@ -287,7 +288,7 @@ def _kill_descendants(child: subprocess.Popen[bytes], broker: int | None = None)
         for process in {child.pid, *alive} if child.returncode is None else alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
-        # Its exit code is read before those of orphans, which any wait would take too.
+        # Read the child's exit code first; waiting for any process would discard it.
         child.wait()
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -298,7 +299,7 @@ def _kill_descendants(child: subprocess.Popen[bytes], broker: int | None = None)
 
 
 def _descendants() -> set[int]:
-    """The living processes below this one."""
+    """Return the pids of the living descendants of this process."""
     parents = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         with contextlib.suppress(OSError, ValueError):
@@ -313,7 +314,7 @@ def _descendants() -> set[int]:
 
 
 def _content(path: str) -> str | None:
-    """The text of a result file; None where there is none that may be read."""
+    """Return the text of a result file; None if it cannot be read."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(handle, "rb") as file:

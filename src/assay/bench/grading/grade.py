@@ -1,9 +1,8 @@
-"""What a patch comes to, in a fresh copy of the repository and a fresh sandbox.
+"""Grading of a patch, in a fresh copy of the repository and a fresh sandbox.
 
-The score is made here, of what the driver of the tests signed and what the judge said; nothing
-that a patch contains or prints has a say in it.
-
-The score of a patch: its rubrics by their tests or by a judge, weighted.
+The score is computed here, as the weighted mean of the rubrics, from the results that the test
+driver signed and the votes of the judge. Nothing that a patch contains or prints affects it
+otherwise.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ _FULL = 1 - 1e-9
 
 
 class Score(NamedTuple):
-    """What a patch came to, but for the ways of grading to fail."""
+    """Score of a patch whose grading did not fail."""
 
     outcome: CodingOutcome
     total: float
@@ -38,7 +37,7 @@ class Score(NamedTuple):
 
 
 def scored_rubrics(task: CodingTask) -> tuple[Rubric, ...]:
-    """The rubrics of a task, and one for each group of tests that belongs to none of them."""
+    """Return the rubrics of a task, and one for each group of tests without a rubric."""
     known = {rubric.id for rubric in task.rubrics}
     without = dict.fromkeys(
         script.rubric_id for script in task.test_scripts if script.rubric_id not in known
@@ -48,7 +47,7 @@ def scored_rubrics(task: CodingTask) -> tuple[Rubric, ...]:
 
 
 def zero_scores(task: CodingTask) -> tuple[RubricScore, ...]:
-    """Rubrics where nothing counts."""
+    """Return a score of 0 for every rubric."""
     tested = {script.rubric_id for script in task.test_scripts}
     return tuple(
         RubricScore(rubric=rubric, score=0.0, by="tests" if rubric.id in tested else "")
@@ -62,10 +61,10 @@ def score(
     judged: Mapping[str, RubricScore],
     metrics: Metrics,
 ) -> Score:
-    """Score the tests, what a judge said of rubrics, and the metrics where there is neither.
+    """Compute the score from tests and judged rubrics, or from metrics if there is neither.
 
-    A rubric is the share of its tests that passed, or what the judge gave. One that has
-    neither is left out of the mean, and named.
+    The score of a rubric is the proportion of its tests that passed, or the judge's score. A
+    rubric with neither is left out of the mean and reported.
     """
     rubric_of = {script.path: script.rubric_id for script in task.test_scripts}
     rubrics = tuple(
@@ -105,7 +104,7 @@ def _rubric_score(
     passed = sum(test.status == "passed" for test in tests)
     if not tests:
         return judged or RubricScore(rubric=rubric, score=None)
-    # A judge that was asked all the same is shown beside the tests, and does not count.
+    # The judge's votes are reported next to the tests, but do not count.
     return RubricScore(
         rubric=rubric,
         score=passed / len(tests),
@@ -133,7 +132,7 @@ _RESULT_FILES = {
     *("reward.txt", "reward.json", "scoring_results.md", "evaluation_results.json"),
     "tb_evaluation_results.json",
 }
-"""Names under which this and other benchmarks keep scores."""
+"""File names that this and other benchmarks use for scores."""
 
 
 async def grade(
@@ -149,18 +148,18 @@ async def grade(
     """Grade a patch.
 
     Args:
-        task: As it was loaded.
+        task: The loaded task.
         diff: A git diff against the start of the task.
-        backend: Makes the sandbox.
-        folder: A new or empty folder to work in; what is made there is gone afterwards.
-        limits: What the tests may use.
-        timeout_s: For all scripts together.
+        backend: Creates the sandbox.
+        folder: A new or empty folder to work in; its contents are removed afterwards.
+        limits: Resource limits of the tests.
+        timeout_s: Time limit of all scripts together.
         judge: Scores the rubrics that have no test.
 
     Raises:
-        UsageError: The task cannot be graded here, and nothing was started.
+        UsageError: The task cannot be graded here; nothing was started.
         SandboxUnavailable: The sandbox or its Python does not work.
-        ModelUnavailable: The judge could not be asked, or gave no answer that can be read.
+        ModelUnavailable: The judge could not be called, or its response was invalid.
     """
     check_gradable(task, judged=judge is not None)
     start = time.monotonic()
@@ -176,7 +175,7 @@ async def grade(
             finding = TrialFinding("patch_rejected", cut(str(error), 300))
             return _ungraded(task, CodingOutcome.PATCH_REJECTED, finding)
         patch = await asyncio.to_thread(capture, workspace)
-        # Before anything runs in it: what a judge reads is what the patch left.
+        # Before the tests run, so that the judge reads exactly what the patch left.
         touched = read_touched(workspace.repo, patch.files) if judge else {}
         run = await run_scripts(
             task,
@@ -219,7 +218,7 @@ async def grade(
 
 
 def check_gradable(task: CodingTask, *, judged: bool = False) -> None:
-    """Find out whether a task can be graded on this machine, before anything is started.
+    """Check that a task can be graded on this machine, before anything is started.
 
     Raises:
         UsageError: pytest is not installed, a script is not Python, or nothing gives a score.
@@ -245,7 +244,7 @@ def check_gradable(task: CodingTask, *, judged: bool = False) -> None:
 
 
 def _ungraded(task: CodingTask, outcome: CodingOutcome, *findings: TrialFinding) -> Grade:
-    """The grade of a patch on which no test was run."""
+    """Return the grade of a patch on which no test was run."""
     return Grade(outcome=outcome, total_score=0.0, rubrics=zero_scores(task), findings=findings)
 
 

@@ -1,6 +1,6 @@
-"""Restrictions that a process puts on itself and on all that it starts, by Linux' Landlock.
+"""Restrictions of a process and its descendants with Linux' Landlock.
 
-Runs inside a sandbox, where further namespaces cannot be made. Needs nothing but Python.
+Used inside a sandbox, where no further namespaces can be created. Needs only Python.
 """
 
 import ctypes
@@ -10,21 +10,21 @@ import sys
 from collections.abc import Iterator, Sequence
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
-"""Numbers of system calls, the same on every architecture."""
+"""System call numbers, identical on every architecture."""
 _ASK_VERSION = 1
 _PATH_BENEATH = 1
 _FILE_RIGHTS = 0b1100000000000111
-"""Execute, write, read, truncate and ioctl: all others are rights on folders."""
+"""Execute, write, read, truncate and ioctl; all other rights apply to folders."""
 _RIGHTS = {2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF}
-"""By the version of Landlock, all its rights on files; later ones have `_LATER_RIGHTS`."""
+"""All rights on files, by Landlock version; later versions have `_LATER_RIGHTS`."""
 _LATER_RIGHTS = 0xFFFF
 _SCOPED = 0b11
-"""Abstract sockets and signals reach only processes with the same restrictions, or more."""
+"""Abstract sockets and signals reach only processes with the same or more restrictions."""
 _SCOPES_SINCE = 6
 
 
 def can_confine(without: Sequence[str]) -> bool:
-    """Whether `confine` can keep these folders from a process; tried in one of its own."""
+    """Return whether `confine` can deny access to these folders; a child process tries it."""
     if _version() < min(_RIGHTS):
         return False
     process = os.fork()
@@ -38,10 +38,10 @@ def can_confine(without: Sequence[str]) -> bool:
 
 
 def confine(without: Sequence[str]) -> None:
-    """Give up these files and folders, with all below them, and signals to all other processes.
+    """Give up access to these paths and everything below them, and signals to other processes.
 
-    Where the kernel knows neither, or the first version of Landlock alone (which forbids to
-    move a file to another folder), nothing is given up.
+    Does nothing if the kernel lacks Landlock or has only its first version, which forbids
+    moving files between folders. Signals are restricted only by version 6 and later.
 
     Args:
         without: Absolute paths; empty to keep all files.
@@ -74,7 +74,7 @@ def _is_open(folder: str) -> bool:
 
 
 def _others(folder: str, without: Sequence[str]) -> Iterator[str]:
-    """What lies below a folder and neither is nor holds one of these paths; no links."""
+    """Yield paths below a folder that neither are nor contain these paths, without links."""
     for entry in os.scandir(folder):
         if entry.is_symlink() or entry.path in without:
             continue
@@ -85,7 +85,7 @@ def _others(folder: str, without: Sequence[str]) -> Iterator[str]:
 
 
 def _version() -> int:
-    """The version of Landlock that the kernel has; 0 without any."""
+    """Return the Landlock version of the kernel; 0 if there is none."""
     if sys.platform != "linux":
         return 0
     return max(0, int(ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, _ASK_VERSION)))

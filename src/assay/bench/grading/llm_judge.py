@@ -1,9 +1,8 @@
-"""A model as the judge of rubrics that no test can decide.
+"""A model as the judge of rubrics that tests cannot decide.
 
-It sees the task, the criterion, the patch and the files that the patch touches. What the agent
-wrote is material, fenced off and named as such, and may say what it likes. Every rubric is
-voted on several times; how far the votes agree is part of the result. A call that fails is no
-zero: it is an error of the infrastructure.
+The judge sees the task, the criterion, the patch and the files that the patch touches. Text
+from the agent is fenced and marked as untrusted. Each rubric gets several votes, and their
+agreement is part of the result. A failed call is an infrastructure error, not a score of 0.
 """
 
 import itertools
@@ -24,7 +23,7 @@ from assay.errors import ModelRefused, ModelUnavailable, UsageError
 from assay.types import ChatReply, Encoded, Message
 
 AGREE_WITHIN = 0.1
-"""Two votes agree if they differ by no more than this."""
+"""Two votes agree if they differ by at most this."""
 _LONGEST_INSTRUCTIONS = 20_000
 _LONGEST_PATCH = 60_000
 _LONGEST_FILE = 20_000
@@ -84,13 +83,13 @@ class Judge:
         votes: int = 3,
         all_rubrics: bool = False,
     ) -> None:
-        """Make a judge.
+        """Create a judge.
 
         Args:
-            ask: Asks the model, given messages and tools.
+            ask: Calls the model with messages and tools.
             model: Its name, for the record.
-            votes: How often each rubric is voted on.
-            all_rubrics: Also those that have tests, for the record: their tests count.
+            votes: Number of votes on each rubric.
+            all_rubrics: Also vote on rubrics with tests, for the record; their tests count.
         """
         if not 1 <= votes <= 25:
             raise UsageError(f"votes is {votes}; give a whole number from 1 to 25")
@@ -100,21 +99,21 @@ class Judge:
         self._all_rubrics = all_rubrics
 
     def record(self) -> dict[str, Any]:
-        """What is written down of it beside the votes."""
+        """Return the judge's settings for the result files."""
         return {"model": self.model, "votes": self.votes, "agree_within": AGREE_WITHIN}
 
     async def score_rubrics(
         self, task: CodingTask, diff: bytes, touched: Mapping[str, str]
     ) -> dict[str, RubricScore]:
-        """The scores of rubrics without tests, by their ids.
+        """Score the rubrics without tests; return the scores by rubric id.
 
         Args:
-            task: As it was loaded.
+            task: The loaded task.
             diff: The patch.
-            touched: The files that it touches, by their paths, as it left them.
+            touched: Contents of the files it touches after the patch, by path.
 
         Raises:
-            ModelUnavailable: The model could not be asked, or gave no answer that can be read.
+            ModelUnavailable: The model could not be called, or its response was invalid.
         """
         tested = {script.rubric_id for script in task.test_scripts}
         rubrics = [
@@ -126,7 +125,7 @@ class Judge:
     async def _score(self, task: CodingTask, rubric: Rubric, material: str) -> RubricScore:
         votes = []
         for number in range(1, self.votes + 1):
-            # The number makes every question another one, which no cache has answered yet.
+            # The number makes each request different, so that none is answered from a cache.
             question = _question(task, rubric, material, f"{number} of {self.votes}")
             votes.append(await self._vote(rubric, question))
         scores = tuple(score for score, _ in votes)
@@ -158,7 +157,7 @@ class Judge:
 
 
 def _read_vote(reply: ChatReply) -> tuple[float, str]:
-    """Return score and reasoning of a vote; ModelUnavailable if the reply has none."""
+    """Parse the score and reasoning of a vote; raise ModelUnavailable if there is none."""
     calls = reply.message.value.get("tool_calls") or []
     try:
         (call,) = [call["function"] for call in calls if call["function"]["name"] == _TOOL]
@@ -176,15 +175,15 @@ def _read_vote(reply: ChatReply) -> tuple[float, str]:
 
 
 def read_touched(repo: Path, paths: Sequence[str]) -> dict[str, str]:
-    """The texts of the files that a patch touches, as far as they are there.
+    """Read the existing files that a patch touches, as text.
 
-    Links are not followed: they might lead out of the repository.
+    Links are not followed, because they may point out of the repository.
     """
     touched: dict[str, str] = {}
     for path in paths[:_MOST_FILES]:
         file = repo / path
         if os.path.realpath(file) != os.path.join(os.path.realpath(repo), path):
-            continue  # through a link, or somewhere else
+            continue  # a link, or outside the repository
         with suppress(OSError):
             content = read_plain_file(file)[: 4 * _LONGEST_FILE]
             touched[path] = content.decode("utf-8", "replace")
@@ -223,13 +222,13 @@ def _material(diff: bytes, touched: Mapping[str, str]) -> str:
 
 
 def _fenced(text: str) -> str:
-    # A text cannot hold its own hash, so it cannot hold the end of its fence.
+    # A text cannot contain its own hash, so it cannot contain the end of its fence.
     mark = f"untrusted-{content_hash(text.encode('utf-8', 'replace'))}"
     return f"<{mark}>\n{text}\n</{mark}>"
 
 
 def _bounded(text: str, longest: int) -> str:
-    """The text, or its beginning and end with a line between them that says what is cut."""
+    """Shorten a long text to its beginning and end, with a note between them."""
     if len(text) <= longest:
         return text
     half = longest // 2

@@ -1,7 +1,7 @@
-"""What hidden tests have as `assay_grading`: `run_program` calls the program under test.
+"""The module `assay_grading` for hidden tests: `run_program` runs the program under test.
 
-A script that imports it never holds the code of the agent in its own process: the driver starts
-the program elsewhere, and sends back how it ended. Needs nothing but Python.
+A script that imports it never loads the agent's code into its own process: the driver starts
+the program in another process and returns its result. Needs only Python.
 """
 
 import json
@@ -18,14 +18,14 @@ _turn = threading.Lock()
 
 
 class ProgramEnd(NamedTuple):
-    """How a program ended."""
+    """Result of a program."""
 
     exit_code: int
-    """Negative if a signal ended it; 127 if there is no such program."""
+    """Negative if it was ended by a signal; 127 if the program could not be started."""
     stdout: str
     stderr: str
     cpu_s: float
-    """Seconds of processor time that it and all it started took, measured from outside."""
+    """CPU seconds of the program and its descendants, measured from outside."""
 
 
 def run_program(
@@ -35,20 +35,21 @@ def run_program(
     timeout: float = 20.0,
     cwd: str | os.PathLike[str] = ".",
 ) -> ProgramEnd:
-    """Run a program to its end, apart from the tests; none of its processes is left then.
+    """Run a program outside the test process until it ends; all its processes are then dead.
 
-    It can read neither the tests nor the files beside them, and reach no process of the
-    grader. Outside of grading it is run as it is, so that tests can be tried with pytest alone.
+    The program can read neither the tests nor the files next to them, and cannot reach
+    processes of the grader. Outside grading it runs without these restrictions, so that tests
+    can be tried with pytest alone.
 
     Args:
         argv: The program and its arguments.
-        stdin: What it reads from standard input; text is UTF-8.
-        timeout: In seconds.
-        cwd: Where it starts, from the top of the repository.
+        stdin: Its standard input; text is encoded as UTF-8.
+        timeout: Time limit in seconds.
+        cwd: Its working directory, relative to the top of the repository.
 
     Returns:
-        Its exit code, the first 4 MB of its output and of its errors, as UTF-8, and its
-        processor time.
+        Its exit code, the first 4 MB of its output and of its errors, as UTF-8, and its CPU
+        time.
 
     Raises:
         TimeoutError: It did not end in time.
@@ -66,7 +67,7 @@ def run_program(
 
 
 def connect(handle: int) -> None:
-    """Have programs run by the process at the other end of a socket."""
+    """Run programs through the process at the other end of a socket."""
     global _link
     os.set_inheritable(handle, False)
     _link = Connection(handle)
@@ -105,6 +106,6 @@ def _run_here(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cpu_of_children() -> float:
-    # `os.times` counts in steps of 10 ms, in which a small program has ended.
+    # `os.times` has a resolution of 10 ms, which is too coarse for a small program.
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

@@ -1,7 +1,8 @@
-"""The files of a run that say what its patch came to.
+"""Result files of a graded patch.
 
-`evaluation_results.json` is for programs, `scoring_results.md` for people, `logs/eval.log` what
-the tests printed. What a patch or a model wrote is untrusted: in the Markdown it means nothing.
+`evaluation_results.json` is for programs, `scoring_results.md` for people, and `logs/eval.log`
+has the output of the tests. Text from a patch or a model is untrusted and is escaped in the
+Markdown.
 """
 
 import json
@@ -43,22 +44,22 @@ def write_grade(
     judge: Mapping[str, Any] | None = None,
     agent_metrics: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write what a patch came to into the folder of its run, each file whole or not at all.
+    """Write the grade of a patch to its run folder; each file is written atomically.
 
     Args:
         run_dir: The folder of the run.
-        task: What was graded.
-        grade: What it came to.
-        diff: The patch, for the page that people read.
-        run_id: The id of the run; the name of its folder if there is none.
-        judge: What is known of the judge, such as its model and votes.
+        task: The graded task.
+        grade: The grade.
+        diff: The patch, for the Markdown page.
+        run_id: The id of the run; by default the name of its folder.
+        judge: Information about the judge, such as its model and votes.
         agent_metrics: Tokens, costs and times of the agent.
 
     Raises:
         OutputError: A file cannot be written.
     """
     results = _results(task, grade, run_id or run_dir.name, diff, judge, agent_metrics)
-    # The results come last: where they are, the other files are too.
+    # The results are written last: if they exist, so do the other files.
     atomic_write(run_dir / LOG, well_formed(grade.log).encode())
     page = "\n".join(_page(task, grade, diff))
     atomic_write(run_dir / SCORING, f"{page}\n".encode())
@@ -67,10 +68,10 @@ def write_grade(
 
 
 def read_grade(run_dir: Path) -> Grade | None:
-    """The grade that was written into a folder; None if there is none.
+    """Read the grade in a folder; return None if there is none.
 
     Raises:
-        UsageError: The file is not one of assay, or was damaged.
+        UsageError: The file was not written by assay, or is damaged.
     """
     path = run_dir / RESULTS
     try:
@@ -198,9 +199,6 @@ def _text(path: Path) -> str:
         return ""
 
 
-# The page
-
-
 def _page(task: CodingTask, grade: Grade, diff: bytes) -> Iterator[str]:
     yield f"# {_escaped(task.title or task.task_id)}\n"
     yield f"Score **{grade.total_score:.3f}**, outcome **{_escaped(grade.outcome)}**.\n"
@@ -251,7 +249,7 @@ def _escaped(text: str) -> str:
 
 
 def _code_block(text: str) -> Iterator[str]:
-    """Text as it is, in a fence that is longer than any in it."""
+    """Yield text as a code block, with a fence that is longer than any in the text."""
     if len(text) > _LONGEST_DIFF:
         text = f"{text[:_LONGEST_DIFF]}\n… {len(text) - _LONGEST_DIFF:,} more characters"
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))

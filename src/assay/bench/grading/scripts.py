@@ -1,10 +1,9 @@
-"""What a hidden test script holds, read from its text before anything runs it.
+"""Static analysis of hidden test scripts, and reading of metrics.
 
-The names of its tests are known beforehand, so that a run that lost some of them cannot hide
-it. A canary, a test that must fail, is planted after them: whoever reports that everything
-passed, or ends the run early, gives himself away. Its name and what it says differ each time.
-
-Metrics of a task's own script: numbers by name, in two groups.
+The names of a script's tests are known before it runs, so that missing tests are noticed. A
+canary, a test that must fail, is added after them: code that reports everything as passed, or
+ends the run early, is detected. The canary's name and message differ each time. A metrics
+script reports numbers by name, in two groups.
 """
 
 import ast
@@ -23,7 +22,7 @@ from assay.errors import UsageError
 from assay.sandboxes.base import TrialFinding
 
 PACKAGE = "assay_grading"
-"""What hidden tests import `run_program` from."""
+"""Package from which hidden tests import `run_program`."""
 
 _WORDS = (
     *("accepts", "builds", "counts", "covers", "edge", "empty", "equal", "first", "handles"),
@@ -34,20 +33,20 @@ _WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class PlantedScript:
-    """A test script with its canary, and the tests that it must come to."""
+    """A test script with its canary, and the tests it is expected to report."""
 
     script: TestScript
     content: str
     canary: str
-    """The name of a test that must fail."""
+    """Name of a test that must fail."""
     proof: str
-    """What its failure says, which is computed when it runs and stands nowhere before."""
+    """Text of its failure message, which is computed at run time and not in the script."""
     expected: Mapping[str, int]
-    """By the name of a test without its parameters, how many there are at least."""
+    """Minimum number of tests, by test name without parameters."""
 
 
 def plant(script: TestScript, rng: random.Random) -> PlantedScript:
-    """Read a pytest script, and plant a canary in it.
+    """Parse a pytest script and add a canary.
 
     Raises:
         UsageError: It is not Python.
@@ -66,7 +65,7 @@ def plant(script: TestScript, rng: random.Random) -> PlantedScript:
     line = f"def {name}(): value = {factors[0]} * {factors[1]}; assert value == {wrong}"
     return PlantedScript(
         script=script,
-        # At the end: messages name the lines that the author knows, and it is run last.
+        # At the end, so that line numbers do not change and it runs last.
         content=f"{script.content}\n\n\n{line}\n",
         canary=name,
         proof=f"{product} == {wrong}",
@@ -75,11 +74,11 @@ def plant(script: TestScript, rng: random.Random) -> PlantedScript:
 
 
 def is_separate(path: str, files: Mapping[str, bytes]) -> bool:
-    """Whether a script imports `run_program`, itself or by hidden modules that it imports.
+    """Return whether a script imports `run_program`, directly or through hidden modules.
 
     Args:
-        path: Of the script.
-        files: All hidden files, the script included.
+        path: Path of the script.
+        files: All hidden files, including the script.
     """
     seen, todo = set(), [path]
     while todo:
@@ -95,7 +94,7 @@ def is_separate(path: str, files: Mapping[str, bytes]) -> bool:
 
 
 def _imported(content: bytes) -> Iterator[str]:
-    """The modules that a Python file imports, wherever in it."""
+    """Yield the modules that a Python file imports, at any depth."""
     with contextlib.suppress(SyntaxError, ValueError):
         for node in ast.walk(ast.parse(content)):
             if isinstance(node, ast.Import):
@@ -126,7 +125,7 @@ def _is_test(node: ast.stmt) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def _is_collected(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> bool:
-    """Whether pytest takes a class for one of tests."""
+    """Return whether pytest collects a class."""
     if _is_unittest(node, classes):
         return True
     makes = any(
@@ -144,7 +143,7 @@ def _is_unittest(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> boo
 
 
 def _methods(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> dict[str, int]:
-    """The tests of a class, with those of bases in the same file."""
+    """Return the tests of a class, including those of base classes in the same file."""
     methods: dict[str, int] = {}
     for base in reversed(node.bases):
         if isinstance(base, ast.Name) and base.id in classes and base.id != node.name:
@@ -153,7 +152,7 @@ def _methods(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> dict[st
 
 
 def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
-    """How many tests a function is, as far as its parameters are written out."""
+    """Return the number of tests of a function, counting parameters that are written out."""
     counts = (
         len(call.args[1].elts)
         for call in node.decorator_list
@@ -172,7 +171,7 @@ _LONGEST_NAME = 100
 
 
 class Metrics(NamedTuple):
-    """What a script reported, and what of it was refused."""
+    """Metrics reported by a script, and findings on invalid ones."""
 
     standard: Mapping[str, float]
     custom: Mapping[str, float]
@@ -180,7 +179,7 @@ class Metrics(NamedTuple):
 
 
 def read_metrics(path: str, end: Mapping[str, Any]) -> Metrics:
-    """Read the result file of a metrics script that ended this way."""
+    """Read the metrics of a script from how it ended."""
     if end["timed_out"]:
         return _failed(path, "its time was over")
     if end["exit_code"] != 0:
@@ -231,7 +230,7 @@ def _numbers(
 def _is_finite(value: float) -> bool:
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number that no float can hold
+    except OverflowError:  # a whole number too large for a float
         return False
 
 

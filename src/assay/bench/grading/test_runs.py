@@ -1,13 +1,9 @@
-"""The hidden scripts of a task, run in a fresh sandbox on a patched repository.
+"""Execution of a task's hidden scripts in a fresh sandbox, on a patched repository.
 
-They are never written into the repository: the sandbox has them in a folder of their own,
-together with the driver, which takes them out of it before anything else runs. What is returned
-is what the driver signed, held against all else that is known.
-
-What the driver said, taken out of all that a sandbox printed.
-
-Only lines that are signed with the key of this grading count; everything else on the same
-stream, whoever printed it, is noise.
+The scripts are never written into the repository. They are in a separate folder of the sandbox,
+together with the driver, which removes them from there before anything else runs. Only output
+lines that the driver signed with the key of this grading count; everything else on the stream
+is ignored. The signed results are cross-checked before they are returned.
 """
 
 import asyncio
@@ -54,19 +50,20 @@ from assay.sandboxes.unprotected import UnprotectedBackend
 
 
 class DriverAnswer(NamedTuple):
-    """What the driver said."""
+    """Output of the driver."""
 
     ends: list[dict[str, Any]] | None
-    """How each script ended, in their order; None if it did not come to its end."""
+    """How each script ended, in order; None if the driver did not finish."""
     has_pytest: bool
     is_confined: bool
-    """Whether files were kept from programs, and from the tests that start them."""
+    """Whether programs could not read hidden files, and their tests could not read the
+    repository."""
     forged: int
-    """Lines that look like an answer, but are not signed."""
+    """Number of lines that look like an answer but are not signed."""
 
 
 def read_answer(output: bytes, key: bytes) -> DriverAnswer:
-    """Read what a driver that was given this key printed."""
+    """Parse the output of a driver that was given this key."""
     ends, has_pytest, is_confined, forged = None, True, False, 0
     for line in output.split(b"\n"):
         word, _, rest = line.partition(b" ")
@@ -82,7 +79,7 @@ def read_answer(output: bytes, key: bytes) -> DriverAnswer:
 
 
 GRADING = "/grading"
-"""Where the sandbox has the hidden tests and their driver."""
+"""Path of the hidden tests and their driver in a sandbox."""
 _OWN_FILES = {
     f"{PACKAGE}/__init__.py": b"from .programs import ProgramEnd, run_program\n",
     f"{PACKAGE}/pytest.ini": b"[pytest]\n",
@@ -92,11 +89,11 @@ _OWN_FILES = {
     },
 }
 _GRACE_S = 10.0
-"""For the driver to end what ran too long, and to answer."""
+"""Time for the driver to stop scripts that ran too long, and to answer."""
 
 
 class ScriptRun(NamedTuple):
-    """What the scripts of a task came to."""
+    """Result of running the scripts of a task."""
 
     tests: tuple[TestReport, ...] = ()
     metrics: Metrics = Metrics({}, {})
@@ -105,29 +102,29 @@ class ScriptRun(NamedTuple):
     timed_out: bool = False
     tampered: bool = False
     mode: GradingMode | None = None
-    """None where nothing was run, or nothing is known of it."""
+    """None if nothing was run, or the mode is unknown."""
 
 
 class _Places(NamedTuple):
-    """Where the commands of a sandbox find things."""
+    """Paths in the sandbox."""
 
     hidden: str
-    """Driver and hidden tests, below it."""
+    """Folder of the driver and the hidden tests."""
     repository: str
     app: str
-    """The folder that the repository is in."""
+    """The folder that contains the repository."""
     orders: str
-    """The folder of the file that tells the driver what to do, and may delete it from."""
+    """Folder of the orders file for the driver, which can delete the file there."""
 
 
 class _Plan(NamedTuple):
-    """The scripts, as the sandbox will have them."""
+    """The scripts as they will be in the sandbox."""
 
     files: Mapping[str, bytes]
-    """By their paths below those of the driver."""
+    """Contents by path, below the folder of the driver."""
     scripts: Sequence[TestScript | PlantedScript]
     jobs: Sequence[Mapping[str, Any]]
-    """For the driver: one for each script, then the metrics script if there is one."""
+    """Jobs for the driver: one for each script, then the metrics script, if any."""
 
 
 async def run_scripts(
@@ -140,23 +137,23 @@ async def run_scripts(
     limits: ResourceLimits,
     timeout_s: float,
 ) -> ScriptRun:
-    """Run the scripts of a task on a workspace that has the patch.
+    """Run the scripts of a task on a workspace with the patch applied.
 
     Args:
-        task: As it was loaded.
-        workspace: With the patch in its repository.
-        backend: Makes the sandbox.
-        own_names: Modules that the repository had before the patch: they come before those
-            that are installed.
+        task: The loaded task.
+        workspace: The workspace, with the patch applied to its repository.
+        backend: Creates the sandbox.
+        own_names: Modules that the repository had before the patch; they take precedence over
+            installed ones.
         hidden: A new folder for the scripts.
-        limits: What they may use.
-        timeout_s: For all of them together.
+        limits: Resource limits of the scripts.
+        timeout_s: Time limit of all scripts together.
 
     Raises:
         SandboxUnavailable: The sandbox or its Python does not work.
     """
     places = _Places(GRADING, REPOSITORY, APP, "/orders")
-    if backend.name == UnprotectedBackend.name:  # which mounts nothing
+    if backend.name == UnprotectedBackend.name:  # it mounts nothing
         folders = (hidden / "scripts", workspace.repo, workspace.app, hidden / "orders")
         places = _Places(*map(str, folders))
     plan = _plan(task, own_names, places)
@@ -176,7 +173,7 @@ async def run_scripts(
         argv=_python("driver", places.hidden, f"{places.orders}/orders.json"),
         timeout_s=timeout_s + _GRACE_S,
     )
-    # Never in grading, whoever allowed the agent a network.
+    # Grading never has network access, even if the agent had.
     limits = replace(limits, network=())
     async with limited_disk(backend, limits, workspace.app, hidden) as disk:
         workspace = replace(workspace, disk=disk)
@@ -205,12 +202,12 @@ async def run_scripts(
 
 
 def is_run(script: TestScript) -> bool:
-    """Whether a script is run by itself; fixtures of others are not."""
+    """Return whether a script is run by itself, unlike fixtures."""
     return PurePosixPath(script.path).name != "conftest.py"
 
 
 def module_names(repo: Path) -> list[str]:
-    """The modules and packages that a repository has at its top, or in `src`."""
+    """Return the names of modules and packages at the top of a repository, or in `src`."""
     names = {
         path.stem if path.suffix == ".py" else path.name
         for folder in (repo, repo / "src")
@@ -254,7 +251,7 @@ def _plan(task: CodingTask, own_names: Sequence[str], places: _Places) -> _Plan:
 
 
 def _python(module: str, folder: str, *arguments: str) -> tuple[str, ...]:
-    """The command that runs a module of the grader's own, from where the sandbox has them."""
+    """Return the command that runs a module of the grader in the sandbox."""
     start = f"import sys; sys.path.insert(0, {folder!r}); from {PACKAGE}.{module} import main"
     return (sys.executable, "-I", "-B", "-c", f"{start}; del sys.path[0]; main()", *arguments)
 
@@ -273,7 +270,7 @@ def _job(
     tests: bool,
     separate: bool,
 ) -> dict[str, Any]:
-    """How the driver starts a script, in the folder of this number."""
+    """Return the driver's job for a script, which runs in the folder of this number."""
     root = f"{places.hidden}/{number}"
     script = f"{root}/tests/{path}"
     if not path.endswith(".py"):
@@ -300,13 +297,13 @@ def _environment(task: CodingTask) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "PYTHONDONTWRITEBYTECODE": "1",
         **task.environment,
-        # What an earlier script left in HOME is nothing that a later one loads.
+        # So that files which a script leaves in HOME are not loaded by later ones.
         "PYTHONNOUSERSITE": "1",
     }
 
 
 def _is_as_it_was(path: Path, content: bytes) -> bool:
-    """Whether a file has this content; nothing that took its place is followed."""
+    """Return whether a file has this content, without following links."""
     try:
         return read_plain_file(path) == content
     except OSError:
@@ -369,7 +366,7 @@ def _mode(plan: _Plan, answer: DriverAnswer) -> GradingMode:
 def _without_answer(
     plan: _Plan, end: CommandEnd, findings: Sequence[TrialFinding], noise: str
 ) -> ScriptRun:
-    """The driver was stopped: by its time, by a limit, or by what it ran."""
+    """Return the result if the driver was stopped: by its timeout, a limit, or code it ran."""
     why = "the time for grading was over" if end.timed_out else "the grader was killed"
     tests = [
         TestReport(_script(known).path, name, "missing", why)
@@ -390,7 +387,7 @@ def _without_answer(
 
 
 def _log(plan: _Plan, ends: Sequence[Mapping[str, Any]]) -> str:
-    """What the scripts printed; whoever reads it should know which failure is none."""
+    """Return the output of the scripts, with a note on the canary's expected failure."""
     canaries = {
         known.script.path: f"({known.canary} is the grader's own, and must fail)\n"
         for known in plan.scripts

@@ -1,1 +1,1 @@
-"""Tasks in the layout of Harbor, run as they are."""
+"""Tasks in Harbor's layout, run unchanged."""

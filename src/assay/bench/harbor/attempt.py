@@ -1,4 +1,4 @@
-"""One attempt at a Harbor task: its steps are worked on one after another, then graded."""
+"""One attempt at a Harbor task: the agent works on its steps in order, then they are graded."""
 
 import asyncio
 import shlex
@@ -46,12 +46,13 @@ _DEFAULT_S = 600.0
 
 
 def layer_of(artifacts: Path, step: HarborStep) -> Path:
-    """Where the changes that the agent made in a step are kept."""
+    """Return the path of the tar file with the agent's changes in a step."""
     return artifacts / (f"changes-{step.name}.tar" if step.name else "changes.tar")
 
 
 def verifier_timeout(step: HarborStep, said: float) -> float:
-    """How long the tests of a step may take: what the user says, or else the task."""
+    """Return the time limit of a step's tests: the user's, or the task's if that is the
+    default."""
     return step.verification.timeout_s if said == _DEFAULT_S else said
 
 
@@ -61,10 +62,10 @@ async def grade_steps(
     """Verify every step that was worked on.
 
     Args:
-        task: As it was loaded.
-        phases: Makes the sandboxes.
-        artifacts: Where the changes of each step are.
-        timeout_s: The most seconds for each step, if it is not the default.
+        task: The loaded task.
+        phases: Creates the sandboxes.
+        artifacts: Folder with the changes of each step.
+        timeout_s: Time limit of each step in seconds, if it is not the default.
     """
     start = time.monotonic()
     verified: list[tuple[HarborStep, Verified]] = []
@@ -103,13 +104,13 @@ def _grade(
         findings=tuple(dict.fromkeys(findings)),
         seconds=seconds,
         log="\n".join(found.log for _, found in verified),
-        # Tests of Harbor start what the agent left as they like, in the sandbox they are in.
+        # Harbor tests start the agent's programs freely, in their own sandbox.
         mode=GradingMode.IN_PROCESS if verified else None,
     )
 
 
 def _tests(step: HarborStep, found: Verified) -> tuple[TestReport, ...]:
-    """Single tests where the verifier reports them, else one for the whole step."""
+    """Return the single tests if the verifier reports them, or else one test for the step."""
     name = step.name or "reward"
     if found.tests:
         return found.tests
@@ -121,7 +122,7 @@ def _tests(step: HarborStep, found: Verified) -> tuple[TestReport, ...]:
 
 
 _AGENT_S = 1800.0
-"""The time limit of agents where nobody says another."""
+"""Default time limit of agents."""
 _MOST_FILES = 2000
 
 
@@ -129,7 +130,7 @@ class HarborAttempt(CodingAttempt[HarborTask]):
     """One attempt at a trial of a Harbor task."""
 
     async def _work(self) -> AgentEnd:
-        """Let the agent work on each step, until one is not good enough for the next."""
+        """Run the agent on each step, until a step does not reach the rewards for the next."""
         task, entry = self._task, self._setup.entry
         coder = coder_of(entry, self._setup.config)
         backend = self._setup.backend
@@ -199,7 +200,7 @@ class HarborAttempt(CodingAttempt[HarborTask]):
                 try:
                     end = await self._coded(coder.work(job), timeout_s)
                 except SandboxUnavailable as error:
-                    # Nothing starts where the agent has removed the shell.
+                    # No program starts if the agent has removed the shell.
                     await phases.export(sandbox, target)
                     if not changed_programs(target):
                         raise
@@ -212,7 +213,7 @@ class HarborAttempt(CodingAttempt[HarborTask]):
 async def _may_go_on(
     task: HarborTask, phases: HarborPhases, step: HarborStep, layer: Path, timeout_s: float
 ) -> bool:
-    """Return whether what was left in a step is good enough for the next one."""
+    """Return whether the result of a step is good enough to begin the next one."""
     if step is task.steps[-1] or not step.min_rewards:
         return True
     verified = await phases.verify(step, layer, verifier_timeout(step, timeout_s))
@@ -223,14 +224,14 @@ async def _may_go_on(
 
 
 def solution_of(task: HarborTask) -> str:
-    """The command line that runs the reference solution in its sandbox."""
+    """Return the command line that runs the reference solution in its sandbox."""
     variables = {"DEBIAN_FRONTEND": "noninteractive", **task.solution_variables}
     said = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
     return f"{said} {SOLUTION}/{SOLVE}"
 
 
 async def _check_python(sandbox: Sandbox, agent: str) -> None:
-    """An agent that is a program reaches its model by a script."""
+    """Raise SandboxUnavailable without Python: programs reach their model through a script."""
     if not await has_python(sandbox):
         raise SandboxUnavailable(
             f"agent {agent!r} needs {PYTHON} in the image of the task, which has none; add it "
@@ -248,7 +249,7 @@ def _stopped_early(task: HarborTask, begun: int) -> tuple[TrialFinding, ...]:
 
 
 def _together(ends: list[CoderEnd], findings: tuple[TrialFinding, ...]) -> CoderEnd:
-    """How the agent ended in all steps: the first that was cut off counts."""
+    """Combine the results of all steps; the first one that did not complete decides."""
     stops = [end.stop for end in ends if end.stop is not CoderStop.COMPLETED]
     return CoderEnd(
         stop=stops[0] if stops else CoderStop.COMPLETED,
@@ -261,19 +262,20 @@ def _together(ends: list[CoderEnd], findings: tuple[TrialFinding, ...]) -> Coder
 
 
 async def grade_built_in_agent(task: HarborTask, agent: str, place: Workplace) -> Grade:
-    """Let an agent without a model work on a task, and grade what it left; nothing is stored.
+    """Run an agent without a model on a task, and grade its work; nothing is stored.
 
     Args:
         task: The task.
         agent: `oracle` or `nop`.
-        place: Where; its time limit counts where the task has none, or not the default.
+        place: Sandbox settings; its time limit applies to agents if the task has none, and to
+            tests if it is not the default.
     """
     phases, artifacts = HarborPhases(task, place), place.folder / "artifacts"
     coder, layer = make_coder(agent), None
     solves = agent == "oracle"
 
     async def acted(action: str, came_of_it: str) -> None:
-        """Write nothing down."""
+        """Record nothing."""
 
     for step in task.steps:
         async with phases.working(step, layer, with_solution=solves) as (sandbox, workdir):
@@ -294,7 +296,7 @@ async def grade_built_in_agent(task: HarborTask, agent: str, place: Workplace) -
 
 
 async def check_harbor_hidden_files(task: HarborTask, place: Workplace) -> TaskCheck:
-    """Look for tests and solution from inside of the sandbox that an agent would have."""
+    """Check that tests and solution cannot be read from inside an agent's sandbox."""
     script = f"for p in {TESTS}/test.sh {SOLUTION}; do [ ! -e $p ] || echo $p; done"
     async with HarborPhases(task, place).working(task.steps[0], None) as (sandbox, _):
         end = await sandbox.run(Command(argv=("sh", "-c", script), timeout_s=60.0))

@@ -1,9 +1,10 @@
-"""The sandboxes of one trial of a Harbor task: where the agent works, and where tests run.
+"""The sandboxes of a Harbor trial: those in which the agent works, and those that run tests.
 
-A step is worked on in a sandbox on the image of the task, over what the steps before it left.
-When the agent has ended and its processes are dead, the changed files are kept as a tar file.
-Tests run in a fresh sandbox over that file, or, if the verifier is separate, in an image of its
-own that gets the artifacts. What the tests of a step change is seen by no later step.
+The agent works on a step in a sandbox on the image of the task, with the changes of the steps
+before it. When the agent has ended and its processes are dead, the changed files are saved as a
+tar file. Tests run in a fresh sandbox with that file, or, if the verifier is separate, in its
+own image with the artifacts. Changes made by the tests of a step are not visible to later
+steps.
 """
 
 import asyncio
@@ -49,30 +50,30 @@ TESTS: Final = "/tests"
 SOLUTION: Final = "/solution"
 VERIFIER_LOGS: Final = "/logs/verifier"
 HIDDEN: Final = (TESTS, VERIFIER_LOGS, SOLUTION)
-"""What is never taken from the agent's sandbox."""
+"""Paths that are never exported from the agent's sandbox."""
 _PUBLISHED: Final = "/logs/artifacts"
-"""What a separate verifier always gets."""
+"""Folder that a separate verifier always receives."""
 _SHORT_S: Final = 120.0
 _PROGRAMS: Final = ("bin/", "sbin/", "lib/", "lib64/", "usr/bin/", "usr/sbin/", "usr/lib/")
 _NAMED: Final = 5
 
 
 class Verified(NamedTuple):
-    """What a step came to."""
+    """Result of verifying a step."""
 
     rewards: Mapping[str, float] | None
     outcome: CodingOutcome | None = None
-    """Why there is no reward."""
+    """Reason for a missing reward."""
     findings: tuple[TrialFinding, ...] = ()
     tests: tuple[TestReport, ...] = ()
     log: str = ""
 
 
 def check_images(task: HarborTask, backend: SandboxBackend, images: BaseImages) -> None:
-    """Find out whether the images of a task can be built, before anything is started.
+    """Check that the images of a task can be built, before anything is started.
 
     Raises:
-        UsageError: The sandbox has no images, or one cannot be built; it is named.
+        UsageError: The sandbox does not support images, or an image cannot be built.
     """
     image_backend(backend)
     for recipe in recipes(task, images):
@@ -81,7 +82,7 @@ def check_images(task: HarborTask, backend: SandboxBackend, images: BaseImages) 
 
 
 def image_backend(backend: SandboxBackend) -> ImageBackend:
-    """Return a backend that starts from images; UsageError if this one does not."""
+    """Return the backend if it supports images; raise UsageError if it does not."""
     if not hasattr(backend, "build"):
         raise UsageError(
             f"a task with a Dockerfile cannot run in sandbox {backend.name!r}; install Docker "
@@ -93,7 +94,7 @@ def image_backend(backend: SandboxBackend) -> ImageBackend:
 
 
 def recipes(task: HarborTask, images: BaseImages) -> list[ImageRecipe]:
-    """What all images of a task are built from."""
+    """Return the recipes of all images of a task."""
     folders = [(task.config.environment, task.folder / "environment")]
     folders += [
         (step.verification.environment, step.verification.recipe)
@@ -107,7 +108,7 @@ def recipes(task: HarborTask, images: BaseImages) -> list[ImageRecipe]:
 
 
 class HarborPhases:
-    """Works on a task and verifies it, step by step."""
+    """Runs and verifies a task step by step."""
 
     def __init__(
         self,
@@ -116,13 +117,13 @@ class HarborPhases:
         *,
         network: Callable[..., tuple[str, ...]] | None = None,
     ) -> None:
-        """Make the folder of the workplace; nothing is started.
+        """Create the folder of the workplace; start nothing.
 
         Args:
-            task: As it was loaded.
-            place: Where images and sandboxes are made.
-            network: Returns where a step that asked for a network, or did not, may connect;
-                by default, what the limits allow to one that asked.
+            task: The loaded task.
+            place: Settings for images and sandboxes.
+            network: Returns the hosts a step may connect to, given whether it requested a
+                network; by default, the limits' hosts if it did.
         """
         self._task, self._place = task, place
         self._backend = image_backend(place.backend)
@@ -131,7 +132,7 @@ class HarborPhases:
         place.folder.mkdir(parents=True, exist_ok=True)
 
     async def image(self) -> str:
-        """The image of the task, built unless it is there."""
+        """Return the image of the task; build it if it is missing."""
         return await self._built(
             self._task.config.environment, self._task.folder / "environment"
         )
@@ -149,12 +150,10 @@ class HarborPhases:
             ) from error
 
     async def has_python(self) -> bool:
-        """Return whether the image has a Python for the agent of the first step."""
+        """Return whether the image has Python for the agent of the first step."""
         spec = self._spec(await self.image(), None, self._task.steps[0].user)
         async with self._open(spec) as sandbox:
             return await has_python(sandbox)
-
-    # The agent
 
     @asynccontextmanager
     async def working(
@@ -165,13 +164,13 @@ class HarborPhases:
         *,
         with_solution: bool = False,
     ) -> AsyncIterator[tuple[ImageSandbox, str]]:
-        """The sandbox for the agent of a step, ready, and the folder it starts in.
+        """Yield the prepared sandbox for the agent of a step, and its working directory.
 
         Args:
-            step: Which.
-            layer: What the steps before it left.
-            mounts: What the agent brings.
-            with_solution: Whether the reference solution is there, for the oracle.
+            step: The step.
+            layer: Changes of the steps before it.
+            mounts: Additional mounts of the agent.
+            with_solution: Whether the reference solution is mounted, for the oracle.
         """
         image = await self.image()
         prepared = self._place.folder / "prepared.tar"
@@ -194,7 +193,7 @@ class HarborPhases:
     async def _prepare(
         self, step: HarborStep, image: str, layer: Path | None, target: Path
     ) -> str:
-        """Make what a step finds, as root; the folder that commands start in."""
+        """Prepare the files of a step, as root; return the working directory of commands."""
         folders = ["/logs/agent", _PUBLISHED]
         if self._task.shares_verifier:
             folders.append(VERIFIER_LOGS)
@@ -210,21 +209,19 @@ class HarborPhases:
         return end.output.decode(errors="replace").strip().splitlines()[-1]
 
     async def export(self, sandbox: ImageSandbox, target: Path) -> None:
-        """Keep what the agent changed."""
+        """Save the agent's changes."""
         target.parent.mkdir(parents=True, exist_ok=True)
         unready = target.with_suffix(".new")
         await sandbox.export(unready, exclude=HIDDEN)
         unready.replace(target)
 
-    # The tests
-
     async def verify(self, step: HarborStep, layer: Path, timeout_s: float) -> Verified:
-        """Run the tests of a step on what its agent left.
+        """Run the tests of a step on the agent's work.
 
         Args:
-            step: Which.
-            layer: What the agent changed, as `export` wrote it.
-            timeout_s: The most seconds for the tests.
+            step: The step.
+            layer: The agent's changes, as `export` wrote them.
+            timeout_s: Time limit of the tests.
         """
         how = step.verification
         if replaced := _replaced(layer):
@@ -252,7 +249,7 @@ class HarborPhases:
                     await self._collect(sandbox, how)
                 end = await sandbox.run(command)
         except SandboxUnavailable as error:
-            # Nothing starts where the agent has removed the shell.
+            # No program starts if the agent has removed the shell.
             if how.separate or not changed_programs(layer):
                 raise
             end = CommandEnd(exit_code=None, output=str(error).encode(), seconds=0.0)
@@ -264,7 +261,7 @@ class HarborPhases:
             await sandbox.run(command)
 
     async def _collected(self, how: StepVerification, layer: Path) -> Path:
-        """The artifacts, as a layer for a separate verifier; they are where they were."""
+        """Return the artifacts as a layer for a separate verifier, at their original paths."""
         collected = self._fresh("collected")
         found = [ArtifactPart(source=_PUBLISHED), *how.artifacts]
         mounts = (Mount(collected, SHARED, writable=True),)
@@ -283,8 +280,6 @@ class HarborPhases:
         ]
         await asyncio.to_thread(write_layer, target, changes, ())
         return target
-
-    # Sandboxes
 
     def _spec(
         self,
@@ -335,16 +330,16 @@ class HarborPhases:
 
 
 async def has_python(sandbox: Sandbox) -> bool:
-    """Return whether a sandbox has a Python."""
+    """Return whether a sandbox has Python."""
     command = Command(argv=("sh", "-c", f"command -v {PYTHON}"), timeout_s=30.0)
     return (await sandbox.run(command)).exit_code == 0
 
 
 async def _healthy(sandbox: ImageSandbox, check: HealthcheckPart) -> None:
-    """Wait until a command succeeds, as often as the task says.
+    """Wait until a command succeeds, with the retries of the task.
 
     Raises:
-        SandboxUnavailable: It never does.
+        SandboxUnavailable: All retries failed.
     """
     command = Command(argv=("sh", "-c", check.command), timeout_s=check.timeout_sec)
     until = time.monotonic() + check.start_period_sec
@@ -384,7 +379,7 @@ def _verified(end: CommandEnd, logs: Path, how: StepVerification, layer: Path) -
 
 
 def changed_programs(layer: Path) -> list[str]:
-    """Files of the layer where an image has its programs, folders that are gone included."""
+    """Return changed files in the program folders of an image, including deleted folders."""
     return sorted(
         f"/{path}"
         for path, _ in layer_paths(layer)
@@ -394,7 +389,7 @@ def changed_programs(layer: Path) -> list[str]:
 
 
 def _replaced(layer: Path) -> list[str]:
-    """Folders that tests need and that are none any more."""
+    """Return the folders needed by tests that the agent replaced with something else."""
     places = {place.strip("/").split("/")[0] for place in HIDDEN}
     return [
         f"/{path}" for path, deleted in layer_paths(layer) if path in places and not deleted
@@ -402,7 +397,7 @@ def _replaced(layer: Path) -> list[str]:
 
 
 def _is_left_out(path: Path, artifact: ArtifactPart) -> bool:
-    """Whether a collected file is one that an artifact excludes, as tar --exclude would."""
+    """Return whether an artifact excludes a collected file, as tar --exclude would."""
     source = PurePosixPath(artifact.source.strip("/"))
     place = PurePosixPath(path)
     if not place.is_relative_to(source) or place == source:

@@ -1,7 +1,7 @@
-"""What a verifier left in /logs/verifier: its rewards, and how its tests ended.
+"""Reading of a verifier's results from /logs/verifier: rewards and test reports.
 
-`reward.json` is read first, then `reward.txt`, as Harbor does. Where both are there and differ,
-nobody knows which is meant, and neither counts.
+`reward.json` is read first, then `reward.txt`, as in Harbor. If both exist and differ, neither
+counts, because it is unclear which one is meant.
 """
 
 import json
@@ -24,16 +24,16 @@ _MOST_TESTS: Final = 10_000
 
 
 class RewardReading(NamedTuple):
-    """What was read."""
+    """Rewards of a verifier."""
 
     rewards: Mapping[str, float] | None
     outcome: CodingOutcome | None = None
-    """Why there is no reward."""
+    """Reason for a missing reward."""
     finding: TrialFinding | None = None
 
 
 def read_rewards(folder: Path) -> RewardReading:
-    """The rewards of a verifier, from the folder that was its /logs/verifier."""
+    """Read the rewards of a verifier from the folder that was its /logs/verifier."""
     try:
         said = {name: _read(folder / name) for name in (_JSON, _TEXT)}
     except (OSError, ValueError) as error:
@@ -51,7 +51,7 @@ def read_rewards(folder: Path) -> RewardReading:
 
 
 def _read(path: Path) -> dict[str, float] | None:
-    """The rewards of one file; None if it is not there."""
+    """Read the rewards in one file; return None if it does not exist."""
     if not path.is_symlink() and not path.exists():
         return None
     text = read_plain_file(path).decode("utf-8").strip()
@@ -77,12 +77,12 @@ def _number(value: Any, name: str) -> float:
 
 
 def score_of(rewards: Mapping[str, float]) -> float:
-    """The reward that counts: the one called `reward`, or the only one."""
+    """Return the reward that counts: the one named `reward`, or the only one."""
     return rewards[REWARD] if REWARD in rewards else next(iter(rewards.values()))
 
 
 def outcome_of(score: float | None) -> CodingOutcome:
-    """What a score from 0 to 1 means; None where there is no reward."""
+    """Return the outcome for a score from 0 to 1; None means that there is no reward."""
     if score is None:
         return CodingOutcome.TESTS_DID_NOT_RUN
     if score >= 1.0:
@@ -91,7 +91,7 @@ def outcome_of(score: float | None) -> CodingOutcome:
 
 
 def combined(steps: Sequence[Mapping[str, float] | None], strategy: str) -> dict[str, float]:
-    """The rewards of all steps that were verified as one: their means, or the last."""
+    """Combine the rewards of all verified steps: their means, or those of the last step."""
     if strategy == "final":
         return dict(steps[-1] or {}) if steps else {}
     known = [rewards for rewards in steps if rewards is not None]
@@ -102,7 +102,7 @@ def combined(steps: Sequence[Mapping[str, float] | None], strategy: str) -> dict
 
 
 def read_tests(folder: Path, script: str) -> tuple[TestReport, ...]:
-    """How single tests ended, where the verifier left a report of CTRF; else nothing."""
+    """Read the results of single tests from a CTRF report; empty if there is none."""
     path = folder / _CTRF
     try:
         tests = json.loads(read_plain_file(path))["results"]["tests"]

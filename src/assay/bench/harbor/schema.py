@@ -1,7 +1,7 @@
-"""`task.toml` of Harbor, schema 1.0 to 1.4, as pydantic reads it.
+"""Schema of Harbor's `task.toml`, versions 1.0 to 1.4, for pydantic.
 
-Keys that are not known are errors: what is not read is not honoured. Nothing is filled in that
-the file does not say, but for Harbor's own defaults. Reads values; opens no file.
+Unknown keys are errors, because a key that is not read would be silently ignored. The only
+defaults are Harbor's. Except for `read_task_file`, this module opens no file.
 """
 
 import re
@@ -75,7 +75,7 @@ class HealthcheckPart(_Part):
 
 
 class ArtifactPart(_Part):
-    """Something that a separate verifier gets, at the same path."""
+    """A path that a separate verifier receives, at the same place."""
 
     source: Annotated[str, AfterValidator(_absolute)]
     destination: Annotated[str, AfterValidator(_inside)] | None = None
@@ -84,7 +84,7 @@ class ArtifactPart(_Part):
 
 
 class CollectPart(_Part):
-    """A command that runs after the agent, before artifacts are taken."""
+    """A command that runs after the agent, before artifacts are collected."""
 
     command: str
     service: str = "main"
@@ -93,7 +93,7 @@ class CollectPart(_Part):
 
 
 class _Phase(_Part):
-    """What may be said of the agent and of the verifier."""
+    """Keys shared by the agent and the verifier."""
 
     user: _User | None = None
     network_mode: _Network | None = None
@@ -101,13 +101,13 @@ class _Phase(_Part):
 
 
 class AgentPart(_Phase):
-    """The phase of the agent."""
+    """Settings of the agent."""
 
     timeout_sec: _Seconds | None = None
 
 
 class EnvironmentPart(_Part):
-    """What a sandbox is made from, and what it may use."""
+    """Image and resources of a sandbox."""
 
     network_mode: _Network = "public"
     allowed_hosts: list[str] | None = None
@@ -129,7 +129,7 @@ class EnvironmentPart(_Part):
     @_model_validator(mode="before")
     @classmethod
     def _modern(cls, said: Any) -> Any:
-        """Bring the keys of older schemas to those of today."""
+        """Convert the keys of older schemas to current ones."""
         if not isinstance(said, dict):
             return said
         new = dict(said)
@@ -149,7 +149,7 @@ class EnvironmentPart(_Part):
 
 
 class VerifierPart(_Phase):
-    """The phase of the tests."""
+    """Settings of the tests."""
 
     timeout_sec: _Seconds | None = None
     env: _Variables = {}
@@ -165,13 +165,13 @@ class VerifierPart(_Phase):
 
     @property
     def mode(self) -> str | None:
-        """Shared or separate; None if it does not say."""
+        """Shared or separate; None if it is not given."""
         implied = None if self.environment is None else "separate"
         return self.environment_mode or implied
 
 
 class StepPart(_Part):
-    """One of `[[steps]]`."""
+    """A `[[steps]]` table."""
 
     name: Annotated[str, AfterValidator(_step_name)]
     agent: AgentPart = AgentPart()
@@ -187,7 +187,7 @@ class _Author(_Part):
 
 
 class PackagePart(_Part):
-    """What the task is called where it is published."""
+    """Name and description of a published task."""
 
     name: str
     version: Annotated[str, Field(min_length=1)] | None = None
@@ -201,7 +201,7 @@ class _SolutionPart(_Part):
 
 
 class TaskFile(_Part):
-    """All of `task.toml`."""
+    """The whole `task.toml`."""
 
     schema_version: Literal["1.0", "1.1", "1.2", "1.3", "1.4"] = "1.4"
     task: PackagePart | None = None
@@ -229,7 +229,7 @@ def read_task_file(path: Path) -> TaskFile:
     """Read a `task.toml`.
 
     Raises:
-        UsageError: It cannot be read; the message names the key, the value and what is allowed.
+        UsageError: It is invalid; the message has the key, the value and what is allowed.
     """
     try:
         said = tomllib.loads(read_plain_file(path, 16 << 20).decode())
@@ -238,7 +238,7 @@ def read_task_file(path: Path) -> TaskFile:
     try:
         return TaskFile.model_validate(said)
     except ValidationError as error:
-        # Of several ways to read a value, the one that came furthest says most.
+        # Of the alternatives of a union, the deepest error is the most helpful.
         wrong = max(error.errors(), key=lambda each: len(each["loc"]))
     loc = [part for part in wrong["loc"] if not _is_alternative(part)]
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
@@ -253,7 +253,7 @@ def read_task_file(path: Path) -> TaskFile:
 
 
 def _is_alternative(part: int | str) -> bool:
-    """Whether a part of a location is the name of a type, of which there were several."""
+    """Return whether a part of a location is the type name of a union member."""
     return isinstance(part, str) and (
         part in ("str", "int", "float")
         or "[" in part
@@ -262,7 +262,7 @@ def _is_alternative(part: int | str) -> bool:
 
 
 def _keys(loc: list[int | str]) -> list[str]:
-    """The keys of the table that a location leads to."""
+    """Return the keys of the table at a location."""
     kind: Any = TaskFile
     for part in loc:
         if isinstance(part, int):
@@ -272,7 +272,7 @@ def _keys(loc: list[int | str]) -> list[str]:
 
 
 def _model_in(kind: Any) -> Any:
-    """The table that a field is, or is a list of."""
+    """Return the model of a field that is a table or a list of tables."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return kind
     if get_origin(kind) in (Union, UnionType, list):
@@ -289,7 +289,7 @@ def _megabytes(size: Any) -> int:
 
 
 def artifacts_of(said: list[str | ArtifactPart]) -> tuple[ArtifactPart, ...]:
-    """Artifacts, each as a table; a bare path stands for one."""
+    """Convert artifacts to tables; an entry may be a bare path."""
     return tuple(
         ArtifactPart(source=_absolute(entry)) if isinstance(entry, str) else entry
         for entry in said
@@ -297,5 +297,5 @@ def artifacts_of(said: list[str | ArtifactPart]) -> tuple[ArtifactPart, ...]:
 
 
 def number_of(user: str | int | None) -> str | None:
-    """A user as a sandbox takes it."""
+    """Convert a user name or number to the text that a sandbox accepts."""
     return None if user is None else str(user)

@@ -1,9 +1,9 @@
-"""A task folder in Harbor's layout read into a value; nothing in the folder is ever changed.
+"""Reading of a task folder in Harbor's layout. Nothing in the folder is ever changed.
 
     task.toml  instruction.md  environment/  tests/  solution/      one step
-    task.toml  environment/  tests/  steps/<name>/…                 several
+    task.toml  environment/  tests/  steps/<name>/…                 several steps
 
-What cannot be honoured here is named by `problems_of`, before anything is started.
+`problems_of` reports everything that is not supported here, before anything is started.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ _READ: Final = frozenset(
     {CONFIG, INSTRUCTION, TEST, SOLVE, "setup.sh", "Dockerfile", ".dockerignore", "steps"}
     | {"environment", "tests", "solution", "workdir"}
 )
-"""Names of files and folders that assay itself reads, copies or changes the mode of."""
+"""Names of files and folders that assay reads, copies or changes the mode of."""
 _LARGEST_TASK: Final = 8 << 30
 _VERIFIER_S: Final = 600.0
 _FORMAT: Final = "harbor-task/1"
@@ -56,15 +56,15 @@ _CANARY: Final = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepVerification:
-    """How one step is verified."""
+    """Verification of one step."""
 
     separate: bool
-    """In an image of its own, with artifacts, and not on what the agent left."""
+    """Whether tests run in their own image with the artifacts, not on the agent's files."""
     environment: EnvironmentPart
     recipe: Path
-    """The folder of its Dockerfile, if it is separate."""
+    """Folder of its Dockerfile, if it is separate."""
     tests: tuple[Path, ...] = ()
-    """Folders that make up /tests, the last one counts most; none if the image has them."""
+    """Folders merged into /tests, later ones override; none if the image has the tests."""
     variables: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = _VERIFIER_S
     user: str | None = None
@@ -74,26 +74,26 @@ class StepVerification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarborStep:
-    """One step; most tasks have one, without a name."""
+    """One step; most tasks have a single step without a name."""
 
     name: str
     instructions: str
     verification: StepVerification
     solution: Path | None = None
-    """The folder with solve.sh."""
+    """Folder with solve.sh."""
     workdir_files: Path | None = None
-    """Files that are put into the working directory before the agent starts."""
+    """Files copied to the working directory before the agent starts."""
     timeout_s: float | None = None
     user: str | None = None
     network: bool = False
     healthchecks: tuple[HealthcheckPart, ...] = ()
     min_rewards: Mapping[str, float] = field(default_factory=dict)
-    """Below one of these, the steps after it are not begun."""
+    """Rewards required to begin the next step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarborTask(CodingTask):
-    """A task of Harbor; what a repository is for other tasks is an image here."""
+    """A Harbor task, which has an image instead of a repository."""
 
     config: TaskFile
     steps: tuple[HarborStep, ...]
@@ -106,26 +106,26 @@ class HarborTask(CodingTask):
 
     @property
     def asks_network(self) -> bool:
-        """Whether a step asks for a network."""
+        """Whether a step requests network access."""
         return any(step.network for step in self.steps)
 
     @property
     def shares_verifier(self) -> bool:
-        """Whether a step is verified on what the agent left."""
+        """Whether a step is verified on the files that the agent left."""
         return any(not step.verification.separate for step in self.steps)
 
 
 def is_harbor_task(folder: Path) -> bool:
-    """Whether a folder has a task in Harbor's layout."""
+    """Return whether a folder has a task in Harbor's layout."""
     return (folder / CONFIG).is_file()
 
 
 def problems_of(folder: Path, allowed: Allowed = NOTHING_ALLOWED) -> tuple[str, ...]:
-    """All that cannot be honoured here of a task, each by its name.
+    """Return everything in a task that is not supported here.
 
     Args:
-        folder: The task's.
-        allowed: What the user lets it read outside of its folder.
+        folder: The task folder.
+        allowed: Data outside its folder that the user lets the task read.
 
     Raises:
         UsageError: Its task.toml cannot be read.
@@ -138,11 +138,11 @@ def load_harbor_task(folder: Path, allowed: Allowed = NOTHING_ALLOWED) -> Harbor
     """Read a task.
 
     Args:
-        folder: The task's.
-        allowed: What the user lets it read outside of its folder.
+        folder: The task folder.
+        allowed: Data outside its folder that the user lets the task read.
 
     Raises:
-        UsageError: Its task.toml cannot be read, or something in it cannot be honoured.
+        UsageError: Its task.toml cannot be read, or something in it is not supported.
     """
     config = read_task_file(folder / CONFIG)
     problems = tuple(dict.fromkeys(_problems(folder, config, allowed)))
@@ -179,16 +179,13 @@ def recipe_of(
     *,
     network: bool,
 ) -> ImageRecipe:
-    """What an image is built from: the image that is named, or a Dockerfile."""
+    """Return the recipe of an image: the named image, or a Dockerfile."""
     if environment.docker_image is not None:
         text = f"FROM {environment.docker_image}\n"
         folder = cache_folder() / "recipes" / content_hash(text.encode())[:16]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "Dockerfile").write_text(text, "utf-8")
     return ImageRecipe(context=folder, base_images=base_images, network=network)
-
-
-# What cannot be honoured
 
 
 def _problems(folder: Path, config: TaskFile, allowed: Allowed) -> Iterator[str]:
@@ -283,7 +280,7 @@ def _file_problems(
 
 
 def _file_kind_problems(folder: Path) -> Iterator[str]:
-    """Links that lead out of the task or stand for a file that is read here, and sizes."""
+    """Report links out of the task, links in place of files read here, and excessive size."""
     top, size = os.path.realpath(folder), 0
     for path, status in walk(folder):
         above, _, name = path.rpartition("/")
@@ -322,9 +319,6 @@ def _variable_problems(
             )
         elif template and template[2] is None:
             yield f"{where}.{name} needs the variable {template[1]}, which is not set"
-
-
-# Reading
 
 
 def _is_separate(config: TaskFile, step: StepPart) -> bool:
@@ -391,7 +385,7 @@ def _solution(folder: Path, place: Path) -> Path | None:
 
 
 def _instructions(folder: Path, path: Path) -> str:
-    """What the agent is told; marks against training on it, at the top, are left out."""
+    """Read the instructions, without canary lines against training at the top."""
     try:
         lines = read_plain_file(path, within=folder).decode().split("\n")
     except UnicodeDecodeError as error:
@@ -406,7 +400,7 @@ def _instructions(folder: Path, path: Path) -> str:
 
 
 def _resolved(variables: Mapping[str, str]) -> dict[str, str]:
-    """Variables with `${NAME}` and `${NAME:-default}` taken from this machine."""
+    """Replace `${NAME}` and `${NAME:-default}` by variables of this machine."""
 
     def value_of(value: str) -> str:
         template = _TEMPLATE.fullmatch(value)
@@ -418,7 +412,6 @@ def _resolved(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _checksum(folder: Path) -> str:
-    """A hash of all files of the task."""
     files = []
     for name, status in sorted(walk(folder), key=lambda found: found[0].split("/")):
         mode = 0 if status is None else status.st_mode

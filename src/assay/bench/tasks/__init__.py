@@ -1,4 +1,4 @@
-"""Coding tasks: their folders read into values, the workspaces made of them, and patches."""
+"""Coding tasks: their folders, their workspaces, and patches."""
 
 from typing import TYPE_CHECKING
 

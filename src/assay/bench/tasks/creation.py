@@ -1,9 +1,8 @@
-"""A task made from two commits of a git repository: what was asked, what was done, its tests.
+"""Creation of tasks from two commits of a git repository, and preparation for offline use.
 
 Tests that changed between the commits become hidden tests, in `evaluation/`; the reference
-patch has all other changes. The repository itself is only read.
-
-A task made ready to run without a network: its repository is stored with it.
+patch has all other changes. The repository itself is only read. Preparing a task stores its
+repository in the task folder, so that it runs without a network.
 """
 
 import glob
@@ -66,22 +65,22 @@ def new_task(
     tags: Sequence[str] = (),
     now: datetime | None = None,
 ) -> Path:
-    """Write the folder of a new task below `into`, and return it.
+    """Create the folder of a new task below `into`, and return it.
 
     Args:
         repository: A local git repository.
         start: The commit that the agent starts from.
         end: The commit that has the solution and its tests.
-        into: Gets a folder that is named by the title and the time.
-        options: What the task says.
-        rubrics: Criteria by their ids; one for each test file if None. A test counts for the
-            rubric whose id its path contains, else for the first one.
-        tags: For choosing among tasks.
-        now: When it is made.
+        into: Parent of the new folder, which is named after the title and the time.
+        options: Content of the task.
+        rubrics: Criteria by id; one for each test file if None. A test counts for the rubric
+            whose id its path contains, or else for the first one.
+        tags: Labels for selecting tasks.
+        now: Time of creation.
 
     Raises:
-        UsageError: There is no such repository or commit, nothing changed between them, or
-            nothing would score a solution.
+        UsageError: The repository or a commit is missing, nothing changed between the commits,
+            or nothing would score a solution.
     """
     subdir = options.subdir
     if subdir is not None and (problem := path_problem(subdir, in_repository=True)):
@@ -149,14 +148,14 @@ def new_task(
         files["notes.md"] = _notes(title, message, changes, hidden).encode()
     for path, content in files.items():
         atomic_write(folder / path, content)
-    # Last, because a folder is a task when it has this.
+    # Last, because this file makes the folder a task.
     atomic_write(folder / META, _json(meta))
     load_task(folder, repository=False)
     return folder
 
 
 class _Repository:
-    """What is read of a git repository, from a folder in it or all of it."""
+    """Read access to a git repository, or to one of its folders."""
 
     def __init__(self, path: Path, git_dir: Path, subdir: str | None) -> None:
         self._git_dir = git_dir
@@ -165,7 +164,7 @@ class _Repository:
         self._start = "" if subdir is None else f"{subdir}/"
 
     def commit(self, name: str, key: str) -> str:
-        """The whole name of a commit."""
+        """Return the full hash of a commit."""
         options = ("rev-parse", "--verify", "--quiet", "--end-of-options")
         end = own_git(self._git_dir, *options, f"{name}^{{commit}}")
         if end.code != 0:
@@ -175,7 +174,7 @@ class _Repository:
         return end.output.decode().split()[-1]
 
     def changes(self, first: str, last: str) -> list[_Change]:
-        """What differs, by the new path; a rename is a deletion and a new file."""
+        """Return the changed files; a rename is a deletion and a new file."""
         options = ("diff-tree", "-r", "-z", "--no-renames", "--name-status")
         fields = self._asked(*options, *self._relative, first, last).split(b"\0")[:-1]
         changes = [
@@ -183,39 +182,39 @@ class _Repository:
             for status, path in zip(fields[::2], fields[1::2], strict=True)
         ]
         for change in changes:
-            # Git lists what trees hold, '..' included, and the files are written by us.
+            # A tree may contain names such as '..', and these files are written below.
             if problem := path_problem(change.path, in_repository=True):
                 raise UsageError(f"commit {last!r} has {path_text(change.path)!r}: {problem}")
         return changes
 
     def patch(self, first: str, last: str, without: Sequence[str]) -> bytes:
-        """The difference, but for some paths."""
+        """Return the diff, without some paths."""
         out = [f":(exclude,literal,top){self._start}{path}" for path in without]
         return self._asked(*DIFF, *self._relative, first, last, "--", ":(top)", *out)
 
     def content(self, commit: str, path: str) -> bytes:
-        """A file as a commit has it."""
+        """Return the content of a file in a commit."""
         return self._asked("cat-file", "blob", f"{commit}:{self._start}{path}")
 
     def subject(self, commit: str) -> str:
-        """The first line of a message."""
+        """Return the first line of a commit message."""
         text = self._asked("log", "-1", "--format=%s", commit).decode("utf-8", "replace")
         return " ".join(text.split())[:200] or commit[:12]
 
     def message(self, first: str, last: str) -> str:
-        """The messages of all commits since the first, the oldest first."""
+        """Return the messages of all commits after the first, the oldest first."""
         order = ("log", "--reverse", "--format=%B", f"{first}..{last}")
         return self._asked(*order).decode("utf-8", "replace").strip()
 
     @property
     def branch(self) -> str | None:
-        """The branch that it is on."""
+        """Current branch, or None."""
         end = own_git(self._git_dir, "symbolic-ref", "--quiet", "--short", "HEAD")
         return end.output.decode("utf-8", "replace").strip() or None
 
     @property
     def remotes(self) -> list[str]:
-        """The addresses it knows, without the passwords in them."""
+        """URLs of its remotes, without passwords."""
         return [without_password(url) for url in remote_addresses(self._path)]
 
     def _asked(self, *arguments: str) -> bytes:
@@ -228,7 +227,7 @@ class _Repository:
 
 
 def _is_test(path: str) -> bool:
-    """Whether a file is a test, or stands with tests."""
+    """Return whether a file is a test, or is in a folder of tests."""
     return _is_script(path) or not _TEST_FOLDERS.isdisjoint(path.split("/")[:-1])
 
 
@@ -238,7 +237,7 @@ def _is_script(path: str) -> bool:
 
 
 def _criteria(tests: Sequence[str]) -> dict[str, str]:
-    """A rubric for each test file, by its name, or by its path where names are the same."""
+    """Return a rubric for each test file, named after the file, or its path if names repeat."""
     names = [PurePosixPath(path).stem for path in tests]
     return {
         name if names.count(name) == 1 else path: f"The tests of {path} pass"
@@ -291,18 +290,18 @@ def prepare_task(
 ) -> Path:
     """Write a task that is ready to run below `into`, and return its folder.
 
-    The folder is named by the task's id without its time, or by `name`. If another task has
-    that name, a number is added; the same task, prepared before, is returned as it is.
+    The folder is named after the task's id without its time, or by `name`. If another task has
+    that name, a number is added; if the task was already prepared, its folder is returned.
 
     Args:
         created: The folder of a task, as `new_task` writes it.
-        into: Gets the folder.
-        name: What that is called.
-        allow_repos: Paths of repositories outside of the task that it may read.
+        into: Parent of the new folder.
+        name: Name of the new folder.
+        allow_repos: Paths of repositories outside the task that it may read.
 
     Raises:
-        UsageError: The task is wrong, or its reference patch does not fit its repository.
-        ServiceError: Its repository is far away, and could not be fetched.
+        UsageError: The task is invalid, or its reference patch does not apply.
+        ServiceError: Its remote repository could not be fetched.
     """
     task = load_task(created, allowed=Allowed(repos=tuple(allow_repos)))
     if not task.rubrics:
@@ -312,7 +311,7 @@ def prepare_task(
         )
     wanted = into / (name or _folder_name(task.task_id))
     into.mkdir(parents=True, exist_ok=True)
-    # Absolute, because git is run in the folder that it works on.
+    # Absolute, because git runs in other folders.
     with tempfile.TemporaryDirectory(prefix=".preparing-", dir=into.resolve()) as scratch:
         draft = Path(scratch) / "task"
         draft.mkdir()
@@ -358,7 +357,7 @@ def _is_prepared(folder: Path, checksum: str) -> bool:
 
 
 def _bundle(root: Path, git_dir: Path, path: Path) -> None:
-    """Store files as a bundle of one commit, without the history of where they came from."""
+    """Store files as a bundle of one commit, without the history of their repository."""
     new_git_dir(git_dir, bare=True)
     found, _ = entries(root, scan(root).files, lambda text: write_blob(git_dir, text))
     commit = write_commit(git_dir, write_tree(git_dir, found))

@@ -1,10 +1,8 @@
-"""A task's folder read into a value; nothing in the folder is ever changed.
+"""Reading of a task folder. Nothing in the folder is ever changed.
 
-What the agent may see is `overlay_files`, `overlay_repo_files` and the repository. The
-reference patch, tests, rubrics and everything in `evaluation/` are read into other fields,
-and never among those.
-
-What `overrides.json` changes of a task: on the value that is loaded, never in the folder.
+The agent may see `overlay_files`, `overlay_repo_files` and the repository. The reference patch,
+tests, rubrics and everything in `evaluation/` are read into separate fields. `overrides.json`
+changes the loaded task, never its folder.
 """
 
 import os
@@ -42,18 +40,21 @@ from assay.core.text import shown
 from assay.errors import UsageError
 
 HIDDEN: Final = ("diff.patch", "tb_meta.json", "repo_info.json", "notes.md", "overrides.json")
-"""Files of a task that are no overlay, wherever other tools put them."""
+"""Files that are never part of an overlay, even if other tools put them there."""
 REPLACES_SOURCE: Final = frozenset({"git_url", "branch", "start_commit_sha"})
-"""Keys of `repo` that ask for another commit than the one stored with a task."""
+"""Keys of `repo` that select another commit than the one stored with a task."""
 
 
 def overridden(
     change: OverridesFile, evaluation: EvaluationPart, path: Path
 ) -> tuple[str | None, EvaluationPart]:
-    """Apply overrides to instructions, None if they say nothing about them, and evaluation.
+    """Apply overrides to a task.
+
+    Returns:
+        The new instructions, None if they are not changed, and the evaluation.
 
     Raises:
-        UsageError: Two keys of it say different things, or one shows what is hidden.
+        UsageError: Two keys contradict each other, or one would expose a hidden file.
     """
     texts = {
         "prompt": change.prompt,
@@ -101,16 +102,17 @@ def load_task(
     """Read a task.
 
     Args:
-        folder: Has `tb_meta.json`.
-        overrides: A file that changes the task; the one in the folder only if it is named.
-        repository: Whether to look at the repository too. Otherwise it may be missing, its
-            commit stays as it is written, and the task has no checksum.
-        allowed: What the user lets it read outside of its folder.
+        folder: The task folder, which has `tb_meta.json`.
+        overrides: A file with changes; the `overrides.json` in the folder is not applied unless
+            it is given here.
+        repository: Whether to read the repository too. Otherwise it may be missing, its commit
+            is not resolved, and the task has no checksum.
+        allowed: Data outside its folder that the user lets the task read.
 
     Raises:
-        UsageError: A file is missing or wrong; the message says where.
-        ServiceError: The repository is far away, has no commit that is named in full, and
-            does not answer.
+        UsageError: A file is missing or invalid; the message says where.
+        ServiceError: The commit of a remote repository is not given in full, and the server
+            cannot be reached.
     """
     path = folder / META
     if not path.is_file():
@@ -180,7 +182,7 @@ def load_task(
 
 
 def _files(folder: Path) -> dict[str, bytes]:
-    """All files of a folder of the task, by their paths in it; none if it is not there."""
+    """Read all files in a folder of the task, by relative path; empty if there is no folder."""
     if not folder.is_dir():
         return {}
     seen = scan(folder)
@@ -216,10 +218,10 @@ def _reference(folder: Path, overlay: Mapping[str, bytes]) -> bytes | None:
 
 
 def plain_file(folder: Path, name: str) -> bytes | None:
-    """A file of a task, read through no link; None if it is not there.
+    """Read a file of a task without following links; return None if it does not exist.
 
     Raises:
-        UsageError: It is a link, lies behind one, or is no plain file.
+        UsageError: It is a link, its path contains a link, or it is not a plain file.
     """
     try:
         return read_plain_file(folder / name, within=folder)
@@ -235,13 +237,13 @@ def plain_file(folder: Path, name: str) -> bytes | None:
 def _repo(
     folder: Path, meta: RepoPart, change: RepoPart | None, overrides: Path | None
 ) -> RepoSource:
-    """Where the repository is: with the task if it is there, else where the task says."""
+    """Return the source of the repository: in the task folder, or else where the task says."""
     values = {name: getattr(meta, name) for name in meta.model_fields_set}
     stored = True
     if change is not None:
         given = {name: getattr(change, name) for name in change.model_fields_set}
         stored = REPLACES_SOURCE.isdisjoint(given)
-        # Commits and folders of one repository mean nothing in another.
+        # Commits and folders of one repository do not exist in another.
         values = given if "git_url" in given else {**values, **given}
     part = RepoPart().model_copy(update=values)
     url = part.git_url
@@ -333,7 +335,7 @@ def _once(names: Iterable[str], path: Path, key: str, what: str) -> None:
 
 
 def _checksum(task: CodingTask, files: Mapping[str, Entry] | None) -> str:
-    """A hash of all that decides what a trial of the task comes to."""
+    """Return a hash of everything that affects the result of a trial."""
     repository: Any = {"commit": task.repo.start_commit, "subdir": task.repo.subdir}
     repository["sparse_checkout"] = task.repo.sparse_checkout
     if files is not None:

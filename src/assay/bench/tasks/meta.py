@@ -1,8 +1,8 @@
-"""The files that say what a task is, as pydantic reads them: `tb_meta.json`, `overrides.json`.
+"""Schemas of the files that define a task: `tb_meta.json` and `overrides.json`.
 
-Other tools write more into `tb_meta.json`, so keys that are not known there are let pass; in
-`overrides.json`, and in what only assay has, they are errors. A wrong value is a UsageError
-that names the file, the key, the value and what is allowed.
+Unknown keys in `tb_meta.json` are ignored, because other tools write more into it. In
+`overrides.json`, and in parts that only assay uses, they are errors. An invalid value raises a
+UsageError with the file, the key, the value and what is allowed.
 """
 
 import json
@@ -94,7 +94,7 @@ _Number = StrictInt | StrictFloat
 class _Tolerant(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
     _blanks: ClassVar[tuple[object, ...]] = (None,)
-    """What other tools write for what they do not know."""
+    """Values that other tools write for unknown data."""
 
     @model_validator(mode="before")
     @classmethod
@@ -109,14 +109,14 @@ class _Strict(BaseModel):
 
 
 class MetadataPart(_Tolerant):
-    """What people call the task."""
+    """Title and tags of the task."""
 
     title: _Line | None = None
     tags: list[_Line] = []
 
 
 class RepoPart(_Tolerant):
-    """Where the repository is."""
+    """Source of the repository."""
 
     _blanks: ClassVar[tuple[object, ...]] = (None, "", ".")
 
@@ -133,13 +133,13 @@ class RepoPart(_Tolerant):
 
 
 class LmPart(_Tolerant):
-    """What the agent is asked to do, if no file says so."""
+    """Instructions for the agent, if no file contains them."""
 
     instructions: StrictStr | None = None
 
 
 class RubricPart(_Tolerant):
-    """One thing that a solution is scored by."""
+    """A criterion that solutions are scored by."""
 
     id: _Line
     criterion: StrictStr
@@ -148,7 +148,7 @@ class RubricPart(_Tolerant):
 
 
 class TestScriptPart(_Tolerant):
-    """A hidden test; without content it is the file of this path in `evaluation/`."""
+    """A hidden test; without content, it is the file at this path in `evaluation/`."""
 
     path: _Inner
     rubric_id: StrictStr
@@ -156,14 +156,14 @@ class TestScriptPart(_Tolerant):
 
 
 class ScriptPart(_Tolerant):
-    """A script for metrics; without content it is the file of this path in `evaluation/`."""
+    """A script for metrics; without content, it is the file at this path in `evaluation/`."""
 
     path: _Inner
     content: StrictStr | None = None
 
 
 class EvaluationPart(_Tolerant):
-    """How a solution is scored."""
+    """Rubrics and scripts that score a solution."""
 
     rubrics: list[RubricPart] = []
     test_scripts: list[TestScriptPart] = []
@@ -171,7 +171,7 @@ class EvaluationPart(_Tolerant):
 
 
 class LimitsPart(_Strict):
-    """What the sandbox of the task may use."""
+    """Resource limits of the task's sandbox."""
 
     cpus: Annotated[_Number, Field(gt=0, le=1024)] | None = None
     memory_mb: Annotated[StrictInt, Field(ge=16)] | None = None
@@ -181,7 +181,7 @@ class LimitsPart(_Strict):
 
 
 class MetaFile(_Tolerant):
-    """All that assay takes from `tb_meta.json`."""
+    """The parts of `tb_meta.json` that assay reads."""
 
     task_id: _Line | None = Field(default=None, validation_alias=AliasChoices("task_id", "id"))
     metadata: MetadataPart = MetadataPart()
@@ -195,7 +195,7 @@ class MetaFile(_Tolerant):
 
 
 class InjectedFile(_Strict):
-    """A file that is put into the repository."""
+    """A file that is added to the repository."""
 
     path: _RepositoryPath
     content: StrictStr
@@ -208,13 +208,13 @@ class RepoOverride(RepoPart):
 
 
 class EvaluationOverride(EvaluationPart):
-    """Another way to score."""
+    """A replacement of the evaluation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class OverridesFile(_Strict):
-    """All that `overrides.json` may say."""
+    """All keys of `overrides.json`."""
 
     prompt: StrictStr | None = None
     lm_instructions: StrictStr | None = None
@@ -230,12 +230,12 @@ class OverridesFile(_Strict):
 
     @property
     def changes_evaluation(self) -> bool:
-        """Whether it says how a solution is scored."""
+        """Whether it changes how a solution is scored."""
         return not {"evaluation", "rubrics", "test_scripts"}.isdisjoint(self.model_fields_set)
 
     @property
     def repository_files(self) -> dict[str, bytes]:
-        """What it puts into the repository, by either key."""
+        """Files it adds to the repository, by either key."""
         injected = {file.path: file.content for file in self.inject_files}
         return {
             path: text.encode()
@@ -244,14 +244,14 @@ class OverridesFile(_Strict):
 
 
 def read_json(path: Path, within: Path | None = None) -> Any:
-    """The value of a JSON file.
+    """Read a JSON file.
 
     Args:
         path: The file.
-        within: The folder of a task that it is in, below which no link is followed.
+        within: The task folder that contains it; links below that folder are not followed.
 
     Raises:
-        UsageError: It cannot be read, is not JSON, or names a key twice.
+        UsageError: It cannot be read, is not JSON, or has a key twice.
     """
     try:
         content = path.read_bytes() if within is None else read_plain_file(path, within=within)
@@ -263,7 +263,7 @@ def read_json(path: Path, within: Path | None = None) -> Any:
 
 
 def validated(kind: type[_Part], value: Any, path: Path) -> _Part:
-    """A value of a file as what it should be; UsageError for the first thing wrong with it."""
+    """Validate the content of a file; raise UsageError for its first error."""
     if not isinstance(value, dict):
         raise UsageError(f"{path}: {shown(value)} is not a JSON object, {{…}}")
     try:
@@ -292,11 +292,11 @@ def _key(loc: Any) -> str:
 
 
 _UNION_PARTS = {"int", "float", "ScriptPart", "function-after[_inner(), str]"}
-"""Names of alternatives, which pydantic puts into a location."""
+"""Names of union members, which pydantic puts into a location."""
 
 
 def _allowed(kind: type[BaseModel], above: list[Any]) -> list[str]:
-    """The keys of the part of a file that a location leads to."""
+    """Return the keys that are allowed at a location in the file."""
     parts: dict[str, type[BaseModel]] = {
         "limits": LimitsPart,
         "inject_files": InjectedFile,

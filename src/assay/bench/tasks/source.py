@@ -1,7 +1,6 @@
-"""The repository of a task, wherever it is: files, a local repository, a bundle, an address.
+"""The repository of a task: plain files, a local repository, a bundle, or a remote.
 
-All of them come to the same: a listing of paths, and the files in a folder. Submodules are
-not followed.
+Each of them yields a listing of paths, and the files in a folder. Submodules are not followed.
 """
 
 import os
@@ -35,16 +34,16 @@ from assay.core.wildcards import Wildcards
 from assay.errors import ServiceError, UsageError
 
 FILES = "repo"
-"""The folder of a task that holds the files themselves."""
+"""Folder of a task that contains the repository as plain files."""
 START = "assay-start"
-"""The branch of a bundle that holds nothing but the files a task starts from."""
+"""Branch of a bundle with a single commit: the files a task starts from."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REMOTE = re.compile(r"(?:(?:https?|ssh|git)://|[\w.-]+@[\w.-]+:)")
 _USER = re.compile(r"(?<=://)[^/@]*@(?=[^/])")
 _FETCH_SECONDS = 600
 _LARGEST_REPOSITORY = 2 << 30
 _LARGEST_LISTING = 256 << 20
-"""Bytes of a listing of all files, of which a million would take half."""
+"""Size limit in bytes of a file listing; a million files would take half."""
 
 
 class _Objects(NamedTuple):
@@ -55,37 +54,37 @@ class _Objects(NamedTuple):
 
 
 def is_remote(url: str) -> bool:
-    """Whether an address is that of another machine."""
+    """Return whether a URL is on another machine."""
     return bool(_REMOTE.match(url))
 
 
 def without_password(url: str) -> str:
-    """An address without the user, token or password that may stand before its host."""
+    """Remove the user, token or password before the host of a URL."""
     return _USER.sub("", url)
 
 
 class Source(NamedTuple):
-    """What was found where the repository of a task is."""
+    """A repository that was found."""
 
     repo: RepoSource
-    """The same place, with the whole name of its commit."""
+    """The repository with the full hash of its commit."""
     files: Mapping[str, Entry] | None
-    """All paths with their contents' names; None if it is far away."""
+    """All paths with their entries; None for a remote repository."""
 
 
 def look_up(repo: RepoSource, folder: Path) -> Source:
-    """Look at the repository of the task that has this folder.
+    """Find the repository of the task in `folder`, and list its files.
 
     Raises:
-        UsageError: There is no such repository, commit or folder in it.
-        ServiceError: It is far away, and was asked for the commit of a branch in vain.
+        UsageError: The repository, commit or folder does not exist.
+        ServiceError: The commit of a branch could not be queried from a remote repository.
     """
     if repo.git_url is None:
         return Source(repo, _of_files(repo, folder))
     if is_remote(repo.git_url):
         return Source(replace(repo, start_commit=_remote_commit(repo, repo.git_url)), None)
     with _objects(repo, folder) as objects:
-        # What was stored for the task keeps the name that its commit had where it came from.
+        # A bundle made for the task has another commit hash; the original one is kept.
         bundled = _local(repo.git_url, folder).is_file()
         commit = repo.start_commit if bundled else None
         return Source(
@@ -95,11 +94,11 @@ def look_up(repo: RepoSource, folder: Path) -> Source:
 
 
 def check_out(repo: RepoSource, folder: Path, into: Path) -> None:
-    """Put the files of the repository into a new folder.
+    """Copy the files of the repository to a new folder.
 
     Raises:
-        UsageError: There is no such repository, commit or folder in it.
-        ServiceError: It is far away, and could not be fetched.
+        UsageError: The repository, commit or folder does not exist.
+        ServiceError: A remote repository could not be fetched.
     """
     if repo.git_url is None:
         root = _files(folder) / (repo.subdir or "")
@@ -117,7 +116,7 @@ def check_out(repo: RepoSource, folder: Path, into: Path) -> None:
 
 
 def _write_out(objects: _Objects, files: Mapping[str, Entry], into: Path) -> None:
-    """Have git write files, by the bytes it has of them."""
+    """Write files with git, byte for byte."""
     into.mkdir(parents=True, exist_ok=True)
     lines = b"".join(
         f"{entry.mode} {entry.sha}\t".encode() + os.fsencode(path) + b"\0"
@@ -157,7 +156,7 @@ def _files(folder: Path) -> Path:
 
 
 def _chosen(repo: RepoSource, found: Mapping[str, Entry]) -> dict[str, Entry]:
-    """What is left when `sparse_checkout` and `subdir` have chosen."""
+    """Apply `sparse_checkout` and `subdir`."""
     wanted = Wildcards(repo.sparse_checkout)
     if idle := wanted.idle(found):
         raise UsageError(f"repo.sparse_checkout: {idle[0]!r} matches nothing in the repository")
@@ -191,7 +190,7 @@ def _of_commit(objects: _Objects) -> dict[str, Entry]:
             raise UsageError(f"commit {objects.commit!r} has {shown_path(path)!r}: {problem}")
         if not size.isdigit():
             raise UsageError(f"cannot read commit {objects.commit!r}: no content {sha}")
-        # Before anything is unpacked: a few bytes can hold gigabytes, or folders without end.
+        # Checked before unpacking: a few bytes can expand to gigabytes or endless folders.
         total += int(size)
         if int(size) > LARGEST_FILE or total > _LARGEST_REPOSITORY or is_too_long(path):
             raise UsageError(
@@ -205,7 +204,7 @@ def _of_commit(objects: _Objects) -> dict[str, Entry]:
 
 @contextmanager
 def _objects(repo: RepoSource, folder: Path) -> Iterator[_Objects]:
-    """A git directory of ours with the objects of a repository, for the time being."""
+    """Yield a temporary git directory with the objects of a repository."""
     assert repo.git_url is not None
     if is_remote(repo.git_url):
         with new_repository() as own:
@@ -238,7 +237,7 @@ def _local(url: str, folder: Path) -> Path:
 
 
 def _unbundled(bundle: Path, own: Path, repo: RepoSource) -> str:
-    """Take all objects of a bundle; returns the commit in it that the task starts from."""
+    """Import all objects of a bundle; return the commit that the task starts from."""
     if bundle.stat().st_size > _LARGEST_REPOSITORY:
         raise UsageError(
             f"the bundle {str(bundle)!r} has more than {_LARGEST_REPOSITORY:,} bytes; make one "
@@ -292,7 +291,7 @@ def _remote_commit(repo: RepoSource, url: str) -> str:
 
 
 def _fetch(repo: RepoSource, url: str, own: Path) -> str:
-    """Fetch the commit alone where the server lets us, else the branch or all of them."""
+    """Fetch only the commit if the server allows it, or else the branch or all branches."""
     commit = _remote_commit(repo, url)
     where = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules")
     heads = f"refs/heads/{repo.branch}" if repo.branch else "+refs/heads/*:refs/far/*"
@@ -311,7 +310,7 @@ def _fetch(repo: RepoSource, url: str, own: Path) -> str:
 
 
 def _unreachable(url: str, errors: bytes) -> str:
-    # Git may have the address in what it says.
+    # Git's message may contain the URL.
     return without_password(
         f"cannot fetch {url!r}: {first_line(errors)}; check the address and your access, or "
         "prepare the task where it can be reached ('assay bench prepare')"

@@ -1,19 +1,13 @@
-"""What stands in a folder that an agent may have left in any state.
+"""Files of a folder that an agent may have left in any state, and git objects made from them.
 
-Links are never followed, and nothing is opened that is not a plain file: not a pipe, a socket
-or a device. What git cannot hold is left out, and named in a finding.
+Links are never followed, and only plain files are opened, no pipes, sockets or devices. Files
+that git cannot store are left out and reported in a finding. So are files of a patch that a
+test runner reads automatically: a change to `setup.cfg` may be legitimate, but readers of the
+score should see it.
 
-Paths inside a task: relative and without `..`.
-
-A path is text with `/` between its parts. Bytes of a name that are no UTF-8 are kept as
-Python's file functions keep them.
-
-Files in a patch that a test runner reads without being told to.
-
-They may be honest, as may a `setup.cfg` that gets a new dependency; whoever reads a score
-should know of them all the same.
-
-Git objects, made without git: files, trees, and the one commit that a task starts from.
+A path is text with `/` between its parts, relative and without `..`. Bytes that are not valid
+UTF-8 are kept as Python's file functions keep them. Git objects (files, trees, and the single
+commit that a task starts from) are written without git.
 """
 
 import hashlib
@@ -31,35 +25,35 @@ from assay.sandboxes.base import REPOSITORY, TrialFinding
 
 FILE = "100644"
 PROGRAM = "100755"
-"""A file that may be run."""
+"""Mode of an executable file."""
 LINK = "120000"
 _FOLDER = "40000"
 _WHO = "assay <assay@localhost> 946684800 +0000"
-"""The same on every machine at any time, so that the commit is."""
+"""Constant, so that the commit hash is identical on every machine."""
 
 
 class Entry(NamedTuple):
-    """What stands at a path."""
+    """A file in a git tree."""
 
     mode: str
     sha: str
-    """The name of its content as git has it."""
+    """Git hash of its content."""
 
 
 def blob_hash(content: bytes) -> str:
-    """The name that git gives a content."""
+    """Return git's hash of a file content."""
     return hashlib.sha1(
         b"blob %d\0" % len(content) + content, usedforsecurity=False
     ).hexdigest()
 
 
 def write_blob(git_dir: Path, content: bytes) -> str:
-    """Keep a content, and return its name."""
+    """Store a file content; return its hash."""
     return _write(git_dir, b"blob", content)
 
 
 def write_tree(git_dir: Path, entries: Mapping[str, Entry]) -> str:
-    """Keep the tree of all paths, and return its name."""
+    """Store the tree of all paths; return its hash."""
     root: dict[bytes, object] = {}
     for path, entry in entries.items():
         *folders, name = os.fsencode(path).split(b"/")
@@ -73,7 +67,7 @@ def write_tree(git_dir: Path, entries: Mapping[str, Entry]) -> str:
 
 
 def write_commit(git_dir: Path, tree: str) -> str:
-    """Keep a commit without a parent as the head of the branch, and return its name."""
+    """Store a commit without parents as the head of the branch; return its hash."""
     text = f"tree {tree}\nauthor {_WHO}\ncommitter {_WHO}\n\nThe start of the task\n"
     commit = _write(git_dir, b"commit", text.encode())
     (git_dir / "refs" / "heads" / "main").write_text(f"{commit}\n", "utf-8")
@@ -106,26 +100,26 @@ def _write(git_dir: Path, kind: bytes, content: bytes) -> str:
 
 
 LARGEST_FILE = 100 * 2**20
-"""Bytes; a larger one is left out, be it sparse or not."""
+"""Size limit in bytes, also for sparse files; larger files are left out."""
 _LARGEST_SUM = 256 * 2**20
 _MOST_FILES = 50_000
 LONGEST_PATH = 3_000
 DEEPEST = 200
 _NAMED = 5
-"""How many paths a finding gives."""
+"""Maximum number of paths in a finding."""
 
 
 class Scan(NamedTuple):
     """The paths below a folder."""
 
     files: Mapping[str, os.stat_result]
-    """Plain files and links, in the order of their names."""
+    """Plain files and links, sorted by path."""
     left_out: Mapping[str, tuple[str, ...]]
-    """By the name of a finding, the paths that are not among them."""
+    """Paths that were left out, by the name of the finding."""
 
 
 def scan(root: Path) -> Scan:
-    """Look at all that is below a folder, but in no `.git`."""
+    """List everything below a folder, except what is in `.git`."""
     files: dict[str, os.stat_result] = {}
     left_out: dict[str, list[str]] = {}
     if root.is_symlink() or not root.is_dir():
@@ -142,7 +136,7 @@ def scan(root: Path) -> Scan:
         elif stat.S_ISREG(status.st_mode) and status.st_size > LARGEST_FILE:
             left_out.setdefault("large_file", []).append(path)
         elif stat.S_ISLNK(status.st_mode) and name.lower() == ".gitmodules":
-            # Git refuses such a link, because it would read its settings through it.
+            # Git rejects such a link, because it would read its settings through it.
             left_out.setdefault("special_file", []).append(path)
         elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
             files[path] = status
@@ -155,14 +149,14 @@ def scan(root: Path) -> Scan:
 
 
 def walk(root: Path, without: str = "") -> Iterator[tuple[str, os.stat_result | None]]:
-    """Yield all paths below a folder, each with what it is; None where that cannot be read.
+    """Yield all paths below a folder with their status; None if it cannot be read.
 
-    Links are not followed, and no folder is entered whose path is too long, so that neither the
-    paths nor the depth have another bound than `is_too_long` gives them.
+    Links are not followed, and folders whose paths are too long are not entered, so that
+    `is_too_long` bounds the paths and the depth.
 
     Args:
         root: The folder.
-        without: The name, in any case, of folders that are not entered.
+        without: Name of folders that are not entered, in any letter case.
     """
     folders = [""]
     while folders:
@@ -176,7 +170,7 @@ def walk(root: Path, without: str = "") -> Iterator[tuple[str, os.stat_result | 
             path = f"{folder}{name}"
             try:
                 status = (root / path).lstat()
-            except OSError:  # it is gone, or beyond what the system takes as a path
+            except OSError:  # it is gone, or its path is too long for the system
                 yield path, None
                 continue
             yield path, status
@@ -194,17 +188,18 @@ def entries(
     store: Callable[[bytes], str],
     known: Mapping[str, Entry] | None = None,
 ) -> tuple[dict[str, Entry], dict[str, tuple[str, ...]]]:
-    """What the files are; `store` keeps a content and names it.
+    """Read files as git entries; `store` stores a content and returns its hash.
 
     Returns:
-        The entries, and by the name of a finding the paths that are left out: what cannot be
-        read, and what is too much beside `known`, of which a file then counts as unchanged.
+        The entries, and the paths that are left out, by the name of the finding: unreadable
+        files, and those beyond the limits on changes to `known`. A file of `known` that is
+        beyond the limits counts as unchanged.
     """
     found: dict[str, Entry] = {}
     left_out: dict[str, list[str]] = {}
     size = new = 0
     start = known or {}
-    # What was there first, then small files: a heap of junk does not crowd out a solution.
+    # Original files first, then small ones, so that junk files do not displace a solution.
     order = sorted(files, key=lambda path: (path not in start, files[path].st_size, path))
     for path in order:
         status = files[path]
@@ -228,22 +223,22 @@ def entries(
 
 
 def is_too_long(path: str) -> bool:
-    """Whether a path has more bytes or folders than one may have."""
+    """Return whether a path exceeds the limits on bytes and folders."""
     return len(os.fsencode(path)) > LONGEST_PATH or path.count("/") >= DEEPEST
 
 
 def target_leaves(path: str, target: str) -> bool:
-    """Whether a link at a path, as it is written, may point out of its repository."""
+    """Return whether a link with this target, resolved as text, may leave its repository."""
     if target.startswith("/"):
         path, target = "", os.path.relpath(target, REPOSITORY)
     names = [part for part in target.split("/") if part not in ("", ".")]
     up = next((at for at, part in enumerate(names) if part != ".."), len(names))
-    # What is above a name is not known if the name is a link itself.
+    # `..` after a name is unpredictable, because the name may be a link.
     return up > path.count("/") or ".." in names[up:]
 
 
 def link_leaves(root: Path, path: str) -> bool:
-    """Whether a link points to something that is not in its repository."""
+    """Return whether a link points outside its repository."""
     target = os.readlink(root / path)
     if target_leaves(path, target):
         return True
@@ -251,14 +246,14 @@ def link_leaves(root: Path, path: str) -> bool:
         return False
     try:
         real = os.path.realpath(root / path, strict=False)
-    except OSError:  # a name that is too long for any file
+    except OSError:  # the name is too long for a file
         return False
     inside = os.path.realpath(root)
     return real != inside and not real.startswith(f"{inside}/")
 
 
 def as_findings(left_out: Mapping[str, tuple[str, ...]]) -> Iterator[TrialFinding]:
-    """A finding for each reason, with some of the paths."""
+    """Yield a finding for each reason, with some of the paths."""
     for name, paths in left_out.items():
         named = ", ".join(shown_path(path) for path in paths[:_NAMED])
         more = f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else ""
@@ -266,12 +261,12 @@ def as_findings(left_out: Mapping[str, tuple[str, ...]]) -> Iterator[TrialFindin
 
 
 def path_text(path: str) -> str:
-    """A path as text that can be stored, whatever bytes are in it."""
+    """Convert a path to text that can be stored, even if its bytes are not valid UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def shown_path(path: str) -> str:
-    """A path in one line that can be shown."""
+    """Convert a path to one printable line."""
     return cut(path_text(path), 200)
 
 
@@ -298,7 +293,7 @@ def _mode(status: os.stat_result) -> str:
 
 
 def path_problem(path: str, *, in_repository: bool = False) -> str | None:
-    """What is wrong with a path that must stay inside its folder; None if nothing is."""
+    """Return why a path may not be used inside its folder; None if it may."""
     parts = path.split("/")
     if not path or "\0" in path:
         return "a path has at least one character, and no NUL"
@@ -314,7 +309,7 @@ def path_problem(path: str, *, in_repository: bool = False) -> str | None:
 
 
 def is_git_path(path: str) -> bool:
-    """Whether a path is, or lies in, something that git takes for its own folder."""
+    """Return whether a path is a `.git` folder or inside one, in any letter case."""
     return any(part.lower() == ".git" for part in path.split("/"))
 
 
@@ -327,7 +322,7 @@ _TABLE = b"[tool.pytest"
 
 
 def shadowing_findings(root: Path, paths: Iterable[str]) -> Iterator[TrialFinding]:
-    """A finding for each path that changes how tests run, or what runs them."""
+    """Yield a finding for each path that affects how tests run, or replaces the test runner."""
     for path in paths:
         *folders, name = path.split("/")
         stem = name.partition(".")[0]

@@ -1,8 +1,8 @@
-"""The folder that an agent works in, what it changed there, and patches put into it.
+"""An agent's working folder: creating it, capturing its changes, applying patches.
 
-Git never looks at the agent's folder: its files are read by us, and compared in a git
-directory that no agent can reach. So nothing in the folder, its `.git` included, can make
-git run something or tell it what to leave out.
+Git never runs on the agent's folder. assay reads its files and compares them in a git directory
+that the agent cannot reach. So nothing in the folder, including its `.git`, can make git
+execute a program or ignore a file.
 """
 
 import errno
@@ -41,20 +41,20 @@ from assay.core.wildcards import Wildcards
 from assay.errors import OutputError, PatchRejected, UsageError
 
 INSTRUCTIONS = "LM_INSTRUCTIONS.md"
-"""The file beside the repository that holds what the agent is asked to do."""
+"""File next to the repository with the instructions for the agent."""
 _CACHES = Wildcards(
     f"**/{name}"
     for name in ("__pycache__", "*.pyc", ".pytest_cache", ".mypy_cache", ".ruff_cache")
 )
-"""What programs leave behind by themselves; no part of a solution."""
+"""Files that tools create as a side effect; not part of a solution."""
 _PACK_FROM = 100
-"""With more objects than this, one pack is copied sooner than they are."""
+"""Number of objects above which copying one pack is faster."""
 _IGNORE_SECONDS = 20
 DIFF = (
     *("diff-tree", "-r", "-p", "--binary", "--full-index", "-M", "--no-ext-diff"),
     *("--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/"),
 )
-"""A difference of two trees with renames, modes and binary files, by no setting of anybody."""
+"""Options for a diff with renames, modes and binary files, independent of git settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,47 +62,47 @@ class Workspace:
     """A copy of a task's repository for one agent, or for one grading."""
 
     folder: Path
-    """All of it; nothing else is made."""
+    """The only folder that is created."""
     baseline: str
-    """The commit that the repository starts from; the same wherever it is made."""
+    """Commit that the repository starts from; identical on every machine."""
     disk: Path | None = None
     """The file system that `app` was moved to, if it was."""
 
     @property
     def app(self) -> Path:
-        """The overlay files, with the repository in its folder `repo`."""
+        """Folder of the overlay files, with the repository in its subfolder `repo`."""
         return (self.disk or self.folder) / "app"
 
     @property
     def repo(self) -> Path:
-        """What the agent gets: files and a `.git` of their own, with one commit."""
+        """The agent's repository: files and a separate `.git` with one commit."""
         return self.app / "repo"
 
     @property
     def git_dir(self) -> Path:
-        """The git directory that the agent is not given."""
+        """The git directory that the agent cannot access."""
         return self.folder / "git"
 
     def remove(self) -> None:
-        """Delete the folder, whatever an agent has made of it."""
+        """Delete the folder, even if the agent changed its permissions."""
         remove_folder(self.folder)
 
 
 def make_workspace(task: CodingTask, folder: Path, *, cache: Path | None = None) -> Workspace:
-    """Make the workspace of a task in a new folder.
+    """Create the workspace of a task in a new folder.
 
     Args:
-        task: As it was loaded.
+        task: The loaded task.
         folder: Must not exist, or be empty.
-        cache: A folder that keeps the repository by the task's checksum for the next one.
+        cache: Folder that keeps repositories by task checksum, for reuse.
 
     Raises:
-        UsageError: The repository is not there, or the folder is taken.
-        ServiceError: The repository is far away, and could not be fetched.
+        UsageError: The repository is missing, or the folder is not empty.
+        ServiceError: A remote repository could not be fetched.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{str(folder)!r} is taken; give a workspace a new folder")
-    folder = folder.absolute()  # git runs in folders of its own
+    folder = folder.absolute()  # git runs in other folders
     app = folder / "app"
     app.mkdir(parents=True)
     if cache is not None and task.checksum:
@@ -120,10 +120,10 @@ def make_workspace(task: CodingTask, folder: Path, *, cache: Path | None = None)
 
 
 def capture(workspace: Workspace) -> Patch:
-    """What was changed since the start, whatever the agent did to its folder.
+    """Return the changes since the start, in whatever state the agent left its folder.
 
-    Files that the repository's `.gitignore` names, and what Python and its tools leave
-    behind, are no part of it unless they were there from the start.
+    New files that match the repository's `.gitignore`, and caches of Python and its tools, are
+    not included.
     """
     root, git_dir = workspace.repo, workspace.git_dir
     start = _entries_of(git_dir, workspace.baseline)
@@ -151,7 +151,7 @@ def capture(workspace: Workspace) -> Patch:
 
 
 def apply_patch(workspace: Workspace, diff: bytes) -> None:
-    """Put a patch into the repository, all of it or nothing.
+    """Apply a patch to the repository, completely or not at all.
 
     Raises:
         PatchRejected: It does not apply, or its paths leave the repository.
@@ -186,11 +186,8 @@ def apply_patch(workspace: Workspace, diff: bytes) -> None:
             ) from error
 
 
-# How a repository is made
-
-
 def _cached(task: CodingTask, cache: Path) -> Path:
-    """The folder that has `repo` and `git` of a task; made by whoever comes first."""
+    """Return the cached folder with `repo` and `git` of a task; create it if it is missing."""
     kept = cache / task.checksum
     if kept.is_dir():
         return kept
@@ -201,7 +198,7 @@ def _cached(task: CodingTask, cache: Path) -> Path:
         _build(task, draft)
         draft.rename(kept)
     except OSError:
-        if not kept.is_dir():  # else somebody else was quicker
+        if not kept.is_dir():  # otherwise another process created it first
             raise
     finally:
         remove_folder(draft)
@@ -209,7 +206,7 @@ def _cached(task: CodingTask, cache: Path) -> Path:
 
 
 def _build(task: CodingTask, folder: Path) -> None:
-    """Make `repo`, the files that a task starts from, and `git`, the one commit of them."""
+    """Create `repo`, the files that a task starts from, and `git`, their single commit."""
     root, git_dir = folder / "repo", folder / "git"
     check_out(task.repo, task.folder, root)
     gone = Wildcards(task.remove_repo_paths)
@@ -246,7 +243,7 @@ def _agents_git(trusted: Path, into: Path) -> None:
 
 
 def _write_file(root: Path, path: str, content: bytes, mode: str = "") -> None:
-    """Write a file or a link below a folder, through no link."""
+    """Write a file or a link below a folder, without following links."""
     target = root / path
     for parent in [*target.parents][: path.count("/")]:
         if parent.is_symlink() or (parent.exists() and not parent.is_dir()):
@@ -266,7 +263,7 @@ def _write_file(root: Path, path: str, content: bytes, mode: str = "") -> None:
 
 
 def _delete(root: Path, path: str) -> None:
-    """Delete a file or link, and the folders that it leaves empty."""
+    """Delete a file or link, and the folders that this leaves empty."""
     (root / path).unlink()
     for parent in [*(root / path).parents][: path.count("/")]:
         if any(parent.iterdir()):
@@ -274,11 +271,8 @@ def _delete(root: Path, path: str) -> None:
         parent.rmdir()
 
 
-# How changes are found, and checked
-
-
 def _difference(git_dir: Path, start: str, end: str) -> tuple[bytes, tuple[str, ...]]:
-    """The binary diff of two trees, and the paths in it."""
+    """Return the binary diff of two trees, and the paths in it."""
     rows = _asked(git_dir, "diff-tree", "-r", "--name-status", "-z", "-M", start, end)
     fields = [field for field in rows.split(b"\0") if field]
     paths, at = [], 0
@@ -294,7 +288,7 @@ def _difference(git_dir: Path, start: str, end: str) -> tuple[bytes, tuple[str, 
 def _ignored(
     root: Path, git_dir: Path, files: Mapping[str, os.stat_result], paths: list[str]
 ) -> frozenset[str]:
-    """Which paths the `.gitignore` files of a folder name."""
+    """Return the paths that match the `.gitignore` files of a folder."""
     rules = [
         path
         for path, status in files.items()
@@ -303,7 +297,7 @@ def _ignored(
     if not rules or not paths:
         return frozenset()
     with tempfile.TemporaryDirectory(prefix="assay-ignore-") as scratch:
-        # A copy of the rules alone: git is not to meet anything else of the agent's.
+        # Git sees only a copy of these files, and nothing else of the agent's.
         found, _ = entries(root, {path: files[path] for path in rules}, lambda _: "")
         for path in found:
             _write_file(Path(scratch), path, (root / path).read_bytes())
@@ -314,7 +308,7 @@ def _ignored(
             variables={"GIT_WORK_TREE": scratch},
             seconds=_IGNORE_SECONDS,
         )
-    # 1 is for none; rules that git cannot cope with leave nothing out.
+    # If git fails on the rules, or no path matches, nothing is left out.
     return frozenset(os.fsdecode(path) for path in end.output.split(b"\0")[:-1])
 
 
@@ -331,7 +325,7 @@ def _check_change(path: str, entry: Entry, content: bytes) -> None:
 
 
 def _store(git_dir: Path, start: Mapping[str, Entry]) -> Callable[[bytes], str]:
-    """Keeps contents that the start does not have, and names them all."""
+    """Return a function that stores contents unless the start has them, and returns hashes."""
     known = {entry.sha for entry in start.values()}
 
     def store(content: bytes) -> str:
@@ -358,7 +352,7 @@ def _rows(output: bytes, sha_at: int) -> list[tuple[str, str, str]]:
 
 
 def _blobs(git_dir: Path, shas: list[str]) -> dict[str, bytes]:
-    """The contents of these names; a name that is no content has none."""
+    """Return the contents by hash, without hashes that are not found."""
     names = "".join(f"{sha}\n" for sha in shas).encode()
     output = own_git(git_dir, "cat-file", "--batch", stdin=names).output
     found, at = {}, 0
