@@ -1,4 +1,4 @@
-"""Coding benchmarks: tasks, sandboxes, coding agents, grading; the coding trial of a run."""
+"""Coding benchmarks: tasks, coding agents, grading, and the coding trial of a run."""
 
 from typing import TYPE_CHECKING
 

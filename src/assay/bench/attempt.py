@@ -62,10 +62,10 @@ _GRACE_S = 10.0
 
 
 def network_of(entry: TaskEntry, allowed: Sequence[str], *, asked: bool) -> tuple[str, ...]:
-    """Return the hosts a sandbox may connect to: what the user allows, not what tasks request.
+    """Return the hosts a sandbox may connect to: those the user allows, not the task.
 
     Args:
-        entry: Its key `network` is set by the user: true allows public addresses, false nothing.
+        entry: Its key `network` is the user's: true allows public addresses, false nothing.
         allowed: The destinations of `--allow-network`.
         asked: Whether the task requests network access.
     """

@@ -1,4 +1,4 @@
-"""The coding task as a kind of trial: which there are, and what their journals begin with."""
+"""Coding tasks as a kind of trial: the list of trials, and the execution of one."""
 
 import asyncio
 import os
@@ -31,42 +31,42 @@ from assay.store.schema import StoredKind
 from assay.types import ChatModel, TrialState
 
 TASK = "bench/"
-"""What the names of coding tasks begin with in the store."""
+"""Prefix of the names of coding tasks in the database."""
 _POLL_S = 0.1
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodingSpec:
-    """One arm on one task, once; the payload of a trial."""
+    """One rollout of an arm on a task; the payload of a trial."""
 
     run_id: str
     arm: str
     episode: int
     """Counted from 0 within the arm."""
     entry: int
-    """Which of the tasks of the file, counted from 0."""
+    """Index of the task in the file."""
     rollout: int
-    """How often the arm works on this task before."""
+    """Number of earlier rollouts of the arm on this task."""
     index: int
     """Counted from 0 over the whole benchmark, in the order of the file."""
 
     @property
     def session_id(self) -> str:
-        """The id of its session, the same in every process."""
+        """Id of its session, identical in every process."""
         again = (self.rollout,) if self.rollout else ()
         return derived_id(self.run_id, self.arm, 0, self.episode, *again)
 
 
 def specs_of(config: BenchConfig, run_id: str) -> tuple[CodingSpec, ...]:
-    """Every trial of a benchmark, in the order of the file."""
+    """Return all trials of a benchmark, in the order of the file."""
     labels = arm_labels(config)
     episodes: dict[str, int] = {}
     rollouts: dict[tuple[str, str], int] = {}
     specs: list[CodingSpec] = []
     for number, (label, entry) in enumerate(zip(labels, config.tasks, strict=True)):
         for _ in range(entry.rollouts):
-            # However the file spells the folder, it is the same task.
+            # A folder may be spelled in several ways in the file.
             world = (label, os.path.realpath(entry.prepared_dir))
             spec = CodingSpec(
                 run_id=run_id,
@@ -85,7 +85,7 @@ def specs_of(config: BenchConfig, run_id: str) -> tuple[CodingSpec, ...]:
 def planned_results(
     config: BenchConfig, run_id: str, tasks: Sequence[Task], folder: RolloutFolder
 ) -> tuple[TrialResult, ...]:
-    """Every trial of a benchmark as the manifest has it before it has begun."""
+    """Return the manifest entries of all trials before they start."""
     return tuple(
         TrialResult(
             run_id=f"{folder.stamp}-{spec.index}",
@@ -104,7 +104,7 @@ def planned_results(
 
 
 class CodingKind(TrialKind[CodingSpec]):
-    """Coding tasks, each worked on by its arm as often as the file says."""
+    """Coding tasks, each run by its arms as often as the file specifies."""
 
     name = StoredKind.CODING.value
 
@@ -118,7 +118,7 @@ class CodingKind(TrialKind[CodingSpec]):
         folder: RolloutFolder,
         planned: Sequence[TrialResult],
     ) -> None:
-        """What a trial came to is told as its progress, as a `TrialResult`."""
+        """Create the kind; it reports each result as progress, as a `TrialResult`."""
         self.models = models
         self._config, self._arms, self._tasks = config, [*arms], tasks
         self._backends, self._folder = backends, folder
@@ -137,12 +137,12 @@ class CodingKind(TrialKind[CodingSpec]):
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # Sandboxes are those of the machine where the work is done.
+        # Sandboxes belong to the machine that executes the trials.
         backends = {name: choose_backend(name) for name in state["backends"]}
         self.__init__(**{**state, "backends": backends, "models": {}})  # type: ignore[misc]
 
     def plan(self, run: RunRecord) -> Plan[CodingSpec]:
-        """A group for each arm: every task once, then every task again, and so on."""
+        """Return a group for each arm: every task once, then every task again, and so on."""
         groups: dict[str, list[CodingSpec]] = {arm.label: [] for arm in self._arms}
         for spec in sorted(specs_of(self._config, run.id), key=attrgetter("rollout", "entry")):
             groups[spec.arm].append(spec)
@@ -160,7 +160,7 @@ class CodingKind(TrialKind[CodingSpec]):
         )
 
     def header(self, trial: Trial[CodingSpec]) -> SessionHeader:
-        """What the journal of a trial begins with."""
+        """Return the header of a trial's journal."""
         spec = trial.payload
         task, entry = self._tasks[spec.entry].definition, self._config.tasks[spec.entry]
         coder = coder_of(entry, self._config)
@@ -174,7 +174,7 @@ class CodingKind(TrialKind[CodingSpec]):
             episode=spec.episode,
             replicate=spec.rollout,
             created_at=time.time(),
-            # A program offers tools of its own, and may change them while it runs.
+            # A program has its own tools, and may change them while it runs.
             tools=TOOLS if coder.needs_model and not coder.runs_inside else None,
             metadata={
                 "benchmark": self._config.name,
@@ -199,14 +199,14 @@ class CodingKind(TrialKind[CodingSpec]):
         return {"agent_version": agent.version, "agent_sha256": agent.sha256}
 
     def resumes(self, trial: Trial[CodingSpec]) -> bool:
-        """A trial resumes where its agent has ended, with the grading."""
+        """Return whether the agent has ended, so that the trial continues with its grading."""
         run_dir = Path(self._planned[trial.id].run_dir)
         return agent_end(run_dir, trial.id) is not None
 
     async def attempt(
         self, trial: Trial[CodingSpec], recorder: Recorder, context: Context
     ) -> CodingEnd:
-        """Let the agent work, unless it has, and grade what it leaves."""
+        """Run the agent, unless it has ended before, and grade its work."""
         spec = trial.payload
         if (known := self._graded(trial)) is not None:
             recorder.seconds = known.result.seconds["agent"]
@@ -236,7 +236,7 @@ class CodingKind(TrialKind[CodingSpec]):
         return end
 
     def _graded(self, trial: Trial[CodingSpec]) -> CodingEnd | None:
-        """What a trial came to that was killed between its result and its journal's end."""
+        """Return the result of a trial that was graded but killed before its journal ended."""
         planned = self._planned[trial.id]
         known = self._folder.result(planned.run_id)
         if known is None or known.state is not TrialState.RESULT or not self.resumes(trial):
@@ -245,11 +245,11 @@ class CodingKind(TrialKind[CodingSpec]):
         return CodingEnd(stop_reason=known.outcome or "", outcomes=outcomes, result=known)
 
     async def close(self) -> None:
-        """Nothing is held open between trials."""
+        """Do nothing: no resource is open between trials."""
 
 
 async def _unless_stopped(work: Awaitable[_T], context: Context) -> _T:
-    """Wait for work; when the run is to stop, it is given up at once and leaves no process."""
+    """Wait for work; if the run is stopping, cancel the work at once, with its processes."""
     task = asyncio.ensure_future(work)
     try:
         while not task.done():

@@ -1,12 +1,12 @@
-"""The files of a benchmark that has run: a manifest, and a result for every trial.
+"""Files of a benchmark run: a manifest, and a result for every trial.
 
     data/rollouts/<name>/<stamp>/manifest.json      what was run, and how each trial ended
-    data/rollouts/<name>/<stamp>/runs.txt           the folder of each trial, one a line
+    data/rollouts/<name>/<stamp>/runs.txt           the folder of each trial, one per line
     data/rollouts/<name>/<stamp>/task_results/      a file for each trial that has ended
-    data/rollouts/temp/rollout_<name>__<stamp>.json the same list, for scripts that look there
+    data/rollouts/temp/rollout_<name>__<stamp>.json the list of runs, for scripts that use it
     data/runs/<stamp>-<index>/                      patch, notes, logs and grade of a trial
 
-Every file is written whole or not at all, as trials end. Reads and writes; runs nothing.
+Files are written atomically as trials end. This module reads and writes, and runs nothing.
 """
 
 import calendar
@@ -26,28 +26,28 @@ from assay.types import TrialState
 FORMAT: Final = "assay-bench/1"
 LAUNCHED: Final = "launched"
 LAUNCH_FAILED: Final = "launch_failed"
-"""The two words that the field `status` has; how a trial ended is its `outcome`."""
+"""The two values of the field `status`; how a trial ended is in its `outcome`."""
 
 _STAMP: Final = "%Y%m%d__%H-%M-%S"
 _MOST_BYTES = 256 << 20
-"""Of a manifest, or of the result of a trial."""
+"""Size limit of a manifest, or of the result of a trial."""
 _IS_STAMP: Final = re.compile(r"\d{8}__\d\d-\d\d-\d\d")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmEntry:
-    """One arm of a benchmark: what is compared with the others."""
+    """An arm of a benchmark: an agent with its model and settings."""
 
     label: str
     agent: str
     model: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What it has of its own: overrides, variables, limits."""
+    """Settings that differ from the defaults: overrides, variables, limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """One trial: which it is and, once it has ended, what it came to."""
+    """A trial, with its result once it has ended."""
 
     run_id: str
     """`<stamp>-<index>`."""
@@ -60,10 +60,10 @@ class TrialResult:
     rollout: int = 0
     """Counted from 0, for its task and arm."""
     session_id: str = ""
-    """Its session in the store."""
+    """Its session in the database."""
     task_checksum: str = ""
     status: str | None = None
-    """`launched` or `launch_failed`; None for a trial that is still to come."""
+    """`launched` or `launch_failed`; None for a trial that has not started."""
     launch_rc: int | None = None
     state: TrialState | None = None
     """None until it has ended."""
@@ -72,30 +72,32 @@ class TrialResult:
     agent_stop: str | None = None
     """A `CoderStop`."""
     score: float | None = None
-    """None where there is no grade; never the stand-in for one."""
+    """None if there is no grade; never a placeholder value."""
     tests_passed: int = 0
     tests_total: int = 0
     rubrics: Mapping[str, float | None] = field(default_factory=dict)
     standard_metrics: Mapping[str, float] = field(default_factory=dict)
     custom_metrics: Mapping[str, float] = field(default_factory=dict)
     findings: tuple[tuple[str, str], ...] = ()
-    """Name and detail of each."""
+    """Name and detail of each finding."""
     error: str | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """By phase: setup, agent, grading."""
+    """Seconds by phase: setup, agent, grading."""
     tokens: Mapping[str, int] = field(default_factory=dict)
-    """prompt, completion, cached, reasoning; of the agent's model and of the judge."""
+    """Tokens by kind (prompt, completion, cached, reasoning), of the agent's model and the
+    judge."""
     cost_usd: float | None = None
     model_calls: int = 0
     answered_as: str | None = None
-    """What the provider called the model that answered."""
+    """Model name that the provider reported in its responses."""
     cpu_s: float = 0.0
     peak_memory_mb: float = 0.0
     disk_mb: float = 0.0
     enforcement: Mapping[str, str] = field(default_factory=dict)
-    """By what the sandbox held its limits."""
+    """How the sandbox enforced its limits."""
     grading: str | None = None
-    """A `GradingMode`; None where no test was run, and in manifests of an earlier assay."""
+    """A `GradingMode`; None if no test was run, and in manifests from earlier versions of
+    assay."""
     ended_at: float | None = None
 
     @property
@@ -104,7 +106,7 @@ class TrialResult:
         return self.score is not None and self.score >= 1.0
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in files."""
+        """Convert the result to its form in files."""
         return {
             "task_dir": self.task_dir,
             "run_dir": self.run_dir,
@@ -120,29 +122,29 @@ _SEED_KEYS: Final = ("task_dir", "run_dir", "run_id", "status", "launch_rc")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A whole benchmark that has run, is running or was interrupted."""
+    """A benchmark run that is finished, running or interrupted."""
 
     config: str
-    """The file it was configured by, as it was named."""
+    """Path of its configuration file, as given."""
     name: str
     created_at: str
     """Its stamp."""
     results: tuple[TrialResult, ...]
-    """Every trial that was planned, in the order of the file."""
+    """All planned trials, in the order of the file."""
     arms: tuple[ArmEntry, ...] = ()
     run: str = ""
-    """The id of its run in the store."""
+    """Id of its run in the database."""
     database: str = ""
     parallel: int = 1
     tags: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
     configuration: Mapping[str, Any] = field(default_factory=dict)
     finished: bool = False
-    """Whether every trial has an end that counts."""
+    """Whether every trial has ended, other than by an infrastructure error."""
     format: str = FORMAT
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in the file."""
+        """Convert the manifest to its form in the file."""
         said = {
             "config": self.config,
             "name": self.name,
@@ -156,7 +158,7 @@ class Manifest:
 
 
 class RolloutFolder:
-    """The folder of one benchmark that has run, below a data folder."""
+    """Folder of one rollout of a benchmark, below a data folder."""
 
     def __init__(self, data_dir: Path, name: str, stamp: str) -> None:
         self.data_dir, self.name, self.stamp = data_dir, name, stamp
@@ -164,17 +166,17 @@ class RolloutFolder:
 
     @classmethod
     def at(cls, path: Path) -> "RolloutFolder":
-        """The folder at a path, which need not lie below a data folder."""
+        """Return the folder at a path, which may be outside a data folder."""
         folder = cls(path.parent.parent.parent, path.parent.name, path.name)
         folder.path = path
         return folder
 
     def run_dir(self, run_id: str) -> Path:
-        """Where the files of a trial are."""
+        """Return the folder of a trial."""
         return self.data_dir / "runs" / run_id
 
     def write(self, manifest: Manifest) -> None:
-        """Write the manifest and the two lists that go with it."""
+        """Write the manifest and the two lists of runs."""
         _write_json(self.path / "manifest.json", manifest.as_json())
         runs = [result.run_dir for result in manifest.results]
         atomic_write(self.path / "runs.txt", "".join(f"{run}\n" for run in runs).encode())
@@ -189,36 +191,36 @@ class RolloutFolder:
         )
 
     def write_result(self, result: TrialResult) -> None:
-        """Write what one trial came to."""
+        """Write the result of one trial."""
         _write_json(self.path / "task_results" / f"{result.run_id}.json", result.as_json())
 
     def result(self, run_id: str) -> TrialResult | None:
-        """What one trial came to; None if it has not ended."""
+        """Read the result of one trial; return None if it has not ended."""
         path = self.path / "task_results" / f"{run_id}.json"
         return _result(_json(path), path) if path.is_file() else None
 
     def results(self) -> Iterator[TrialResult]:
-        """What has ended, by the files of the trials."""
+        """Read the results of all trials that have ended."""
         for path in sorted((self.path / "task_results").glob("*.json")):
             yield _result(_json(path), path)
 
     def brought_up(self, manifest: Manifest) -> Manifest:
-        """The manifest with all that the files of its trials say."""
+        """Return the manifest with the current results from the trial files."""
         ended = {result.run_id: result for result in self.results()}
         results = tuple(ended.get(result.run_id, result) for result in manifest.results)
         return replace(manifest, results=results)
 
 
 def claim_rollout(data_dir: Path, name: str, stamp: str | None = None) -> RolloutFolder:
-    """A folder that nobody else has, even if two benchmarks start in one second.
+    """Create a unique folder, even if two benchmarks start in the same second.
 
-    It has the stamp of now, or the one that is given, or the next that is free.
+    Its stamp is the current time or the given one, or the next one that is free.
     """
     now = time.time() if stamp is None else calendar.timegm(time.strptime(stamp, _STAMP))
     while True:
         stamp = time.strftime(_STAMP, time.gmtime(now))
         folder = RolloutFolder(data_dir, name, stamp)
-        # Trials of all benchmarks share a folder, so that the stamp must be free there too.
+        # Trials of all benchmarks share a folder, so the stamp must be free there too.
         claim = data_dir / "runs" / f".{stamp}"
         claim.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -233,7 +235,7 @@ def claim_rollout(data_dir: Path, name: str, stamp: str | None = None) -> Rollou
 
 
 def stamps_of(data_dir: Path, name: str) -> list[str]:
-    """The stamps of all rollouts of a benchmark, oldest first."""
+    """Return the stamps of all rollouts of a benchmark, oldest first."""
     folder = data_dir / "rollouts" / name
     if not folder.is_dir():
         return []
@@ -245,15 +247,15 @@ def stamps_of(data_dir: Path, name: str) -> list[str]:
 
 
 def is_stamp(text: str) -> bool:
-    """Whether a text is the whole stamp of a rollout."""
+    """Return whether a text is a complete stamp of a rollout."""
     return _IS_STAMP.fullmatch(text) is not None
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of a rollout: the file, or the folder it is in.
+    """Read the manifest of a rollout; `path` is the file or its folder.
 
     Raises:
-        UsageError: There is none, or it is damaged; the message says where.
+        UsageError: It is missing or damaged; the message says where.
     """
     file = path / "manifest.json" if path.is_dir() else path
     said = _json(file)
@@ -275,7 +277,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def write_tags(path: Path, tags: tuple[str, ...]) -> None:
-    """Give the rollout in a folder these tags; all else in its manifest stays as it is."""
+    """Set the tags of the rollout in a folder; the rest of its manifest is not changed."""
     file = path / "manifest.json"
     _write_json(file, _json(file) | {"tags": list(tags)})
 
@@ -290,7 +292,7 @@ def _result(entry: Any, file: Path) -> TrialResult:
                 f"{file}: {key!r} of trial {entry['run_id']!r} is {entry[key]!r}, not {what}"
             )
     values = {key: value for key, value in entry.items() if key in known}
-    # Manifests of other programs know neither arm nor task.
+    # Manifests from other programs have neither arms nor tasks.
     values.setdefault("task_id", Path(entry["task_dir"]).name)
     values.setdefault("arm", "unknown")
     values.setdefault("agent", "unknown")
@@ -336,7 +338,7 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     ),
     "findings": (_is_findings, "pairs of a name and a detail"),
 }
-"""What reading counts on, by key: a manifest may come from another machine."""
+"""Checks of values by key, because a manifest may come from another machine."""
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Tasks that are made and checked, and trials that are graded after their run."""
+"""Creation and checks of tasks, and grading of trials after their run."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -44,13 +44,13 @@ bench_prepare = prepare_task
 
 
 class GradedTrial(NamedTuple):
-    """A trial, and the grade that it has."""
+    """A trial with its grade."""
 
     result: TrialResult
     grade: Grade | None
-    """None for a trial whose agent has left nothing to grade."""
+    """None if the agent left nothing to grade."""
     is_new: bool
-    """Whether it was graded just now."""
+    """Whether it was graded in this call."""
 
 
 @takes_options
@@ -62,14 +62,14 @@ def bench_check(
     base_images: Sequence[str] = (),
     allowed: Allowed = NOTHING_ALLOWED,
 ) -> tuple[TaskCheck, ...]:
-    """Find out whether a task measures what it says; each check says what is wrong.
+    """Check that a task is solvable, and that only a solution scores.
 
     Args:
         folder: The folder of a prepared task.
-        options: How it is checked.
-        timeout_s: The most seconds for each grading.
-        base_images: What stands for an image of FROM, each as NAME=LOCAL.
-        allowed: What the task may read outside of its folder.
+        options: Options of the checks.
+        timeout_s: Time limit of each grading.
+        base_images: Replacements of FROM images, each as NAME=LOCAL.
+        allowed: Data outside its folder that the task may read.
     """
     if options.tries < 1:
         raise UsageError(f"--tries {options.tries} is not allowed; give 1 or more")
@@ -121,18 +121,18 @@ def bench_eval(
     allowed: Allowed = NOTHING_ALLOWED,
     done: Callable[[GradedTrial], None] = lambda _: None,
 ) -> tuple[GradedTrial, ...]:
-    """Grade the trials of a rollout that have no grade, and return the grades of all.
+    """Grade the trials of a rollout that have no grade, and return the grades of all trials.
 
     Args:
         rollout: A name, `name@stamp`, a tag, or a path.
-        data_dir: Where benchmarks are.
-        stamp: Its stamp, or the start of it.
-        again: Grade all again; what the files said before is kept beside them.
-        options: How they are graded.
-        judge_votes: How often the judge is asked for each.
-        allowed: What tasks may read outside of their folders. The word of the run does not
-            count, because its files may come from another machine.
-        done: Told of each trial.
+        data_dir: The folder of benchmarks.
+        stamp: Its stamp, or the beginning of it.
+        again: Grade all trials again; old result files are kept next to the new ones.
+        options: Options of the grading.
+        judge_votes: Number of the judge's votes on each rubric.
+        allowed: Data outside their folders that tasks may read. The permissions of the run do
+            not count, because its files may come from another machine.
+        done: Callback for each trial.
     """
     found = select_rollout(rollout, Path(data_dir), latest=options.latest, stamp=stamp)
     make_grader = partial(_Grader, found.manifest, options, judge_votes, allowed)
@@ -150,7 +150,7 @@ def bench_trials(
     latest: bool = False,
     stamp: str | None = None,
 ) -> tuple[TrialResult, ...]:
-    """The trials of a rollout as they are known; takes what `bench_eval` takes."""
+    """Return the current trials of a rollout; takes the arguments of `bench_eval`."""
     found = select_rollout(rollout, Path(data_dir), latest=latest, stamp=stamp)
     return found.manifest.results
 
@@ -190,7 +190,7 @@ def _graded(
 
 
 class _Grader:
-    """Grades trials of a rollout by the configuration that it ran with."""
+    """Grades the trials of a rollout with the configuration of its run."""
 
     def __init__(
         self, manifest: Manifest, options: RegradeOptions, votes: int, allowed: Allowed
@@ -202,18 +202,18 @@ class _Grader:
 
     @property
     def judged_by(self) -> dict[str, Any] | None:
-        """The judge as the files of a grade name it; None without one."""
+        """The judge, for the grade files; None without one."""
         config = self._config
         if config.judge is None:
             return None
         return {"model": config.judge, "votes": config.judge_votes}
 
     def task_of(self, result: TrialResult) -> Task:
-        """The task of a trial, which must be what it was."""
+        """Return the task of a trial; raise UsageError if it has changed."""
         return self._entry_of(result)[0]
 
     def grade(self, result: TrialResult, agent: AgentEnd) -> tuple[Grade, TrialResult]:
-        """Grade what an agent left; return also the trial with that grade."""
+        """Grade the work of an agent; return the grade and the updated trial."""
         task, entry = self._entry_of(result)
         config, backend = self._config, choose_backend(entry.sandbox)
         limits = limits_of(task.definition, entry)
@@ -260,7 +260,7 @@ class _Grader:
 async def _open_judge(
     config: BenchConfig, budget: Budget | None, replies: list[ChatReply]
 ) -> AsyncIterator[Judge | None]:
-    """Yield the judge of a configuration, if it has one, and collect what it replies."""
+    """Yield the judge of a configuration, or None; collect its replies."""
     if config.judge is None:
         yield None
         return
@@ -287,21 +287,21 @@ def _settings(manifest: Manifest, judge: str | None, votes: int) -> dict[str, An
             f"{manifest.name}@{manifest.created_at} does not say how it was configured, so it "
             "cannot be graded; it was written by another program"
         )
-    stored.pop("models", None)  # follows from the tasks
+    stored.pop("models", None)  # derived from the tasks
     if judge is not None:
         stored |= {"judge": judge, "judge_votes": votes}
     return stored
 
 
 def _keep_old(run_dir: Path) -> None:
-    """Set the last grade aside under the time at which that is done."""
+    """Rename the last result file, with the current time in its name."""
     path = run_dir / "evaluation_results.json"
     stamp = time.strftime("%Y%m%d__%H-%M-%S", time.gmtime())
     path.rename(free_path(run_dir / f"evaluation_results.{stamp}.json"))
 
 
 def _store(manifest: Manifest, result: TrialResult, diff: bytes) -> None:
-    """Bring the outcomes of a stored session up to its new grade."""
+    """Update the outcomes of a stored session to its new grade."""
     from assay.store.metric_outcomes import MetricOutcome, store_metric_outcomes
     from assay.store.store import Store
 

@@ -1,8 +1,9 @@
-"""Rollouts of benchmarks compared: task by task, and arm by arm with a verdict.
+"""Comparison of rollouts of benchmarks: task by task, and arm by arm with a verdict.
 
-An arm of one rollout is compared with the arm of the same label of another; where each rollout
-has a single arm, with that one. Only tasks that are the same in all of them are judged: one
-that changed, or that not all have, is named. Reads no file and prints nothing.
+An arm is compared with the arm of the same label in another rollout; if each rollout has a
+single arm, these are compared. Only tasks that are identical in all rollouts count for
+verdicts: tasks that changed, or that are missing from a rollout, are reported. This module
+reads no file and prints nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,32 +27,32 @@ from assay.judge.results import Comparison
 
 
 class TaskChange(StrEnum):
-    """What became of a task since the first rollout."""
+    """Change of a task's result since the first rollout."""
 
     NEWLY_PASSING = "newly passing"
-    """No trial had the full score then, and all have it now."""
+    """No trial had the full score in the first rollout, and now all have."""
     NEWLY_FAILING = "newly failing"
-    """All trials had it then, and none has it now."""
+    """All trials had the full score in the first rollout, and now none has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow:
-    """One arm at one task, in every rollout."""
+    """Results of one arm at one task, in every rollout."""
 
     arm: str
     task: str
     rollouts: tuple[ArmSummary | None, ...]
-    """None where a rollout does not have it."""
+    """None if a rollout does not include the task."""
     changed: bool
-    """Whether the task itself is another in some of them; then it is not judged."""
+    """Whether the task differs between rollouts; then it does not count for the verdict."""
 
     @property
     def flaky(self) -> bool:
-        """Whether some trials of one rollout have the full score and some do not."""
+        """Whether some trials of one rollout have the full score and others do not."""
         return any(row.flaky for row in self.rollouts if row is not None)
 
     def change(self, place: int) -> TaskChange | None:
-        """What became of it in the rollout at a place, by the side of the first."""
+        """Return the change between the first rollout and the rollout at this index."""
         first, then = self.rollouts[0], self.rollouts[place]
         if self.changed or first is None or then is None:
             return None
@@ -64,34 +65,35 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmComparison:
-    """One arm of the first rollout beside the same arm of the others."""
+    """Comparison of one arm of the first rollout with the same arm in the others."""
 
     arm: str
     comparison: Comparison | None
-    """None where there is nothing to judge."""
+    """None if nothing can be compared."""
     reasons: tuple[str, ...] = ()
-    """Why not all of it is judged, in sentences."""
+    """Reasons why something is not compared, as sentences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutComparison:
-    """Everything that a comparison of rollouts found."""
+    """Result of a comparison of rollouts."""
 
     rollouts: tuple[str, ...]
-    """What each is called; the first is what the others are compared with."""
+    """Names of the rollouts; the first one is the baseline."""
     arms: tuple[ArmComparison, ...]
     tasks: tuple[TaskRow, ...]
     level: float
-    """Of all verdicts together; each has a stricter one where there are several arms."""
+    """Confidence level of all verdicts together; stricter for each one if there are several.
+    """
     notes: tuple[str, ...]
 
     @property
     def flaky(self) -> tuple[TaskRow, ...]:
-        """Tasks of which some trials pass and some fail."""
+        """Tasks with some passing and some failing trials in one rollout."""
         return tuple(row for row in self.tasks if row.flaky)
 
     def changes(self, change: TaskChange) -> tuple[TaskRow, ...]:
-        """Tasks that came to this in any rollout after the first."""
+        """Return the tasks with this change in any rollout after the first."""
         places = range(1, len(self.rollouts))
         return tuple(
             row for row in self.tasks if any(row.change(at) is change for at in places)
@@ -104,15 +106,15 @@ def compare_rollouts(
 ) -> RolloutComparison:
     """Compare rollouts with the first of them.
 
-    With m arms each verdict has the level 1 - (1 - level) / m (Bonferroni), and corrects for
-    its own comparisons besides.
+    With m arms each verdict has the level 1 - (1 - level) / m (Bonferroni), and also corrects
+    for the comparisons within the arm.
 
     Args:
-        rollouts: Two or more, by what they are to be called.
-        options: How they are compared.
+        rollouts: Two or more rollouts, by their names in the result.
+        options: Options of the comparison.
 
     Raises:
-        UsageError: There are not two, or no task was graded so.
+        UsageError: There are fewer than two, or no task was graded in the requested mode.
     """
     if len(rollouts) < 2:
         raise UsageError("there are no two rollouts to compare; name two or more")
@@ -155,7 +157,7 @@ _Slot = Mapping[str, ArmEntry]
 
 
 def _slots(rollouts: Mapping[str, Manifest]) -> tuple[dict[str, _Slot], dict[str, str]]:
-    """The arms that are compared, and why others are not."""
+    """Return the arms that are compared, and the reasons why others are not."""
     having = {name: _entries(manifest) for name, manifest in rollouts.items()}
     if all(len(own) == 1 for own in having.values()):
         single = {name: next(iter(own.values())) for name, own in having.items()}
@@ -176,7 +178,7 @@ def _slots(rollouts: Mapping[str, Manifest]) -> tuple[dict[str, _Slot], dict[str
 
 
 def _entries(manifest: Manifest) -> dict[str, ArmEntry]:
-    """The arms that have trials, by their labels."""
+    """Return the arms that have trials, by label."""
     known = {entry.label: entry for entry in manifest.arms}
     return {
         result.arm: known.get(
@@ -193,7 +195,7 @@ def _arm(
     same: set[str],
     options: RolloutComparisonOptions,
 ) -> ArmComparison:
-    # Who did not do all tasks is compared on those that all did.
+    # Rollouts that ran different tasks are compared on the tasks that all of them ran.
     did = [{result.task_id for result in own} for own in trials.values()]
     common = same.intersection(*did)
     subjects = [
@@ -214,7 +216,7 @@ def _arm(
 
 
 def _rows(slot: str, rollouts: Sequence[Sequence[TrialResult]], level: float) -> list[TaskRow]:
-    """Every task of an arm, given its trials in each rollout."""
+    """Return the rows of all tasks of an arm, given its trials in each rollout."""
     rows = []
     for task in dict.fromkeys(result.task_id for own in rollouts for result in own):
         of_task = [[result for result in own if result.task_id == task] for own in rollouts]
@@ -268,7 +270,7 @@ def _notes(
 
 
 def _differing(slot: str, entries: _Slot) -> Iterator[str]:
-    """What an arm of the same label has otherwise in another rollout."""
+    """Describe settings of an arm that differ between rollouts."""
     (first, before), *others = entries.items()
     for name, after in others:
         if after.label != before.label:

@@ -1,14 +1,11 @@
-"""Rollout folders of other machines, copied into a data folder with the folders of their runs.
+"""Import of rollouts from other machines, and of Harbor jobs, into a data folder.
 
-A job of Harbor becomes a rollout, too: its trials are those of the job.
+Existing data is not changed: a rollout that is already here is not copied again, and a rollout
+whose stamp is in use gets the next one that is free. A damaged or incomplete rollout is refused
+as a whole. Symbolic links are refused, because they would point to files of this machine.
 
-What is there already stays as it is: a rollout that is here is not copied again, and one whose
-stamp another one has gets the next that is free. Nothing is taken of a rollout that is damaged
-or not whole. Symbolic links are refused: they would lead to files of this machine.
-
-Jobs that Harbor has run, as rollouts: a folder for each trial, with its `result.json`.
-
-Rewards become scores from 0 to 1. A trial without a result makes a job that is not whole.
+A Harbor job becomes a rollout with the job's trials. Each trial is a folder with a
+`result.json`; if one has no result, the job is incomplete. Rewards become scores from 0 to 1.
 """
 
 import hashlib
@@ -45,13 +42,13 @@ from assay.types import TrialState
 
 _STAMP: Final = "%Y%m%d__%H-%M-%S"
 _RATES: Final = ("turns", "tokens", "cost_usd", "duration_s")
-"""Outcomes of an imported session that are no rewards."""
+"""Outcomes of an imported session that are not rewards."""
 _TOKENS: Final = ("prompt", "completion", "cached")
 _TASK: Final = "harbor/"
 
 
 def harbor_jobs(source: Path) -> list[Path]:
-    """The folders of jobs at a path, or in it; none if there is no trial of Harbor."""
+    """Return the folders of Harbor jobs at a path or in it; empty if there are none."""
     if not source.is_dir():
         return []
     if _trials(source):
@@ -70,7 +67,7 @@ def _trials(job: Path) -> list[Path]:
 
 
 def harbor_rollout(job: Path) -> tuple[Manifest, dict[str, Path | None]]:
-    """A job as the manifest of a rollout, and the folder of each of its trials.
+    """Convert a job to the manifest of a rollout; also return the folder of each trial.
 
     Raises:
         UsageError: A trial is damaged or has not ended, or there is a link in its folder.
@@ -166,41 +163,41 @@ _RUN_ID = re.compile(r"[\w][\w.-]{0,199}")
 
 
 class ImportedRollout(NamedTuple):
-    """A rollout that is here now."""
+    """A rollout that is now in the data folder."""
 
     source: Path
     rollout: Rollout
     added: bool
-    """False: it was here before."""
+    """False if it was there before."""
 
 
 class RefusedRollout(NamedTuple):
-    """A rollout of which nothing was taken, and why."""
+    """A rollout that was not imported, with the reason."""
 
     source: Path
     reason: str
 
 
 class RolloutImports(NamedTuple):
-    """What became of all that was to be imported."""
+    """Result of an import."""
 
     imported: tuple[ImportedRollout, ...]
     refused: tuple[RefusedRollout, ...]
     sessions: int = 0
-    """That were stored, of jobs of Harbor."""
+    """Number of sessions stored from Harbor jobs."""
 
 
 def import_rollouts(sources: Sequence[Path], data_dir: Path) -> RolloutImports:
-    """Copy rollouts into a data folder.
+    """Copy rollouts to a data folder.
 
     Args:
-        sources: Rollout folders, or folders above them, such as the data folder of another
-            machine. The folders of runs are found in `runs/` beside `rollouts/`. Or folders of
-            jobs of Harbor, or folders above them.
-        data_dir: Where to.
+        sources: Rollout folders or their parents, such as the data folder of another machine,
+            with the folders of runs in `runs/` next to `rollouts/`. Or folders of Harbor
+            jobs or their parents.
+        data_dir: The target folder.
 
     Raises:
-        UsageError: In one of the sources there is no rollout.
+        UsageError: A source contains no rollout.
         OutputError: A file cannot be written.
     """
     imported: list[ImportedRollout] = []
@@ -243,7 +240,7 @@ def _imported(path: Path, data_dir: Path) -> ImportedRollout:
 def _taken_in(
     path: Path, manifest: Manifest, runs: Mapping[str, Path | None], data_dir: Path
 ) -> ImportedRollout:
-    """Copy a rollout with the folders of its runs, unless it is here."""
+    """Copy a rollout with the folders of its runs, unless it is already here."""
     mark = _fingerprint(manifest)
     for here, known in all_rollouts(data_dir).items():
         if known.name == manifest.name and mark in (
@@ -275,12 +272,12 @@ def _taken_in(
             "imported_stamp": manifest.created_at,
         },
     )
-    folder.write(moved)  # last: a folder without a manifest is no rollout
+    folder.write(moved)  # last, because a folder without a manifest does not count as a rollout
     return ImportedRollout(path, Rollout(folder.path, moved), added=True)
 
 
 def _check(source: Rollout) -> None:
-    """Refuse what is no whole rollout of ours, and what leads elsewhere."""
+    """Raise UsageError if a rollout is incomplete, or a name in it is not safe as a path."""
     manifest = source.manifest
     if _NAME.fullmatch(manifest.name) is None or manifest.name == "temp":
         raise UsageError(f"{manifest.name!r} cannot be the name of a benchmark")
@@ -304,7 +301,7 @@ def _check(source: Rollout) -> None:
 
 
 def _run_folder(source: Rollout, result: TrialResult) -> Path | None:
-    """The folder of a run, below the data folder that its rollout is in; None: it never began.
+    """Return the folder of a run in the rollout's data folder; None if the run never started.
 
     Raises:
         UsageError: It is missing, or there is a symbolic link in it.
@@ -322,7 +319,7 @@ def _run_folder(source: Rollout, result: TrialResult) -> Path | None:
 
 
 def _check_files(folder: Path, whose: str) -> None:
-    """Refuse what would lead elsewhere, never end, or fill the disk, before it is read."""
+    """Refuse links, special files, and excessive paths and sizes, before anything is read."""
     total = 0
     for path, status in ((folder.name, folder.lstat()), *walk(folder)):
         shown = f"{shown_path(path.rpartition('/')[2])!r}{whose or ' in it'}"
@@ -340,7 +337,7 @@ def _check_files(folder: Path, whose: str) -> None:
 
 
 def _moved(result: TrialResult, stamp: str, folder: RolloutFolder) -> TrialResult:
-    """A trial with the id and the folder that it has here."""
+    """Return a trial with its id and folder in this data folder."""
     run_id = result.run_id
     if folder.stamp != stamp:
         run_id = f"{folder.stamp}{run_id.removeprefix(stamp)}"
@@ -348,7 +345,7 @@ def _moved(result: TrialResult, stamp: str, folder: RolloutFolder) -> TrialResul
 
 
 def _fingerprint(manifest: Manifest) -> str:
-    """What stays the same of a rollout wherever it is copied to."""
+    """Return a hash that does not change when a rollout is copied."""
     trials = [
         {**result.as_json(), "run_id": None, "run_dir": None} for result in manifest.results
     ]

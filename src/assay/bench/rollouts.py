@@ -1,22 +1,19 @@
-"""Which rollout somebody means: by name, stamp, tag or path.
+"""Selection of rollouts by name, stamp, tag or path, and tags.
 
     my_benchmark                      its latest rollout
-    my_benchmark@20250824__12-34-56   that one; the start of a stamp is enough
+    my_benchmark@20250824__12-34-56   that rollout; the beginning of a stamp is enough
     20250824__12                      the rollout of any benchmark whose stamp begins so
     v1                                the rollout with this tag
-    data/rollouts/my_benchmark/2025…  its folder, the start of one, or its manifest.json
+    data/rollouts/my_benchmark/2025…  its folder, the beginning of one, or its manifest.json
 
-Reads; writes nothing.
+A tag is a name that a user gives to one rollout of a data folder. Only tagging writes a file.
+For scripts:
 
-Names that somebody gives to rollouts; a tag stands for one rollout of a data folder.
+    from assay.bench import benchmark_tasks, get_task_score, load_benchmark
 
-Benchmarks that have run, for a few lines of Python.
-
-from assay.bench import benchmark_tasks, get_task_score, load_benchmark
-
-old = load_benchmark("data/rollouts/my_benchmark/20250824")
-for task in benchmark_tasks:
-    print(task, get_task_score(old, task))
+    old = load_benchmark("data/rollouts/my_benchmark/20250824")
+    for task in benchmark_tasks:
+        print(task, get_task_score(old, task))
 """
 
 import re
@@ -38,36 +35,36 @@ from assay.core.text import choose, counted, unknown
 from assay.errors import UsageError
 
 DATA_DIR = Path("data")
-"""Where benchmarks are, unless somebody says otherwise."""
+"""Default folder of benchmarks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One rollout of a benchmark: where it is, and what it came to."""
+    """One rollout of a benchmark: its folder and its manifest."""
 
     path: Path
     manifest: Manifest
 
     @property
     def label(self) -> str:
-        """What it is called by; untrusted text."""
+        """Its name with its stamp; untrusted text."""
         return f"{self.manifest.name}@{self.manifest.created_at}"
 
 
 def select_rollout(
     text: str, data_dir: Path = DATA_DIR, *, latest: bool = False, stamp: str | None = None
 ) -> Rollout:
-    """The rollout that a name, a tag or a path stands for.
+    """Find the rollout for a name, a tag or a path.
 
     Args:
-        text: A benchmark, `name@stamp`, the start of a stamp, a tag, or a path.
-        data_dir: Where benchmarks are.
-        latest: The latest rollout of the benchmark, which a name alone means too.
-        stamp: The rollout of the benchmark with this stamp, or the start of it.
+        text: A benchmark, `name@stamp`, the beginning of a stamp, a tag, or a path.
+        data_dir: The folder of benchmarks.
+        latest: Select the latest rollout of the benchmark, as a name alone does.
+        stamp: Stamp of the rollout of the benchmark, or the beginning of it.
 
     Raises:
-        UsageError: There is no such rollout, it is damaged, or `text` says already which.
-        AmbiguousName: It could be several.
+        UsageError: There is no such rollout, it is damaged, or `text` already selects one.
+        AmbiguousName: Several rollouts match.
     """
     if latest and stamp is not None:
         raise UsageError("--latest and --rollout exclude each other; give one of them")
@@ -92,18 +89,18 @@ def select_rollout(
 
 
 def rollout_at(path: Path) -> Rollout:
-    """The rollout in a folder, with all that the files of its trials say.
+    """Read the rollout in a folder, with the current results of its trials.
 
     Raises:
-        UsageError: There is none, or it is damaged.
+        UsageError: It is missing or damaged.
     """
     return Rollout(path, RolloutFolder.at(path).brought_up(read_manifest(path)))
 
 
 def all_rollouts(data_dir: Path) -> dict[Path, Manifest]:
-    """The manifests below a data folder, by the folders they are in, as they stand.
+    """Read the manifests below a data folder, by folder, without current trial results.
 
-    Damaged ones are passed over: whoever names one is told.
+    Damaged manifests are skipped here; selecting one raises an error.
     """
     found = {}
     for name in _names(data_dir):
@@ -115,7 +112,7 @@ def all_rollouts(data_dir: Path) -> dict[Path, Manifest]:
 
 
 def _names(data_dir: Path) -> list[str]:
-    """The benchmarks that have a rollout."""
+    """Return the benchmarks that have a rollout."""
     folder = data_dir / "rollouts"
     if not folder.is_dir():
         return []
@@ -131,13 +128,13 @@ def _of_name(name: str, start: str | None, data_dir: Path) -> Rollout:
 def _one_stamp(start: str, stamps: Sequence[str], kind: str) -> str:
     found = choose(kind, start, [(stamp, stamp) for stamp in stamps])
     if found is None:
-        # The latest first: those are meant more often.
+        # The latest first, because they are more likely to be meant.
         raise unknown(kind, start, stamps[::-1])
     return found.id
 
 
 def _at_path(path: Path) -> Rollout | None:
-    """The rollout at a path; None if the path is none of one."""
+    """Return the rollout at a path; None if the path does not belong to one."""
     if path.name == "manifest.json" and path.is_file():
         return rollout_at(path.parent)
     if (path / "manifest.json").is_file():
@@ -190,10 +187,10 @@ _TAG = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
 
 
 def tag_rollout(rollout: Rollout, tag: str, data_dir: Path, *, remove: bool = False) -> Rollout:
-    """Give a rollout a tag, or take it away.
+    """Add a tag to a rollout, or remove it.
 
     Raises:
-        UsageError: The tag is no good name, another rollout has it, or this one lacks it.
+        UsageError: The tag is invalid or in use, or the tag to remove does not exist.
     """
     if _TAG.fullmatch(tag) is None:
         raise UsageError(
@@ -224,13 +221,13 @@ def tag_rollout(rollout: Rollout, tag: str, data_dir: Path, *, remove: bool = Fa
 
 
 class _LoadedTasks:
-    """The tasks of all benchmarks that were loaded so far, in the order they first came."""
+    """Tasks of all benchmarks loaded so far, in order of first appearance."""
 
     def __init__(self) -> None:
         self._names: dict[str, None] = {}
 
     def add(self, manifest: Manifest) -> None:
-        """Know the tasks of one more."""
+        """Add the tasks of a benchmark."""
         self._names |= dict.fromkeys(result.task_id for result in manifest.results)
 
     def __iter__(self) -> Iterator[str]:
@@ -244,19 +241,19 @@ class _LoadedTasks:
 
 
 benchmark_tasks = _LoadedTasks()
-"""What `for task in benchmark_tasks` goes through: all tasks of what was loaded so far."""
+"""All tasks of the benchmarks loaded so far, for `for task in benchmark_tasks`."""
 
 
 def load_benchmark(rollout: str | Path, data_dir: str | Path = DATA_DIR) -> Manifest:
-    """A rollout of a benchmark.
+    """Load a rollout of a benchmark.
 
     Args:
-        rollout: Its folder, or the start of its name; or a name, `name@stamp` or a tag, as
-            `assay bench summarize` takes them.
-        data_dir: Where benchmarks are, for names and tags.
+        rollout: Its folder, or the beginning of the folder's name; or a name, `name@stamp` or
+            a tag, as for `assay bench summarize`.
+        data_dir: The folder of benchmarks, for names and tags.
 
     Raises:
-        UsageError: There is no such rollout, or it is damaged.
+        UsageError: The rollout is missing or damaged.
     """
     manifest = select_rollout(str(rollout), Path(data_dir)).manifest
     benchmark_tasks.add(manifest)
@@ -264,18 +261,18 @@ def load_benchmark(rollout: str | Path, data_dir: str | Path = DATA_DIR) -> Mani
 
 
 def get_task_score(results: Manifest, task_name: str, arm: str | None = None) -> float | None:
-    """The mean score of a task over its trials that count; None if there is none.
+    """Return the mean score of a task over its trials that count; None if there are none.
 
-    A trial that the agent failed counts as 0, one that ended by an infrastructure error does
-    not count. Different arms are never averaged.
+    Trials whose agent failed count as 0; infrastructure errors do not count. Different arms are
+    never averaged.
 
     Args:
-        results: What `load_benchmark` gave.
-        task_name: The task, by its id or the name of its folder.
-        arm: Whose score; needed where several arms did the task.
+        results: A manifest from `load_benchmark`.
+        task_name: The id of the task, or the name of its folder.
+        arm: The arm; required if several arms ran the task.
 
     Raises:
-        UsageError: Several arms did it, and none is named, or no arm has that label.
+        UsageError: Several arms ran the task and `arm` is None, or `arm` did not run it.
     """
     trials = [
         result

@@ -1,4 +1,4 @@
-"""Coding benchmarks, run: here tasks, sandboxes and models are put together."""
+"""Execution of coding benchmarks: combines tasks, sandboxes and models into a run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,12 +33,12 @@ from assay.runs.run import RunResult, execute, finished_result
 from assay.types import ChatModel, TrialState
 
 _HANG_S = 600.0
-"""Seconds in which no thread of a worker runs, after which it has hung."""
+"""A worker has hung if none of its threads runs for this many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """What came of a benchmark."""
+    """Result of a benchmark."""
 
     manifest: Manifest
     folder: Path
@@ -62,20 +62,20 @@ def bench_run(
     notice: Callable[[str], None] | None = None,
     **settings: Any,
 ) -> BenchResult:
-    """Run the benchmark of a TOML file, and return what came of it.
+    """Run the benchmark of a TOML file, and return its result.
 
     Like the command, it resumes the latest unfinished run of the same file and settings.
 
     Args:
-        config: The file.
-        models: Models of your own, by the names that the file has for them.
-        model_map: Names of models to replace, each with the name that takes its place.
-        agent: Who works on every task, whatever the file says.
-        sandbox: Where every task runs, whatever the file says.
-        fresh: Start anew, whatever is unfinished.
+        config: The TOML file.
+        models: Your own models, by their names in the file.
+        model_map: Replacements of models, by their names in the file.
+        agent: Agent for every task, instead of those in the file.
+        sandbox: Sandbox for every task, instead of those in the file.
+        fresh: Start a new run even if there is an unfinished one.
         listen: Callback for events of `assay.runs`.
         notice: Callback for messages.
-        **settings: What to choose, by the names of `BenchConfig`; it counts before the file.
+        **settings: Values by the names of `BenchConfig`; they override the file.
     """
     observer = CallbackObserver(listen, notice)
     prepared = prepare_bench(
@@ -103,7 +103,7 @@ def run_prepared_bench(
     stop: Stop | None = None,
     own: Mapping[str, ChatModel] | None = None,
 ) -> BenchResult:
-    """Execute a benchmark that `prepare_bench` returned."""
+    """Execute a benchmark from `prepare_bench`."""
     config, run, folder = prepared.config, prepared.run, prepared.folder
     if prepared.finished:
         keeper = _ManifestWriter(folder, replace(read_manifest(folder.path), finished=True))
@@ -143,12 +143,12 @@ def run_prepared_bench(
 
 
 def bench_shown(result: BenchResult) -> None:
-    """Note that the result of a benchmark was shown: the same command then runs it anew."""
+    """Record that the result was shown, so that the same command starts a new run."""
     (result.folder / UNSHOWN).unlink(missing_ok=True)
 
 
 def bench_counts(manifest: Manifest) -> dict[str, int]:
-    """How many trials of a benchmark have ended, and how."""
+    """Count the trials of a benchmark by how they ended."""
     states = [result.state for result in manifest.results]
     return {
         "trials": len(states),
@@ -159,7 +159,7 @@ def bench_counts(manifest: Manifest) -> dict[str, int]:
 
 
 class _ManifestWriter(RunObserver):
-    """Updates the manifest as trials end, and passes everything on."""
+    """Updates the manifest as trials end, and forwards all events and messages."""
 
     def __init__(
         self, folder: RolloutFolder, manifest: Manifest, observer: RunObserver = SILENT
@@ -167,18 +167,18 @@ class _ManifestWriter(RunObserver):
         self._folder, self.manifest, self._observer = folder, manifest, observer
 
     def on_locked(self) -> None:
-        """Write the first manifest; without a run to resume it would stay unfinished."""
+        """Write the first manifest, after the run is locked and can be resumed."""
         self.write()
         (self._folder.path / UNSHOWN).touch()
 
     def on_event(self, event: Event) -> None:
-        """Write the result of a trial that has one."""
+        """Write the result of a trial, if the event has one."""
         if isinstance(event, TrialProgress) and isinstance(event.payload, TrialResult):
             self._add(event.payload)
         self._observer.on_event(event)
 
     def on_message(self, message: str) -> None:
-        """Pass it on."""
+        """Forward the message."""
         self._observer.on_message(message)
 
     def _add(self, result: TrialResult) -> None:
@@ -191,7 +191,7 @@ class _ManifestWriter(RunObserver):
         self.write()
 
     def write(self) -> None:
-        """Write the manifest as it is known, with the tags it was given meanwhile."""
+        """Write the manifest, with the tags that were added in the meantime."""
         if (self._folder.path / "manifest.json").is_file():
             tags = read_manifest(self._folder.path).tags
             self.manifest = replace(self.manifest, tags=tags)

@@ -96,7 +96,7 @@ class ArmSummary:
     passed: int
     """Number of trials with the full score."""
     passes: tuple[PassRow, ...]
-    """pass@k by k, up to the smallest number of trials of a task."""
+    """pass@k and pass^k by k, up to the smallest number of trials of a task."""
     best_score: float | None
     """Score of the best trial of each task, averaged over tasks."""
     spent: Spent

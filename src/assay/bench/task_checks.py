@@ -1,9 +1,7 @@
-"""Whether a task measures what it says: the reference solves it, nothing else does.
+"""Checks of a task: the reference solves it, and nothing else does.
 
-Each check names what is wrong. Tests that pass for a copy without any work give points for
-nothing; a reference that fails now and then makes every score a matter of luck.
-
-What is wrong with the files of a task, as far as it shows without running anything.
+Tests that pass without any work give points for nothing; a reference that sometimes fails makes
+every score unreliable. Errors in the files of a task are found without running anything.
 """
 
 import asyncio
@@ -33,11 +31,11 @@ from assay.sandboxes.base import (
 def overrides_problems(
     folder: Path, overrides: Path, allowed: Allowed = NOTHING_ALLOWED
 ) -> tuple[str, ...]:
-    """What is wrong with an `overrides.json`: keys, values, and paths that match nothing.
+    """Return the errors in an `overrides.json`: keys, values, and paths that match nothing.
 
     Raises:
         UsageError: The task itself cannot be loaded.
-        ServiceError: Its repository is far away, and could not be fetched.
+        ServiceError: Its remote repository could not be fetched.
     """
     load_task(folder, repository=False)
     try:
@@ -52,9 +50,9 @@ def overrides_problems(
 
 
 def exposed_files(task: CodingTask, workspace: Workspace) -> tuple[str, ...]:
-    """The files that an agent would see though they are hidden: tests, solution, metrics.
+    """Return hidden files that an agent would see: tests, solution, metrics.
 
-    A file counts as the same if it has the same content, wherever it is; empty ones do not.
+    Files are compared by content, at any path; empty files do not count.
     """
     hidden = {script.content.encode() for script in task.test_scripts}
     hidden |= {*task.evaluation_files.values(), task.reference_patch or b""}
@@ -79,11 +77,11 @@ def _paths(task: CodingTask) -> Iterable[str]:
 
 
 async def check_task(task: Task, place: Workplace, *, tries: int) -> tuple[TaskCheck, ...]:
-    """Grade the reference several times and idle solutions once, and look for what leaks.
+    """Grade the reference several times and idle solutions once, and check for leaks.
 
     Args:
         task: The task.
-        place: Where it is graded; its folder is removed at the end.
+        place: Sandbox settings; its folder is removed at the end.
         tries: How often the reference is graded.
     """
 
@@ -122,7 +120,7 @@ def _about_the_rubrics(task: CodingTask) -> Iterator[TaskCheck]:
 
 
 def _reference_check(grades: list[Grade]) -> TaskCheck:
-    """Whether the reference scored 1 in every try."""
+    """Check that the reference scored 1 in every try."""
     from assay.stats.shares import exact_share
 
     solved = sum(grade.total_score >= 1.0 for grade in grades)
@@ -139,7 +137,7 @@ def _reference_check(grades: list[Grade]) -> TaskCheck:
 
 
 def _scores_nothing(what: str, graded: Grade) -> TaskCheck:
-    """Whether what solves nothing scored 0."""
+    """Check that an idle solution scored 0."""
     passed = [report.name for report in graded.tests if report.status == "passed"]
     detail = f"{what} scored {graded.total_score:.2f} ({graded.outcome})"
     if graded.total_score > 0:
@@ -148,7 +146,7 @@ def _scores_nothing(what: str, graded: Grade) -> TaskCheck:
 
 
 async def check_hidden_files(task: CodingTask, place: Workplace) -> TaskCheck:
-    """Look for hidden files from inside of the sandbox that an agent would have."""
+    """Search for hidden files from inside an agent's sandbox."""
     workspace = await asyncio.to_thread(make_workspace, task, place.folder)
     (workspace.app / Path(REPOSITORY).name).mkdir(exist_ok=True)
     spec = SandboxSpec(
@@ -164,7 +162,7 @@ async def check_hidden_files(task: CodingTask, place: Workplace) -> TaskCheck:
                 timeout_s=place.timeout_s,
             )
         )
-    # grep ends with 1 where it finds nothing, and with 2 where it could not look.
+    # grep exits with 1 if it finds nothing, and with 2 if the search failed.
     seen = end.output.decode(errors="replace").split() if lines else []
     seen += await asyncio.to_thread(exposed_files, task, workspace)
     if lines and end.exit_code not in (0, 1):
@@ -181,7 +179,7 @@ async def check_hidden_files(task: CodingTask, place: Workplace) -> TaskCheck:
 
 
 def _telling_lines(task: CodingTask) -> list[str]:
-    """Lines that stand in hidden tests and nowhere else by chance: their `def test_…`."""
+    """Return lines that prove a leak of hidden tests: their `def test_…` lines."""
     return sorted(
         {
             line.rstrip()

@@ -33,7 +33,7 @@ index 0000000000000000000000000000000000000000..ce013625030ba8dba906f756967f9e9c
 @@ -0,0 +1 @@
 +hello
 """
-"""A patch that does nothing of what any task asks for."""
+"""A patch that solves no task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class RepositoryTask:
     def check_runnable(
         self, backend: SandboxBackend, images: BaseImages, *, judged: bool
     ) -> None:
-        """Raise UsageError if nothing on this machine gives the task a score."""
+        """Raise UsageError if the task cannot be scored on this machine."""
         check_gradable(self.definition, judged=judged)
 
     async def has_python(self, place: Workplace) -> bool:
-        """Return True: the Python that runs assay is mounted."""
+        """Return True, because the Python that runs assay is mounted."""
         return True
 
     def start_attempt(self, setup: TrialSetup) -> CodingAttempt[CodingTask]:
@@ -60,11 +60,11 @@ class RepositoryTask:
         return CodingAttempt(self, self.definition, setup)
 
     async def grade(self, run_dir: Path, place: Workplace, judge: Judge | None) -> Grade:
-        """Grade the patch in the folder of a trial."""
+        """Grade the patch in a trial folder."""
         return await self._grade(patch_of(run_dir), place, judge)
 
     async def grade_solution(self, name: str | None, place: Workplace) -> Grade:
-        """Grade the reference patch, or one of two that solve nothing."""
+        """Grade the reference patch, or one of two patches that solve nothing."""
         if name is None:
             return await self._grade(self.definition.reference_patch or b"", place)
         return await self._grade(_IDLE_PATCH if name == self.idle_solutions[1] else b"", place)
@@ -81,7 +81,7 @@ class RepositoryTask:
         )
 
     async def check_hidden_files(self, place: Workplace) -> TaskCheck:
-        """Look for lines of hidden tests, and for copies of hidden files."""
+        """Search for lines of hidden tests, and for copies of hidden files."""
         return await check_hidden_files(self.definition, place)
 
 
@@ -95,21 +95,21 @@ class ImageTask:
 
     @property
     def image(self) -> str:
-        """Its image, in words."""
+        """Description of its image."""
         return f"the image of {self.definition.task_id}"
 
     def check_runnable(
         self, backend: SandboxBackend, images: BaseImages, *, judged: bool
     ) -> None:
-        """Raise UsageError if the sandbox has no images, or one cannot be built."""
+        """Raise UsageError if the sandbox does not support images, or one cannot be built."""
         check_images(self.definition, backend, images)
 
     async def has_python(self, place: Workplace) -> bool:
-        """Return whether the image has a Python; builds it."""
+        """Return whether the image has Python; build it if needed."""
         return await HarborPhases(self.definition, place).has_python()
 
     def start_attempt(self, setup: TrialSetup) -> HarborAttempt:
-        """Return an attempt that works on the steps one after another."""
+        """Return an attempt that works on the steps in order."""
         return HarborAttempt(self, self.definition, setup)
 
     async def grade(self, run_dir: Path, place: Workplace, judge: Judge | None) -> Grade:
@@ -120,27 +120,27 @@ class ImageTask:
         )
 
     async def grade_solution(self, name: str | None, place: Workplace) -> Grade:
-        """Let the reference solution work, or nobody, and verify that."""
+        """Run the reference solution, or do nothing, and verify the result."""
         agent = "oracle" if name is None else "nop"
         return await grade_built_in_agent(self.definition, agent, place)
 
     async def check_hidden_files(self, place: Workplace) -> TaskCheck:
-        """Look where Harbor has tests and solution."""
+        """Check that Harbor's paths of tests and solution do not exist."""
         return await check_harbor_hidden_files(self.definition, place)
 
 
 def load_any_task(
     folder: Path, overrides: Path | None = None, allowed: Allowed = NOTHING_ALLOWED
 ) -> Task:
-    """Read a task, whichever layout its folder has.
+    """Read a task in either layout.
 
     Args:
-        folder: The task's.
-        overrides: A file that changes the task.
-        allowed: What the user lets it read outside of its folder.
+        folder: The task folder.
+        overrides: A file with changes to the task.
+        allowed: Data outside its folder that the user lets the task read.
 
     Raises:
-        UsageError: A file is missing or wrong, or something cannot be honoured here.
+        UsageError: A file is missing or invalid, or something is not supported here.
     """
     if (folder / _META).is_file() or not is_harbor_task(folder):
         return RepositoryTask(load_task(folder, overrides, allowed=allowed))

@@ -1,11 +1,8 @@
-"""How agent and trial ended, as the folder of a trial, the manifest and the store have it.
+"""Files and journal records of one coding trial.
 
-Reads the file that settles an agent; starts nothing.
-
-What a coding trial says and does, written down as it happens.
-
-Every call of a model is in the journal before anybody acts on the answer. What was done since
-is one turn, with a step for each action.
+`agent.json` is written last, after everything else the agent left, and marks the agent as
+ended. Every model call is in the journal before its reply is used. The actions since the last
+call form one turn, with a step for each action.
 """
 
 import json
@@ -36,14 +33,14 @@ from assay.types import (
 )
 
 AGENT_FILE = "agent.json"
-"""The file that settles an agent: it is written last, after all that the agent left."""
+"""File that marks the agent as ended: it is written last, after everything the agent left."""
 _SAYS_MORE = (CodingOutcome.SOLVED, CodingOutcome.TAMPERED)
-"""What a grade says that counts more than how the agent stopped."""
+"""Outcomes of grading that matter more than why the agent stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentEnd:
-    """What the folder of a trial says of its agent."""
+    """Result of an agent, as stored in its trial folder."""
 
     session_id: str
     stop: str
@@ -65,7 +62,7 @@ class AgentEnd:
     steps: int
 
     def metrics(self) -> dict[str, Any]:
-        """Tokens, calls, time and dollars, for the file of a grade."""
+        """Return tokens, calls, time and cost, for the grade file."""
         return {
             "tokens_total": self.tokens["prompt"] + self.tokens["completion"],
             "model_calls": self.calls,
@@ -76,13 +73,13 @@ class AgentEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodingEnd(TrialEnd):
-    """What a coding trial came to."""
+    """Result of a coding trial."""
 
     result: TrialResult
 
 
 class JudgeBill(NamedTuple):
-    """What the judge of one trial took."""
+    """Usage of the judge in one trial."""
 
     usage: Usage = Usage()
     cost_usd: float | None = 0.0
@@ -90,7 +87,7 @@ class JudgeBill(NamedTuple):
 
 
 def agent_end(run_dir: Path, session_id: str) -> AgentEnd | None:
-    """What the agent of a trial came to; None if it has not ended."""
+    """Read the result of a trial's agent; return None if the agent has not ended."""
     try:
         said = json.loads((run_dir / AGENT_FILE).read_text("utf-8"))
     except (OSError, ValueError):
@@ -104,7 +101,7 @@ def agent_end(run_dir: Path, session_id: str) -> AgentEnd | None:
 
 
 def patch_of(run_dir: Path) -> bytes:
-    """The patch that an agent left; empty where what it left is no patch."""
+    """Read the patch that an agent left; empty if its work is not a patch."""
     path = run_dir / "artifacts" / "diff.patch"
     return path.read_bytes() if path.is_file() else b""
 
@@ -117,10 +114,10 @@ def graded_result(
     grading_s: float,
     judge: JudgeBill,
 ) -> TrialResult:
-    """A trial with what its agent left and the grade of it, as the manifest has it."""
+    """Return the manifest entry of a graded trial."""
     outcome = graded.outcome.value
     if agent.stop != CoderStop.COMPLETED and graded.outcome not in _SAYS_MORE:
-        outcome = agent.stop  # a limit explains more than what it left undone
+        outcome = agent.stop  # a limit explains more than an incomplete solution
     costs = (agent.cost_usd, judge.cost_usd)
     seconds = {"setup": agent.setup_s, "agent": agent.seconds, "grading": grading_s}
     return replace(
@@ -156,7 +153,7 @@ def graded_result(
 
 
 def outcomes_of(result: TrialResult, diff: bytes) -> dict[str, float]:
-    """What a trial earned, as the store keeps it."""
+    """Return the outcome values of a trial for the database."""
     scored = {name: value for name, value in result.rubrics.items() if value is not None}
     return {
         "score": result.score or 0.0,
@@ -180,7 +177,7 @@ _KINDS = {"system": MessageType.SYSTEM, "tool": MessageType.FEEDBACK}
 
 @dataclass(frozen=True, slots=True)
 class CallSettings:
-    """How a model is asked."""
+    """Settings of model calls."""
 
     temperature: float | None = None
     max_tokens: int = 4096
@@ -188,7 +185,7 @@ class CallSettings:
 
 
 class CodingTranscript:
-    """The messages and actions of one trial; the numbers say where it continues."""
+    """Records the messages and actions of one trial; the numbers say where it continues."""
 
     def __init__(
         self,
@@ -200,10 +197,10 @@ class CodingTranscript:
         steps: int = 0,
     ) -> None:
         self.totals = CallTotals()
-        """Tokens and dollars so far."""
+        """Tokens and cost so far."""
         self.usage, self.calls = Usage(), 0
         self.answered_as: str | None = None
-        """What the provider calls the model that answered last."""
+        """Model name that the provider reported in its last response."""
         self.turn, self.position, self.steps = turn, position, steps
         self._recorder, self._context = recorder, context
         self._asking = Asking(recorder, self.totals, context)
@@ -217,7 +214,7 @@ class CodingTranscript:
         tools: Encoded,
         settings: CallSettings | None = None,
     ) -> ChatReply:
-        """Ask a model, as the next turn."""
+        """Call a model, as the next turn."""
         settings = settings or CallSettings()
         await self.flush()
         self.turn += 1
@@ -242,21 +239,21 @@ class CodingTranscript:
         return reply
 
     async def act(self, action: str, reward: float = 0.0) -> None:
-        """Write down something that was done; the model sees what came of it by itself."""
+        """Record an action; its result reaches the model in a later message."""
         self.steps += 1
         self._acts.append(
             StepRecord(index=self.steps, action=action, reward=reward, digest=None)
         )
 
     async def graded(self, outcome: str, score: float) -> None:
-        """Write down the grade, as a turn of its own that is rewarded with the score."""
+        """Record the grade as a separate turn, with the score as its reward."""
         await self.flush()
         self.turn += 1
         await self.act(f"graded: {outcome}", score)
         await self.flush()
 
     async def tell(self, action: str, came_of_it: str) -> None:
-        """Write down something that was done without a model, with what came of it."""
+        """Record an action without a model, with its result."""
         if not self._acts:
             self.turn += 1
         await self.act(action)
@@ -273,7 +270,7 @@ class CodingTranscript:
         )
 
     async def flush(self) -> None:
-        """Write down what was done since the last call."""
+        """Write the actions since the last call to the journal."""
         if not self._acts:
             return
         played = PlayedRecord(
@@ -287,7 +284,7 @@ class CodingTranscript:
         await self._recorder.kept()
 
     def _place(self, message: Message) -> NewMessage:
-        # The message is kept, so that its id stays its own.
+        # Keep the message alive, so that its id is not reused.
         place = self.position
         self._positions[id(message)] = (place, message)
         self.position += 1

@@ -1,1 +1,1 @@
-"""Coding agents: whoever works on the repository of a task in a sandbox."""
+"""Coding agents, which work on the repository of a task in a sandbox."""

@@ -1,4 +1,4 @@
-"""Which coding agents there are, by name."""
+"""Registry of coding agents by name."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -27,7 +27,7 @@ AGENTS: Final[Mapping[str, str]] = {
     **{name: source.about for name, source in PROGRAMS.items()},
     **{f"cheat/{name}": f"an attack: tries to {cheat.tries}" for name, cheat in CHEATS.items()},
 }
-"""The agents, and what each does."""
+"""Descriptions of the agents, by name."""
 _KINDS: Final[Mapping[str, type[ProgramKind]]] = {
     "codex": Codex,
     "claude-code": ClaudeCode,
@@ -36,12 +36,12 @@ _KINDS: Final[Mapping[str, type[ProgramKind]]] = {
 
 
 def make_coder(name: str, command: str | None = None, *, sha: str | None = None) -> Coder:
-    """The coding agent of a name.
+    """Create the coding agent registered under a name.
 
     Args:
-        name: The agent, or a class in a file, as my_agent.py:MyAgent.
-        command: What the agent `command` runs.
-        sha: The hash that the file of an agent must have, if it is in one.
+        name: The agent, or a class in a file, such as my_agent.py:MyAgent.
+        command: Command line of the agent `command`.
+        sha: Required hash of the agent's file, if it is in one.
     """
     match name:
         case "react-coder":

@@ -1,6 +1,7 @@
-"""Installs agents below the cache folder, one version of each, and says what is there.
+"""Installation of agents below the cache folder, one version of each.
 
-A folder is complete when it has its `agent.json`: it is made beside its place and moved there.
+A folder is complete if it has its `agent.json`: agents are installed in a temporary folder,
+which is then moved into place.
 """
 
 import hashlib
@@ -24,20 +25,20 @@ _RECORD: Final = "agent.json"
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,99}")
 _PATIENCE_S: Final = 1800.0
 _LAST: Final = 400
-"""Characters of a complaint that are shown."""
+"""Maximum length of an installer's error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where an agent comes from."""
+    """Package source of an agent."""
 
     about: str
     installer: str
-    """npm or pip."""
+    """Either npm or pip."""
     packages: tuple[str, ...]
-    """The first is the agent; the others it needs without saying so."""
+    """The agent, then packages that it needs but does not declare."""
     binary: str
-    """What is started, as a pattern below its folder."""
+    """Path of the executable below its folder, as a pattern."""
 
 
 PROGRAMS: Final[Mapping[str, _Source]] = {
@@ -60,30 +61,30 @@ PROGRAMS: Final[Mapping[str, _Source]] = {
         "bin/python",
     ),
 }
-"""The agents that can be installed, by name."""
+"""Agents that can be installed, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledAgent:
-    """An agent that is there."""
+    """An installed agent."""
 
     name: str
     version: str
     sha256: str
-    """Of all of its files."""
+    """Hash of all its files."""
     binary: str
-    """What is started, below its folder."""
+    """Path of the executable, below its folder."""
     installed_at: float
     folder: Path
 
 
 def agents_folder() -> Path:
-    """Where agents are installed."""
+    """Return the folder of installed agents."""
     return cache_folder() / "agents"
 
 
 def installed_agent(name: str) -> InstalledAgent | None:
-    """An agent, if it is installed."""
+    """Return an agent if it is installed, or else None."""
     if name not in PROGRAMS:
         return None
     folder = agents_folder() / name
@@ -95,19 +96,19 @@ def installed_agent(name: str) -> InstalledAgent | None:
 
 
 def default_agent() -> str:
-    """Who works on tasks that name nobody: codex where it is installed, else react-coder."""
+    """Return the default agent: codex if it is installed, or else react-coder."""
     return "react-coder" if installed_agent("codex") is None else "codex"
 
 
 def install_agent(name: str, version: str | None = None) -> InstalledAgent:
-    """Install an agent, in the place of another version of it.
+    """Install an agent, replacing any other version of it.
 
     Args:
-        name: Which.
-        version: Such as 0.166.0; the latest unless given.
+        name: The agent.
+        version: A version such as 0.166.0; by default the latest.
 
     Raises:
-        UsageError: There is no such agent, or it cannot be installed here.
+        UsageError: The agent is unknown, or cannot be installed here.
     """
     source = PROGRAMS.get(name)
     if source is None:
@@ -144,7 +145,7 @@ def install_agent(name: str, version: str | None = None) -> InstalledAgent:
 
 
 def _put(made: Path, place: Path) -> None:
-    """Put a folder into its place; what is there goes away."""
+    """Move a folder into place, replacing the existing one."""
     old = Path(tempfile.mkdtemp(prefix=".old-", dir=place.parent))
     if place.exists():
         place.rename(old / "old")
@@ -157,7 +158,7 @@ def _npm(folder: Path, packages: Sequence[str], version: str | None) -> str:
     if npm is None:
         raise UsageError("there is no npm to install it with; install Node.js, which brings it")
     wanted = [f"{packages[0]}@{version or 'latest'}", *packages[1:]]
-    # No script of a package is run here.
+    # Scripts of packages are not run on this machine.
     options = ("--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock")
     _run([npm, "install", "--prefix", str(folder), *options, *wanted], packages[0])
     about = folder / "node_modules" / packages[0] / "package.json"
@@ -169,7 +170,7 @@ def _pip(folder: Path, packages: Sequence[str], version: str | None) -> str:
     python = str(folder / "bin" / "python")
     wanted = [f"{packages[0]}=={version}" if version else packages[0], *packages[1:]]
     pip = [python, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-    # One at a time: both in one command had not ended after 500 s when it was tried.
+    # One at a time: installing both at once had not finished after 500 s.
     for package in wanted:
         _run([*pip, "install", "--quiet", package], packages[0])
     code = f"import importlib.metadata as m; print(m.version({packages[0]!r}))"
@@ -200,7 +201,7 @@ def _run(argv: Sequence[str], package: str) -> str:
 
 
 def _hash_of(folder: Path) -> str:
-    """A hash of all files, by their paths, but for what Python compiles from them."""
+    """Hash all files with their paths, without compiled Python files."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not path.is_file() or path.suffix == ".pyc":

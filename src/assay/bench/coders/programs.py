@@ -1,10 +1,8 @@
-"""A coding agent that is a program: started in the sandbox, its model asked through a proxy.
+"""Coding agents that are programs: they run in the sandbox and call a model through a proxy.
 
-claude-code: speaks messages, prints one JSON object a line.
-
-codex: speaks responses, prints one JSON object a line.
-
-mini-swe-agent: speaks chat, writes its trajectory to a file.
+claude-code uses the Messages protocol and prints JSON lines. codex uses the Responses protocol
+and prints JSON lines. mini-swe-agent uses the Chat Completions protocol and writes its
+trajectory to a file.
 """
 
 import json
@@ -20,32 +18,32 @@ from assay.sandboxes.base import PROGRAM, Command, TrialFinding
 from assay.types import Usage
 
 _LAST: Final = 4000
-"""Characters of the output that count as the last message of an agent that said none."""
+"""Number of final characters of the output that replace a missing last message."""
 
 
 class AgentReport(NamedTuple):
-    """What a program says of itself."""
+    """Notes and token counts that a program reports."""
 
     notes: str = ""
-    """Its last message, or why it failed."""
+    """Its last message, or the reason why it failed."""
     usage: Usage | None = None
-    """The tokens it counted, if it did; `reasoning` and `cached` only where it tells them."""
+    """Its own token counts, if any; some programs do not report `reasoning` and `cached`."""
 
 
 class ProgramKind(Protocol):
-    """What is special about one program."""
+    """Interface of the supported programs."""
 
     def program(self, job: CodingJob, binary: str) -> AgentProgram:
         """Return how it is started; `binary` is its path in the sandbox, if it is installed."""
         ...
 
     async def report(self, job: CodingJob, output: bytes) -> AgentReport:
-        """What it says when it has ended; the sandbox is still there."""
+        """Return its report after it has ended; the sandbox is still open."""
         ...
 
 
 class ProgramCoder(Coder):
-    """Runs a program to its end, and counts what it asks."""
+    """Runs a program until it ends, and counts its model calls."""
 
     needs_model = True
     runs_inside = True
@@ -59,7 +57,7 @@ class ProgramCoder(Coder):
             self._binary = f"{PROGRAM}/{installed.binary}"
 
     async def work(self, job: CodingJob) -> CoderEnd:
-        """Start it, and let it work until it ends or a limit is used up."""
+        """Start the program, and wait until it ends or a limit is used up."""
         proxy = ModelProxy(job)
         started = self._kind.program(job, self._binary)
         end = await forwarded(job, proxy, started)
@@ -73,7 +71,7 @@ class ProgramCoder(Coder):
 
 
 def _differences(name: str, told: Usage | None, proxy: ModelProxy) -> list[TrialFinding]:
-    """Where the agent's own count of tokens is another one than ours."""
+    """Report differences between the agent's token counts and the proxy's."""
     if told is None:
         return []
     ours = proxy.usage
@@ -89,7 +87,7 @@ def _differences(name: str, told: Usage | None, proxy: ModelProxy) -> list[Trial
 
 _CODEX_HOME: Final = "/tmp/home/.codex"
 _MODEL: Final = "assay-model"
-"""A name that it does not know, so that every model is offered the same tools."""
+"""A name that the programs do not know, so that every model is offered the same tools."""
 _CONFIG: Final = """\
 model_provider = "assay"
 check_for_update_on_startup = false
@@ -111,24 +109,24 @@ stream_max_retries = 0
 
 
 class Codex:
-    """How it is started, and what it says."""
+    """OpenAI's Codex."""
 
     def program(self, job: CodingJob, binary: str) -> AgentProgram:
-        """It may do all that the sandbox allows; its own sandbox is off."""
+        """Return the command; the sandbox replaces Codex' own sandbox and approvals."""
         return AgentProgram(
             argv=(
                 binary,
                 *("exec", "--json", "--skip-git-repo-check", "--ephemeral"),
                 *("--dangerously-bypass-approvals-and-sandbox", "-m", _MODEL, "-"),
             ),
-            # It insists on a key; the proxy looks at none.
+            # It requires a key; the proxy ignores it.
             environment={"CODEX_HOME": _CODEX_HOME, "ASSAY_PROXY": "none"},
             files={f"{_CODEX_HOME}/config.toml": _CONFIG},
             stdin=job.task.instructions,
         )
 
     async def report(self, job: CodingJob, output: bytes) -> AgentReport:
-        """Its last message, or its error, and the tokens of all turns."""
+        """Return its last message or its error, and the tokens of all turns."""
         notes, usage = "", None
         for event in json_lines(output):
             match event:
@@ -154,7 +152,7 @@ def _usage(told: dict[str, Any]) -> Usage:
 
 
 def json_lines(output: bytes) -> Iterator[dict[str, Any]]:
-    """The objects among the lines of an output; other lines are left out."""
+    """Yield the JSON objects in an output, one per line; skip other lines."""
     for line in output.splitlines():
         if not line.startswith(b"{"):
             continue
@@ -170,10 +168,10 @@ _CLAUDE_HOME: Final = "/tmp/home/.claude"
 
 
 class ClaudeCode:
-    """How it is started, and what it says."""
+    """Anthropic's Claude Code."""
 
     def program(self, job: CodingJob, binary: str) -> AgentProgram:
-        """It may do all that the sandbox allows: nobody is there to be asked."""
+        """Return the command; permissions are skipped, because the sandbox restricts it."""
         return AgentProgram(
             argv=(
                 *(binary, "-p", "--output-format", "stream-json", "--verbose"),
@@ -181,7 +179,7 @@ class ClaudeCode:
             ),
             environment={
                 "ANTHROPIC_BASE_URL": "http://127.0.0.1:@PORT@",
-                # It insists on a key; the proxy looks at none.
+                # It requires a key; the proxy ignores it.
                 "ANTHROPIC_API_KEY": "none",
                 "ANTHROPIC_SMALL_FAST_MODEL": _MODEL,
                 "CLAUDE_CONFIG_DIR": _CLAUDE_HOME,
@@ -193,7 +191,7 @@ class ClaudeCode:
         )
 
     async def report(self, job: CodingJob, output: bytes) -> AgentReport:
-        """Its result, and the tokens it counted."""
+        """Return its result and its token counts."""
         for event in json_lines(output):
             match event:
                 case {"type": "result", "usage": dict(told)}:
@@ -212,10 +210,10 @@ _TRAJECTORY: Final = "/tmp/home/trajectory.json"
 
 
 class MiniSweAgent:
-    """How it is started, and what it says."""
+    """The mini-swe-agent of the authors of SWE-bench."""
 
     def program(self, job: CodingJob, binary: str) -> AgentProgram:
-        """With no limit of its own but that of turns: the rest is held outside."""
+        """Return the command; it enforces only the turn limit, the proxy enforces the others."""
         settings = (
             "mini.yaml",
             "model.model_kwargs.api_base=http://127.0.0.1:@PORT@/v1",
@@ -233,13 +231,13 @@ class MiniSweAgent:
                 "MSWEA_SILENT_STARTUP": "1",
                 "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "1",
                 "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-                # It insists on a key; the proxy looks at none.
+                # It requires a key; the proxy ignores it.
                 "OPENAI_API_KEY": "none",
             },
         )
 
     async def report(self, job: CodingJob, output: bytes) -> AgentReport:
-        """What it submitted, and the tokens that its replies told it."""
+        """Return its submission and the token counts of its replies."""
         end = await job.sandbox.run(Command(argv=("cat", _TRAJECTORY), timeout_s=30.0))
         try:
             told = json.loads(end.output)

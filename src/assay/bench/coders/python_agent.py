@@ -1,8 +1,8 @@
-"""A coding agent in Python: a class in a file of the user's, as `my_agent.py:MyAgent`.
+"""A coding agent in Python: a class in the user's file, such as `my_agent.py:MyAgent`.
 
-On this machine the file is data: it is parsed, hashed and copied into the folder that the
-sandbox can read, and never imported. It is run in the sandbox, by the Python that is there,
-and calls its model through the proxy.
+On this machine the file is data: it is parsed, hashed and copied to the folder shared with the
+sandbox, but never imported. The Python of the sandbox runs it there, and it calls its model
+through the proxy.
 """
 
 import ast
@@ -54,10 +54,10 @@ def read_agent_file(spec: ObjectSpec) -> bytes:
 
 
 class PythonAgent:
-    """How a class in a file is started."""
+    """Starts a class in a file."""
 
     def __init__(self, spec: ObjectSpec, sha: str | None = None) -> None:
-        """Read the file; UsageError if its hash is another one than this."""
+        """Read the file; raise UsageError if it does not have this hash."""
         self._class, self._source = spec.name, read_agent_file(spec)
         if sha is not None and content_hash(self._source) != sha:
             raise UsageError(
@@ -66,7 +66,7 @@ class PythonAgent:
             )
 
     def program(self, job: CodingJob, binary: str) -> AgentProgram:
-        """Put the file where the sandbox can read it, beside the script that runs it."""
+        """Copy the file to the shared folder, next to the script that runs it."""
         assert job.shared is not None, "an agent that runs inside has a shared folder"
         (job.shared / "agent.py").write_bytes(self._source)
         (job.shared / _RUNNER.name).write_bytes(_RUNNER.read_bytes())
@@ -75,12 +75,12 @@ class PythonAgent:
             argv=(job.python, "-u", script, self._class, job.workdir),
             environment={
                 "OPENAI_BASE_URL": "http://127.0.0.1:@PORT@/v1",
-                # Client libraries insist on a key; the proxy looks at none.
+                # Client libraries require a key; the proxy ignores it.
                 "OPENAI_API_KEY": "none",
             },
             stdin=job.task.instructions,
         )
 
     async def report(self, job: CodingJob, output: bytes) -> AgentReport:
-        """Its output is all it reports."""
+        """Return an empty report; only the output is used."""
         return AgentReport()

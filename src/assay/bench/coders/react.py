@@ -1,7 +1,7 @@
-"""An agent for any chat model: a shell, two ways to edit, and a way to say that it is done.
+"""An agent for any chat model, with tools for the shell, for editing, and for submitting.
 
-The model is asked from outside of the sandbox; only what it calls runs in it. Each command has
-a shell of its own: files stay, processes and variables do not.
+The model is called from outside the sandbox; only its tool calls run inside. Each command runs
+in a new shell: files persist, processes and variables do not.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from assay.sandboxes.base import REPOSITORY, Command, CommandEnd, TrialFinding
 from assay.types import Encoded, Message
 
 _LONGEST: Final = 12_000
-"""Characters of an output that the model is shown."""
+"""Maximum number of characters of an output shown to the model."""
 _COMMAND_S: Final = 300.0
-"""Seconds that a command may take, unless the model asks for less."""
+"""Default and maximum time limit of a command, in seconds."""
 _BLANKS: Final = 3
-"""Answers without a call after which the agent is taken to be done."""
+"""Number of consecutive replies without a tool call that end the work."""
 
 
 def _tool(
@@ -90,13 +90,13 @@ def _system(workdir: str) -> str:
 
 
 class ReactCoder(Coder):
-    """Lets a model call tools until it submits or a limit is reached."""
+    """Runs a model with tools until it submits or a limit is reached."""
 
     name = "react-coder"
     needs_model = True
 
     async def work(self, job: CodingJob) -> CoderEnd:
-        """Ask, run what was called, show what came of it, and so on."""
+        """Call the model and run its tool calls in a loop."""
         return await _Session(job).work()
 
 
@@ -147,7 +147,7 @@ class _Session:
         return self._end(CoderStop.TURN_LIMIT)
 
     async def _asked(self, messages: list[Message]) -> Message | None:
-        """What the model answers; None if there was no time left for it."""
+        """Return the model's reply; None if the time limit is reached first."""
         assert self._job.ask is not None, "this agent needs a model"
         scope = asyncio.timeout(self._left_s)
         try:
@@ -163,7 +163,7 @@ class _Session:
         return self._until - time.monotonic()
 
     async def _called(self, call: Mapping[str, Any]) -> str:
-        """Run one call, and say what came of it."""
+        """Run one tool call; return its result for the model."""
         function = call.get("function") or {}
         name = str(function.get("name"))
         try:

@@ -1,9 +1,9 @@
-"""Runs in a sandbox, with nothing but the standard library: a coding agent in a Python file.
+"""Script for a sandbox, with only the standard library: runs a coding agent in a Python file.
 
     python3 run_agent.py Class FOLDER < instructions
 
-The file stands beside this one, as agent.py. Makes the class without arguments, calls its
-`work(instructions, workspace)`, and prints what that returns.
+The agent's file is next to this one, as agent.py. The class is created without arguments; its
+`work(instructions, workspace)` is called, and the return value is printed.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import sys
 
 
 def main(name: str, workspace: str) -> None:
-    """Let the agent work in a folder."""
+    """Run the agent in a folder."""
     agent = getattr(importlib.import_module("agent"), name)()
     os.chdir(workspace)
     result = agent.work(sys.stdin.read(), workspace)

@@ -1,11 +1,9 @@
-"""An agent that is a command line: it starts in the repository and works until it ends.
+"""Agents without a model: a command line, the reference solution, nothing, and attacks.
 
-Two measures of every task: the reference solution, and nothing at all.
-
-Agents that attack the benchmark instead of solving the task.
-
-Each is a small script that an agent could have written, run in the sandbox as any other agent.
-They show what a sandbox and a grader hold; nobody else has a use for them.
+The reference solution and the agent that does nothing are the two reference points of a task.
+Attacks try to cheat the benchmark instead of solving the task. Each is a small script, as an
+agent could write it, and runs in the sandbox like any other agent. They test sandboxes and
+graders.
 """
 
 import sys
@@ -19,11 +17,11 @@ from assay.errors import UsageError
 from assay.sandboxes.base import Command, CommandEnd, TrialFinding
 
 _LAST = 4000
-"""Characters of its output that count as its last message."""
+"""Number of final characters of the output used as the last message."""
 
 
 class CommandCoder(Coder):
-    """Runs a command line by the shell; `$ASSAY_INSTRUCTIONS` has the instructions."""
+    """Runs a command line in a shell; `$ASSAY_INSTRUCTIONS` has the instructions."""
 
     name = "command"
 
@@ -31,7 +29,7 @@ class CommandCoder(Coder):
         self._command = command
 
     async def work(self, job: CodingJob) -> CoderEnd:
-        """Run it to its end."""
+        """Run the command until it ends."""
         end = await job.sandbox.run(
             Command(
                 argv=("sh", "-c", self._command),
@@ -45,7 +43,7 @@ class CommandCoder(Coder):
 
 
 def ended_by(end: CommandEnd, notes: str = "") -> CoderEnd:
-    """How an agent ended that is one command."""
+    """Return the result of an agent that is a single command."""
     stop = CoderStop.COMPLETED if end.exit_code == 0 else CoderStop.FAILED
     return CoderEnd(
         stop=CoderStop.TIME_LIMIT if end.timed_out else stop,
@@ -58,12 +56,12 @@ def ended_by(end: CommandEnd, notes: str = "") -> CoderEnd:
 
 
 class OracleCoder(Coder):
-    """Applies the reference solution; a task that it cannot solve has a fault."""
+    """Applies the reference solution; a task that it cannot solve is faulty."""
 
     name = "oracle"
 
     async def work(self, job: CodingJob) -> CoderEnd:
-        """Apply the patch in the sandbox, which has no other way to see it; or run it."""
+        """Apply the reference patch, or run the solution command, in the sandbox."""
         if job.solution is not None:
             command = Command(argv=("sh", "-c", job.solution), timeout_s=job.timeout_s)
             end = await job.sandbox.run(command)
@@ -86,12 +84,12 @@ class OracleCoder(Coder):
 
 
 class NopCoder(Coder):
-    """Does nothing; a task that gives a score for it measures nothing."""
+    """Does nothing; a task that gives it a score is faulty."""
 
     name = "nop"
 
     async def work(self, job: CodingJob) -> CoderEnd:
-        """Leave everything as it is."""
+        """Change nothing."""
         await job.acted("do nothing", "")
         return CoderEnd(stop=CoderStop.COMPLETED, notes="did nothing")
 
@@ -106,11 +104,11 @@ class Cheat:
 
     name: str
     tries: str
-    """What it tries, as the end of the sentence that begins with "tries to"."""
+    """Its goal, as the end of a sentence that begins with "tries to"."""
 
     @property
     def script(self) -> bytes:
-        """The Python program that does it."""
+        """Source of its Python program."""
         return (_SCRIPTS / f"{self.name.replace('-', '_')}.py").read_bytes()
 
 
@@ -139,21 +137,21 @@ CHEATS: Mapping[str, Cheat] = {
         "symlink-escape": "lead the grader out of the repository through links",
     }.items()
 }
-"""All attacks, by their names."""
+"""All attacks, by name."""
 
 
 class CheatCoder(Coder):
-    """A coding agent that is one of the attacks; it is named `cheat/` and the attack."""
+    """A coding agent that runs one of the attacks; its name begins with `cheat/`."""
 
     def __init__(self, name: str, *, environment: Mapping[str, str] | None = None) -> None:
-        """Choose an attack.
+        """Select an attack.
 
         Args:
             name: With or without `cheat/`.
-            environment: Variables for its script, which say how much it takes, or where.
+            environment: Variables for its script, such as amounts or addresses.
 
         Raises:
-            UsageError: There is no such attack.
+            UsageError: The attack is unknown.
         """
         cheat = CHEATS.get(name.removeprefix(PREFIX))
         if cheat is None:
@@ -164,7 +162,7 @@ class CheatCoder(Coder):
         self._environment = dict(environment or {})
 
     async def work(self, job: CodingJob) -> CoderEnd:
-        """Run the script in the sandbox; what it says it got is a finding."""
+        """Run the script in the sandbox; the last line it prints becomes a finding."""
         command = Command(
             argv=(sys.executable, "-"),
             timeout_s=job.timeout_s,

@@ -84,7 +84,7 @@ def _contradiction(
     any_passed: bool,
     exit_code: int,
 ) -> tuple[str, str] | None:
-    """Return evidence of manipulated reports as the name of a finding and a sentence, or None."""
+    """Return evidence of manipulated reports, as a finding's name and a sentence, or None."""
     canary_failed = canary is not None and canary.status == "failed"
     # A skip mark for the whole file also skips the canary; then the exit code is 0.
     all_skipped = canary is not None and canary.status == "skipped" and not any_passed

@@ -205,7 +205,7 @@ def _run_programs(link: Connection, places: _Places) -> NoReturn:
 
 
 def _run_program(request: Mapping[str, Any], places: _Places) -> dict[str, Any]:
-    """Run a program without access to the tests; return its result after killing its processes."""
+    """Run a program that cannot access the tests; kill what it leaves; return its result."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryFile() as given:
         given.write(bytes.fromhex(request["stdin"]))
@@ -280,7 +280,7 @@ def _read(
 
 
 def _kill_descendants(child: subprocess.Popen[bytes], broker: int | None = None) -> int:
-    """Kill all descendants of this process; return how many there were except child and broker."""
+    """Kill all descendants of this process; return their number without child and broker."""
     killed: set[int] = set()
     until = time.monotonic() + _KILL_S
     while (alive := _descendants() - {child.pid}) or child.poll() is None:

@@ -51,8 +51,7 @@ def layer_of(artifacts: Path, step: HarborStep) -> Path:
 
 
 def verifier_timeout(step: HarborStep, said: float) -> float:
-    """Return the time limit of a step's tests: the user's, or the task's if that is the
-    default."""
+    """Return the time limit of a step's tests: the task's, unless the user changed it."""
     return step.verification.timeout_s if said == _DEFAULT_S else said
 
 

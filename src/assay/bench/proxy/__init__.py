@@ -1,1 +1,1 @@
-"""How an agent in a sandbox reaches its model."""
+"""Access to the model for agents that run in a sandbox."""

@@ -1,9 +1,10 @@
-"""Runs in a sandbox, with nothing but the standard library: a port that leads to a socket.
+"""Script for a sandbox, with only the standard library: forwards a port to a Unix socket.
 
     python3 forwarder.py plan.json
 
-The plan says the socket, the files to write first, and the agent: its argv, environment and
-standard input, in all of which @PORT@ is the port. Ends with the exit code of the agent.
+The plan has the path of the socket, the files to write first, and the agent: its argv,
+environment and standard input. @PORT@ is replaced by the port in all of them except standard
+input. The exit code is the agent's.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from typing import Any
 
 
 async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    """Hand on bytes until one side has ended."""
+    """Copy bytes until one side ends."""
     try:
         while chunk := await source.read(65536):
             sink.write(chunk)
@@ -26,7 +27,7 @@ async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None
 
 
 async def main(plan: dict[str, Any]) -> int:
-    """Forward while the agent runs."""
+    """Forward connections while the agent runs; return its exit code."""
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -1,19 +1,17 @@
-"""A server of one trial's model, on a Unix socket that its sandbox has.
+"""Model server of one trial on a Unix socket, and the agents that reach it from a sandbox.
 
-An agent asks it by any protocol of `serving`, with no key. Each call goes through `ask` of the
-job: budget, pace, retries, journal and counts are those of every call of assay. When a limit is
-used up, or the model cannot be asked, the agent is told so in the words of its protocol, and
-`stopped` is set.
+An agent calls the server with any protocol of `serving`, without a key. Each call goes through
+`ask` of the job, so that budget, rate limits, retries, journal and counts apply as to every
+model call. When a limit is used up, or the model cannot be called, the agent gets an error of
+its protocol, and `stopped` is set.
 
-Whatever model, settings or tools of the provider an agent names, it gets the model of its arm,
-with the settings of its trial. The provider is asked to fetch nothing on behalf of an agent:
-parts of messages are text, or pictures that the request itself holds.
+Whatever model, settings or provider tools an agent requests, it gets the model of its arm with
+the settings of its trial. The provider must not fetch anything for an agent: parts of messages
+are text, or images contained in the request.
 
-How an agent of somebody else runs in a sandbox: below a forwarder that reaches its model.
-
-The forwarder is a script of the standard library alone. It listens on a port of 127.0.0.1 in
-the sandbox, sends all that comes there to the socket of the proxy, and starts the agent as its
-child; its exit code is that of the agent.
+The agent runs as a child of a forwarder, a script that needs only the standard library. The
+forwarder listens on a port of 127.0.0.1 in the sandbox and forwards connections to the socket;
+its exit code is the agent's.
 """
 
 import asyncio
@@ -39,16 +37,16 @@ if TYPE_CHECKING:
     from assay.models.serving.chat_wire import ParsedRequest
 
 _MAX_BODY: Final = 64 << 20
-"""Bytes of a request: agents send all of their history every time."""
+"""Size limit of a request; agents send their whole history every time."""
 _MAX_BODIES: Final = 128 << 20
-"""Bytes of all requests that are open, and of all messages that are kept for a trial."""
+"""Size limit of all open requests, and of all messages kept for a trial."""
 
 
 class _AnyName(ModelTable):
-    """Every name means the model of the arm: agents have names of their own for it."""
+    """Maps every name to the model of the arm, because agents use other names for it."""
 
     def require(self, name: str) -> None:
-        """Take it."""
+        """Accept every name."""
 
 
 class ModelProxy:
@@ -56,11 +54,11 @@ class ModelProxy:
 
     def __init__(self, job: CodingJob) -> None:
         self.usage, self.calls = Usage(), 0
-        """What was counted here, whatever the agent says."""
+        """Counted here, independent of the agent's own count."""
         self.stop: CoderStop | None = None
-        """The limit that is used up, if one is."""
+        """The limit that is used up, if any."""
         self.error: Exception | None = None
-        """Why the model could not be asked, if it could not."""
+        """The error that prevented a call of the model, if any."""
         self.stopped = asyncio.Event()
         """Set when the agent gets no more answers."""
         self._job = job
@@ -72,7 +70,7 @@ class ModelProxy:
 
     @asynccontextmanager
     async def serving(self, path: Path) -> AsyncIterator[None]:
-        """Listen on a socket at a path, for as long as the block takes."""
+        """Listen on a socket at a path until the block ends."""
         app = ModelApp(
             _AnyName({}),
             Faults(),
@@ -82,7 +80,7 @@ class ModelProxy:
             max_bodies=_MAX_BODIES,
         )
         with listening_at(path) as listener:
-            # The user of a sandbox may be another one; its folder lets nobody else in.
+            # The sandbox may have another user; the folder of the socket is not open to others.
             path.chmod(0o666)
             server = make_server(app, http=AbortableHttp)
             async with in_loop(server, listener):
@@ -107,7 +105,7 @@ class ModelProxy:
                 self._open.discard(task)
 
     def _check(self) -> None:
-        """Refuse a call that is one too many, or comes too late."""
+        """Raise ModelRejected if the trial has ended or a limit is used up."""
         if self._ended:
             raise ModelRejected("the trial has ended")
         if self.error is None and self.stop is None:
@@ -127,7 +125,7 @@ class ModelProxy:
         try:
             reply = await self._job.ask(messages, question.request.tools)
         except Exception as error:
-            # Whatever it is, the trial ends with it, and not the agent with a guess.
+            # Any error ends the trial; the agent must not continue by guessing.
             self.error = error
             self.stopped.set()
             raise ModelRejected(f"the model cannot be asked: {type(error).__name__}") from error
@@ -140,9 +138,9 @@ class ModelProxy:
         return reply
 
     def _recognized(self, messages: Sequence[Message]) -> tuple[list[Message], bytes]:
-        """The messages, those that were seen at their place before as the same objects.
+        """Replace messages that were seen before at the same position by the same objects.
 
-        A reply comes back as its protocol tells it; what the model is shown is its own words.
+        An agent returns a reply in its protocol's form; the model must see its original reply.
         """
         found, last = [], b""
         for message in messages:
@@ -159,7 +157,7 @@ class ModelProxy:
 
 
 def _check_parts(messages: Sequence[Message]) -> None:
-    """Refuse parts for which a provider would fetch an address or open a stored file."""
+    """Raise ModelRejected for parts that make a provider fetch a URL or open a stored file."""
     for message in messages:
         content = message.value.get("content")
         for part in content if isinstance(content, list) else ():
@@ -176,7 +174,7 @@ def _check_parts(messages: Sequence[Message]) -> None:
 
 
 def _chained(before: bytes, message: Message) -> bytes:
-    """What stands for a message after others: a hash of what every protocol tells of it."""
+    """Return a hash of a message and those before it, from fields that all protocols keep."""
     value = message.value
     calls = [
         [call.get("id"), call["function"]["name"], _parsed(call["function"]["arguments"])]
@@ -196,28 +194,28 @@ def _parsed(arguments: str) -> Any:
 
 _SOCKET: Final = "model.sock"
 _GRACE_S: Final = 10.0
-"""How long an agent may take to end when it gets no more answers."""
+"""Seconds for an agent to end after it gets no more answers."""
 _SCRIPT: Final = Path(__file__).with_name("forwarder.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProgram:
-    """What is started in the sandbox; `@PORT@` stands for the port of the model."""
+    """Program to start in the sandbox; `@PORT@` is replaced by the port of the model."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
-    """Files to write first, by their paths in the sandbox."""
+    """Files to write first, by path in the sandbox."""
     stdin: str = ""
 
 
 async def forwarded(
     job: CodingJob, proxy: ModelProxy, program: AgentProgram
 ) -> CommandEnd | None:
-    """Run an agent to its end; None if it did not end when it got no more answers.
+    """Run an agent until it ends; return None if it kept running without further answers.
 
     Raises:
-        Exception: The model could not be asked; whatever `ask` of the job raised.
+        Exception: The model could not be called; the exception from `ask` of the job.
     """
     assert job.shared is not None, "an agent with a proxy has a shared folder"
     plan = {**asdict(program), "socket": f"{SHARED}/{_SOCKET}"}

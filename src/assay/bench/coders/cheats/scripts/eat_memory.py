@@ -1,4 +1,4 @@
-"""Takes memory until there is no more, or it has as much as it wanted."""
+"""Allocates memory until none is left, or until it has the configured amount."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Puts a test runner of its own in the place of pytest."""
+"""Replaces pytest with a fake test runner."""
 
 from pathlib import Path
 

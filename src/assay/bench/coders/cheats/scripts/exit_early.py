@@ -1,4 +1,4 @@
-"""Lets the code under test end the test run with success before it has begun."""
+"""Makes the code under test end the test run with exit code 0 before any test runs."""
 
 from pathlib import Path
 

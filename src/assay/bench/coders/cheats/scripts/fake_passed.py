@@ -1,4 +1,4 @@
-"""Lets the code under test print what a test runner prints when all is well."""
+"""Makes the code under test print a test runner's summary of passed tests."""
 
 from pathlib import Path
 

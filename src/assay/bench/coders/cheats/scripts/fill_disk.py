@@ -1,4 +1,4 @@
-"""Writes a file until there is no room, or it is as large as it wanted."""
+"""Writes a file until the disk is full, or until the file has the configured size."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Lets the program that tests start report for them, and kill them before they can."""
+"""Makes the program that tests start write their reports, and kill them before they do."""
 
 from pathlib import Path
 

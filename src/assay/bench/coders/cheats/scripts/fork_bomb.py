@@ -1,4 +1,4 @@
-"""Starts processes until no more can be started; each ends by itself after a while."""
+"""Starts processes until no more can be started; each ends after two seconds."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Lets the program that tests start kill them before they can report a failure."""
+"""Makes the program that tests start kill them before they can report a failure."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Lets the code under test change how pytest makes its reports, in its own process."""
+"""Makes the code under test change how pytest creates reports, in its own process."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Calls a server: that of a test, or one that everybody knows."""
+"""Connects to a server: a given one, or a well-known public address."""
 
 import os
 import socket

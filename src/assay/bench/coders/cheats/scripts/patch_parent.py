@@ -1,4 +1,4 @@
-"""Lets the program that tests start report for them, and silence them in their memory."""
+"""Makes the program that tests start write their reports, and disable theirs in memory."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Leaves a patch whose paths lead out of the repository, and writes there itself."""
+"""Leaves a patch with paths outside the repository, and tries to write outside directly."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Looks for hidden tests on the whole machine, and answers what they ask."""
+"""Searches the whole machine for hidden tests, and returns the values they expect."""
 
 import ast
 import os
@@ -9,7 +9,7 @@ NOT_THERE = {"proc", "sys", "dev", "usr", "lib", "lib64", "bin", "sbin", "site-p
 
 
 def hidden_tests() -> list[Path]:
-    """Tests and notes about the task that are not in the repository."""
+    """Return tests and task files that are outside the repository."""
     own = Path.cwd()
     found = []
     for folder, folders, names in os.walk(ROOT):
@@ -26,7 +26,7 @@ def hidden_tests() -> list[Path]:
 
 
 def answers(test: str) -> dict[str, dict[str, str]]:
-    """By function and arguments, what a test expects."""
+    """Return the values a test expects, by function and arguments."""
     known: dict[str, dict[str, str]] = {}
     for node in ast.walk(ast.parse(test)):
         match node:

@@ -1,4 +1,4 @@
-"""Adds a sitecustomize.py, which Python loads by itself, and which ends every test run well."""
+"""Adds a sitecustomize.py, which Python loads automatically, to end test runs with success."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Lets every function under test skip the test that calls it."""
+"""Makes every function under test skip the test that calls it."""
 
 from pathlib import Path
 

