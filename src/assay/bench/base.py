@@ -65,8 +65,7 @@ class RepoSource:
     subdir: str | None = None
     """The only folder of the repository that is used, if one is given."""
     sparse_checkout: tuple[str, ...] = ()
-    """Paths or wildcards to include, from the top of the repository; empty includes everything.
-    """
+    """Paths or wildcards to include, from the top of the repository; empty includes all."""
     origin: str | None = None
     """Its source before it was stored with the task, for the record."""
     allowed: tuple[str, ...] = ()
@@ -222,11 +221,9 @@ class GradingMode(StrEnum):
     """Whether the agent's code could reach the process that runs the tests."""
 
     SEPARATE = "separate"
-    """Every script started the code as a program, which the kernel isolated from the tests and
-    the grader."""
+    """Every script ran the code as a program, isolated from tests and grader by the kernel."""
     IN_PROCESS = "in-process"
-    """A script loaded the code into its own process, or the programs it started were not
-    isolated."""
+    """A script loaded the code into its own process, or its programs were not isolated."""
 
 
 class TestReport(NamedTuple):

@@ -128,7 +128,7 @@ class TaskEntry:
     """One `[[tasks]]` table: a task, the agent and model that work on it, and its rollouts."""
 
     prepared_dir: str
-    """The path as the user wrote it, also in the record of a run."""
+    """Path as given, not made absolute; also in the record of a run."""
     model: str | None = None
     rollouts: int = 1
     apply_overrides: bool | None = None
@@ -494,8 +494,7 @@ def _located(said: str, folder: Path, where: str, name: str) -> str:
 
 
 OWN_OVERRIDES = "overrides.json"
-"""File in a task folder that is applied unless the benchmark file sets another or disables it.
-"""
+"""File in a task folder that is applied unless the benchmark file overrides or disables it."""
 
 
 _LONGEST = 40

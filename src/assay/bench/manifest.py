@@ -72,7 +72,7 @@ class TrialResult:
     agent_stop: str | None = None
     """A `CoderStop`."""
     score: float | None = None
-    """None if there is no grade; never a placeholder value."""
+    """None without a grade; never a placeholder value."""
     tests_passed: int = 0
     tests_total: int = 0
     rubrics: Mapping[str, float | None] = field(default_factory=dict)
@@ -84,8 +84,7 @@ class TrialResult:
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Seconds by phase: setup, agent, grading."""
     tokens: Mapping[str, int] = field(default_factory=dict)
-    """Tokens by kind (prompt, completion, cached, reasoning), of the agent's model and the
-    judge."""
+    """By kind (prompt, completion, cached, reasoning), of the agent's model and the judge."""
     cost_usd: float | None = None
     model_calls: int = 0
     answered_as: str | None = None
@@ -96,8 +95,7 @@ class TrialResult:
     enforcement: Mapping[str, str] = field(default_factory=dict)
     """How the sandbox enforced its limits."""
     grading: str | None = None
-    """A `GradingMode`; None if no test was run, and in manifests from earlier versions of
-    assay."""
+    """A `GradingMode`; None if no test was run, and in manifests from earlier versions."""
     ended_at: float | None = None
 
     @property

@@ -1,7 +1,4 @@
-"""Preparation of a benchmark: everything is decided and checked before anything is started.
-
-It also estimates the cost.
-"""
+"""Preparation of a benchmark: checks before anything is started, the plan, and its cost."""
 
 import tempfile
 from collections.abc import Mapping, Sequence

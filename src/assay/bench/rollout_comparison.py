@@ -83,8 +83,7 @@ class RolloutComparison:
     arms: tuple[ArmComparison, ...]
     tasks: tuple[TaskRow, ...]
     level: float
-    """Confidence level of all verdicts together; stricter for each one if there are several.
-    """
+    """Confidence level of all verdicts together; each is stricter if there are several."""
     notes: tuple[str, ...]
 
     @property

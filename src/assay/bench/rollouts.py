@@ -1,4 +1,4 @@
-"""Selection of rollouts by name, stamp, tag or path, and tags.
+"""Rollouts of benchmarks: selection by name, stamp, tag or path; tags; loading in scripts.
 
     my_benchmark                      its latest rollout
     my_benchmark@20250824__12-34-56   that rollout; the beginning of a stamp is enough
@@ -63,7 +63,7 @@ def select_rollout(
         stamp: Stamp of the rollout of the benchmark, or the beginning of it.
 
     Raises:
-        UsageError: There is no such rollout, it is damaged, or `text` already selects one.
+        UsageError: The rollout is missing or damaged, or `text` already selects one.
         AmbiguousName: Several rollouts match.
     """
     if latest and stamp is not None:

@@ -152,7 +152,7 @@ def summarize_benchmark(*manifests: Manifest, options: SummaryOptions) -> Benchm
         options: Options of the summary.
 
     Raises:
-        UsageError: There are no rollouts, they are of different benchmarks, the baseline is not
+        UsageError: No rollout is given, they are of different benchmarks, the baseline is not
             an arm, or no task was graded in the requested mode.
     """
     if not manifests:
@@ -264,8 +264,7 @@ def pooled(manifests: Sequence[Manifest]) -> tuple[list[TrialResult], list[str]]
             if own and own != last[result.arm, result.task_id]:
                 dropped[result.task_id] += 1
             else:
-                # Run ids are unique only within a data folder, and rollouts may come from
-                # several.
+                # Run ids are unique only in a data folder; rollouts may come from several.
                 id = result.session_id or f"{manifest.created_at}/{result.run_id}"
                 kept.append(replace(result, session_id=id))
     return kept, [
@@ -338,7 +337,7 @@ def compared_arms(
         kept = [replace(one, trials=tuple(_alone(one.trials))) for one in kept]
     metrics = [name for name in _METRICS if all(name in metrics_of(one) for one in kept)]
     found = compare(kept, metrics=metrics, level=level, min_effect=min_effect)
-    # The worlds are tasks, so there is no next seed to suggest.
+    # The worlds are tasks, which have no seeds to suggest for the next run.
     return replace(found, next_seed=None), said
 
 

@@ -213,7 +213,7 @@ class MiniSweAgent:
     """The mini-swe-agent of the authors of SWE-bench."""
 
     def program(self, job: CodingJob, binary: str) -> AgentProgram:
-        """Return the command; it enforces only the turn limit, the proxy enforces the others."""
+        """Return the command; it enforces only the turn limit, the proxy the others."""
         settings = (
             "mini.yaml",
             "model.model_kwargs.api_base=http://127.0.0.1:@PORT@/v1",

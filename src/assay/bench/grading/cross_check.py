@@ -108,7 +108,7 @@ def _counted(
     whole: Sequence[TestReport],
     end: Mapping[str, Any],
 ) -> Checked:
-    """Count each expected test once; without a failed canary, passed tests are not trusted."""
+    """Count each expected test once; without the canary's report, no passed test is trusted."""
     script, findings = planted.script.path, []
     reports, seen = [], Counter[str]()
     unexpected = []

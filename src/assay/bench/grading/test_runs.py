@@ -56,8 +56,7 @@ class DriverAnswer(NamedTuple):
     """How each script ended, in order; None if the driver did not finish."""
     has_pytest: bool
     is_confined: bool
-    """Whether programs could not read hidden files, and their tests could not read the
-    repository."""
+    """Whether hidden files were hidden from programs, and the repository from their tests."""
     forged: int
     """Number of lines that look like an answer but are not signed."""
 

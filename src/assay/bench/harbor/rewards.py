@@ -82,7 +82,7 @@ def score_of(rewards: Mapping[str, float]) -> float:
 
 
 def outcome_of(score: float | None) -> CodingOutcome:
-    """Return the outcome for a score from 0 to 1; None means that there is no reward."""
+    """Return the outcome for a score from 0 to 1; None means a missing reward."""
     if score is None:
         return CodingOutcome.TESTS_DID_NOT_RUN
     if score >= 1.0:

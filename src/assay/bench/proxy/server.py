@@ -125,7 +125,7 @@ class ModelProxy:
         try:
             reply = await self._job.ask(messages, question.request.tools)
         except Exception as error:
-            # Any error ends the trial; the agent must not continue by guessing.
+            # The trial ends with this error, not with the agent's interpretation of it.
             self.error = error
             self.stopped.set()
             raise ModelRejected(f"the model cannot be asked: {type(error).__name__}") from error

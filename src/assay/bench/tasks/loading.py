@@ -103,8 +103,7 @@ def load_task(
 
     Args:
         folder: The task folder, which has `tb_meta.json`.
-        overrides: A file with changes; the `overrides.json` in the folder is not applied unless
-            it is given here.
+        overrides: A file with changes; `overrides.json` in the folder is not applied by itself.
         repository: Whether to read the repository too. Otherwise it may be missing, its commit
             is not resolved, and the task has no checksum.
         allowed: Data outside its folder that the user lets the task read.
@@ -182,7 +181,7 @@ def load_task(
 
 
 def _files(folder: Path) -> dict[str, bytes]:
-    """Read all files in a folder of the task, by relative path; empty if there is no folder."""
+    """Read all files in a folder of the task, by relative path; empty if it is missing."""
     if not folder.is_dir():
         return {}
     seen = scan(folder)

@@ -1,9 +1,9 @@
 """Files of a folder that an agent may have left in any state, and git objects made from them.
 
 Links are never followed, and only plain files are opened, no pipes, sockets or devices. Files
-that git cannot store are left out and reported in a finding. So are files of a patch that a
-test runner reads automatically: a change to `setup.cfg` may be legitimate, but readers of the
-score should see it.
+that git cannot store are left out and reported in a finding. Files of a patch that a test
+runner reads automatically stay in it but are reported too: a change to `setup.cfg` may be
+legitimate, but readers of the score should see it.
 
 A path is text with `/` between its parts, relative and without `..`. Bytes that are not valid
 UTF-8 are kept as Python's file functions keep them. Git objects (files, trees, and the single

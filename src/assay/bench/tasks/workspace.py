@@ -120,7 +120,7 @@ def make_workspace(task: CodingTask, folder: Path, *, cache: Path | None = None)
 
 
 def capture(workspace: Workspace) -> Patch:
-    """Return the changes since the start, in whatever state the agent left its folder.
+    """Return the changes since the start, for any state of the agent's folder.
 
     New files that match the repository's `.gitignore`, and caches of Python and its tools, are
     not included.
