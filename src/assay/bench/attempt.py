@@ -62,7 +62,7 @@ _GRACE_S = 10.0
 
 
 def network_of(entry: TaskEntry, allowed: Sequence[str], *, asked: bool) -> tuple[str, ...]:
-    """Return the hosts a sandbox may connect to: those the user allows, not the task.
+    """Return the hosts a sandbox may connect to; only the user can allow them, not the task.
 
     Args:
         entry: Its key `network` is the user's: true allows public addresses, false nothing.

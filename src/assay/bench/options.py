@@ -1,4 +1,4 @@
-"""Options of the commands on benchmarks, beside the settings of a run (`config.py`)."""
+"""Options of benchmark commands, in addition to the settings of a run (`config.py`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

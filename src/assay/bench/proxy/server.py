@@ -5,8 +5,8 @@ An agent calls the server with any protocol of `serving`, without a key. Each ca
 model call. When a limit is used up, or the model cannot be called, the agent gets an error of
 its protocol, and `stopped` is set.
 
-Whatever model, settings or provider tools an agent requests, it gets the model of its arm with
-the settings of its trial. The provider must not fetch anything for an agent: parts of messages
+An agent may request any model, settings or provider tools; it always gets the model of its arm
+with the settings of its trial. The provider must not fetch anything for an agent: parts of messages
 are text, or images contained in the request.
 
 The agent runs as a child of a forwarder, a script that needs only the standard library. The

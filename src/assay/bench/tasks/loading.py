@@ -236,7 +236,7 @@ def plain_file(folder: Path, name: str) -> bytes | None:
 def _repo(
     folder: Path, meta: RepoPart, change: RepoPart | None, overrides: Path | None
 ) -> RepoSource:
-    """Return the source of the repository: in the task folder, or else where the task says."""
+    """Return the source of the repository: the task folder, or else the URL in the task."""
     values = {name: getattr(meta, name) for name in meta.model_fields_set}
     stored = True
     if change is not None:
