@@ -6,8 +6,8 @@ model call. When a limit is used up, or the model cannot be called, the agent ge
 its protocol, and `stopped` is set.
 
 An agent may request any model, settings or provider tools; it always gets the model of its arm
-with the settings of its trial. The provider must not fetch anything for an agent: parts of messages
-are text, or images contained in the request.
+with the settings of its trial. The provider must not fetch anything for an agent: parts of
+messages are text, or images contained in the request.
 
 The agent runs as a child of a forwarder, a script that needs only the standard library. The
 forwarder listens on a port of 127.0.0.1 in the sandbox and forwards connections to the socket;
