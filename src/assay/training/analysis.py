@@ -1,9 +1,9 @@
-"""Control against candidate: training runs as two subjects with one number per run.
+"""Comparison of training runs, control with candidate, by one number per run.
 
-`assay.judge` makes the difference, its tests and the verdict; here are what only training runs
-have: the summary of a curve, times to a threshold that some runs never reach, planning for a
-target, and the five summaries of a radial plot. Differences are candidate minus control. The
-same runs, settings and generator seed give the same result. It prints nothing.
+`assay.judge` computes the difference, its tests and the verdict. This module adds the parts
+specific to training runs: the summary of a curve, times to a threshold that some runs never
+reach, planning for a target effect, and the five summaries of a radial plot. Differences are
+candidate minus control. Equal runs, settings and generator seed give equal results.
 """
 
 import math
@@ -43,21 +43,21 @@ _EFFECTS = ("Cohen's d", "Hedges' g", "Cliff's delta", "probability of improveme
 
 @dataclass(frozen=True, slots=True)
 class RadialAxis:
-    """A summary of the curves, as the mean of each arm."""
+    """A summary of the curves, averaged over each arm."""
 
     name: str
     control: float | None
     candidate: float | None
-    """None where a run has no such number."""
+    """None if the summary of a run cannot be computed, as for `control`."""
     lower_is_better: bool = False
 
 
 def radial_axes(design: Design, chosen: SummarySpec) -> tuple[RadialAxis, ...]:
-    """The five summaries of the metric.
+    """Return the five summaries of the metric for a radial plot.
 
-    The area has the window that was chosen. Without a threshold of the user's, that of the
-    time is half of the way from the mean first to the mean last value of all runs. A metric
-    that falls on the whole is taken for a loss: less of it is better.
+    The AUC has the chosen window. The default threshold is halfway between the mean first and
+    the mean last value of all runs. A metric that falls over the run is treated as a loss:
+    lower is better.
     """
     curves = [one.curve for one in (*design.control, *design.candidate)]
     first, last = (float(np.mean([one.values_P[at] for one in curves])) for at in (0, -1))
@@ -90,7 +90,7 @@ def radial_axes(design: Design, chosen: SummarySpec) -> tuple[RadialAxis, ...]:
 
 
 def _mean(runs: Sequence[FoundRun], spec: SummarySpec) -> float | None:
-    # A window or a threshold that one of the runs does not reach: the axis has a gap.
+    # If a run does not reach the window or the threshold, the axis is left empty.
     try:
         mean = float(np.mean(summarize_runs(runs, spec)))
     except UsageError:
@@ -99,7 +99,7 @@ def _mean(runs: Sequence[FoundRun], spec: SummarySpec) -> float | None:
 
 
 class LateRuns(NamedTuple):
-    """Times to a threshold that some runs never get to: those stand at their ends."""
+    """Times to a threshold that some runs never reach; the time of such a run is its end."""
 
     control_R: Values
     candidate_R: Values
@@ -108,10 +108,10 @@ class LateRuns(NamedTuple):
 
 
 def summaries(design: Design, spec: SummarySpec) -> tuple[Values, Values, LateRuns | None]:
-    """The summary of each run of both arms.
+    """Return the summary of each run of both arms.
 
-    A run that never gets to a threshold is not late, it is cut off: it stands at the horizon,
-    the shortest end of all such runs, and so does whoever gets there later.
+    A run that never reaches a threshold is censored: its time is the horizon, which is the
+    earliest end of all such runs. Runs that reach the threshold later get the horizon, too.
     """
     arms = [summarize_runs(runs, spec) for runs in (design.control, design.candidate)]
     reached = [np.isfinite(arm) for arm in arms]
@@ -152,7 +152,7 @@ def summaries(design: Design, spec: SummarySpec) -> tuple[Values, Values, LateRu
 
 
 def log_rank(late: LateRuns, settings: AnalysisSettings, paired: bool) -> TestResult:
-    """Whether one arm gets there earlier or more often, over all steps."""
+    """Test whether one arm reaches the threshold earlier or more often, over all steps."""
     here, there = late.reached
     return incidence_test(
         late.control_R,
@@ -178,29 +178,29 @@ class Analysis:
     """The summary of each control run."""
     candidate_R: Values
     contrast: Contrast
-    """The comparison of the candidate with the control, as `assay.judge` made it."""
+    """Comparison of the candidate with the control, computed by `assay.judge`."""
     relative: Interval
-    """The difference as a share of the control's mean."""
+    """The difference relative to the control's mean."""
     relative_note: str | None
     verdict: Verdict
-    """Of the candidate against the control: higher, lower, undecided or unknown."""
+    """Candidate relative to control: higher, lower, undecided or unknown."""
     tests: tuple[TestResult, ...]
     pairing: Pairing | None
-    """What pairing was worth; None where nothing is paired."""
+    """Gain from pairing; None if unpaired."""
     normality: tuple[tuple[str, Normality], ...]
     planning: TargetPlan | None
     estimates_B: Values
-    """Differences of B resamples, to be drawn."""
+    """Differences of B bootstrap resamples, for plotting."""
     radial: tuple[RadialAxis, ...]
     notes: tuple[str, ...]
     level: float
-    """Of all intervals."""
+    """Confidence level of all intervals."""
     look: AnalysisLook | None = None
-    """Which look at the comparison it is; None where nobody asked."""
+    """The interim analysis this is; None if none was given to `analyse`."""
 
     @property
     def paired(self) -> bool:
-        """Whether runs were compared pair by pair."""
+        """Whether runs were compared in pairs."""
         return self.design.paired
 
     @property
@@ -210,12 +210,12 @@ class Analysis:
 
     @property
     def has_shares(self) -> bool:
-        """Whether all values are 0 or 1, so that the difference is one of shares."""
+        """Whether all values are 0 or 1, so that the difference is between proportions."""
         return self.contrast.tests is not None and self.contrast.tests.t.exact
 
     @property
     def effects(self) -> dict[str, Interval | None]:
-        """Sizes of the difference without a unit, by name; None where nothing varies."""
+        """Standardised effect sizes by name; None if the values do not vary."""
         found = self.contrast.effects
         sizes = (
             (None,) * 4 if found is None else (found.d, found.g, found.delta, found.improvement)
@@ -224,7 +224,7 @@ class Analysis:
 
     @property
     def sentence(self) -> str:
-        """The verdict in words, with the interval it goes by."""
+        """The verdict as a sentence, with its interval."""
         n, difference = len(self.design.control), self.difference
         runs = f"{n} pairs" if self.paired else f"{n} and {len(self.design.candidate)} runs"
         if confounds := self.contrast.confounds:
@@ -271,18 +271,18 @@ def analyse(
     """Compare the candidate's runs with the control's.
 
     Args:
-        design: Which runs.
-        settings: How.
-        look: Which look at them this is; its alpha is that of all intervals then.
+        design: Runs of both arms.
+        settings: Settings of the analysis.
+        look: The interim analysis this is; its alpha replaces the one of the settings.
 
     Raises:
-        UsageError: There are too few runs, or one has no such summary.
+        UsageError: There are too few runs, or the summary of a run cannot be computed.
     """
     check_enough(design)
     a, b, late = summaries(design, settings.summary)
     alpha = settings.alpha if look is None else look.alpha
     paired, level = design.paired, 1 - alpha
-    # Each use has a stream of its own, so that asking for more changes nothing else.
+    # Separate streams, so that an additional computation does not change the others.
     streams = [np.random.default_rng(s) for s in np.random.SeedSequence(settings.seed).spawn(3)]
     found = _contrast(design, settings, (a, b), level, streams[:2])
     tests = found.tests
@@ -339,7 +339,7 @@ def _contrast(
     level: float,
     streams: Sequence[np.random.Generator],
 ) -> Contrast:
-    """Let `assay.judge` compare the two arms, whose pairs stand at the same place."""
+    """Compare the arms with `assay.judge`; in a paired design, equal indices form a pair."""
     metric = f"{settings.metric}.{settings.summary.type}"
     sides = zip(
         ("control", "candidate"),
@@ -381,10 +381,10 @@ def _contrast(
 def analyse_and_record(
     design: Design, settings: AnalysisSettings, plan: AnalysisPlan | None, store: Store
 ) -> Analysis:
-    """Analyse runs, and record the look at them where all of them are in the store.
+    """Analyse runs, and record the look if all of them are in the database.
 
     Raises:
-        UsageError: There are too few runs, or one has no such summary.
+        UsageError: There are too few runs, or the summary of a run cannot be computed.
     """
     check_enough(design)
     design = with_width_advice(design)
@@ -427,7 +427,7 @@ def analyse_and_record(
 
 
 def find_deviations(plan: AnalysisPlan, found: Analysis, store: Store) -> list[str]:
-    """Return in what an analysis differs from its plan, in sentences."""
+    """Return the differences between an analysis and its plan, as sentences."""
     planned, did = plan.content, found.settings.as_dict()
     pairs = {
         "metric": (planned["metric"], did["metric"]),
@@ -477,11 +477,7 @@ def _as_text(value: object) -> str:
 
 
 def check_enough(design: Design) -> None:
-    """Refuse what has fewer than two runs in an arm.
-
-    Raises:
-        UsageError: There are too few.
-    """
+    """Raise UsageError if an arm has fewer than two runs."""
     counts = {"control": len(design.control), "candidate": len(design.candidate)}
     for arm, count in counts.items():
         if count >= 2:
@@ -506,7 +502,7 @@ def _notes(
 ) -> list[str]:
     notes, paired, tests = [], found.paired, found.tests
     assert tests is not None, "there are two runs of each arm"
-    # Shares have an interval of their own, whatever the method.
+    # Proportions have their own interval, for every method.
     shares, few = tests.t.exact, min(map(len, samples.values())) < 30
     if settings.method in _T and not shares:
         for name, sample in samples.items():

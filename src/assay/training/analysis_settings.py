@@ -1,13 +1,11 @@
-"""What an analysis is to do, settled from what was given, a plan, and defaults.
+"""Settings of an analysis, resolved from user options, a plan file and defaults.
 
-What is given counts before a plan, and a plan before the defaults; where both say something
-else, that is a deviation and is told. Nothing here reads a file or sees data.
+User options override the plan, and the plan overrides the defaults. A difference from the plan
+is reported as a deviation. Only `read_plan` reads a file, and nothing here uses data.
 
-The file with the plan of an analysis.
-
-A plan is a TOML or JSON file with `metric`, `[summary]`, `[test]`, `alpha`, `n` and `looks`;
-its hash is of what it means, defaults included, so that neither spaces nor the order of keys
-change it.
+A plan is a TOML or JSON file with `metric`, `[summary]`, `[test]`, `alpha`, `n` and `looks`.
+Its hash covers the resolved values, defaults included, so that whitespace and the order of keys
+do not change it.
 """
 
 import json
@@ -25,54 +23,54 @@ from assay.stats.learning_curves import DEFAULT_PERCENT, PercentWindow, Summary,
 from assay.stats.look_bounds import EXACT_TO, LARGEST_ALPHA, Spending
 
 DEFAULT_METRIC = "overview/reward"
-"""The metric that is analysed unless another is named."""
+"""The metric that is analysed by default."""
 _LEAST_ALPHA = 1e-12
-"""Below it, 1 - alpha is 1 to a computer."""
+"""Smallest alpha; below it, 1 - alpha rounds to 1."""
 _MOST_RESAMPLES = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysisSettings:
-    """All that decides what an analysis computes from given runs."""
+    """Settings that determine the result of an analysis of given runs."""
 
     metric: str = DEFAULT_METRIC
     summary: SummarySpec = field(default_factory=lambda: make_summary({}))
     method: Method = Method.AUTO
-    """How the interval of the difference is made."""
+    """Method for the interval of the difference."""
     side: Side = Side.TWO_SIDED
     alpha: float = 0.05
-    """One minus the level of intervals."""
+    """One minus the confidence level."""
     n_resamples: int = 10_000
     seed: int = 0
-    """Of the generator from which all resamples come."""
+    """Seed of the generator of all resamples."""
     ttest: bool = False
-    """Whether to report t tests beside the exact one."""
+    """Whether to report t tests in addition to the exact test."""
     power: bool = False
-    """Whether to plan: runs needed, and the difference that could be found."""
+    """Whether to compute the runs needed and the smallest detectable difference."""
     target_effect_size: float = 0.2
-    """The difference worth finding, in the unit of the summary."""
+    """Difference to detect, in the unit of the summary."""
     target_power: float = 0.8
-    """The probability with which it is to be found."""
+    """Probability of detecting it."""
 
     @property
     def level(self) -> float:
-        """The level of intervals."""
+        """Confidence level of the intervals."""
         return 1 - self.alpha
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain values, for records."""
+        """Return all settings as plain values, for records."""
         return asdict(self)
 
 
 def make_settings(
     given: Mapping[str, Any], summary: Mapping[str, Any], plan: Mapping[str, Any] | None = None
 ) -> AnalysisSettings:
-    """Settle what to do.
+    """Resolve the settings from user options, a plan and defaults.
 
     Args:
-        given: What the user chose, by the names of `AnalysisSettings`; None is not chosen.
-        summary: The same by the names of `SummarySpec`.
-        plan: The same from a plan, with its summary under `summary`.
+        given: User options by the field names of `AnalysisSettings`; None means not given.
+        summary: User options by the field names of `SummarySpec`; None means not given.
+        plan: Settings of a plan by field name, with its summary under `summary`.
 
     Raises:
         UsageError: A value is not allowed.
@@ -92,7 +90,7 @@ def make_settings(
 
 
 def make_summary(given: Mapping[str, Any]) -> SummarySpec:
-    """A summary from what was given: an area without a window is of the last quarter."""
+    """Create a summary from given settings; an AUC defaults to the last quarter."""
     chosen = {name: value for name, value in given.items() if value is not None}
     kind = _one_of(Summary, "summary.type", chosen.get("type", "auc"))
     windowed = any(name in chosen for name in ("percent", "step_min", "step_max"))
@@ -114,10 +112,10 @@ def make_summary(given: Mapping[str, Any]) -> SummarySpec:
 
 
 def merge_summaries(planned: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The summary of a plan with what was given instead of parts of it."""
+    """Return the summary settings of a plan, overridden by the given ones."""
     kept = {name: value for name, value in planned.items() if value is not None}
     if given.get("type", kept.get("type")) != kept.get("type"):
-        # The window of one summary says nothing about another.
+        # The window of one kind of summary does not apply to another.
         kept = {}
     bounds = {"step_min", "step_max"}
     if "percent" in given:
@@ -130,7 +128,7 @@ def merge_summaries(planned: Mapping[str, Any], given: Mapping[str, Any]) -> dic
 
 
 def describe_summary(spec: SummarySpec) -> str:
-    """A summary in words, with its window."""
+    """Describe a summary and its window in words."""
     match spec.type:
         case Summary.AUC:
             what = "mean by step" if spec.normalize_steps else "area below the curve"
@@ -189,7 +187,7 @@ def _check(settings: AnalysisSettings) -> None:
 _TOP = ("metric", "summary", "test", "alpha", "n", "looks", "paired", "note")
 _TEST = ("method", "side", "boundary")
 _FIRST_LOOK = EXACT_TO // 2
-"""The latest; two groups of so many can still be followed."""
+"""Largest first look; two groups of this size are within the range of the exact bounds."""
 _SUMMARY = tuple(SummarySpec.__dataclass_fields__)
 _NUMBER = (int, float)
 _KINDS: Mapping[str, tuple[type, ...]] = {
@@ -216,10 +214,10 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 
 
 def read_plan(path: Path) -> AnalysisPlan:
-    """The plan in a file.
+    """Read a plan from a file.
 
     Raises:
-        UsageError: The file cannot be read, or is no plan.
+        UsageError: The file cannot be read, or is not a valid plan.
     """
 
     def make(found: Any) -> AnalysisPlan:

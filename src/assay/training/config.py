@@ -1,4 +1,4 @@
-"""All that can be chosen about a training run, and what has to be installed for it."""
+"""Settings of a training run, and a check that the packages it needs are installed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ def _curriculum(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingConfig(Configuration):
-    """A training run. A value that is not allowed is a UsageError."""
+    """Settings of a training run; an invalid value raises UsageError."""
 
     architecture: str = Setting(
         "vit_reset", _architecture, at="training", group="What is trained"
@@ -110,7 +110,7 @@ class TrainingConfig(Configuration):
     ).about("Also log to Weights & Biases")
 
     def complete(self) -> None:
-        """Check what settings say together."""
+        """Check the settings that depend on each other."""
         if self.worlds % self.minibatches:
             raise UsageError(
                 f"minibatches {self.minibatches} does not divide {self.worlds} worlds; give a "
@@ -126,38 +126,38 @@ class TrainingConfig(Configuration):
 
     @property
     def space(self) -> TokenSpace:
-        """What the environment looks like."""
+        """Observations and actions of the environment."""
         return space_of(self.environment)
 
     @property
     def resolved_width(self) -> int:
-        """The width, or the architecture's own."""
+        """The given width, or the default of the architecture."""
         return self.width or architecture_named(self.architecture).width
 
     @property
     def capacity(self) -> Capacity:
-        """How big the network is."""
+        """Size of the network."""
         return architecture_named(self.architecture).capacity(self.space, self.resolved_width)
 
     @property
     def name(self) -> str:
-        """What a run of it is called unless somebody gives it a name."""
+        """Default name of a run with these settings."""
         return f"{self.curriculum}.{self.architecture}.seed{self.seed}"
 
     def resolved(self) -> "TrainingConfig":
-        """With nothing left open."""
+        """Return the settings with the default width filled in."""
         return replace(self, width=self.resolved_width)
 
     def make_environment(self, worlds: int) -> TokenEnvironment:
-        """So many worlds of its environment."""
+        """Create the environment with this number of worlds."""
         return environment_named(self.environment, worlds, self.length)
 
 
 def stored_config(stored: Mapping[str, Any], where: str) -> TrainingConfig:
-    """Return the configuration that a file holds, as `TrainingConfig.stored` gave it.
+    """Return the configuration stored in a file, as `TrainingConfig.stored` returned it.
 
     Raises:
-        UsageError: This assay does not know such settings.
+        UsageError: It has settings that this version of assay does not support.
     """
     try:
         return TrainingConfig(**stored)
@@ -169,10 +169,10 @@ def stored_config(stored: Mapping[str, Any], where: str) -> TrainingConfig:
 
 
 def require_train(wandb: str = "off", environment: str = "crafter") -> None:
-    """Check that what training needs is installed.
+    """Check that the packages needed for training are installed.
 
     Raises:
-        UsageError: Something is missing; the message says how to install it.
+        UsageError: A package is missing; the message has the command that installs it.
     """
     missing = [name for name in ("torch", "safetensors") if find_spec(name) is None]
     if missing:

@@ -1,8 +1,8 @@
-"""Which worlds are trained on and examined on: tasks as data, and who chooses among them.
+"""Curricula: the tasks to train and evaluate on, and the choice among them during training.
 
-Worlds of training have seeds from 2^30 on; those of the examination begin at 500,000,000, below
-it, and are the same for every run of a curriculum. `assay run` counts from small seeds, so that
-what it plays was not trained on either.
+Training worlds have seeds from 2^30 on. Evaluation worlds have seeds from 500,000,000 on, below
+that, and are the same for every run of a curriculum. `assay run` counts from small seeds, so
+its worlds are not used in training either.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from assay.training.token_environment import TrainingTask, WorldStart
 FIRST_TRAINED: Final = 2**30
 _LAST_SEED: Final = 2**31 - 1
 FIRST_HELD_OUT: Final = 500_000_000
-"""The seed of the first world of the examination."""
+"""Seed of the first evaluation world."""
 
 _Change = Mapping[str, float]
 
@@ -93,7 +93,7 @@ _STARTS: Final[Mapping[str, _Change]] = {
 
 
 def _terrain(resources: str, hostility: str, starts: str) -> tuple[TrainingTask, ...]:
-    """Each of the named resources with each hostility and each start."""
+    """Combine each of the named resources with each hostility and each start."""
     return tuple(
         TrainingTask(
             f"{much}/{danger}/{start}",
@@ -112,7 +112,7 @@ _DENSITY: Final = {"bare": 0.0, "sparse": 1.0, "balanced": 2.0, "dense": 3.0}
 
 
 def _chains(chains: str, sinks: str, sizes: str, terrains: str) -> tuple[TrainingTask, ...]:
-    """Each length of a chain with each number of sinks, each size of room and each terrain."""
+    """Combine each chain length with each number of sinks, each room size and each terrain."""
     return tuple(
         TrainingTask(
             f"{chain} steps/{sink} sinks/{size}/{terrain}",
@@ -138,7 +138,7 @@ _CRAFTER: Final[Mapping[str, tuple[TrainingTask, ...]]] = {
     "terrain_3": _terrain("rich usual poor", "calm usual hostile", "open usual tight"),
     "terrain_4": _terrain("rich usual poor barren", "calm usual hostile grim", "usual tight"),
 }
-"""A difficulty alone is a curriculum of one task."""
+"""A difficulty name is a curriculum of one task."""
 
 _METTAGRID: Final = {
     "terrain_1": _chains("2 3", "0 1", "tiny small", _ALL_TERRAINS),
@@ -151,11 +151,11 @@ CURRICULA: Final[Mapping[str, Mapping[str, tuple[TrainingTask, ...]]]] = {
     "crafter": _CRAFTER,
     "mettagrid": _METTAGRID,
 }
-"""The tasks of each curriculum, by environment and name."""
+"""Tasks of each curriculum, by environment and name."""
 
 
 def curriculum_named(name: str, environment: str = "crafter") -> tuple[TrainingTask, ...]:
-    """The tasks of a curriculum; one of an unlisted environment has those of Crafter."""
+    """Return the tasks of a curriculum; unlisted environments use the ones of Crafter."""
     known = CURRICULA.get(environment, _CRAFTER)
     if name not in known:
         raise UsageError(f"{unknown_name('curriculum', name, known)} (in {environment})")
@@ -163,28 +163,28 @@ def curriculum_named(name: str, environment: str = "crafter") -> tuple[TrainingT
 
 
 def held_out(tasks: tuple[TrainingTask, ...], worlds: int) -> list[WorldStart]:
-    """The worlds of the examination: the tasks in turns, each world with a seed of its own."""
+    """Return the evaluation worlds: tasks in rotation, each world with its own seed."""
     return [WorldStart(tasks[i % len(tasks)], FIRST_HELD_OUT + i) for i in range(worlds)]
 
 
 _EVEN: Final = 0.25
-"""The share of draws that is even among all tasks."""
+"""Share of draws that is uniform over all tasks."""
 _BONUS: Final = 0.1
-"""The weight of a task at which nothing changes, where the most is 1."""
+"""Weight of a task without progress; the task with the most progress has 1 more."""
 _PACE: Final = 0.05
-"""How far an average moves with an episode."""
+"""Update rate of the moving averages, per episode."""
 _STRETCH: Final = 0.05
-"""Success this rare is stretched to a half."""
+"""Success rate that is mapped to one half."""
 
 
 @dataclass
 class LearningProgress:
-    """Draws the worlds to train on: more of the tasks at which success changes, up or down.
+    """Sampler of training worlds that prefers tasks whose success rate changes, up or down.
 
-    Bidirectional learning progress (Kanitscheider et al., 2021): the distance of a fast and a
-    slow moving average of success, stretched where success is rare. A quarter of the draws is
-    even among all tasks. Success is the share of goals reached, where theirs is 0 or 1, and the
-    averages move quicker, since runs here are shorter.
+    Bidirectional learning progress (Kanitscheider et al., 2021): the distance between a fast
+    and a slow moving average of success, after a mapping that magnifies rare success. A quarter
+    of the draws is uniform over all tasks. Departures from the paper: success is the share of
+    goals reached instead of 0 or 1, and the averages move faster, because runs are shorter.
     """
 
     tasks: tuple[TrainingTask, ...]
@@ -197,14 +197,14 @@ class LearningProgress:
         self._index = {task.name: i for i, task in enumerate(self.tasks)}
 
     def draw(self, count: int) -> Iterator[WorldStart]:
-        """So many worlds to train on."""
+        """Yield this number of worlds to train on."""
         chances = self.chances()
         for _ in range(count):
             task = self.tasks[self.rng.choice(len(self.tasks), p=chances)]
             yield WorldStart(task, int(self.rng.integers(FIRST_TRAINED, _LAST_SEED)))
 
     def learned(self, task: TrainingTask, success: float) -> None:
-        """An episode of a task ended with this success, between 0 and 1."""
+        """Update the averages of a task with the success of an episode, between 0 and 1."""
         index = self._index[task.name]
         if self._seen[index] == 0:
             self._fast[index] = self._slow[index] = success
@@ -213,11 +213,11 @@ class LearningProgress:
         self._slow[index] += _PACE * (self._fast[index] - self._slow[index])
 
     def chances(self) -> NDArray[np.float64]:
-        """How likely each task is to be drawn."""
+        """Return the probability of each task."""
         progress = np.abs(self._stretched(self._fast) - self._stretched(self._slow))
         most = progress.max()
         weights = _BONUS + (progress / most if most > 0 else progress)
-        weights[self._seen == 0] = 1 + _BONUS  # what nobody has tried may be anything
+        weights[self._seen == 0] = 1 + _BONUS  # progress is unknown before the first episode
         return _EVEN / len(weights) + (1 - _EVEN) * weights / weights.sum()
 
     def _stretched(self, success: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -225,7 +225,7 @@ class LearningProgress:
         return success * (1 - rare) / (success + rare * (1 - 2 * success))
 
     def state(self) -> dict[str, Any]:
-        """All that decides the next draw, as JSON."""
+        """Return the state that determines the next draws, for JSON."""
         return {
             "fast": self._fast.tolist(),
             "slow": self._slow.tolist(),
@@ -234,7 +234,7 @@ class LearningProgress:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state` gave."""
+        """Restore the result of `state`."""
         self._fast = np.array(state["fast"])
         self._slow = np.array(state["slow"])
         self._seen = np.array(state["seen"], np.int64)

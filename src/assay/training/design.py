@@ -1,8 +1,9 @@
-"""Which runs are compared with which: pairs, or two groups.
+"""Design of a comparison of training runs: pairs, or two groups.
 
-Pairing is checked and not assumed: two runs of a pair have one seed, as far as seeds are known.
-A pair of which one run cannot be used is left out as a whole, and named. What is better may
-only be larger: parameters and FLOPs per step are compared before curves are.
+Pairing is checked, not assumed: both runs of a pair must have the same seed, if seeds are
+known. If one run of a pair cannot be used, the pair is left out and reported. Parameters and
+FLOPs per step of the arms are compared, too, because a larger model may be better due to its
+size alone.
 """
 
 import json
@@ -21,13 +22,13 @@ from assay.training.gather import FoundRun, Gathered, Places, Unusable, gather_r
 from assay.training.readers.tables import number_of
 
 _LARGEST = 0.10
-"""A difference above this share of the control's is told."""
+"""Relative difference in size above which it is reported."""
 _WORDS = {"parameters": "parameters", "flops_per_step": "FLOPs per step"}
-"""Fields of a run's configuration, and what people call them."""
+"""Configuration fields of model sizes, with their names in messages."""
 
 
 class SizedWidth(NamedTuple):
-    """A width of a model, and how large it makes it."""
+    """A model width, and the model size it gives."""
 
     width: int
     parameters: int
@@ -35,30 +36,30 @@ class SizedWidth(NamedTuple):
 
 
 class WidthAdvice(NamedTuple):
-    """How to give both arms one size."""
+    """Advice on how to give both arms the same size."""
 
     arm: str
-    """Which of them is to be trained again: candidate, else control."""
+    """The arm to train again: the candidate if its widths are known, otherwise the control."""
     nearest: SizedWidth
     matches: bool
-    """Whether the size in question then is within 10 %."""
+    """Whether the size is within 10 % of the other arm at that width."""
     sentence: str
 
 
 class CapacityGap(NamedTuple):
-    """A size in which the arms differ."""
+    """A model size in which the arms differ."""
 
     name: str
-    """parameters or flops_per_step."""
+    """"parameters" or "flops_per_step"."""
     control: float
-    """The mean of its runs."""
+    """Mean over the control runs."""
     candidate: float
     advice: WidthAdvice | None = None
-    """On the first gap, where an arm was trained by a trainer whose widths are known."""
+    """Set on the first gap only, if an arm was trained by a trainer whose widths are known."""
 
     @property
     def sentence(self) -> str:
-        """What differs, and what to do."""
+        """The difference, and the advice."""
         share = self.candidate / self.control - 1
         return (
             f"Capacity differs: the candidate has {abs(share):.0%} "
@@ -76,7 +77,7 @@ class CapacityGap(NamedTuple):
 def capacity_gaps(
     control: Sequence[TrainingRun], candidate: Sequence[TrainingRun]
 ) -> tuple[CapacityGap, ...]:
-    """The sizes in which two arms differ by more than a tenth, as far as both say them."""
+    """Return the sizes in which two arms differ by more than a tenth, if both report them."""
     gaps = []
     for name in _WORDS:
         before, after = _mean(control, name), _mean(candidate, name)
@@ -88,7 +89,7 @@ def capacity_gaps(
 def _advice(
     name: str, arm: str, other: str, nearest: SizedWidth, partners: Sequence[TrainingRun]
 ) -> WidthAdvice:
-    """What to train again; the size of this name is the one that was to match."""
+    """Return the advice to train an arm again; `name` is the size that was matched."""
     said = {}
     for size, words in _WORDS.items():
         have, wanted = getattr(nearest, size), _mean(partners, size)
@@ -121,38 +122,38 @@ _KEYS = {"control", "candidate", "seed"}
 
 
 class PairNames(NamedTuple):
-    """The names of two runs that belong together."""
+    """Names of the two runs of a pair."""
 
     control: str
     candidate: str
     seed: int | None = None
-    """What the user says their seed is."""
+    """Seed given by the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """The runs of both arms; paired ones stand at the same place."""
+    """Runs of both arms; in a paired design, equal indices form a pair."""
 
     paired: bool
     control: tuple[FoundRun, ...]
     candidate: tuple[FoundRun, ...]
     seeds: tuple[int | None, ...] = ()
-    """The seed of each pair, as far as it is known; empty where nothing is paired."""
+    """Seed of each pair, None if unknown; empty if unpaired."""
     unusable: tuple[Unusable, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     configurations: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
-    """Settings of each arm, of all its runs; None: not known."""
+    """Settings of each arm, over all its runs; None if unknown."""
     allow_different: frozenset[str] = frozenset()
-    """Settings of the task side that may differ."""
+    """Names of task settings that may differ between the arms."""
     capacity: tuple[CapacityGap, ...] = ()
-    """Sizes of the models in which the arms differ."""
+    """Model sizes in which the arms differ."""
     copies: tuple[str, ...] = ()
-    """Runs that have the curve of another to the last digit, in words."""
+    """Sentences on runs whose curve is identical to another run's."""
 
     @property
     def run_ids(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The ids of the runs of both arms, sorted."""
+        """Sorted run ids of both arms."""
         control, candidate = (
             tuple(sorted(found.run.id for found in arm))
             for arm in (self.control, self.candidate)
@@ -161,12 +162,12 @@ class Design:
 
     @property
     def extended_from(self) -> int:
-        """Of how many runs an arm was before it was extended; 0 if it never was."""
+        """Number of runs an arm had before it was extended; 0 if it never was."""
         return max(map(_extended_from, (*self.control, *self.candidate)))
 
 
 def with_width_advice(design: Design) -> Design:
-    """Return the design; its first gap says which width would close it, if that is known."""
+    """Return the design with advice on its first capacity gap, if a matching width is known."""
     if not design.capacity:
         return design
     from assay.training.architectures import width_for_runs
@@ -189,10 +190,10 @@ def with_width_advice(design: Design) -> Design:
 
 
 def parse_pairs(texts: Sequence[str]) -> list[PairNames]:
-    """Pairs from JSON: an object per text, or lists of them.
+    """Parse pairs from JSON: each text is an object or a list of objects.
 
     Raises:
-        UsageError: A text is no JSON, or no pair.
+        UsageError: A text is not valid JSON, or not a pair.
     """
     pairs: list[PairNames] = []
     for text in texts:
@@ -214,10 +215,10 @@ def paired_design(
     places: Store | Places,
     allowed: Collection[str] = (),
 ) -> Design:
-    """Find the runs of pairs, and check that each pair has one seed.
+    """Find the runs of pairs, and check that both runs of a pair have the same seed.
 
     Raises:
-        UsageError: Seeds differ, a run comes twice, or lacks the metric.
+        UsageError: Seeds differ, a run is named twice, or a run lacks the metric.
     """
     controls = gather_runs([pair.control for pair in pairs], metric, places, single=True)
     candidates = gather_runs([pair.candidate for pair in pairs], metric, places, single=True)
@@ -262,12 +263,13 @@ def seed_design(
     places: Store | Places,
     allowed: Collection[str] = (),
 ) -> Design:
-    """Find the runs of two groups, and pair those that have one seed.
+    """Find the runs of two groups, and pair runs with the same seed.
 
-    A run whose seed nobody shares, or is not known, is left out and named.
+    A run whose seed is unknown or missing in the other arm is left out and reported.
 
     Raises:
-        UsageError: Two runs of an arm have one seed, a run comes twice, or lacks the metric.
+        UsageError: Two runs of an arm have the same seed, a run is named twice, or a run lacks
+            the metric.
     """
     controls = gather_runs(control, metric, places, taken=candidate)
     candidates = gather_runs(candidate, metric, places, taken=control)
@@ -284,7 +286,7 @@ def seed_design(
 
 
 def _paired(pairs: Sequence[tuple[FoundRun, FoundRun, int | None]], design: Design) -> Design:
-    """Return the design with these pairs, each with its seed."""
+    """Return the design with these pairs and their seeds."""
     return replace(
         design,
         paired=True,
@@ -295,7 +297,7 @@ def _paired(pairs: Sequence[tuple[FoundRun, FoundRun, int | None]], design: Desi
 
 
 def _by_seed(arm: Gathered, name: str) -> dict[int, FoundRun]:
-    """The runs of an arm by their seeds; those without one are left out."""
+    """Return the runs of an arm by seed, without those whose seed is unknown."""
     found: dict[int, FoundRun] = {}
     for run in arm.runs:
         if run.run.seed is None:
@@ -311,7 +313,7 @@ def _by_seed(arm: Gathered, name: str) -> dict[int, FoundRun]:
 
 
 def _alone(arm: Gathered, other: Gathered, other_name: str) -> list[Unusable]:
-    """The runs of an arm that have no partner, and why."""
+    """Return the runs of an arm that have no partner, with the reasons."""
     partners = {run.run.seed for run in other.runs}
     lost = {run.seed: run.name for run in other.unusable if run.seed is not None}
     found = []
@@ -335,10 +337,10 @@ def unpaired_design(
     places: Store | Places,
     allowed: Collection[str] = (),
 ) -> Design:
-    """Find the runs of two groups; nothing is paired, even where seeds would allow it.
+    """Find the runs of two groups, without pairing them, even if seeds would allow it.
 
     Raises:
-        UsageError: A run comes twice, or lacks the metric.
+        UsageError: A run is named twice, or lacks the metric.
     """
     controls = gather_runs(control, metric, places, taken=candidate)
     candidates = gather_runs(candidate, metric, places, taken=control)
@@ -369,10 +371,10 @@ def _pair(value: Any) -> PairNames:
 
 
 def _two_groups(controls: Gathered, candidates: Gathered, allowed: Collection[str]) -> Design:
-    """Return the design of two groups, with what it says of the arms however they are paired.
+    """Return the unpaired design of two groups, with the checks that pairing does not affect.
 
     Raises:
-        UsageError: A run is in both arms, or no setting has a name that is allowed to differ.
+        UsageError: A run is in both arms, or `allowed` has an unknown setting.
     """
     taken = {one.identity for one in controls.runs}
     for one in candidates.runs:
@@ -401,7 +403,7 @@ def _copies(runs: Sequence[FoundRun]) -> tuple[str, ...]:
     for one in runs:
         steps_P, values_P = one.curve.steps_P, one.curve.values_P
         if len(values_P) < 2 or np.array_equal(values_P, np.round(values_P)):
-            # Whole numbers may be equal by chance.
+            # Integers may be equal by chance.
             continue
         known = first.setdefault(steps_P.tobytes() + values_P.tobytes(), one.name)
         if known != one.name:
@@ -410,7 +412,7 @@ def _copies(runs: Sequence[FoundRun]) -> tuple[str, ...]:
 
 
 def _configuration(arm: Gathered) -> dict[str, Any]:
-    """Return each setting of an arm: its value, or its values where runs differ."""
+    """Return each setting of an arm: its value, or a list of values if runs differ."""
     found: dict[str, list[Any]] = {}
     for one in arm.runs:
         known = {
@@ -433,9 +435,9 @@ def _extended_from(found: FoundRun) -> int:
 
 
 def _total_steps(one: FoundRun) -> int:
-    """How long a run was: what it says, unless its curve ends elsewhere.
+    """Return the recorded length of a run, unless its curve ends elsewhere.
 
-    A metric may miss the last update, such as the reward where no episode ended in it.
+    A curve may miss the last update, such as the reward if no episode ended in it.
     """
     steps_P = one.curve.steps_P
     end, gap = int(steps_P[-1]), int(np.diff(steps_P).max())
@@ -444,7 +446,7 @@ def _total_steps(one: FoundRun) -> int:
 
 
 def _broken(pair: PairNames, controls: Gathered, candidates: Gathered) -> list[Unusable]:
-    """A pair that is left out: the run that is to blame, and its partner."""
+    """Return both runs of a pair that is left out, each with its reason."""
     found = []
     for name, partner, arm in (
         (pair.control, pair.candidate, controls),

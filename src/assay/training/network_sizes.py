@@ -1,15 +1,15 @@
-"""Sizes that an architecture counts with and its network is built from."""
+"""Layer sizes shared by the networks and the computation of their capacity."""
 
 from typing import Final
 
 ATTRIBUTE: Final = 8
-"""Numbers that stand for an attribute."""
+"""Length of the embedding of an attribute."""
 FREQUENCIES: Final = 3
-"""Of the waves that stand for a place, in each of two directions."""
+"""Frequencies of the position encoding, for each of two axes."""
 FEATURES: Final = ATTRIBUTE + 4 * FREQUENCIES + 1
-"""Numbers of a token: its attribute, place and value."""
+"""Features of a token: its attribute, position and value."""
 LATENTS: Final = 8
 LAYERS: Final = 2
 HEADS: Final = 4
 MEMORY: Final = 32
-"""Steps that a transformer looks back."""
+"""Number of earlier steps a transformer attends to."""

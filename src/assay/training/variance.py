@@ -1,10 +1,9 @@
-"""How many runs are enough: what the plain rule says, and what the data really say.
+"""Number of training runs needed: a rule of thumb, and estimates from the data.
 
-The plain rule takes the first n at which the coefficient of variation of the first n runs is
-below a threshold. It is reported because people ask for it. Beside it stands what answers the
-question: the standard error of the mean as a share of it, the runs until that is below the
-threshold, and the runs to find a difference of that share, each with the range that a small
-pilot leaves open. It prints nothing.
+The rule of thumb takes the first n at which the coefficient of variation of the first n runs is
+below a threshold. It is reported because it is in common use. The estimates are the standard
+error relative to the mean, the runs until it is below the threshold, and the runs that detect a
+difference of that size. Each has a range that reflects the uncertainty of a small pilot.
 """
 
 import math
@@ -22,28 +21,28 @@ from assay.stats.variance import relative_standard_error, sd_interval
 from assay.training.gather import FoundRun, Unusable, reasons
 
 _SMALLEST = 1e-70
-"""Of a summary: below it, squares of squares vanish."""
+"""Smallest nonzero summary; below it, fourth powers underflow."""
 
 WHY_THE_RULE_MISLEADS = (
     "The plain rule misleads: sd / mean estimates a constant that more runs do not shrink, so "
     "the first n below the threshold is luck, most often at n = 2; what shrinks is the "
     "standard error, sd / (sqrt(n) mean)."
 )
-"""One sentence for every report of it."""
+"""Sentence for every report that shows the rule of thumb."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VarianceSettings:
-    """What to ask of a set of runs."""
+    """Settings of an analysis of variance between runs."""
 
     threshold: float = 0.05
-    """As a share of the mean."""
+    """Relative to the mean."""
     auc: SummarySpec
-    """The area that is taken; the slope is that of the whole curve unless bounds are given."""
+    """Window of the AUC; the slope is of the whole curve, unless this has step bounds."""
     power: float = 0.8
     alpha: float = 0.05
     correlation: float = 0.5
-    """Of two arms with the same seeds, supposed for the paired design."""
+    """Assumed correlation of two arms with the same seeds, for the paired design."""
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold < math.inf:
@@ -66,32 +65,32 @@ class VarianceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SummaryVariance:
-    """One summary of the curves of all runs."""
+    """Variance of one summary over all runs."""
 
     name: str
     summary: SummarySpec
     values_R: NDArray[np.float64]
-    """Of each run, in the order given."""
+    """The summary of each run, in the given order."""
     mean: float
     sd: float
     rule_n: int | None
-    """The first n with sd / mean of the first n runs below the threshold; None: never."""
+    """First n at which sd / mean of the first n runs is below the threshold; None: never."""
     rule: tuple[tuple[int, float], ...]
-    """sd / mean of the first n runs, by n from 2."""
+    """Pairs of n (from 2) and sd / mean of the first n runs."""
     error: Interval
-    """The relative standard error at the number of runs there are."""
+    """Relative standard error with the given runs."""
     precision: Needed | None
     """Runs until the relative standard error is below the threshold."""
     two_arms: Needed | None
-    """Runs in each of two arms to find a difference of the threshold times the mean."""
+    """Runs per arm to detect a difference of the threshold times the mean."""
     paired: Needed | None
-    """Pairs to find it, if runs of one seed correlate as supposed."""
+    """Pairs to detect this difference, with the assumed correlation."""
     note: str | None = None
-    """Why something is not known."""
+    """Reason why values are missing or uninformative."""
 
 
 def summarize_runs(runs: Sequence[FoundRun], spec: SummarySpec) -> NDArray[np.float64]:
-    """The summary of each run, infinity where it never gets to a threshold; shape (R,).
+    """Return the summary of each run, infinity if it never reaches a threshold; shape (R,).
 
     Raises:
         UsageError: A curve does not cover the window; the message names the run.
@@ -115,7 +114,7 @@ def analyse_variance(
     settings: VarianceSettings,
     unusable: Sequence[Unusable] = (),
 ) -> tuple[SummaryVariance, SummaryVariance]:
-    """The area and the slope of all runs; `unusable` are those to name if too few are left.
+    """Analyse the AUC and the slope of all runs; `unusable` runs are only named in the error.
 
     Raises:
         UsageError: There are fewer than two runs.
@@ -150,7 +149,7 @@ def _analyse(
         precision = trials_for_precision(sd, mean, settings.threshold, n)
         effect = settings.threshold * abs(mean)
         two_arms = _to_find(effect, sd, n, settings, paired=False)
-        # The sd of a difference of two values that correlate: sd sqrt(2 (1 - r)).
+        # The sd of the difference of two values with correlation r is sd sqrt(2 (1 - r)).
         factor = math.sqrt(2 * (1 - settings.correlation))
         paired = _to_find(effect, sd * factor, n, settings, paired=True)
         if equal:
@@ -174,7 +173,7 @@ def _analyse(
 def _to_find(
     effect: float, sd: float, n: int, settings: VarianceSettings, *, paired: bool
 ) -> Needed:
-    """Runs to find an effect; the range is that of the sd of one arm of n runs."""
+    """Return the runs that detect an effect; the range is due to an sd from n runs."""
     spread = sd_interval(sd, n)
     point, low, high = (
         trials_needed(effect, s, paired=paired, power=settings.power, alpha=settings.alpha)
