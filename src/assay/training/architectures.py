@@ -1,4 +1,4 @@
-"""The architectures: how big each is, and how its network is made.
+"""Registry of network architectures: the size of each, and how to create its network.
 
     @register
     class Mine:
@@ -8,10 +8,9 @@
         def capacity(self, space, width): ...
         def network(self, space, width, generator): ...
 
-To say how big a network is takes no torch, so that a plan can be printed without it. A test
-compares what is said with what is made. The sizes of `vit_reset` and `trxl` follow the recipe
-that `docs/train.md` names, at half its width, so that runs of 150,000 steps take minutes on
-one core.
+Computing a size does not need torch, so that a plan can be printed without it. A test compares
+computed sizes with the networks. The sizes of `vit_reset` and `trxl` follow the recipe named in
+`docs/train.md` at half its width, so that runs of 150,000 steps take minutes on one core.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,15 +30,15 @@ if TYPE_CHECKING:
 
 
 class Capacity(NamedTuple):
-    """How big a network is."""
+    """Size of a network."""
 
     parameters: int
     flops: int
-    """Operations to answer one observation, a multiplication and an addition being two; those
-    that are the same for all observations of a batch do not count."""
+    """Operations for one observation; a multiply-add counts as two. Operations
+    shared by all observations of a batch are not counted."""
 
     def training_flops(self, epochs: int) -> int:
-        """Operations for a step of training: played once, then learned from so often."""
+        """Return operations per training step; learning costs three passes per epoch."""
         return self.flops * (1 + 3 * epochs)
 
 
@@ -48,33 +47,33 @@ class Architecture(Protocol):
 
     name: str
     width: int
-    """What it has where none is asked for; a multiple of `step`."""
+    """Default width; a multiple of `step`."""
     step: int
     """Widths are multiples of this."""
 
     def capacity(self, space: TokenSpace, width: int) -> Capacity:
-        """How big it is at this width; a pure function."""
+        """Compute the size at this width; a pure function."""
         ...
 
     def network(self, space: TokenSpace, width: int, generator: "Generator") -> "Network":
-        """One with first weights drawn from the generator."""
+        """Create a network with initial weights drawn from the generator."""
         ...
 
 
 ARCHITECTURES: Final[dict[str, Architecture]] = {}
-"""All that are registered, by name."""
+"""Registered architectures by name."""
 
 A = TypeVar("A", bound=type[Architecture])
 
 
 def register(architecture: A) -> A:
-    """Make an architecture known by its name."""
+    """Register an architecture under its name."""
     ARCHITECTURES[architecture.name] = architecture()
     return architecture
 
 
 def architecture_named(name: str) -> Architecture:
-    """The architecture of that name."""
+    """Return the architecture registered under this name."""
     if name not in ARCHITECTURES:
         raise UsageError(unknown_name("architecture", name, ARCHITECTURES))
     return ARCHITECTURES[name]
@@ -82,67 +81,67 @@ def architecture_named(name: str) -> Architecture:
 
 @dataclass
 class LayerCount:
-    """Adds up parameters and operations, layer by layer; what is smaller is left out."""
+    """Sum of parameters and operations over layers; smaller operations are not counted."""
 
     parameters: int = 0
     flops: int = 0
 
     def table(self, rows: int, width: int) -> None:
-        """Rows that are looked up, and not multiplied."""
+        """Add a lookup table, which costs no operations."""
         self.parameters += rows * width
 
     def linear(self, inside: int, outside: int, times: int = 1, *, bias: bool = True) -> None:
-        """A matrix, used so many times for an observation."""
+        """Add a linear layer, applied `times` times per observation."""
         self.parameters += (inside + bias) * outside
         self.flops += 2 * inside * outside * times
 
     def norm(self, width: int) -> None:
-        """A layer norm."""
+        """Add a layer norm."""
         self.parameters += 2 * width
 
     def attention(self, queries: int, keys: int, width: int) -> None:
-        """Products of queries with keys, and of weights with values."""
+        """Add the products of queries with keys, and of weights with values."""
         self.flops += 4 * queries * keys * width
 
     def capacity(self) -> Capacity:
-        """The sums."""
+        """Return the sums."""
         return Capacity(self.parameters, self.flops)
 
 
 _WIDEST: Final = 4096
 _CLOSE: Final = 0.1
-"""Two capacities that differ by no more than this share are called equal."""
+"""Two capacities that differ by at most this share are called equal."""
 
 
 class CapacityMatch(NamedTuple):
-    """The width that comes nearest to a number of parameters, or of FLOPs."""
+    """The width whose size is nearest to a number of parameters or FLOPs."""
 
     width: int
     capacity: Capacity
     wanted: float
     size: str
-    """What was matched: parameters or flops."""
+    """The size that was matched: "parameters" or "flops"."""
 
     @property
     def parameters(self) -> int:
-        """How many it has."""
+        """Parameters at this width."""
         return self.capacity.parameters
 
     @property
     def difference(self) -> float:
-        """By what share of the wanted number it differs."""
+        """Relative difference from the wanted number."""
         return float(getattr(self.capacity, self.size) / self.wanted - 1)
 
     @property
     def close(self) -> bool:
-        """Whether it differs by 10 % at most."""
+        """Whether it differs by at most 10 %."""
         return abs(self.difference) <= _CLOSE
 
 
 def matching_width(
     architecture: Architecture, space: TokenSpace, wanted: float, size: str = "parameters"
 ) -> CapacityMatch:
-    """Return the width that brings an architecture nearest to a number of `size`."""
+    """Return the width whose number of `size` is nearest to the wanted one."""
     widths = range(architecture.step, _WIDEST + 1, architecture.step)
     sizes = ((width, architecture.capacity(space, width)) for width in widths)
     width, capacity = min(sizes, key=lambda each: abs(getattr(each[1], size) - wanted))
@@ -152,10 +151,10 @@ def matching_width(
 def width_for_runs(
     configurations: Sequence[Mapping[str, Any]], wanted: float, size: str = "parameters"
 ) -> CapacityMatch | None:
-    """The width with which runs of our trainer would match; None for those of another.
+    """Return the width at which runs of the built-in trainer would match; None for other runs.
 
-    Runs are ours if all have one architecture, environment and width that are known here, and
-    the parameters that such a network has here.
+    Runs count as ours if they all have the same architecture, environment and width, all known
+    here, and the number of parameters that such a network has here.
     """
     names = ("architecture", "environment", "width", "parameters")
     kinds = {tuple(map(str, map(each.get, names))) for each in configurations}
@@ -173,14 +172,14 @@ def width_for_runs(
 
 @register
 class Mlp:
-    """A row of weights for each token there can be, summed, and two layers on it."""
+    """A sum of one embedding per token, followed by two layers."""
 
     name = "mlp"
     width = 256
     step = 8
 
     def capacity(self, space: TokenSpace, width: int) -> Capacity:
-        """How big it is at this width."""
+        """Compute the size at this width."""
         count = LayerCount()
         count.table(space.rows, width)
         count.parameters += width
@@ -190,14 +189,14 @@ class Mlp:
         return count.capacity()
 
     def network(self, space: TokenSpace, width: int, generator: "Generator") -> "Network":
-        """One with first weights."""
+        """Create a network with initial weights."""
         from assay.training.networks import MlpNetwork
 
         return MlpNetwork(space, width, generator)
 
 
 def count_perceiver(count: LayerCount, space: TokenSpace, width: int) -> None:
-    """Add the reading of tokens by latents."""
+    """Add the layers that read tokens into latents."""
     count.table(1 + len(space.attributes), ATTRIBUTE)
     count.table(LATENTS, width)
     for _ in range(LAYERS):
@@ -212,7 +211,7 @@ def count_perceiver(count: LayerCount, space: TokenSpace, width: int) -> None:
 
 
 def count_heads(count: LayerCount, space: TokenSpace, inside: int, width: int) -> None:
-    """Add the layers that choose an action and that value a state."""
+    """Add the policy head and the value head."""
     count.linear(inside, 4 * width)
     count.linear(4 * width, len(space.actions))
     count.linear(inside, 4 * width)
@@ -221,21 +220,21 @@ def count_heads(count: LayerCount, space: TokenSpace, inside: int, width: int) -
 
 @register
 class Trxl:
-    """A perceiver as in `vit_reset`, into one block of a Transformer-XL."""
+    """A perceiver as in `vit_reset`, followed by one block of a Transformer-XL."""
 
     name = "trxl"
     width = 32
     step = 8
 
     def capacity(self, space: TokenSpace, width: int) -> Capacity:
-        """How big it is at this width."""
+        """Compute the size at this width."""
         count, inside = LayerCount(), 2 * width
         count_perceiver(count, space, width)
         count.linear(LATENTS * width, inside)
         count.norm(inside)
         count.linear(inside, inside)
         count.linear(inside, 2 * inside)
-        count.linear(inside, inside, 0, bias=False)  # of distances, whatever is seen
+        count.linear(inside, inside, 0, bias=False)  # the same for all observations
         count.parameters += 2 * inside
         count.attention(1, MEMORY + 1, inside)
         count.flops += 2 * (MEMORY + 1) * inside
@@ -247,7 +246,7 @@ class Trxl:
         return count.capacity()
 
     def network(self, space: TokenSpace, width: int, generator: "Generator") -> "Network":
-        """One with first weights."""
+        """Create a network with initial weights."""
         from assay.training.networks import TrxlNetwork
 
         return TrxlNetwork(space, width, generator)
@@ -255,14 +254,14 @@ class Trxl:
 
 @register
 class VitReset:
-    """A perceiver into an LSTM."""
+    """A perceiver followed by an LSTM."""
 
     name = "vit_reset"
     width = 32
     step = 8
 
     def capacity(self, space: TokenSpace, width: int) -> Capacity:
-        """How big it is at this width."""
+        """Compute the size at this width."""
         count = LayerCount()
         count_perceiver(count, space, width)
         count.linear(LATENTS * width, 8 * width)
@@ -271,7 +270,7 @@ class VitReset:
         return count.capacity()
 
     def network(self, space: TokenSpace, width: int, generator: "Generator") -> "Network":
-        """One with first weights."""
+        """Create a network with initial weights."""
         from assay.training.networks import VitResetNetwork
 
         return VitResetNetwork(space, width, generator)

@@ -1,12 +1,13 @@
-"""Checkpoints: what a run needs to resume as if it had never stopped. Never a pickle.
+"""Checkpoints, from which a run resumes as if it had never stopped, and agents made from them.
 
-    step-40960/policy.safetensors     the weights; what they are of stands in its metadata
-    step-40960/optimiser.safetensors  the moments of the optimiser, and what networks remember
+    step-40960/policy.safetensors     the weights, with the configuration in the metadata
+    step-40960/optimiser.safetensors  the moments of the optimiser, and the network memory
     step-40960/state.json             random generators, curriculum, worlds, last episodes
 
-A folder has its name only once it is whole. The last two are kept.
+No file is a pickle. A folder gets its name only when it is complete. The last two are kept.
 
-A trained policy as an agent of episodes: it sees views, and draws its actions by a seed.
+`checkpoint_agent` makes a trained policy an agent for episodes: it receives views, and samples
+its actions with a seed.
 """
 
 import base64
@@ -38,18 +39,18 @@ _MEMORY: Final = "memory"
 
 
 def generator_text(generator: torch.Generator) -> str:
-    """The state of a generator, as text."""
+    """Return the state of a generator as text."""
     return base64.b64encode(generator.get_state().numpy().tobytes()).decode()
 
 
 def set_generator(generator: torch.Generator, text: str) -> None:
-    """Put a generator back."""
+    """Restore the state of a generator from text."""
     raw = bytearray(base64.b64decode(text))
     generator.set_state(torch.frombuffer(raw, dtype=torch.uint8).clone())
 
 
 def latest(folder: Path) -> Path | None:
-    """The newest checkpoint of a run, if there is one."""
+    """Return the newest checkpoint of a run, if any."""
     found = [path for path in (folder / "checkpoints").glob("step-*") if path.is_dir()]
     return max(found, key=lambda path: int(path.name.removeprefix("step-")), default=None)
 
@@ -63,7 +64,7 @@ def write(
     memory: Tensor,
     state: Mapping[str, Any],
 ) -> Path:
-    """Keep where a run stands; returns the folder.
+    """Write a checkpoint of a run and return its folder.
 
     Raises:
         OutputError: It cannot be written.
@@ -77,7 +78,7 @@ def write(
         for name, weight in weights.items()
         for moment, value in optimizer.state.get(weight, {}).items()
     }
-    # One entry: several would be written in an order that changes from time to time.
+    # One entry, because the order of several would vary between writes.
     about = {_FORMAT: canonical_json({"config": config.stored(), "step": step}).decode()}
     try:
         shutil.rmtree(draft, ignore_errors=True)
@@ -110,10 +111,10 @@ def _put(path: Path, content: bytes) -> None:
 def read(
     path: Path, network: Network, optimizer: torch.optim.Optimizer
 ) -> tuple[Tensor, dict[str, Any]]:
-    """Put weights and moments back; return the memory of the network and all other state.
+    """Restore weights and moments; return the memory of the network and all other state.
 
     Raises:
-        UsageError: The checkpoint is damaged, or of another network.
+        UsageError: The checkpoint is damaged, or belongs to another network.
     """
     try:
         state = json.loads((path / "state.json").read_bytes())
@@ -136,10 +137,10 @@ def read(
 
 
 def load_policy(path: Path) -> tuple[Network, TrainingConfig]:
-    """Load a network and what it was trained on: a run's folder, a checkpoint's, or weights.
+    """Load a network and its configuration from a run folder, a checkpoint folder or weights.
 
     Raises:
-        UsageError: There is none, or it is not one of ours.
+        UsageError: There is no checkpoint, or another program wrote it.
     """
     file = checkpoint_file(path)
     weights, about = unpacked(file)
@@ -169,7 +170,7 @@ def _load(network: Network, weights: Mapping[str, Tensor], path: Path) -> None:
 
 
 class CheckpointAgent:
-    """One episode: it remembers what it saw in it, and nothing else."""
+    """A trained policy in one episode; its memory covers only that episode."""
 
     def __init__(self, network: Network, seed: int) -> None:
         self._network = network
@@ -178,7 +179,7 @@ class CheckpointAgent:
         self._first = True
 
     def act(self, view: View) -> int:
-        """The index of an action."""
+        """Return the index of the next action."""
         seen = torch.from_numpy(view_tokens(view)).view(1, 1, -1, 3)
         with torch.no_grad():
             said = self._network(seen, torch.tensor([[self._first]]), self._memory)
@@ -188,13 +189,13 @@ class CheckpointAgent:
 
 
 def checkpoint_agent(path: Path) -> OwnAgent:
-    """The agent of a checkpoint, named by its run and step.
+    """Return an agent that plays with a checkpoint; its name has the run and the step.
 
     Raises:
-        UsageError: There is none, or it is not one of ours.
+        UsageError: There is no checkpoint, another program wrote it, or it is not for Crafter.
     """
     file = checkpoint_file(path)
-    # It answers one observation at a time: more threads would only wait for each other.
+    # One observation at a time: more threads would only wait for each other.
     torch.set_num_threads(1)
     network, config = load_policy(file)
     if config.environment != "crafter":

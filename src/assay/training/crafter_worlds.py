@@ -1,8 +1,8 @@
-"""Crafter as tokens: what `crafter.Batch` shows, in whole arrays and never world by world.
+"""Crafter as tokens: the view of `crafter.Batch`, converted for all worlds at once.
 
-A token for each of the 63 cells in view tells what is there: a creature, a plant or an arrow,
-else the material; on the cell of the player, the material it stands on. The others tell of the
-player: 16 counts of its inventory, where it faces, whether it sleeps, and the daylight.
+Each of the 63 cells in view has a token: the creature, plant or arrow there, or the material if
+there is none. The player's own cell has the material under it. The other tokens describe the
+player: 16 inventory counts, its direction, whether it sleeps, and the daylight.
 """
 
 import base64
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _DIRECTIONS: Final = ("left", "right", "up", "down")
 _LIGHTS: Final = 8
-"""Levels of daylight that are told apart."""
+"""Number of daylight levels."""
 
 _SEEN: Final = (
     *MATERIALS,
@@ -54,7 +54,7 @@ SPACE: Final = TokenSpace(
 
 
 def _seen_attributes() -> NDArray[np.uint8]:
-    """The attribute of a thing by its id (13 and up) and its detail."""
+    """Return the attributes of objects by id (offset from the player's) and detail."""
     first = 1 + len(MATERIALS)
     table = np.zeros((len(OBJECTS), 5), np.uint8)
     for name, column in (("cow", 0), ("zombie", 1), ("skeleton", 2)):
@@ -69,7 +69,7 @@ _FIRST_THING: Final = len(MATERIALS)
 
 
 def _blank_tokens(worlds: int) -> NDArray[np.uint8]:
-    """(N, tokens, 3), with what is the same in all observations."""
+    """Return tokens (N, tokens, 3) with the parts that are equal in all observations."""
     tokens = np.zeros((worlds, SPACE.tokens, 3), np.uint8)
     tokens[:, :_CELLS, 1] = np.arange(_CELLS)
     tokens[:, _CELLS:, 0] = 1 + len(_SEEN) + np.arange(len(_PLAYER))
@@ -77,12 +77,12 @@ def _blank_tokens(worlds: int) -> NDArray[np.uint8]:
 
 
 def _fill(tokens: NDArray[np.uint8], view: "BatchView") -> None:
-    """Put what players see into blank tokens."""
+    """Write views into blank tokens."""
     worlds = len(tokens)
     things = view.objects.reshape(worlds, _CELLS)
     seen = tokens[:, :_CELLS, 0]
     seen[:] = 1 + view.materials.reshape(worlds, _CELLS)
-    there = np.nonzero(things > _FIRST_THING)  # the player itself is not told of
+    there = np.nonzero(things > _FIRST_THING)  # the player itself has no token
     details = view.details.reshape(worlds, _CELLS)
     seen[there] = _THINGS[things[there] - _FIRST_THING, details[there]]
     tokens[:, _CELLS : _CELLS + len(ITEMS), 2] = view.inventory
@@ -92,7 +92,7 @@ def _fill(tokens: NDArray[np.uint8], view: "BatchView") -> None:
 
 
 def view_tokens(view: View) -> NDArray[np.uint8]:
-    """What one player sees, (tokens, 3)."""
+    """Return the tokens of one view, (tokens, 3)."""
     from assay.crafter.batch import BatchView
 
     tokens = _blank_tokens(1)
@@ -114,7 +114,7 @@ def view_tokens(view: View) -> NDArray[np.uint8]:
 
 
 class CrafterWorlds:
-    """Worlds of our batch engine, on one thread."""
+    """Worlds of the batch engine, on one thread."""
 
     space = SPACE
     goals: tuple[str, ...] = ACHIEVEMENTS
@@ -134,7 +134,7 @@ class CrafterWorlds:
         return len(self._batch)
 
     def begin(self, which: Sequence[int], starts: Sequence[WorldStart]) -> None:
-        """Begin an episode in each of these worlds; tasks are difficulties."""
+        """Start an episode in each of these worlds; task settings are difficulty settings."""
         difficulties = [resolve_difficulty(start.task.settings) for start in starts]
         self._batch.begin(which, [start.seed for start in starts], difficulties)
         for index, start in zip(which, starts, strict=True):
@@ -145,13 +145,13 @@ class CrafterWorlds:
         self._over[chosen] = self._new[chosen] = False
 
     def observe(self) -> NDArray[np.uint8]:
-        """What the players see, (N, 82, 3)."""
+        """Return the observations, (N, 82, 3)."""
         tokens = self._blank.copy()
         _fill(tokens, self._batch.view())
         return tokens
 
     def step(self, actions: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
-        """Carry out an action in each world; the rewards are those of the game."""
+        """Carry out an action in each world and return the rewards of the game."""
         result = self._batch.step(actions)
         self._rewards += result.rewards
         self._reached |= result.unlocked
@@ -160,7 +160,7 @@ class CrafterWorlds:
         return result.rewards.astype(np.float32)
 
     def ended(self) -> list[EndedEpisode]:
-        """The episodes that ended in the last step."""
+        """Return the episodes that ended in the last step."""
         if not self._new.any():
             return []
         lengths = self._batch.steps
@@ -178,7 +178,7 @@ class CrafterWorlds:
         ]
 
     def snapshot(self) -> list[bytes]:
-        """All worlds, with what was earned in them so far."""
+        """Return the state of all worlds, with their rewards and achievements so far."""
         return [
             json.dumps(
                 {
@@ -193,7 +193,7 @@ class CrafterWorlds:
         ]
 
     def restore(self, worlds: Sequence[bytes]) -> None:
-        """Put all worlds back."""
+        """Restore the state of all worlds."""
         from assay.crafter.world import World
 
         for index, stored in enumerate(worlds):

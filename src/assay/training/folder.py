@@ -1,13 +1,13 @@
-"""The folder of a training run, as other programs read it.
+"""The folder of a training run, a format that other programs may read.
 
-    config.json      what was asked for, how big the network is, and what made it
+    config.json      settings, size of the network, provenance
     metrics.jsonl    a line for each update: `step`, and metrics by name; only finite numbers
-    status.json      how it stands
-    evaluation.json  the held-out episodes of the last evaluation, and those of random actions
+    status.json      state of the run, last step and checkpoint
+    evaluation.json  the held-out episodes of the last evaluation, and of random actions
     checkpoints/     see `checkpoints`
 
-Metrics whose names begin with `time/` are of this machine and this hour; all others follow from
-the configuration. Reading a folder takes no torch.
+Metrics whose names begin with `time/` depend on the machine and its load; all others are
+determined by the configuration. Reading a folder does not need torch.
 """
 
 import fcntl
@@ -33,16 +33,16 @@ _FORMAT: Final = "assay-training/1"
 
 
 class TrainState(StrEnum):
-    """How a training run stands."""
+    """State of a training run."""
 
     RUNNING = "running"
-    """It was begun; if no process has it, it was killed, and can be resumed."""
+    """Started and not ended. If no process holds it, it was killed and can be resumed."""
     STOPPED = "stopped"
-    """Somebody asked it to stop; it can be resumed."""
+    """Stopped on request; it can be resumed."""
     FINISHED = "finished"
     """All steps were made."""
     DIVERGED = "diverged"
-    """A loss was no number any more; its reason names it."""
+    """A loss was not finite; the reason names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class TrainingFolder:
 
     @property
     def metrics(self) -> Path:
-        """The file of metrics."""
+        """Path of the metrics file."""
         return self.path / "metrics.jsonl"
 
     def begin(self, config: TrainingConfig, versions: Mapping[str, str]) -> None:
-        """Write down what is trained, or check that it is what was begun here.
+        """Write the configuration, or check that it equals the one already there.
 
         Raises:
-            UsageError: The folder holds another run.
+            UsageError: The folder contains another run, or other files.
         """
         if (self.path / "config.json").exists():
             changed = difference(TrainingConfig, self.config().stored(), config.stored())
@@ -70,7 +70,7 @@ class TrainingFolder:
                     f"({'; '.join(changed)}); name another folder, or give the settings it has"
                 )
             return
-        # A process that was killed here may have left a draft of its first file.
+        # A killed process may have left a draft of its first file.
         if any(path.name != ".lock" and not is_draft(path) for path in self.path.iterdir()):
             raise UsageError(
                 f"{str(self.path)!r} is not empty and holds no training run; name another "
@@ -90,10 +90,10 @@ class TrainingFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let no other process train here meanwhile; a killed one holds nothing.
+        """Lock the folder against other training processes; the lock ends with the process.
 
         Raises:
-            UsageError: Another does.
+            UsageError: Another process holds the lock.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / ".lock").open("ab") as file:
@@ -107,10 +107,10 @@ class TrainingFolder:
             yield
 
     def told(self) -> dict[str, Any]:
-        """What `config.json` says.
+        """Return the content of `config.json`.
 
         Raises:
-            UsageError: There is none, or it is damaged.
+            UsageError: It is missing or damaged.
         """
         path = self.path / "config.json"
         try:
@@ -126,7 +126,7 @@ class TrainingFolder:
         return told
 
     def config(self) -> TrainingConfig:
-        """The configuration that the run was begun with."""
+        """Return the configuration that the run was started with."""
         return stored_config(self.told()["config"], str(self.path / "config.json"))
 
     def write_status(
@@ -136,7 +136,7 @@ class TrainingFolder:
         checkpoint: Path | None,
         reason: str | None = None,
     ) -> None:
-        """Say how it stands."""
+        """Write the state of the run to `status.json`."""
         told = {
             "state": state,
             "step": step,
@@ -149,7 +149,7 @@ class TrainingFolder:
         atomic_write(self.path / "status.json", json.dumps(told, indent=1).encode())
 
     def status(self) -> dict[str, Any]:
-        """How it stands; running where nothing was said yet."""
+        """Return the content of `status.json`; a run without one is running, at step 0."""
         try:
             told: dict[str, Any] = json.loads((self.path / "status.json").read_bytes())
         except FileNotFoundError:
@@ -167,7 +167,7 @@ class TrainingFolder:
             file.write(canonical_json(dict(row)) + b"\n")
 
     def truncate(self, step: int) -> None:
-        """Forget what was logged after a step, and half a line."""
+        """Remove the metrics logged after a step, and an incomplete last line."""
         if not self.metrics.exists():
             return
         keep = 0
@@ -179,14 +179,14 @@ class TrainingFolder:
         os.truncate(self.metrics, keep)
 
     def rows(self) -> Iterator[dict[str, float]]:
-        """All lines of metrics; half a line at the end does not count."""
+        """Yield all lines of metrics, without an incomplete last line."""
         if self.metrics.exists():
             for line in self.metrics.read_bytes().splitlines(keepends=True):
                 if line.endswith(b"\n"):
                     yield json.loads(line)
 
     def last_row(self) -> dict[str, float]:
-        """The last value of each metric."""
+        """Return the last value of each metric."""
         last: dict[str, float] = {}
         for row in self.rows():
             last |= row
@@ -202,7 +202,7 @@ _STATUS: Final = {
 def training_run(
     folder: Path, *, name: str | None = None, series: str | None = None
 ) -> TrainingRun:
-    """A folder as a run of the store: its curves, configuration, capacity and what made it."""
+    """Read a folder as a training run: curves, configuration, capacity and provenance."""
     run = TrainingFolder(folder)
     told, config = run.told(), run.config()
     steps: dict[str, list[int]] = {}

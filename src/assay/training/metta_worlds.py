@@ -1,10 +1,10 @@
-"""MettaGrid as tokens: rooms in which a chain of resources is to be found out by trying.
+"""MettaGrid as tokens: rooms in which the agent must discover a chain of resources.
 
-Each world has its own chain, nothing -> r1 -> ... -> rL -> heart, on L + 1 buildings drawn from
-twelve, and sinks that take any resource and give nothing. Which building does what is drawn
-with the seed and never seen, so that it must be learned within the episode. A heart is a reward
-of 1. Map, chain and game follow from task and seed. A building can be used again at once: the
-cooldowns of the original recipe are left out.
+Each world has a chain, nothing -> r1 -> ... -> rL -> heart, over L + 1 buildings drawn from
+twelve. Sinks are further buildings that take any resource and give nothing. The function of
+each building is drawn with the seed and not visible, so that it must be learned within the
+episode. A heart is a reward of 1. Map, chain and game are determined by task and seed. Unlike
+the original recipe, buildings have no cooldowns.
 """
 
 import base64
@@ -36,7 +36,7 @@ _RESOURCES: Final = (
 _ACTIONS: Final = ("noop", "move_north", "move_south", "move_west", "move_east")
 _HEARTS: Final = 15
 _GOALS: Final = 10
-"""Hearts of an episode that count as goals: there is time for about so many."""
+"""Hearts that count as goals; an episode has time for about this many."""
 _VIEW: Final = 11
 _TIMES: Final = 8
 
@@ -57,13 +57,13 @@ SPACE: Final = TokenSpace(
 _ATTRIBUTES: Final = {attribute.name: at for at, attribute in enumerate(SPACE.attributes, 1)}
 _MOST: Final = np.array([0, *(attribute.values - 1 for attribute in SPACE.attributes)])
 _SIZES: Final = ((5, 10), (10, 20), (20, 30), (30, 40))
-"""Of rooms: tiny, small, medium, large; the upper bound is not reached."""
+"""Room sizes: tiny, small, medium, large; upper bounds are exclusive."""
 _WALLS: Final = (0.0, 0.03, 0.08, 0.15)
-"""The share of inner cells with a wall, by density."""
+"""Share of inner cells with a wall, by density."""
 
 
 class MettaWorlds:
-    """One simulation for each world; the package has no cheaper way to begin again."""
+    """MettaGrid worlds with one simulation each, because the package has no cheaper reset."""
 
     space = SPACE
     goals: tuple[str, ...] = tuple(f"heart_{n}" for n in range(1, _GOALS + 1))
@@ -81,7 +81,7 @@ class MettaWorlds:
         return len(self._games)
 
     def begin(self, which: Sequence[int], starts: Sequence[WorldStart]) -> None:
-        """Begin an episode in each of these worlds."""
+        """Start an episode in each of these worlds."""
         for index, start in zip(which, starts, strict=True):
             self._games[index] = _game(start, self._length)
             self._starts[index] = start
@@ -91,7 +91,7 @@ class MettaWorlds:
         self._new = [index for index in self._new if index not in which]
 
     def observe(self) -> NDArray[np.uint8]:
-        """What agents see, (N, 64, 3): themselves, then what is near."""
+        """Return the observations, (N, 64, 3): the agent's own state, then its surroundings."""
         raw = np.stack([game.observations()[0, : SPACE.tokens] for game in self._games])
         place, feature, value = raw[..., 0], raw[..., 1], raw[..., 2]
         tag, of_feature, of_tag = _tables()
@@ -107,7 +107,7 @@ class MettaWorlds:
         return tokens
 
     def step(self, actions: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
-        """Carry out an action in each world; a heart is worth 1."""
+        """Carry out an action in each world and return the rewards; a heart is worth 1."""
         rewards = np.zeros(len(self), np.float32)
         self._new = []
         for index, game in enumerate(self._games):
@@ -125,7 +125,7 @@ class MettaWorlds:
         return rewards
 
     def ended(self) -> list[EndedEpisode]:
-        """The episodes that ended in the last step."""
+        """Return the episodes that ended in the last step."""
         return [
             EndedEpisode(
                 world=index,
@@ -138,7 +138,7 @@ class MettaWorlds:
         ]
 
     def snapshot(self) -> list[bytes]:
-        """What was done in each world: played again, it comes to the same."""
+        """Return the actions taken in each world; replaying them gives the same state."""
         return [
             json.dumps(
                 {
@@ -151,7 +151,7 @@ class MettaWorlds:
         ]
 
     def restore(self, worlds: Sequence[bytes]) -> None:
-        """Play all worlds again up to where they were."""
+        """Restore all worlds by replaying their actions."""
         for index, stored in enumerate(worlds):
             told = json.loads(stored)
             start = WorldStart(TrainingTask(**told["task"]), told["seed"])
@@ -166,14 +166,14 @@ class MettaWorlds:
 
 
 def _named(feature: str) -> str:
-    """What we call a feature of the package."""
+    """Return our name for a feature of the package."""
     ours = {"episode_completion_pct": "time", "last_action": "last action"}
     return ours.get(feature, feature.removeprefix("inv:").replace("last_reward", "last reward"))
 
 
 @cache
 def _tables() -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
-    """The feature that is a tag, and our attributes of all features and tags; 0 for none."""
+    """Return the tag feature's id, and our attributes by feature and by tag; 0 for none."""
     plan = _plan(WorldStart(TrainingTask("", {"chain": 2, "sinks": 1}), 0))
     ids = _config(plan, 10).game.id_map()
     of_feature, of_tag, tag = np.zeros(256, np.int64), np.zeros(256, np.int64), 0
@@ -188,19 +188,19 @@ def _tables() -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
 
 @dataclass(frozen=True, slots=True)
 class _RoomPlan:
-    """A map, and what its buildings do."""
+    """A map, and the function of its buildings."""
 
     rows: list[str]
     buildings: Mapping[str, str]
-    """By their letters on the map."""
+    """Building names by their letters on the map."""
     uses: Mapping[str, list[tuple[str | None, str | None]]]
-    """What each building takes and gives."""
+    """Pairs of the resource taken and the resource given, for each building."""
     steps: int
-    """Time for about ten hearts."""
+    """Step limit; enough for about ten hearts."""
 
 
 def _plan(start: WorldStart) -> _RoomPlan:
-    """The room of a task and a seed."""
+    """Create the room for a task and a seed."""
     settings = start.task.settings
     chain, sinks = int(settings["chain"]), int(settings["sinks"])
     low, high = _SIZES[int(settings.get("size", 0))]
@@ -223,7 +223,7 @@ def _plan(start: WorldStart) -> _RoomPlan:
 def _grid(
     rng: np.random.Generator, width: int, height: int, letters: list[str], density: int
 ) -> list[str]:
-    """A walled room: buildings along the walls, the agent in the middle, all in reach."""
+    """Create a walled room with buildings along the walls, all reachable from the centre."""
     while True:
         cells = np.full((height + 2, width + 2), "#")
         inner = cells[1:-1, 1:-1]
@@ -262,7 +262,7 @@ def _game(start: WorldStart, length: int) -> Any:
 
 
 def _config(plan: _RoomPlan, steps: int) -> Any:
-    """All twelve buildings are declared in each game, so that numbers mean the same in all."""
+    """Build the game configuration; it declares all buildings, so that ids are constant."""
     from mettagrid.builder import building
     from mettagrid.config import mettagrid_config as mg
     from mettagrid.config.game_value import InventoryValue

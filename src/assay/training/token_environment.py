@@ -1,9 +1,9 @@
-"""The interface of environments: many worlds at once, seen as tokens.
+"""The interface of training environments: many worlds at once, observed as tokens.
 
-A token is a triple (attribute, place, value) of small whole numbers: what is there, where, and
-how much of it. An observation is a fixed number of tokens; attribute 0 stands for no token, so
-that `tokens[..., 0] != 0` is the mask. An environment never resets by itself: whoever steps it
-begins the next episode of a world that has ended, by its task and seed.
+A token is a triple (attribute, place, value) of small integers: what is there, where, and how
+much of it. An observation is a fixed number of tokens. Attribute 0 means no token, so
+`tokens[..., 0] != 0` is the mask. An environment never resets by itself: the caller starts the
+next episode in a world that has ended, with a task and a seed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,35 +16,35 @@ from numpy.typing import NDArray
 
 
 class Attribute(NamedTuple):
-    """Something that a token can tell of."""
+    """A property that a token describes."""
 
     name: str
     values: int = 1
-    """A value is a whole number from 0 up to this, which is not reached."""
+    """Number of values; a value is an integer from 0 to one below this."""
     placed: bool = False
-    """Whether it may be anywhere in view; else it is about the agent itself, at place 0."""
+    """Whether it may be in any cell in view; if not, it describes the agent, at place 0."""
 
 
 @dataclass(frozen=True)
 class TokenSpace:
-    """What observations and actions of an environment look like."""
+    """Format of the observations and actions of an environment."""
 
     attributes: tuple[Attribute, ...]
-    """A token's attribute is 1 + an index into these."""
+    """The attribute number of a token is 1 + its index here."""
     view: tuple[int, int]
     """Cells in view, across and down; a place is x * down + y."""
     tokens: int
-    """Tokens of an observation, those that are not there included."""
+    """Tokens in an observation, including empty ones."""
     actions: tuple[str, ...]
 
     @property
     def places(self) -> int:
-        """Cells in view."""
+        """Number of cells in view."""
         return self.view[0] * self.view[1]
 
     @cached_property
     def rows(self) -> int:
-        """How many different tokens there are, with the one that is not there."""
+        """Number of different tokens, including the empty one."""
         return 1 + sum(self._rows_of(attribute) for attribute in self.attributes)
 
     def _rows_of(self, attribute: Attribute) -> int:
@@ -52,7 +52,7 @@ class TokenSpace:
 
     @cached_property
     def row_table(self) -> NDArray[np.int64]:
-        """(1 + attributes, 2): a token is row `first + stride * place + value`."""
+        """First row and stride, (1 + attributes, 2): row = first + stride * place + value."""
         table, first = [(0, 0)], 1
         for attribute in self.attributes:
             table.append((first, attribute.values if attribute.placed else 0))
@@ -61,7 +61,7 @@ class TokenSpace:
 
     @cached_property
     def scales(self) -> NDArray[np.float32]:
-        """(1 + attributes,): what a value is multiplied by to lie between 0 and 1."""
+        """(1 + attributes,): factors that scale values to the range from 0 to 1."""
         most = [1, *(max(1, attribute.values - 1) for attribute in self.attributes)]
         return (1 / np.array(most)).astype(np.float32)
 
@@ -71,32 +71,32 @@ class TrainingTask(NamedTuple):
 
     name: str
     settings: Mapping[str, float]
-    """What makes it; its environment knows what they mean."""
+    """Parameters of the world; their meaning depends on the environment."""
 
 
 class WorldStart(NamedTuple):
-    """What a world is made from."""
+    """Task and seed, which determine a world."""
 
     task: TrainingTask
     seed: int
 
 
 class EndedEpisode(NamedTuple):
-    """What one episode came to."""
+    """Result of one episode."""
 
     world: int
-    """The index of its world."""
+    """Index of its world."""
     start: WorldStart
     reward: float
-    """The sum of all rewards."""
+    """Sum of all rewards."""
     length: int
-    """Its steps."""
+    """Number of steps."""
     reached: tuple[bool, ...]
-    """For each goal of the environment, whether it was reached."""
+    """Whether each goal of the environment was reached."""
 
     @property
     def success(self) -> float:
-        """The share of goals that were reached."""
+        """Share of goals that were reached."""
         return sum(self.reached) / len(self.reached)
 
 
@@ -105,30 +105,30 @@ class TokenEnvironment(Protocol):
 
     space: TokenSpace
     goals: tuple[str, ...]
-    """What can be reached in an episode."""
+    """Names of the goals in an episode."""
 
     def __len__(self) -> int: ...
 
     def begin(self, which: Sequence[int], starts: Sequence[WorldStart]) -> None:
-        """Begin an episode in each of these worlds."""
+        """Start an episode in each of these worlds."""
         ...
 
     def observe(self) -> NDArray[np.uint8]:
-        """What is seen now, (N, tokens, 3)."""
+        """Return the current observations, (N, tokens, 3)."""
         ...
 
     def step(self, actions: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
-        """Carry out an action in each world; the rewards, (N,)."""
+        """Carry out an action in each world and return the rewards, (N,)."""
         ...
 
     def ended(self) -> list[EndedEpisode]:
-        """The episodes that ended in the last step; their worlds wait for `begin`."""
+        """Return the episodes that ended in the last step; their worlds wait for `begin`."""
         ...
 
     def snapshot(self) -> list[bytes]:
-        """All worlds, for `restore`."""
+        """Return the state of all worlds, for `restore`."""
         ...
 
     def restore(self, worlds: Sequence[bytes]) -> None:
-        """Put all worlds back."""
+        """Restore the state of all worlds."""
         ...

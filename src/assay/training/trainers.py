@@ -1,10 +1,11 @@
-"""Who trains: our own PPO, or any command that logs metrics into the folder it is given.
+"""Trainers: the built-in PPO, or any command that logs metrics into a given folder.
 
-A trainer works in a folder, and resumes there what an earlier call began. It blocks; it is told
-through `stop` that it is to leave. Knows nothing of queues, journals and stores.
+A `Trainer` trains one seed of a launch. It works in a folder and resumes an earlier call there.
+It blocks until training ends or `stop` returns True. It does not use queues, journals or the
+database.
 
-A trial of a sweep is trained by any callable, or by a command that writes `metrics.jsonl` into
-its folder, an object per line with a `step`, as `assay train` does.
+A `TrialTrainer` trains one trial of a sweep. It is any callable, or a command that writes
+`metrics.jsonl` into its folder, one object with a `step` per line, as `assay train` does.
 """
 
 import json
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
     from assay.training.training_loop import TrainingProgress
 
 PLACEHOLDERS: Final = ("seed", "run_id", "folder", "architecture", "curriculum", "environment")
-"""What a template may have in braces."""
+"""Names a command template may have in braces."""
 _LOOK_S: Final = 0.2
 _GRACE_S: Final = 20.0
-"""Seconds between the signal that asks a command to end and the one that kills it."""
+"""Seconds between the signal that ends a command and the one that kills it."""
 _TAIL: Final = 65_536
 _DIGITS: Final = re.compile(r"(\d+)")
 _END_WITH_PARENT: Final = (
@@ -54,22 +55,22 @@ class TrainedSeed(NamedTuple):
     """One run of a launch; the payload of its trial."""
 
     run_id: str
-    """What the training run is called."""
+    """Name of the training run."""
     seed: int
     place: int
-    """Its place among the seeds, counted from 0."""
+    """Index of its seed, from 0."""
     launch: str
-    """The run of `runs` that it belongs to."""
+    """Id of the launch in the table `runs`."""
 
 
 class RunProgress(NamedTuple):
-    """How far a training run is."""
+    """Progress of a training run."""
 
     step: int
     total: int | None
     reward: float | None
     checkpoint: str | None
-    """The last one, within its folder."""
+    """The latest checkpoint, relative to the folder."""
 
 
 class Trainer(Protocol):
@@ -83,29 +84,29 @@ class Trainer(Protocol):
         watch: Callable[[RunProgress], None],
         stop: Callable[[], bool],
     ) -> int | None:
-        """Train to the end; returns the steps that were made, None where it was to stop.
+        """Train to the end; return the number of steps, or None if `stop` ended it.
 
         Raises:
-            TrainerFailed: It ended before its time, and may be tried again.
-            UserCodeError: It would do the same again, such as a loss that is no number.
+            TrainerFailed: It ended early, and may be retried.
+            UserCodeError: A retry would fail again, for example because a loss is NaN.
         """
         ...
 
     def recorded(self, run: TrainedSeed, folder: Path, *, ended: bool) -> TrainingRun:
-        """The run as the store has it: its curves and every fact needed to repeat it."""
+        """Return the run for the database: curves, and everything needed to repeat it."""
         ...
 
     def command_of(self, run: TrainedSeed, folder: Path) -> list[str]:
-        """What would train it on a command line of its own."""
+        """Return the command line that would train this run separately."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PPOTrainer:
-    """`assay.training.training_loop.train`, in this process."""
+    """Runs `assay.training.training_loop.train` in this process."""
 
     settings: Mapping[str, Any]
-    """Those of a `TrainingConfig`, but for the seed."""
+    """Settings of a `TrainingConfig`, without the seed."""
 
     def train(
         self,
@@ -184,7 +185,7 @@ class PPOTrainer:
 
 @dataclass(frozen=True, slots=True)
 class CommandTrainer:
-    """Any program: it logs a file `metrics.*` with a step in each row into its folder."""
+    """Runs a program that writes `metrics.*`, with a step in each row, into its folder."""
 
     template: str
     architecture: str
@@ -233,7 +234,7 @@ class CommandTrainer:
         """See `Trainer`."""
         file = _metrics_file(folder)
         told = TrainingRun(id=run.run_id)
-        with suppress(UsageError):  # of one that crashed, half a file may be left
+        with suppress(UsageError):  # a crash may leave an incomplete file
             told = told if file is None else read_run_file(file)
         now = datetime.now(UTC).replace(tzinfo=None)
         return replace(
@@ -272,10 +273,10 @@ class CommandTrainer:
 
 
 def command_words(template: str, values: Mapping[str, str]) -> list[str]:
-    """The words of a command with what its template has in braces filled in.
+    """Return the words of a command, with the placeholders of its template filled in.
 
     Raises:
-        UsageError: It cannot be read, names something unknown, or says neither seed nor folder.
+        UsageError: It cannot be parsed, has an unknown placeholder, or lacks seed or folder.
     """
     try:
         named = {
@@ -304,11 +305,12 @@ def _follow(
 ) -> tuple[int, bool]:
     """Run a command until it ends or `look` returns False.
 
-    To end it, `ask` is sent; all of its processes are killed some seconds later, and at once
-    where this process is killed: nobody else may train in its folder afterwards.
+    To end the command, the signal `ask` is sent, and all its processes are killed after
+    `_GRACE_S` seconds. On Linux the command is also killed if this process dies, so that no
+    process is left training in its folder.
 
     Returns:
-        Its exit status, and whether `look` returned False.
+        The exit status, and whether `look` returned False.
     """
     with log.open("ab") as logged:
         process = subprocess.Popen(
@@ -345,7 +347,7 @@ def _metrics_file(folder: Path) -> Path | None:
 
 
 def _progress(folder: Path) -> RunProgress:
-    """How far the run in a folder is, as far as its files say."""
+    """Return the progress of the run in a folder, according to its files."""
     step, reward = 0, None
     file = folder / "metrics.jsonl"
     if file.is_file():
@@ -369,15 +371,15 @@ _METRICS = "metrics.jsonl"
 
 
 class Trained(NamedTuple):
-    """What came of a training run."""
+    """Result of a training run."""
 
     curves: Mapping[str, Curve]
     failure: str | None = None
-    """Why it failed; None if it did not."""
+    """Reason of the failure, if it failed."""
 
 
 class TrialTrainer(Protocol):
-    """Trains once."""
+    """Trains one trial of a sweep."""
 
     def __call__(
         self,
@@ -387,19 +389,19 @@ class TrialTrainer(Protocol):
         folder: Path,
         keep: Callable[[int, float], bool],
     ) -> Trained:
-        """Train with options and a seed, in a folder that may hold the start of the same run.
+        """Train with options and a seed, in a folder that may contain the start of this run.
 
-        `keep` is told the steps and values of the metric as they come; where it says False the
-        run ends, and what there is by then is returned.
+        `keep` is called with each new step and value of the metric. If it returns False,
+        the run ends and the curves so far are returned.
         """
         ...
 
 
 class TrialCommand:
-    """Trains by a command, in a process of its own.
+    """Trains with a command, in a separate process.
 
-    In the command `{seed}`, `{total_steps}` and `{folder}` are filled in, each option as
-    `{name}`, and all options as `--name value` for `{options}`.
+    The placeholders `{seed}`, `{total_steps}` and `{folder}` of the command are filled in, and
+    each option as `{name}`. `{options}` becomes all options as `--name value`.
     """
 
     def __init__(self, command: str, metric: str, total_steps: int) -> None:
@@ -412,10 +414,10 @@ class TrialCommand:
             )
 
     def arguments(self, options: Mapping[str, Any], seed: int, folder: Path) -> list[str]:
-        """The command of a run.
+        """Return the command of a run.
 
         Raises:
-            UsageError: It has a place for something that there is not.
+            UsageError: It has an unknown placeholder.
         """
         known = {**options, "seed": seed, "total_steps": self._steps, "folder": folder}
         words: list[str] = []
@@ -430,7 +432,7 @@ class TrialCommand:
                 raise UsageError(
                     f"--command: {word!r} is not known ({error}); choose from: {names}"
                 ) from error
-        # The program that runs, whatever is on the path.
+        # Run this installation of assay, not the one on the PATH.
         return [sys.executable, "-m", "assay", *words[1:]] if words[0] == "assay" else words
 
     def __call__(
@@ -441,9 +443,9 @@ class TrialCommand:
         folder: Path,
         keep: Callable[[int, float], bool],
     ) -> Trained:
-        """Run the command, and follow what it logs."""
+        """Run the command, and follow its metrics file."""
         metrics = folder / _METRICS
-        # Beside the folder, which is the trainer's own.
+        # Next to the folder, because only the trainer writes into the folder.
         output = folder.with_name(f"{folder.name}.log")
         arguments = self.arguments(options, seed, folder)
         if shutil.which(arguments[0]) is None:
@@ -463,7 +465,7 @@ class TrialCommand:
 
 
 class _Tail:
-    """The new points of a file that grows; one that was cut is read on from its new end."""
+    """Reads the new points of a growing file; after a truncation, from the new end."""
 
     def __init__(self, path: Path, metric: str) -> None:
         self._path, self._metric = path, metric
