@@ -1,4 +1,4 @@
-"""Environments by name; each is loaded when it is first wanted."""
+"""Registry of training environments; each is imported when first used."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -33,21 +33,21 @@ def _mettagrid_space() -> TokenSpace:
 
 
 class EnvironmentEntry(NamedTuple):
-    """An environment that is known by its name."""
+    """A registered environment."""
 
     make: Callable[[int, int], TokenEnvironment]
-    """Makes so many worlds, whose episodes end after so many steps."""
+    """Creates a number of worlds, whose episodes end after a number of steps."""
     space: Callable[[], TokenSpace]
-    """Says what they look like, and loads nothing heavy."""
+    """Returns the format of observations and actions, without heavy imports."""
     package: str | None = None
-    """Whose rules they have, if not assay's own; runs record its version."""
+    """The package that implements the rules, if not assay; runs record its version."""
 
 
 ENVIRONMENTS: Final = {
     "crafter": EnvironmentEntry(_crafter, _crafter_space),
     "mettagrid": EnvironmentEntry(_mettagrid, _mettagrid_space, "mettagrid"),
 }
-"""All that are known; add yours before a configuration names it."""
+"""Registered environments by name; register yours before a configuration uses it."""
 
 
 def _entry(name: str) -> EnvironmentEntry:
@@ -57,7 +57,7 @@ def _entry(name: str) -> EnvironmentEntry:
 
 
 def environment_named(name: str, worlds: int, length: int) -> TokenEnvironment:
-    """Return so many worlds of an environment, of which none has begun.
+    """Create worlds of an environment, in which no episode has started.
 
     An episode ends after `length` steps.
     """
@@ -65,5 +65,5 @@ def environment_named(name: str, worlds: int, length: int) -> TokenEnvironment:
 
 
 def space_of(name: str) -> TokenSpace:
-    """What observations of an environment look like; loads no compiler."""
+    """Return the format of an environment's observations, without loading a compiler."""
     return _entry(name).space()

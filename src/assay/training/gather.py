@@ -1,10 +1,11 @@
-"""Finds the runs that somebody named, and says which cannot be used.
+"""Lookup of training runs by name, with reports on the ones that cannot be used.
 
-A name is looked up in the store, as a file or folder, then at W&B if a project was named.
+A name is a file or folder, a run id in the database (or the start of one), or a run at W&B if a
+project is given. An exact run id takes precedence over a folder with that name.
 
-A run that is missing, crashed or still running is named with the reason, never dropped in
-silence and never filled in. A name that comes twice, or a metric that a run does not have, is
-an error: a result would not mean what was asked for.
+A run that is missing, crashed or still running is reported with the reason; it is never dropped
+silently and its curve is never completed. A run that is named twice, or lacks the metric, is an
+error, because the result would not have the requested meaning.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -31,48 +32,48 @@ _REASONS = {
 }
 _SHOWN = 12
 _LARGEST = 1e60
-"""Of a value: areas of it over any steps can still be squared, and squared again."""
+"""Largest value; the fourth power of its area over any steps is still finite."""
 _SHORT = 0.9
-"""A run that ends below this share of the longest one's steps is told of."""
+"""A run with fewer than this share of the longest run's steps is reported."""
 
 
 class RunPlace(StrEnum):
-    """Where a run was found."""
+    """Source of a run."""
 
     STORE = "store"
     FILE = "file"
-    """A file, a folder of a tracker, or a run in its database."""
+    """A file, a tracker's folder, or a run in a tracker's database."""
     WANDB = "wandb"
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where runs are looked up by their ids."""
+    """Sources in which runs are looked up by id."""
 
     store: Store
     wandb: Callable[[str], TrainingRun | None] | None = None
-    """Asks a project at W&B for a run; None if no project was named."""
+    """Returns a run of a W&B project; None if no project was given."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundRun:
-    """A run that can be used, and its curve of the metric that was asked for."""
+    """A usable run, with its curve of the requested metric."""
 
     name: str
-    """As the user wrote it."""
+    """The name as the user wrote it."""
     run: TrainingRun
     curve: Curve
     place: RunPlace = RunPlace.STORE
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What makes two names the same run: the path of a file, else the id."""
+        """Key by which two names are the same run: the path of a file, or the id."""
         return _identity(self.name, self.run, self.place)
 
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """A run that was named and is not used."""
+    """A named run that is not used, with the reason."""
 
     name: str
     reason: str
@@ -81,7 +82,7 @@ class Unusable:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Runs in the order they were named, those left out, and what should be known of them."""
+    """Usable runs in the order of their names, unusable ones, and notes on the data."""
 
     metric: str
     runs: tuple[FoundRun, ...]
@@ -89,7 +90,7 @@ class Gathered:
     notes: tuple[str, ...] = ()
 
     def find(self, name: str) -> FoundRun | None:
-        """The usable run of a name, as it was written."""
+        """Return the usable run with this name, as it was written."""
         return next((one for one in self.runs if one.name == name), None)
 
 
@@ -104,15 +105,15 @@ def gather_runs(
     """Find runs by their ids, unambiguous starts of ids, or paths of files and folders.
 
     Args:
-        names: At least one; an ellipsis stands for those between or after, and a folder or a
-            database for all runs in it.
-        metric: Which curve to take.
-        places: Where ids are looked up; the store may be missing if all names are files.
-        taken: Names that belong elsewhere, before which an ellipsis stops.
-        single: Whether each name means one run.
+        names: At least one name. An ellipsis means the names between or after; a folder or a
+            tracker's database means all runs in it.
+        metric: The metric whose curve is loaded.
+        places: Where ids are looked up; the database may be missing if all names are files.
+        taken: Names that belong elsewhere; an ellipsis stops before them.
+        single: Whether each name must mean one run.
 
     Raises:
-        UsageError: A run comes twice, or does not have the metric.
+        UsageError: A run is named twice, or lacks the metric.
     """
     found: list[FoundRun] = []
     unusable: list[Unusable] = []
@@ -120,7 +121,7 @@ def gather_runs(
     with _Shelf(places, metric) as shelf:
         named = expand_names(names, shelf.has, taken)
         for name in named if single else shelf.all_runs(named):
-            # What nobody named was found in a folder: there it may be odd without an error.
+            # Runs found in a folder, not named by the user, may be unusable without an error.
             strict = name in named
             shelved = shelf.find(name, strict=strict)
             if isinstance(shelved, Unusable):
@@ -137,10 +138,10 @@ def gather_runs(
 
 
 def find_run(name: str, places: Store | Places) -> TrainingRun:
-    """One run with all its curves, however it ended.
+    """Return one run with all its curves, however it ended.
 
     Raises:
-        UsageError: There is none of that name, or it cannot be read.
+        UsageError: It does not exist or cannot be read.
     """
     if is_run_file(name):
         return read_source(name)
@@ -152,7 +153,7 @@ def find_run(name: str, places: Store | Places) -> TrainingRun:
 
 
 def reasons(unusable: Sequence[Unusable]) -> str:
-    """Why runs are left out, in brackets for the end of an error; empty if none are."""
+    """Format the reasons why runs are left out, in parentheses; empty if there are none."""
     if not unusable:
         return ""
     said = "; ".join(f"{one.name}: {one.reason}" for one in unusable[:4])
@@ -169,12 +170,12 @@ class _Shelved(NamedTuple):
 
 
 class _Shelf:
-    """Looks runs up, and opens a store once for all of a list."""
+    """Lookup that opens the database once for all names."""
 
     def __init__(self, places: Store | Places, metric: str | None = None) -> None:
         self._places = places if isinstance(places, Places) else Places(places)
         self._metric = metric
-        """Which curve is loaded of a store; all if None."""
+        """The metric loaded from the database; None for all."""
         self._runs: dict[str, _Shelved | Unusable] = {}
         self._open = ExitStack()
         self._connection: Any = None
@@ -189,7 +190,7 @@ class _Shelf:
         return not isinstance(self.find(name), Unusable)
 
     def all_runs(self, names: Sequence[str]) -> list[str]:
-        """The names of all runs that names stand for."""
+        """Expand names to the names of all runs they mean."""
         return [
             run
             for name in names
@@ -209,7 +210,7 @@ class _Shelf:
         return self._runs[name]
 
     def use(self, name: str, shelved: _Shelved, *, strict: bool) -> FoundRun | Unusable:
-        """A run with its curve, unless it did not end well."""
+        """Return a run with its curve, or the reason if it did not finish."""
         run, place = shelved
         if run.status is not TrainingStatus.FINISHED:
             return Unusable(name, _reason(run), run.seed)
@@ -221,7 +222,7 @@ class _Shelf:
             return Unusable(name, _brief(str(error)), run.seed)
 
     def _curve(self, name: str, shelved: _Shelved) -> Curve:
-        """The curve of the metric, of two points or more."""
+        """Return the curve of the metric, with at least two points."""
         assert self._metric is not None
         run, place = shelved
         found = run.curves.get(self._metric)
@@ -264,7 +265,7 @@ class _Shelf:
         return _Shelved(run, RunPlace.WANDB)
 
     def _is_file(self, name: str) -> bool:
-        """Whether a name is a path; an id of the store counts before a folder of its name."""
+        """Return whether a name is a path; a run id takes precedence over a folder."""
         return is_run_file(name) or (is_source(name) and self._exact_id(name) is None)
 
     def _exact_id(self, name: str) -> str | None:
@@ -274,7 +275,7 @@ class _Shelf:
         return runs[0].id if runs else None
 
     def _stored_id(self, name: str) -> tuple[str | None, str]:
-        """The id in the store that a name stands for, else why there is none."""
+        """Return the run id in the database that a name means, or None and the reason."""
         if not self._connected():
             where = str(self._places.store.path)
             return None, f"no such file, and there is no database {where!r}"
@@ -292,13 +293,13 @@ class _Shelf:
 
 
 def _reason(run: TrainingRun) -> str:
-    """Why a run cannot be used, with what its reader has to tell."""
+    """Return the reason why a run cannot be used, with its notes."""
     told = f" ({'; '.join(run.notes)})" if run.notes else ""
     return f"{_REASONS[run.status]}{told}"
 
 
 def _brief(reason: str) -> str:
-    """A reason without what there is instead, which is too long to stand at every name."""
+    """Return a reason without its list of alternatives, too long to repeat for each name."""
     return reason.partition("choose from:")[0].rstrip("; ")
 
 

@@ -1,22 +1,14 @@
-"""What every network does: read observations in order, and say what to do.
+"""Policy networks of the architectures `mlp`, `vit_reset` and `trxl`.
 
-Sequences are (T, N, ...): T steps of N worlds. What is remembered is one flat tensor (N, S), so
-that whoever keeps it need not know what is in it; S is 0 where nothing is remembered. A step
-that starts an episode is read as if nothing had been before.
+Sequences are (T, N, ...): T steps of N worlds. The memory of a network is one flat tensor
+(N, S), so that code that stores it does not depend on its layout; S is 0 without memory. At the
+first step of an episode, the memory from before is ignored.
 
-The network of `mlp`.
-
-Tokens read by latents, and what is chosen from it: shared by networks with a memory.
-
-The network of `trxl`: Transformer-XL (Dai et al., 2019), one block, without dropout.
-
-What is remembered are keys and values, where the paper keeps what they are made from: so a step
-costs no more than one of `vit_reset`. They are those of the weights at the time.
-
-Dropout is left out because PPO compares the chances of an action at two times, and dropout
-would count as a change of policy.
-
-The network of `vit_reset`.
+`trxl` is one block of Transformer-XL (Dai et al., 2019). Its memory contains keys and values,
+computed with the weights at that time, where the paper keeps the hidden states they are
+computed from; so a step costs no more than in `vit_reset`. It has no dropout, because PPO
+compares the probabilities of an action at two times, and dropout would count as a change of
+policy.
 """
 
 import math
@@ -39,31 +31,31 @@ from assay.training.token_environment import TokenSpace
 
 
 class PolicyOutput(NamedTuple):
-    """What a network says of a sequence."""
+    """Output of a network for a sequence."""
 
     logits: Tensor
     """(T, N, actions)"""
     values: Tensor
-    """(T, N): the return that is expected."""
+    """(T, N): the expected return."""
     memory: Tensor
     """(N, S), after the last step."""
 
 
 class Network(nn.Module):
-    """The base of all networks."""
+    """The base class of all networks."""
 
     remembers: int = 0
-    """S, the numbers that are remembered of a world."""
+    """S, the length of the memory of a world."""
 
     def blank(self, worlds: int) -> Tensor:
-        """What is remembered before anything was seen, (N, S)."""
+        """Return the memory before the first step, (N, S)."""
         return torch.zeros(worlds, self.remembers)
 
     def forward(self, tokens: Tensor, starts: Tensor, memory: Tensor) -> PolicyOutput:
-        """Read a sequence.
+        """Process a sequence.
 
         Args:
-            tokens: (T, N, tokens, 3), whole numbers.
+            tokens: (T, N, tokens, 3), integers.
             starts: (T, N), whether an episode starts with this step.
             memory: (N, S), from before the first step.
         """
@@ -78,7 +70,7 @@ def linear(
     *,
     bias: bool = True,
 ) -> nn.Linear:
-    """A layer with orthogonal weights of this gain and no bias at first."""
+    """Create a layer with orthogonal weights of this gain and zero bias."""
     layer = nn.Linear(inside, outside, bias=bias)
     nn.init.orthogonal_(layer.weight, gain, generator=generator)
     if bias:
@@ -87,7 +79,7 @@ def linear(
 
 
 class MlpNetwork(Network):
-    """Rows of tokens, summed: a layer on a one-hot vector, at a third of its time."""
+    """Summed token embeddings and two layers; thrice as fast as a layer on one-hot input."""
 
     def __init__(self, space: TokenSpace, width: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -100,7 +92,7 @@ class MlpNetwork(Network):
         self.critic = linear(width, 1, generator, 1.0)
 
     def forward(self, tokens: Tensor, starts: Tensor, memory: Tensor) -> PolicyOutput:
-        """Read each step on its own."""
+        """Process each step independently."""
         steps, worlds, count, _ = tokens.shape
         seen = tokens.view(steps * worlds, count, 3).long()
         attribute, place, value = seen.unbind(2)
@@ -112,7 +104,7 @@ class MlpNetwork(Network):
 
 
 class Perceiver(nn.Module):
-    """Latents that look at tokens, twice; (B, tokens, 3) becomes (B, latents * width)."""
+    """Latents that attend to tokens in two layers: (B, tokens, 3) to (B, latents * width)."""
 
     def __init__(self, space: TokenSpace, width: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -124,7 +116,7 @@ class Perceiver(nn.Module):
         self.register_buffer("scales", torch.from_numpy(space.scales), persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """What the latents have seen."""
+        """Return the latents after attending to the tokens."""
         attribute, place, value = tokens.long().unbind(2)
         amount = (value * self.scales[attribute]).unsqueeze(2)
         features = torch.cat([self.attributes(attribute), self.places[place], amount], 2)
@@ -157,12 +149,12 @@ class _Layer(nn.Module):
 
 
 def _heads(x: Tensor) -> Tensor:
-    """(B, L, width) as (B, heads, L, width / heads)."""
+    """Reshape (B, L, width) to (B, heads, L, width / heads)."""
     return x.unflatten(2, (HEADS, -1)).transpose(1, 2)
 
 
 def _place_waves(across: int, down: int) -> Tensor:
-    """(places, 4 * frequencies): where a place is, as waves of growing frequency."""
+    """Encode positions as sines and cosines of growing frequency, (places, 4 * frequencies)."""
     x = torch.linspace(-1, 1, across).repeat_interleave(down)
     y = torch.linspace(-1, 1, down).repeat(across)
     angles = [math.pi * 2**k / 2 * axis for axis in (x, y) for k in range(FREQUENCIES)]
@@ -170,7 +162,7 @@ def _place_waves(across: int, down: int) -> Tensor:
 
 
 class Heads(nn.Module):
-    """Chooses an action, and values a state."""
+    """Policy head and value head."""
 
     def __init__(
         self, space: TokenSpace, inside: int, width: int, generator: torch.Generator
@@ -182,7 +174,7 @@ class Heads(nn.Module):
         self.value = linear(4 * width, 1, generator, 1.0)
 
     def forward(self, inside: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and values."""
+        """Return logits and values."""
         logits = self.action(torch.tanh(self.actor(inside)))
         return logits, self.value(torch.tanh(self.critic(inside))).squeeze(-1)
 
@@ -191,12 +183,12 @@ _HEADS = 2
 
 
 class TrxlNetwork(Network):
-    """A perceiver, a block that looks back up to 32 steps of the episode, and two heads."""
+    """A perceiver, a block that attends to 32 earlier steps of the episode, and two heads."""
 
     def __init__(self, space: TokenSpace, width: int, generator: torch.Generator) -> None:
         super().__init__()
         inside = 2 * width
-        # Keys and values of each of the last steps, and whether it is of this episode.
+        # Keys and values of each of the last steps, and whether it belongs to this episode.
         self.remembers = MEMORY * (2 * inside + 1)
         self.perceiver = Perceiver(space, width, generator)
         self.enter = linear(LATENTS * width, inside, generator, 1.0)
@@ -214,14 +206,14 @@ class TrxlNetwork(Network):
         self.register_buffer("waves", _time_waves(inside), persistent=False)
 
     def forward(self, tokens: Tensor, starts: Tensor, memory: Tensor) -> PolicyOutput:
-        """Read a sequence at once: each step sees itself and those before it."""
+        """Process a sequence at once: each step attends to itself and earlier steps."""
         steps, worlds = starts.shape
         read = self.enter(self.perceiver(tokens.flatten(0, 1)))
         read = read.unflatten(0, (steps, worlds)).transpose(0, 1)
         known, kept = memory.split([memory.shape[1] - MEMORY, MEMORY], 1)
         read_before = self.before(read)
         past = torch.cat([known.unflatten(1, (MEMORY, -1)), self.past(read_before)], 1)
-        # Which episode a step is of, counted in this sequence; what is not kept is of none.
+        # Episode of each step, numbered within this sequence; -1 for unused memory.
         now = starts.t().long().cumsum(1)
         episode = torch.cat([kept.long() - 1, now], 1)
         told = self._looked_back(self.query(read_before), past, episode, now)
@@ -233,7 +225,7 @@ class TrxlNetwork(Network):
         return PolicyOutput(logits, values, remembered)
 
     def _looked_back(self, query: Tensor, past: Tensor, episode: Tensor, now: Tensor) -> Tensor:
-        """(N, T, width): what each step makes of itself and the steps before it."""
+        """Return each step's attention output over itself and earlier steps, (N, T, width)."""
         steps = query.shape[1]
         keys, values = past.chunk(2, 2)
         back = torch.arange(steps).unsqueeze(1) + MEMORY - torch.arange(MEMORY + steps)
@@ -252,19 +244,19 @@ class TrxlNetwork(Network):
 
 
 def _memory_heads(x: Tensor) -> Tensor:
-    """(B, L, width) as (B, heads, L, width / heads)."""
+    """Reshape (B, L, width) to (B, heads, L, width / heads)."""
     return x.unflatten(2, (_HEADS, -1)).transpose(1, 2)
 
 
 def _time_waves(width: int) -> Tensor:
-    """(1 + MEMORY, width): how many steps ago, as waves of falling frequency."""
+    """Encode distances in steps as waves of falling frequency, (1 + MEMORY, width)."""
     steps = torch.arange(MEMORY + 1).unsqueeze(1)
     angles = steps * 10_000 ** (-torch.arange(0, width, 2) / width)
     return torch.cat([angles.sin(), angles.cos()], 1)
 
 
 class VitResetNetwork(Network):
-    """A perceiver, an LSTM that forgets where an episode starts, and two heads."""
+    """A perceiver, an LSTM that is reset when an episode starts, and two heads."""
 
     def __init__(self, space: TokenSpace, width: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -276,7 +268,7 @@ class VitResetNetwork(Network):
         self.heads = Heads(space, hidden, width, generator)
 
     def forward(self, tokens: Tensor, starts: Tensor, memory: Tensor) -> PolicyOutput:
-        """Read step by step; only what the LSTM does needs the step before."""
+        """Process step by step; only the LSTM depends on the step before."""
         steps, worlds = starts.shape
         seen = self.seen(self.perceiver(tokens.flatten(0, 1))).unflatten(0, (steps, worlds))
         kept = 1 - starts.unsqueeze(2).to(seen.dtype)
@@ -286,7 +278,7 @@ class VitResetNetwork(Network):
             hidden, cell = hidden * kept[step], cell * kept[step]
             gates = seen[step] + self.before(hidden)
             enters, stays, new, leaves = gates.chunk(4, 1)
-            # A forget gate is open at first: 1 is added to what it is given.
+            # Adding 1 opens the forget gate initially.
             cell = torch.sigmoid(stays + 1) * cell + torch.sigmoid(enters) * torch.tanh(new)
             hidden = torch.sigmoid(leaves) * torch.tanh(cell)
             told.append(hidden)

@@ -1,9 +1,9 @@
-"""Proximal policy optimisation (Schulman et al., 2017), in the form of CleanRL's scripts.
+"""Proximal policy optimisation (Schulman et al., 2017), following CleanRL's scripts.
 
 Clipped objective, advantages normalised in each minibatch, generalised advantage estimation,
-gradients cut by their norm. A minibatch is the whole rollout of some worlds, so that networks
-with a memory learn through all its steps. The value loss is not clipped. Where an episode ends
-by its length it counts as over, without a guess at what would have followed.
+gradients clipped by norm. A minibatch is the whole rollout of some worlds, so that networks
+with memory learn through all its steps. The value loss is not clipped. An episode that ends by
+its step limit counts as terminated: its last state is not bootstrapped.
 """
 
 import math
@@ -18,16 +18,16 @@ from assay.training.config import TrainingConfig
 from assay.training.networks import Network
 
 _LAST_RATE: Final = 0.1
-"""What is left of the learning rate at the end."""
+"""Final learning rate relative to the initial one."""
 
 
 class Diverged(Exception):
-    """A loss or a gradient is not a number any more; it has its name."""
+    """A loss or a gradient is not finite; the message is its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """T steps of N worlds, and what the network said of them."""
+    """T steps of N worlds, with the outputs of the network."""
 
     tokens: Tensor
     """(T, N, tokens, 3)"""
@@ -38,19 +38,19 @@ class Experience:
     actions: Tensor
     """(T, N)"""
     log_chances: Tensor
-    """(T, N), of the actions when they were chosen."""
+    """(T, N), log probabilities of the actions when they were chosen."""
     values: Tensor
-    """(T, N), of the states."""
+    """(T, N), estimated values of the states."""
     rewards: Tensor
     """(T, N), after the actions."""
     last_value: Tensor
-    """(N,), of the states after the last step."""
+    """(N,), estimated values of the states after the last step."""
     last_starts: Tensor
     """(N,), whether an episode ended with the last step."""
 
 
 def sample(logits: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """An action for each row of (N, actions), and the logarithms of their chances."""
+    """Sample an action for each row of (N, actions); return actions and log probabilities."""
     noise = torch.rand(logits.shape, generator=generator).clamp_min_(1e-20)
     actions = (logits - torch.log(-torch.log(noise))).argmax(1)
     chances = torch.log_softmax(logits, 1)
@@ -58,7 +58,7 @@ def sample(logits: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def advantages(rollout: Experience, gamma: float, gae_lambda: float) -> Tensor:
-    """(T, N): how much better each action was than expected (Schulman et al., 2016)."""
+    """Compute generalised advantage estimates (Schulman et al., 2016), (T, N)."""
     steps = len(rollout.rewards)
     found = torch.empty_like(rollout.rewards)
     ahead = torch.zeros_like(rollout.last_value)
@@ -83,10 +83,10 @@ def update(
 ) -> Mapping[str, float]:
     """Learn from a rollout; return the losses, averaged over the minibatches.
 
-    `done` is the share of the run that is behind; the generator draws the minibatches.
+    `done` is the completed share of the run; the generator draws the minibatches.
 
     Raises:
-        Diverged: A loss is not finite; the weights are those before it.
+        Diverged: A loss is not finite; the weights are from before that minibatch.
     """
     found = advantages(rollout, config.gamma, config.gae_lambda)
     returns = found + rollout.values
@@ -117,7 +117,7 @@ def _learn(
     part: Tensor,
     config: TrainingConfig,
 ) -> dict[str, float]:
-    """One step of the optimiser on some worlds."""
+    """Do one optimiser step on some worlds, and return the losses."""
     answer = network(rollout.tokens[:, part], rollout.starts[:, part], rollout.memory[part])
     log_chances = torch.log_softmax(answer.logits, 2)
     entropy = -(log_chances.exp() * log_chances).sum(2).mean()

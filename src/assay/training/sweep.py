@@ -1,10 +1,10 @@
-"""The search: trials one after another, then what won on seeds that the search never saw.
+"""Hyperparameter search: trials one after another, then the winner on seeds not used before.
 
-A folder holds all of it: `sweep.json` what was planned, `optuna.log` what Optuna knows,
-`results.json` what came out, and a folder for each run. The same plan in the same folder
-resumes: trials that ended stay, one that was cut off is run again in its folder. What a trial
-tries follows from the plan, its number and the trials before it alone, so that a search that
-was killed goes on as if it had not been.
+The folder of a sweep contains `sweep.json` (the plan), `optuna.log` (Optuna's journal),
+`results.json` and a folder for each run. Running the same plan in the same folder resumes it:
+trials that ended are kept, and an interrupted one is run again in its folder. The options of a
+trial are determined by the plan, its number and the trials before it, so that an interrupted
+search continues as if it had not been.
 """
 
 import json
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _PLAN, _RESULTS, _JOURNAL = "sweep.json", "results.json", "optuna.log"
 _STUDY = "sweep"
 _FOLDER = "folder"
-"""What Optuna keeps of a trial besides: the name of its folder."""
+"""User attribute of an Optuna trial with the name of its folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,48 +46,44 @@ class SweepTrial:
     """One run of a sweep."""
 
     folder: str
-    """Its name in the folder of the sweep."""
+    """Folder name, within the folder of the sweep."""
     options: Mapping[str, Any]
-    """What was chosen."""
+    """Chosen options."""
     seed: int
     state: str
-    """complete, pruned or failed."""
+    """"complete", "pruned" or "failed"."""
     value: float | None
-    """The area below the last quarter of its curve; None where it did not complete."""
+    """AUC of the last quarter of its curve; None if it did not complete."""
     steps: int
     note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """What a sweep found."""
+    """Result of a sweep."""
 
     plan: SweepPlan
     name: str
     trials: tuple[SweepTrial, ...]
     winner: SweepTrial | None
-    """The best of the trials that completed."""
+    """The best completed trial."""
     fresh: tuple[SweepTrial, ...]
-    """What won, on fresh seeds."""
+    """Runs of the winner on fresh seeds."""
 
     @property
     def fresh_mean(self) -> Interval | None:
-        """The mean on fresh seeds, with its 95 % interval; None below two runs."""
+        """Mean on fresh seeds with its 95 % interval; None with fewer than two runs."""
         values = [trial.value for trial in self.fresh if trial.value is not None]
         return mean_interval(values, level=0.95) if len(values) > 1 else None
 
     @property
     def steps(self) -> int:
-        """Training steps that the search took."""
+        """Training steps used by the search."""
         return sum(trial.steps for trial in self.trials)
 
 
 def require_optuna() -> None:
-    """Say what to install, if Optuna is missing.
-
-    Raises:
-        UsageError: It is.
-    """
+    """Raise UsageError if Optuna is not installed."""
     from importlib.util import find_spec
 
     if find_spec("optuna") is None:
@@ -107,10 +103,11 @@ def search(
 ) -> SweepResult:
     """Run a sweep in a folder, or resume the one that is there.
 
-    `record` gets the run of each trial and of each fresh seed, `watch` each as it ends.
+    `record` is called with the training run of each trial and each fresh seed, and `watch` with
+    each trial as it ends.
 
     Raises:
-        UsageError: The folder holds another sweep, Optuna is missing, or no trial completed.
+        UsageError: The folder contains another sweep, or Optuna is missing.
     """
     require_optuna()
     _begin(plan, folder)
@@ -120,7 +117,7 @@ def search(
 
 
 def _begin(plan: SweepPlan, folder: Path) -> None:
-    """Write the plan down, or find that it is that of the folder."""
+    """Write the plan, or check that it equals the one in the folder."""
     content = json.loads(json.dumps(plan.content()))
     path = folder / _PLAN
     if not path.exists():
@@ -153,7 +150,7 @@ class _Sweep:
         self._take_up()
 
     def _take_up(self) -> None:
-        """Tell a study in memory what the journal knows of the trials that ended."""
+        """Add the journal's trials that ended to the study in memory."""
         from optuna.trial import TrialState
 
         known = {
@@ -165,7 +162,7 @@ class _Sweep:
                 self._study.add_trial(trial)
                 if not trial.state.is_finished():
                     self._tell(len(self._study.trials) - 1, done)
-        # An earlier assay drew the values of a trial that was cut off from another stream.
+        # Older versions drew options from another random stream, so a trial keeps its own.
         self._begun = {
             name: trial.params or trial.system_attrs.get("fixed_params", {})
             for name, trial in known.items()
@@ -173,7 +170,7 @@ class _Sweep:
         }
 
     def run_trials(self) -> None:
-        """All trials that the plan still lacks."""
+        """Run all remaining trials of the plan."""
         grid = self._plan.space.grid() if self._plan.sampler is Sampler.GRID else []
         while (number := len(self._trials)) < self._plan.planned_trials:
             name = f"trial-{number:03}"
@@ -184,13 +181,13 @@ class _Sweep:
             trial.set_user_attr(_FOLDER, name)
             done = self._run(trial, _suggested(trial, self._plan), name)
             self._tell(trial.number, done)
-            # In this order: what is not among the results is run again.
+            # In this order, because a trial that is not in the results is run again.
             self._journal.add_trial(self._study.trials[-1])
             self._trials[name] = done
             self._write()
 
     def run_fresh(self) -> SweepResult:
-        """What won, on each fresh seed that the plan still lacks."""
+        """Run the winner on each remaining fresh seed of the plan."""
         winner = _best(self._plan, [*self._trials.values()])
         for seed in self._plan.seeds if winner is not None else ():
             name = f"winner.seed{seed}"
@@ -278,7 +275,7 @@ class _Sweep:
 
 
 def _value(trained: Trained, metric: str) -> tuple[float | None, str | None]:
-    """The number that trials are compared by, else why there is none."""
+    """Return the objective value of a trial, or None and the reason."""
     curve = trained.curves.get(metric)
     if trained.failure is not None:
         return None, trained.failure
@@ -363,7 +360,7 @@ def _suggested(trial: "optuna.Trial", plan: SweepPlan) -> dict[str, Any]:
 
 
 SWEEP_WINNER = "winner.toml"
-"""In the folder of a sweep by `assay train`: what won, as a file that it takes."""
+"""File with the winner's settings, written if `assay train` trains; it reads such files."""
 
 
 @takes_options
@@ -396,14 +393,15 @@ def sweep(
 ) -> "SweepResult":
     """Run a sweep in a folder, or resume the one that is there.
 
-    If `assay train` trains, the folder gets `SWEEP_WINNER`, a file for it and `assay launch`.
+    If `assay train` trains, its settings for the winner are written to `SWEEP_WINNER` in the
+    folder; `assay launch` reads that file, too.
 
     Args:
-        plan: What `plan_sweep` settled.
-        folder: Where everything is kept.
+        plan: The result of `plan_sweep`.
+        folder: Folder for all files.
         trainer: A callable, instead of the command of the plan.
-        watch: Told each trial as it ends.
-        database: The store for the curves of all runs, made if missing.
+        watch: Called with each trial as it ends.
+        database: The database for the curves of all runs; created if missing.
     """
     from assay.store.training_tables import write_training_runs
     from assay.training.sweep_space import DEFAULT_COMMAND
@@ -425,7 +423,7 @@ def sweep(
 
 
 def _write_winner(plan: "SweepPlan", winner: "SweepTrial", folder: Path) -> None:
-    """What won, as a file that `assay train` and `assay launch` take."""
+    """Write the winner's settings to a file for `assay train` and `assay launch`."""
     from assay.core.files import atomic_write
     from assay.runs.configuration import configuration_file
     from assay.training.config import TrainingConfig

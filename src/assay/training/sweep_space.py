@@ -1,4 +1,4 @@
-"""What a sweep may choose, as a TOML file says it.
+"""The plan of a sweep, and its search space, which is read from a TOML file.
 
     [fixed]
     architecture = "trxl"
@@ -8,9 +8,7 @@
     epochs = {low = 1, high = 4}
     width = [64, 128, 256]
 
-Whole bounds give whole numbers. A list is chosen from.
-
-What a sweep does and spends, settled before its first trial.
+If both bounds are integers, only integers are drawn. A list is a set of choices.
 """
 
 import itertools
@@ -35,11 +33,11 @@ class Range(NamedTuple):
     low: float
     high: float
     log: bool = False
-    """Whether all orders of magnitude are as likely."""
+    """Whether to draw on a logarithmic scale."""
 
     @property
     def whole(self) -> bool:
-        """Whether it is a whole number."""
+        """Whether only integers are drawn."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
 
@@ -51,23 +49,23 @@ class Choices(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SweepSpace:
-    """Options of a trainer: those of every run, and those that are searched."""
+    """Options of a trainer: fixed ones, and those that are searched."""
 
     fixed: Mapping[str, Any]
     space: Mapping[str, Range | Choices]
 
     def first(self) -> dict[str, Any]:
-        """The first value, or the lower bound, of each option."""
+        """Return the first value or the lower bound of each option."""
         return {
             name: domain.values[0] if isinstance(domain, Choices) else domain.low
             for name, domain in self.space.items()
         }
 
     def grid(self) -> list[dict[str, Any]]:
-        """Every combination.
+        """Return every combination.
 
         Raises:
-            UsageError: There is no end to them.
+            UsageError: An option is a range of real numbers.
         """
         names, columns = list(self.space), []
         for name, domain in self.space.items():
@@ -83,7 +81,7 @@ class SweepSpace:
         return [dict(zip(names, row, strict=True)) for row in itertools.product(*columns)]
 
     def content(self) -> dict[str, Any]:
-        """What it means, as plain values."""
+        """Return the space as plain values."""
         space = {
             name: list(domain.values) if isinstance(domain, Choices) else domain._asdict()
             for name, domain in self.space.items()
@@ -92,10 +90,10 @@ class SweepSpace:
 
 
 def read_space(path: Path) -> SweepSpace:
-    """The space in a file.
+    """Read a space from a file.
 
     Raises:
-        UsageError: The file cannot be read, or is no space.
+        UsageError: The file cannot be read, or is not a valid space.
     """
     name = repr(printable(str(path)))
     try:
@@ -155,22 +153,22 @@ DEFAULT_COMMAND = (
 
 
 class Sampler(StrEnum):
-    """How values are chosen."""
+    """Method that chooses option values."""
 
     TPE = "tpe"
-    """By what did well so far: tree-structured Parzen estimators."""
+    """By the results so far: tree-structured Parzen estimators."""
     RANDOM = "random"
     GRID = "grid"
     """Every combination, in order."""
 
 
 class Pruner(StrEnum):
-    """When a trial ends early."""
+    """Rule that ends a trial early."""
 
     MEDIAN = "median"
-    """Below the median of earlier trials at the same step, after a quarter of the steps."""
+    """Ends trials below the median of earlier ones at a step, after a quarter of the steps."""
     HALVING = "halving"
-    """Not among the best quarter, at steps four times as far from each other each time."""
+    """Successive halving: ends trials outside the best quarter, at steps that grow fourfold."""
     NONE = "none"
 
 
@@ -210,28 +208,28 @@ class SweepOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan(SweepOptions):
-    """All that decides what a sweep finds."""
+    """Settings that determine the result of a sweep."""
 
     space: SweepSpace
 
     @property
     def planned_trials(self) -> int:
-        """How many trials there are: a grid may have fewer combinations."""
+        """Number of trials; a grid may have fewer combinations than `trials`."""
         if self.sampler is Sampler.GRID:
             return min(self.trials, len(self.space.grid()))
         return self.trials
 
     @property
     def budget(self) -> int:
-        """The most training steps of the search; pruning saves some."""
+        """Maximum training steps of the search; pruning saves some."""
         return self.planned_trials * self.total_steps
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds of the winner's runs."""
+        """Seeds of the winner's runs."""
         return tuple(range(self.seed + 1, self.seed + 1 + self.fresh_seeds))
 
     def content(self) -> dict[str, Any]:
-        """What it means, as plain values."""
+        """Return the plan as plain values."""
         space = {"space": self.space.content()}
         return {**space, **asdict(self), **space}

@@ -1,13 +1,11 @@
-"""One training run: play, learn, log, evaluate, keep; and resume as if nothing had happened.
+"""One training run: play, learn, log, evaluate, save checkpoints, and resume exactly.
 
 With the same configuration, on the same machine and with one thread, a run has the same curve
-bit for bit, whether or not it was stopped or killed on the way; only `time/` metrics vary.
+bit for bit, even if it was stopped or killed in between. Only `time/` metrics vary.
 
-How well a policy does on held-out worlds: an episode in each, actions drawn by a fixed seed.
-
-The worlds and the draws are the same for every run, so that runs are compared on equal terms.
-
-A run in Weights & Biases, beside its own files: the same metrics at the same steps.
+An evaluation plays one episode in each held-out world. The worlds and the seed of the actions
+are the same for every run, so that runs are comparable. Logging to Weights & Biases is
+optional, with the same metrics and steps as in the run's own files.
 """
 
 import json
@@ -38,7 +36,7 @@ from assay.training.ppo import Diverged, Experience, sample, update
 from assay.training.token_environment import EndedEpisode, TokenEnvironment, WorldStart
 
 _SEED: Final = 2_718_281
-"""Of the actions drawn in an evaluation."""
+"""Seed of the actions in an evaluation."""
 
 _Choose = Callable[[NDArray[np.uint8], NDArray[np.int64], torch.Generator], Tensor]
 
@@ -46,7 +44,7 @@ _Choose = Callable[[NDArray[np.uint8], NDArray[np.int64], torch.Generator], Tens
 def evaluate(
     network: Network, environment: TokenEnvironment, starts: Sequence[WorldStart]
 ) -> list[EndedEpisode]:
-    """Let a network play an episode in each world; in the order of the worlds."""
+    """Play an episode in each world with a network; return them in the order of the worlds."""
     memory = network.blank(len(environment))
     first = torch.ones(len(environment), dtype=torch.bool)
 
@@ -66,7 +64,7 @@ def evaluate(
 def random_episodes(
     environment: TokenEnvironment, starts: Sequence[WorldStart]
 ) -> list[EndedEpisode]:
-    """Play with actions drawn evenly: what a policy has to be better than."""
+    """Play with uniformly random actions, as a reference for policies."""
     actions = len(environment.space.actions)
     return _play(
         environment,
@@ -96,7 +94,7 @@ def _play(
 
 
 def summary(episodes: Sequence[EndedEpisode]) -> dict[str, float]:
-    """The means of some episodes, and the score of their goals."""
+    """Return the means over episodes, and the score over their goals."""
     rates = np.array([episode.reached for episode in episodes]).mean(0)
     return {
         "reward": float(np.mean([episode.reward for episode in episodes])),
@@ -107,33 +105,33 @@ def summary(episodes: Sequence[EndedEpisode]) -> dict[str, float]:
 
 
 _WINDOW: Final = 100
-"""Episodes that scores and rates of success are of: the last so many that ended."""
+"""Number of latest episodes over which scores and success rates are computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """What is known after an update."""
+    """State of a run after an update."""
 
     step: int
     total: int
     metrics: Mapping[str, float]
-    """Those that were logged."""
+    """Metrics logged in this update."""
     checkpoint: Path | None
-    """One that was written just now."""
+    """Checkpoint written in this update, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingEnd:
-    """How a run ended, or stopped."""
+    """Result of a run that ended or stopped."""
 
     state: TrainState
     steps: int
     metrics: Mapping[str, float]
-    """The last value of each."""
+    """Last value of each metric."""
     checkpoint: Path | None
-    """The last one."""
+    """The last checkpoint, if any."""
     reason: str | None = None
-    """Of a run that diverged: which metric, and when."""
+    """For a run that diverged: the metric, and the step."""
 
 
 def train(
@@ -143,18 +141,19 @@ def train(
     watch: Callable[[TrainingProgress], None] = lambda progress: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> TrainingEnd:
-    """Train in a folder, or resume what an earlier call with the same settings began there.
+    """Train in a folder, or resume an earlier call with the same settings there.
 
     Args:
-        config: What to train, and how.
-        folder: Where everything is kept; see `folder`.
-        watch: Told after each update.
-        stop: Asked after each update; True writes a checkpoint and ends.
+        config: Settings of the run.
+        folder: Folder for all files; see `folder`.
+        watch: Called after each update.
+        stop: Called after each update; if it returns True, a checkpoint is written and the
+            run stops.
 
     Raises:
-        UsageError: The folder holds something else, or a damaged checkpoint, or another
+        UsageError: The folder contains something else or a damaged checkpoint, or another
             process trains there.
-        OutputError: Something cannot be written.
+        OutputError: A file cannot be written.
     """
     config = config.resolved()
     run = TrainingFolder(folder)
@@ -167,7 +166,7 @@ def train(
 
 
 def _versions(config: TrainingConfig) -> dict[str, str]:
-    """What a run depends on beside assay and its plain install."""
+    """Return the versions a run depends on, besides assay and its required packages."""
     versions = {"torch": torch.__version__, "threads": str(config.threads)}
     if package := ENVIRONMENTS[config.environment].package:
         versions[package] = version(package)
@@ -193,7 +192,7 @@ def _threads(count: int) -> Iterator[None]:
 
 @dataclass
 class _Clock:
-    """Seconds by what they were spent on, since the last line of metrics."""
+    """Seconds by activity, since the last line of metrics."""
 
     spent: dict[str, float] = field(default_factory=dict)
     began: float = field(default_factory=time.perf_counter)
@@ -205,7 +204,7 @@ class _Clock:
         self.spent[what] = self.spent.get(what, 0.0) + time.perf_counter() - before
 
     def metrics(self, steps: int) -> dict[str, float]:
-        """Speed and shares, then from the beginning again."""
+        """Return the speed and the share of each activity, and restart the clock."""
         now = time.perf_counter()
         seconds = now - self.began
         shares = {f"time/{what}": spent / seconds for what, spent in self.spent.items()}
@@ -353,7 +352,7 @@ class _Training:
         return self._network(seen, torch.from_numpy(starts).unsqueeze(0), self._memory)
 
     def _begin_again(self, ended: list[EndedEpisode]) -> None:
-        """Note the episodes that ended in this step, and begin others in their worlds."""
+        """Record the episodes that ended in this step, and start new ones in their worlds."""
         now = self._environment.ended()
         self._starts = np.zeros(self._config.worlds, bool)
         if not now:
@@ -368,7 +367,7 @@ class _Training:
         self._environment.begin(which, [*self._curriculum.draw(len(now))])
 
     def _told(self, ended: Sequence[EndedEpisode]) -> dict[str, float]:
-        """What is logged of the episodes that ended in a rollout, and of the last 100."""
+        """Return metrics of the episodes that ended in a rollout, and of the last 100."""
         row = {"overview/episodes": float(self._episodes)}
         if ended:
             row["overview/reward"] = float(np.mean([each.reward for each in ended]))
@@ -381,7 +380,7 @@ class _Training:
         return row
 
     def _evaluate(self) -> dict[str, float]:
-        """Play the held-out worlds, keep the episodes, and return their means."""
+        """Play the held-out worlds, save the episodes, and return their means."""
         environment = self._config.make_environment(self._config.eval_worlds)
         episodes = evaluate(self._network, environment, self._held_out)
         path = self._run.path / "evaluation.json"
@@ -414,7 +413,7 @@ def _listed(episodes: Sequence[EndedEpisode]) -> list[dict[str, Any]]:
 
 
 def _crosses(before: int, after: int, every: int) -> bool:
-    """Whether a multiple of `every` lies in (before, after]."""
+    """Return whether a multiple of `every` is in (before, after]."""
     return before // every != after // every
 
 
@@ -422,7 +421,7 @@ def _crosses(before: int, after: int, every: int) -> bool:
 def logged_to_wandb(
     config: TrainingConfig, folder: Path
 ) -> Iterator[Callable[[TrainingProgress], None]]:
-    """Gives the function to tell of progress; a run of the folder's name is opened with it."""
+    """Yield a callback that logs progress to W&B; the run there has the folder's name."""
     if config.wandb == "off":
         yield lambda progress: None
         return
@@ -431,7 +430,7 @@ def logged_to_wandb(
     opened: list[Any] = []
 
     def log(progress: TrainingProgress) -> None:
-        # Not before: the folder is the run's own once something was logged in it.
+        # Opened late, because the folder must not contain anything before the run has started.
         if not opened:
             opened.append(
                 wandb.init(
