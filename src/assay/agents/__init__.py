@@ -1,6 +1,6 @@
-"""The ReAct agent, its prompts and its parser, the built-in chat models, and users' agents.
+"""The ReAct agent, its prompts and its parser, the built-in chat models, and user agents.
 
-Names are loaded when first used, so that asking for an option does not load a compiler.
+Names are loaded when first used, so that importing options does not load a compiler.
 """
 
 from typing import TYPE_CHECKING

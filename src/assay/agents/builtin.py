@@ -1,18 +1,13 @@
-"""Scripted players behind the chat protocol.
+"""Built-in chat models: scripted policies behind the chat protocol.
 
-A model is a pure function of the request: it holds no state, and what it must remember it
-writes into the notes of its reply and reads back from the history. So the same request has
-the same reply in every process, in any order, after any interruption.
+A model is a pure function of the request. It has no state: it writes its memory into the notes
+of its reply, and reads it back from the history. So a request gets the same reply in every
+process, in any order, and after any interruption. Requests may come from any client, so an
+unexpected one does not raise an error.
 
-What a scripted player is asked and what it answers: limits, notes, what it sees.
-
-Requests may come from anywhere, so nothing here raises on an odd one.
-
-`builtin/expert`: the scripted expert behind the chat protocol.
-
-What it remembers travels in the notes of its replies: the state of the policy, in base 64.
-Notes that are missing, cut off, altered or of another place make it start afresh. The seed
-of the request decides which of equally good directions it takes.
+The notes of `builtin/expert` are the state of its policy, in base 64. If they are missing,
+truncated, altered or from another place, it starts without memory. The seed of the request
+decides between equally good directions.
 """
 
 import base64
@@ -41,21 +36,21 @@ _MAX_ARGUMENTS: Final = 65_536
 
 
 class Choice(NamedTuple):
-    """What a scripted player answers."""
+    """Reply of a scripted policy."""
 
     actions: tuple[str, ...]
     reasoning: str = ""
     notes: str = ""
-    """What it wants to read back in its next turn."""
+    """Text to read back in the next turn."""
 
 
 def offers_interact(request: ChatRequest) -> bool:
-    """Whether a reply may call the tool that plays."""
+    """Return whether the request offers the tool that plays."""
     return _parameters(request) is not None
 
 
 def max_actions(request: ChatRequest) -> int:
-    """How many actions a reply may ask for: the `maxItems` of the tool, else 1."""
+    """Return the maximum number of actions in a reply: `maxItems` of the tool, or 1."""
     found: Any = _parameters(request)
     for key in ("properties", "actions", "maxItems"):
         found = found.get(key) if isinstance(found, Mapping) else None
@@ -75,12 +70,12 @@ def _parameters(request: ChatRequest) -> Mapping[str, Any] | None:
 
 
 def last_observation(request: ChatRequest) -> Observation | None:
-    """What the last message shows, if it can be read."""
+    """Return the observation in the last message, or None if it has none."""
     return observation_in(request.messages[-1].text) if request.messages else None
 
 
 def notes(request: ChatRequest) -> str:
-    """What the model noted in its last reply; empty if nothing."""
+    """Return the notes in the model's last reply, or an empty string."""
     for message in reversed(request.messages):
         if message.role == "assistant":
             found = _arguments(message).get("notes")
@@ -89,7 +84,7 @@ def notes(request: ChatRequest) -> str:
 
 
 def _arguments(reply: Message) -> Mapping[str, Any]:
-    """The arguments of the first call of a reply; without a call, its text."""
+    """Return the arguments of the first call of a reply; without a call, its text as JSON."""
     calls = reply.value.get("tool_calls")
     found: Any = calls[0] if isinstance(calls, list) and calls else None
     for key in ("function", "arguments"):
@@ -105,7 +100,7 @@ def _arguments(reply: Message) -> Mapping[str, Any]:
 
 
 def draws(request: ChatRequest, below: int, count: int) -> list[int]:
-    """Numbers from 0 to `below` - 1 that follow from the seed and the last message."""
+    """Return numbers from 0 to `below` - 1, derived from the seed and the last message."""
     last = request.messages[-1].hash if request.messages else ""
     stream = shake_128(canonical_json([request.seed, last])).digest(8 * count)
     return [int.from_bytes(stream[i : i + 8], "big") % below for i in range(0, len(stream), 8)]
@@ -114,8 +109,8 @@ def draws(request: ChatRequest, below: int, count: int) -> list[int]:
 class BuiltinModel:
     """A `ChatModel` that needs no key and no network, and costs nothing.
 
-    A token is four bytes: usage counts the canonical bytes of the messages sent, and of the
-    reply, divided by four and rounded up. Temperature and token limit make no difference.
+    A token is four bytes: usage is the number of canonical bytes of the messages, and of the
+    reply, divided by four and rounded up. Temperature and token limit have no effect.
     """
 
     provider = "builtin"
@@ -125,11 +120,11 @@ class BuiltinModel:
         self._decide = decide
 
     async def reply(self, request: ChatRequest) -> ChatReply:
-        """Answer by a call of `interact`, or in JSON where that is not offered."""
+        """Reply with a call of `interact`, or with JSON if that tool is not offered."""
         return self.answer(request)
 
     def answer(self, request: ChatRequest) -> ChatReply:
-        """The same, for callers that do not wait."""
+        """Reply without `await`; see `reply`."""
         choice = self._decide(request)
         called = offers_interact(request)
         said = {"role": "assistant", "content": _tool_arguments(choice)}
@@ -143,7 +138,7 @@ class BuiltinModel:
         )
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resources are held."""
 
 
 def _tool_arguments(choice: Choice) -> str:
@@ -175,7 +170,7 @@ def _random(request: ChatRequest) -> Choice:
 
 
 def _forager(request: ChatRequest) -> Choice:
-    """It waits where it sees nothing it can read."""
+    """Choose actions of the forager, or a noop without an observation."""
     from assay.crafter.players.forager import forage
 
     seen = last_observation(request)
@@ -187,14 +182,14 @@ def _forager(request: ChatRequest) -> Choice:
 
 _TITLE: Final = "memory:"
 _MAX_NOTES: Final = 10_000
-"""Those of a whole world stay below."""
+"""Length limit; the notes of a complete world are shorter."""
 _ACHIEVED: Final = re.compile(
     r"^Achieved so far(?: \(\d+ of \d+\): (.+)|: none of \d+)\.$", re.M
 )
 
 
 def decide(request: ChatRequest) -> Choice:
-    """What the expert answers; a noop where there is nothing to see."""
+    """Choose the reply of the expert; a noop without an observation."""
     observation = last_observation(request)
     if observation is None:
         return Choice(("noop",))
@@ -209,7 +204,7 @@ def decide(request: ChatRequest) -> Choice:
 
 
 def _remember(request: ChatRequest, view: View) -> ExpertPolicy:
-    """The expert as it was when it wrote its last reply, and what came of that."""
+    """Restore the expert from its last reply, and update it with the results of its actions."""
     seed = abs(request.seed or 0)
     told = request.messages[-1].text
     state = _state(notes(request))
@@ -234,7 +229,7 @@ def _state(text: str) -> bytes | None:
 
 
 def _achieved(told: str) -> frozenset[str] | None:
-    """What a report says has been achieved so far; None if it says nothing."""
+    """Return the achievements a report lists; None if it has no such line."""
     found = _ACHIEVED.search(told.rpartition(f"{MARKER}\n")[0])
     if found is None:
         return None
@@ -248,21 +243,21 @@ _DECIDE: Final[dict[str, Callable[[ChatRequest], Choice]]] = {
     "builtin/expert": decide,
 }
 BUILTIN_MODELS: Final = tuple(_DECIDE)
-"""The names of the built-in models, weakest first."""
+"""Names of the built-in models, weakest first."""
 
 
 def is_scripted(label: str) -> bool:
-    """Whether an arm is one of the built-in models, whose tokens nobody pays for."""
+    """Return whether an arm is a built-in model, whose tokens are free."""
     return label.startswith("builtin/")
 
 
 def make_builtin(name: str) -> ChatModel:
-    """The built-in model of that name."""
+    """Create the built-in model with this name."""
     if name not in _DECIDE:
         raise UsageError(unknown_name("built-in model", name, BUILTIN_MODELS))
     return BuiltinModel(name, _DECIDE[name])
 
 
 def builtin_models() -> dict[str, ChatModel]:
-    """All built-in models, by name."""
+    """Create all built-in models, by name."""
     return {name: make_builtin(name) for name in BUILTIN_MODELS}

@@ -1,6 +1,6 @@
 """Chat models by name: built-in, of a provider, fine-tuned or local.
 
-Models that fine-tuning jobs of a store have made, beside those of the registry.
+Models made by fine-tuning jobs of a database are added to the registry.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,15 +30,15 @@ _PREFIX = "ft:"
 
 
 def is_tuned(name: str) -> bool:
-    """Whether a name is that of a fine-tuned model, of any provider or of none."""
+    """Return whether a name is a fine-tuned model, with or without a provider."""
     return name.casefold().startswith(_PREFIX) or f"/{_PREFIX}" in name.casefold()
 
 
 def at_provider(name: str, provider: str) -> str:
-    """A fine-tuned model's name that says who answers for it; others stay as they are.
+    """Add the provider to the name of a fine-tuned model; other names are unchanged.
 
     Raises:
-        UsageError: There is no such provider.
+        UsageError: The provider is unknown.
     """
     providers = load_registry().providers
     if provider not in providers:
@@ -47,11 +47,11 @@ def at_provider(name: str, provider: str) -> str:
 
 
 def registry_for(database: Where, names: Iterable[str] | None = None) -> Registry:
-    """The registry, with the models that jobs of a store have made.
+    """Return the registry, with the models made by fine-tuning jobs of a database.
 
     Args:
-        database: The store; one that is not there or is taken has no models.
-        names: The store is asked only if one of these is a fine-tuned model; None: always.
+        database: The database; one that is missing or locked has no models.
+        names: Read the database only if one of these is a fine-tuned model; None: always.
     """
     registry = load_registry()
     if names is not None and not any(map(is_tuned, names)):
@@ -60,20 +60,21 @@ def registry_for(database: Where, names: Iterable[str] | None = None) -> Registr
 
 
 def with_jobs(registry: Registry, jobs: "Iterable[FinetuneJob]") -> Registry:
-    """The registry with a row for each model that a job has made."""
+    """Return the registry with a row for each model that a job made."""
     for job in jobs:
         if job.result_model is None or job.backend not in FINE_TUNING:
             continue
         there = registry.providers[job.backend]
         if not FINE_TUNING[job.backend]:
-            # Asked where it was made, wherever the variable points by now.
+            # Called at the server that made it, even if the variable has another address by
+            # now.
             there = replace(there, base_url=job.address, base_url_variable=None)
         registry = registry.with_fine_tuned(job.result_model, job.model, there)
     return registry
 
 
 def jobs_of(database: Where) -> "list[FinetuneJob]":
-    """The jobs of a store, the oldest first; one that is not there or is taken has none."""
+    """Return the jobs of a database, the oldest first; none if it is missing or locked."""
     from assay.store.finetune_jobs import list_jobs
     from assay.store.store import Store
 
@@ -81,7 +82,7 @@ def jobs_of(database: Where) -> "list[FinetuneJob]":
     if not path.exists():
         return []
     try:
-        # Somebody who writes to the store is not waited for long.
+        # Do not wait long for a process that writes to the database.
         with Store(path, patience=5.0).reading() as connection:
             return list_jobs(connection)[::-1]
     except (StoreError, UsageError):
@@ -96,36 +97,36 @@ _REPLY_TOKENS = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """How models are called, as a configuration has it."""
+    """Settings for calling models, from a configuration."""
 
     models: tuple[str, ...]
     database: Path
     """The database whose fine-tuning jobs may have made some of them."""
     openai_base_url: str | None = None
-    """The user's own address for models of OpenAI and unknown names."""
+    """The user's address for OpenAI models and unknown names."""
     openai_api_key: "Secret | None" = None
-    """The key of that address."""
+    """API key for that address."""
     price: str | None = None
-    """The price of models without a known one, as IN/OUT."""
+    """Price of models without a known one, as IN/OUT."""
     max_connections: int | None = None
-    """Calls at the same time per provider, at most."""
+    """Maximum concurrent calls per provider."""
     call_patience: float = 120.0
     """Seconds after which a failing call is given up."""
     cache: Path | None = None
-    """The file that keeps replies."""
+    """File of cached replies."""
     seed: int = 42
-    """The seed of waiting times."""
+    """Seed of the jitter of waits."""
     baselines_beside: tuple[str, ...] = ()
-    """Built-in models that play beside those that were named."""
+    """Built-in models that run in addition to the given ones."""
 
 
 def check_reachable(
     pool: ModelPool, settings: ModelSettings, notice: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Find out before the first episode which models cannot be asked; no call is made."""
+    """Raise UsageError if a model's server is unreachable; sends no model call."""
     places = pool.addresses
     if settings.cache is not None or not places:
-        return  # what a file of replies has needs nobody
+        return  # cached replies need no server
     for address, _ in places.values():
         ensure_local(address, notice)
     keys = dict(places.values())
@@ -147,13 +148,13 @@ def check_reachable(
 
 
 def make_model(name: str, settings: ModelSettings, pool: ModelPool) -> ChatModel:
-    """The model of a name: a built-in one, or one of the pool."""
+    """Create a built-in model, or one of the pool."""
     return make_builtin(name) if is_builtin(name, settings) else pool.make(name)
 
 
 def is_builtin(name: str, settings: ModelSettings) -> bool:
-    """Whether a name means a built-in model, which answers in this process."""
-    # An address of the user's own answers under any name; that of OpenAI is nobody's own.
+    """Return whether a name means a built-in model, which runs in this process."""
+    # A user's own address serves any name; OpenAI's address does not count as one.
     elsewhere = settings.openai_base_url not in (None, _OPENAI)
     return name in BUILTIN_MODELS and (not elsewhere or name in settings.baselines_beside)
 
@@ -163,12 +164,12 @@ def make_pool(
     budget: Budget | None = None,
     on_fault: Callable[[str, str, int, float], None] = lambda *_: None,
 ) -> ModelPool:
-    """Return the models of providers.
+    """Create the pool of provider models.
 
     Args:
-        settings: How they are called.
-        budget: What may be spent.
-        on_fault: Called for each call that is made again: model, reason, attempt, wait.
+        settings: Settings for calling models.
+        budget: Spending limit.
+        on_fault: Called before each retry: model, reason, attempt, wait.
     """
     return ModelPool(
         registry_for(settings.database, settings.models),
@@ -187,7 +188,7 @@ def make_pool(
 
 
 def price_of(text: str | None) -> Price | None:
-    """A price in words, such as 0.3/1.2: dollars per million tokens in and out."""
+    """Parse a price such as 0.3/1.2: dollars per million input and output tokens."""
     if text is None:
         return None
     numbers = [float(part) for part in text.split("/")]
@@ -205,16 +206,16 @@ def chat_model(
     database: Where = None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> ChatModel:
-    """A model by its name, built in, of a provider or fine-tuned; close it after use.
+    """Create a model by name: built-in, of a provider or fine-tuned; close it after use.
 
     Args:
         name: The model.
-        provider: Who answers for it, if it is a fine-tuned one that its name does not tell.
-        database: The store whose jobs may have made it.
-        notice: Told of a service that was started for it.
+        provider: Provider of a fine-tuned model whose name has none.
+        database: The database whose jobs may have made it.
+        notice: Callback for messages, such as on a service that was started for it.
 
     Raises:
-        UsageError: Nobody answers at its address.
+        UsageError: Its server is unreachable.
     """
     if provider is not None:
         name = at_provider(name, provider)
@@ -226,7 +227,7 @@ def chat_model(
 
 
 async def ask_once(model: ChatModel) -> ChatReply:
-    """Ask one short question, and close the model."""
+    """Send one short request, and close the model."""
     request = ChatRequest(
         model=model.name,
         messages=[Message({"role": "user", "content": _QUESTION})],

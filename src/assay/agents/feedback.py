@@ -1,8 +1,8 @@
-"""What a model is told after a turn, and how to read it back.
+"""Feedback to a model after a turn, and its parser.
 
-A message is a report of the turn, then a line that is `MARKER`, then the observation as
-`assay.crafter.text` writes it, up to the end. Nothing a model wrote can forge the marker:
-names it made up are quoted on one line.
+A message is a report on the turn, then the line `MARKER`, then the observation as formatted by
+`assay.crafter.text`, up to the end. A model's own text cannot forge the marker, because invalid
+action names are quoted on one line.
 """
 
 import re
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from assay.store.records import PlayedRecord, StepRecord
 
 MARKER: Final = "--- observation ---"
-"""The line that an observation follows."""
+"""The line before an observation."""
 _MAX_OBSERVATION: Final = 10_000
 
 
 class Result(NamedTuple):
-    """What a report says of one action that was carried out."""
+    """Result of one action, parsed from a report."""
 
     action: str
     worked: bool
     """Whether it had an effect."""
     reason: str | None
-    """Why not, in words."""
+    """Reason if it had none."""
 
 
 def observation_in(text: str) -> Observation | None:
-    """The observation that a message ends with; None if there is none to be read."""
+    """Parse the observation at the end of a message; None if there is none or it is invalid."""
     _, marker, told = text.rpartition(f"{MARKER}\n")
     if not marker or len(told) > _MAX_OBSERVATION:
         return None
@@ -45,7 +45,7 @@ def observation_in(text: str) -> Observation | None:
 
 
 def results_in(text: str) -> tuple[Result, ...]:
-    """What a message reports of the actions of a turn, in order."""
+    """Parse the results of the actions in a message, in order."""
     return tuple(
         Result(action, not reason, reason or None)
         for action, reason in _RESULT.findall(text.rpartition(f"{MARKER}\n")[0])
@@ -63,7 +63,7 @@ def report(
     so_far: str,
     actions: Sequence[str] = ACTIONS,
 ) -> str:
-    """The report of a turn: each action, each kind of waste, what was achieved so far."""
+    """Format the report on a turn: each action, each kind of waste, and the results so far."""
     lines = [f"Turn {played.turn} of {max_turns} is over."]
     if played.malformed is not None:
         lines.append(f"Your reply could not be read, so nothing was done: {played.malformed}.")
@@ -74,7 +74,7 @@ def report(
 
 
 def crafter_result(step: "StepRecord") -> str:
-    """What came of one action in Crafter, on one line."""
+    """Describe the result of one action in Crafter, on one line."""
     line = _LINES.get((step.action, step.no_effect)) or f"- {step.action}: no effect, ?"
     return f"{line}; achieved {', '.join(step.unlocked)}" if step.unlocked else line
 
@@ -98,7 +98,7 @@ def _not_carried_out(
 
 
 def _why(action: str, reason: NoEffect) -> str:
-    """Why an action had no effect, in words that hold wherever the player is by now."""
+    """Explain why an action had no effect, independent of the player's current position."""
     name = action.partition("_")[2]
     match reason:
         case NoEffect.BLOCKED:

@@ -1,4 +1,4 @@
-"""How the agent talks to a model, as a checked value. No behaviour."""
+"""Settings of the agent's conversation with a model. No behaviour."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ from assay.core.settings import Configuration, Setting
 from assay.core.values import choice, file_text, path, real, text, value_type, whole
 
 ViewForm = Literal["full", "short"]
-"""The two forms of an observation."""
+"""Forms of an observation."""
 
 _prompt = text(200_000)
 

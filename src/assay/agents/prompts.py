@@ -1,8 +1,7 @@
-"""What a model is told before it plays: the rules, how to answer, and its two tools.
+"""Prompts of the ReAct agent: rules, instructions and two tools.
 
-A function of the options alone. Made once for all episodes that share them.
-
-What the ReAct agent tells a model of the world it plays in: Crafter, or another one.
+They depend only on the options and the kind of world (`Game`), and are made once for all
+episodes that share these.
 """
 
 from collections.abc import Sequence
@@ -21,38 +20,38 @@ if TYPE_CHECKING:
 
 
 class Game(Protocol):
-    """The words for one kind of world."""
+    """Texts for one kind of world."""
 
-    # What is made once for all episodes of a world is found by it.
+    # Games are cache keys of `system_message`.
     def __hash__(self) -> int: ...
 
     actions: tuple[str, ...]
     goal: str
-    """What to play for, as a sentence."""
+    """Goal, as a sentence."""
     danger: str
-    """Where one cannot foresee what actions do; after the word "cannot"."""
+    """Situations with unforeseeable effects; follows the word "cannot"."""
     memories: str
-    """What is worth a note."""
+    """Examples of what to write into notes."""
 
     def rules(self, *, short: bool) -> str:
-        """What a model has to know."""
+        """Return the rules of the world."""
         ...
 
     def observation(self, view: Any, last: "StepRecord | None", *, short: bool) -> str:
-        """What can be seen, after the last step if there was one."""
+        """Describe the view, and the last step if there was one."""
         ...
 
     def result(self, step: "StepRecord") -> str:
-        """What came of one action, on one line."""
+        """Describe the result of one action, on one line."""
         ...
 
     def so_far(self, achieved: Sequence[str], reward: float) -> str:
-        """What was reached since the beginning, on one line."""
+        """Describe the results since the start, on one line."""
         ...
 
 
 class CrafterGame:
-    """Crafter."""
+    """Texts for Crafter."""
 
     actions: tuple[str, ...] = ACTIONS
     goal = "Reach as many achievements as you can."
@@ -60,11 +59,11 @@ class CrafterGame:
     memories = "where you saw water, trees, your table; what you have achieved; what comes next"
 
     def rules(self, *, short: bool) -> str:
-        """Those of the game."""
+        """Return the rules of Crafter."""
         return rules_text(short=short)
 
     def observation(self, view: Any, last: "StepRecord | None", *, short: bool) -> str:
-        """The cells around the player, and what it has."""
+        """Describe the cells around the player, and its inventory."""
         write = short_text if short else full_text
         if last is None:
             return write(observe(view))
@@ -80,11 +79,11 @@ class CrafterGame:
         return write(observe(view, action=ACTIONS.index(last.action), result=result))
 
     def result(self, step: "StepRecord") -> str:
-        """Whether it had an effect, and if not, why."""
+        """Report whether the action had an effect, and if not, why."""
         return crafter_result(step)
 
     def so_far(self, achieved: Sequence[str], reward: float) -> str:
-        """The achievements."""
+        """List the achievements."""
         if not achieved:
             return f"Achieved so far: none of {len(ACHIEVEMENTS)}."
         names = ", ".join(achieved)
@@ -95,7 +94,7 @@ CRAFTER = CrafterGame()
 
 
 class PlainGame:
-    """A world that says in its own words what it shows."""
+    """Texts for a world that describes itself."""
 
     goal = "Earn as much reward as you can."
     danger = ""
@@ -106,19 +105,19 @@ class PlainGame:
         self._rules = rules or f"You play {name}."
 
     def rules(self, *, short: bool) -> str:
-        """The words of the world, and its actions."""
+        """Return the world's own rules, and its actions."""
         return f"{self._rules}\n\nThe actions are: {', '.join(self.actions)}."
 
     def observation(self, view: Any, last: "StepRecord | None", *, short: bool) -> str:
-        """What the world shows."""
+        """Return the text of the view."""
         return str(view.text)
 
     def result(self, step: "StepRecord") -> str:
-        """The reward of an action."""
+        """Report the reward of the action."""
         return f"- {step.action}: reward {step.reward:g}"
 
     def so_far(self, achieved: Sequence[str], reward: float) -> str:
-        """The sum of rewards."""
+        """Report the sum of rewards."""
         return f"Reward so far: {round(reward, 6):g}."
 
 
@@ -129,7 +128,7 @@ TERMINATE: Final = "terminate"
 
 
 def default_instructions(game: Game, actions_per_turn: int, history: int) -> str:
-    """How to play, in our words; a prompt file replaces this."""
+    """Return the default instructions; a prompt file replaces them."""
     example = game.actions[min(1, len(game.actions) - 1)]
     foresee = (
         "- Give several actions where you can foresee what they do, and one where you "
@@ -151,7 +150,7 @@ If you cannot call tools, answer with nothing but JSON: \
 
 
 def up_to(actions: int) -> str:
-    """How many actions a turn may have, in words."""
+    """Format the number of actions in a turn."""
     return "1 action" if actions == 1 else f"1 to {actions} actions"
 
 
@@ -164,7 +163,7 @@ def system_message(
     history: int,
     game: Game = CRAFTER,
 ) -> Message:
-    """The rules and the instructions; without any of the caller's own, ours."""
+    """Build the message with the rules and the instructions (default: ours)."""
     if instructions is None:
         instructions = default_instructions(game, actions_per_turn, history)
     content = f"{game.rules(short=short)}\n\n{instructions}"
@@ -173,7 +172,7 @@ def system_message(
 
 @lru_cache(maxsize=64)
 def tools(actions_per_turn: int, actions: tuple[str, ...] = ACTIONS) -> Encoded:
-    """The tools in the shape of the chat protocol."""
+    """Build the tools in the format of the chat protocol."""
     text = {"type": "string"}
     interact = {
         "reasoning": {**text, "description": "What you see and why you act so, in short."},

@@ -1,8 +1,8 @@
 """The ReAct agent: the conversation of one episode.
 
-Pure: it knows no model, no world and no files. The same views and replies give the same
-messages, byte for byte, which is what resuming an episode relies on. Each message is made
-once; a request only lists those that are sent, so a turn costs little more than its text.
+It is pure: it has no access to models, worlds or files. The same views and replies give the
+same messages, byte for byte, which resuming an episode relies on. Each message is made once,
+and a request only lists messages, so a turn costs little more than its text.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ReactAgent:
-    """One conversation: `begin`, then `request`, `read` and `observe` turn by turn."""
+    """One conversation: `begin`, then `request`, `read` and `observe` in every turn."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class ReactAgent:
         game: Game = CRAFTER,
     ) -> None:
         self.tools = tools(options.actions_per_turn, game.actions)
-        """What every request offers."""
+        """Tools offered in every request."""
         self._options = options
         self._model, self._seed, self._max_turns = model, seed, max_turns
         self._game, self._short = game, options.view == "short"
@@ -44,7 +44,7 @@ class ReactAgent:
         self._reading: Reading | None = None
 
     def begin(self, view: Any) -> None:
-        """Open the conversation with the rules and the first view."""
+        """Start the conversation with the rules and the first view."""
         options = self._options
         system = system_message(
             options.prompt,
@@ -63,7 +63,7 @@ class ReactAgent:
         self._add(first, MessageType.OBSERVATION)
 
     def request(self) -> PreparedRequest:
-        """What to ask next."""
+        """Return the next request to the model."""
         options = self._options
         messages = [*self._pinned]
         for turn in self._turns:
@@ -81,7 +81,7 @@ class ReactAgent:
         return PreparedRequest(request, positions, self._count)
 
     def read(self, reply: Message) -> Decision:
-        """What a reply asks for; it becomes part of the conversation."""
+        """Parse a reply, and add it to the conversation."""
         reading = read_reply(reply.value, self._options.actions_per_turn, self._game.actions)
         self._reading = reading
         self._turns.append([reply])
@@ -89,7 +89,7 @@ class ReactAgent:
         return reading.decision
 
     def observe(self, played: "PlayedRecord", view: Any) -> None:
-        """Tell what came of the last reply."""
+        """Add the results of the last reply, and the new view, to the conversation."""
         reading = self._reading
         if reading is None:
             raise RuntimeError("observe() before read(): there is no reply to answer")
@@ -119,7 +119,7 @@ class ReactAgent:
         return self._game.observation(view, last, short=self._short)
 
     def take_new(self) -> list[NewMessage]:
-        """The messages that were made since this was last asked."""
+        """Return the messages added since the last call."""
         new, self._new = self._new, []
         return new
 

@@ -1,9 +1,8 @@
-"""What a reply asks for, however it is put: tool calls, else JSON, else plain text.
+"""Parser of model replies: tool calls, or JSON, or plain text.
 
-Never raises, whatever the reply holds, and does bounded work. Prose is never searched for
-names of actions: "I do not know" asks for nothing.
-
-Actions in plain text: lines that announce them, or a text of nothing but names.
+It never raises on any reply, and its work is bounded. In plain text, actions are read from
+lines that announce them, or from a text of nothing but action names. Other prose is not
+searched for names: "I do not know" requests no action, although `do` is one.
 """
 
 import json
@@ -40,19 +39,19 @@ def _plain(text: str) -> str:
 
 
 def known_action(text: str, actions: tuple[str, ...] = ACTIONS) -> str | None:
-    """The action that a text names, if it names one; case, spaces and quotes are forgiven."""
+    """Return the action that a text names, if any, regardless of case, spaces and quotes."""
     names = _by_name(actions)
     return names.get(text) or names.get(_plain(text))
 
 
 def actions_in_text(text: str, actions: tuple[str, ...] = ACTIONS) -> list[str]:
-    """The actions that a text announces or consists of; none where it is prose."""
+    """Return the actions that a text announces or consists of; none if it is prose."""
     lines = [line[:_MAX_LINE] for line in text.split("\n", _MAX_LINES)[:_MAX_LINES]]
     return _announced(lines, actions) or _nothing_but_names(lines, actions)
 
 
 def _announced(lines: list[str], actions: tuple[str, ...]) -> list[str]:
-    """What lines like `Action: do` say, up to where a model invents an observation."""
+    """Return actions of lines like `Action: do`, up to an observation the model invents."""
     found: list[str] = []
     listing = False
     for line in lines:
@@ -72,7 +71,7 @@ def _announced(lines: list[str], actions: tuple[str, ...]) -> list[str]:
 
 
 def _names(said: str) -> list[str]:
-    """The names in a list; nothing if one of its parts cannot be a name at all."""
+    """Return the names in a list; empty if a part cannot be a name."""
     parts = [part.strip(_AROUND) for part in _SEPARATORS.split(said)]
     parts = [part for part in parts if part]
     return parts if all(_WORDS.fullmatch(part) for part in parts) else []
@@ -87,7 +86,7 @@ def _nothing_but_names(lines: list[str], actions: tuple[str, ...]) -> list[str]:
             if not part.strip(_AROUND):
                 continue
             known = known_action(part, actions)
-            # Ids alone are no answer: a number may be anything.
+            # Indices alone are not accepted: a number may mean anything.
             names = [known] if known else [known_action(word, actions) for word in part.split()]
             if None in names or part.strip(_AROUND).isdigit():
                 return []
@@ -108,38 +107,38 @@ _NOTHING: Final = f"it calls neither {INTERACT} nor {TERMINATE}, and names no ac
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a reply comes to."""
+    """Decision of a model, read from its reply."""
 
     asked: tuple[str, ...] = ()
-    """The actions asked for, unknown ones included, no more than a turn may have."""
+    """Requested actions, including unknown ones, up to the limit of a turn."""
     unknown: tuple[str, ...] = ()
-    """Those among them that do not exist."""
+    """Requested actions that do not exist."""
     actions: tuple[str, ...] = ()
-    """Those that do, in order: what is to be played."""
+    """Requested actions that exist, in order; these are played."""
     malformed: str | None = None
-    """Why nothing could be read, if so."""
+    """Reason if the reply could not be parsed."""
     terminate: str | None = None
-    """Why the model wants to end the episode, after the actions, if so."""
+    """The model's reason to end the episode after the actions, if it does."""
     cut: int = 0
-    """How many more actions were asked for than a turn may have."""
+    """Number of requested actions above the limit of a turn."""
 
 
 class Reading(NamedTuple):
-    """A decision, and what is needed to answer the calls it came from."""
+    """A decision, and the data needed to respond to its tool calls."""
 
     decision: Decision
     calls: tuple[str, ...]
-    """The ids of all tool calls, each of which is owed an answer."""
+    """Ids of all tool calls; each needs a response."""
     problems: tuple[str, ...]
-    """What was wrong with some calls where others could be read."""
+    """Errors in some calls, if others could be parsed."""
 
 
 class _Unreadable(Exception):
-    """A call that asks for nothing; its text says why."""
+    """A call that cannot be parsed; the message is the reason."""
 
 
 class _Collected:
-    """What the calls of a reply add up to."""
+    """Actions, termination and errors collected from the calls of a reply."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
@@ -173,7 +172,7 @@ class _Collected:
 def read_reply(
     message: Mapping[str, Any], limit: int, actions: tuple[str, ...] = ACTIONS
 ) -> Reading:
-    """What an assistant's message asks for; at most `limit` actions of it count."""
+    """Parse an assistant message; only the first `limit` actions count."""
     calls = message.get("tool_calls")
     found = _Collected(actions)
     ids: tuple[str, ...] = ()
@@ -217,7 +216,7 @@ def _decision(found: _Collected, limit: int) -> Decision:
 
 
 def _name(entry: object, names: tuple[str, ...]) -> tuple[str, bool]:
-    """An entry of a list of actions as a name, and whether there is such an action."""
+    """Return the name of an entry in a list of actions, and whether that action exists."""
     if isinstance(entry, dict):
         entry = next((entry[key] for key in ("action", "name") if key in entry), "{}")
     if isinstance(entry, int) and not isinstance(entry, bool) and 0 <= entry < len(names):
@@ -230,11 +229,11 @@ def _name(entry: object, names: tuple[str, ...]) -> tuple[str, bool]:
 
 
 def _clean(value: object, longest: int = _MAX_NAME) -> str:
-    """A value as one short line that is safe to show and to store."""
+    """Format a value as one short line that is safe to show and to store."""
     if isinstance(value, str):
         text = value
     elif isinstance(value, int) and value.bit_length() > 128:
-        text = type(value).__name__  # Python refuses to write out very many digits
+        text = type(value).__name__  # Python refuses to print very long integers
     elif isinstance(value, int | float | None):
         text = json.dumps(value)
     else:
@@ -245,7 +244,7 @@ def _clean(value: object, longest: int = _MAX_NAME) -> str:
 
 
 def _decoded(arguments: object) -> object:
-    """The arguments of a call, which may be JSON in a string, or that in a string again."""
+    """Decode the arguments of a call, which may be JSON in a string, once or twice."""
     for _ in range(2):
         if not isinstance(arguments, str):
             break
@@ -259,7 +258,7 @@ def _decoded(arguments: object) -> object:
 
 
 def _action_list(arguments: object) -> list[Any]:
-    """The entries that the arguments of `interact` list."""
+    """Return the entries of the action list in the arguments of `interact`."""
     if isinstance(arguments, dict):
         for key in ("actions", "action"):
             if key in arguments:
@@ -279,7 +278,7 @@ def _action_list(arguments: object) -> list[Any]:
 
 
 def _listed(text: str) -> object:
-    """A list that was written into a string: as JSON, or by commas, or one name alone."""
+    """Parse a list in a string: JSON, separated values, or one name."""
     if len(text) > _MAX_TEXT:
         raise _Unreadable(_TOO_LONG)
     if text.lstrip().startswith("["):
@@ -296,8 +295,8 @@ def _reason(arguments: object) -> str:
 
 
 def _read_text(content: str, found: _Collected) -> None:
-    """Read a reply that has no tool calls."""
-    # What stands before this tag is thought, not said.
+    """Parse a reply without usable tool calls."""
+    # The text before this tag is the model's reasoning.
     said = content.rpartition("</think>")[2]
     for value in _json_values(said):
         _take_value(value, found)
@@ -335,7 +334,7 @@ _BETWEEN: Final = re.compile(r"(?:\s|,|</?tool_call>)*")
 
 
 def _json_values(text: str) -> Iterator[object]:
-    """The JSON values in a text, first to last; those that follow each other as one list."""
+    """Yield the JSON values in a text, in order; adjacent objects are yielded as one list."""
     text = _FENCE.sub("", text).strip()
     position, starts = 0, 0
     while starts < _MAX_STARTS:

@@ -1,4 +1,4 @@
-"""Agents of users: functions and classes that see a view and choose actions.
+"""User agents: functions and classes that get a view and choose actions.
 
     def act(view):
         return "move_left"
@@ -7,8 +7,9 @@
         def __init__(self, model, seed): ...
         def act(self, view): ...
 
-A class is made anew for each episode and may keep state. What it takes by name it is given:
-`model`, which it may ask as often as it likes, `seed` of the world, and `settings`.
+A class is instantiated for each episode and may keep state. It receives the arguments that its
+`__init__` declares: `model`, which it may call any number of times, the `seed` of the world,
+and `settings`.
 """
 
 import inspect
@@ -24,11 +25,11 @@ from assay.errors import UsageError, UserCodeError
 from assay.types import ChatReply
 
 CHECKPOINT = "checkpoint:"
-"""What the name of an agent begins with that 'assay train' trained; a path follows."""
+"""Prefix of agents trained by 'assay train'; a path follows."""
 
 
 class AgentModel(Protocol):
-    """The model of an agent; every call is recorded, paced and paid from the budget."""
+    """The model of an agent; calls are recorded, rate-limited and charged to the budget."""
 
     name: str
 
@@ -40,7 +41,7 @@ class AgentModel(Protocol):
         temperature: float | None = None,
         max_tokens: int | None = None,
     ) -> ChatReply:
-        """Ask, and wait for the answer; a text is one message of a user."""
+        """Call the model and wait for the reply; a string is sent as one user message."""
         ...
 
     async def ask_async(
@@ -51,41 +52,41 @@ class AgentModel(Protocol):
         temperature: float | None = None,
         max_tokens: int | None = None,
     ) -> ChatReply:
-        """The same for an `act` that is a coroutine."""
+        """Call the model from an `act` that is a coroutine; see `ask`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class OwnAgent:
-    """An agent of the user's own, ready to be made."""
+    """A user agent that has been loaded."""
 
     name: str
     sha: str
-    """A hash of the file it is in, or of its own source."""
+    """Hash of its file, or of its own source."""
     value: Any
-    """A class to be made for each episode, or an object that serves all of them."""
+    """A class that is instantiated for each episode, or one object for all of them."""
     parameters: frozenset[str] | None
-    """What the class takes, of model, seed and settings; None for an object."""
+    """Parameters of the class among model, seed and settings; None for an object."""
 
     @property
     def takes_model(self) -> bool:
-        """Whether it asks a model."""
+        """Whether it calls a model."""
         return "model" in (self.parameters or ())
 
     def made(self, given: Mapping[str, Any]) -> Callable[[Any], Any]:
-        """The method `act` for one episode."""
+        """Return the method `act` for one episode."""
         if self.parameters is None:
             agent = self.value
         else:
             agent = self.value(**{name: given[name] for name in self.parameters})
-        return agent.act  # type: ignore[no-any-return]  # anybody's
+        return agent.act  # type: ignore[no-any-return]  # user code
 
 
 _GIVEN = ("model", "seed", "settings")
 
 
 def load_agent(spec: str) -> OwnAgent:
-    """The agent that `file.py:name` means."""
+    """Load the agent specified as `file.py:name`."""
     if "@" in spec and ":" not in spec:
         raise UsageError(
             f"agent {spec!r} was given by a program; resume with the same call of assay.run"
@@ -105,7 +106,7 @@ def load_agent(spec: str) -> OwnAgent:
 
 
 def agent_file(spec: str) -> Path | None:
-    """The file that an agent is in, if it is in one."""
+    """Return the file of an agent, if it has one."""
     if spec.startswith(CHECKPOINT):
         return checkpoint_file(Path(spec.removeprefix(CHECKPOINT)))
     found = parse_object_spec(spec)
@@ -113,7 +114,7 @@ def agent_file(spec: str) -> Path | None:
 
 
 def checkpoint_file(path: Path) -> Path:
-    """The weights of a policy: in a run's folder those of the newest checkpoint.
+    """Return the weights of a policy; for a run's folder, from the newest checkpoint.
 
     Args:
         path: The folder of a run of 'assay train', one of its checkpoints, or the weights.
@@ -133,18 +134,18 @@ def checkpoint_file(path: Path) -> Path:
 
 
 def own_agent(name: str, value: Any, *, sha: str | None = None) -> OwnAgent:
-    """A function `act(view)`, a class with a method `act`, or an object of such a class.
+    """Check a function `act(view)`, or a class or object with a method `act`, and wrap it.
 
     Args:
-        name: What it is called.
+        name: Name of the agent.
         value: The function, class or object.
-        sha: A hash of the file it is in; of its source, unless given.
+        sha: Hash of its file (default: hash of its source).
     """
     if isinstance(value, type):
         act = getattr(value, "act", None)
         if not callable(act):
             raise UsageError(f"agent {name!r} is a class without a method act(view)")
-        # Only a plain function still wants the object that it becomes a method of.
+        # A plain function also takes `self`; static and class methods do not.
         is_method = inspect.isfunction(inspect.getattr_static(value, "act"))
         _check_takes_view(name, act, 1 + is_method)
         return OwnAgent(name, sha or source_hash(value), value, _parameters(name, value))
@@ -161,7 +162,7 @@ def own_agent(name: str, value: Any, *, sha: str | None = None) -> OwnAgent:
 def _check_takes_view(name: str, act: Callable[..., Any], arguments: int) -> None:
     try:
         signature = inspect.signature(act)
-    except (TypeError, ValueError):  # some that are made in C do not tell
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return
     try:
         signature.bind(*[None] * arguments)
@@ -191,7 +192,7 @@ def _parameters(name: str, value: type) -> frozenset[str]:
 
 
 def source_hash(value: Any) -> str:
-    """A hash of the source of a function, a class, or the class of an object."""
+    """Return a hash of the source of a function, a class, or an object's class."""
     whose = value if inspect.isroutine(value) or isinstance(value, type) else type(value)
     try:
         source = inspect.getsource(whose)
@@ -201,7 +202,7 @@ def source_hash(value: Any) -> str:
 
 
 def action_names(who: str, answer: Any, actions: Sequence[str]) -> tuple[str, ...]:
-    """What the `act` of an agent returned, as names: one action or several, or indices."""
+    """Convert the result of `act` (an action or a list, names or indices) to names."""
     several = answer if isinstance(answer, (list, tuple)) else [answer]
     return tuple(_name(who, action, actions) for action in several)
 

@@ -1,1 +1,1 @@
-"""The same training for many seeds, as a kind of trial of `runs`."""
+"""Launches: one training configuration, trained with many seeds as trials of a run."""

@@ -1,11 +1,10 @@
-"""The training run as a kind of trial: its journal names the checkpoints, its files the rest.
+"""Training runs as trials of a launch: its settings, its seeds, and the execution of one run.
 
-A run that was stopped, killed or lost resumes from its last checkpoint; curves have no step
-twice. The folder must be the same wherever its attempts run.
+The journal of a run lists its checkpoints; everything else is in the run's folder. A run that
+was stopped, killed or lost resumes from its last checkpoint, and its curves have no step twice.
+All attempts of a run, on any machine, need access to its folder.
 
-What can be chosen about a launch.
-
-The seeds of a benchmark: a fixed list, so that two architectures have the same ones.
+The default seeds are a fixed list, so that two architectures are trained with the same ones.
 """
 
 import asyncio
@@ -47,21 +46,21 @@ SEEDS: Final = (
     *(11582, 12653, 13724, 14795, 15866, 16937, 18008, 19079, 20150, 21221),
     *(22292, 23363, 24434, 25505, 26576, 27647, 28718, 29789, 30860, 31931),
 )
-"""All there are; a set that is extended gets the next ones."""
+"""All default seeds; an extended set gets the next ones."""
 DEFAULT_SEEDS: Final = 15
-"""How many of them a launch has unless it says otherwise."""
+"""Default number of seeds of a launch."""
 _LAST: Final = 2**31 - 1
 
 
 def chosen_seeds(given: Sequence[int] = ()) -> tuple[int, ...]:
-    """The seeds that somebody means.
+    """Resolve the seeds of a launch.
 
     Args:
-        given: Nothing, for the first 15 of the list; one number up to 30, for so many of them;
-            or the seeds themselves, at least two.
+        given: Empty for the first 15 of the list; one number up to 30 for that many of them; or
+            the seeds themselves.
 
     Raises:
-        UsageError: A seed comes twice or is out of range, or there are not so many.
+        UsageError: A seed is repeated or out of range, or the number of seeds is invalid.
     """
     if not given:
         return SEEDS[:DEFAULT_SEEDS]
@@ -83,7 +82,7 @@ def chosen_seeds(given: Sequence[int] = ()) -> tuple[int, ...]:
 
 NOTHING, RUN, SAMPLE, VERSION = Counts
 _ROOM: Final = 1 << 30
-"""Bytes of memory that a run is given on this machine."""
+"""Memory in bytes assumed for one run on this machine."""
 
 
 @value_type("a table of settings")
@@ -103,7 +102,7 @@ def _seeds(value: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchConfig(Configuration):
-    """The same training, once for each seed."""
+    """Settings of a launch, which trains one configuration with several seeds."""
 
     base_run_name: str = Setting("", ValueType(str, "a name"), NOTHING, in_files=True).about(
         "What the names of its runs begin with"
@@ -139,7 +138,7 @@ class LaunchConfig(Configuration):
     ).about("How many runs the set had before it was extended")
 
     def complete(self) -> None:
-        """Check what would name a file."""
+        """Check that the names of runs are valid file names."""
         name = f"{self.base_run_name or 'x'}.{self.architecture}"
         if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or (
             not name.isascii() or len(name) > 76 or not name[0].isalnum()
@@ -151,7 +150,7 @@ class LaunchConfig(Configuration):
 
     @property
     def place(self) -> Path:
-        """Where the files of this launch are."""
+        """Folder of this launch."""
         return self.folder / self.base_run_name
 
     @property
@@ -161,7 +160,7 @@ class LaunchConfig(Configuration):
 
     @property
     def at_once(self) -> int:
-        """How many runs there are at the same time."""
+        """Number of runs at the same time."""
         if self.parallel is not None:
             return self.parallel
         if self.executor == "ray":
@@ -172,11 +171,11 @@ class LaunchConfig(Configuration):
 
     @property
     def workers(self) -> int | None:
-        """Processes that train; on a cluster one for each CPU, unless it is said."""
+        """Number of worker processes; None for one per CPU of a cluster."""
         return self.parallel if self.executor == "ray" else self.at_once
 
     def run_settings(self) -> RunSettings:
-        """Return what the launch takes from it; all runs are executed."""
+        """Return the settings of the run engine; all planned runs are executed."""
         return RunSettings(
             database=self.database,
             max_open=self.at_once,
@@ -187,12 +186,12 @@ class LaunchConfig(Configuration):
 
 
 def run_name(base: str, architecture: str, seed: int) -> str:
-    """What a training run is called, in the store and as a folder."""
+    """Return the name of a training run, in the database and as a folder."""
     return f"{base}.{architecture}.seed{seed}"
 
 
 def trainer_of(config: LaunchConfig) -> Trainer:
-    """Who trains."""
+    """Create the trainer."""
     if config.command is None:
         return PPOTrainer(config.training or {})
     return CommandTrainer(
@@ -201,7 +200,7 @@ def trainer_of(config: LaunchConfig) -> Trainer:
 
 
 def arms_of(config: LaunchConfig) -> tuple[Arm, ...]:
-    """The architecture; there is one."""
+    """Return the arms of the run: only the architecture."""
     version = {
         name: config.stored()[name]
         for name in ("architecture", "curriculum", "environment", "training", "command")
@@ -211,7 +210,7 @@ def arms_of(config: LaunchConfig) -> tuple[Arm, ...]:
 
 
 def seeds_of(config: LaunchConfig, launch: str) -> tuple[TrainedSeed, ...]:
-    """Every run of a launch, in the order of its seeds."""
+    """Return all runs of a launch, in the order of their seeds."""
     return tuple(
         TrainedSeed(
             run_name(config.base_run_name, config.architecture, seed), seed, index, launch
@@ -221,35 +220,35 @@ def seeds_of(config: LaunchConfig, launch: str) -> tuple[TrainedSeed, ...]:
 
 
 class TrainingKind(TrialKind[TrainedSeed]):
-    """One training run for each seed."""
+    """Trial kind of launches: one training run for each seed."""
 
     name = StoredKind.TRAINING.value
 
     def __init__(self, config: LaunchConfig, facts: Mapping[str, Any]) -> None:
-        """Say what is launched, and what all its runs have in common, to be stored."""
+        """Set the configuration, and the facts to store with every run."""
         self.models: Mapping[str, ChatModel] = {}
         self._config, self._facts = config, facts
         self.states: dict[str, TrialState] = {}
-        """How the stored runs ended, by name."""
+        """States of the stored runs, by name."""
         self._with_curves: set[str] = set()
         self._trainer = trainer_of(config)
-        # Attempts may run in another folder, or on another node.
+        # Absolute, because attempts may have another working directory or run on another node.
         self._place = config.place.absolute()
 
     def folder(self, run: TrainedSeed) -> Path:
-        """Where a run is kept."""
+        """Return the folder of a run."""
         return self._place / run.run_id
 
     def log(self, run: TrainedSeed) -> Path:
-        """What a run has said."""
+        """Return the path of a run's log."""
         return self._place / "logs" / f"{run.run_id}.log"
 
     def resumes(self, trial: Trial[TrainedSeed]) -> bool:
-        """From its last checkpoint."""
+        """Return True: a run resumes from its last checkpoint."""
         return True
 
     def plan(self, run: RunRecord) -> Plan[TrainedSeed]:
-        """A group of all seeds."""
+        """Plan one group with all seeds."""
         label = self._config.architecture
         trials = [
             Trial(seed.run_id, label, seed.place, seed)
@@ -258,7 +257,7 @@ class TrainingKind(TrialKind[TrainedSeed]):
         return Plan((Group.of(label, trials),))
 
     def header(self, trial: Trial[TrainedSeed]) -> SessionHeader:
-        """What the journal of a run begins with."""
+        """Return the first record of a run's journal."""
         run, config = trial.payload, self._config
         return SessionHeader(
             session_id=run.run_id,
@@ -276,7 +275,7 @@ class TrainingKind(TrialKind[TrainedSeed]):
     async def attempt(
         self, trial: Trial[TrainedSeed], recorder: Recorder, context: Context
     ) -> TrialEnd:
-        """Train, or resume, until the end."""
+        """Train to the end, from the last checkpoint if there is one."""
         run, loop = trial.payload, asyncio.get_running_loop()
         cancelled = threading.Event()
         notes = _Notes(recorder, context)
@@ -311,7 +310,7 @@ class TrainingKind(TrialKind[TrainedSeed]):
         return TrialEnd(stop_reason="trained")
 
     def on_stored(self, run: RunRecord, connection: Any) -> None:
-        """Store the curves of runs that are stored without them."""
+        """Store the curves of stored runs that lack them."""
         from assay.store.queries import committed_sessions
         from assay.store.training_tables import write_training_runs
 
@@ -333,11 +332,11 @@ class TrainingKind(TrialKind[TrainedSeed]):
         )
 
     async def close(self) -> None:
-        """Nothing is held open between runs."""
+        """Do nothing: no resources are held between runs."""
 
 
 class _Notes:
-    """Writes down each new checkpoint of a run, and hands on how far it is."""
+    """Records each new checkpoint of a run in its journal, and forwards the progress."""
 
     def __init__(self, recorder: Recorder, context: Context) -> None:
         self._recorder, self._context = recorder, context
@@ -353,6 +352,6 @@ class _Notes:
                 PlayedRecord(turn=self._turn, at=time.time(), asked=(str(progress.checkpoint),))
             )
             self._turn += 1
-        # The engine knows already if its listener raised, and asks all to leave.
+        # If a listener raised, the engine is stopping all trials already.
         with suppress(Interrupted):
             self._context.progress(progress)

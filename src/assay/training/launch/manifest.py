@@ -1,13 +1,13 @@
-"""What is written down before the first run of a launch: enough to do it again.
+"""The manifest of a launch, written before its first run, with everything needed to repeat it.
 
-benchmark_git_hash.txt   the commit of the code that trains
-dirty.diff               what was changed since, and is in no commit
-seeds.txt, run_ids.txt   one a line
-config.json              the configuration, nothing left open
-difference.txt           in what it differs from the control, or from the defaults
-versions.json            of Python and of what trains; the machine
-trainer_changes.diff     what changed in the trainer since the last benchmark
-manifest.json            all of it for programs, with every set that was added later
+benchmark_git_hash.txt   the commit of the training code
+dirty.diff               uncommitted changes since
+seeds.txt, run_ids.txt   one per line
+config.json              the full configuration, defaults included
+difference.txt           differences from the control, or from the defaults
+versions.json            versions of Python and packages; the machine
+trainer_changes.diff     changes of the trainer since the last benchmark
+manifest.json            machine-readable form, with every set that was added later
 """
 
 import json
@@ -38,7 +38,7 @@ class LaunchSet:
     """Seeds that were launched together."""
 
     launch: str
-    """The run of `runs`."""
+    """Id of the launch in the table `runs`."""
     at: float
     seeds: tuple[int, ...]
     run_ids: tuple[str, ...]
@@ -47,7 +47,7 @@ class LaunchSet:
 
 @dataclass(frozen=True, slots=True)
 class LaunchManifest:
-    """One benchmark, with all its sets."""
+    """Manifest of one benchmark, with all its sets."""
 
     base_run_name: str
     architecture: str
@@ -64,37 +64,37 @@ class LaunchManifest:
 
     @property
     def run_ids(self) -> tuple[str, ...]:
-        """All runs, in the same order."""
+        """All run ids, in the order of `seeds`."""
         return tuple(run_id for part in self.sets for run_id in part.run_ids)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerPlace:
-    """Where the code that trains is kept."""
+    """Location and version of the training code."""
 
     root: Path
     paths: tuple[str, ...]
-    """Of the trainer, within it."""
+    """Paths of the trainer, relative to the root."""
     commit: str
     dirty: str
-    """What was changed since, as a diff."""
+    """Uncommitted changes, as a diff."""
     copy: WorkingCopy | None
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerChanges:
-    """What changed in the trainer since a commit."""
+    """Changes of the trainer since a commit."""
 
     since: str
     whose: str
-    """What that commit is of, in words."""
+    """Origin of that commit, in words."""
     stat: str
-    """Empty where nothing changed."""
+    """Summary of the changes; empty if there are none."""
     diff: str
 
 
 def trainer_place(own: bool) -> TrainerPlace:
-    """The code that trains: ours, or the repository of the working directory."""
+    """Locate the training code: assay's, or the repository of the working directory."""
     if own:
         root, paths = _OURS, ["src/assay/training", "src/assay/crafter"]
     else:
@@ -109,10 +109,10 @@ def trainer_place(own: bool) -> TrainerPlace:
 def trainer_changes(
     place: TrainerPlace, since: str | None, before: LaunchManifest | None
 ) -> TrainerChanges | None:
-    """What changed in a trainer since a commit, or since the last benchmark; None if unknown.
+    """Return changes of the trainer since a commit or the last benchmark; None if unknown.
 
     Raises:
-        UsageError: The commit that was named is not there.
+        UsageError: The given commit does not exist.
     """
     if since is not None:
         name = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{since}^{{commit}}")
@@ -138,7 +138,7 @@ def trainer_changes(
 
 
 def differences(configuration: Mapping[str, Any], control: Mapping[str, Any]) -> list[str]:
-    """In what a configuration differs from that of a control, as lines."""
+    """Return the differences between a configuration and a control's, as lines."""
     aside = {"base_run_name", "seeds", "parallel", "folder", "database", "extended_from"}
     aside |= {"retries", "executor", "ray_address", "checkpoint_every", "wandb"}
     ours, theirs = (dict(_leaves(one)) for one in (configuration, control))
@@ -158,10 +158,10 @@ def _leaves(configuration: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
 
 
 def read_launch_manifest(folder: Path, name: str) -> LaunchManifest:
-    """The manifest of a benchmark by its base name.
+    """Read the manifest of a benchmark by its base name.
 
     Raises:
-        UsageError: There is none, or it is damaged.
+        UsageError: It is missing or damaged.
     """
     path = folder / name / "manifest" / "manifest.json"
     try:
@@ -188,7 +188,7 @@ def read_launch_manifest(folder: Path, name: str) -> LaunchManifest:
 
 
 def latest_manifest(folder: Path, but: str) -> LaunchManifest | None:
-    """That of the last benchmark in a folder, another than this one."""
+    """Return the manifest of the newest other benchmark in a folder, if any."""
     found = []
     for path in folder.glob("*/manifest/manifest.json"):
         name = path.parents[1].name
@@ -207,7 +207,7 @@ def write_launch_manifest(
     changes: TrainerChanges | None,
     difference: Sequence[str],
 ) -> LaunchManifest:
-    """Write the folder of a benchmark, before its first run; a set is added to one that is."""
+    """Write the manifest folder of a benchmark, or rewrite it with a set that is added."""
     folder = place / "manifest"
     manifest = LaunchManifest(
         manifest.base_run_name,

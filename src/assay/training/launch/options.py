@@ -1,4 +1,4 @@
-"""Options of a launch beside its settings: its name, and what it continues."""
+"""Options of a launch in addition to its settings: its name, and the launch it continues."""
 
 from dataclasses import dataclass
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Launches, prepared and run: the same training for many seeds, with its manifest."""
+"""Preparation and execution of launches, which train one configuration with many seeds."""
 
 import subprocess
 import time
@@ -27,38 +27,38 @@ if TYPE_CHECKING:
     from assay.training.trainers import TrainedSeed
 
 _HANG_S = 600.0
-"""Seconds in which no thread of a worker runs, after which it has hung."""
+"""Seconds without activity in any thread, after which a worker counts as hung."""
 _ICL = "mettagrid"
 _UNSHOWN = "unshown"
-"""A file beside the manifest, until somebody has seen the result."""
+"""Marker file in the folder of a launch whose result was not shown yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedLaunch:
-    """What a command means, before anything has started."""
+    """A launch that is resolved and checked but not started."""
 
     run: "PreparedRun[LaunchConfig]"
     kind: "TrainingKind"
     seeds: "tuple[TrainedSeed, ...]"
-    """The runs of this launch."""
+    """Runs of this launch."""
     manifest: "LaunchManifest"
-    """With this set as its last."""
+    """Manifest with this set as its last."""
     changes: "TrainerChanges | None"
-    """In the trainer, since the last benchmark or the commit that was named."""
+    """Changes of the trainer since the last benchmark or the given commit."""
     difference: tuple[str, ...]
-    """From the control, or from the defaults."""
+    """Differences from the control, or from the defaults."""
     control: str | None
     finished: bool = False
-    """Whether an earlier process has finished it: its result is all that is left to show."""
+    """Whether an earlier process finished it, so that only its result is left to show."""
 
     @property
     def config(self) -> "LaunchConfig":
-        """All that was chosen."""
+        """Settings of the launch."""
         return self.run.config
 
     @property
     def commands(self) -> list[list[str]]:
-        """What would train each seed, on a command line of its own."""
+        """Command lines that would train each seed separately."""
         from assay.training.launch.kind import trainer_of
 
         trainer = trainer_of(self.config)
@@ -68,7 +68,7 @@ class PreparedLaunch:
 
     @property
     def recipe(self) -> str:
-        """Which recipe is meant, in words."""
+        """Description of the recipe."""
         config = self.config
         if config.command is not None:
             return f"the command that was given, on {config.environment}/{config.curriculum}"
@@ -82,25 +82,25 @@ class PreparedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class LaunchResult:
-    """What came of a launch."""
+    """Result of a launch."""
 
     run: "RunResult"
     base_run_name: str
     run_ids: tuple[str, ...]
-    """All runs of the benchmark that are finished, those of earlier sets included."""
+    """All finished runs of the benchmark, including earlier sets."""
     failed: tuple[str, ...]
-    """Runs that ended before their time; the same command tries them again."""
+    """Runs that ended early; the same command retries them."""
     diverged: tuple[str, ...]
-    """Runs that would do the same again."""
+    """Runs that would fail again."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkyLaunch:
-    """Tasks of SkyPilot, one for each seed."""
+    """SkyPilot tasks, one for each seed."""
 
     tasks: tuple[Mapping[str, Any], ...]
     checked: str
-    """Who has looked at them."""
+    """How the tasks were checked."""
 
 
 @takes_options
@@ -228,7 +228,7 @@ def _settled(
     )
 
     config = run.config
-    # However often a benchmark is extended, its runs are trials of one experiment.
+    # All runs of a benchmark belong to one experiment, however often it is extended.
     experiment = series_experiment(config.base_run_name, config.architecture)
     run = replace(run, record=replace(run.record, experiments=(experiment,)))
     place = trainer_place(config.command is None)
@@ -277,7 +277,7 @@ def _settled(
 def _earlier_sets(
     config: "LaunchConfig", before: "LaunchManifest | None", launch_id: str
 ) -> Any:
-    """The sets that a benchmark has before this one."""
+    """Return the sets of a benchmark before this one."""
     from assay.training.launch.manifest import read_launch_manifest
 
     if before is None and config.extended_from:
@@ -305,7 +305,7 @@ def _training_settings(
 def _with_training(
     given: dict[str, Any], training: Mapping[str, Any], file: Path | None, source: str
 ) -> dict[str, Any]:
-    """Settings of a launch with those of the trainer, and checked."""
+    """Return the settings of a launch with the checked settings of its trainer."""
     from assay.training.launch.kind import chosen_seeds
     from assay.training.trainers import PLACEHOLDERS, command_words
 
@@ -328,7 +328,7 @@ def _with_training(
 
 
 def _extended(name: str, given: Mapping[str, Any]) -> "tuple[LaunchManifest, dict[str, Any]]":
-    """A benchmark that is there, and the settings of a launch with the seeds it lacks."""
+    """Return an existing benchmark, and the settings of a launch with its missing seeds."""
     from assay.training.launch.kind import SEEDS, LaunchConfig, chosen_seeds
     from assay.training.launch.manifest import read_launch_manifest
 
@@ -350,7 +350,7 @@ def _extended(name: str, given: Mapping[str, Any]) -> "tuple[LaunchManifest, dic
         )
     new = tuple(seed for seed in wanted if seed not in there)
     if not new and len(manifest.sets) > 1:
-        # The same command again, for the last set.
+        # The same command was repeated, for the last set.
         new = manifest.sets[-1].seeds
         there = tuple(seed for seed in there if seed not in new)
     if not new:
@@ -372,10 +372,10 @@ def _launch_id(config: "LaunchConfig") -> str:
 
 
 def _finished(config: "LaunchConfig", launch_id: str) -> "StoredRun | None":
-    """The launch of this name, if it is finished.
+    """Return the stored launch with this id, if it is finished.
 
     Raises:
-        UsageError: It is, with another configuration.
+        UsageError: It is finished with another configuration.
     """
     from assay.runs.configuration import difference
     from assay.runs.prepare import stored_run
@@ -394,7 +394,7 @@ def _finished(config: "LaunchConfig", launch_id: str) -> "StoredRun | None":
 
 
 def _unshown(given: Mapping[str, Any], source: str) -> str | None:
-    """The base name of a launch like this one that ended before its result was shown."""
+    """Return the base name of a finished, equal launch whose result was not shown, if any."""
     from assay.training.launch.kind import LaunchConfig
 
     folder = resolve(LaunchConfig, given, source=source).config.folder
@@ -408,7 +408,7 @@ def _unshown(given: Mapping[str, Any], source: str) -> str | None:
 
 
 def launch_shown(prepared: PreparedLaunch) -> None:
-    """Note that the result of a launch was shown: the same command then launches anew."""
+    """Record that the result was shown, so that the same command starts a new launch."""
     (prepared.config.place / _UNSHOWN).unlink(missing_ok=True)
 
 
@@ -418,7 +418,7 @@ def launch_prepared(
     observer: "RunObserver | None" = None,
     stop: "Stop | None" = None,
 ) -> LaunchResult:
-    """Execute a launch that `prepare_launch` returned; writes the manifest first."""
+    """Execute a launch that `prepare_launch` returned, after writing its manifest."""
     from assay.runs.control import Retries
     from assay.runs.events import SILENT
     from assay.runs.run import execute, finished_result
@@ -446,7 +446,7 @@ def launch_prepared(
             observer=observer or SILENT,
             stop=stop,
         )
-    # A process that was killed may have left sessions without their curves.
+    # A killed process may have left sessions without curves.
     with store_at(config.database).writing() as connection:
         kind.on_stored(run.record, connection)
     ours = {seed.run_id: kind.states.get(seed.run_id) for seed in prepared.seeds}
@@ -468,12 +468,12 @@ def _executor(config: "LaunchConfig") -> "TrialExecutor":
     from assay.runs.executors import InProcess
 
     if config.command is not None and config.executor == "processes":
-        return InProcess()  # each run is a process of its own already
+        return InProcess()  # each command runs in a separate process already
     return make_executor(config.run_settings(), _HANG_S, each=1)
 
 
 def skypilot_tasks(prepared: PreparedLaunch, *, gpus: int, accelerator: str) -> SkyLaunch:
-    """The tasks that would be launched on SkyPilot, one for each seed, checked."""
+    """Build and check the SkyPilot tasks of a launch, one for each seed."""
     from assay.training.launch.skypilot import check_tasks, sky_task
 
     extra = _ICL if prepared.config.environment == _ICL else "train"
@@ -487,10 +487,10 @@ def skypilot_tasks(prepared: PreparedLaunch, *, gpus: int, accelerator: str) -> 
 def launch_on_skypilot(
     prepared: PreparedLaunch, sky: SkyLaunch, *, notice: Callable[[str], None]
 ) -> Sequence[str]:
-    """Hand every seed to SkyPilot as a managed job; returns their names.
+    """Submit every seed to SkyPilot as a managed job; return the names of the jobs.
 
     Raises:
-        UsageError: It is not installed, has no access to a cloud, or refuses a task.
+        UsageError: It is not installed, cannot access a cloud, or rejects a task.
     """
     from assay.training.launch.manifest import trainer_place, write_launch_manifest
     from assay.training.launch.skypilot import as_yaml

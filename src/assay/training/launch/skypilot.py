@@ -1,8 +1,8 @@
-"""A training run as a task of SkyPilot: a dictionary, its YAML, and whether it is a valid one.
+"""Training runs as SkyPilot tasks: a dictionary, its YAML, and validation.
 
-SkyPilot and assay want other versions of the same packages, so that it is installed in an
-environment of its own and only its program `sky` is seen from here. The library beside that
-program checks tasks; where there is none, the parts of its schema that we use are checked.
+SkyPilot and assay need different versions of the same packages. It is therefore installed in a
+separate environment, and only its program `sky` is used. Tasks are validated with the library
+in that environment; without it, the parts of the schema that are used here are checked.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from assay.errors import UsageError
 
-# The library takes any name and any kind of GPU, and fails once a machine has been found.
+# Checked here because the library accepts any name and GPU, and fails after finding a machine.
 _NAME: Final = re.compile(r"[a-zA-Z]([-_.a-zA-Z0-9]*[a-zA-Z0-9])?")
 _ACCELERATOR: Final = re.compile(r"[a-zA-Z0-9][-_.a-zA-Z0-9]*")
 _SCHEMA: Final[Mapping[str, type]] = {
@@ -47,10 +47,10 @@ print(json.dumps(said))
 def sky_task(
     name: str, words: Sequence[str], *, gpus: int, accelerator: str, extra: str = "train"
 ) -> dict[str, Any]:
-    """The task that runs a command on a machine with so many GPUs, and an extra of assay.
+    """Build the task that runs a command on a machine with GPUs and an extra of assay.
 
     Raises:
-        UsageError: SkyPilot would not take the name, the number or the kind of GPUs.
+        UsageError: SkyPilot does not accept the name, or the number or kind of GPUs.
     """
     if gpus < 1:
         raise UsageError(f"--gpus {gpus} is not allowed; give at least 1")
@@ -76,10 +76,10 @@ def sky_task(
 
 
 def check_tasks(tasks: Sequence[Mapping[str, Any]]) -> str:
-    """Find out that SkyPilot would take tasks; returns who has looked.
+    """Check that SkyPilot accepts the tasks; return a text on how they were checked.
 
     Raises:
-        UsageError: It would not.
+        UsageError: It does not.
     """
     program = which("sky")
     if program is not None:
@@ -120,7 +120,7 @@ def _check_schema(task: Mapping[str, Any]) -> None:
 
 
 def as_yaml(task: Mapping[str, Any]) -> str:
-    """A task as YAML; every value in it is JSON, which YAML reads."""
+    """Format a task as YAML, with values as JSON, which is valid YAML."""
     lines = []
     for key, value in task.items():
         if isinstance(value, str) and value.endswith("\n"):

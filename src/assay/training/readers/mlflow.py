@@ -1,7 +1,7 @@
-"""Runs of MLflow as training runs: from its SQLite file, or a run's folder in `mlruns`.
+"""MLflow runs as training runs, from its SQLite file or a run's folder in `mlruns`.
 
-Both are read without that package, and never written. Runs that were deleted there count as
-absent.
+Both are read without the MLflow package, and never written. Deleted runs in the SQLite file are
+not listed.
 """
 
 import json
@@ -21,13 +21,13 @@ from assay.training.readers.tables import Points, described_run
 
 _SQLITE = b"SQLite format 3\0"
 _INFINITE = 1.7976931348623157e308
-"""What its databases hold for an infinite value."""
+"""Value that MLflow stores for infinity."""
 _STATUSES = {1: "running", 2: "scheduled", 3: "finished", 4: "failed", 5: "killed"}
-"""What a number in `meta.yaml` means."""
+"""Meaning of status numbers in `meta.yaml`."""
 
 
 class MlflowRun(NamedTuple):
-    """What MLflow keeps of a run."""
+    """A run as MLflow stores it."""
 
     id: str
     name: str
@@ -42,7 +42,7 @@ class MlflowRun(NamedTuple):
 
 
 def is_sqlite_file(path: Path) -> bool:
-    """Whether a file is a database of SQLite, of MLflow or another program."""
+    """Return whether a file is an SQLite database, of MLflow or another program."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -50,10 +50,10 @@ def is_sqlite_file(path: Path) -> bool:
 
 
 def mlflow_names(path: Path) -> dict[str, str]:
-    """The names of all runs in a database, by their ids, the oldest first.
+    """Return the names of all runs in a database by id, the oldest first.
 
     Raises:
-        UsageError: It is no store of MLflow.
+        UsageError: It is not an MLflow database.
     """
     with _reading(path) as connection:
         rows = connection.execute(
@@ -64,10 +64,10 @@ def mlflow_names(path: Path) -> dict[str, str]:
 
 
 def load_mlflow_run(path: Path, run_id: str) -> MlflowRun:
-    """A run of a database by its id.
+    """Load a run from a database by its id.
 
     Raises:
-        UsageError: It is no store of MLflow, or has no such run.
+        UsageError: It is not an MLflow database, or has no such run.
     """
     with _reading(path) as connection:
         row = connection.execute(
@@ -86,7 +86,7 @@ def load_mlflow_run(path: Path, run_id: str) -> MlflowRun:
             )
             for table in ("params", "tags")
         )
-        # Points of one time stand in the order they were written.
+        # Points with the same timestamp are in the order they were written.
         points = connection.execute(
             "SELECT key, step, value, is_nan FROM metrics WHERE run_uuid = ? "
             "ORDER BY timestamp, rowid",
@@ -109,15 +109,15 @@ def load_mlflow_run(path: Path, run_id: str) -> MlflowRun:
 
 
 def is_mlflow_folder(folder: Path) -> bool:
-    """Whether a folder is that of one run in `mlruns`."""
+    """Return whether a folder is a run in `mlruns`."""
     return (folder / "meta.yaml").is_file() and (folder / "metrics").is_dir()
 
 
 def load_mlflow_folder(folder: Path) -> MlflowRun:
-    """The run of a folder in `mlruns`.
+    """Load the run in a folder of `mlruns`.
 
     Raises:
-        UsageError: A line of a metric is none.
+        UsageError: A line of a metric is invalid.
     """
     meta = _meta(folder / "meta.yaml")
     experiment = folder.resolve().parent / "meta.yaml"
@@ -158,7 +158,7 @@ def _value(value: float) -> float:
 
 
 def _meta(path: Path) -> dict[str, str]:
-    """The flat YAML that MLflow writes, without quotes."""
+    """Parse the flat YAML that MLflow writes, and remove quotes."""
     pairs = (line.partition(": ") for line in path.read_text("utf-8").splitlines())
     return {key: value.strip().strip("'\"") for key, colon, value in pairs if colon}
 
@@ -168,7 +168,7 @@ def _milliseconds(text: str | None) -> int | None:
 
 
 def _texts(folder: Path) -> Iterator[tuple[str, str]]:
-    """Each file below a folder: its name, with slashes, and its text."""
+    """Yield the relative path and the text of each file below a folder."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             yield path.relative_to(folder).as_posix(), path.read_text("utf-8")
@@ -186,10 +186,10 @@ _COMMIT = "mlflow.source.git.commit"
 
 
 def read_mlflow_database(path: Path, name: str) -> TrainingRun:
-    """The run of a database that has an id or a name, or the start of one.
+    """Read a run from a database by its id or name, or the start of either.
 
     Raises:
-        UsageError: It is no store of MLflow, or has no such run.
+        UsageError: It is not an MLflow database, or has no such run.
     """
     names = mlflow_names(path)
     meant = choose("MLflow run", name, names.items())
@@ -199,7 +199,7 @@ def read_mlflow_database(path: Path, name: str) -> TrainingRun:
 
 
 def read_mlflow_folder(folder: Path) -> TrainingRun:
-    """The run of a folder in `mlruns`."""
+    """Read the run in a folder of `mlruns`."""
     return _run(load_mlflow_folder(folder), folder)
 
 
@@ -221,7 +221,7 @@ def _run(found: MlflowRun, source: Path | str) -> TrainingRun:
 
 
 def _setting(text: str) -> Any:
-    """A parameter, which MLflow keeps as text: a number where it is one."""
+    """Convert a parameter, which MLflow stores as text, to a number if it is one."""
     try:
         value = json.loads(text)
     except ValueError:

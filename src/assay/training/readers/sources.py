@@ -1,18 +1,17 @@
-"""Where a run can be read from: a file, a folder of a tracker, a database of one.
+"""Sources of training runs: files, folders and databases of trackers.
 
-| what | how it is recognised |
+| source | recognised by |
 |---|---|
-| a file of points | its ending, see `files` |
-| W&B, offline | a file `.wandb`, or the folder that holds it |
+| a file of points | its suffix, see `tables` |
+| W&B, offline | a file `.wandb`, or the folder that contains it |
 | TensorBoard | a folder with files `events.out.tfevents.*` |
 | MLflow | an SQLite file and the name of a run, `mlflow.db:NAME`; a run's folder in `mlruns` |
 
-A folder, or a database, that is no run itself stands for all runs in it. It writes nothing.
+A folder or database that is not a run itself means all runs in it. Nothing is written.
 
-Names of runs as people write them, with an ellipsis for those between or after.
-
-`run3 ... run6` is run3, run4, run5, run6; `run3 ...` at the end goes on for as long as there is
-a next run. The two names differ in one number only, which keeps its zeros in front.
+In a list of names, an ellipsis means the names between or after: `run3 ... run6` is run3, run4,
+run5, run6, and `run3 ...` at the end continues as long as there is a next run. The two names
+must differ in one number only, which keeps its leading zeros.
 """
 
 import os
@@ -49,13 +48,13 @@ _KINDS = (
 
 
 def is_source(name: str) -> bool:
-    """Whether a name is that of a file or folder that runs are read from."""
+    """Return whether a name is a file or folder from which runs can be read."""
     path, run = _parts(name)
     return is_run_file(name) or bool(run) or path.is_dir() or _is_tracker_file(path)
 
 
 def runs_at(name: str) -> list[str]:
-    """The names of the runs at a place, as people count; the name itself if it is one run.
+    """Return the names of the runs at a place in natural order, or the name if it is one run.
 
     Raises:
         UsageError: There is no run.
@@ -71,10 +70,10 @@ def runs_at(name: str) -> list[str]:
 
 
 def read_source(name: str) -> TrainingRun:
-    """The run that a name stands for.
+    """Read the run with this name.
 
     Raises:
-        UsageError: It cannot be read, or holds several runs.
+        UsageError: It cannot be read, or contains several runs.
     """
     path, run = _parts(name)
     if is_run_file(name):
@@ -96,13 +95,13 @@ def read_source(name: str) -> TrainingRun:
 
 
 def read_all(name: str) -> list[TrainingRun]:
-    """All runs at a place, as people count.
+    """Read all runs at a place, in natural order.
 
     Raises:
         UsageError: There is none, or one cannot be read.
     """
     runs = [(run, read_source(run)) for run in runs_at(name)]
-    # TensorBoard has no ids: folders may have one name below different ones.
+    # TensorBoard has no ids, and folders with different parents may have the same name.
     return [
         replace(found, id=Path(run).relative_to(name).as_posix())
         if run != name and _has_events(Path(run))
@@ -118,7 +117,7 @@ def _several(names: Sequence[str]) -> str:
 
 
 def _parts(name: str) -> tuple[Path, str]:
-    """The path in a name, and the run of an SQLite file after its colon."""
+    """Split a name into its path and, after a colon, the run in an SQLite file."""
     start, _, run = name.rpartition(":")
     if start and run and not Path(name).exists() and is_sqlite_file(Path(start)):
         return Path(start), run
@@ -147,7 +146,7 @@ def _has_events(folder: Path) -> bool:
 
 
 def _below(path: Path) -> Iterator[str]:
-    """The names of all runs in a folder or a database."""
+    """Yield the names of all runs in a folder or a database."""
     if is_sqlite_file(path):
         yield from (f"{path}:{run_id}" for run_id in mlflow_names(path))
         return
@@ -172,15 +171,15 @@ def expand_names(
     exists: Callable[[str], bool],
     taken: Collection[str] = (),
 ) -> list[str]:
-    """The names with every ellipsis replaced by what it stands for.
+    """Replace every ellipsis by the names it means.
 
     Args:
-        names: As they were given.
-        exists: Whether there is a run of a name; asked at an ellipsis at the end.
-        taken: Names that belong elsewhere: an ellipsis at the end stops before them.
+        names: The given names.
+        exists: Returns whether a run exists; called for an ellipsis at the end.
+        taken: Names that belong elsewhere; an ellipsis at the end stops before them.
 
     Raises:
-        UsageError: An ellipsis stands where it means nothing.
+        UsageError: An ellipsis has no meaning at its position.
     """
     found: list[str] = []
     for at, name in enumerate(names):

@@ -1,16 +1,12 @@
-"""Reads a training run from a file with a step and a value per metric in each row.
+"""Training runs from files with a step and metric values in each row.
 
-CSV, TSV and Parquet have a column `step` (or `_step`) and one per metric; JSONL has an object
-per line; JSON has a list of such objects, an object with columns, or an object that tells of
-the run and has its points under `points` or `history`. What a file says of the run itself
-(id, seed, status, …) is taken from fields of that name. An empty cell is a metric that was not
-logged at that step; NaN and infinity are left out and counted. It writes nothing.
+CSV, TSV and Parquet have a column `step` (or `_step`) and one per metric. JSONL has an object
+per line. JSON has a list of such objects, an object of columns, or an object that describes the
+run and has its points under `points` or `history`. Facts about the run (id, seed, status, …)
+are read from fields of that name. An empty cell is a metric that was not logged at that step;
+NaN and infinity are left out and counted. Nothing is written.
 
-Cells and fields of files, as numbers, words and objects.
-
-Gathers the points of a run, whatever they were read from, into curves.
-
-A training run from what its file says of it, of whatever kind the file is.
+`Points` and `described_run` are shared with the readers of other formats.
 """
 
 import csv
@@ -32,11 +28,11 @@ from assay.errors import UsageError
 from assay.store.training_runs import Curve, TrainingRun, TrainingStatus, make_curve
 
 _LARGEST = {"step": 2**53, "seed": 2**63 - 1}
-"""Steps are computed with, as floats; seeds are names."""
+"""Steps must be exact as floats; seeds are only compared."""
 
 
 def number_of(value: Any) -> float | None:
-    """A cell as a number; None for words."""
+    """Convert a cell to a number; None if it is not one."""
     if isinstance(value, bool):
         return float(value)
     if isinstance(value, int | float):
@@ -53,7 +49,7 @@ def number_of(value: Any) -> float | None:
 
 
 def whole_number(what: str, value: Any, where: str = "") -> int:
-    """A step or a seed: a whole number, however it is written."""
+    """Parse a step or a seed: an integer in any notation."""
     number = None
     if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,19}", value):
         number = int(value)
@@ -72,7 +68,7 @@ def whole_number(what: str, value: Any, where: str = "") -> int:
 
 
 def mapping_of(what: str, value: Any) -> Mapping[str, Any]:
-    """An object, also where a table holds it as JSON text; other text stands by itself."""
+    """Return an object, parsed if it is JSON text; other text becomes `{what: text}`."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -84,7 +80,7 @@ def mapping_of(what: str, value: Any) -> Mapping[str, Any]:
 
 
 def _known_numbers(value: Any) -> Any:
-    """JSON without NaN and infinity, which have no place in it, as text."""
+    """Convert NaN and infinity, which JSON does not have, to text."""
     if isinstance(value, Mapping):
         return {str(name): _known_numbers(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -93,29 +89,25 @@ def _known_numbers(value: Any) -> Any:
 
 
 def text_of(what: str, value: Any) -> str | None:
-    """A value as text; None where there is none."""
+    """Convert a value to text; None if it is missing or empty."""
     if isinstance(value, Mapping | list):
         raise UsageError(f"{what} {shown(value, 60)} is no text; give a name in quotes")
     return None if value is None or value == "" else str(value)
 
 
 def some_names(names: Sequence[str]) -> str:
-    """Names for a message, the first dozen of them."""
+    """Format the first dozen names for a message."""
     shown = ", ".join(repr(name) for name in names[:12])
     return shown + (", …" if len(names) > 12 else "")
 
 
 _MOST_METRICS: Final = 10_000
 _MOST_POINTS: Final = 20_000_000
-"""Of a run: in memory a point has 16 bytes."""
+"""Limit for one run; a point takes 16 bytes in memory."""
 
 
 def check_size(metrics: int, points: int) -> None:
-    """Refuse a run that is too large to compute with, if possible before it is read.
-
-    Raises:
-        UsageError: It is.
-    """
+    """Raise UsageError if a run is too large; call before reading it, if possible."""
     for what, count, most in (
         ("metrics", metrics, _MOST_METRICS),
         ("points", points, _MOST_POINTS),
@@ -137,7 +129,7 @@ class Points:
         self._count = 0
 
     def add(self, metric: str, step: int, value: Any) -> None:
-        """A value that was logged: a number, or what is none."""
+        """Add a logged value; a metric with values that are not numbers gets no curve."""
         number = number_of(value)
         if number is None:
             self._texts.add(metric)
@@ -152,7 +144,7 @@ class Points:
         self._values[metric].append(number)
 
     def forget_from(self, step: int) -> int:
-        """Take out what was logged at a step or after it; how many points that were."""
+        """Remove the points at a step and after it, and return their number."""
         forgotten = 0
         for metric, steps in self._steps.items():
             kept = [place for place, one in enumerate(steps) if one < step]
@@ -164,7 +156,7 @@ class Points:
         return forgotten
 
     def curves(self) -> dict[str, Curve]:
-        """The curve of each metric; one with words in it is none, whatever else it has."""
+        """Return the curve of each metric, without metrics that also have text values."""
         return {
             metric: make_curve(self._steps[metric], values)
             for metric, values in self._values.items()
@@ -172,7 +164,7 @@ class Points:
         }
 
     def notes(self) -> list[str]:
-        """What was left out, in sentences."""
+        """Return sentences on the metrics that were left out."""
         mixed = [metric for metric in self._values if metric in self._texts]
         if not mixed:
             return []
@@ -180,13 +172,13 @@ class Points:
 
 
 UNENDED = "nothing says how it ended: it was killed, or is still running"
-"""The note of a run whose file breaks off."""
+"""Note on a run whose file ends without an end of the run."""
 _SEED = re.compile(r"seed[-_=]?(\d+)", re.IGNORECASE)
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Whatever is wrong with a file becomes a sentence that names it."""
+    """Convert errors while reading a file to UsageErrors that name it."""
     name = repr(printable(str(path)))
     try:
         yield
@@ -210,18 +202,18 @@ def described_run(
     names: Sequence[str],
     notes: Sequence[str] = (),
 ) -> TrainingRun:
-    """The run that facts and points tell of.
+    """Build a training run from facts and points.
 
     Args:
-        facts: Fields of a run by their names, as they were read, and `commit`.
-        points: What it logged.
-        source: Where it was read from.
-        names: What it is called. The first is its id if the facts have none; its seed is the
-            fact `seed`, else that of its configuration, else the digits after `seed` in a name.
-        notes: What its reader has to tell.
+        facts: Fields of a run by name, as they were read, and `commit`.
+        points: Logged values.
+        source: Where the run was read from.
+        names: Names of the run. The first is its id if the facts have none. The seed is the
+            fact `seed`, or the one in the configuration, or the digits after `seed` in a name.
+        notes: Notes of the reader.
 
     Raises:
-        UsageError: It finished and has no metric, or a fact makes no sense.
+        UsageError: The run finished without metrics, or a fact is invalid.
     """
     curves = points.curves()
     status = TrainingStatus.named(str(facts.get("status") or "finished"))
@@ -283,28 +275,28 @@ _FACTS = {
     "config": "configuration",
     "provenance": "provenance",
 }
-"""What a file may say of its run, and what we call it."""
+"""Names of facts in a file, mapped to ours."""
 _POINTS = ("points", "history")
 _MOST_BYTES: Final = 1 << 30
-"""Of a file, packed and unpacked."""
+"""Size limit of a file, compressed and decompressed."""
 
 _Row = Mapping[str, Any]
-"""One row as it was read: a step, metrics, and perhaps facts."""
+"""One row as it was read: a step, metrics, and possibly facts."""
 
 
 def is_run_file(name: str) -> bool:
-    """Whether a name is that of a file by its ending, whether or not the file is there."""
+    """Return whether a name has the suffix of a run file; the file need not exist."""
     return Path(name).suffix.lower() in SUFFIXES
 
 
 def read_run_file(path: Path) -> TrainingRun:
-    """The training run that a file tells of.
+    """Read the training run in a file.
 
-    Its id is the field `id`, else the name of the file; its seed the field `seed`, else the
-    digits after `seed` in the name.
+    Its id is the field `id`, or the file name. Its seed is the field `seed`, or the one in the
+    configuration, or the digits after `seed` in the file name.
 
     Raises:
-        UsageError: The file is missing, of a kind that is not read, or makes no sense.
+        UsageError: The file is missing, invalid, or has an unsupported suffix.
     """
     with reading(path):
         read = SUFFIXES.get(path.suffix.lower())
@@ -319,7 +311,7 @@ def read_run_file(path: Path) -> TrainingRun:
                 "out metrics, or log every tenth step"
             )
         content = path.read_bytes()
-        # Rows are read as they are gathered, so that both may find something wrong.
+        # Rows are parsed while they are gathered, so that both errors name the file.
         return _run(path, content, *read(content))
 
 
@@ -334,7 +326,7 @@ def _run(
 
 
 def _gather(rows: Iterable[tuple[str, _Row]]) -> tuple[dict[str, Any], Points]:
-    """What rows say of the run, and the points they hold."""
+    """Collect facts about the run and points from rows."""
     facts: dict[str, Any] = {}
     points, seen = Points(), False
     for where, row in rows:
@@ -358,7 +350,8 @@ def _add_facts(facts: dict[str, Any], where: str, row: _Row) -> None:
         value = row.get(name)
         if value is None:
             continue
-        # A log may say its status in every line: the last word counts. All else is constant.
+        # A log may repeat its status in every line, and the last one counts. Others are
+        # constant.
         if meaning not in ("status", "configuration", "provenance") and (
             facts.get(meaning, value) != value
         ):
@@ -457,11 +450,11 @@ SUFFIXES: Mapping[str, Callable[[bytes], tuple[dict[str, Any], Any]]] = {
     ".json": _read_json,
     ".parquet": _read_parquet,
 }
-"""The kinds of files that are read, by the end of their names."""
+"""Reader functions by file suffix."""
 
 
 def _across(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Columns as rows."""
+    """Convert columns to rows."""
     lengths = {len(column) for column in columns.values()}
     if len(lengths) > 1:
         raise UsageError("columns have different lengths; give each a value per step")
@@ -469,7 +462,7 @@ def _across(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def _flat(value: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested objects as one, with the names joined by a slash."""
+    """Flatten nested objects; names are joined with a slash."""
     found: dict[str, Any] = {}
     for name, one in value.items():
         if isinstance(one, Mapping) and not (not above and name in _FACTS):
@@ -480,5 +473,5 @@ def _flat(value: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def _int(text: str) -> int | float:
-    """A whole number of JSON; what no step, seed or value can be is read as a float."""
+    """Parse a JSON integer; one too long for any step, seed or value becomes a float."""
     return int(text) if len(text) <= 400 else float(text)

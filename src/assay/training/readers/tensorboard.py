@@ -1,9 +1,9 @@
-"""Reads the scalars of TensorBoard event files, without that package.
+"""Scalars of TensorBoard event files, read without that package.
 
 A run is a folder with files `events.out.tfevents.*`: one, or more after a restart, read in the
 order of their names. Their records are `Event` messages of
-https://github.com/tensorflow/tensorboard/tree/master/tensorboard/compat/proto; scalars are
-numbers of their own, or tensors that hold one. Hyperparameters are those of the plugin hparams.
+https://github.com/tensorflow/tensorboard/tree/master/tensorboard/compat/proto. A scalar is a
+plain number, or a tensor with one number. Hyperparameters are read from the plugin hparams.
 """
 
 import struct
@@ -24,20 +24,20 @@ EVENT_FILES = "events.out.tfevents.*"
 _WALL_TIME, _STEP, _SUMMARY, _SESSION = 1, 2, 5, 7
 _START = 1
 _ENDS = {1: TrainingStatus.FINISHED, 2: TrainingStatus.CRASHED, 3: TrainingStatus.RUNNING}
-"""What the plugin hparams says of the end of a session."""
+"""Session status of the plugin hparams."""
 _DTYPES: Mapping[int, str] = {
     **{1: "<f4", 2: "<f8", 3: "<i4", 4: "<u1", 5: "<i2", 6: "<i1", 9: "<i8"},
     **{10: "?", 17: "<u2", 19: "<f2", 22: "<u4", 23: "<u8"},
 }
-"""The kinds of numbers of a tensor."""
+"""NumPy types by tensor data type."""
 _PACKED: Mapping[int, str] = {5: "<f4", 6: "<f8"}
-"""The fields of a tensor with numbers of a fixed length."""
+"""Tensor fields with fixed-length numbers."""
 _WHOLE = (7, 10, 11, 16, 17)
-"""Those with whole numbers and truth values."""
+"""Tensor fields with integers and booleans."""
 
 
 class _Events:
-    """What was read so far of a run."""
+    """Data of a run read so far."""
 
     def __init__(self) -> None:
         self.points = Points()
@@ -103,11 +103,11 @@ class _Events:
 
 
 def read_event_folder(folder: Path) -> TrainingRun:
-    """The run whose event files are in a folder, those of folders inside it left out.
+    """Read the run whose event files are in a folder, without those in subfolders.
 
     Raises:
         UsageError: A file is damaged, or there is no scalar.
-        ValueError: A record is no event.
+        ValueError: A record is not a valid event.
     """
     events = _Events()
     contents = []
@@ -134,7 +134,7 @@ def read_event_folder(folder: Path) -> TrainingRun:
 
 
 def _tensor(message: bytes) -> float | None:
-    """The number in a tensor that holds one; None for all others."""
+    """Return the number in a tensor that has exactly one; None for others."""
     dtype: str | None = None
     numbers: list[float] = []
     for field, value in fields(message):
@@ -147,14 +147,14 @@ def _tensor(message: bytes) -> float | None:
         elif field in _WHOLE:
             numbers += [float(signed(one)) for one in _varints(value)]
         elif field == 13:
-            # Numbers of half the length, as the whole numbers of their bits.
+            # Half-precision numbers, stored as integers with the same bits.
             bits = np.array([*_varints(value)], np.uint16)
             numbers += bits.view(np.float16).astype(np.float64).tolist()
     return numbers[0] if len(numbers) == 1 and dtype is not None else None
 
 
 def _varints(value: int | bytes) -> list[int]:
-    """Whole numbers, alone or packed one after another."""
+    """Return integers, given as one or as packed varints."""
     if isinstance(value, int):
         return [value]
     found, number, shift = [], 0, 0
@@ -168,7 +168,7 @@ def _varints(value: int | bytes) -> list[int]:
 
 
 def _value(message: bytes) -> Any:
-    """A value of google.protobuf.Value: a number, a text or a truth value."""
+    """Convert a google.protobuf.Value: a number, a text or a boolean."""
     for field, value in fields(message):
         if field == 2 and isinstance(value, bytes):
             (number,) = struct.unpack("<d", value)
@@ -181,6 +181,6 @@ def _value(message: bytes) -> Any:
 
 
 def _inside(message: bytes, number: int) -> bytes:
-    """The last field of a number; empty if there is none."""
+    """Return the last field with a number, or b"" if there is none."""
     found = [v for n, v in fields(message) if n == number and isinstance(v, bytes)]
     return found[-1] if found else b""

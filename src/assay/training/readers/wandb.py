@@ -1,21 +1,15 @@
-"""Reads the runs that `wandb` keeps in its offline mode, without that package.
+"""Weights & Biases runs, from the files of its offline mode or from a project on its server.
 
-Such a run is a folder `offline-run-<time>-<id>` with one file `run-<id>.wandb`, whose records
-are messages of https://github.com/wandb/wandb/blob/main/wandb/proto/wandb_internal.proto; the
-few that matter are read by the numbers of their fields.
+An offline run is a folder `offline-run-<time>-<id>` with one file `run-<id>.wandb`. It is read
+without the `wandb` package: its records are Protocol Buffers messages of
+https://github.com/wandb/wandb/blob/main/wandb/proto/wandb_internal.proto. The few fields needed
+are read by their numbers, without schemas: see
+https://protobuf.dev/programming-guides/encoding. Runs on a server are requested by id through
+the package.
 
-Reads the fields of Protocol Buffers messages, without their schemas.
-
-Who calls it knows the numbers of the few fields that matter, and skips the rest. See
-https://protobuf.dev/programming-guides/encoding.
-
-Files that are records one after another, as trackers of training write them.
-
-Each record has a checksum. A file may end in the middle of one, where its writer was killed or
-still writes: what came before is read, and `torn` tells of the rest. A record that is damaged
+Records have checksums. A file may end within a record, if its writer was killed or is still
+writing: the records before are read, and `torn` describes the rest. A record that is damaged
 elsewhere is an error.
-
-Runs of a project at W&B, asked for by their ids through the `wandb` package.
 """
 
 import json
@@ -40,11 +34,12 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 class WandbFrames:
-    """The records of a `.wandb` file: the log format of LevelDB after a header of seven bytes.
+    """Records of a `.wandb` file: the log format of LevelDB after a header of seven bytes.
 
-    A file is blocks of 32 KiB. A record that does not fit into the rest of a block is split,
-    and fewer than seven bytes at the end of one are left empty. The checksum is a CRC-32 of
-    the type and the content. See https://github.com/google/leveldb/blob/main/doc/log_format.md.
+    A file consists of blocks of 32 KiB. A record that does not fit into the rest of a block is
+    split, and fewer than seven bytes at the end of a block are left empty. The checksum is a
+    CRC-32 of the type and the content. See
+    https://github.com/google/leveldb/blob/main/doc/log_format.md.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -55,7 +50,7 @@ class WandbFrames:
             )
         self._content = content
         self.torn: str | None = None
-        """Why the file ends before its time, once all records were read."""
+        """Message if the file ends within a record; set after iteration."""
 
     def __iter__(self) -> Iterator[bytes]:
         content, at, end = self._content, len(_MAGIC), len(self._content)
@@ -89,15 +84,16 @@ class WandbFrames:
 
 
 class EventFrames:
-    """The records of a TensorBoard event file: TensorFlow's TFRecord format.
+    """Records of a TensorBoard event file: TensorFlow's TFRecord format.
 
-    A record is its length, content, and a CRC-32C of each, turned and shifted.
+    A record is its length and its content, each with a masked CRC-32C (rotated, plus a
+    constant).
     """
 
     def __init__(self, content: bytes) -> None:
         self._content = content
         self.torn: str | None = None
-        """Why the file ends before its time, once all records were read."""
+        """Message if the file ends within a record; set after iteration."""
 
     def __iter__(self) -> Iterator[bytes]:
         content, at, end = self._content, 0, len(self._content)
@@ -122,7 +118,7 @@ class EventFrames:
 
 
 def _only_zeros(content: bytes, at: int, size: int) -> bool:
-    """Whether nothing was written from here on, though the file is longer."""
+    """Return whether the rest of the file consists of zeros, as if never written."""
     return content[at : at + size] == bytes(size) and not content[at:].strip(b"\0")
 
 
@@ -138,7 +134,7 @@ def _damaged(at: int) -> UsageError:
 
 
 def _table() -> tuple[int, ...]:
-    """What each byte does to a CRC-32C (Castagnoli)."""
+    """Compute the table of CRC-32C (Castagnoli), by byte."""
     found = []
     for byte in range(256):
         value = byte
@@ -160,16 +156,16 @@ def _masked_crc32c(data: bytes) -> int:
 
 
 _FIXED = {1: 8, 5: 4}
-"""The sizes of numbers of a fixed length, by their wire type."""
+"""Sizes of fixed-length numbers, by wire type."""
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Each field of a message in its order: its number, and its value.
+    """Yield the number and the value of each field of a message, in order.
 
-    A variable-length whole number is an int, without its sign; all else are the bytes.
+    A varint is an unsigned int; other values are bytes.
 
     Raises:
-        ValueError: It is no message.
+        ValueError: It is not a valid message.
     """
     at, end = 0, len(message)
     while at < end:
@@ -192,12 +188,12 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def signed(value: int) -> int:
-    """A whole number of 64 bits that may be negative."""
+    """Convert an unsigned 64-bit integer to a signed one."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """A whole number, and where it ends."""
+    """Parse a varint; return its value and the position after it."""
     value = shift = 0
     while at < len(message) and shift < 70:
         byte = message[at]
@@ -212,12 +208,12 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 _HISTORY, _CONFIG, _RUN, _EXIT, _HEADER, _ENVIRONMENT = 2, 5, 17, 18, 21, 26
 _NO_METRICS = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 _MEDIA = "_type"
-"""What an object has that is a picture, a histogram or the like."""
+"""Key that marks an object as media, such as an image or a histogram."""
 
 
 @dataclass
 class _Log:
-    """What was read so far."""
+    """Data read so far."""
 
     points: Points = field(default_factory=Points)
     configuration: dict[str, Any] = field(default_factory=dict)
@@ -228,11 +224,11 @@ class _Log:
 
 
 def read_wandb_file(path: Path) -> TrainingRun:
-    """The run in a `.wandb` file.
+    """Read the run in a `.wandb` file.
 
     Raises:
-        UsageError: It is no such file, is damaged, or holds no whole record.
-        ValueError: A record is no message.
+        UsageError: It is another kind of file, is damaged, or has no complete record.
+        ValueError: A record is not a valid message.
     """
     content = path.read_bytes()
     frames, log = WandbFrames(content), _Log()
@@ -263,7 +259,7 @@ def read_wandb_file(path: Path) -> TrainingRun:
 
 
 def add_history(points: Points, row: dict[str, Any]) -> None:
-    """One row of a run's history: the step, and the values by their names."""
+    """Add one row of a run's history: the step, and values by name."""
     step = whole_number("step", row.get("_step"))
     media = {name.rpartition(".")[0] for name in row if name.endswith(f".{_MEDIA}")}
     for name, value in row.items():
@@ -293,7 +289,7 @@ def _read_record(log: _Log, record: bytes) -> None:
 
 
 def _history(message: bytes) -> dict[str, Any]:
-    """A row; objects in it have become names with dots, as W&B shows them."""
+    """Read a row; names in nested objects are joined with dots, as W&B shows them."""
     row: dict[str, Any] = {}
     for number, value in fields(message):
         if number == 2 and isinstance(value, bytes):
@@ -305,12 +301,12 @@ def _history(message: bytes) -> dict[str, Any]:
 
 
 def _item(message: bytes) -> tuple[list[str], Any]:
-    """The path of names and the value of an item of a history or a configuration."""
+    """Return the path of names and the value of an item of a history or configuration."""
     key: list[str] = []
     found: Any = None
     for number, value in fields(message):
         if isinstance(value, int):
-            # A boolean, or a whole number whose last bit is its sign.
+            # A boolean, or a zigzag-encoded integer.
             found = {4: bool(value), 5: (value >> 1) ^ -(value & 1)}.get(number, found)
         elif number in (1, 2):
             key.append(value.decode())
@@ -319,7 +315,7 @@ def _item(message: bytes) -> tuple[list[str], Any]:
         elif number == 7:
             found = value.decode()
         elif number in (8, 16):
-            # JSON, but for NaN and Infinity.
+            # JSON, except that NaN and Infinity are allowed.
             found = json.loads(value)
     return key, found
 
@@ -379,11 +375,11 @@ _KEY = "WANDB_API_KEY"
 _ROWS_AT_ONCE = 1_000
 _SECONDS = 60
 _NOT_FOUND = "could not find run"
-"""What the package says of a run that is not there."""
+"""Part of the package's error message for a run that does not exist."""
 
 
 class WandbProject:
-    """A project, `ENTITY/PROJECT`, at W&B or at the server that WANDB_BASE_URL names."""
+    """A project, `ENTITY/PROJECT`, at W&B or on the server in WANDB_BASE_URL."""
 
     def __init__(self, name: str) -> None:
         if not _NAME.fullmatch(name):
@@ -394,10 +390,10 @@ class WandbProject:
         self._api: Any = None
 
     def find(self, run_id: str) -> "TrainingRun | None":
-        """A run with all its curves; None if the project has none of that id.
+        """Load a run with all its curves; None if the project has no run with that id.
 
         Raises:
-            UsageError: The package, the key or the answer is missing.
+            UsageError: The package or the key is missing, or the request failed.
         """
         wandb = _package(self._name)
         try:
@@ -415,10 +411,10 @@ class WandbProject:
         return self._run(run, rows)
 
     def load(self, run_id: str) -> "TrainingRun":
-        """A run with all its curves.
+        """Load a run with all its curves.
 
         Raises:
-            UsageError: The project has none of that id, or cannot be asked.
+            UsageError: The project has no run with that id, or the request failed.
         """
         found = self.find(run_id)
         if found is None:
@@ -452,7 +448,7 @@ class WandbProject:
 
 
 def _package(project: str) -> Any:
-    """The package, which is heavy, and which only who asks W&B has."""
+    """Import the package, which is slow to import and optional."""
     if not os.environ.get(_KEY):
         raise UsageError(
             f"--wandb {project} asks W&B, which takes a key: export {_KEY}=…; to read runs of"
@@ -469,7 +465,7 @@ def _package(project: str) -> Any:
 
 
 def _page_size(run: Any) -> int:
-    """How many steps to ask for at once: the package counts pages in steps, not in rows."""
+    """Return the page size, which the package counts in steps, not in rows."""
     rows = getattr(run, "historyLineCount", None) or 1
     return max(_ROWS_AT_ONCE, _ROWS_AT_ONCE * (int(run.lastHistoryStep) + 1) // int(rows))
 
