@@ -182,7 +182,7 @@ def _forager(request: ChatRequest) -> Choice:
 
 _TITLE: Final = "memory:"
 _MAX_NOTES: Final = 10_000
-"""Length limit; the notes of a complete world are shorter."""
+"""Length limit; the notes on a whole world are shorter."""
 _ACHIEVED: Final = re.compile(
     r"^Achieved so far(?: \(\d+ of \d+\): (.+)|: none of \d+)\.$", re.M
 )

@@ -66,8 +66,7 @@ def with_jobs(registry: Registry, jobs: "Iterable[FinetuneJob]") -> Registry:
             continue
         there = registry.providers[job.backend]
         if not FINE_TUNING[job.backend]:
-            # Called at the server that made it, even if the variable has another address by
-            # now.
+            # Call the server that made it, even if the variable has another address now.
             there = replace(there, base_url=job.address, base_url_variable=None)
         registry = registry.with_fine_tuned(job.result_model, job.model, there)
     return registry
@@ -212,7 +211,7 @@ def chat_model(
         name: The model.
         provider: Provider of a fine-tuned model whose name has none.
         database: The database whose jobs may have made it.
-        notice: Callback for messages, such as on a service that was started for it.
+        notice: Called with messages, for example if a service was started for it.
 
     Raises:
         UsageError: Its server is unreachable.

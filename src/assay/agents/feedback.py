@@ -1,4 +1,4 @@
-"""Feedback to a model after a turn, and its parser.
+"""Feedback to a model after a turn: formatting and parsing.
 
 A message is a report on the turn, then the line `MARKER`, then the observation as formatted by
 `assay.crafter.text`, up to the end. A model's own text cannot forge the marker, because invalid

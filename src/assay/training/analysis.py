@@ -48,7 +48,7 @@ class RadialAxis:
     name: str
     control: float | None
     candidate: float | None
-    """None if the summary of a run cannot be computed, as for `control`."""
+    """Either mean is None if a run of that arm has no such summary."""
     lower_is_better: bool = False
 
 
@@ -196,7 +196,7 @@ class Analysis:
     level: float
     """Confidence level of all intervals."""
     look: AnalysisLook | None = None
-    """The interim analysis this is; None if none was given to `analyse`."""
+    """The look (interim analysis) that this is; None if `analyse` got none."""
 
     @property
     def paired(self) -> bool:
@@ -273,7 +273,7 @@ def analyse(
     Args:
         design: Runs of both arms.
         settings: Settings of the analysis.
-        look: The interim analysis this is; its alpha replaces the one of the settings.
+        look: The interim analysis that this is; its alpha replaces the one in the settings.
 
     Raises:
         UsageError: There are too few runs, or the summary of a run cannot be computed.

@@ -153,8 +153,8 @@ def width_for_runs(
 ) -> CapacityMatch | None:
     """Return the width at which runs of the built-in trainer would match; None for other runs.
 
-    Runs count as ours if they all have the same architecture, environment and width, all known
-    here, and the number of parameters that such a network has here.
+    The runs must all have the same architecture, environment and width, all known here, and the
+    number of parameters that such a network has here.
     """
     names = ("architecture", "environment", "width", "parameters")
     kinds = {tuple(map(str, map(each.get, names))) for each in configurations}

@@ -82,7 +82,7 @@ def _fill(tokens: NDArray[np.uint8], view: "BatchView") -> None:
     things = view.objects.reshape(worlds, _CELLS)
     seen = tokens[:, :_CELLS, 0]
     seen[:] = 1 + view.materials.reshape(worlds, _CELLS)
-    there = np.nonzero(things > _FIRST_THING)  # the player itself has no token
+    there = np.nonzero(things > _FIRST_THING)  # the player's own cell keeps its material
     details = view.details.reshape(worlds, _CELLS)
     seen[there] = _THINGS[things[there] - _FIRST_THING, details[there]]
     tokens[:, _CELLS : _CELLS + len(ITEMS), 2] = view.inventory

@@ -371,7 +371,7 @@ def _pair(value: Any) -> PairNames:
 
 
 def _two_groups(controls: Gathered, candidates: Gathered, allowed: Collection[str]) -> Design:
-    """Return the unpaired design of two groups, with the checks that pairing does not affect.
+    """Return the unpaired design of two groups, with notes, capacity gaps and copies.
 
     Raises:
         UsageError: A run is in both arms, or `allowed` has an unknown setting.

@@ -40,7 +40,7 @@ class TrainState(StrEnum):
     STOPPED = "stopped"
     """Stopped on request; it can be resumed."""
     FINISHED = "finished"
-    """All steps were made."""
+    """All steps are done."""
     DIVERGED = "diverged"
     """A loss was not finite; the reason names it."""
 

@@ -3,9 +3,9 @@
 A name is a file or folder, a run id in the database (or the start of one), or a run at W&B if a
 project is given. An exact run id takes precedence over a folder with that name.
 
-A run that is missing, crashed or still running is reported with the reason; it is never dropped
-silently and its curve is never completed. A run that is named twice, or lacks the metric, is an
-error, because the result would not have the requested meaning.
+A run that is missing, crashed or still running is reported with the reason. It is never dropped
+silently, and missing points are never filled in. A run that is named twice, or lacks the
+metric, is an error, because the result would not have the requested meaning.
 """
 
 from collections.abc import Callable, Collection, Sequence

@@ -183,7 +183,7 @@ _HEADS = 2
 
 
 class TrxlNetwork(Network):
-    """A perceiver, a block that attends to 32 earlier steps of the episode, and two heads."""
+    """A perceiver, a block that attends to up to 32 earlier steps, and two heads."""
 
     def __init__(self, space: TokenSpace, width: int, generator: torch.Generator) -> None:
         super().__init__()

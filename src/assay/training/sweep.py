@@ -4,7 +4,7 @@ The folder of a sweep contains `sweep.json` (the plan), `optuna.log` (Optuna's j
 `results.json` and a folder for each run. Running the same plan in the same folder resumes it:
 trials that ended are kept, and an interrupted one is run again in its folder. The options of a
 trial are determined by the plan, its number and the trials before it, so that an interrupted
-search continues as if it had not been.
+search gives the same result.
 """
 
 import json
@@ -150,7 +150,7 @@ class _Sweep:
         self._take_up()
 
     def _take_up(self) -> None:
-        """Add the journal's trials that ended to the study in memory."""
+        """Add the finished trials in Optuna's journal to the study in memory."""
         from optuna.trial import TrialState
 
         known = {
@@ -360,7 +360,7 @@ def _suggested(trial: "optuna.Trial", plan: SweepPlan) -> dict[str, Any]:
 
 
 SWEEP_WINNER = "winner.toml"
-"""File with the winner's settings, written if `assay train` trains; it reads such files."""
+"""Name of the file with the winner's settings, written if `assay train` is the trainer."""
 
 
 @takes_options
@@ -393,8 +393,8 @@ def sweep(
 ) -> "SweepResult":
     """Run a sweep in a folder, or resume the one that is there.
 
-    If `assay train` trains, its settings for the winner are written to `SWEEP_WINNER` in the
-    folder; `assay launch` reads that file, too.
+    If `assay train` is the trainer, the winner's settings are written to `SWEEP_WINNER` in the
+    folder, a file for `assay train` and `assay launch`.
 
     Args:
         plan: The result of `plan_sweep`.

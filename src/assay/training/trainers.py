@@ -39,7 +39,7 @@ PLACEHOLDERS: Final = ("seed", "run_id", "folder", "architecture", "curriculum",
 """Names a command template may have in braces."""
 _LOOK_S: Final = 0.2
 _GRACE_S: Final = 20.0
-"""Seconds between the signal that ends a command and the one that kills it."""
+"""Seconds between the signal to exit and SIGKILL."""
 _TAIL: Final = 65_536
 _DIGITS: Final = re.compile(r"(\d+)")
 _END_WITH_PARENT: Final = (
@@ -375,7 +375,7 @@ class Trained(NamedTuple):
 
     curves: Mapping[str, Curve]
     failure: str | None = None
-    """Reason of the failure, if it failed."""
+    """Reason for the failure, if any."""
 
 
 class TrialTrainer(Protocol):

@@ -33,10 +33,10 @@ WHY_THE_RULE_MISLEADS = (
 
 @dataclass(frozen=True, kw_only=True)
 class VarianceSettings:
-    """Settings of an analysis of variance between runs."""
+    """Settings for estimating how many runs are needed."""
 
     threshold: float = 0.05
-    """Relative to the mean."""
+    """Threshold of relative errors and differences, as a share of the mean."""
     auc: SummarySpec
     """Window of the AUC; the slope is of the whole curve, unless this has step bounds."""
     power: float = 0.8
@@ -173,7 +173,7 @@ def _analyse(
 def _to_find(
     effect: float, sd: float, n: int, settings: VarianceSettings, *, paired: bool
 ) -> Needed:
-    """Return the runs that detect an effect; the range is due to an sd from n runs."""
+    """Return the runs that detect an effect, with a range for the uncertainty of the sd."""
     spread = sd_interval(sd, n)
     point, low, high = (
         trials_needed(effect, s, paired=paired, power=settings.power, alpha=settings.alpha)

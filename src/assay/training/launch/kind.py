@@ -1,7 +1,7 @@
 """Training runs as trials of a launch: its settings, its seeds, and the execution of one run.
 
 The journal of a run lists its checkpoints; everything else is in the run's folder. A run that
-was stopped, killed or lost resumes from its last checkpoint, and its curves have no step twice.
+was stopped, killed or lost resumes from its last checkpoint, without repeated steps in curves.
 All attempts of a run, on any machine, need access to its folder.
 
 The default seeds are a fixed list, so that two architectures are trained with the same ones.
@@ -191,7 +191,7 @@ def run_name(base: str, architecture: str, seed: int) -> str:
 
 
 def trainer_of(config: LaunchConfig) -> Trainer:
-    """Create the trainer."""
+    """Create the trainer of a launch."""
     if config.command is None:
         return PPOTrainer(config.training or {})
     return CommandTrainer(

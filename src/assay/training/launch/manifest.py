@@ -1,7 +1,7 @@
 """The manifest of a launch, written before its first run, with everything needed to repeat it.
 
 benchmark_git_hash.txt   the commit of the training code
-dirty.diff               uncommitted changes since
+dirty.diff               uncommitted changes
 seeds.txt, run_ids.txt   one per line
 config.json              the full configuration, defaults included
 difference.txt           differences from the control, or from the defaults

@@ -68,7 +68,7 @@ class PreparedLaunch:
 
     @property
     def recipe(self) -> str:
-        """Description of the recipe."""
+        """Description of the training recipe."""
         config = self.config
         if config.command is not None:
             return f"the command that was given, on {config.environment}/{config.curriculum}"
@@ -91,7 +91,7 @@ class LaunchResult:
     failed: tuple[str, ...]
     """Runs that ended early; the same command retries them."""
     diverged: tuple[str, ...]
-    """Runs that would fail again."""
+    """Runs that failed, and would fail again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +394,7 @@ def _finished(config: "LaunchConfig", launch_id: str) -> "StoredRun | None":
 
 
 def _unshown(given: Mapping[str, Any], source: str) -> str | None:
-    """Return the base name of a finished, equal launch whose result was not shown, if any."""
+    """Return the base name of a finished launch like this one that was not shown, if any."""
     from assay.training.launch.kind import LaunchConfig
 
     folder = resolve(LaunchConfig, given, source=source).config.folder

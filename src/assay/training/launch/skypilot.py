@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from assay.errors import UsageError
 
-# Checked here because the library accepts any name and GPU, and fails after finding a machine.
+# Checked here because the library accepts any name and GPU, and fails too late.
 _NAME: Final = re.compile(r"[a-zA-Z]([-_.a-zA-Z0-9]*[a-zA-Z0-9])?")
 _ACCELERATOR: Final = re.compile(r"[a-zA-Z0-9][-_.a-zA-Z0-9]*")
 _SCHEMA: Final[Mapping[str, type]] = {
@@ -79,7 +79,7 @@ def check_tasks(tasks: Sequence[Mapping[str, Any]]) -> str:
     """Check that SkyPilot accepts the tasks; return a text on how they were checked.
 
     Raises:
-        UsageError: It does not.
+        UsageError: A task is invalid.
     """
     program = which("sky")
     if program is not None:

@@ -28,7 +28,7 @@ from assay.errors import UsageError
 from assay.store.training_runs import Curve, TrainingRun, TrainingStatus, make_curve
 
 _LARGEST = {"step": 2**53, "seed": 2**63 - 1}
-"""Steps must be exact as floats; seeds are only compared."""
+"""Limits: steps must be exact as floats; seeds are only compared."""
 
 
 def number_of(value: Any) -> float | None:
@@ -172,7 +172,7 @@ class Points:
 
 
 UNENDED = "nothing says how it ended: it was killed, or is still running"
-"""Note on a run whose file ends without an end of the run."""
+"""Note on a run whose file does not record how it ended."""
 _SEED = re.compile(r"seed[-_=]?(\d+)", re.IGNORECASE)
 
 
@@ -311,7 +311,7 @@ def read_run_file(path: Path) -> TrainingRun:
                 "out metrics, or log every tenth step"
             )
         content = path.read_bytes()
-        # Rows are parsed while they are gathered, so that both errors name the file.
+        # Rows are parsed lazily, so this call is inside the error handler, too.
         return _run(path, content, *read(content))
 
 
@@ -350,8 +350,7 @@ def _add_facts(facts: dict[str, Any], where: str, row: _Row) -> None:
         value = row.get(name)
         if value is None:
             continue
-        # A log may repeat its status in every line, and the last one counts. Others are
-        # constant.
+        # These three may change from line to line: the last one counts. Others are constant.
         if meaning not in ("status", "configuration", "provenance") and (
             facts.get(meaning, value) != value
         ):

@@ -24,7 +24,7 @@ EVENT_FILES = "events.out.tfevents.*"
 _WALL_TIME, _STEP, _SUMMARY, _SESSION = 1, 2, 5, 7
 _START = 1
 _ENDS = {1: TrainingStatus.FINISHED, 2: TrainingStatus.CRASHED, 3: TrainingStatus.RUNNING}
-"""Session status of the plugin hparams."""
+"""Training status by session status of the plugin hparams."""
 _DTYPES: Mapping[int, str] = {
     **{1: "<f4", 2: "<f8", 3: "<i4", 4: "<u1", 5: "<i2", 6: "<i1", 9: "<i8"},
     **{10: "?", 17: "<u2", 19: "<f2", 22: "<u4", 23: "<u8"},
@@ -181,6 +181,6 @@ def _value(message: bytes) -> Any:
 
 
 def _inside(message: bytes, number: int) -> bytes:
-    """Return the last field with a number, or b"" if there is none."""
+    """Return the last field with this number; empty if there is none."""
     found = [v for n, v in fields(message) if n == number and isinstance(v, bytes)]
     return found[-1] if found else b""
