@@ -1,5 +1,5 @@
-"""Fine-tuning: datasets of recorded episodes, jobs at a service, models of this machine.
+"""Fine-tuning: training data from recorded episodes, jobs at a service, models on this machine.
 
-A backend says where a service is, which models it trains and what it wants to hear; `client`
-uploads, creates and asks; `follow` watches jobs until they end.
+A backend defines the address of a service, the models it trains and the form of its requests.
+`client` uploads files, creates jobs and queries them; `follow` polls jobs until they end.
 """

@@ -1,7 +1,7 @@
-"""The services that fine-tune: what they train, what that costs, and how they are told.
+"""Fine-tuning services: their models, prices and request formats.
 
-Where a service is and which variable holds its key is a row of a provider in `models`. Prices
-are dollars per million trained tokens, on the day they were seen; what is not known is None.
+The address of a service and the variable with its key belong to the provider in `models`.
+Prices are dollars per million trained tokens on the date given; unknown values are None.
 """
 
 import re
@@ -21,53 +21,53 @@ _SNAPSHOT: Final = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunableModel:
-    """A model that can be trained further."""
+    """A model that can be fine-tuned."""
 
     name: str
     context: int | None = None
-    """Tokens of one training example, at most."""
+    """Maximum tokens of one training example."""
     price: float | None = None
     """Dollars per million trained tokens."""
     priced: date | None = None
-    """When the price was seen."""
+    """Date on which the price was looked up."""
     tools: bool = True
     """Whether examples may have tools and tool calls."""
     epochs: int = 3
-    """Where nobody says another number; so the next two."""
+    """Default, like the next two."""
     batch_size: int = 4
     learning_rate: float = 5e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """A service that fine-tunes, and how its requests differ from others'."""
+    """A fine-tuning service, with the differences between its requests and others'."""
 
     name: str
-    """That of the provider too, which says where it is and which variable holds its key."""
+    """Also the name of the provider, which has the address and the variable with the key."""
     models: tuple[TunableModel, ...]
     least_rows: int = 1
     most_bytes: int = 512_000_000
-    """Of a file."""
+    """Maximum size of a file."""
     by_multiplier: bool = False
-    """Whether it takes a multiplier of its own learning rate, and no rate."""
+    """Whether it accepts only a factor on its own learning rate, not a rate."""
     as_method: bool = False
-    """Whether hyperparameters go into `method`, as OpenAI wants them now."""
+    """Whether hyperparameters are sent inside `method`, OpenAI's current format."""
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
-    """What goes along with those of the user."""
+    """Hyperparameters sent in addition to the user's."""
     body: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the request for a job."""
+    """Additional fields of the request that creates a job."""
     purpose_in_query: bool = False
-    """Whether it reads the purpose of a file from the query."""
+    """Whether it reads the purpose of a file from the query string."""
     seconds_per_token: float | None = None
-    """What its own scripts reckon; jobs in the store count before it."""
+    """Estimate from its own scripts; used if the database has no earlier jobs."""
 
     @property
     def loopback(self) -> bool:
-        """Whether it is on this machine and nowhere else."""
+        """Whether the service runs only on this machine."""
         return FINE_TUNING[self.name]
 
     def find_model(self, name: str) -> TunableModel | None:
-        """The model of a name, dated snapshots and other cases of letters too."""
+        """Find a model by name, ignoring case; a dated snapshot matches its base model."""
         by_name = {model.name.casefold(): model for model in self.models}
         known = by_name.get(name.casefold())
         if known is not None:
@@ -84,7 +84,7 @@ class Backend:
         )
 
     def unknown_model(self, name: str) -> UsageError:
-        """The error of a name that is not in its list."""
+        """Build the error for a model name that is not in the list."""
         names = [model.name for model in self.models]
         lower = {one.casefold(): one for one in names}
         near = get_close_matches(name.casefold(), lower, n=1, cutoff=0.5)
@@ -131,7 +131,7 @@ BACKENDS: Final[Mapping[str, Backend]] = {
             },
             body={"training_type": "sft"},
             purpose_in_query=True,
-            # Half an hour for a million tokens.
+            # Half an hour per million tokens.
             seconds_per_token=1800 / 1e6,
         ),
         Backend(
@@ -147,10 +147,10 @@ BACKENDS: Final[Mapping[str, Backend]] = {
 
 
 def find_backend(name: str) -> Backend:
-    """The backend of a name.
+    """Return the backend with this name.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no such backend.
     """
     found = BACKENDS.get(name.lower())
     if found is None:
@@ -159,10 +159,10 @@ def find_backend(name: str) -> Backend:
 
 
 def backend_of_model(name: str) -> Backend:
-    """The backend that trains a model.
+    """Return the backend that trains a model.
 
     Raises:
-        UsageError: None has it in its list.
+        UsageError: No backend lists the model.
     """
     for backend in BACKENDS.values():
         if backend.find_model(name) is not None:

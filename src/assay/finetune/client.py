@@ -1,13 +1,12 @@
-"""A service that fine-tunes, behind OpenAI's own client: files, jobs, events, models.
+"""Client of a fine-tuning service, on top of OpenAI's: files, jobs, events, models.
 
-What may pass is tried again with patience; what cannot pass becomes one error that says what
-to do. A request for a job that may have been heard is not sent again before the service was
-asked whether it has the job: a second one would cost as much as the first. The key is sent and
-goes nowhere else.
+Temporary faults are retried; permanent ones become an error that suggests a remedy. If a
+request for a job may have been received, the jobs of the service are searched before it is sent
+again, because a duplicate job would cost as much as the first. The key is sent only to the
+service.
 
-What a service says of files, jobs and events, read from its answers with nothing believed.
-
-A field of another type than it should have is left out; an answer without an id is an error.
+Responses are not trusted: a field with the wrong type is dropped, and a response without an id
+is an error.
 """
 
 import hashlib
@@ -41,40 +40,41 @@ if TYPE_CHECKING:
 
 SUCCEEDED: Final = "succeeded"
 ENDED: Final = frozenset({SUCCEEDED, "failed", "cancelled"})
-"""The states that a job does not leave."""
+"""Final states of a job."""
 METRICS: Final = (
     *("train_loss", "train_mean_token_accuracy", "valid_loss", "valid_mean_token_accuracy"),
     *("full_valid_loss", "full_valid_mean_token_accuracy", "learning_rate"),
 )
-"""Numbers of a training step, or of its end, as events name them."""
+"""Metrics of a training step, or of the end of training, as named in events."""
 _LONGEST: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file that a service holds."""
+    """A file stored by the service."""
 
     id: str
     bytes: int | None
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> "RemoteFile":
-        """Read the answer of a service."""
+        """Parse a response of the service."""
         return cls(_id(value, "file"), _whole(value.get("bytes")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteJob:
-    """A job, as its service tells of it."""
+    """A job, as reported by its service."""
 
     id: str
     status: str
-    """validating_files, queued, running, succeeded, failed or cancelled; others are shown."""
+    """validating_files, queued, running, succeeded, failed or cancelled; others are shown as
+    is."""
     model: str | None = None
     training_file: str | None = None
     suffix: str | None = None
     fine_tuned_model: str | None = None
-    """The result; None until it succeeded."""
+    """Name of the new model; None until the job has succeeded."""
     error: str | None = None
     trained_tokens: int | None = None
     created_at: int | None = None
@@ -85,17 +85,17 @@ class RemoteJob:
 
     @property
     def ended(self) -> bool:
-        """Whether its state is the last one."""
+        """Whether the state is final."""
         return self.status in ENDED
 
     @property
     def succeeded(self) -> bool:
-        """Whether it has made a model."""
+        """Whether the job has produced a model."""
         return self.status == SUCCEEDED
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> "RemoteJob":
-        """Read the answer of a service."""
+        """Parse a response of the service."""
         method = value.get("method")
         inner = method.get("supervised") if isinstance(method, Mapping) else None
         given = value.get("hyperparameters")
@@ -119,7 +119,7 @@ class RemoteJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvent:
-    """Something that happened to a job."""
+    """An event of a job."""
 
     id: str
     at: int | None
@@ -129,11 +129,11 @@ class JobEvent:
     step: int | None = None
     total_steps: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Finite numbers of the step, by the names in `METRICS`."""
+    """Finite metrics of the step, by the names in `METRICS`."""
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> "JobEvent":
-        """Read the answer of a service."""
+        """Parse a response of the service."""
         data = _mapping(value.get("data"))
         numbers = {name: _number(data.get(name)) for name in METRICS}
         return cls(
@@ -155,7 +155,7 @@ def _id(value: Mapping[str, Any], what: str) -> str:
 
 
 def _text(value: Any, longest: int = _LONGEST) -> str | None:
-    """A text of a service, without secrets and in one printable line."""
+    """Return text from a service as one printable line, with secrets masked."""
     return cut(printable(mask(value)), longest) if isinstance(value, str) and value else None
 
 
@@ -203,14 +203,14 @@ _HINTS: Final = {
 
 
 class FinetuneClient:
-    """One service.
+    """Client of one fine-tuning service.
 
     Args:
-        address: Its URL, with `/v1` at its end.
-        key: What to show it; None if it asks for nothing.
+        address: URL of the service, ending with `/v1`.
+        key: API key; None if the service needs none.
         timeout: Seconds for one attempt.
-        retries: How patient a request is.
-        on_fault: Who hears that a request will be tried again: why, and in how many seconds.
+        retries: Retry policy of a request.
+        on_fault: Called before a retry with the reason and the wait in seconds.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class FinetuneClient:
         self.close()
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         if self._made is not None:
             self._made.close()
             self._made = None
@@ -255,19 +255,19 @@ class FinetuneClient:
         purpose_in_query: bool = False,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> RemoteFile:
-        """Send a file for training.
+        """Upload a training file.
 
         Args:
             path: The file.
-            name: What the service is to call it.
-            sha256: The hash that the bytes must have which are sent.
-            purpose_in_query: Whether the purpose is also said in the query.
-            progress: Told how many bytes are sent, and of how many.
+            name: Name of the file at the service.
+            sha256: Expected hash of the bytes sent.
+            purpose_in_query: Whether to send the purpose in the query string, too.
+            progress: Called with the number of bytes sent and the total.
 
         Raises:
-            UsageError: The file has another hash: somebody writes to it.
-            ServiceError: What arrived is not what was sent, or the service cannot be reached.
-            ModelRejected: The service does not take it.
+            UsageError: The hash differs: the file was changed during the upload.
+            ServiceError: The service reports another size, or cannot be reached.
+            ModelRejected: The service rejects the file.
         """
         total = path.stat().st_size
         query = {"purpose": "fine-tune"} if purpose_in_query else None
@@ -297,16 +297,16 @@ class FinetuneClient:
         return file
 
     def has_file(self, file_id: str) -> bool:
-        """Whether the service still holds a file."""
+        """Return whether the service still has a file."""
         found = self._found(f"file {file_id}", lambda api: api.files.retrieve(file_id))
         return found is not None
 
     def create(self, request: Mapping[str, Any], *, known: Collection[str] = ()) -> RemoteJob:
-        """Start a job; `known` are ids of jobs that are others.
+        """Create a job; `known` are ids of existing jobs that are not this one.
 
         Raises:
             ServiceError: The service cannot be reached.
-            ModelRejected: It does not take the job: an unknown model, a file it cannot use.
+            ModelRejected: The service rejects the job, for example for an unknown model.
         """
         nonce = secrets.token_hex(8)
         body = {**request, "metadata": {**request.get("metadata", {}), _NONCE: nonce}}
@@ -332,21 +332,21 @@ class FinetuneClient:
         return self._call("the request for a job", post, heard=heard)
 
     def job(self, job_id: str) -> RemoteJob:
-        """How a job stands."""
+        """Return the current state of a job."""
         what = f"job {job_id}"
         return self._call(
             what, lambda api: RemoteJob.read(api.fine_tuning.jobs.retrieve(job_id).to_dict())
         )
 
     def cancel(self, job_id: str) -> RemoteJob:
-        """End a job before its time."""
+        """Cancel a job."""
         what = f"the end of job {job_id}"
         return self._call(
             what, lambda api: RemoteJob.read(api.fine_tuning.jobs.cancel(job_id).to_dict())
         )
 
     def jobs(self) -> list[RemoteJob]:
-        """The jobs of the account, the newest first."""
+        """Return the jobs of the account, the newest first."""
         return self._call(
             "the list of jobs",
             lambda api: [
@@ -356,9 +356,9 @@ class FinetuneClient:
         )
 
     def events(self, job_id: str, seen: Collection[str] = ()) -> list[JobEvent]:
-        """The events of a job that were not seen, the oldest first.
+        """Return the events of a job that are not in `seen`, the oldest first.
 
-        A service that keeps none has an empty list.
+        The list is empty if the service has no events endpoint.
         """
         if not self._has_events:
             return []
@@ -368,16 +368,16 @@ class FinetuneClient:
         return found[::-1] if found else []
 
     def models(self) -> list[str] | None:
-        """The names of the models it has; None if it does not list them."""
+        """Return the names of the service's models; None if it does not list them."""
         found = self._found("the list of models", lambda api: [*api.models.list()])
         return None if found is None else [model.id for model in found if model.id]
 
     def health(self) -> dict[str, Any]:
-        """What the service says of itself: `/health`, or how many models it lists.
+        """Return the response of `/health`, or the number of models that the service lists.
 
         Raises:
-            ServiceError: It cannot be reached.
-            ModelRejected: It refuses the key.
+            ServiceError: The service cannot be reached.
+            ModelRejected: The service rejects the key.
         """
         root = self.address.removesuffix("/v1")
         if urlsplit(self.address).hostname != _OPENAI:
@@ -395,7 +395,7 @@ class FinetuneClient:
         return {"models": len(names)}
 
     def _found(self, what: str, ask: "Callable[[OpenAI], _T]") -> _T | None:
-        """An answer, or None where the service has no such thing."""
+        """Call the service; return None if it does not have the resource or the endpoint."""
         from openai import APIStatusError
 
         def asked(api: "OpenAI") -> _T | None:
@@ -443,7 +443,7 @@ class FinetuneClient:
                 return found
 
     def _sorted(self, what: str, error: Exception) -> Fault:
-        """What may pass; what may not is raised."""
+        """Return a fault that can be retried; raise the error if retrying is useless."""
         from openai import APIResponseValidationError, APIStatusError
 
         who = f"{self.address} ({what})"
@@ -473,18 +473,19 @@ class FinetuneClient:
             host = urlsplit(self.address).hostname or ""
             headers: dict[str, Any] = {}
             if host != _OPENAI:
-                # They come from the environment, and are nobody else's business.
+                # OpenAI's client reads these from the environment; other services must not see
+                # them.
                 headers = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
             self._made = OpenAI(
-                # Never left out: the key of OpenAI would be taken from the environment.
+                # Always set, because the default is OpenAI's key from the environment.
                 api_key=self._key.reveal() if self._key is not None else "none",
                 admin_api_key="none",
                 base_url=self.address,
                 max_retries=0,
                 timeout=self._timeout,
                 default_headers=headers,
-                # A redirect would carry the data to somebody else; no proxy is on the way
-                # to this machine.
+                # A redirect would send the data to another host. A proxy is never used for this
+                # machine.
                 http_client=DefaultHttpxClient(
                     follow_redirects=False,
                     trust_env=not is_loopback(host),
@@ -503,7 +504,7 @@ def _without_key(request: Any) -> None:
 
 
 def _is_ours(job: RemoteJob, body: Mapping[str, Any]) -> bool:
-    """Whether a job is the one that was asked for: by its mark, or else by all it says."""
+    """Return whether a job is the requested one, by its nonce or, without one, by its fields."""
     if _NONCE in job.metadata:
         return bool(job.metadata[_NONCE] == body["metadata"][_NONCE])
     return (
@@ -515,7 +516,7 @@ def _is_ours(job: RemoteJob, body: Mapping[str, Any]) -> bool:
 
 
 def _new(api: "OpenAI", job_id: str, seen: Collection[str]) -> Iterator[JobEvent]:
-    """Events that were not seen, the newest first, as the service lists them."""
+    """Yield events that are not in `seen`, the newest first, as the service lists them."""
     pages = api.fine_tuning.jobs.list_events(job_id, limit=100)
     for event in islice(pages, _MOST_EVENTS):
         found = JobEvent.read(event.to_dict())
@@ -525,7 +526,7 @@ def _new(api: "OpenAI", job_id: str, seen: Collection[str]) -> Iterator[JobEvent
 
 
 class _Reading(io.BufferedReader):
-    """A file that is sent: tells how far it is read, and hashes what was read."""
+    """A file during its upload: reports progress and hashes the bytes that were read."""
 
     def __init__(self, path: Path, total: int, progress: Callable[[int, int], None]) -> None:
         super().__init__(io.FileIO(path))
@@ -546,6 +547,6 @@ class _Reading(io.BufferedReader):
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
         if (offset, whence) == (0, 0):
-            # Sent from its start.
+            # An upload starts again from the beginning.
             self._done, self._hash = 0, hashlib.sha256()
         return super().seek(offset, whence)

@@ -1,10 +1,8 @@
-"""Follows jobs until they end: one question a job in turn, and a longer wait after trouble.
+"""Following, querying, listing and cancelling fine-tuning jobs, and checks without training.
 
-Fine-tuning jobs that were started: followed, asked about, listed and ended.
-
-What a service says is written into the store as it becomes known.
-
-Questions about fine-tuning that train nothing: does it answer, does it fit, is it well.
+Running jobs are polled in turn until they end, with a longer wait after an error. Reported
+states and events are stored as they arrive. The checks test whether a service responds, a model
+can be trained on a data file, and a fine-tuned model replies.
 """
 
 import time
@@ -50,27 +48,27 @@ _PATIENCE: Final = 3600.0
 
 @dataclass(slots=True)
 class WatchedJob:
-    """A job to follow, and what is known of it."""
+    """A job to follow, and its state so far."""
 
     client: FinetuneClient
     id: str
     seen: set[str] = field(default_factory=set)
-    """Events that are known."""
+    """Ids of the events received so far."""
     ended: bool = False
     waited: float = 0.0
-    """Seconds for which nothing was heard of it."""
+    """Seconds since the service last responded about the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobUpdate:
-    """What became known of a job; a trouble, or how it stands."""
+    """Response about a job: its state and new events, or an error."""
 
     watched: WatchedJob
     job: RemoteJob | None
     events: tuple[JobEvent, ...] = ()
     trouble: str | None = None
     wait: float = 0.0
-    """Seconds until it is asked again, after a trouble."""
+    """Seconds until the next attempt after an error."""
 
 
 def watch(
@@ -80,17 +78,17 @@ def watch(
     patience: float = _PATIENCE,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[JobUpdate]:
-    """Ask for all jobs in turn until all have ended, and tell what each answer says.
+    """Poll all jobs in turn until all have ended, and yield each response.
 
     Args:
-        jobs: Those to follow; told of until they end.
-        interval: Seconds between two rounds; after trouble it doubles, up to five minutes.
-        patience: Seconds without any answer after which a job is given up.
-        sleep: Waits.
+        jobs: The jobs to follow.
+        interval: Seconds between two rounds; doubled after each error, up to five minutes.
+        patience: Seconds without a response after which ServiceError is raised.
+        sleep: Function that waits.
 
     Raises:
-        ServiceError: Patience ended; the job continues without us.
-        ModelRejected: The service does not know the job, or refuses the key.
+        ServiceError: A job got no response for too long; it may still be running.
+        ModelRejected: The service does not have the job, or rejects the key.
     """
     troubled = 0
     while open_ones := [job for job in jobs if not job.ended]:
@@ -117,7 +115,7 @@ def watch(
 def _asked(watched: WatchedJob, wait: float) -> JobUpdate:
     try:
         job = watched.client.job(watched.id)
-        # After the state, so that no event of the end is missed.
+        # Requested after the state, so that the last events are included.
         events = watched.client.events(watched.id, watched.seen)
     except ServiceError as error:
         return JobUpdate(watched, None, trouble=str(error), wait=wait)
@@ -127,14 +125,14 @@ def _asked(watched: WatchedJob, wait: float) -> JobUpdate:
 
 
 class JobProgress(NamedTuple):
-    """What became known of a job."""
+    """New state of a job, or an error."""
 
     job: "FinetuneJob"
     events: "tuple[FinetuneEvent, ...]" = ()
     trouble: str | None = None
-    """Why it could not be asked about this time."""
+    """Reason why the request failed this time."""
     wait: float = 0.0
-    """Seconds until it is asked about again, after a trouble."""
+    """Seconds until the next attempt after an error."""
 
 
 def finetune_follow(
@@ -145,17 +143,17 @@ def finetune_follow(
     patience: float = 3600.0,
     on_trouble: Told = lambda words: None,
 ) -> Iterator[JobProgress]:
-    """Follow jobs until all have ended; what becomes known is stored, then told.
+    """Follow jobs until all have ended; updates are stored before they are yielded.
 
     Args:
-        jobs: Jobs of the store.
-        database: The store.
-        poll_interval: Seconds between two questions.
-        patience: Seconds without an answer after which a job is given up.
-        on_trouble: Told of what is tried again.
+        jobs: Stored jobs.
+        database: The database.
+        poll_interval: Seconds between two requests.
+        patience: Seconds without a response after which ServiceError is raised.
+        on_trouble: Called with a message before a retry.
 
     Raises:
-        ServiceError: Patience ended; the job continues without us.
+        ServiceError: A job got no response for too long; it may still be running.
     """
     from assay.store.finetune_jobs import job_events, update_job
 
@@ -246,7 +244,7 @@ def finetune_events(
 
 
 def finetune_list(*, database: Where = None) -> "list[FinetuneJob]":
-    """The jobs of the store, the newest first; asks nobody."""
+    """Return the stored jobs, the newest first, without calling a service."""
     from assay.store.finetune_jobs import list_jobs
 
     with store_at(database).reading() as connection:
@@ -279,20 +277,20 @@ _REPLY_TOKENS = 256
 
 
 class SmokeTest(NamedTuple):
-    """One question to a fine-tuned model, and its answer."""
+    """One request to a fine-tuned model, and its reply."""
 
     model: str
     address: str | None
     reply: "ChatReply"
     from_data: bool
-    """Whether the question is the first row of the data it was trained on."""
+    """Whether the request is the first row of the data it was trained on."""
     tools_offered: bool
     problem: str | None
-    """What is wrong with its tool calls; None if nothing is, or none were asked for."""
+    """Problem with the tool calls; None if there is none or no tools were offered."""
 
 
 class ModelCheck(NamedTuple):
-    """Whether a model can be trained further, and on a data file."""
+    """Result of checking whether a model can be fine-tuned, optionally on a data file."""
 
     model: str
     backend: str
@@ -300,13 +298,13 @@ class ModelCheck(NamedTuple):
     price: float | None
     context: int | None
     on_service: bool | None
-    """Whether its service lists it; None if it was not asked or lists nothing."""
+    """Whether the service lists the model; None if it was not called or lists nothing."""
     problems: tuple[str, ...]
-    """Why it cannot be trained, on this data; empty if it can."""
+    """Reasons why the model cannot be trained on this data; empty if it can."""
     warnings: tuple[str, ...]
     rows: int | None
     tokens: int | None
-    """Of the data, estimated."""
+    """Estimated tokens of the data."""
 
 
 def finetune_test(
@@ -316,16 +314,16 @@ def finetune_test(
     database: Where = None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> SmokeTest:
-    """Ask a fine-tuned model one question: the first row of its data, if that is there.
+    """Send one request to a fine-tuned model: the first row of its data, if available.
 
     Args:
-        name: A job, or the model it has made.
-        data: A data file to take the question from.
-        database: The store.
-        notice: Told of a service that was started for it.
+        name: A job, or the model it has produced.
+        data: A data file to take the request from.
+        database: The database.
+        notice: Called with a message if a service is started.
 
     Raises:
-        UsageError: The job has made no model.
+        UsageError: The job has not produced a model.
     """
     from assay.agents.chat_models import chat_model
 
@@ -350,11 +348,11 @@ def finetune_test(
 
 
 def finetune_health(backend: str, *, base_url: str | None = None) -> dict[str, Any]:
-    """Whether a service answers, and what it says of itself.
+    """Call a service and return its health report.
 
     Raises:
-        ServiceError: It does not answer.
-        ModelRejected: Its key or address is missing, or it refuses the key.
+        ServiceError: The service does not respond.
+        ModelRejected: Its key or address is missing, or it rejects the key.
     """
     from assay.models.faults import CallRetries
 
@@ -420,7 +418,7 @@ def finetune_check_model(
 def _is_listed(
     place: ServicePlace, name: str, warnings: list[str], problems: list[str]
 ) -> bool | None:
-    """Whether a service lists a model; why it cannot be asked is added to the warnings."""
+    """Return whether a service lists a model; errors are added to `warnings`."""
     from assay.models.faults import CallRetries
 
     assert place.address is not None
@@ -440,7 +438,7 @@ def _is_listed(
 
 
 def _question(path: Path | None) -> tuple[list[Any] | None, Any, list[Any]]:
-    """What the first row of a data file asks: messages, schemas of tools, and the tools."""
+    """Return the messages, tool schemas and tools of the first row in a data file."""
     from assay.finetune.datasets.formats import read_row
     from assay.finetune.datasets.message_checks import tool_schemas
     from assay.finetune.datasets.validate import read_values
@@ -476,7 +474,7 @@ async def _ask(model: "ChatModel", messages: list[Any] | None, tools: list[Any])
 
 
 def _call_problem(reply: "ChatReply", schemas: Any) -> str | None:
-    """What is wrong with the tool calls of an answer."""
+    """Return the problem with the tool calls in a reply, if any."""
     from assay.finetune.datasets.message_checks import calls_problem
 
     calls = reply.message.value.get("tool_calls")

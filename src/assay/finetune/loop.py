@@ -1,10 +1,9 @@
-"""All that can be chosen about a loop; the exam is fixed before anything is trained.
+"""Settings of a training loop, and its stages, which run one after the other.
 
-Stages one after the other; what was done with the same inputs is not done again.
-
-The key of a stage is a hash of its settings and of what the stage before it came to. A
-notebook beside the results says which keys are done, and with what. Each line of it is there
-whole or not at all, so that a loop that was killed resumes with the stage it was in.
+The exam is configured before anything is trained. A stage is not repeated if its inputs are
+unchanged: its key is a hash of its settings and of the previous stage's key and result. A
+notebook file next to the results lists the finished stages by key. It is replaced atomically,
+so an interrupted loop resumes with the stage it was in.
 """
 
 import json
@@ -33,7 +32,7 @@ def _share(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopConfig(Configuration):
-    """A loop. A value that is not allowed is a UsageError."""
+    """Settings of a loop; an invalid value raises a UsageError."""
 
     name: str = Setting("loop", label, at="loop", group="The loop").about(
         "What the loop is called in its report"
@@ -159,7 +158,7 @@ class LoopConfig(Configuration):
     )
 
     def complete(self) -> None:
-        """Refuse an exam on worlds that were taught, and two teachers in one file."""
+        """Reject exam worlds that are also taught, and relabelling with another teacher."""
         if self.relabel_rounds and (
             self.teacher != "builtin/expert" or self.actions_per_turn > 1
         ):
@@ -179,7 +178,7 @@ class LoopConfig(Configuration):
             )
 
     def practice_seed(self, number: int) -> int:
-        """The first world of a round of practice, counted from 0."""
+        """Return the first seed of a practice round, counted from 0."""
         return self.teacher_seed + self.teacher_worlds + number * self.relabel_worlds
 
 
@@ -193,41 +192,41 @@ class Stage:
 
     name: str
     about: str
-    """What happens, for whoever waits."""
+    """Description shown while the stage runs."""
     settings: Mapping[str, Any]
-    """What decides its result, beside what came before."""
+    """Settings that determine its result, in addition to the earlier stages."""
     work: Callable[[str, Mapping[str, Result]], Result]
-    """Takes its key and the results so far; returns its own, as JSON has it."""
+    """Called with the key and the earlier results; returns a result that JSON can represent."""
     is_there: Callable[[Result], bool] = lambda result: True
-    """Whether what it made is still where it was."""
+    """Whether the output of an earlier execution still exists."""
 
 
 class StageDone(NamedTuple):
-    """What a stage came to."""
+    """Result of a completed stage."""
 
     name: str
     key: str
     result: Result
     seconds: float
     at: float
-    """When it ended, in seconds since 1970."""
+    """End time, in seconds since 1970."""
 
 
 class StageEvent(NamedTuple):
-    """Something happened to a stage."""
+    """Start or end of a stage."""
 
     stage: Stage
     number: int
-    """Counted from 1."""
+    """Position of the stage, counted from 1."""
     of: int
     done: StageDone | None = None
-    """None when it begins."""
+    """None when the stage begins."""
     kept: bool = False
-    """Whether it was done before."""
+    """Whether the result comes from an earlier execution."""
 
 
 class Notebook:
-    """What is done, in a file."""
+    """File that records completed stages."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -245,16 +244,16 @@ class Notebook:
                 ) from error
 
     def find(self, key: str) -> StageDone | None:
-        """What a key came to, if that is done."""
+        """Return the completed stage with this key, if any."""
         return self._done.get(key)
 
     def latest(self, stage: str) -> StageDone | None:
-        """What a stage came to last, with any settings."""
+        """Return the most recent result of a stage, with any settings."""
         done = [each for each in self._done.values() if each.name == stage]
         return max(done, key=lambda each: each.at, default=None)
 
     def keep(self, done: StageDone) -> None:
-        """Note that a stage is done."""
+        """Record a completed stage."""
         self._done[done.key] = done
         told = {"format": _FORMAT, "done": [each._asdict() for each in self._done.values()]}
         atomic_write(self._path, canonical_json(told))
@@ -263,10 +262,10 @@ class Notebook:
 def run_stages(
     stages: Sequence[Stage], notebook: Notebook, listen: Callable[[StageEvent], None]
 ) -> dict[str, StageDone]:
-    """Do all stages that are not done, in their order.
+    """Execute the stages that are not completed yet, in order.
 
     Raises:
-        AssayError: A stage failed; a note says which. The same call resumes it.
+        AssayError: A stage failed; a note names it. Calling again resumes with that stage.
     """
     results: dict[str, StageDone] = {}
     for number, (stage, key) in enumerate(_keys(stages, results), 1):
@@ -291,7 +290,7 @@ def run_stages(
 
 
 def done_before(stages: Sequence[Stage], notebook: Notebook) -> dict[str, StageDone]:
-    """The first stages, as far as they need not be done again."""
+    """Return the leading stages that need not be executed again."""
     results: dict[str, StageDone] = {}
     for stage, key in _keys(stages, results):
         known = notebook.find(key)
@@ -304,7 +303,7 @@ def done_before(stages: Sequence[Stage], notebook: Notebook) -> dict[str, StageD
 def _keys(
     stages: Sequence[Stage], results: Mapping[str, StageDone]
 ) -> Iterator[tuple[Stage, str]]:
-    """Each stage with its key, which can be known once the stage before it is done."""
+    """Yield each stage with its key; a key depends on the result of the stage before."""
     before: Any = None
     for stage in stages:
         key = content_hash(canonical_json([_FORMAT, stage.name, stage.settings, before]))

@@ -1,6 +1,6 @@
-"""The stages of a loop: what each does, and what it would take and cost.
+"""The stages of a loop, with their estimates of time and cost.
 
-Runs and training data are made by the caller, who passes how; see `LoopActions`.
+Runs and training data are made by the caller, through `LoopActions`.
 """
 
 import hashlib
@@ -34,12 +34,12 @@ _PLAY: Final = (
 )
 LOCAL: Final = "local"
 _SECONDS_PER_TURN: Final = 0.0005
-"""What a turn takes to become a row, where no earlier loop of the folder says it."""
+"""Time to convert a turn to a row, if no earlier loop in the folder has measured it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopPlan:
-    """What a loop would do."""
+    """A validated loop, before it starts."""
 
     config: LoopConfig
     database: Path
@@ -48,35 +48,35 @@ class LoopPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageEstimate:
-    """What one stage would take."""
+    """Estimate of one stage."""
 
     name: str
     about: str
     done: bool = False
-    """Whether it was done before, so that it takes nothing."""
+    """Whether the stage is completed already, so that it takes no time."""
     seconds: float | None = None
-    """None where nothing is known of its speed."""
+    """None if the speed is unknown."""
     dollars: float | None = None
-    """None where a price is not known."""
+    """None if a price is unknown."""
     why: str = ""
-    """Where the numbers come from, or what is missing."""
+    """Origin of the numbers, or what is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopEstimate:
-    """What a loop would take, if every episode has all its turns."""
+    """Estimate of a loop, assuming that every episode has the maximum number of turns."""
 
     stages: tuple[StageEstimate, ...]
     budget: float | None
 
     @property
     def seconds(self) -> float | None:
-        """Of all stages; None where one is not known."""
+        """Total time; None if one stage is unknown."""
         return _sum([stage.seconds for stage in self.stages])
 
     @property
     def dollars(self) -> float | None:
-        """Of all stages; None where one is not known."""
+        """Total cost; None if one stage is unknown."""
         return _sum([stage.dollars for stage in self.stages])
 
 
@@ -85,10 +85,10 @@ def _sum(values: list[float | None]) -> float | None:
 
 
 class LoopActions(Protocol):
-    """What a loop needs done outside of this package."""
+    """Operations of a loop that other packages provide."""
 
     def play(self, settings: Mapping[str, Any], run_id: str) -> "RunResult":
-        """Play a run, or resume it."""
+        """Execute a run, or resume it."""
         ...
 
     def estimate(self, settings: Mapping[str, Any]) -> "RunEstimate":
@@ -96,13 +96,13 @@ class LoopActions(Protocol):
         ...
 
     def make_data(self, output: Path, **options: Any) -> "BuiltDataset":
-        """Make training data, with the options of `sft_filter`."""
+        """Build training data; takes the options of `sft_filter`."""
         ...
 
     def follow(
         self, jobs: "Sequence[FinetuneJob]", database: Path, interval: float
     ) -> "Sequence[FinetuneJob]":
-        """Follow jobs of a database to their end, with so many seconds between requests."""
+        """Follow stored jobs until they end, with `interval` seconds between requests."""
         ...
 
 
@@ -134,7 +134,7 @@ class LoopStages:
         )
 
         def round_of(number: int) -> list[Stage]:
-            """A pupil plays, and the data gets the expert's answers to what it came to."""
+            """Return the stages of a practice round: a pupil is trained, plays, is relabelled."""
             pupil, practice = f"{_PUPIL}-{number + 1}", f"{_PRACTICE}-{number + 1}"
             return [
                 Stage(
@@ -194,7 +194,7 @@ class LoopStages:
                 f"{config.student} is trained on it",
                 {
                     **of("epochs", *training),
-                    # Keys of loops that were begun before there was this setting stay the same.
+                    # Left out if None, so that loops from before this setting keep their keys.
                     **({} if config.subset is None else of("subset")),
                 },
                 lambda _, before: self._train(before, config.epochs, config.subset),
@@ -228,7 +228,7 @@ class LoopStages:
         seed: int,
         before: Mapping[str, Mapping[str, Any]],
     ) -> dict[str, Any]:
-        """Play a run whose id follows from the key, so that the same call resumes it."""
+        """Execute a run whose id is derived from the key, so that the same call resumes it."""
         from assay.store.queries import episodes
         from assay.store.store import Store
 
@@ -254,7 +254,7 @@ class LoopStages:
             "models": models,
             "worlds": worlds,
             "seed": seed,
-            # As far as prices are known.
+            # Unknown prices count as 0.
             "cost_usd": sum(row.cost_usd or 0.0 for row in rows),
         }
 
@@ -299,9 +299,9 @@ class LoopStages:
                 return False
 
     def _filter(self, key: str, before: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Make rows of all that was played; where pupils played too, with expert answers.
+        """Build rows from all runs so far; if pupils have played, with the expert's answers.
 
-        Pupils need not reach what the teacher must: their mistakes are wanted.
+        Pupils are exempt from `min_achievements`, because their mistakes are useful.
         """
         config = self._config
         runs = [result["run"] for result in before.values() if "run" in result]
@@ -346,7 +346,7 @@ class LoopStages:
         epochs: int | None,
         subset: int | None,
     ) -> dict[str, Any]:
-        """Train a model on the last data that was made."""
+        """Train a model on the data that was built last."""
         from assay.finetune.start import finetune_plan, finetune_start
 
         config, plan = self._config, self._plan
@@ -386,7 +386,7 @@ class LoopStages:
         }
 
     def _check_budget(self, cost: float | None, spent: float) -> None:
-        """Start no training that the budget does not cover, by its estimate."""
+        """Raise LoopStopped if the estimated training cost exceeds the remaining budget."""
         config = self._config
         if config.budget is None:
             return
@@ -405,7 +405,7 @@ class LoopStages:
     def _known_job(
         self, data: Mapping[str, Any], wanted: "FinetunePlan"
     ) -> "FinetuneJob | None":
-        """Return the job that a loop which was stopped had started, if there is one."""
+        """Return the job that an interrupted loop had started, if any."""
         from assay.finetune.follow import finetune_list
 
         [job] = wanted.jobs
@@ -424,9 +424,9 @@ class LoopStages:
         return None
 
     def estimate(self) -> "LoopEstimate":
-        """Estimate each stage: by what this folder took before, else by what is known.
+        """Estimate each stage from earlier loops in this folder, or from defaults.
 
-        Needs no key, no network and no extra, and writes nothing.
+        Needs no key, no network and no optional dependency, and writes nothing.
         """
         stages, latest = self.all(), self.notebook.latest
         done = done_before(stages, self.notebook)
@@ -454,7 +454,7 @@ class LoopStages:
         return LoopEstimate(stages=tuple(found), budget=self._config.budget)
 
     def _estimate_run(self, stage: str) -> "RunEstimate":
-        """Estimate the run of a stage, without the student that is to be made."""
+        """Estimate the run of a stage, without the student, which does not exist yet."""
         config = self._config
         models, worlds, seed = [config.teacher], config.teacher_worlds, config.teacher_seed
         if stage == EXAM:
@@ -470,7 +470,7 @@ class LoopStages:
         costs = [each.dollars for each in models]
         known: dict[str, Any] = {}
         if stage == EXAM:
-            # The student plays twice; after training it has a price of its own.
+            # The student plays twice, and may have another price after training.
             after = next(each for each in models if each.model == config.student)
             models.append(after)
             if config.backend == LOCAL:
@@ -495,7 +495,7 @@ class LoopStages:
         return {**known, "seconds": sum(each.seconds for each in models)}
 
     def _estimate_practice(self, before: StageDone | None) -> dict[str, Any]:
-        """Estimate a stage of practice by its last time, which alone is known of it."""
+        """Estimate a practice stage; only its last execution is a basis for that."""
         dollars = 0.0 if self._config.backend == LOCAL else None
         if before is None:
             why = "pupils have not practised here yet"
@@ -552,7 +552,7 @@ def _why(result: "RunResult") -> str:
 
 
 def _cost(before: Mapping[str, Mapping[str, Any]]) -> float:
-    """Return the dollars of the stages before."""
+    """Return the cost of the earlier stages in dollars."""
     return float(sum(result.get("cost_usd") or 0.0 for result in before.values()))
 
 

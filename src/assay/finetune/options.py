@@ -1,4 +1,4 @@
-"""Options of `assay finetune`: what is trained, how, and where."""
+"""Options of `assay finetune`: model, hyperparameters and service."""
 
 from dataclasses import dataclass
 from pathlib import Path

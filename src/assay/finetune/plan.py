@@ -1,12 +1,11 @@
-"""The jobs that a command asks for: one for each combination of what was given several times.
+"""Planned fine-tuning jobs: one for each combination of the given values.
 
-Nothing here asks a service. Counts of tokens are those of the validation, and what follows
+No service is called. Token counts come from the validation of the data, and everything derived
 from them is an estimate.
 
-Subsets of a data file: chosen by a seed, each inside the next larger one.
-
-A row's place in the order follows from the seed and the number of the row alone, so that a
-subset is the same in any process, and stays the same when a larger one is asked for.
+A subset of a data file is drawn by a seed. The rank of a row depends only on the seed and the
+row's number. A subset is therefore the same in every process, and each subset contains all
+smaller ones.
 """
 
 import re
@@ -26,48 +25,48 @@ _SUFFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedJob:
-    """One job, before it is asked for."""
+    """A fine-tuning job before it is requested."""
 
     backend: Backend
     model: TunableModel
     rows: int
-    """Rows that are trained on."""
+    """Number of training rows."""
     subset: int | None
-    """Rows to take of the file; None for all."""
+    """Number of rows to draw from the file; None for all."""
     tokens: int
-    """Of one epoch, estimated."""
+    """Estimated tokens per epoch."""
     epochs: int
     batch_size: int
     learning_rate: float | None
-    """None where the service picks its own."""
+    """None if the service chooses the rate."""
     multiplier: float | None
-    """Of the rate that the service picks."""
+    """Factor on the learning rate that the service chooses."""
     suffix: str | None
     seed: int
 
     @property
     def trained_tokens(self) -> int:
-        """Tokens of all epochs, estimated."""
+        """Estimated tokens over all epochs."""
         return self.tokens * self.epochs
 
     @property
     def steps(self) -> int:
-        """Batches of all epochs."""
+        """Number of batches over all epochs."""
         return -(-self.rows // self.batch_size) * self.epochs
 
     def cost(self, price: float | None = None) -> float | None:
-        """Dollars, estimated; None where no price per million trained tokens is known."""
+        """Estimate the cost in dollars; None if the price per million tokens is unknown."""
         asked = self.model.price if price is None else price
         return None if asked is None else self.trained_tokens / 1e6 * asked
 
     def seconds(self, per_token: float | None) -> float | None:
-        """How long it may take; None where nothing is known of its service's speed."""
+        """Estimate the duration; None if the speed of the service is unknown."""
         speed = self.backend.seconds_per_token if per_token is None else per_token
         return None if speed is None else self.trained_tokens * speed
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """As they are sent."""
+        """Hyperparameters in the form the service expects."""
         values: dict[str, Any] = {"n_epochs": self.epochs, "batch_size": self.batch_size}
         if self.learning_rate is not None:
             values["learning_rate"] = self.learning_rate
@@ -76,7 +75,7 @@ class PlannedJob:
         return {**values, **self.backend.hyperparameters}
 
     def request(self, training_file: str, validation_file: str | None) -> dict[str, Any]:
-        """The body of the request for it."""
+        """Build the body of the request that creates the job."""
         given = self.hyperparameters
         how: Mapping[str, Any] = {"hyperparameters": given}
         if self.backend.as_method:
@@ -104,14 +103,14 @@ def plan_jobs(
     rows: int,
     tokens: int,
 ) -> tuple[PlannedJob, ...]:
-    """One job for each combination of models, subsets and hyperparameters.
+    """Plan one job for each combination of models, subsets and hyperparameters.
 
     Args:
-        backend: Who trains.
-        models: What is trained further.
-        tuning: The subsets and hyperparameters; the model's own number where none is given.
-        rows: Rows of the data.
-        tokens: Its tokens, estimated.
+        backend: The service that trains.
+        models: The models to fine-tune.
+        tuning: The subsets and hyperparameters; a missing one gets the default of the model.
+        rows: Number of rows in the data.
+        tokens: Estimated number of tokens in the data.
 
     Raises:
         UsageError: A value is not allowed.
@@ -131,7 +130,7 @@ def plan_jobs(
             model=model,
             rows=rows if subset is None else subset,
             subset=None if subset == rows else subset,
-            # Rows of a subset are as long as those of the whole, on average.
+            # On average, rows of a subset are as long as the rows of the whole file.
             tokens=tokens if subset is None else round(tokens * subset / rows),
             epochs=epoch or model.epochs,
             batch_size=batch or model.batch_size,
@@ -181,10 +180,10 @@ def _check(backend: Backend, rows: int, tuning: TuningOptions) -> None:
 
 
 def write_subset(data: Path, rows: int, seed: int, out: IO[bytes]) -> None:
-    """Write so many rows of a JSON Lines file, in their order.
+    """Write a subset of a JSON Lines file, `rows` rows in their original order.
 
     Raises:
-        UsageError: There are not so many rows.
+        UsageError: The file has fewer rows.
     """
     numbers = [number for number, _ in _rows(data)]
     if rows > len(numbers):

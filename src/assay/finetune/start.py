@@ -1,9 +1,7 @@
-"""Fine-tuning jobs that are planned and started, each with a row in the store.
+"""Planning and starting fine-tuning jobs, and helpers shared by the fine-tuning commands.
 
-A plan asks nobody and uploads nothing. What is started is in the store as soon as its service
-has given it an id.
-
-What the commands about fine-tuning share: where services are, what is in order, jobs.
+Planning calls no service and uploads nothing. A started job is stored as soon as its service
+has assigned it an id.
 """
 
 import hashlib
@@ -32,15 +30,15 @@ if TYPE_CHECKING:
 
 _FORMS = ("openai", "messages")
 SOON = 2.0
-"""Seconds of patience with a service that is only asked whether it is there."""
+"""Retry time in seconds for a service that is only probed."""
 Progress = Callable[[int, int], None]
-"""Told how much is done, and of how much."""
+"""Called with the amount done and the total."""
 Told = Callable[[str], None]
-"""Told of something that is tried again, in words."""
+"""Called with a message about a retry."""
 
 
 class ServicePlace(NamedTuple):
-    """Where a backend is, as far as it is known."""
+    """Address and key of a backend, and messages about missing ones."""
 
     address: str | None
     key: "Secret | None"
@@ -48,7 +46,7 @@ class ServicePlace(NamedTuple):
 
 
 def backend_of(name: str | None, model: str | None) -> "Backend":
-    """The backend of a name, or else the one that trains a model."""
+    """Return the backend with this name, or the one that trains the model if `name` is None."""
     from assay.finetune.backends import backend_of_model, find_backend
 
     if name is not None:
@@ -57,7 +55,7 @@ def backend_of(name: str | None, model: str | None) -> "Backend":
 
 
 def model_of_backend(backend: "Backend", name: str, *, anywhere: bool) -> "TunableModel":
-    """The model of a name; at an address of the user's own any name may be one."""
+    """Return a model by name; `anywhere` accepts names that the backend does not list."""
     from assay.finetune.backends import TunableModel
 
     found = backend.find_model(name)
@@ -67,7 +65,7 @@ def model_of_backend(backend: "Backend", name: str, *, anywhere: bool) -> "Tunab
 
 
 def place_of(backend: "Backend", base_url: str | None) -> ServicePlace:
-    """The address and the key of a backend, and what is missing of them."""
+    """Find the address and the key of a backend."""
     from urllib.parse import urlsplit
 
     from assay.core.http import is_loopback
@@ -106,7 +104,7 @@ def place_of(backend: "Backend", base_url: str | None) -> ServicePlace:
 
 
 def open_warning(address: str | None) -> list[str]:
-    """What to say of an address to which anybody on the way can listen."""
+    """Return a warning if the connection to an address is not encrypted."""
     from urllib.parse import urlsplit
 
     from assay.core.http import is_loopback
@@ -120,7 +118,7 @@ def open_warning(address: str | None) -> list[str]:
 def client_of(
     address: str, key: "Secret | None", on_trouble: Told, retries: Any = None
 ) -> "FinetuneClient":
-    """A client of the service at an address; the local service is started first."""
+    """Create a client for the service at an address; start the local service if necessary."""
     from assay.finetune.client import FinetuneClient
     from assay.models.local_service import ensure_local
 
@@ -134,7 +132,7 @@ def client_of(
 
 
 def stored_job(store: "Store", name: str, service: JobServiceOptions) -> "FinetuneJob":
-    """A job of the store, or one of a service, which is then stored."""
+    """Find a job in the database, or at its service and store it."""
     from assay.store.finetune_jobs import FinetuneJob, add_job, find_job
 
     if service.backend is None or store.path.exists():
@@ -165,7 +163,7 @@ def stored_job(store: "Store", name: str, service: JobServiceOptions) -> "Finetu
 
 
 def key_of(job: "FinetuneJob") -> "Secret | None":
-    """The key of the service that a job is at."""
+    """Return the key for the service that runs a job."""
     return _key(place_of(backend_of(job.backend, None), job.address))
 
 
@@ -176,7 +174,7 @@ def _key(place: ServicePlace) -> "Secret | None":
 
 
 def stored_events(store: "Store", job: "FinetuneJob") -> "list[FinetuneEvent]":
-    """The events of a job that the store has."""
+    """Return the stored events of a job."""
     from assay.store.finetune_jobs import job_events
 
     with store.reading() as connection:
@@ -184,7 +182,7 @@ def stored_events(store: "Store", job: "FinetuneJob") -> "list[FinetuneEvent]":
 
 
 def event_of(event: "JobEvent") -> "FinetuneEvent":
-    """An event of a service's job, as the store keeps it."""
+    """Convert an event from a service to the stored form."""
     from assay.store.finetune_jobs import FinetuneEvent
 
     return FinetuneEvent(
@@ -199,7 +197,7 @@ def event_of(event: "JobEvent") -> "FinetuneEvent":
 
 
 def updated_job(job: "FinetuneJob", remote: "RemoteJob") -> "FinetuneJob":
-    """A stored job with what its service says of it now."""
+    """Update a stored job with the state that its service reports."""
     return replace(
         job,
         status=remote.status,
@@ -211,7 +209,7 @@ def updated_job(job: "FinetuneJob", remote: "RemoteJob") -> "FinetuneJob":
 
 
 def created_at(remote: "RemoteJob") -> datetime:
-    """When a service was asked for a job, by its clock, or by ours if it does not say."""
+    """Return the creation time of a job, by the service's clock if it reports one, else by ours."""
     return _time(remote.created_at) or datetime.now(UTC).replace(tzinfo=None)
 
 
@@ -222,10 +220,10 @@ def _time(seconds: int | None) -> datetime | None:
 
 
 def checked_data(path: Path, backend: "Backend", progress: Progress) -> "ValidationReport":
-    """A data file that a service can train on.
+    """Validate a data file for a service and return the report.
 
     Raises:
-        UsageError: It has errors, or another format.
+        UsageError: The file has errors, a format that services do not read, or is too large.
     """
     from assay.finetune.datasets.validate import validate_file
 
@@ -254,10 +252,10 @@ def checked_data(path: Path, backend: "Backend", progress: Progress) -> "Validat
 
 
 def model_warnings(models: "Sequence[TunableModel]") -> list[str]:
-    """What the registry says of base models that will be gone.
+    """Return warnings about base models that will be retired.
 
     Raises:
-        ModelRejected: One is gone.
+        ModelRejected: A model has been retired.
     """
     from assay.models.registry_file import load_registry
 
@@ -275,7 +273,7 @@ def model_warnings(models: "Sequence[TunableModel]") -> list[str]:
 
 
 def length_warnings(report: "ValidationReport", models: "Sequence[TunableModel]") -> list[str]:
-    """What to say of rows that are longer than a model reads."""
+    """Return warnings about rows that are longer than a model's context."""
     if report.lengths is None:
         return []
     return [
@@ -288,31 +286,31 @@ def length_warnings(report: "ValidationReport", models: "Sequence[TunableModel]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinetunePlan:
-    """The jobs of a command, checked; nothing was uploaded."""
+    """The jobs of a command, validated; nothing is uploaded yet."""
 
     data: Path
     report: "ValidationReport"
     validation: Path | None
     backend: "Backend"
     address: str | None
-    """Where the data would go; None where nobody says it yet."""
+    """Address for the upload; None if it is not configured yet."""
     jobs: "tuple[PlannedJob, ...]"
     price: float | None
-    """Dollars per million trained tokens that the user gave."""
+    """Dollars per million trained tokens, as given by the user."""
     speeds: Mapping[str, float]
-    """Seconds a trained token took in earlier jobs, by model."""
+    """Seconds per trained token in earlier jobs, by model."""
     warnings: tuple[str, ...]
     missing: tuple[str, ...]
-    """What has to be set before it can be started, in sentences."""
+    """Messages about settings that are needed to start the jobs."""
 
     @property
     def cost(self) -> float | None:
-        """Dollars of all jobs, estimated; None where a price is not known."""
+        """Estimated cost of all jobs in dollars; None if a price is unknown."""
         costs = [job.cost(self.price) for job in self.jobs]
         return None if None in costs else sum(cost or 0.0 for cost in costs)
 
     def seconds(self, job: "PlannedJob") -> float | None:
-        """How long a job may take, estimated; None where nothing is known of the speed."""
+        """Estimate the duration of a job; None if its speed is unknown."""
         return job.seconds(self.speeds.get(job.model.name))
 
 
@@ -384,19 +382,20 @@ def finetune_start(
     on_upload: Callable[[str], Progress] = lambda name: lambda done, total: None,
     on_trouble: Told = lambda words: None,
 ) -> "list[FinetuneJob]":
-    """Upload the data and ask for the jobs of a plan; each is in the store as it is made.
+    """Upload the data and create the jobs of a plan; each job is stored once it is created.
 
-    A file that this store knows to be there already is not sent again.
+    A file that was uploaded earlier, according to the database, is not sent again if the
+    service still has it.
 
     Args:
-        plan: What `finetune_plan` made.
-        database: The store.
-        command: What the user typed, for the rows.
-        on_upload: Gives, for the name of a file, who hears how many bytes are sent.
-        on_trouble: Told of what is tried again.
+        plan: A plan from `finetune_plan`.
+        database: The database.
+        command: The user's command, stored with the jobs.
+        on_upload: Called with the name of a file; returns the callback for its progress.
+        on_trouble: Called with a message before a retry.
 
     Raises:
-        ModelRejected: A key or an address is missing, or the service refuses.
+        ModelRejected: A key or an address is missing, or the service rejects a request.
         ServiceError: The service cannot be reached.
     """
     from assay.core.provenance import provenance
@@ -468,7 +467,7 @@ def _validation(path: Path, given: Path | str | bool | None) -> Path | None:
 def speeds_of(
     database: Where, address: str | None, models: "Sequence[TunableModel]"
 ) -> dict[str, float]:
-    """Seconds a trained token took in earlier jobs of a store, by model."""
+    """Return the seconds per trained token in earlier jobs, by model."""
     from assay.store.finetune_jobs import seconds_per_token
 
     store = store_at(database)
@@ -482,10 +481,10 @@ def speeds_of(
 
 
 def _check_models(client: "FinetuneClient", plan: FinetunePlan) -> None:
-    """Refuse, before anything is sent, a name that is in nobody's list.
+    """Check model names that the backend does not list, before anything is uploaded.
 
     Raises:
-        ModelRejected: The service lists models, and not this one.
+        ModelRejected: The service lists its models, and this one is missing.
     """
     new = [
         job.model.name for job in plan.jobs if plan.backend.find_model(job.model.name) is None
@@ -505,7 +504,7 @@ class _Sent(NamedTuple):
 
 
 class _Uploads:
-    """Sends each file once; what the store knows to be there is not sent at all."""
+    """Uploads each file once, and not at all if the service still has it from before."""
 
     def __init__(
         self,
