@@ -504,7 +504,7 @@ def _without_key(request: Any) -> None:
 
 
 def _is_ours(job: RemoteJob, body: Mapping[str, Any]) -> bool:
-    """Return whether a job is the requested one, by its nonce or, without one, by its fields."""
+    """Return whether this is the requested job, by its nonce or, without one, by its fields."""
     if _NONCE in job.metadata:
         return bool(job.metadata[_NONCE] == body["metadata"][_NONCE])
     return (

@@ -134,7 +134,7 @@ class LoopStages:
         )
 
         def round_of(number: int) -> list[Stage]:
-            """Return the stages of a practice round: a pupil is trained, plays, is relabelled."""
+            """Return the stages of a practice round: train a pupil, let it play, relabel."""
             pupil, practice = f"{_PUPIL}-{number + 1}", f"{_PRACTICE}-{number + 1}"
             return [
                 Stage(

@@ -209,7 +209,7 @@ def updated_job(job: "FinetuneJob", remote: "RemoteJob") -> "FinetuneJob":
 
 
 def created_at(remote: "RemoteJob") -> datetime:
-    """Return the creation time of a job, by the service's clock if it reports one, else by ours."""
+    """Return the creation time of a job by the service's clock, or by ours if unknown."""
     return _time(remote.created_at) or datetime.now(UTC).replace(tzinfo=None)
 
 

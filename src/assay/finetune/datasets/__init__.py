@@ -1,1 +1,1 @@
-"""Training data from what was recorded: filters, rows, formats, lineage and validation."""
+"""Training data from recorded episodes: filters, rows, formats, lineage and validation."""

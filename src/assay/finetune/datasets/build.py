@@ -1,7 +1,7 @@
-"""Builds a data set: episodes chosen, rows made of them, files written, all of it counted.
+"""Building a dataset: rows are made from the chosen episodes, written to files and counted.
 
-Sessions are read a batch at a time, and every file takes its name when it is whole, so that
-a million turns need no more memory than a few thousand.
+Sessions are read in batches and files are written atomically, so memory does not grow with the
+number of turns.
 """
 
 import time
@@ -36,10 +36,10 @@ HOLDOUT: Final = "holdout"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltDataset:
-    """What was built, and of what."""
+    """A built dataset, and its statistics."""
 
     path: Path | None
-    """None where nothing was to be written."""
+    """None if nothing was written."""
     holdout_path: Path | None
     manifest: Path | None
     found: Tally
@@ -49,21 +49,21 @@ class BuiltDataset:
     holdout_rows: int
     seconds: float
     worlds: Mapping[str, Sequence[tuple[str, int | None]]]
-    """The worlds of each split: task and seed."""
+    """Worlds of each split, as task and seed."""
     actions: Mapping[str, int] = field(default_factory=dict)
-    """Rows by the first action they ask for."""
+    """Number of rows by first action."""
     dataset: str = ""
-    """What the store knows the data by: the start of the SHA-256 of the training file."""
+    """Id of the dataset in the database: the start of the training file's SHA-256."""
     card: Path | None = None
-    """Its card in Markdown, if there is one."""
+    """Dataset card in Markdown, if written."""
     noted_in: Path | None = None
-    """The store that knows now which worlds were trained on."""
+    """Database that has recorded the training worlds."""
 
 
 def episodes_only(
     found: Tally, steps: Sequence[FunnelStep], chosen: Sequence[ChosenEpisode], seconds: float
 ) -> BuiltDataset:
-    """What the filters leave, where no rows are made."""
+    """Return the statistics of the filtered episodes, without rows."""
     left = Tally()
     for episode in chosen:
         left.add(episode.turns, episode.tokens)
@@ -82,7 +82,7 @@ def episodes_only(
 
 
 def sorted_worlds(chosen: Sequence[ChosenEpisode]) -> list[tuple[str, int | None]]:
-    """The worlds of episodes, each once."""
+    """Return the distinct worlds of episodes, sorted."""
     worlds = {(episode.task, episode.seed) for episode in chosen}
     return sorted(worlds, key=lambda world: (world[0], world[1] is None, world[1] or 0))
 
@@ -102,18 +102,18 @@ def build_dataset(
     """Write the rows of episodes, and their manifest.
 
     Args:
-        store: Where the episodes are.
-        chosen: Which ones.
-        plan: How rows are made of them.
-        found: What there was before the filters.
-        steps: What the filters took away.
+        store: Database with the episodes.
+        chosen: Episodes that passed the filters.
+        plan: Options for making rows.
+        found: Counts before the filters.
+        steps: Counts removed by each filter.
         output: The file to write, JSON Lines or Parquet.
-        holdout: Says of an episode whether it is held out, into a file of its own.
-        about: What else the manifest says.
-        progress: Told how many turns are done, and of how many.
+        holdout: Returns whether an episode is held out; its rows go to a separate file.
+        about: Additional fields of the manifest.
+        progress: Called with the number of turns done and the total.
 
     Raises:
-        UsageError: Nothing is left to write.
+        UsageError: No rows are left to write.
     """
     started = time.perf_counter()
     work = RowMaker(plan)
@@ -207,11 +207,11 @@ _ADVICE: Final = {
     "can be played again": "this format needs episodes of Crafter that assay played",
     "another answer in the same state": "'assay fork' plays several futures of one state",
 }
-"""What to do about steps that no option asks for."""
+"""Advice for steps that do not belong to an option."""
 
 
 def nothing_left(steps: Sequence[FunnelStep]) -> UsageError:
-    """The error of filters that leave nothing: which of them took the last."""
+    """Build the error for an empty result; it names the filter that removed the rest."""
     last = next((step for step in reversed(steps) if step.removed.episodes), None)
     if last is None:
         return UsageError(
@@ -229,9 +229,9 @@ def nothing_left(steps: Sequence[FunnelStep]) -> UsageError:
 
 
 def _limits(store: Store, chosen: Sequence[ChosenEpisode]) -> dict[str, int]:
-    """For each first action, the largest mixed number that stays.
+    """Return for each first action the largest `mixed_number` whose row is kept.
 
-    No action has more rows than the median action.
+    Every action keeps at most as many rows as the median action has.
     """
     by_action: dict[str, array[int]] = {}
     for group in group_sessions([(each.session_id, each.turns) for each in chosen]):

@@ -1,14 +1,11 @@
-"""What a model's chat template makes of a row, and which of its text is trained.
+"""Rendering of rows with a model's chat template, and the parts of the text that are trained.
 
-A template that marks answers with `{% generation %}` says it itself. Most have no such marks.
-Then the conversation is rendered once more for each answer, with the answer blanked: what
-stands before and after the blank is not the answer, and the rest is. The mark that ends an
-answer is trained too, since the model has to write it; it is what follows the blank where
-the conversation ends with it. Templates are Jinja, run in its sandbox, from local files.
-
-The tokenizer of a user's model: a local file, and never the network.
-
-Which messages of a row are trained.
+If a template marks answers with `{% generation %}`, these marks are used. If not, the
+conversation is rendered again for each answer, with the answer replaced by a blank: the text
+that differs is the answer. The marker that ends an answer is trained too, because the model has
+to write it. It is found as the text after the blank when the conversation ends there. Templates
+are Jinja from local files and run in its sandbox. Tokenizers, too, are read only from local
+files.
 """
 
 import json
@@ -28,17 +25,17 @@ from assay.finetune.datasets.message_checks import Count, estimated
 
 @dataclass(frozen=True, slots=True)
 class RowMask:
-    """One message of a row, and whether it is trained."""
+    """A message of a row, or a part of its rendered text, and whether it is trained."""
 
     role: str
     text: str
-    """What it says, and what it calls."""
+    """Content and tool calls."""
     trained: bool
     tokens: int
 
 
 def mask_of(row: RowContent, count: Count = estimated) -> list[RowMask]:
-    """The messages of a row, and which of them are trained."""
+    """Return the messages of a row, each with whether it is trained."""
     masks = []
     for place, message in enumerate(row.messages):
         parts = [message_text(message)]
@@ -58,14 +55,14 @@ _INSTALL: Final = "pip install jinja2"
 _BESIDE: Final = ("chat_template.jinja", "tokenizer_config.json")
 _MAX_FILE: Final = 16 << 20
 _UNUSED: Final = tuple(map(chr, range(0xFDD0, 0xFDF0)))
-"""Characters that Unicode keeps out of all text; what is looked for is marked with them."""
+"""Unicode noncharacters, which do not occur in text; used as marks."""
 
 Span = tuple[int, int]
-"""The first character, and the one after the last."""
+"""Index of the first character, and the index after the last."""
 
 
 class _Marks(NamedTuple):
-    """Characters that the row does not have."""
+    """Characters that do not occur in the row."""
 
     begin: str
     end: str
@@ -74,21 +71,22 @@ class _Marks(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedRow:
-    """A row as the template writes it, and what of it is trained."""
+    """A row as rendered by the template, and the trained parts of its text."""
 
     text: str
     trained: tuple[Span, ...]
     marked: bool
-    """Whether the template marks answers itself; if not, each was blanked in turn."""
+    """Whether the template marks answers; if not, each was found by blanking it."""
 
     def parts(
         self, places: Callable[[str], Sequence[Span]] | None = None, count: Count = estimated
     ) -> list[RowMask]:
-        """The text in parts that are trained or not, each with its tokens.
+        """Split the text into trained and untrained parts, with token counts.
 
         Args:
-            places: Where the tokens of a text are; one that is trained in part is trained.
-            count: Counts the tokens of a part where `places` is None.
+            places: Returns the token offsets of a text; a token that is partly trained is
+                trained.
+            count: Counts the tokens of a part if `places` is None.
         """
         spans = self.trained
         tokens = None if places is None else places(self.text)
@@ -109,7 +107,7 @@ class RenderedRow:
 
 
 def _whole_tokens(spans: Sequence[Span], tokens: Sequence[Span]) -> tuple[Span, ...]:
-    """Spans made wider, to whole tokens."""
+    """Extend spans to whole tokens."""
     wide = []
     for first, last in spans:
         within = [place for place in tokens if place[0] < last and place[1] > first]
@@ -119,7 +117,7 @@ def _whole_tokens(spans: Sequence[Span], tokens: Sequence[Span]) -> tuple[Span, 
 
 
 def _joined(spans: Sequence[Span]) -> tuple[Span, ...]:
-    """Spans in order, those that touch made one, and empty ones left out."""
+    """Sort spans, merge those that touch or overlap, and drop empty ones."""
     joined: list[Span] = []
     for first, last in sorted(spans):
         if joined and first <= joined[-1][1]:
@@ -130,12 +128,12 @@ def _joined(spans: Sequence[Span]) -> tuple[Span, ...]:
 
 
 def has_jinja() -> bool:
-    """Whether the library that runs templates is installed."""
+    """Return whether Jinja is installed."""
     return find_spec("jinja2") is not None
 
 
 def find_template(tokenizer: Path) -> Path | None:
-    """The file beside a tokenizer that holds its chat template; None where there is none."""
+    """Return the file next to a tokenizer that has its chat template, or None."""
     for name in _BESIDE:
         path = tokenizer.parent / name
         if path.is_file() and (path.suffix != ".json" or _settings(path).get("chat_template")):
@@ -164,10 +162,10 @@ def _content(path: Path) -> str:
 
 
 class ChatTemplate:
-    """A chat template: a file of Jinja, or the `tokenizer_config.json` that holds one.
+    """A chat template, from a Jinja file or from a `tokenizer_config.json`.
 
     Raises:
-        UsageError: There is none in the file, it is not valid, or Jinja is not installed.
+        UsageError: The file has no template or is invalid, or Jinja is not installed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -199,10 +197,10 @@ class ChatTemplate:
             )
 
     def render(self, row: RowContent) -> RenderedRow:
-        """What the template makes of a row, and what of it is trained.
+        """Render a row, and find the parts of the text that are trained.
 
         Raises:
-            UsageError: The template does not take it; says why.
+            UsageError: The template does not accept the row; the message has the reason.
         """
         said = json.dumps([row.messages, row.tools], ensure_ascii=False, default=str)
         free = [char for char in _UNUSED if char not in said]
@@ -263,7 +261,7 @@ class ChatTemplate:
 
 
 def _environment(marks: _Marks) -> Any:
-    """Jinja as model libraries set it up for chat templates, with marks around answers."""
+    """Set up Jinja as model libraries do for chat templates, with marks around answers."""
     jinja: Any = import_module("jinja2")
     extensions: Any = import_module("jinja2.ext")
     sandbox: Any = import_module("jinja2.sandbox")
@@ -298,7 +296,7 @@ def _environment(marks: _Marks) -> Any:
 
 
 def _marked(whole: str, marks: _Marks) -> list[Span]:
-    """Where the text between marks stands once they are taken out."""
+    """Return the spans of the text between marks, with the marks removed from the text."""
     spans, length = [], 0
     for place, part in enumerate(whole.split(marks.begin)):
         inside, _, rest = part.partition(marks.end) if place else ("", "", part)
@@ -314,7 +312,7 @@ def _blanked(
     write: Callable[[Sequence[Mapping[str, Any]]], str],
     marks: _Marks,
 ) -> Span:
-    """Where an answer stands: what is not the same once it is blanked, and its end."""
+    """Return the span of an answer: the text that blanking changes, and its end marker."""
     blank = {"role": "assistant", "content": marks.blank}
 
     def around(those: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
@@ -340,7 +338,7 @@ def _overlap(span: Span, other: Span) -> bool:
 
 
 def _alike(text: str, other: str) -> int:
-    """How many characters two texts begin with in common."""
+    """Return the length of the common prefix of two texts."""
     pairs = enumerate(zip(text, other, strict=False))
     differs = (place for place, (one, two) in pairs if one != two)
     return next(differs, min(len(text), len(other)))
@@ -350,7 +348,7 @@ class TokenizerFile:
     """The `tokenizer.json` of a model.
 
     Raises:
-        UsageError: The file is no such tokenizer, or the library that reads it is not there.
+        UsageError: The file is missing or invalid, or `tokenizers` is not installed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -373,11 +371,11 @@ class TokenizerFile:
             ) from error
 
     def count(self, text: str) -> int:
-        """How many tokens a text has, without those that the tokenizer would add."""
+        """Count the tokens of a text, without special tokens."""
         return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def places(self, text: str) -> Sequence[tuple[int, int]]:
-        """Where each token of a text begins and ends, in characters."""
+        """Return the start and end of each token, in characters."""
         found: Sequence[tuple[int, int]] = self._tokenizer.encode(
             text, add_special_tokens=False
         ).offsets

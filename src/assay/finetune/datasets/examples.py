@@ -1,6 +1,6 @@
-"""From a recorded session to the examples it gives: a call, a window of turns, the episode.
+"""Examples from a recorded session: single calls, windows of turns, or the whole episode.
 
-An example is positions of messages, so that nothing is copied or encoded here.
+An example refers to messages by position, so nothing is copied or encoded here.
 """
 
 from collections.abc import Iterator
@@ -12,31 +12,31 @@ from assay.store.conversations import ModelCall, PlayedTurn, Run, StoredConversa
 
 @dataclass(slots=True)
 class Example:
-    """One row before it has a format."""
+    """Content of one row, independent of the format."""
 
     prompt: list[Run]
-    """The positions of the messages that the first of its calls was sent, as runs."""
+    """Positions of the messages in the request of its first call, as runs."""
     rest: list[int]
-    """The positions of all that follows: its answers, and what stands between them."""
+    """Positions of all later messages: its answers, and the messages between them."""
     trained: set[int]
-    """The positions of the answers to learn from."""
+    """Positions of the answers to train."""
     first_turn: int
     last_turn: int
     reward: float
-    """What its turns earned."""
+    """Reward of its turns."""
     tokens: int
     calls: int
-    """How many answers of the model it holds beside its prompt."""
+    """Number of model answers it has after the prompt."""
     action: str
-    """The first action that its first turn asked for; empty if there was none."""
+    """First action of its first turn; empty if there was none."""
     wasted: bool
-    """Whether its last turn came to nothing."""
+    """Whether its last turn was wasted."""
 
 
 def examples_of(
     session: StoredConversation, mode: Mode, turns: int, *, mask_waste: bool = False
 ) -> Iterator[Example]:
-    """The examples of a session; a window has `turns` turns, the last one perhaps fewer."""
+    """Yield the examples of a session; a window has `turns` turns, the last one maybe fewer."""
     calls = session.calls
     if mode is Mode.CALL:
         yield from (_of_call(session, call) for call in calls)
@@ -52,7 +52,7 @@ def examples_of(
 
 
 def _of_call(session: StoredConversation, call: ModelCall) -> Example:
-    """The example of one call; nearly all are such, so it does no more than it must."""
+    """Make the example of one call; kept minimal, because most examples are single calls."""
     turn = session.turns.get(call.turn) or PlayedTurn()
     return Example(
         call.runs,

@@ -1,7 +1,7 @@
-"""Which episodes training data is made of: each filter is a step, and each step is counted.
+"""Filters that choose episodes for training data; each filter is a counted step of a funnel.
 
-What a filter cannot tell, because a number is missing, does not pass it and is counted apart.
-Knows no SQL and no message.
+An episode does not pass a filter if the value it tests is missing; such episodes are also
+counted separately. This module uses neither SQL nor messages.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,27 +17,27 @@ from assay.types import StopReason, TrialState
 TERMINATED: Final = frozenset(
     {StopReason.DIED, StopReason.LENGTH, StopReason.TERMINATE, StopReason.DONE}
 )
-"""How an episode ends by itself, and not by a limit of the run."""
+"""Stop reasons of episodes that ended by themselves, not by a limit of the run."""
 
 
 class ChosenEpisode(NamedTuple):
-    """An episode that passed."""
+    """An episode that passed all filters."""
 
     session_id: str
     turns: int
-    """Calls of a model that were answered."""
+    """Answered model calls."""
     tokens: int
     task: str
     seed: int | None
     experiment_id: str
     model: str
     score: tuple[float, float]
-    """Achievements, then reward: by this the best of a world are told."""
+    """Achievements, then reward: ranks the episodes of a world."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """Episodes, turns and tokens."""
+    """Number of episodes, turns and tokens."""
 
     episodes: int = 0
     turns: int = 0
@@ -52,12 +52,12 @@ class Tally:
 
 @dataclass(slots=True)
 class FunnelStep:
-    """One filter, and what it took away."""
+    """One filter, and the episodes it removed."""
 
     name: str
     removed: Tally = field(default_factory=Tally)
     missing: int = 0
-    """Episodes among those for which the store does not say what the filter asks."""
+    """Removed episodes for which the value that the filter tests is missing."""
 
 
 _Test = Callable[[SessionFacts], bool | None]
@@ -66,9 +66,9 @@ _Test = Callable[[SessionFacts], bool | None]
 def episode_tests(
     filters: EpisodeFilters, quality: Mapping[str, float] | None = None
 ) -> Iterator[tuple[str, _Test]]:
-    """The filters that look at one episode, in their order, each with its name.
+    """Yield the filters of single episodes in order, each with its name.
 
-    A test says None where what it needs is missing. `quality` is a score by session.
+    A test returns None if the value it needs is missing. `quality` has a score by session.
     """
     yield "completed", lambda facts: facts.state == TrialState.RESULT
     yield "asked a model", lambda facts: facts.calls > 0
@@ -130,7 +130,7 @@ def choose_episodes(
     filters: EpisodeFilters,
     quality: Mapping[str, float] | None = None,
 ) -> tuple[Tally, list[FunnelStep], list[ChosenEpisode]]:
-    """What there was, what each filter took away, and what is left, in the order it came."""
+    """Filter episodes; return the counts before, each step, and the episodes left, in order."""
     tests = [(FunnelStep(name), test) for name, test in episode_tests(filters, quality)]
     found, chosen = Tally(), []
     kept: dict[str, str] = {}
@@ -143,7 +143,7 @@ def choose_episodes(
                 step.missing += passed is None
                 break
         else:
-            # Few names stand in very many episodes.
+            # The same few names occur in many episodes.
             task = kept.setdefault(facts.task, facts.task)
             experiment = kept.setdefault(facts.experiment_id, facts.experiment_id)
             score = (float(facts.num_achievements or 0), facts.reward or 0.0)
@@ -175,7 +175,7 @@ def _best(
     steps: list[FunnelStep],
     name: str,
 ) -> list[ChosenEpisode]:
-    """The best episodes of each world, in the order they came."""
+    """Keep the best episodes of each world, in their original order."""
     worlds: dict[tuple[str, int | None], list[ChosenEpisode]] = {}
     for episode in episodes:
         worlds.setdefault((episode.task, episode.seed), []).append(episode)
@@ -195,5 +195,5 @@ def _best(
 
 
 def _mixed(episode: ChosenEpisode) -> bytes:
-    """An order among equals that prefers no model and no run, and is the same every time."""
+    """Return a reproducible tie-breaker that is independent of model and run."""
     return blake2b(episode.session_id.encode(), digest_size=8).digest()

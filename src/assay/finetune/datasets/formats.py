@@ -1,9 +1,9 @@
-"""The shapes of a row, and the way back from each to messages and tools.
+"""Formats of a row, and parsing each of them back to messages and tools.
 
-A format says how one message is written and how those of a row are put together. A message
-stands in many rows, so that it is written once and its text is used again. Chat files that
-know no tools show them in the words of Hermes, as the templates of many open models do:
-`<tools>`, `<tool_call>` and `<tool_response>`.
+A format defines how a message is written and how the messages of a row are joined. A message
+occurs in many rows, so it is written once and its text is reused. Chat formats without tools
+show them as text in the style of Hermes, like the templates of many open models: `<tools>`,
+`<tool_call>` and `<tool_response>`.
 """
 
 import json
@@ -17,22 +17,22 @@ from assay.errors import UsageError
 
 
 class RowFormat(StrEnum):
-    """What a row looks like."""
+    """Format of a row."""
 
     OPENAI = "openai"
-    """messages, tools and weight, as OpenAI's fine-tuning reads them."""
+    """messages, tools and weight, as used by OpenAI's fine-tuning."""
     MESSAGES = "messages"
-    """Messages of role and text alone."""
+    """Messages with only a role and text."""
     TRL = "trl"
-    """messages, and tools as a JSON text, for TRL and `datasets`."""
+    """messages, and tools as JSON text, for TRL and `datasets`."""
     SHAREGPT = "sharegpt"
     """conversations of from and value, for LLaMA-Factory and axolotl."""
     PREFERENCE = "preference"
-    """A request and two answers to it, the better one first, as OpenAI reads them."""
+    """A request and two answers, the better one first, in OpenAI's format."""
     PREFERENCE_TRL = "preference-trl"
-    """The same as prompt, chosen and rejected, for TRL."""
+    """A request and two answers as prompt, chosen and rejected, for TRL."""
     PROMPTS = "prompts"
-    """messages without an answer, the state of the world, and what was earned from there on."""
+    """messages without an answer, the state of the world, and the reward from there on."""
 
 
 _TOOLS: Final = "\n\n# Tools\n\n<tools>\n"
@@ -51,12 +51,12 @@ class RowWriter:
 
     form: RowFormat
     train_history: bool = False
-    """Whether the answers in a prompt are trained too, where a format has weights."""
+    """Whether answers in the prompt are trained too, in formats with weights."""
     prompt_completion: bool = False
-    """For TRL: prompt and completion in place of messages."""
+    """For TRL: write prompt and completion instead of messages."""
 
     def fragment(self, body: str, role: str, *, trained: bool, tools: str | None) -> str:
-        """One message as JSON text; `tools` are given for the first one of a row."""
+        """Format one message as JSON text; pass `tools` only for the first message of a row."""
         if self.form is RowFormat.OPENAI:
             if role == "assistant" and not trained and not self.train_history:
                 return f'{body[:-1]},"weight":0}}'
@@ -70,7 +70,7 @@ class RowWriter:
 
     @property
     def head(self) -> bytes:
-        """What a row begins with, before its first message."""
+        """Start of a row, before its first message."""
         if self.prompt_completion:
             return b'{"prompt":['
         name = b"conversations" if self.form is RowFormat.SHAREGPT else b"messages"
@@ -78,11 +78,11 @@ class RowWriter:
 
     @property
     def between(self) -> bytes:
-        """What stands between a prompt and what follows it."""
+        """Separator between the prompt and the messages after it."""
         return b'],"completion":[' if self.prompt_completion else b","
 
     def tail(self, tools: str | None) -> bytes:
-        """What stands behind its last message."""
+        """Return the end of a row, after its last message."""
         if tools is None or self.form is RowFormat.MESSAGES:
             return b"]}\n"
         plain = self.form in (RowFormat.OPENAI, RowFormat.PROMPTS)
@@ -91,7 +91,7 @@ class RowWriter:
 
 
 def message_text(message: Mapping[str, Any]) -> str:
-    """What a message says, whether its content is a text or a list of parts."""
+    """Return the text of a message, whose content may be a text or a list of parts."""
     content = message.get("content")
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, Mapping)]
@@ -100,7 +100,7 @@ def message_text(message: Mapping[str, Any]) -> str:
 
 
 def _call_text(call: Mapping[str, Any]) -> str:
-    """A tool call as Hermes writes it, with the very text of its arguments if it is JSON."""
+    """Format a tool call in the style of Hermes; arguments that are JSON are kept verbatim."""
     function = call.get("function", {})
     raw = function.get("arguments", "")
     try:
@@ -112,7 +112,7 @@ def _call_text(call: Mapping[str, Any]) -> str:
 
 
 def in_words(message: Mapping[str, Any], tools: str | None) -> list[dict[str, str]]:
-    """A message as role and text alone; before it a system message where tools need one."""
+    """Convert a message to role and text, preceded by a system message if tools need one."""
     role, text = str(message.get("role")), message_text(message)
     written: list[dict[str, str]] = []
     if role == "assistant":
@@ -134,7 +134,7 @@ def in_words(message: Mapping[str, Any], tools: str | None) -> list[dict[str, st
 
 
 def _in_turns(message: Mapping[str, Any]) -> list[dict[str, str]]:
-    """A message as LLaMA-Factory's sharegpt has it."""
+    """Convert a message to the sharegpt format of LLaMA-Factory."""
     role, text = str(message.get("role")), message_text(message)
     calls = [_call_text(call) for call in message.get("tool_calls") or ()]
     if calls and not text:
@@ -146,26 +146,26 @@ def _in_turns(message: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 class RowContent(NamedTuple):
-    """What a row says, whatever its format."""
+    """Content of a row, independent of its format."""
 
     form: str
     messages: list[dict[str, Any]]
     tools: list[Any] | None
     prompt: int = 0
-    """How many of the messages are a prompt that is never trained."""
+    """Number of leading messages that are a prompt and never trained."""
 
     def is_trained(self, place: int) -> bool:
-        """Whether the message at a place is an answer to learn from."""
+        """Return whether a message is an answer to train."""
         message = self.messages[place]
         answers = message.get("role") == "assistant" and message.get("weight") != 0
         return answers and place >= self.prompt
 
 
 def read_row(row: Any) -> RowContent:
-    """The messages and tools of a row of any format that is written here.
+    """Parse a row in any of these formats.
 
     Raises:
-        UsageError: It has none of their shapes.
+        UsageError: The row has none of the formats.
     """
     if not isinstance(row, Mapping):
         raise UsageError("is no JSON object")
@@ -212,12 +212,12 @@ def read_row(row: Any) -> RowContent:
 
 
 def written_row(row: Any) -> RowContent:
-    """The messages and tools of a row as they stand in the file, for a chat template.
+    """Parse a row for a chat template, which needs the messages as written in the file.
 
-    Unlike `read_row` it leaves tools and calls in the words of the format `messages`.
+    Unlike `read_row`, it keeps tools and calls of the format `messages` as text.
 
     Raises:
-        UsageError: It has none of the shapes of a row.
+        UsageError: The row has none of the formats.
     """
     content = read_row(row)
     if content.form == RowFormat.MESSAGES:
@@ -273,7 +273,7 @@ def _call_of(text: str, place: int) -> dict[str, Any] | None:
 
 
 def with_calls(message: dict[str, Any]) -> dict[str, Any]:
-    """A message of text alone, with the tool calls and responses that its words show."""
+    """Parse tool calls and tool responses that are written in the text of a message."""
     text = message.get("content")
     if not isinstance(text, str):
         return message
@@ -290,7 +290,7 @@ def with_calls(message: dict[str, Any]) -> dict[str, Any]:
 def _from_words(
     messages: Sequence[dict[str, Any]],
 ) -> tuple[list[dict[str, Any]], list[Any] | None]:
-    """The way back from the format `messages`: messages with tool calls, and the tools."""
+    """Convert rows of the format `messages` back to messages with tool calls, and tools."""
     tools: list[Any] | None = None
     back = [with_calls(message) for message in messages]
     if back and back[0].get("role") == "system":

@@ -1,9 +1,8 @@
-"""Where the rows of a data set came from: a JSON file beside it, one line for each row.
+"""Files of rows, and the manifest with the origin of each row.
 
-`data.jsonl` has `data.manifest.json`. It says how the rows were chosen and made, and for each
-of them the session, the turns and the reward. Read in pieces: it may have a million rows.
-
-One file of rows, JSON Lines or Parquet, written and hashed by a thread of its own.
+The manifest of `data.jsonl` is `data.manifest.json`. It records how rows were chosen and made
+and has one line per row: session, turns and reward. It may have a million rows, so it is read
+line by line. A file of rows is JSON Lines or Parquet, written and hashed in a separate thread.
 """
 
 import hashlib
@@ -27,31 +26,31 @@ from assay.store.parquet import ChatParquet
 FORMAT: Final = "assay-dataset/1"
 _ROWS: Final = b'"rows":['
 _BUFFER: Final = 1 << 20
-"""Bytes that are written or copied together."""
+"""Size of write and copy buffers in bytes."""
 
 
 class RowOrigin(NamedTuple):
-    """Where one row came from."""
+    """Origin of one row."""
 
     session_id: str
     first_turn: int
     last_turn: int
     reward: float
-    """What its turns earned."""
+    """Reward of its turns."""
     split: str
-    """train, or holdout."""
+    """train or holdout."""
     other: str = ""
-    """Of a pair of answers, an episode with the one that is not preferred."""
+    """For a preference pair, an episode with the answer that is not preferred."""
 
 
 def manifest_path(data: Path) -> Path:
-    """The manifest of a data file, which need not be there."""
+    """Return the path of a data file's manifest, which need not exist."""
     name = data.name.removesuffix(data.suffix).removesuffix(".holdout")
     return data.with_name(f"{name}.manifest.json")
 
 
 class Lineage:
-    """The origins of rows while they are written, in a file of their own."""
+    """Origins of rows, kept in a temporary file while the rows are written."""
 
     def __init__(self, spool: IO[bytes]) -> None:
         self._spool = spool
@@ -60,7 +59,7 @@ class Lineage:
     @classmethod
     @contextmanager
     def begun(cls) -> "Iterator[Lineage]":
-        """A lineage without rows."""
+        """Create an empty lineage for the duration of the context."""
         with tempfile.TemporaryFile(buffering=_BUFFER) as spool:
             yield cls(spool)
 
@@ -73,7 +72,7 @@ class Lineage:
             self._first = False
 
     def write(self, path: Path, about: Mapping[str, Any]) -> None:
-        """Write the manifest: what it says of all, then a line for each row."""
+        """Write the manifest: general fields, then one line per row."""
         with atomic_file(path) as stream:
             stream.write(b"{\n")
             for name, value in about.items():
@@ -85,10 +84,10 @@ class Lineage:
 
 
 def read_lineage(data: Path) -> dict[str, Any] | None:
-    """What the manifest of a data file says of all rows; None where there is none.
+    """Return the general fields of a data file's manifest; None if it has none.
 
     Raises:
-        UsageError: It is damaged.
+        UsageError: The manifest is damaged.
     """
     path = manifest_path(data)
     head: list[bytes] = []
@@ -109,10 +108,10 @@ def read_lineage(data: Path) -> dict[str, Any] | None:
 
 
 def row_origins(data: Path, split: str = "train") -> Iterator[RowOrigin]:
-    """Where the rows of a data file came from, one after the other.
+    """Yield the origins of the rows in a data file.
 
     Raises:
-        UsageError: There is no manifest, or it is damaged.
+        UsageError: The manifest is missing or damaged.
     """
     path = manifest_path(data)
     try:
@@ -136,20 +135,20 @@ def row_origins(data: Path, split: str = "train") -> Iterator[RowOrigin]:
 
 
 RowPieces = list[bytes | memoryview]
-"""A row, with its newline, as texts to be put together; many rows share them."""
+"""A row with its newline, as pieces to be joined; rows share pieces."""
 
 _LINES: Final = 100
-"""Lines that are written together."""
+"""Lines of JSON written at once."""
 _TABLE_ROWS: Final = 500
-"""Rows of Parquet that are."""
+"""Rows of Parquet written at once."""
 _GROUPS: Final = 8
-"""Groups that may wait for it."""
+"""Maximum number of groups waiting to be written."""
 _CACHED: Final = 1 << 24
-"""Bytes of a file that may wait in memory for the disk."""
+"""Bytes of a file that may stay in the page cache before they are flushed to disk."""
 
 
 class RowFile:
-    """One file of rows, JSON Lines or Parquet, written and hashed by a thread of its own."""
+    """File of rows, JSON Lines or Parquet, written and hashed in a separate thread."""
 
     def __init__(self, stream: IO[bytes], columns: Sequence[str] | None) -> None:
         self._stream = stream
@@ -163,7 +162,7 @@ class RowFile:
         self.rows = 0
 
     def write(self, lines: list[RowPieces]) -> None:
-        """Add rows; waits where too many are in memory."""
+        """Add rows; blocks while too many are waiting."""
         self.rows += len(lines)
         self._waiting += lines
         if len(self._waiting) >= self._group:
@@ -179,7 +178,7 @@ class RowFile:
         if self._table is not None:
             self._table.write([b"".join(pieces) for pieces in lines])
             return
-        # At once: between two calls a busy thread keeps this one waiting.
+        # In one write, because this thread may wait for a busy one between two calls.
         whole = b"".join(chain.from_iterable(lines))
         self._hash.update(whole)
         self._stream.write(whole)
@@ -189,7 +188,7 @@ class RowFile:
             _put_on_disk(self._stream)
 
     def close(self) -> str:
-        """Write what is left; returns the hash of the whole file."""
+        """Write the remaining rows and return the hash of the file."""
         try:
             if self._waiting:
                 self._flush()
@@ -205,10 +204,9 @@ class RowFile:
 
 
 def _put_on_disk(stream: IO[bytes]) -> None:
-    """Let the disk have now what it must have at the end, and its memory be used again.
+    """Flush the file to disk and drop it from the page cache.
 
-    A system that keeps the whole of a large file in memory spends more time on finding that
-    memory than on writing.
+    If a large file stays in the page cache, finding memory takes longer than writing.
     """
     stream.flush()
     if hasattr(os, "posix_fadvise"):

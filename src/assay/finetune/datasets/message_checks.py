@@ -1,11 +1,9 @@
-"""What is wrong with one message by itself, and what else a row needs to know of it.
+"""Checks of single messages and tool calls, and the findings of a validation.
 
-Whether the arguments of a tool call are what the tool declares.
-
-The part of JSON Schema that tools use: types, properties, required ones, items, enumerations,
-and bounds. What else a schema says is not looked at.
-
-What can be wrong with rows, and what was found: how often, and where first.
+Arguments of a tool call are checked against the schema of the tool. The part of JSON Schema
+that tools use is supported: types, properties, required ones, items, enumerations and bounds.
+Other keywords are ignored. Of each kind of problem, the number of rows and the first places are
+kept.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,11 +18,11 @@ from assay.core.text import cut, shown
 from assay.finetune.datasets.formats import message_text
 
 FIRST_PLACES: Final = 3
-"""Of each kind of problem, so many places are told."""
+"""Number of places kept for each kind of problem."""
 
 
 class RowFault(StrEnum):
-    """What can be wrong with a row."""
+    """Kind of problem in a row."""
 
     JSON = "not JSON"
     SHAPE = "not the shape of a row"
@@ -51,27 +49,27 @@ _WARNINGS: Final = frozenset(
 
 @dataclass(slots=True)
 class RowFinding:
-    """One kind of problem."""
+    """All problems of one kind."""
 
     kind: RowFault
     count: int = 0
     first: list[tuple[int, str]] = field(default_factory=list)
-    """The first places: a line, counted from 1, and what is wrong there."""
+    """First places: the line, counted from 1, and a description."""
 
     @property
     def is_error(self) -> bool:
-        """Whether the file should not be trained on as it is."""
+        """Whether the file should not be used for training as it is."""
         return self.kind not in _WARNINGS
 
 
 class RowFindings:
-    """What was found so far, each kind once."""
+    """Problems found so far, by kind."""
 
     def __init__(self) -> None:
         self._by_kind: dict[RowFault, RowFinding] = {}
 
     def add(self, kind: RowFault, line: int, words: str, *, times: int = 1) -> None:
-        """Count a problem, and keep its place if it is among the first."""
+        """Count a problem; its place is kept if it is among the first."""
         finding = self._by_kind.get(kind)
         if finding is None:
             finding = self._by_kind[kind] = RowFinding(kind)
@@ -80,7 +78,7 @@ class RowFindings:
             finding.first.append((line, words))
 
     def in_order(self) -> tuple[RowFinding, ...]:
-        """All that was found, the errors first."""
+        """Return all findings, errors first."""
         order = list(RowFault)
         findings = sorted(self._by_kind.values(), key=lambda each: order.index(each.kind))
         return tuple(sorted(findings, key=lambda each: not each.is_error))
@@ -99,7 +97,7 @@ _ANY: Final = frozenset[type]().union(*_TYPES.values())
 
 
 def _allowed(kinds: Any) -> frozenset[type]:
-    """The types that a type of a schema, or a list of them, stands for."""
+    """Expand a schema `type` (one name or a list) to the accepted Python types."""
     if isinstance(kinds, str):
         return _TYPES.get(kinds, _ANY)
     if not isinstance(kinds, list):
@@ -108,7 +106,7 @@ def _allowed(kinds: Any) -> frozenset[type]:
 
 
 def tool_schemas(tools: Sequence[Any]) -> dict[str, Mapping[str, Any]]:
-    """The schemas of arguments by the names of the tools; of what is no tool there is none."""
+    """Return the argument schemas by tool name; entries that are not tools are ignored."""
     schemas: dict[str, Mapping[str, Any]] = {}
     for tool in tools:
         about = tool.get("function", tool) if isinstance(tool, Mapping) else None
@@ -119,7 +117,7 @@ def tool_schemas(tools: Sequence[Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def argument_problem(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str | None:
-    """What is wrong with the arguments of a call; None if nothing is."""
+    """Return the problem with the arguments of a call, or None."""
     return _problem(arguments, schema, "")
 
 
@@ -171,44 +169,44 @@ _CONTENTS: Final = (str, list)
 Count = Callable[[str], int]
 """Counts the tokens of a text."""
 Problem = tuple[RowFault, str]
-"""What is wrong, and in words."""
+"""Kind of a problem, and its description."""
 
 
 def estimated(text: str) -> int:
-    """About how many tokens a text has."""
+    """Estimate the number of tokens in a text."""
     return len(text) // _PER_TOKEN + 1
 
 
 class CheckedMessage(NamedTuple):
-    """One message, once it was looked at."""
+    """Result of checking one message."""
 
     role: str
-    """Empty where it is none that is known."""
+    """Empty if the role is unknown."""
     tokens: int
     problem: Problem | None
-    """What is wrong with it wherever it stands."""
+    """Problem of the message itself, independent of its position."""
     secret: bool
     trained: bool
-    """Whether it is an answer whose weight is not 0."""
+    """Whether it is an answer with a weight other than 0."""
     key: int
-    """A hash of what it says."""
+    """Hash of the content."""
     action: str
-    """The first action that an answer asks for."""
+    """First action of an answer."""
     ids: frozenset[str] | None
-    """The ids of the calls of an answer; None where it calls nothing."""
+    """Ids of the calls in an answer; None if it has none."""
     answered: str | None
-    """The id of the call that it is the result of."""
+    """Id of the call that this message is the result of."""
 
 
 def check_message(
     message: Mapping[str, Any], schemas: Mapping[str, Mapping[str, Any]], count: Count
 ) -> CheckedMessage:
-    """Look at one message.
+    """Check one message.
 
     Args:
-        message: What a row says it is.
-        schemas: The tools that its row offers.
-        count: Counts its tokens.
+        message: The message, as read from a row.
+        schemas: Argument schemas of the row's tools.
+        count: Counts tokens.
     """
     role, content = message.get("role"), message.get("content")
     text = content if isinstance(content, str) else message_text(message)
@@ -253,7 +251,7 @@ def check_message(
 def calls_problem(
     calls: Any, schemas: Mapping[str, Mapping[str, Any]]
 ) -> tuple[Problem | None, str]:
-    """What is wrong with tool calls, and the first action that they ask for."""
+    """Return the first problem with tool calls, if any, and the first action they request."""
     if not isinstance(calls, list):
         return (RowFault.CALL, "tool_calls is no list"), ""
     action = ""

@@ -1,22 +1,18 @@
-"""Pairs of answers to the very same request in the very same state of one world.
+"""Preference pairs, the states of the world they are found by, and answers of the expert.
 
-Two episodes share a state where the world has the same digest and the model was sent the same
-bytes. Answers that ask for the same actions are one, in whatever words. What an answer is worth
-is what was earned from there on, averaged over all episodes that gave it; each of those is a
-future. A pair is the best and the worst answer of a state, and kept if its order is clear: each
-side has two futures or more, and the interval of the margin (Welch's, 95 %, by Bonferroni for
-all pairs that could have been picked) is above 0. Futures that came out alike may be luck: the
-error of a side is at least that of one more future which is an achievement away.
+Two episodes share a state if the world has the same digest and the model was sent the same
+bytes. Answers with the same actions count as one, whatever their text. The value of an answer
+is the mean reward earned from there on, over all episodes that contain it; each of these is a
+future. A pair is the best and the worst answer of a state. It is kept if each side has at least
+two futures and the interval of the margin (Welch, 95 %, Bonferroni-corrected for all possible
+pairs) is above 0. Identical futures may be chance, so the standard error of a side is at least
+the one with an additional future that differs by one achievement.
 
-The states of the world at which calls were made, and what was earned from there on.
+States are recomputed by replaying the world from its seed and recorded actions. A session that
+cannot be replayed, or differs from its trace, has no states.
 
-The world is made again from its seed and its recorded actions; a session that cannot be played
-again, or that differs from its trace, has no states.
-
-What the expert would have answered in the states that another player came to.
-
-A student that only saw its teacher play does not know what to do after a mistake that the
-teacher never makes. Rows of the student's own episodes, with the teacher's answers, show it
+A student that has only seen its teacher play does not learn to recover from mistakes that the
+teacher never makes. Rows from the student's own episodes, with the expert's answers, teach this
 (DAgger: Ross, Gordon, Bagnell, 2011).
 """
 
@@ -44,18 +40,18 @@ from assay.store.records import SessionRecord
 
 
 class CallState(NamedTuple):
-    """The world before a turn."""
+    """State of the world before a turn."""
 
     step: int
-    """Steps made so far."""
+    """Number of steps so far."""
     snapshot: str
-    """For `World.restore`, in base64."""
+    """Argument for `World.restore`, in base64."""
     digest: str
-    """In hexadecimal."""
+    """Digest in hexadecimal."""
 
 
 def call_states(session: SessionRecord, *, snapshots: bool = True) -> Mapping[int, CallState]:
-    """The state before each turn that was played; empty if the world cannot be played again."""
+    """Return the state before each turn; empty if the session cannot be replayed."""
     try:
         replay = Replay(session)
         states: dict[int, CallState] = {}
@@ -73,7 +69,7 @@ def call_states(session: SessionRecord, *, snapshots: bool = True) -> Mapping[in
 
 
 def returns_of(session: SessionRecord) -> Mapping[int, float]:
-    """What was earned from each turn on to the end of the episode."""
+    """Return the reward from each turn on to the end of the episode."""
     total, returns = 0.0, dict[int, float]()
     for played in reversed(session.played):
         total += sum(step.reward for step in played.steps)
@@ -82,9 +78,9 @@ def returns_of(session: SessionRecord) -> Mapping[int, float]:
 
 
 _CHANCE: Final = 0.05
-"""How often the order of a state may be called clear that has none."""
+"""Maximum probability of keeping a pair in a state whose answers do not differ."""
 _STEP: Final = 1.0
-"""What an achievement earns."""
+"""Reward of an achievement."""
 
 
 class _Future(NamedTuple):
@@ -100,23 +96,23 @@ class PreferencePair:
     """Two answers to one request, the better one first."""
 
     messages: tuple[str, ...]
-    """What both were sent, as JSON text."""
+    """Messages of the request, as JSON text."""
     tools: str | None
     preferred: str
     other: str
     margin: float
-    """What the better one earned more from there on, on average."""
+    """Mean reward from there on of the better answer minus the mean of the other."""
     standard_error: float
     digest: str
-    """Of the state that both answered in."""
+    """Digest of the state."""
     session_id: str
     """An episode with the better answer."""
     other_session_id: str
     turn: int
     futures: tuple[int, int]
-    """How many episodes gave each answer."""
+    """Number of episodes with each answer, the better one first."""
     calls: int
-    """How many calls are in it: those of both answers, and of any between them."""
+    """Number of calls in this state, those with other answers included."""
     tokens: int
     sessions: frozenset[str]
 
@@ -129,17 +125,17 @@ class _Shared:
     tools: str | None
     digest: str
     answers: dict[tuple[str, ...], list[_Future]] = field(default_factory=dict)
-    """By the actions that were asked for, or by the text where there are none."""
+    """Futures by the requested actions, or by the text of the answer if there are none."""
 
 
 class SharedStates:
-    """The states of one world, and what was answered in them."""
+    """States of one world, and the answers in them."""
 
     def __init__(self) -> None:
         self._states: dict[bytes, _Shared] = {}
 
     def add(self, session: StoredConversation, record: SessionRecord) -> bool:
-        """Add an episode; False for one that cannot be played again, and has no states."""
+        """Add an episode; return False if it cannot be replayed and so has no states."""
         states, returns = call_states(record, snapshots=False), returns_of(record)
         asked = {played.turn: played.asked for played in record.played}
         calls = Counter(call.turn for call in session.calls)
@@ -159,16 +155,16 @@ class SharedStates:
                 shared = self._states[key] = _Shared(sent, session.tools, state.digest)
             earned = returns.get(call.turn, 0.0)
             future = _Future(session.session_id, call.turn, earned, call.tokens, answer)
-            # What is played of a turn follows from all its calls.
+            # The actions of a turn depend on all its calls.
             actions = asked.get(call.turn) if calls[call.turn] == 1 else None
             shared.answers.setdefault(actions or (answer,), []).append(future)
         return bool(states)
 
     def pairs(self, alone: FunnelStep, unclear: FunnelStep) -> Iterator[PreferencePair]:
-        """The best and the worst answer of each state that has several, where that is clear.
+        """Yield the best and the worst answer of each state where their order is clear.
 
-        Calls that have no other answer beside them, and those whose order is not clear, are
-        counted in these steps.
+        Calls without another answer in their state, and calls whose order is not clear, are
+        counted in the two steps.
         """
         for shared in self._states.values():
             pair = _pair(shared) if len(shared.answers) > 1 else None
@@ -216,7 +212,7 @@ def _mean(futures: Sequence[_Future]) -> float:
 
 
 def pair_text(pair: PreferencePair, *, trl: bool) -> str:
-    """A pair as one row of JSON, as OpenAI's preference files have it, or TRL's."""
+    """Format a pair as one row of JSON, in OpenAI's preference format or TRL's."""
     sent = ",".join(pair.messages)
     about = f'"margin":{pair.margin!r},"margin_se":{pair.standard_error!r}'
     if trl:
@@ -233,7 +229,7 @@ def pair_text(pair: PreferencePair, *, trl: bool) -> str:
 
 
 def worlds_of(episodes: Sequence[ChosenEpisode]) -> list[list[str]]:
-    """The sessions of each world, in the order that worlds come."""
+    """Group sessions by world, in order of first appearance."""
     worlds: dict[tuple[str, int | None], list[str]] = {}
     for episode in episodes:
         worlds.setdefault((episode.task, episode.seed), []).append(episode.session_id)
@@ -244,7 +240,7 @@ _NOOP = ACTIONS.index("noop")
 
 
 class ExpertAnswer(NamedTuple):
-    """What the expert would have answered."""
+    """Answer of the expert to a request."""
 
     action: str
     body: str
@@ -252,13 +248,13 @@ class ExpertAnswer(NamedTuple):
 
 
 def expert_answers(session: StoredConversation) -> dict[int, ExpertAnswer]:
-    """The expert's answer to each call, by the position of the reply that was given.
+    """Return the expert's answer to each call, by the position of the actual reply.
 
-    The expert follows what was really played, and answers as its rows do without notes.
-    Calls without an observation that can be read are left out.
+    The expert tracks the actions that were actually played. Its answers have no notes. Calls
+    without a readable observation are left out.
 
     Raises:
-        UsageError: The model could ask for several actions in a turn.
+        UsageError: The model could request several actions per turn.
     """
     if '"maxItems":1,' not in (session.tools or ""):
         raise UsageError(

@@ -1,7 +1,7 @@
-"""Checks of rows as they come, each line once.
+"""Checks of rows in a single pass over the file.
 
-Rows share most of their messages, so what was checked once is not checked again as long as
-it is remembered: of tools, of messages beside them, and of how roles follow one another.
+Rows share most of their messages, so results are cached: for tools, for messages with these
+tools, and for sequences of roles.
 """
 
 import re
@@ -36,7 +36,7 @@ _FOLLOWS: Final = frozenset(
         *((role, "tool") for role in ("assistant", "tool")),
     }
 )
-"""Which role may follow which."""
+"""Allowed pairs of consecutive roles."""
 _START: Final = re.compile(rb'\{"messages":( ?)\[\{"(?:content|role)": ?')
 _BETWEEN: Final = {b"": b"},", b" ": b"}, "}
 _TOOLS: Final = {b"": b'],"tools":', b" ": b'], "tools": '}
@@ -45,7 +45,7 @@ _BRACE: Final = ord("}")
 
 
 class _Known:
-    """Tools, and the messages that were looked at beside them."""
+    """Tools, with the checked messages of rows that have them."""
 
     def __init__(self, tools: list[Any] | None, count: Count) -> None:
         self.schemas = tool_schemas(tools or ())
@@ -54,15 +54,15 @@ class _Known:
 
 
 class _Roles(NamedTuple):
-    """How the roles of a row follow one another."""
+    """Result of checking a sequence of roles."""
 
     problem: Problem | None
     results: tuple[tuple[int, int | None], ...]
-    """Where results of tools stand, each with the place of the answer before it."""
+    """Positions of tool results, each with the position of the answer before it."""
 
 
 class RowChecks:
-    """All that is remembered while a file is checked."""
+    """State of the checks while a file is read."""
 
     def __init__(self, count: Count, most_tokens: int | None) -> None:
         self.findings = RowFindings()
@@ -90,7 +90,7 @@ class RowChecks:
                 self.row(line, value)
 
     def row(self, line: int, value: Any) -> None:
-        """Check one row that was parsed."""
+        """Check one parsed row."""
         try:
             row = read_row(value)
         except UsageError as error:
@@ -121,11 +121,11 @@ class RowChecks:
         self.hashes.append(-line)
 
     def _by_pieces(self, line: int, content: bytes) -> bool:
-        """Check a row of messages and tools message by message, if it can be cut like that.
+        """Check a row message by message without parsing it whole; return False if that fails.
 
-        A quotation mark within a text of JSON has a backslash before it, so that the marks
-        cut for stand between messages, or the pieces are no JSON and nothing comes of it.
-        Histories repeat themselves: nearly every piece was there before.
+        A quotation mark inside JSON text is escaped, so the separators can only match between
+        messages; if not, the pieces are not valid JSON and the row is rejected here. Because
+        histories repeat, nearly every piece is in the cache.
         """
         start = _START.match(content)
         if start is None:
@@ -140,7 +140,7 @@ class RowChecks:
         first = start[0][start.end(1) + 1 :]
         try:
             if known is None:
-                # What stands behind the messages: the tools, and the end of the row.
+                # The text after the messages: the tools, and the end of the row.
                 about = from_json(b"{" + end[1:].lstrip(b", "))
                 if about.keys() - {"tools"}:
                     return False
@@ -160,7 +160,7 @@ class RowChecks:
         return True
 
     def _piece(self, start: bytes, piece: bytes, known: _Known) -> CheckedMessage:
-        """Look at a message that was cut out of its row, without its first key."""
+        """Check a message that was cut out of its row, without its first key."""
         messages = known.messages
         if len(messages) >= _REMEMBERED:
             messages.clear()
@@ -190,14 +190,14 @@ class RowChecks:
         *,
         asks: bool = False,
     ) -> None:
-        """Check the messages of a row as they follow one another.
+        """Check the messages of a row as a sequence.
 
         Args:
-            line: Where it stands.
+            line: Line number of the row.
             row: Its messages.
-            tools: The tokens of its tools.
-            prompt: How many of the messages are never trained.
-            asks: Whether it asks for an answer, and has none to learn from.
+            tools: Number of tokens of its tools.
+            prompt: Number of leading messages that are never trained.
+            asks: Whether the row is a prompt without an answer to train.
         """
         if not row:
             self.findings.add(RowFault.SHAPE, line, "has no messages")
@@ -255,7 +255,7 @@ def _first_problem(
     problems: tuple[Problem | None, ...],
     results: tuple[tuple[int, int | None], ...],
 ) -> Problem | None:
-    """The problem of the first message that has one, or of the first result of no call."""
+    """Return the problem of the first invalid message or of the first unmatched tool result."""
     places = (place for place, problem in enumerate(problems) if problem is not None)
     first = next(places, len(row))
     for place, answer in results:
@@ -274,7 +274,7 @@ def _first_problem(
 
 
 def _end_problem(last: str, trained: int, *, asks: bool) -> Problem | None:
-    """What is wrong with how a row ends."""
+    """Return the problem with the last message of a row, if any."""
     if asks:
         if last == "assistant":
             return RowFault.ORDER, "ends with an answer, and should ask for one"

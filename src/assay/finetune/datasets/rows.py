@@ -1,9 +1,8 @@
-"""Rows of one session after the other, and what was left out on the way.
+"""Conversion of sessions to rows, with counts of the rows that are left out.
 
-Takes the notes out of answers, in requests and replies alike.
-
-What a scripted teacher keeps in its notes, such as its memory in base 64, no student can learn
-to write. Without it, a row holds what the student will see.
+Notes can be removed from answers, in requests and replies alike. A scripted teacher keeps data
+in its notes, such as its memory in base64, that a student cannot learn to write. Without notes,
+a row contains what the student will see.
 """
 
 import hashlib
@@ -36,7 +35,7 @@ _UNTRAINED: Final = b',"weight":0}'
 
 
 class RowMaker:
-    """Rows of one session after the other, and what was left out on the way."""
+    """Converts sessions to rows and counts those that are left out."""
 
     def __init__(self, plan: RowOptions) -> None:
         self.plan = plan
@@ -59,7 +58,7 @@ class RowMaker:
 
     @property
     def steps(self) -> list[FunnelStep]:
-        """What rows went through, in order; what nobody asked for only if it took something."""
+        """Filters of rows, in order; those not requested are listed only if they removed any."""
         plan = self.plan
         asked = (
             (self._copied, False),
@@ -76,7 +75,7 @@ class RowMaker:
         return [step for step, wanted in asked if wanted or step.removed.turns]
 
     def rows_of(self, session: StoredConversation, split: str, sink: RowFile) -> list[str]:
-        """Write the rows of a session; returns their origins, as JSON text."""
+        """Write the rows of a session; return their origins as JSON text."""
         plan = self.plan
         answers = expert_answers(session) if plan.relabel else {}
         written = _SessionText(
@@ -111,10 +110,11 @@ class RowMaker:
         return origins
 
     def _without_copied(self, session: StoredConversation, *, but_last: bool = False) -> bool:
-        """Leave calls out that a fork has in common with another episode; whether it had any.
+        """Drop the calls that a fork copied from its parent; return whether there were any.
 
-        What comes after the last of them is the fork's own, so that it is one more future of
-        that answer; of those before it is not, because all forks share the answers between.
+        With `but_last`, the last copied call is kept: the turns after it are the fork's own, so
+        they are one more future of that answer. Earlier calls do not count, because all forks
+        share the answers after them.
         """
         copied = [call.turn for call in session.calls if call.copied]
         if not copied:
@@ -134,7 +134,7 @@ class RowMaker:
         split: str,
         sink: RowFile,
     ) -> list[str]:
-        """Write the pairs of one world; returns their origins, as JSON text."""
+        """Write the preference pairs of one world; return their origins as JSON text."""
         states = SharedStates()
         replayed: set[str] = set()
         for session, record in zip(sessions, records, strict=True):
@@ -163,7 +163,7 @@ class RowMaker:
     def _tried(
         self, session: StoredConversation, example: Example, written: "_SessionText"
     ) -> tuple[FunnelStep | None, RowPieces]:
-        """The row of an example, or the step that leaves it out."""
+        """Return the row of an example, or the step that removes it."""
         plan = self.plan
         if not written.has(example):
             return self._incomplete, []
@@ -190,10 +190,10 @@ class RowMaker:
 
 
 class _SessionText:
-    """The messages of a session as a format writes them, each written once.
+    """Messages of a session in the format of the rows, each converted once.
 
-    A row is mostly a piece of one long text: the messages that follow one another in a
-    request, each with a comma before it.
+    A row is mostly a slice of one long text: consecutive messages of a request, each preceded
+    by a comma.
     """
 
     def __init__(
@@ -202,10 +202,10 @@ class _SessionText:
         self._session = session
         self._writer = writer
         self._taught = taught
-        """By position, answers to learn in place of those that were given."""
+        """Answers to train instead of the actual ones, by position."""
         self._answers: dict[int, bytes] | list[bytes] = {}
         if writer.form is RowFormat.OPENAI and not writer.train_history:
-            # What nearly everybody asks for, without a call for each message.
+            # Fast path for the most common options: no call per message.
             raw = [body.encode() for body in session.bodies]
             self._answers = [*raw]
             for position, body in taught.items():
@@ -224,7 +224,7 @@ class _SessionText:
         self._whole = all(session.bodies)
 
     def has(self, example: Example) -> bool:
-        """Whether every message of an example is stored."""
+        """Return whether all messages of an example are stored."""
         bodies, size = self._session.bodies, len(self._session.bodies)
         if max(example.rest) >= size or any(end > size for _, end in example.prompt):
             return False
@@ -234,7 +234,7 @@ class _SessionText:
         )
 
     def row(self, example: Example) -> RowPieces:
-        """One row."""
+        """Return the row of an example."""
         pieces = self._begun(example)
         context, trained = self._context, example.trained
         pieces.append(self._between if example.prompt else self._between.lstrip(b","))
@@ -250,11 +250,11 @@ class _SessionText:
         return pieces
 
     def prompt(self, example: Example, about: bytes) -> RowPieces:
-        """One row without an answer, with what is known of its state."""
+        """Return a row without an answer, with the fields about its state."""
         return [*self._begun(example), self._tail.removesuffix(b"}\n"), b",", about, b"}\n"]
 
     def _begun(self, example: Example) -> RowPieces:
-        """A row up to the last message of its prompt."""
+        """Return a row up to the last message of its prompt."""
         if not example.prompt:
             return [self._head]
         text, at = self._text, self._at
@@ -264,7 +264,7 @@ class _SessionText:
         return pieces
 
     def _opening(self, position: int) -> bytes:
-        """The first message of a row, with what stands before it."""
+        """Return the start of a row with its first message."""
         text = self._first.get(position)
         if text is None:
             message = self._written(position, tools=self._session.tools)
@@ -291,7 +291,7 @@ class _SessionText:
 
 
 def starting_points(session: SessionRecord) -> dict[int, bytes]:
-    """For each turn what a row of `prompts` says of it, as the inside of a JSON object."""
+    """Return the state fields of a `prompts` row by turn, as the inside of a JSON object."""
     returns, header = returns_of(session), session.header
     about = {}
     for turn, state in call_states(session).items():
@@ -309,14 +309,14 @@ def starting_points(session: SessionRecord) -> dict[int, bytes]:
 
 
 class _SeenRows:
-    """Which rows were there before, by 64 bits of a hash, in 8 bytes each."""
+    """Rows seen so far, as 64-bit hashes of 8 bytes each."""
 
     def __init__(self) -> None:
         self._old = np.empty(0, np.uint64)
         self._new: set[int] = set()
 
     def add(self, line: RowPieces) -> bool:
-        """Whether a row is new; it is not from now on."""
+        """Add a row; return whether it is new."""
         key = int.from_bytes(hashlib.blake2b(b"".join(line), digest_size=8).digest(), "big")
         if key in self._new:
             return False
@@ -332,7 +332,7 @@ class _SeenRows:
 
 
 def mixed_number(session_id: str, turn: int) -> int:
-    """A number that is the same every time, and has nothing to do with what was played."""
+    """Return a reproducible pseudo-random number that does not depend on the content."""
     digest = hashlib.blake2b(f"{session_id} {turn}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 
@@ -341,7 +341,7 @@ _NAME = "notes"
 
 
 def without_notes(session: StoredConversation) -> StoredConversation:
-    """The session with answers that have no notes; all else stays as it is."""
+    """Return the session with the notes removed from its answers."""
     bodies = [
         _without(body) if role == "assistant" and _NAME in body else body
         for body, role in zip(session.bodies, session.roles, strict=True)
@@ -358,7 +358,7 @@ def _without(body: str) -> str:
 
 
 def _cut(text: Any) -> Any:
-    """A JSON object as text without its notes; anything else as it is."""
+    """Remove the notes from a JSON object; return any other text unchanged."""
     try:
         value = json.loads(text)
     except (TypeError, ValueError):

@@ -1,12 +1,8 @@
-"""Checks of a data file, line by line, whatever wrote it.
+"""Validation of a data file, in one pass with bounded memory.
 
-One pass in bounded memory. A problem has a kind; of each kind the number of rows and the
-first places are told. Counts of tokens are estimates, four characters each, unless somebody
-who knows better counts.
-
-How long the rows of a file are, in tokens.
-
-A data file of anybody's, read line by line in bounded memory.
+A problem has a kind; for each kind the number of rows and the first places are reported. Token
+counts are estimates of four characters per token, unless a tokenizer is given. The file may
+have been written by any program.
 """
 
 import time
@@ -36,14 +32,14 @@ from assay.store.parquet import parquet_rows
 
 _MAX_LINE: Final = 64 << 20
 _BLOCK: Final = 1 << 18
-"""Bytes whose lines are cut at once."""
+"""Bytes read at a time."""
 
 
 def read_values(path: Path) -> Iterator[tuple[int, Any, str | None]]:
-    """Each row of a file: its line, its value, and what is wrong with it if it has none.
+    """Yield each row of a file: line number, value, and the error if it cannot be parsed.
 
     Raises:
-        UsageError: There is no such file, or it cannot be read.
+        UsageError: The file does not exist or cannot be read.
     """
     if path.suffix == ".parquet" and path.is_file():
         for number, value in enumerate(parquet_rows(path), start=1):
@@ -57,10 +53,10 @@ def read_values(path: Path) -> Iterator[tuple[int, Any, str | None]]:
 
 
 def data_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file with their ends, counted from 1.
+    """Return the lines of a file with their line ends, numbered from 1.
 
     Raises:
-        UsageError: There is no such file, or it cannot be read.
+        UsageError: The file does not exist or cannot be read.
     """
     if not path.is_file():
         raise UsageError(f"there is no file {str(path)!r}; 'assay sft filter' writes one")
@@ -80,21 +76,22 @@ def _blocks(path: Path) -> Iterator[list[bytes]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lengths:
-    """How long rows are, in tokens."""
+    """Distribution of row lengths in tokens."""
 
     total: int
     trained: int
-    """Tokens of the answers to learn from."""
+    """Tokens of the trained answers."""
     shortest: int
     median: int
     p95: int
     longest: int
     histogram: tuple[tuple[int, int], ...]
-    """Upper bounds, and how many rows are above the bound before and up to this one."""
+    """Upper bounds, each with the number of rows above the previous bound and up to this one.
+    """
 
 
 def lengths_of(tokens: Sequence[int], trained: int) -> Lengths | None:
-    """The lengths of rows, of which so many tokens are trained; None where there are none."""
+    """Compute the distribution of row lengths; None if there are no rows."""
     if not tokens:
         return None
     sizes = np.asarray(tokens, np.int64)
@@ -116,37 +113,37 @@ def lengths_of(tokens: Sequence[int], trained: int) -> Lengths | None:
 
 _ONE_SIDED: Final = 0.5
 _RENDERED: Final = 100
-"""So many rows are written with a chat template, which takes a thousand times as long."""
+"""Number of rows to render with a chat template, which is a thousand times slower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationReport:
-    """What was found in a file."""
+    """Findings and statistics of a data file."""
 
     path: Path
     rows: int
     forms: Mapping[str, int]
-    """Rows by their format."""
+    """Number of rows by format."""
     findings: tuple[RowFinding, ...]
-    """The errors first, each kind once."""
+    """Findings by kind, errors first."""
     lengths: Lengths | None
-    """None where no row could be read."""
+    """None if no row could be read."""
     tokenizer: str | None
-    """Who counted; None where tokens are estimates."""
+    """Tokenizer that counted; None if tokens are estimates."""
     actions: Mapping[str, int]
-    """The first actions that trained answers ask for."""
+    """Number of trained answers by first action."""
     answers: int
-    """Messages that are trained."""
+    """Number of trained messages."""
     untrained_answers: int
     seconds: float
     checked_against: tuple[int, ...]
-    """The seeds that were looked for because they are held out."""
+    """Held-out seeds that the file was checked for."""
     templated: int = 0
-    """The rows that were written with a chat template."""
+    """Number of rows rendered with a chat template."""
 
     @property
     def ok(self) -> bool:
-        """Whether there is no error."""
+        """Whether there are no errors."""
         return not any(finding.is_error for finding in self.findings)
 
 
@@ -160,16 +157,17 @@ def validate_file(
     template: ChatTemplate | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ValidationReport:
-    """Check a data file of any format that is written here.
+    """Validate a data file in any of the supported formats.
 
     Args:
         path: JSON Lines or Parquet.
-        most_tokens: A row that is longer is an error.
-        holdout_seeds: Worlds that must not be in it, beside those its manifest names.
+        most_tokens: Maximum length of a row; a longer one is an error.
+        holdout_seeds: Worlds that must not be in the file, in addition to those in its
+            manifest.
         count: Counts the tokens of a text.
-        tokenizer: Whose count that is; None for an estimate.
-        template: The chat template of a model, which the first rows are written with.
-        progress: Told how many rows are done.
+        tokenizer: Name of the tokenizer that counts; None for an estimate.
+        template: Chat template of a model, to render the first rows with.
+        progress: Called with the number of rows done.
 
     Raises:
         UsageError: The file cannot be read, or has no rows.
@@ -220,7 +218,7 @@ def _add_duplicates(checks: RowChecks) -> None:
 def _add_lineage(
     checks: RowChecks, path: Path, holdout_seeds: Sequence[int]
 ) -> tuple[int, ...]:
-    """Look for held-out worlds among those of the file; returns what was looked for."""
+    """Check the file for held-out worlds and return their seeds."""
     about = read_lineage(path)
     if about is None:
         return ()
@@ -248,13 +246,13 @@ def _add_one_sided(checks: RowChecks) -> None:
 
 
 def _add_rendered(checks: RowChecks, path: Path, template: ChatTemplate) -> int:
-    """Write the first rows with a chat template; returns how many were tried."""
+    """Render the first rows with a chat template; return the number of rows tried."""
     tried = 0
     for line, value, wrong in islice(read_values(path), _RENDERED):
         try:
             row = written_row(value)
         except UsageError:
-            continue  # it was told already
+            continue  # reported already
         if wrong is not None or not row.messages:
             continue
         tried += 1
