@@ -1,4 +1,4 @@
-"""Options of `assay sft filter`: which episodes are used, and how rows are made of them."""
+"""Options of `assay sft filter`: the choice of episodes, and the conversion to rows."""
 
 import re
 from collections.abc import Collection, Sequence

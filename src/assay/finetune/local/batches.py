@@ -1,12 +1,11 @@
-"""Rows in batches: those with the same prefix together, those of like length together.
+"""Batches of rows, their loss, and the optimizers.
 
-The order follows from the seed and the epoch alone, so that training resumes anywhere.
+Rows with the same prefix, and rows of similar length, are batched together. The order depends
+only on the seed and the epoch, so that training can resume at any step.
 
-How weights are changed: AdamW, and steps in all directions alike for the inner matrices.
-
-For a model that is made from scratch, the step of a matrix inside of a block is its mean
-gradient with all singular values made equal (Muon: Jordan, 2024). In the same time of a
-processor that came to a lower loss than AdamW.
+Weights are updated by AdamW. In a model trained from scratch, matrices inside blocks are
+updated by Muon (Jordan, 2024): the averaged gradient with all singular values made equal. In
+the same CPU time this reached a lower loss than AdamW.
 """
 
 import random
@@ -23,18 +22,18 @@ from assay.finetune.local.decoder import Appended, Decoder
 from assay.finetune.local.templates import EncodedRow
 
 _SHARING: Final = 8
-"""Rows that share one computed prefix."""
+"""Maximum number of rows that share one computed prefix."""
 _LIKE: Final = 12
-"""Rows whose lengths differ by less count as equally long."""
+"""Rows whose lengths differ by less are treated as equally long."""
 _WINDOW: Final = 16
-"""Batches among which rows are sorted by length."""
+"""Number of batches within which rows are sorted by length."""
 
 Batch = list[list[EncodedRow]]
-"""Rows; those of each inner list have the same prefix."""
+"""Rows; the rows of an inner list have the same prefix."""
 
 
 def batches_of(rows: Sequence[EncodedRow], size: int, seed: str) -> list[Batch]:
-    """All rows in a random order."""
+    """Split all rows into batches, in random order."""
     draw = random.Random(seed)
     by_prefix: dict[bytes, list[EncodedRow]] = {}
     for row in rows:
@@ -57,7 +56,7 @@ def batches_of(rows: Sequence[EncodedRow], size: int, seed: str) -> list[Batch]:
 
 
 def padded(tokens: Sequence[NDArray[np.int32]]) -> tuple[Tensor, Tensor]:
-    """Tokens of equal length, with padding before them, and which of them are none."""
+    """Left-pad token arrays to equal length; also return a mask of the real tokens."""
     length = max(len(each) for each in tokens)
     width = tokens[0].shape[1]
     together = np.zeros((len(tokens), length, width), np.int64)
@@ -70,10 +69,10 @@ def padded(tokens: Sequence[NDArray[np.int32]]) -> tuple[Tensor, Tensor]:
 
 
 def causal(real: Tensor, before: Tensor | None = None) -> Tensor:
-    """The mask of tokens that see themselves and what is real before them."""
+    """Return the mask with which tokens attend to themselves and to real tokens before them."""
     count = real.shape[1]
     seen = torch.ones(count, count, dtype=torch.bool).tril() & real[:, None, :]
-    # Padding sees itself, because attention to nothing at all is not a number.
+    # Padding attends to itself, because attention to no token gives NaN.
     seen |= torch.eye(count, dtype=torch.bool)
     if before is not None:
         seen = torch.cat([before[:, None, :].expand(-1, count, -1), seen], 2)
@@ -81,17 +80,17 @@ def causal(real: Tensor, before: Tensor | None = None) -> Tensor:
 
 
 class Learned(NamedTuple):
-    """What a model makes of a batch; one value for each token to be learned."""
+    """Losses of a batch, with one value per trained token."""
 
     losses: Tensor
     right: Tensor
-    """Whether the likeliest token is the right one."""
+    """Whether the most likely token is the correct one."""
     tokens: int
-    """How many were read, padding and shared ones counted once."""
+    """Number of tokens read, without padding; shared prefixes are counted once."""
 
 
 def learn(model: Decoder, batch: Batch) -> Learned:
-    """The losses of a batch; each prefix is computed once."""
+    """Compute the losses of a batch; each shared prefix is computed once."""
     rows = [row for chunk in batch for row in chunk]
     tokens, real = padded([row.rest for row in rows])
     before, before_real = padded([chunk[0].prefix for chunk in batch])
@@ -103,7 +102,7 @@ def learn(model: Decoder, batch: Batch) -> Learned:
     trained = torch.zeros_like(real)
     for i, row in enumerate(rows):
         trained[i, real.shape[1] - len(row.rest) :] = torch.from_numpy(row.trained)
-    # What comes before the first token to be learned need not be known in the last layer.
+    # The last layer is not needed for tokens before the first trained one.
     last = real.shape[1] - int(trained.any(0).nonzero()[0])
     mask = causal(real, before_real[place] if before.shape[1] else None)
     known = model(tokens[:, :-1], mask[:, :, :-1, :-1], past, last=last)
@@ -118,18 +117,18 @@ def learn(model: Decoder, batch: Batch) -> Learned:
 _DECAY: Final = 0.1
 _MOMENTUM: Final = 0.95
 _QUINTIC: Final = (3.4445, -4.7750, 2.0315)
-"""Of a polynomial that brings singular values near to 1 when it is applied some times."""
+"""Coefficients of a polynomial whose iteration moves singular values close to 1."""
 _ROUNDS: Final = 5
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices; the state has the names of Adam's."""
+    """Muon optimizer for matrices; its state uses the names of Adam's."""
 
     def __init__(self, matrices: list[Tensor], weight_decay: float) -> None:
         super().__init__(matrices, {"lr": 0.0, "weight_decay": weight_decay})
 
     def step(self, closure: Any = None) -> None:
-        """Change each matrix by its rate."""
+        """Update each matrix by its learning rate."""
         with torch.no_grad():
             for group in self.param_groups:
                 for matrix in group["params"]:
@@ -147,7 +146,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def _levelled(matrix: Tensor) -> Tensor:
-    """A matrix with the same directions, all about equally long."""
+    """Return a matrix with the same singular vectors and about equal singular values."""
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix
     x = x / (x.norm() + 1e-7)
@@ -161,9 +160,9 @@ def _levelled(matrix: Tensor) -> Tensor:
 def optimizers_of(
     weights: Mapping[str, Tensor], muon: float
 ) -> list[tuple[torch.optim.Optimizer, float]]:
-    """The optimizers of a model, each with what the learning rate is multiplied by for it.
+    """Return the optimizers of a model, each with the factor on its learning rate.
 
-    That is `muon` for the matrices inside of blocks; 0 gives AdamW alone.
+    The factor is `muon` for matrices inside blocks; 0 uses only AdamW.
     """
     inner = [w for n, w in weights.items() if muon and n.startswith("blocks") and w.dim() > 1]
     others = [w for w in weights.values() if not any(w is one for one in inner)]

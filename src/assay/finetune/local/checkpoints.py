@@ -1,10 +1,10 @@
-"""What was learned, as files: a JSON text and safetensors, never a pickle.
+"""Files of a model: JSON and safetensors, never pickles.
 
-    model.json               the base model, its words, the head, how it was trained
-    weights.safetensors      what was trained
-    checkpoint.safetensors   while it is trained: weights, moments, and where it stands
+    model.json               base model, vocabulary, head, and training details
+    weights.safetensors      trained weights
+    checkpoint.safetensors   during training: weights, optimizer moments, and progress
 
-Each file is there whole or not at all.
+Files are written atomically.
 """
 
 import json
@@ -36,12 +36,12 @@ class StoredModel:
     base: str
     words: tuple[str, ...]
     head: str | None
-    """The key of the head that it learned, where it leaves the head out."""
+    """Key of the head it was trained with, if its template leaves the head out."""
     about: Mapping[str, Any]
-    """How it was trained."""
+    """Training details."""
 
     def write(self, folder: Path, weights: Weights) -> None:
-        """Keep it; the text comes last, so that a folder that has one is whole."""
+        """Write the model; the JSON is written last, so that a folder with it is complete."""
         atomic_write(folder / "weights.safetensors", packed(weights))
         told = {
             "format": _FORMAT,
@@ -54,10 +54,10 @@ class StoredModel:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """The text of a folder.
+        """Read the JSON of a model folder.
 
         Raises:
-            UsageError: There is no model in it.
+            UsageError: The folder has no valid model.
         """
         path = folder / "model.json"
         try:
@@ -69,10 +69,10 @@ class StoredModel:
             raise UsageError(f"{path} is no model of assay: {error}") from error
 
     def model(self, folder: Path) -> Decoder:
-        """The model with its weights.
+        """Load the model with its weights.
 
         Raises:
-            UsageError: The weights are missing, damaged, or of another shape.
+            UsageError: The weights are missing, damaged, or have another shape.
         """
         path = folder / "weights.safetensors"
         model = base_named(self.base).model(self.words, torch.Generator().manual_seed(0))
@@ -88,27 +88,27 @@ class StoredModel:
 
 
 class TrainingState:
-    """Where a training stands."""
+    """Progress of a training run, as stored in a checkpoint."""
 
     def __init__(self, tensors: Weights, state: Mapping[str, Any]) -> None:
         self._tensors, self._state = tensors, state
 
     @property
     def identity(self) -> str:
-        """Which training it is of."""
+        """Hash that identifies the training run."""
         return str(self._state["identity"])
 
     @property
     def validated(self) -> Sequence[Sequence[Any]]:
-        """The validations so far."""
+        """Validation results so far."""
         return list(self._state["validated"])
 
     @classmethod
     def read(cls, folder: Path) -> "TrainingState | None":
-        """The one of a folder, if there is one.
+        """Read the checkpoint of a folder, if any.
 
         Raises:
-            UsageError: It is damaged.
+            UsageError: The checkpoint is damaged.
         """
         path = folder / _CHECKPOINT
         if not path.exists():
@@ -125,7 +125,7 @@ class TrainingState:
         weights: Weights,
         optimizers: Sequence[torch.optim.Optimizer],
     ) -> None:
-        """Keep where a training stands, in place of the checkpoint before."""
+        """Write a checkpoint that replaces the previous one."""
         state = {"identity": identity, "step": step, "validated": validated}
         tensors = dict(weights)
         for name, weight in weights.items():
@@ -136,7 +136,7 @@ class TrainingState:
         atomic_write(folder / _CHECKPOINT, content)
 
     def restore(self, weights: Weights, optimizers: Sequence[torch.optim.Optimizer]) -> int:
-        """Put all back; returns how many steps were made."""
+        """Restore weights and optimizers; return the number of completed steps."""
         with torch.no_grad():
             for name, weight in weights.items():
                 weight.copy_(self._tensors[name])
@@ -153,6 +153,6 @@ class TrainingState:
 
 
 def remove_checkpoint(folder: Path) -> None:
-    """Remove what a finished training no longer needs."""
+    """Delete the checkpoint of a finished training run."""
     with suppress(FileNotFoundError):
         (folder / _CHECKPOINT).unlink()

@@ -1,8 +1,8 @@
-"""The language model: a decoder-only transformer in the shape of Llama.
+"""The language model: a decoder-only transformer with the Llama architecture.
 
-One class for models of any size. Where each token stands is said by the caller: as a number
-along the text, which turns queries and keys (rotary), or as several, each with a learned
-table, such as message, line and column.
+One class for models of any size. The caller passes the position of each token: either one index
+along the text, applied by rotary embeddings, or several, such as message, line and column, each
+with a learned table.
 """
 
 import math
@@ -15,16 +15,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 _ROOM: Final = 64
-"""Tokens that fit into a buffer before it must grow."""
+"""Number of tokens by which a full buffer grows."""
 _WITH_WEIGHTS: Final = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-"""Attention that also says the logarithm of what it divided by; without gradients."""
+"""Attention that also returns the log-sum-exp of its scores; has no gradients."""
 _EMBEDDED: Final = 0.1
-"""The spread of embeddings at first; with 0.02 a narrow model takes thrice the steps."""
+"""Initial standard deviation of embeddings; with 0.02 a narrow model needs three times the
+steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The sizes of a model."""
+    """Dimensions of a model."""
 
     vocabulary: int
     width: int
@@ -32,38 +33,39 @@ class Shape:
     heads: int
     kv_heads: int
     inner: int
-    """The width inside of a feed-forward layer."""
+    """Inner width of a feed-forward layer."""
     tables: tuple[int, ...] = ()
-    """Sizes of learned tables of positions; without any, positions are rotary."""
+    """Sizes of learned position tables; if empty, positions are rotary."""
     rope_base: float = 10_000.0
     epsilon: float = 1e-5
 
 
 Layers = Sequence[tuple[Tensor, Tensor]]
-"""Keys and values, layer by layer."""
+"""Keys and values of each layer."""
 
 
 class Past(Protocol):
-    """Keys and values of the tokens before, layer by layer."""
+    """Keys and values of earlier tokens, by layer."""
 
     shared: Layers
-    """Those that stand before every row of the batch, without the axis of rows; or nothing."""
+    """Keys and values that precede every row of the batch, without a batch axis; may be empty.
+    """
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add those of new tokens; returns those of all."""
+        """Add the keys and values of new tokens; return all of them."""
         ...
 
 
 class Appended:
-    """Keeps all in new tensors, so that gradients reach what was before."""
+    """Concatenates to new tensors, so that gradients reach earlier tokens."""
 
     def __init__(self, before: Layers = (), shared: Layers = ()) -> None:
         self._before, self.shared = before, shared
         self.kept: list[tuple[Tensor, Tensor]] = []
-        """All keys and values, after a pass."""
+        """All keys and values, after a forward pass."""
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Join them."""
+        """Concatenate the new keys and values to the earlier ones."""
         if self._before:
             old_keys, old_values = self._before[layer]
             keys, values = torch.cat([old_keys, keys], 2), torch.cat([old_values, values], 2)
@@ -72,7 +74,7 @@ class Appended:
 
 
 class Buffered:
-    """Keeps all in tensors with room for more; not for training."""
+    """Writes into preallocated tensors; not for training."""
 
     def __init__(self, before: Layers, shared: Layers = ()) -> None:
         self.shared = shared
@@ -80,7 +82,7 @@ class Buffered:
         self._used = before[0][0].shape[2]
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write them behind those before."""
+        """Write the new keys and values after the earlier ones."""
         both, end = self._buffers[layer], self._used + keys.shape[2]
         if end > both.shape[3]:
             both = self._buffers[layer] = _with_room(both)
@@ -90,7 +92,7 @@ class Buffered:
         return both[0, :, :, :end], both[1, :, :, :end]
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with some rows of the batch alone."""
+        """Keep only these rows of the batch."""
         self._buffers = [both[:, rows] for both in self._buffers]
 
 
@@ -132,7 +134,7 @@ class _Block(nn.Module):
         queries = self._split(self.q(known))
         if rotation is not None:
             queries = _rotated(queries, rotation[:, :, -last:])
-        # Heads that share keys stand behind each other, so that no key is copied.
+        # Heads that share keys are stacked along the token axis, so that no key is copied.
         queries = queries.reshape(batch, self.kv_heads, -1, queries.shape[-1])
         mixed = _attention(
             queries, keys, values, mask, past.shared[layer] if past.shared else None
@@ -143,7 +145,7 @@ class _Block(nn.Module):
         return x + self.down(functional.silu(self.gate(inner)) * self.up(inner))
 
     def _split(self, x: Tensor) -> Tensor:
-        """Batch, head, token, width."""
+        """Split into heads; the result has the axes batch, head, token and width."""
         batch, count, width = x.shape
         heads = width // (self.q.weight.shape[0] // self.heads)
         return x.view(batch, count, heads, -1).transpose(1, 2)
@@ -156,7 +158,7 @@ def _attention(
     mask: Tensor,
     shared: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
-    """What each query sees; what all rows share is read once for all of them."""
+    """Compute attention; keys shared by all rows are read once for the whole batch."""
     if shared is None:
         return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
     batch, heads, count, width = queries.shape
@@ -170,13 +172,13 @@ def _attention(
 
 
 def _rotated(x: Tensor, rotation: Tensor) -> Tensor:
-    """Turn pairs of neighbouring numbers."""
+    """Rotate pairs of adjacent values."""
     pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * rotation).flatten(-2)
 
 
 class Decoder(nn.Module):
-    """Predicts each token from those before it; the last layer's table is the first's."""
+    """Predicts the next token; the output layer uses the weights of the token embedding."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -189,12 +191,12 @@ class Decoder(nn.Module):
         self.set_turns()
 
     def set_turns(self) -> None:
-        """Say by how much a step along the text turns each pair; nothing that is learned."""
+        """Compute the rotation per position for each pair; these values are not trained."""
         head = self.shape.width // self.shape.heads
         self.turns = self.shape.rope_base ** (-torch.arange(0, head, 2) / head)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw all weights anew."""
+        """Initialise all weights at random."""
         for name, weight in self.named_parameters():
             if weight.dim() > 1:
                 scale = 1 / math.sqrt(weight.shape[1]) if "blocks" in name else _EMBEDDED
@@ -205,13 +207,13 @@ class Decoder(nn.Module):
     def forward(
         self, tokens: Tensor, mask: Tensor, past: Past, *, last: int | None = None
     ) -> Tensor:
-        """What the model knows at each token, or at the last few.
+        """Return the hidden states of the tokens, or of the last few.
 
         Args:
-            tokens: Batch, token, and its number followed by its positions.
-            mask: Batch, 1, token, and which of the tokens before and among these it sees.
-            past: What is known of the tokens before; these are added.
-            last: Of how many tokens the outcome is wanted; the last layer skips the others.
+            tokens: Axes batch and token; the last axis has the token id and its positions.
+            mask: Axes batch, 1, token, and the earlier and current tokens it attends to.
+            past: Keys and values of earlier tokens; the new ones are added.
+            last: Number of final tokens to compute; the last layer skips the others.
         """
         x, rotation = self.tokens(tokens[..., 0]), None
         if self.tables:
@@ -221,7 +223,7 @@ class Decoder(nn.Module):
             angles = tokens[:, None, :, 1, None] * self.turns
             rotation = torch.polar(torch.ones_like(angles), angles)
         count, final = tokens.shape[1], len(self.blocks) - 1
-        # In numbers, and once: each layer would turn truth values into numbers anew.
+        # Converted once to an additive mask; otherwise every layer would convert the booleans.
         added = torch.where(mask, 0.0, -torch.inf).to(x.dtype)
         group = self.shape.heads // self.shape.kv_heads
         of_all = added.repeat(1, 1, group, 1)
@@ -234,12 +236,12 @@ class Decoder(nn.Module):
         return self.norm(x)
 
     def logits(self, known: Tensor) -> Tensor:
-        """How likely each token is to follow, before the softmax."""
+        """Return the logits of the next token."""
         return functional.linear(known, self.tokens.weight)
 
 
 class _Lora(nn.Module):
-    """A frozen layer and a low-rank change to it (Hu et al., 2021)."""
+    """A frozen layer with a trainable low-rank update (LoRA: Hu et al., 2021)."""
 
     def __init__(self, layer: Any, rank: int, alpha: float, generator: torch.Generator) -> None:
         super().__init__()
@@ -255,7 +257,7 @@ class _Lora(nn.Module):
         return functional.linear(x, self.weight) + self.scale * change
 
     def merged(self) -> nn.Linear:
-        """Return a plain layer with the changed weights, which is quicker to use."""
+        """Return a plain layer with the update merged into the weights, which is faster."""
         out, given = self.weight.shape
         layer = nn.Linear(given, out, bias=False, device="meta")
         changed = self.weight + self.scale * self.lora_b @ self.lora_a
@@ -264,7 +266,7 @@ class _Lora(nn.Module):
 
 
 def merge_lora(model: Decoder) -> None:
-    """Make low-rank changes part of the weights, for a model that is only to answer."""
+    """Merge low-rank updates into the weights, for a model that is used only for inference."""
     for block in model.blocks:
         for name, layer in list(block.named_children()):
             if isinstance(layer, _Lora):
@@ -272,7 +274,7 @@ def merge_lora(model: Decoder) -> None:
 
 
 def add_lora(model: Decoder, rank: int, alpha: float, generator: torch.Generator) -> None:
-    """Freeze a model, and let low-rank changes of its attention be learned."""
+    """Freeze a model and add trainable low-rank updates to its attention layers."""
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     for block in model.blocks:

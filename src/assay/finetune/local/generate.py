@@ -1,8 +1,8 @@
-"""Answers of a model: many requests at once, with calls that their schemas allow.
+"""Inference: replies to batches of requests, with tool calls that conform to their schemas.
 
-What requests begin with alike is computed once and kept. A reply follows from the request and
-its seed; sums over larger batches are taken in another order, so that a close decision may
-turn out differently beside other requests.
+Common prefixes of prompts are computed once and cached. A reply is determined by the request
+and its seed, with one exception: larger batches sum in another order, so a close decision may
+differ in the company of other requests.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ _MASKS: Final = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One question to a local model, in the shapes of the chat protocol."""
+    """A request to a local model, in the form of the chat protocol."""
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] = ()
@@ -43,26 +43,26 @@ class ModelRequest:
     tool_choice: Any = None
     """`none`, `auto`, `required`, or the tool that must be called."""
     constrained: bool = True
-    """Where tools are offered, the reply is one call as its schema has it; else anything."""
+    """If tools are offered, restrict the reply to one call that conforms to its schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """One answer."""
+    """A reply of a local model."""
 
     message: Mapping[str, Any]
-    """Of the assistant, with content and tool calls as the chat protocol has them."""
+    """Assistant message, with content and tool calls in the form of the chat protocol."""
     finish_reason: str
     """stop, length or tool_calls."""
     prompt_tokens: int
     cached_tokens: int
-    """Those of the prompt that were not computed for this reply."""
+    """Prompt tokens that did not have to be computed for this reply."""
     completion_tokens: int
 
 
 @dataclass(slots=True)
 class _Row:
-    """A reply that is being written."""
+    """A reply that is being generated."""
 
     place: int
     request: ModelRequest
@@ -70,16 +70,16 @@ class _Row:
     grammar: Grammar | None
     state: Any
     told: str
-    """What names the prompt."""
+    """Hash of the prompt."""
     draw: torch.Generator
     ids: list[int] = field(default_factory=list)
     forced: list[int] = field(default_factory=list)
-    """What completes a call that has no room for more."""
+    """Tokens that complete a call when the token limit is near."""
     done: str | None = None
 
 
 class Generator:
-    """A model that answers."""
+    """A model that replies to requests."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Generator:
         self._pieces = tokenizer.pieces
 
     def refusal(self, request: ModelRequest) -> str | None:
-        """Why a request cannot be answered, if it cannot."""
+        """Return the reason why a request cannot be answered, or None."""
         if self._head is not None and head_key(request.messages, request.tools) != self._head:
             return (
                 f"this model of {self.base} was trained with another system message or other "
@@ -110,10 +110,10 @@ class Generator:
         return None
 
     def replies(self, requests: Sequence[ModelRequest]) -> list[ModelReply]:
-        """Answer all requests, each as if it was alone.
+        """Answer all requests, each independently of the others.
 
         Raises:
-            UsageError: One cannot be answered; see `refusal`.
+            UsageError: A request cannot be answered (see `refusal`) or is too long.
         """
         rows = [self._row(place, request) for place, request in enumerate(requests)]
         if not rows:
@@ -152,7 +152,7 @@ class Generator:
         return self._grammars[key]
 
     def _write(self, rows: list[_Row]) -> tuple[int, ...]:
-        """Write all replies; returns how many tokens of each prompt were known before."""
+        """Generate all replies; return the number of cached tokens of each prompt."""
         before = self._prefixes.before([row.prompt for row in rows])
         tokens, real = padded([row.prompt.rest[row.prompt.opening :] for row in rows])
         kept = Appended(before.past, before.shared)
@@ -177,7 +177,7 @@ class Generator:
             known = self._model(torch.tensor(told)[:, None], seen[:, None, None], buffered)
 
     def _choose(self, rows: Sequence[_Row], logits: Tensor) -> None:
-        """Add a token to each reply."""
+        """Append a token to each reply."""
         for row, scores in zip(rows, logits, strict=True):
             if row.forced:
                 row.ids.append(row.forced.pop(0))
@@ -202,21 +202,21 @@ class Generator:
         return int(torch.multinomial(shares, 1, generator=row.draw))
 
     def _follow(self, row: _Row, grammar: Grammar, token: int) -> None:
-        """Where the grammar stands now, and whether the rest must be the shortest."""
+        """Update the grammar state, and force the shortest completion if the limit is near."""
         row.state = grammar.step(row.state, self._pieces[token] or "")
         if grammar.is_complete(row.state):
             row.done = "stop"
             return
         left = row.request.max_tokens - len(row.ids)
-        # The rest has no more tokens than characters, so most steps look no further.
+        # A completion never has more tokens than characters, so most steps need no encoding.
         completion = grammar.completion(row.state)
         if left <= len(completion):
             forced = self._tokenizer.encode(completion)
             row.forced = forced if left <= len(forced) else []
 
     def _mask(self, grammar: Grammar, state: Any) -> Tensor:
-        """0 for every token that may follow, and minus infinity for the others."""
-        key = (id(grammar), state)  # grammars are kept, so no two have the same id
+        """Return a mask: 0 for every allowed token, minus infinity for all others."""
+        key = (id(grammar), state)  # grammars are cached, so their ids are unique
         mask = self._allowed.get(key)
         if mask is None:
             if len(self._allowed) >= _MASKS:
@@ -233,7 +233,7 @@ class Generator:
         text = self._tokenizer.decode(row.ids)
         message: dict[str, Any] = {"role": "assistant", "content": text}
         if row.request.tools and row.request.tool_choice != "none":
-            # What a free model writes may look like a call and be none: then it is text.
+            # Without a grammar, text that looks like a call may be invalid; then it stays text.
             with suppress(ValueError):
                 message = with_calls(message)
         for number, call in enumerate(message.get("tool_calls") or ()):
@@ -248,10 +248,10 @@ class Generator:
 
 
 def load(folder: Path) -> Generator:
-    """The model that `train` left in a folder.
+    """Load the model that `train` wrote to a folder.
 
     Raises:
-        UsageError: There is none, or it is damaged.
+        UsageError: The folder has no model, or the model is damaged.
     """
     stored = StoredModel.read(folder)
     base = base_named(stored.base)
@@ -262,7 +262,7 @@ def load(folder: Path) -> Generator:
 
 
 def load_base(name: str) -> Generator:
-    """A base model as it is before any training; `local/tiny` then says random things."""
+    """Load an untrained base model; `local/tiny` then generates random text."""
     base = base_named(name)
     tokenizer = base.tokenizer(())
     model = base.model((), torch.Generator().manual_seed(0))

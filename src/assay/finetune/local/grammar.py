@@ -1,9 +1,9 @@
-"""Text that a reply may have: tool calls in the shape of their JSON schemas, and no other.
+"""Grammars that restrict a reply to tool calls that conform to their JSON schemas.
 
-A grammar reads character by character. Its state is the set of all that may still follow, so
-that a sampler can ask for every token whether it fits. JSON is written without white space,
-with the properties of an object in any order, and none that the schema does not name.
-Ranges of numbers and patterns of texts are not enforced.
+A grammar reads character by character. Its state is the set of all possible continuations, so
+that a sampler can test for every token whether it fits. JSON is written without white space,
+with the properties of an object in any order, and only those that the schema names. Number
+ranges and string patterns are not enforced.
 """
 
 import json
@@ -17,26 +17,26 @@ from assay.errors import UsageError
 CALL_START: Final = '<tool_call>\n{{"name": {name}, "arguments": '
 CALL_END: Final = "}\n</tool_call>"
 _DIGITS: Final = 15
-"""As many digits as a float holds."""
+"""Number of digits that a float can represent."""
 _DEPTH: Final = 20
 
 
 class _Rule(Protocol):
-    """Something that stands for other text."""
+    """A nonterminal of the grammar."""
 
     def expand(self) -> "Iterable[tuple[_Symbol, ...]]":
-        """What it may stand for."""
+        """Return the sequences that the rule may expand to."""
         ...
 
     def shortest(self) -> str:
-        """The shortest text that it may stand for, or one that is hardly longer."""
+        """Return a shortest or nearly shortest text that the rule matches."""
         ...
 
 
 _Symbol = str | frozenset[str] | _Rule
-"""A text, one character out of some (`_PLAIN`: any but those), or a rule."""
+"""Literal text, one character of a set (`_PLAIN`: any character not in it), or a rule."""
 _PLAIN: Final = frozenset('"\\') | frozenset(map(chr, range(32)))
-"""What must be escaped in a JSON text; as a symbol it stands for any other character."""
+"""Characters that must be escaped in a JSON string; as a symbol it matches all others."""
 _DIGIT: Final = frozenset("0123456789")
 _Config = tuple[_Symbol, ...]
 State = frozenset[_Config]
@@ -44,7 +44,7 @@ State = frozenset[_Config]
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """One of some sequences."""
+    """One of several sequences."""
 
     options: tuple[_Config, ...]
 
@@ -57,7 +57,7 @@ class _Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """The inside of a text, up to the quote that ends it."""
+    """The rest of a JSON string, including the closing quote."""
 
     least: int = 0
     most: int | None = None
@@ -77,7 +77,7 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class _Digits:
-    """Up to so many digits more."""
+    """Up to `left` more digits."""
 
     left: int = _DIGITS
 
@@ -92,7 +92,7 @@ class _Digits:
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """The rest of an array, after so many items."""
+    """The rest of an array, after `count` items."""
 
     item: _Symbol
     least: int
@@ -109,7 +109,7 @@ class _Items:
         return (",",) if self.count else ()
 
     def _next(self) -> "_Items":
-        # Without bounds left to watch, the count makes no difference.
+        # If no bound remains to be checked, the count is irrelevant.
         count = self.count + 1
         return _Items(self.item, self.least, self.most, count if self._bounded else 1)
 
@@ -125,7 +125,7 @@ class _Items:
 
 @dataclass(frozen=True, slots=True)
 class _Properties:
-    """The rest of an object: what is required, and what else may still follow."""
+    """The rest of an object: required and optional properties that may still follow."""
 
     required: tuple[tuple[str, _Symbol], ...]
     optional: tuple[tuple[str, _Symbol], ...]
@@ -166,7 +166,7 @@ def _dumps(value: Any) -> str:
 
 
 def _value(schema: Any, depth: int = 0) -> _Symbol:
-    """What a JSON schema allows."""
+    """Convert a JSON schema to a symbol."""
     if depth > _DEPTH:
         raise UsageError(f"a tool's parameters are nested deeper than {_DEPTH} levels")
     if not isinstance(schema, Mapping):
@@ -221,15 +221,15 @@ def _of_type(kind: str, schema: Mapping[str, Any], depth: int) -> _Symbol:
 
 
 class Grammar:
-    """The texts that may be written, read character by character from `start` on."""
+    """Set of allowed texts, read character by character from `start`."""
 
     def __init__(self, options: Iterable[_Config]) -> None:
         self.start = self._closure(options)
-        """The state before the first character."""
+        """State before the first character."""
         self._after: dict[tuple[State, str], State] = {}
 
     def step(self, state: State, text: str) -> State:
-        """The state after some text; empty where the text does not fit."""
+        """Return the state after some text; empty if the text does not fit."""
         for character in text:
             key = (state, character)
             following = self._after.get(key)
@@ -255,7 +255,7 @@ class Grammar:
 
     @staticmethod
     def _closure(configs: Iterable[_Config]) -> State:
-        """The configurations with all rules expanded that stand in front."""
+        """Expand all rules that are at the front of a configuration."""
         done: set[_Config] = set()
         waiting = list(configs)
         while waiting:
@@ -268,20 +268,20 @@ class Grammar:
 
     @staticmethod
     def is_complete(state: State) -> bool:
-        """Whether the text may end here."""
+        """Return whether the text may end here."""
         return () in state
 
     @staticmethod
     def completion(state: State) -> str:
-        """A short text that completes what was written so far."""
+        """Return a short text that completes the text so far."""
         return min((_shortest(config) for config in state), key=lambda text: (len(text), text))
 
 
 def call_grammar(tools: Sequence[Mapping[str, Any]], tool_choice: Any = None) -> Grammar:
-    """The grammar of exactly one call of one of the tools, or of the one that is demanded.
+    """Build the grammar of exactly one call to one of the tools, or to the demanded one.
 
     Raises:
-        UsageError: The demanded tool is not among them, or a schema cannot be read.
+        UsageError: The demanded tool is not offered, or a schema cannot be read.
     """
     return Grammar(_calls(tools, tool_choice))
 

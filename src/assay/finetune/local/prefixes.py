@@ -1,7 +1,7 @@
-"""What prompts begin with, computed once: the head of a run, and the opening of an episode.
+"""Cache of common prompt prefixes: the head of a run, and the opening of an episode.
 
-Keys and values of a beginning are kept without those of what stands before it, so that a
-hundred openings behind one head need the memory of one head.
+Keys and values of an opening are stored without those of the head before it, so that a hundred
+openings after one head store the head once.
 """
 
 from collections import OrderedDict
@@ -21,20 +21,20 @@ _MOST_BYTES: Final = 2**30
 
 
 class Beginnings(NamedTuple):
-    """What the model knows of a batch before the rest of each prompt is read."""
+    """Cached state of a batch, before the rest of each prompt is read."""
 
     shared: Layers
-    """What all prompts begin with; empty where they differ."""
+    """Prefix that all prompts have in common; empty if they differ."""
     past: Layers
-    """What follows it, with padding before the shorter ones; empty where there is nothing."""
+    """Prefixes after the shared one, left-padded; empty if there are none."""
     real: Tensor | None
-    """Which of it is no padding."""
+    """Mask of the tokens in `past` that are not padding."""
     reused: tuple[int, ...]
-    """Tokens of each prompt that were known already."""
+    """Number of cached tokens of each prompt."""
 
 
 class PrefixCache:
-    """The beginnings that a model has read; those used last are kept."""
+    """Prefixes that a model has read; the least recently used are dropped."""
 
     def __init__(self, model: Decoder) -> None:
         self._model = model
@@ -42,7 +42,7 @@ class PrefixCache:
         self._bytes = 0
 
     def before(self, prompts: Sequence[EncodedRow]) -> Beginnings:
-        """All that stands before the rest of these prompts; computed where it is not kept."""
+        """Return the state before the rest of these prompts, computing the missing parts."""
         chains: list[list[Layers]] = [[] for _ in prompts]
         reused = [0] * len(prompts)
         for level in range(2):
@@ -101,7 +101,7 @@ def _size(layers: Layers) -> int:
 
 
 def _joined(chains: Sequence[Sequence[Layers]]) -> tuple[Layers, Layers, Tensor | None]:
-    """What all begin with, what follows it, and which of that is no padding."""
+    """Return the shared prefix, the parts after it, and the mask of their real tokens."""
     first = chains[0][0] if chains[0] else None
     if first is not None and all(chain and chain[0] is first for chain in chains):
         return first, *_stacked([chain[1:] for chain in chains])
@@ -109,7 +109,7 @@ def _joined(chains: Sequence[Sequence[Layers]]) -> tuple[Layers, Layers, Tensor 
 
 
 def _stacked(chains: Sequence[Sequence[Layers]]) -> tuple[Layers, Tensor | None]:
-    """Rows of a batch, each of several stretches, with padding before them."""
+    """Stack rows of several parts into a left-padded batch."""
     lengths = [sum(layers[0][0].shape[1] for layers in chain) for chain in chains]
     longest = max(lengths)
     if not longest:

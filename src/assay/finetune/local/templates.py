@@ -1,7 +1,7 @@
-"""Conversations as tokens: what a model reads, and which tokens it learns to write.
+"""Encoding of conversations as tokens, with a mask of the tokens to train.
 
-The head of a conversation is its system message and its tools, the same in every request of
-a run. The prefix is what many rows share and is computed once for all of them.
+The head of a conversation is its system message and its tools, which are identical in every
+request of a run. The prefix is the part that many rows share; it is computed once for all.
 """
 
 import json
@@ -20,7 +20,7 @@ from assay.finetune.local.tokens import BytePairs, WordTokenizer
 Messages = Sequence[Mapping[str, Any]]
 Tools = Sequence[Mapping[str, Any]]
 _Tokens = NDArray[np.int32]
-"""Token, and its number followed by its positions."""
+"""One line per token: its id, then its positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,46 +28,46 @@ class EncodedRow:
     """A conversation as tokens."""
 
     prefix: _Tokens
-    """What other conversations begin with too."""
+    """Part that other conversations begin with, too."""
     rest: _Tokens
     trained: NDArray[np.bool_]
-    """Which tokens of the rest are to be learned."""
+    """Mask of the tokens in `rest` to train."""
     opening: int = 0
-    """Tokens of the rest that later requests of the same conversation begin with too."""
+    """Number of tokens in `rest` that later requests of the conversation begin with, too."""
 
 
 class Template(Protocol):
-    """How one kind of model is written to."""
+    """Chat template of one kind of model."""
 
     end: int
-    """The token that ends a reply."""
+    """Token that ends a reply."""
     leaves_out_head: bool
-    """Whether the head is no part of what the model reads."""
+    """Whether the model does not read the head."""
     tables: tuple[int, ...]
-    """Sizes of the tables of positions; empty where they are rotary."""
+    """Sizes of the position tables; empty for rotary positions."""
 
     def encode(self, messages: Messages, tools: Tools, trained: Sequence[bool]) -> EncodedRow:
-        """A conversation; `trained` says of each message whether it is to be learned."""
+        """Encode a conversation; `trained` has one flag per message."""
         ...
 
     def prompt(self, messages: Messages, tools: Tools) -> EncodedRow:
-        """A conversation up to where a reply is to be written."""
+        """Encode a conversation up to the start of the reply."""
         ...
 
     def position(self, prompt: EncodedRow, place: int) -> tuple[int, ...]:
-        """Where the token stands that is written after so many others."""
+        """Return the positions of the reply token at index `place`."""
         ...
 
     def head_tokens(self, messages: Messages, tools: Tools) -> int:
-        """The length of the head."""
+        """Return the length of the head."""
         ...
 
 
 def read_rows(rows: Sequence[Any]) -> list[RowContent]:
-    """Rows of any format that `assay sft filter` writes.
+    """Parse rows in any format that `assay sft filter` writes.
 
     Raises:
-        UsageError: A row has none of their shapes, or nothing to learn.
+        UsageError: A row has none of the formats, or nothing to train.
     """
     read = []
     for number, row in enumerate(rows, 1):
@@ -82,7 +82,7 @@ def read_rows(rows: Sequence[Any]) -> list[RowContent]:
 
 
 def trained_messages(row: RowContent) -> list[bool]:
-    """Of each message, whether it is to be learned."""
+    """Return for each message whether it is trained."""
     return [
         message.get("role") == "assistant" and message.get("weight", 1) != 0 and i >= row.prompt
         for i, message in enumerate(row.messages)
@@ -90,27 +90,27 @@ def trained_messages(row: RowContent) -> list[bool]:
 
 
 def head_key(messages: Messages, tools: Tools | None) -> str:
-    """What names a head: two are the same where this is."""
+    """Return a hash that identifies a head."""
     told = [text_of(message) for message in messages[: _head(messages)]]
     return content_hash(canonical_json([told, tools or []]))
 
 
 def _head(messages: Messages) -> int:
-    """How many messages belong to the head."""
+    """Return the number of messages in the head, 0 or 1."""
     first = messages[0].get("role") if messages else None
     return int(first in ("system", "developer"))
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """What a message says, with its tool calls in words.
+    """Return the text of a message, including its tool calls.
 
-    Arguments that are texts come first: a reason is then written before what follows from it.
+    String arguments come first, so that a reason is written before the action it leads to.
     """
     return _in_words(message, texts_first=True)["content"]
 
 
 def _in_words(message: Mapping[str, Any], *, texts_first: bool = False) -> Mapping[str, str]:
-    """A message as role and text, with arguments as the grammar of calls writes them."""
+    """Convert a message to role and text, with arguments formatted as in the call grammar."""
     calls = [
         {
             **call,
@@ -136,21 +136,21 @@ def _compact(function: Mapping[str, Any], *, texts_first: bool) -> str:
 
 
 class LinesOfWords:
-    """For a model of its own words: it knows of each token the message, line and column.
+    """For a model with its own vocabulary: positions are message, line and column.
 
-    The head is left out; what the model must know of it, it learns from the rows.
+    The head is left out; the model learns what it needs of it from the rows.
     """
 
     leaves_out_head = True
     end = WordTokenizer.END
     tables: tuple[int, ...] = (64, 64, 128)
-    """Messages, lines and columns that are told apart; what lies behind counts as the last."""
+    """Number of distinct messages, lines and columns; positions beyond count as the last."""
 
     def __init__(self, words: WordTokenizer) -> None:
         self.words = words
 
     def encode(self, messages: Messages, tools: Tools, trained: Sequence[bool]) -> EncodedRow:
-        """The prefix is the first message after the head."""
+        """Encode a conversation; the prefix is the first message after the head."""
         head = _head(messages)
         first: list[tuple[int, ...]] = []
         rest: list[tuple[int, ...]] = []
@@ -165,7 +165,7 @@ class LinesOfWords:
         return EncodedRow(_array(first, 4), _array(rest, 4), np.array(learned, bool))
 
     def prompt(self, messages: Messages, tools: Tools) -> EncodedRow:
-        """The messages, and the sign that a reply opens with."""
+        """Encode the messages and the special token that starts a reply."""
         row = self.encode(messages, tools, [False] * len(messages))
         count = len(messages) - _head(messages)
         opening = _array([(self.words.sign("assistant"), count, 0, 0)], 4)
@@ -173,11 +173,11 @@ class LinesOfWords:
         return EncodedRow(row.prefix, rest, np.zeros(len(rest), bool))
 
     def position(self, prompt: EncodedRow, place: int) -> tuple[int, ...]:
-        """The next column of the reply's one line."""
+        """Return the next column in the single line of the reply."""
         return int(prompt.rest[-1, 1]), 0, place + 1
 
     def head_tokens(self, messages: Messages, tools: Tools) -> int:
-        """What the head would add, in words."""
+        """Return the number of tokens that the head would add."""
         head = [text_of(message) for message in messages[: _head(messages)]]
         return sum(len(self.words.encode(text)) for text in (*head, _plain(tools)))
 
@@ -194,7 +194,7 @@ class LinesOfWords:
 
 
 class ChatMl:
-    """For SmolLM2: ChatML, with tools and calls in the words of Hermes."""
+    """For SmolLM2: ChatML, with tools and calls in the style of Hermes."""
 
     leaves_out_head = False
     tables: tuple[int, ...] = ()
@@ -206,7 +206,7 @@ class ChatMl:
         self._start = pairs.sign("<|im_start|>")
 
     def encode(self, messages: Messages, tools: Tools, trained: Sequence[bool]) -> EncodedRow:
-        """The prefix is the head."""
+        """Encode a conversation; the prefix is the head."""
         head, prefix = _head(messages), self._written_head(messages, tools)
         rest: list[int] = []
         learned: list[bool] = []
@@ -220,7 +220,7 @@ class ChatMl:
         )
 
     def prompt(self, messages: Messages, tools: Tools) -> EncodedRow:
-        """The messages, and the line that a reply opens with."""
+        """Encode the messages and the line that starts a reply."""
         row = self.encode(messages, tools, [False] * len(messages))
         ids = [*row.rest[:, 0].tolist(), *self._opening("assistant")]
         head = _head(messages)
@@ -233,11 +233,11 @@ class ChatMl:
         )
 
     def position(self, prompt: EncodedRow, place: int) -> tuple[int, ...]:
-        """The next number along the text."""
+        """Return the next index along the text."""
         return (len(prompt.prefix) + len(prompt.rest) + place,)
 
     def head_tokens(self, messages: Messages, tools: Tools) -> int:
-        """The length of the prefix."""
+        """Return the length of the prefix."""
         return len(self._written_head(messages, tools))
 
     def _written_head(self, messages: Messages, tools: Tools) -> list[int]:

@@ -1,9 +1,8 @@
-"""Texts as numbers: words of the data's own, or the byte pairs of a pretrained model.
+"""Tokenizers: words of the training data, or the byte pairs of a pretrained model.
 
-A tokenizer knows no model. `pieces` says what each number stands for, so that a grammar can
-tell which numbers may follow.
-
-Of GGUF files, the quantisations that SmolLM2's file has are understood, and no other.
+A tokenizer is independent of any model. `pieces` has the text of each token, so that a grammar
+can tell which tokens may follow. GGUF files are read only with the quantisations that SmolLM2's
+file uses.
 """
 
 import re
@@ -22,19 +21,19 @@ from assay.errors import UsageError
 
 
 class Tokenizer(Protocol):
-    """Texts to numbers and back."""
+    """Converts text to token ids and back."""
 
     @property
     def pieces(self) -> Sequence[str | None]:
-        """The text of each number; None for signs, which no text contains."""
+        """Text of each token; None for special tokens, which do not occur in text."""
         ...
 
     def encode(self, text: str) -> list[int]:
-        """The numbers of a text."""
+        """Return the token ids of a text."""
         ...
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of numbers; signs are left out."""
+        """Return the text of token ids, without special tokens."""
         ...
 
 
@@ -46,14 +45,15 @@ _WORD: Final = re.compile(
     r"|(?:(?!\}\n</tool_call>)[^\w\s])+"
     r"|\s|."
 )
-"""Words with up to two digits behind them, digits, signs in a row, and the frame of a call."""
+"""Words with up to two trailing digits, digits, runs of punctuation, and the frame of a call.
+"""
 
 
 class WordTokenizer:
-    """Words of the data, those that always stand together as one, and single characters.
+    """Vocabulary of words, of phrases that always occur together, and of single characters.
 
-    Where a line has no space, such as a row of a map, each character is a word. A word that
-    is not known is spelt; a character that is not known is `UNKNOWN`.
+    In a line without spaces, such as a row of a map, each character is a word. An unknown word
+    is spelled; an unknown character is `UNKNOWN`.
     """
 
     SIGNS: Final = (
@@ -71,7 +71,7 @@ class WordTokenizer:
 
     def __init__(self, vocabulary: Sequence[str]) -> None:
         self.vocabulary = tuple(vocabulary)
-        """What each number stands for, after the signs."""
+        """Text of each token, after the special tokens."""
         first = len(self.SIGNS)
         self._ids = {piece: first + i for i, piece in enumerate(self.vocabulary)}
         self._longest = max((len(_WORD.findall(piece)) for piece in self.vocabulary), default=1)
@@ -79,9 +79,9 @@ class WordTokenizer:
 
     @classmethod
     def of(cls, texts: Iterable[str], lines: Iterable[str]) -> "WordTokenizer":
-        """The words of texts that are to be written, and of lines that are to be read.
+        """Build the vocabulary from texts to be written and lines to be read.
 
-        Words that hardly ever stand apart are one.
+        Words that almost always occur together become one token.
         """
         written, read = Counter(texts), Counter(lines)
         characters = set(map(chr, range(32, 127))) | {"\n"}
@@ -96,20 +96,20 @@ class WordTokenizer:
 
     @cached_property
     def pieces(self) -> Sequence[str | None]:
-        """The vocabulary, and None for each sign."""
+        """The vocabulary, with None for each special token."""
         return (*(None for _ in self.SIGNS), *self.vocabulary)
 
     def sign(self, role: str) -> int:
-        """The number that opens a message of a role."""
+        """Return the special token that starts a message of this role."""
         sign = f"<{role}>"
         return self.SIGNS.index(sign) if sign in self.SIGNS else self.UNKNOWN
 
     def encode(self, text: str) -> list[int]:
-        """Word by word, as many together as there is a number for."""
+        """Encode word by word, with the longest known phrase at each place."""
         return list(self._of_text(text))
 
     def encode_line(self, line: str) -> list[int]:
-        """As `encode`, or character by character where there is no space."""
+        """Encode like `encode`, but character by character if the line has no space."""
         return self.encode(line) if " " in line else list(self._spelt(line))
 
     def _together(self, text: str) -> tuple[int, ...]:
@@ -130,19 +130,19 @@ class WordTokenizer:
         return (self._ids.get(character, self.UNKNOWN) for character in characters)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The words put together."""
+        """Return the text of token ids."""
         return "".join(self.pieces[number] or "" for number in ids)
 
 
 _Thing = TypeVar("_Thing")
 _TOGETHER: Final = 0.9
-"""Of two words, the share of times at which the rarer one stands beside the other."""
+"""Minimum share of the occurrences of the rarer word that are next to the other word."""
 _OFTEN: Final = 1000
-"""They are one word if they stand together in one text of so many."""
+"""Two words are joined only if they occur together at least once per this many texts."""
 
 
 def _joined(texts: Sequence[tuple[list[str], int]], least: int) -> set[str]:
-    """Words that hardly ever stand apart, joined, again and again; texts with their times."""
+    """Join words that almost always occur together, repeatedly; texts are given with counts."""
     joined: set[str] = set()
     while True:
         words = _counted((word, times) for text, times in texts for word in text)
@@ -166,7 +166,7 @@ def _counted(found: Iterable[tuple[_Thing, int]]) -> Counter[_Thing]:
 
 
 def _with_joined(text: list[str], pairs: set[tuple[str, str]]) -> list[str]:
-    """A text with its pairs as one; what was just joined waits for the next round."""
+    """Join the pairs in a text; words joined now are considered again in the next round."""
     made: list[str] = []
     place = 0
     while place < len(text):
@@ -179,12 +179,12 @@ def _with_joined(text: list[str], pairs: set[tuple[str, str]]) -> list[str]:
 _PIECE: Final = re.compile(
     r"'(?:s|t|re|ve|m|ll|d)| ?[^\W\d_]+| ?(?:[^\s\w]|_)+|\s+(?!\S)|\s+", re.UNICODE
 )
-"""As GPT-2 splits a text, where digits stand alone."""
+"""The way GPT-2 splits a text; digits are split off before."""
 
 
 @lru_cache(maxsize=1)
 def _byte_letters() -> dict[int, str]:
-    """The printable letter that GPT-2's vocabularies write for each byte."""
+    """Return the printable character that GPT-2's vocabularies use for each byte."""
     kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [byte for byte in range(256) if byte not in kept]
     return {byte: chr(byte) for byte in kept} | {
@@ -193,7 +193,7 @@ def _byte_letters() -> dict[int, str]:
 
 
 class BytePairs:
-    """Byte pairs as GPT-2 merges them, from the values of a GGUF file."""
+    """Byte-pair encoding of GPT-2, from the metadata of a GGUF file."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         tokens: list[str] = values["tokenizer.ggml.tokens"]
@@ -208,12 +208,12 @@ class BytePairs:
         self._of_piece = lru_cache(maxsize=100_000)(self._merged)
 
     def sign(self, name: str) -> int:
-        """The number of a sign, such as `<|im_end|>`."""
+        """Return the id of a special token such as `<|im_end|>`."""
         return self._ids[name]
 
     @cached_property
     def pieces(self) -> Sequence[str | None]:
-        """The text of each number; None for signs and parts of a character."""
+        """Text of each token; None for special tokens and incomplete characters."""
         return [None if token in self._signs else self._text(token) for token in self._tokens]
 
     def _text(self, token: str) -> str | None:
@@ -223,7 +223,7 @@ class BytePairs:
             return None
 
     def encode(self, text: str) -> list[int]:
-        """Digits one by one, the rest in pieces that are merged; signs are mere text."""
+        """Encode a text; digits are separate tokens, and special tokens are treated as text."""
         ids: list[int] = []
         for part in re.split(r"(\d)", text):
             pieces = [part] if part.isdigit() else _PIECE.findall(part)
@@ -244,7 +244,7 @@ class BytePairs:
         return tuple(self._ids[part] for part in parts)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text; what is no UTF-8 becomes U+FFFD."""
+        """Return the text of token ids; invalid UTF-8 becomes U+FFFD."""
         told = "".join(self._tokens[i] for i in ids if self._tokens[i] not in self._signs)
         return bytes(self._bytes[letter] for letter in told).decode(errors="replace")
 
@@ -257,15 +257,15 @@ _SIMPLE: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?"
 _TEXT, _ARRAY = 8, 9
 _ALIGNMENT: Final = 32
 _BLOCK: Final = 32
-"""Numbers that share a scale."""
+"""Number of values that share a scale."""
 
 
 class Gguf(NamedTuple):
-    """What a file holds."""
+    """Content of a GGUF file."""
 
     values: dict[str, Any]
     tensors: dict[str, NDArray[np.float32]]
-    """By name, with the outermost dimension first."""
+    """Tensors by name, with the outermost dimension first."""
 
 
 class _Reader:
@@ -294,15 +294,15 @@ class _Reader:
 
 
 def read_values(file: IO[bytes]) -> dict[str, Any]:
-    """The named values at the start of a file."""
+    """Return the metadata at the start of a file."""
     return _Reader(file).header()[1]
 
 
 def read_gguf(path: Path) -> Gguf:
-    """All that a file holds.
+    """Read a GGUF file.
 
     Raises:
-        UsageError: It is no GGUF file, or has a quantisation that is not understood.
+        UsageError: The file is not a GGUF file, or has an unsupported quantisation.
     """
     with path.open("rb") as file:
         reader = _Reader(file)
@@ -326,7 +326,7 @@ def read_gguf(path: Path) -> Gguf:
 
 class _Kind(NamedTuple):
     size: int
-    """Bytes of a block, scales included."""
+    """Size of a block in bytes, including scales."""
     decode: Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 
 
@@ -335,14 +335,14 @@ def _f32(stored: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def _q8_0(stored: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """A scale as a half, then 32 signed bytes."""
+    """Decode blocks of a half-precision scale and 32 signed bytes."""
     blocks = stored.reshape(-1, 2 + _BLOCK)
     scale = blocks[:, :2].copy().view("<f2").astype(np.float32)
     return (blocks[:, 2:].copy().view(np.int8) * scale).ravel()
 
 
 def _q4_1(stored: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """A scale and a least value as halves, then 32 numbers of 4 bits, the low ones first."""
+    """Decode blocks of a half-precision scale and minimum, then 32 4-bit values."""
     blocks = stored.reshape(-1, 4 + _BLOCK // 2)
     scale, least = blocks[:, :4].copy().view("<f2").astype(np.float32).T[:, :, None]
     packed = blocks[:, 4:]

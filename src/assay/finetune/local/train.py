@@ -1,8 +1,8 @@
-"""Trains a base model on rows of chats, and keeps what was learned in a folder.
+"""Training of a base model on rows of conversations; the result is written to a folder.
 
-Only the answers are learned. The order of rows and the first weights follow from the seed, so
-that the same rows, settings, seed and versions give the same weights on one thread; with more
-threads sums are taken in another order, and losses agree to about 1 in 1,000.
+Only answers are trained. The order of rows and the initial weights depend on the seed. On one
+thread, equal rows, settings, seed and versions give identical weights. With more threads, sums
+are computed in another order, and losses agree to about 1 in 1,000.
 """
 
 import hashlib
@@ -32,28 +32,28 @@ from assay.finetune.local.templates import (
 )
 
 _WARM_UP: Final = 100
-"""Steps in which the learning rate rises, or a tenth of all where there are fewer."""
+"""Warm-up steps of the learning rate; a tenth of all steps if that is fewer."""
 _KEPT_S: Final = 60.0
-"""Seconds after which a checkpoint is kept, however few steps were made."""
+"""Maximum seconds between checkpoints, even if few steps were made."""
 _VALIDATED: Final = 512
-"""Rows that are enough to validate by."""
+"""Number of rows after which validation stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How to train; what is None is the base model's own default."""
+    """Training settings; None means the default of the base model."""
 
     epochs: int | None = None
     batch_size: int | None = None
     learning_rate: float | None = None
     max_steps: int | None = None
-    """Ends before the epochs do; 0 gives the untrained model."""
+    """Ends training before the last epoch; 0 gives the untrained model."""
     threads: int = 1
     checkpoint_steps: int = 200
-    """The most steps between checkpoints; where steps are slow there are fewer."""
+    """Maximum steps between checkpoints; slow steps make checkpoints more frequent."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained with."""
+        """Raise UsageError if a value is not allowed."""
         bounds = {"epochs": 1, "batch_size": 1, "max_steps": 0, "threads": 1}
         for name, least in {**bounds, "checkpoint_steps": 1}.items():
             value = getattr(self, name)
@@ -65,7 +65,7 @@ class Settings:
             )
 
     def filled(self, base: Base) -> "Settings":
-        """With the defaults of a base model."""
+        """Return the settings with the defaults of a base model filled in."""
         defaults = base.defaults
         return replace(
             self,
@@ -77,25 +77,25 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """What one step of training came to."""
+    """Result of one training step."""
 
     step: int
-    """Counted from 1."""
+    """Number of the step, counted from 1."""
     steps: int
-    """Of how many."""
+    """Total number of steps."""
     epoch: int
     loss: float
     accuracy: float
-    """The share of tokens that were the likeliest."""
+    """Share of trained tokens that were predicted correctly."""
     learning_rate: float
     tokens: int
-    """Read in this step."""
+    """Tokens read in this step."""
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Validated:
-    """How well the model does on rows that it is not trained on."""
+    """Loss and accuracy on rows that are not trained on."""
 
     step: int
     loss: float
@@ -104,22 +104,22 @@ class Validated:
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """The tokens of all rows."""
+    """Token counts over all rows."""
 
     total: int
-    """With the head in each of them."""
+    """Total, counting the head in every row."""
     head: int
     learned: int
 
     @property
     def share_without_head(self) -> float:
-        """The share of tokens that are not head."""
+        """Share of tokens that do not belong to the head."""
         return 1 - self.head / self.total
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
-    """A model that was trained, and how."""
+    """A trained model, with details of its training."""
 
     base: str
     folder: Path
@@ -127,18 +127,18 @@ class TrainedModel:
     rows: int
     tokens: TokenCounts
     parameters: int
-    """Those that were trained."""
+    """Number of trained parameters."""
     validated: tuple[Validated, ...] = ()
     """Before the first step, after each epoch, and at the end."""
     losses: tuple[float, ...] = field(default=(), repr=False)
-    """Of each step since training began or resumed."""
+    """Loss of each step since training began or resumed."""
     seconds: float = 0.0
-    """Since training began or resumed."""
+    """Time since training began or resumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """All that a training needs, the weights aside."""
+    """Inputs of a training run, without the weights."""
 
     base: Base
     settings: Settings
@@ -149,9 +149,9 @@ class _Prepared:
     validation: list[EncodedRow]
     tokens: TokenCounts
     per_epoch: int
-    """Batches of an epoch."""
+    """Batches per epoch."""
     identity: str
-    """What must be the same for a checkpoint to be resumed."""
+    """Hash that must match for a checkpoint to be resumed."""
 
     @property
     def steps(self) -> int:
@@ -177,18 +177,18 @@ def train(
     """Train a base model, or resume where an earlier call with the same arguments stopped.
 
     Args:
-        base: Its name.
-        rows: Training rows as `assay sft filter` writes them, in any of its formats.
-        settings: How to train.
-        seed: Decides the first weights and the order of rows.
-        folder: Where the model is kept, and its checkpoint while it is trained.
-        validation_rows: Rows that the loss is told of before, during and after training.
-        on_step: Told of every step, and of every validation.
-        should_stop: Asked after every step.
+        base: Name of the base model.
+        rows: Training rows in any format that `assay sft filter` writes.
+        settings: Training settings.
+        seed: Determines the initial weights and the order of rows.
+        folder: Folder for the model, and for its checkpoint during training.
+        validation_rows: Rows for the validation loss before, during and after training.
+        on_step: Called after every step and every validation.
+        should_stop: Called after every step; True stops the training.
 
     Raises:
-        UsageError: Rows that cannot be learned, or a folder of another training.
-        TrainingStopped: `should_stop` said so; a checkpoint is kept.
+        UsageError: Rows are invalid, or the folder belongs to another training run.
+        TrainingStopped: `should_stop` returned True; a checkpoint was written.
     """
     prepared = _prepare(base_named(base), rows, validation_rows, settings, seed)
     with _threads(settings.threads):
@@ -220,7 +220,7 @@ def _prepare(
     template = base.template(base.tokenizer(words))
     encoded = [_encoded(template, row, base, i) for i, row in enumerate(read, 1)]
     held = [_encoded(template, row, base, i) for i, row in enumerate(validation, 1)]
-    # How fast it goes and how often it is kept may be changed when it is resumed.
+    # Threads and checkpoint frequency may change when training resumes.
     kept = replace(settings, threads=1, checkpoint_steps=1)
     identity = hashlib.sha256(canonical_json([base.name, asdict(kept), seed]))
     for row in [*rows, *validation_rows]:
@@ -347,7 +347,7 @@ class _LocalTraining:
         )
 
     def _rate(self) -> float:
-        """Rises at first, then falls in a straight line."""
+        """Return the learning rate: linear warm-up, then linear decay."""
         steps = self._prepared.steps
         warm_up = min(_WARM_UP, math.ceil(steps / 10))
         full = self._prepared.settings.learning_rate or 0.0

@@ -1,6 +1,6 @@
-"""The routes of OpenAI's files and fine_tuning.jobs; whatever else is asked, the models answer.
+"""Routes of OpenAI's files and fine_tuning.jobs APIs; all other paths go to the models.
 
-Errors have the shape and the status that OpenAI's have.
+Errors have the form and the status codes of OpenAI's errors.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _IDLE_S: Final = 60.0
 
 
 class _Refused(Exception):
-    """An error as the protocol tells it."""
+    """An error response of the protocol."""
 
     def __init__(
         self, status: int, message: str, *, code: str | None = None, param: str | None = None
@@ -48,7 +48,7 @@ class _Refused(Exception):
 
 
 class _Hyperparameters(BaseModel):
-    """Numbers, or 'auto' for what the service takes."""
+    """Numbers, or 'auto' for the default of the service."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -68,7 +68,7 @@ class _Method(BaseModel):
 
 
 class _JobRequest(BaseModel):
-    """The body of a request for a job."""
+    """Body of a request that creates a job."""
 
     model: str
     training_file: str
@@ -82,14 +82,14 @@ class _JobRequest(BaseModel):
 
 
 class FinetuneApp:
-    """An ASGI application.
+    """ASGI application of the service.
 
     Args:
-        shelf: The files.
-        book: The jobs.
-        worker: Who trains them.
-        bases: The names of models that can be trained, each with its usual learning rate.
-        chat: What answers all other paths.
+        shelf: Uploaded files.
+        book: Jobs.
+        worker: Trains the jobs.
+        bases: Default learning rate of each model that can be trained, by name.
+        chat: Application for all other paths.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class FinetuneApp:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Handle a request."""
         path = scope.get("path", "")
         ours = path.startswith(("/v1/files", "/v1/fine_tuning")) or (
             path.startswith("/v1/models/") and scope["method"] == "DELETE"
@@ -307,7 +307,7 @@ def _route(
 
 
 async def _bounded(request: Request, most: int) -> AsyncGenerator[bytes, None]:
-    """The body, which is neither too large nor stands still."""
+    """Yield the request body; raise Abandoned if it is too large or stops arriving."""
     size = 0
     stream = request.stream()
     while True:
@@ -358,7 +358,7 @@ def _files_of(job: Job) -> tuple[str | None, str | None]:
 
 
 def _page(rows: list[dict[str, Any]], request: Request) -> Response:
-    """A page of a list: `limit` rows after the one with the id `after`."""
+    """Return a page of a list: `limit` rows after the row with the id `after`."""
     query = request.query_params
     limit = 20
     with suppress(ValueError):

@@ -1,7 +1,7 @@
-"""The local models as a server of chats has them: loaded when asked, many requests at once.
+"""The local models behind the chat API: loaded on demand, with requests answered in batches.
 
-Requests that wait are answered together, in one thread: a processor computes a batch in little
-more time than a single one.
+Waiting requests for one model are answered together, in one thread, because a CPU computes a
+batch in little more time than a single request.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _TOGETHER: Final = 32
 _LOADED: Final = 2
-"""Models that are kept in memory."""
+"""Maximum number of models kept in memory."""
 
 
 class _Waiting(NamedTuple):
@@ -33,7 +33,7 @@ class _Waiting(NamedTuple):
 
 
 class _Named:
-    """One of the models, as a table of models has it."""
+    """One of the models, as an entry of the model table."""
 
     provider = "local"
 
@@ -44,17 +44,17 @@ class _Named:
         return await self._models.reply(request)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing; no resources are open."""
 
 
 class LocalModels(Mapping[str, ChatModel]):
-    """The base models and those that were trained.
+    """The base models and the trained models.
 
     Args:
-        bases: Names of the base models.
-        book: The jobs, which know what was trained.
-        constrained: Whether calls are kept to the schemas of their tools.
-        threads: Of the processor, for one batch.
+        bases: Base models by name.
+        book: The jobs, which have the trained models.
+        constrained: Whether tool calls are restricted to the schemas of their tools.
+        threads: CPU threads for one batch.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class LocalModels(Mapping[str, ChatModel]):
         return _Named(name, self)
 
     def _known(self, name: str) -> str | None:
-        """The model of a name, with or without its provider, in any case."""
+        """Find a model by name, with or without its provider, ignoring case."""
         wanted = name.casefold()
         return next(
             (one for one in self if one.casefold() in (wanted, f"local/{wanted}")), None
@@ -87,11 +87,11 @@ class LocalModels(Mapping[str, ChatModel]):
         return sum(1 for _ in self)
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering requests."""
         self._waiting.put(None)
 
     async def ask(self, question: "ParsedRequest") -> ChatReply:
-        """Answer a question; a tool that it demands is called."""
+        """Answer a parsed request; if it demands a tool, that tool is called."""
         return await self.reply(question.request, question.demanded)
 
     async def reply(
@@ -100,7 +100,7 @@ class LocalModels(Mapping[str, ChatModel]):
         """Answer a request.
 
         Raises:
-            ModelRejected: The model cannot answer it: another head, too long, bad tools.
+            ModelRejected: The model cannot answer it: another head, too long, or invalid tools.
         """
         from assay.finetune.local.generate import ModelRequest
 
@@ -163,7 +163,7 @@ class LocalModels(Mapping[str, ChatModel]):
             replies = generator.replies([waiting.request for waiting in batch])
         except Exception as error:
             if len(batch) > 1:
-                # One of them is to blame; the others are answered.
+                # Retry one by one, so that only the request that causes the error fails.
                 for waiting in batch:
                     self._answer([waiting])
             else:
@@ -203,4 +203,4 @@ def _tell(waiting: _Waiting, how: Callable[["asyncio.Future[ModelReply]"], None]
     try:
         waiting.loop.call_soon_threadsafe(told)
     except RuntimeError:
-        return  # the server has ended
+        return  # the server has stopped

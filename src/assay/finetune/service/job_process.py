@@ -1,9 +1,9 @@
 """`python -m assay.finetune.service.job_process JOB FILES THREADS`: trains the job in a folder.
 
-Started by the service. Events go to the job's folder as they happen; `result.json` says at the
-end what came of it, an error that the client can mend among it. Ended by SIGTERM it keeps a
-checkpoint, and the next process resumes from it; so it does when the service that started it
-is gone, whose end of standard input then closes.
+Started by the service. Events are written to the job's folder as they happen, and `result.json`
+at the end, with either the result or an error that the client can fix. On SIGTERM it saves a
+checkpoint, from which the next process resumes. It also does so if the service that started it
+exits, which closes its standard input.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train; the exit code is 0 where a model was made."""
+    """Train the job; return 0 if a model was produced."""
     folder, files = map(Path, arguments[:2])
     told = json.loads((folder / "job.json").read_bytes())["told"]
     stopped = False
@@ -35,9 +35,9 @@ def main(arguments: Sequence[str]) -> int:
         stopped = True
 
     signal.signal(signal.SIGTERM, stop)
-    # Not through sys.stdin, whose lock a thread must not hold when Python ends.
+    # Not sys.stdin: a thread must not hold its lock when Python exits.
     threading.Thread(target=lambda: stop(os.read(0, 1)), daemon=True).start()
-    # One that a killed service left may still be at its last step.
+    # A process left by a killed service may still be in its last step.
     lock = (folder / "lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     try:

@@ -1,12 +1,9 @@
-"""The jobs of the service: a folder for each, which a restart finds again.
+"""Jobs and uploaded files of the service, on disk so that they survive a restart.
 
-`job.json` is the job as clients are told of it, `events.jsonl` what happened to it, `training`
-what training keeps, the model among it. The process that trains writes events; all else is
-written by the service.
-
-Files that clients uploaded, in a folder of bounded size.
-
-An id is made here and looked up, never read as a path.
+A job is a folder: `job.json` is the object that clients receive, `events.jsonl` has its events,
+and `training` has checkpoints and the model. The training process writes its events; everything
+else is written by the service. Uploaded files are in a folder of bounded size. Ids are
+generated here and looked up; they are never used as paths.
 """
 
 import json
@@ -25,45 +22,45 @@ from assay.core.files import atomic_file, atomic_write
 from assay.errors import AssayError
 
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
-"""States that a job does not leave."""
+"""Final states of a job."""
 _SLUG: Final = re.compile(r"[^a-z0-9-]+")
 
 
 class Job:
-    """One job."""
+    """A fine-tuning job."""
 
     def __init__(self, folder: Path, order: int, told: dict[str, Any]) -> None:
         self.folder = folder
         self.order = order
-        """The time it was created at, finer than the protocol tells it."""
+        """Creation time in nanoseconds; the protocol has only seconds."""
         self.told = told
-        """The object of the protocol."""
+        """The job object of the protocol."""
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """Id of the job."""
         return str(self.told["id"])
 
     @property
     def status(self) -> str:
-        """As the protocol calls it."""
+        """Status in the terms of the protocol."""
         return str(self.told["status"])
 
     @property
     def ended(self) -> bool:
-        """Whether its status is its last."""
+        """Whether the status is final."""
         return self.status in ENDED
 
     @property
     def training(self) -> Path:
-        """Where training keeps checkpoints and the model."""
+        """Folder for checkpoints and the model."""
         return self.folder / "training"
 
     def change(self, message: str | None = None, **fields: Any) -> None:
-        """Set fields, and say what happened."""
+        """Set fields, and add an event with the message."""
         if fields.get("status") in ENDED:
             fields["finished_at"] = int(time.time())
-        # First the event: a client that sees a job's last status also finds its last event.
+        # Event first: a client that sees the final status must also find the last event.
         if message is not None:
             append_event(self.folder, message, level="error" if "error" in fields else "info")
         kept = {"order": self.order, "told": self.told | fields}
@@ -71,7 +68,7 @@ class Job:
         self.told |= fields
 
     def events(self) -> list[dict[str, Any]]:
-        """What happened, the newest first."""
+        """Return the events, the newest first."""
         return list(self._events())[::-1]
 
     def _events(self) -> Iterator[dict[str, Any]]:
@@ -83,7 +80,7 @@ class Job:
                 try:
                     event = json.loads(line)
                 except ValueError:
-                    continue  # a kill cut it off
+                    continue  # incomplete line of a killed process
                 yield {
                     "id": f"ftevent-{self.id.removeprefix('ftjob-')}-{number}",
                     "object": "fine_tuning.job.event",
@@ -91,7 +88,7 @@ class Job:
                 }
 
     def checkpoints(self) -> list[dict[str, Any]]:
-        """The steps whose weights can still be resumed from, the newest first."""
+        """Return the checkpoints recorded in the events, the newest first."""
         found = []
         for event in self._events():
             data = event.get("data") or {}
@@ -113,7 +110,7 @@ class Job:
         return found[::-1]
 
     def model_name(self) -> str:
-        """The name that its model gets."""
+        """Return the name for the new model."""
         suffix = _SLUG.sub("-", (self.told["user_provided_suffix"] or "").lower()).strip("-")
         return f"ft:{self.told['model']}:assay:{suffix}:{self.id.removeprefix('ftjob-')[:8]}"
 
@@ -125,7 +122,7 @@ def append_event(
     *,
     level: str = "info",
 ) -> None:
-    """Add an event to those of the job in a folder, in one write."""
+    """Append an event to the job in a folder, in one write."""
     event = {
         "created_at": int(time.time()),
         "level": level,
@@ -136,7 +133,7 @@ def append_event(
     with (folder / "events.jsonl").open("ab+") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - 1))
-        # A line that a kill cut off ends here.
+        # End a line that a killed process left incomplete.
         torn = b"" if file.read(1) in (b"", b"\n") else b"\n"
         file.write(torn + json.dumps(event).encode() + b"\n")
 
@@ -179,23 +176,23 @@ class JobBook:
         return job
 
     def all(self) -> list[Job]:
-        """The newest first."""
+        """Return all jobs, the newest first."""
         return sorted(self._jobs.values(), key=lambda job: -job.order)
 
     def find(self, name: str) -> Job | None:
-        """The job of an id."""
+        """Return the job with this id, if any."""
         return self._jobs.get(name)
 
     def waiting(self) -> Job | None:
-        """The oldest that has not ended."""
+        """Return the oldest job that has not ended."""
         return next((job for job in self.all()[::-1] if not job.ended), None)
 
     def remove_model(self, job: Job) -> None:
-        """Delete the model of a job; what is known of the job stays."""
+        """Delete the model of a job; the job itself is kept."""
         shutil.rmtree(job.training, ignore_errors=True)
 
     def models(self) -> dict[str, Job]:
-        """The jobs that have made a model which is still there, by its name."""
+        """Return the jobs whose model exists, by model name."""
         return {
             job.told["fine_tuned_model"]: job
             for job in self._jobs.values()
@@ -204,12 +201,12 @@ class JobBook:
 
 
 class NoRoom(AssayError):
-    """The folder has as much in it as it may have."""
+    """The quota of the folder is used up."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShelvedFile:
-    """A file, as its client is told of it."""
+    """An uploaded file, with the fields that clients receive."""
 
     id: str
     filename: str
@@ -218,17 +215,17 @@ class ShelvedFile:
     created_at: int
 
     def told(self) -> dict[str, Any]:
-        """The object of the protocol."""
+        """Return the file object of the protocol."""
         return {**asdict(self), "object": "file", "status": "processed", "status_details": None}
 
 
 class FileShelf:
-    """The files of a service.
+    """The uploaded files of a service.
 
     Args:
-        folder: Where they lie.
-        home: The folder that may have `quota` bytes in it, the files among them.
-        quota: Bytes.
+        folder: Folder of the files.
+        home: Folder to which the quota applies; it contains the files.
+        quota: Maximum size of `home` in bytes.
     """
 
     def __init__(self, folder: Path, *, home: Path, quota: int) -> None:
@@ -238,7 +235,7 @@ class FileShelf:
 
     def _read(self) -> Iterator[ShelvedFile]:
         for path in sorted(self._folder.glob("file-*.json")):
-            # What a kill left without its other half is no file.
+            # Skip files that are incomplete because the process was killed.
             with suppress(OSError, ValueError, TypeError):
                 file = ShelvedFile(**json.loads(path.read_bytes()))
                 if self._content(file.id).stat().st_size == file.bytes:
@@ -246,13 +243,13 @@ class FileShelf:
 
     @property
     def room(self) -> int:
-        """Bytes that may still be added."""
+        """Number of bytes that may still be added."""
         used = sum(path.stat().st_size for path in self._home.rglob("*") if path.is_file())
         return max(0, min(self._quota - used, shutil.disk_usage(self._home).free))
 
     @contextmanager
     def adding(self, filename: str, purpose: str) -> Iterator["_Addition"]:
-        """Write a file; it is there once the block has ended without an error."""
+        """Write a file; it is added when the block ends without an error."""
         name = f"file-{secrets.token_hex(12)}"
         path = self._content(name)
         with atomic_file(path) as stream:
@@ -263,19 +260,19 @@ class FileShelf:
         self._files[name] = addition.file = file
 
     def all(self) -> list[ShelvedFile]:
-        """The newest first."""
+        """Return all files, the newest first."""
         return sorted(self._files.values(), key=lambda file: -file.created_at)
 
     def find(self, name: str) -> ShelvedFile | None:
-        """The file of an id."""
+        """Return the file with this id, if any."""
         return self._files.get(name)
 
     def path(self, file: ShelvedFile) -> Path:
-        """Where its content lies."""
+        """Return the path of the content."""
         return self._content(file.id)
 
     def remove(self, file: ShelvedFile) -> None:
-        """Delete it."""
+        """Delete a file."""
         del self._files[file.id]
         for suffix in (".json", ".jsonl"):
             self._content(file.id).with_suffix(suffix).unlink(missing_ok=True)
@@ -294,7 +291,7 @@ class _Addition:
         self.size = 0
 
     def write(self, part: bytes) -> None:
-        """Add a part; raises NoRoom where it is too much."""
+        """Append a part; raise NoRoom if the file becomes too large."""
         self.size += len(part)
         if self.size > self._room:
             raise NoRoom("there is no room for this file; delete files or models first")

@@ -1,4 +1,4 @@
-"""Running the service: a folder, a socket, and what answers on it."""
+"""The server process of the local service."""
 
 import contextlib
 import fcntl
@@ -34,36 +34,36 @@ _QUOTA: Final = 10_000_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneServerSettings(HostSettings):
-    """How to serve."""
+    """Settings of the local service."""
 
     port: int = DEFAULT_PORT
     folder: Path = field(default_factory=default_folder)
     quota: int = _QUOTA
-    """Bytes that the folder may have."""
+    """Maximum size of the folder in bytes."""
     constrained: bool = True
-    """Whether calls are kept to the schemas of their tools."""
+    """Whether tool calls are restricted to the schemas of their tools."""
     threads: int = 1
-    """Of the processor, for training and for answers. With more than one, the weights are not
-    the same to the last bit, and where others compute too, they wait for each other."""
+    """CPU threads for training and for answers. With more than one, weights are not
+    reproducible to the last bit, and on a busy machine threads wait for each other."""
     api_key: str | None = field(default=None, repr=False)
-    """What clients must send, if anything."""
+    """Key that clients must send, if any."""
     ends_with: IO[bytes] | None = None
-    """It ends when this does, the other end of a pipe of whoever started it, and nobody holds
-    the lock of `users_file`."""
+    """Other end of a pipe from the process that started the service. When it closes, the
+    service exits as soon as `users_file` is not locked."""
 
 
 @dataclass(frozen=True)
 class RunningFinetune:
-    """A service that can be asked."""
+    """A running service."""
 
     address: str
     settings: FinetuneServerSettings
     names: tuple[str, ...]
-    """The models it has."""
+    """Names of its models."""
 
     @property
     def base_url(self) -> str:
-        """What clients of the protocol call the base URL."""
+        """Base URL for API clients."""
         return f"{self.address}/v1"
 
 
@@ -86,13 +86,13 @@ def _follow(server: Server, stream: IO[bytes], users: Path) -> None:
     with users.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         server.should_exit = True
-        # Held until this process is gone, so that nobody takes it for one that stays.
+        # Kept locked until this process exits, so that no client relies on it.
         threading.Event().wait()
 
 
 @contextlib.contextmanager
 def running(settings: FinetuneServerSettings) -> Iterator[RunningFinetune]:
-    """Serve in a thread, for as long as the block takes."""
+    """Serve in a thread for the duration of the context."""
     with (
         _listening(settings) as (server, listener, service),
         in_thread(server, listener),
@@ -139,7 +139,7 @@ def _listening(
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Two services would train the same jobs."""
+    """Lock the folder, because two services would train the same jobs."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / "lock").open("w")

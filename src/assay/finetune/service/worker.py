@@ -1,7 +1,7 @@
-"""One job after the other, each trained in a process of its own.
+"""Training of waiting jobs, one at a time, each in its own process.
 
-A processor has no room for two. A process can be killed where code cannot, and what it had
-written is there: the next one resumes from its last checkpoint.
+Parallel jobs would only compete for the CPU. A process can be killed at any time; the next one
+resumes from its last checkpoint.
 """
 
 import json
@@ -23,11 +23,11 @@ _KEEPS_MEMORY: Final = {
     "MALLOC_MMAP_THRESHOLD_": "4000000000",
     "MALLOC_TRIM_THRESHOLD_": "20000000000",
 }
-"""For glibc: each step uses the memory of the one before, instead of asking for it anew."""
+"""For glibc: reuse the memory of the previous step instead of allocating it again."""
 
 
 class Worker:
-    """Trains what waits, until it is closed."""
+    """Trains waiting jobs until it is closed."""
 
     def __init__(self, book: JobBook, files: Path, threads: int) -> None:
         self._book, self._files, self._threads = book, files, threads
@@ -39,15 +39,15 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="finetune-worker", daemon=True)
 
     def start(self) -> None:
-        """Begin with what an earlier service left."""
+        """Start, with jobs that an earlier service left unfinished."""
         self._thread.start()
 
     def wake(self) -> None:
-        """There is a new job."""
+        """Notify the worker of a new job."""
         self._wake.set()
 
     def cancel(self, job: Job) -> None:
-        """End a job before its time."""
+        """Cancel a job."""
         with self._lock:
             if job.ended:
                 return
@@ -56,7 +56,7 @@ class Worker:
                 self._end()
 
     def close(self) -> None:
-        """Stop; a job that is being trained is resumed by the next service."""
+        """Stop; an unfinished job is resumed by the next service."""
         with self._lock:
             self._closed = True
             self._end()
@@ -91,7 +91,7 @@ class Worker:
                         *(str(job.folder), str(self._files), str(self._threads)),
                     ],
                     env={**_KEEPS_MEMORY, **os.environ},
-                    # It closes with this process, however that ends.
+                    # Closes when this process exits for any reason.
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
