@@ -1,4 +1,5 @@
-"""Numbers over many episodes, and the report of each: one file an analysis.
+"""Analyses of many episodes and their reports, with one module per analysis.
 
-`episodes` has the facts of an episode, read without its messages, and what all reports share.
+`episodes` defines the facts about an episode, read without its messages, and helpers that the
+reports share.
 """

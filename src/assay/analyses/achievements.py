@@ -1,4 +1,4 @@
-"""How often and how soon each achievement is reached, and what was missing at the end."""
+"""Success rates and unlock times of achievements, and missing requirements at the end."""
 
 import math
 from collections import Counter
@@ -50,7 +50,7 @@ _CHECKPOINTS: Final = 8
 
 
 class UnlockShare(NamedTuple):
-    """The share of episodes that had reached an achievement by a step."""
+    """Share of episodes that had unlocked an achievement by a step."""
 
     step: int
     share: Interval
@@ -58,69 +58,69 @@ class UnlockShare(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UnlockCurve:
-    """How the share of episodes that reached an achievement rises with the steps."""
+    """Share of episodes that have unlocked an achievement, as a function of steps."""
 
     steps: tuple[float, ...]
-    """Where it rises."""
+    """Steps at which the share rises."""
     shares: tuple[float, ...]
-    """From each of them on; death competes, limits censor (Aalen and Johansen)."""
+    """Share from each of these steps on; death competes, limits censor (Aalen and Johansen)."""
     median: float | None
-    """The step by which half of all episodes have it; None if that is never so."""
+    """Step by which half of all episodes have unlocked it; None if that never happens."""
     checkpoints: tuple[UnlockShare, ...]
-    """With intervals, up to the step at which the first episode was cut off."""
+    """Shares with intervals, up to the step at which the first episode was cut off."""
 
 
 class NextStep(NamedTuple):
-    """An achievement that episodes ended without."""
+    """An achievement that some episodes did not unlock."""
 
     achievement: str
     without: int
-    """Episodes."""
+    """Number of episodes without it."""
     ready: int
-    """Those among them that had all it takes by the rules, and only had to do it."""
+    """Number of those that met all requirements of the rules and only had to act."""
     missing: str
-    """What the others lacked most often; empty if there are none."""
+    """Most frequent missing requirements of the others; empty if there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAchievements:
-    """The achievements of one model."""
+    """Achievements of one model."""
 
     group: str
     n: int
     worlds: int
     count: Interval
-    """Different achievements of an episode."""
+    """Number of distinct achievements per episode."""
     score: Interval
-    """The Crafter score, in percent: the geometric mean of success rates."""
+    """Crafter score in percent: the geometric mean of success rates."""
     rates: Mapping[str, Interval]
-    """The share of episodes that unlocked each."""
+    """Share of episodes that unlocked each achievement."""
     curves: Mapping[str, UnlockCurve]
-    """Of those that somebody reached."""
+    """Curves of the achievements that at least one episode unlocked."""
     next_steps: tuple[NextStep, ...]
-    """What some did not reach, the easiest for people first."""
+    """Achievements that some episodes did not unlock, the easiest for people first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AchievementsAnalysis:
-    """The achievements of all models."""
+    """Achievements of all models."""
 
     basis: Basis
     models: tuple[ModelAchievements, ...]
     references: tuple[Reference, ...]
     endings: int
-    """Episodes whose end was looked at for what was missing."""
+    """Number of episodes replayed to find missing requirements."""
 
 
 def analyse_achievements(
     facts: Sequence[EpisodeFacts], endings: Mapping[str, Ending]
 ) -> AchievementsAnalysis:
-    """Compute success rates, times to unlock, and what was missing.
+    """Compute success rates, times to unlock, and missing requirements.
 
-    Facts need no steps; `endings` has those episodes that were played again, by session.
+    Facts need no steps; `endings` has the replayed episodes, by session.
 
     Raises:
-        UsageError: No episode is of a world with achievements.
+        UsageError: No episode is from an environment with achievements.
     """
     used = [one for one in completed(facts) if one.has_achievements]
     if not used:
@@ -153,7 +153,7 @@ def analyse_achievements(
 
 
 def _is_cut_off(facts: EpisodeFacts) -> bool:
-    """Whether it could have gone on: nobody died."""
+    """Return whether the episode ended without a death, so that it could have continued."""
     return cause_of(facts) is None
 
 
@@ -244,12 +244,12 @@ def _next_steps(
 def lacking(
     achievement: str, inventory: Mapping[str, int], unlocked: Mapping[str, int]
 ) -> list[str]:
-    """What a player lacks for an achievement, by the rules; what only has to be found is none.
+    """Return the missing requirements for an achievement; things to be found do not count.
 
     Args:
         achievement: One of the 22.
-        inventory: What the player has.
-        unlocked: What it reached before, which says whether it ever placed a table.
+        inventory: Items of the player.
+        unlocked: Achievements so far, which show whether a table was ever placed.
     """
     verb, _, thing = achievement.partition("_")
     needs: list[str] = []
@@ -276,7 +276,7 @@ def _items(uses: Mapping[str, int], inventory: Mapping[str, int]) -> list[str]:
 
 @analysis_document.register
 def _document(found: AchievementsAnalysis) -> Document:
-    """Success rates beside those of people and of chance, times, and what was missing."""
+    """Build the report: success rates, unlock times, and missing requirements."""
     summary = ReportTable(
         "Achievements by model",
         ["Model", "Achievements", "Crafter score", "Of 22 ever", "Episodes", "Worlds"],
@@ -346,7 +346,7 @@ def _finding(found: AchievementsAnalysis) -> str:
 
 
 def _rates_table(found: AchievementsAnalysis) -> ReportTable:
-    """Success rates by achievement, the easiest for people first."""
+    """Build the table of success rates, with the achievement easiest for people first."""
     shown = [
         name
         for name in EASIEST_FIRST
@@ -373,7 +373,7 @@ def _rates_table(found: AchievementsAnalysis) -> ReportTable:
 
 
 def _short_table(found: AchievementsAnalysis) -> ReportTable:
-    """Success rates for a terminal: a line for each that somebody reached."""
+    """Build the table for a terminal: one line per achievement that was unlocked."""
     return ReportTable(
         "Success rate of each achievement, and the step by which half of all episodes have it",
         ["Achievement", *(model.group for model in found.models), "Human", "Random"],
@@ -403,7 +403,7 @@ def _rate(model: ModelAchievements, name: str) -> Cell:
 
 
 def _missing_table(found: AchievementsAnalysis) -> ReportTable:
-    """What episodes ended without, and what was missing for it."""
+    """Build the table of missing requirements."""
     return ReportTable(
         "What episodes ended without, and what was missing for it",
         ["Model", "Achievement", "Ended without", "Had all it takes", "Else lacked most often"],
@@ -424,7 +424,7 @@ def _missing_table(found: AchievementsAnalysis) -> ReportTable:
 
 
 def _drawings(found: AchievementsAnalysis) -> "Iterator[Drawing]":
-    """The bar chart, and the times."""
+    """Yield the bar chart and the unlock curves."""
     from assay.report.figures.achievements import RateRow, UnlockLine, rate_bars, unlock_curves
 
     models = sorted(found.models, key=lambda model: -model.count.point)
@@ -437,7 +437,7 @@ def _drawings(found: AchievementsAnalysis) -> "Iterator[Drawing]":
         },
     )
 
-    # Those say most that some reach late, and that models differ in.
+    # Most informative: unlocked by some episodes but not all, and different between models.
     def telling(name: str) -> float:
         rates = [model.rates[name].point for model in models]
         return sum(min(rate, 1 - rate) for rate in rates) + max(rates) - min(rates)

@@ -1,4 +1,4 @@
-"""What models do: which actions, after which, which lead somewhere, and what is wasted."""
+"""Actions of models: their frequencies and sequences, what unlocks achievements, and waste."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,72 +31,72 @@ if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
 
 WASTE: Final = ("no effect", "asleep", "unknown action", "malformed reply")
-"""The four kinds."""
+"""The four kinds of waste."""
 _GRAM: Final = 3
 _PARTS: Final = 10
 _LISTED: Final = 10
 _FEWEST: Final = 3
-"""A run of actions that unlocked fewer than this says nothing."""
+"""Minimum number of unlocks for a sequence of actions to be listed."""
 
 
 class WasteRate(NamedTuple):
-    """How much is wasted in one tenth of an episode."""
+    """Waste in one tenth of an episode."""
 
     part: int
-    """From 1 to 10."""
+    """The tenth, from 1 to 10."""
     share: Interval
-    """Of the actions asked for and replies in this part."""
+    """Share of the requested actions and malformed replies."""
 
 
 class ActionRun(NamedTuple):
-    """Three actions in a row."""
+    """Three consecutive actions."""
 
     actions: tuple[str, ...]
     played: int
-    """How often they were played."""
+    """Number of times they were played."""
     unlocks: int
-    """How often the last of them unlocked something."""
+    """Number of times the last of them unlocked an achievement."""
     wasted: int
-    """Steps in them that changed nothing."""
+    """Steps without effect, counted where all three had none."""
     lift: float
-    """How many times more often they unlock something than any three do."""
+    """Unlock rate, as a multiple of the rate of all sequences of three."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelActions:
-    """The actions of one model."""
+    """Actions of one model."""
 
     group: str
     n: int
     steps: int
     shares: Mapping[str, Interval]
-    """Of each action among the steps of an episode, the most frequent first."""
+    """Share of each action in the steps of an episode, the most frequent first."""
     following: Mapping[str, Mapping[str, float]]
-    """Of each action, what the next one is, as shares."""
+    """For each action, the shares of the actions that follow it."""
     waste: Mapping[str, Interval]
-    """Of each kind, its share of actions asked for and malformed replies."""
+    """For each kind of waste, the share of requested actions and malformed replies."""
     reasons: Mapping[str, float]
-    """Of actions without effect, why, as shares."""
+    """Reasons why actions had no effect, as shares."""
     over: Mapping[str, tuple[WasteRate, ...]]
-    """Of each kind, over the tenths of an episode."""
+    """For each kind of waste, the rate in each tenth of an episode."""
     loops: Interval
-    """The share of steps within loops."""
+    """Share of steps in loops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionsAnalysis:
-    """The actions of all models."""
+    """Actions of all models."""
 
     basis: Basis
     models: tuple[ModelActions, ...]
     leading: tuple[ActionRun, ...]
-    """What unlocks something most often, beside how often it is played."""
+    """Sequences with the highest unlock rate, relative to all sequences."""
     wasting: tuple[ActionRun, ...]
-    """What wastes most steps."""
+    """Sequences that waste most steps."""
 
 
 def analyse_actions(facts: Sequence[EpisodeFacts]) -> ActionsAnalysis:
-    """Compute what models do; facts need steps and replies.
+    """Compute the frequencies, sequences and waste of actions; facts need steps and replies.
 
     Raises:
         UsageError: No episode has steps.
@@ -182,7 +182,7 @@ def _wasted(facts: EpisodeFacts, kind: str) -> float:
 
 
 def _over(episodes: Sequence[EpisodeFacts], kind: str) -> Iterator[WasteRate]:
-    """Waste by tenths of an episode: of its steps, or of its turns for what has no step."""
+    """Yield the waste by tenths of the steps, or of the turns for waste without a step."""
     lost = [_places(one, kind) for one in episodes]
     for part in range(1, _PARTS + 1):
         values = [
@@ -195,7 +195,7 @@ def _over(episodes: Sequence[EpisodeFacts], kind: str) -> Iterator[WasteRate]:
 
 
 def _places(facts: EpisodeFacts, kind: str) -> list[int]:
-    """In which tenth each piece of waste fell."""
+    """Return the tenth in which each instance of waste occurred."""
     steps, turns = facts.steps.no_effect, max(facts.row.turns, 1)
     if kind in ("no effect", "asleep"):
         asleep = kind == "asleep"
@@ -257,7 +257,7 @@ _WORDS = {
 
 @analysis_document.register
 def _document(found: ActionsAnalysis) -> Document:
-    """What is done, what is wasted, and what leads somewhere."""
+    """Build the report: actions, waste, and sequences that unlock achievements."""
     models = found.models
     waste = ReportTable(
         "Waste, as shares of actions asked for and replies",
@@ -348,7 +348,7 @@ def _reason(model: ModelActions) -> str:
 
 
 def _actions(found: ActionsAnalysis) -> list[str]:
-    """All actions, the most frequent of any model first."""
+    """Return all actions, ordered by their highest share in any model."""
     most: dict[str, float] = {}
     for model in found.models:
         for action, share in model.shares.items():

@@ -1,4 +1,4 @@
-"""What results cost: tokens and dollars by model, by achievement and by turn."""
+"""Costs of results: tokens and dollars by model, by achievement and by turn."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,68 +37,69 @@ if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
 
 TOKENS: Final = ("fresh prompt", "cached prompt", "reasoning", "answer")
-"""Kinds of tokens; together all that was sent and received."""
+"""Kinds of tokens; together, all tokens sent and received."""
 _BINS: Final = 12
 
 
 class TurnTokens(NamedTuple):
-    """The tokens of a turn."""
+    """Tokens per turn in a range of turns."""
 
     first: int
-    """The first of these turns, counted from 1."""
+    """First turn of the range, counted from 1."""
     last: int
     prompt: Interval
-    """Sent in a turn, over episodes that came to these turns."""
+    """Tokens sent per turn, over episodes that reached these turns."""
     completion: Interval
-    """Received."""
+    """Tokens received per turn."""
     cached: float
-    """The share of what was sent that was cached."""
+    """Share of sent tokens that were cached."""
     episodes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCosts:
-    """What one model costs."""
+    """Costs of one model."""
 
     group: str
     n: int
     result: Interval
-    """Achievements of an episode, or its reward."""
+    """Achievements per episode, or reward."""
     cost_usd: Interval | None
-    """Of an episode, in dollars; None if a price is not known."""
+    """Dollars per episode; None if a price is unknown."""
     unpriced: int
-    """Episodes with a call whose price is not known."""
+    """Number of episodes with a call whose price is unknown."""
     tokens: Mapping[str, Interval]
-    """Of an episode, by kind; see `TOKENS`."""
+    """Tokens per episode, by kind; see `TOKENS`."""
     all_tokens: Interval
     duration_s: Interval
     calls: float
-    """Of an episode, on average."""
+    """Mean number of calls per episode."""
     cost_per_result: Interval | None
-    """Dollars per achievement, or per reward; bounds are NaN where nothing was reached."""
+    """Dollars per achievement, or per reward; bounds are NaN if the result is not clear of 0.
+    """
     tokens_per_result: Interval
     by_turn: tuple[TurnTokens, ...]
     on_frontier: bool
-    """Whether nobody is both cheaper and better."""
+    """Whether no other model is both cheaper and better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostsAnalysis:
-    """What all models cost."""
+    """Costs of all models."""
 
     basis: Basis
     result: str
     """achievements or reward."""
     priced: str
-    """What results are held against: cost_usd, tokens or duration_s."""
+    """Measure of cost: cost_usd, tokens or duration_s."""
     models: tuple[ModelCosts, ...]
 
 
 def analyse_costs(facts: Sequence[EpisodeFacts]) -> CostsAnalysis:
-    """Compute what results cost; facts need calls.
+    """Compute the costs of results; facts need calls.
 
     Raises:
-        UsageError: No episode says what it cost, nor how long it took.
+        UsageError: No episode has tokens, a cost or a duration.
     """
     used = completed(facts)
     if not any(_tokens(one) or one.row.cost_usd or one.row.duration_s for one in used):
@@ -182,7 +183,7 @@ def _model(
 def _ratio(
     episodes: Sequence[EpisodeFacts], below: Sequence[float], above: Sequence[float]
 ) -> Interval:
-    """The mean of one number over the mean of another, worlds being the pairs (Fieller)."""
+    """Return the ratio of two means, paired by world (Fieller)."""
     worlds: dict[TaskWorld, list[int]] = {}
     for place, one in enumerate(episodes):
         worlds.setdefault(world_of(one), []).append(place)
@@ -227,7 +228,7 @@ def _sum(values: NDArray[np.int64], inside: NDArray[np.bool_]) -> float:
 
 
 def price_of(model: ModelCosts, priced: str) -> Interval | None:
-    """What an episode of a model costs, in what results are held against."""
+    """Return the cost of an episode in the chosen measure."""
     if priced == "cost_usd":
         return model.cost_usd
     return model.all_tokens if priced == "tokens" else model.duration_s
@@ -265,7 +266,7 @@ _LABELS = {
 
 @analysis_document.register
 def _document(found: CostsAnalysis) -> Document:
-    """Dollars and tokens by model, per result and by turn, and the frontier."""
+    """Build the report: costs by model, per result and by turn, and the frontier."""
     one = "achievement" if found.result == "achievements" else "reward"
     prices = ReportTable(
         f"What an episode costs, and what each {one} of it",
@@ -337,7 +338,7 @@ def _document(found: CostsAnalysis) -> Document:
 
 
 def _bounded(ratio: Interval | None) -> Interval | None:
-    """None where there is no ratio at all."""
+    """Return None if the ratio is undefined."""
     return None if ratio is None or math.isnan(ratio.point) else ratio
 
 

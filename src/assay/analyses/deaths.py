@@ -1,9 +1,7 @@
-"""What episodes died of, how long they lived, and what the player did last.
+"""Causes of death, survival times, and the last steps before death.
 
-How episodes ended, seen in their worlds: played again from what was recorded.
-
-Only episodes of Crafter can be played again. Of very many, some are enough: they are chosen
-evenly, and whoever asks says how many.
+The ends of episodes are found by replaying them from the recorded actions. Only Crafter
+episodes can be replayed. If there are very many, an evenly spaced sample is replayed.
 """
 
 import math
@@ -47,15 +45,15 @@ if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
 
 LAST: Final = 40
-"""Steps before the end that are looked at."""
+"""Number of steps before the end to record."""
 _MOST: Final = 1_000
 _BATCH: Final = 64
 _DARK: Final = 0.3
-"""Below this daylight it is night."""
+"""Daylight below which it is night."""
 
 
 class LastStep(NamedTuple):
-    """The player after one of the last steps."""
+    """State of the player after one of the last steps."""
 
     action: str
     health: int
@@ -68,20 +66,20 @@ class LastStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of one episode."""
+    """End of one episode."""
 
     inventory: Mapping[str, int]
-    """What the player had at the end, vitals included."""
+    """Items of the player at the end, including vitals."""
     moments: tuple[LastStep, ...]
-    """The last steps, the last one last."""
+    """The last steps, in order."""
 
 
 def play_endings(store: Store, facts: Sequence[EpisodeFacts]) -> dict[str, Ending]:
-    """Play up to 1,000 episodes again that can be; return how they ended, by session."""
+    """Replay up to 1,000 episodes; return their endings by session."""
     able = [one for one in facts if one.row.task.startswith(TASK) and one.row.steps]
     ids = [one.id for one in evenly(able, _MOST)]
     endings: dict[str, Ending] = {}
-    # The store is let go between two batches: a run that goes on must be able to write.
+    # Closed between two batches, so that a run in progress can write to the database.
     for start in range(0, len(ids), _BATCH):
         with store.reading() as connection:
             batch = list(load_sessions(connection, ids[start : start + _BATCH], messages=False))
@@ -93,7 +91,7 @@ def play_endings(store: Store, facts: Sequence[EpisodeFacts]) -> dict[str, Endin
 
 
 def play_to_the_end(session: SessionRecord) -> Ending | None:
-    """Play a recorded episode again; None if it cannot be, or comes out otherwise."""
+    """Replay a recorded episode; None if that fails or the result differs."""
     try:
         replay = Replay(session)
         moments: deque[LastStep] = deque(maxlen=LAST)
@@ -121,71 +119,71 @@ def play_to_the_end(session: SessionRecord) -> Ending | None:
 
 
 _DOING: Final = 10
-"""The last steps that say what the player was doing."""
+"""Number of last steps that show what the player was doing."""
 _LOW: Final = 3
-"""A vital at or below this is low."""
+"""Threshold at or below which a vital is low."""
 
 
 class Dying(NamedTuple):
-    """The last steps of all episodes that died of one cause."""
+    """Last steps of all episodes with one cause of death."""
 
     cause: str
     episodes: int
-    """That were played again."""
+    """Number of replayed episodes."""
     health: tuple[float, ...]
-    """The mean of each of the last steps, the last one last; shorter if none lived longer."""
+    """Mean health in each of the last steps, in order; shorter if all episodes were shorter."""
     asleep: float
-    """The share that slept within the last steps."""
+    """Share of episodes with sleep in the last ten steps."""
     night: float
-    """The share that died by night."""
+    """Share of deaths at night."""
     low: Mapping[str, float]
-    """The share whose food, drink or energy was low, by vital."""
+    """Share of deaths with low food, drink or energy, by vital."""
     actions: tuple[tuple[str, float], ...]
-    """What was done in the last ten steps, the most frequent first, as shares."""
+    """Actions in the last ten steps, the most frequent first, as shares."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDeaths:
-    """The deaths of one model."""
+    """Deaths of one model."""
 
     group: str
     n: int
     died: Interval
-    """The share of episodes."""
+    """Share of episodes that ended in death."""
     causes: Mapping[str, Interval]
-    """The share of episodes that died of each, the most frequent first."""
+    """Share of episodes by cause of death, the most frequent first."""
     median_step: float | None
-    """Of the deaths."""
+    """Median step of the deaths."""
     steps: tuple[float, ...]
-    """Where the share of the dead rises."""
+    """Steps at which the share of deaths rises."""
     shares: tuple[float, ...]
-    """From each of them on; who was cut off is counted up to then."""
+    """Share of deaths from each of these steps on; episodes that were cut off are censored."""
     last: float
-    """The longest episode, in steps."""
+    """Length of the longest episode in steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeathsAnalysis:
-    """The deaths of all models."""
+    """Deaths of all models."""
 
     basis: Basis
     models: tuple[ModelDeaths, ...]
     dying: tuple[Dying, ...]
-    """By cause, the most frequent first."""
+    """Last steps by cause, the most frequent first."""
     deaths: int
     endings: int
-    """Deaths that were played again."""
+    """Number of replayed deaths."""
 
 
 def analyse_deaths(
     facts: Sequence[EpisodeFacts], endings: Mapping[str, Ending]
 ) -> DeathsAnalysis:
-    """Compute what episodes died of, and their last steps.
+    """Compute causes of death and the last steps.
 
-    Facts need no steps; `endings` has those episodes that were played again, by session.
+    Facts need no steps; `endings` has the replayed episodes, by session.
 
     Raises:
-        UsageError: No episode is of a world in which one can die.
+        UsageError: No episode is from an environment in which the player can die.
     """
     used = [one for one in completed(facts) if one.has_achievements or cause_of(one)]
     if not used:
@@ -270,12 +268,12 @@ def _share(marks: Iterable[bool]) -> float:
 
 
 _KILLED = {"zombie": "by a zombie", "arrow": "by an arrow", "lava": "in lava"}
-"""What is not said with `of`, as of hunger, thirst and fatigue."""
+"""Phrases for causes that do not take `of`, unlike hunger, thirst and fatigue."""
 
 
 @analysis_document.register
 def _document(found: DeathsAnalysis) -> Document:
-    """What of, when, and what the player was doing."""
+    """Build the report: causes of death, survival, and the last steps."""
     last = ReportTable(
         "The last steps, by cause of death",
         [
@@ -357,7 +355,7 @@ def _finding(found: DeathsAnalysis) -> str:
 
 
 def _deaths_table(found: DeathsAnalysis) -> ReportTable:
-    """The share of episodes that died of each cause, by model."""
+    """Build the table of deaths by cause and model."""
     causes = _causes(found)
     return ReportTable(
         "Episodes that died, by cause",
@@ -380,7 +378,7 @@ def _deaths_table(found: DeathsAnalysis) -> ReportTable:
 
 
 def _drawings(found: DeathsAnalysis) -> "Iterator[Drawing]":
-    """The causes, how long episodes live, and health before death."""
+    """Yield the figures of causes, survival, and health before death."""
     from assay.report.figures.deaths import (
         DeathRow,
         HealthLine,

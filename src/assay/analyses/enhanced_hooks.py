@@ -1,11 +1,11 @@
-"""Declared hooks on stored episodes: how often they fire, and what goes with their firing.
+"""Declared hooks on stored episodes: firing rates, and their association with later results.
 
-Whether firing goes with a better result is asked as a landmark analysis (Anderson, Cain and
-Gelber, "Analysis of survival by tumor response", 1983): at one step, fixed beforehand, episodes
-that are still going on are parted into those in which a hook has fired and those in which it
-has not, and what they reach after that step is compared, within models. Nothing that came
-before the step is counted, so that a hook does not look good because long episodes fire it.
-It is an association: whoever fires a hook may differ in other ways.
+The association is a landmark analysis (Anderson, Cain and Gelber, "Analysis of survival by
+tumor response", 1983). At a step fixed in advance, the episodes still in progress are divided
+into those in which the hook has fired and those in which it has not, and their results after
+that step are compared, within models. Results before the step do not count, so a hook does not
+look good merely because long episodes fire it. This is an association, not an effect: episodes
+in which a hook fires may differ in other ways.
 """
 
 import math
@@ -52,58 +52,58 @@ if TYPE_CHECKING:
 _BATCH: Final = 64
 _DARK: Final = 0.3
 _FEW: Final = 3
-"""With fewer episodes on one side nothing is compared."""
+"""Minimum number of episodes on each side for a comparison."""
 
 Firings = Mapping[str, tuple[int, ...]]
-"""The steps in which each hook fired in an episode; one that could not see it is missing."""
+"""Steps in which each hook fired in an episode; hooks that cannot be evaluated are missing."""
 
 
 class Sign(StrEnum):
-    """What the landmark analysis shows of a hook."""
+    """Result of the landmark analysis of a hook."""
 
     MORE = "more"
-    """Episodes in which it has fired reach more after the landmark."""
+    """Episodes in which it has fired have higher results after the landmark."""
     FEWER = "fewer"
-    """They reach fewer."""
+    """Episodes in which it has fired have lower results after the landmark."""
     UNCLEAR = "unclear"
-    """The data do not tell."""
+    """The difference is not significant."""
     TOO_FEW = "too few"
-    """Almost all episodes, or almost none, have fired by then."""
+    """By the landmark it has fired in almost all episodes, or in almost none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookEffect:
-    """One declared hook."""
+    """Firing rates and landmark analysis of one declared hook."""
 
     name: str
     description: str
     firings: int
     episodes: int
-    """In which it could be evaluated."""
+    """Number of episodes in which it could be evaluated."""
     fired: Mapping[str, Interval]
-    """By model, the share of episodes in which it fired."""
+    """Share of episodes in which it fired, by model."""
     typical_step: float | None
-    """The median of the first firings."""
+    """Median step of the first firings."""
     alive: int
-    """Episodes that were still going on at the landmark."""
+    """Number of episodes still in progress at the landmark."""
     fired_by: int
-    """Those among them in which it had fired by then."""
+    """Number of those in which it had fired by then."""
     difference: Interval
-    """Results after the landmark, fired less not fired, within models; NaN: not known."""
+    """Later results with the hook fired minus not fired, within models; NaN if unknown."""
     p_value: float
-    """Adjusted for all hooks of the file by Holm; NaN: not tested."""
+    """Adjusted for all hooks of the file (Holm); NaN if not tested."""
     sign: Sign
     recommendation: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnhancedHooksAnalysis:
-    """All hooks of a file."""
+    """Analysis of all hooks in a file."""
 
     basis: Basis
     landmark: int
     result: str
-    """What is counted after the landmark: achievements, or steps in other environments."""
+    """Result counted after the landmark: achievements, or steps in other environments."""
     hooks: tuple[HookEffect, ...]
 
 
@@ -113,9 +113,9 @@ def fire_all(
     declared: DeclaredHooks,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Firings]:
-    """The firings of all hooks in all episodes that completed, by session.
+    """Evaluate all hooks in all completed episodes; return the firings by session.
 
-    `progress` is told how many episodes are done, and of how many.
+    `progress` is called with the number of episodes done and the total.
     """
     needs = frozenset[str]().union(*(hook.needs for hook in declared.hooks))
     ids = [one.id for one in completed(facts)]
@@ -131,7 +131,7 @@ def fire_all(
 
 
 def fire(session: SessionRecord, hooks: Sequence[DeclaredHook]) -> Firings:
-    """The firings of hooks in one episode, played again where one needs to see the world."""
+    """Evaluate hooks in one episode, which is replayed if a hook needs the world."""
     needs = frozenset[str]().union(*(hook.needs for hook in hooks))
     states = _states(session, needs)
     able = list(hooks)
@@ -144,7 +144,7 @@ def fire(session: SessionRecord, hooks: Sequence[DeclaredHook]) -> Firings:
 
 
 def _states(session: SessionRecord, needs: frozenset[str]) -> list[StepState] | None:
-    """The steps of an episode; None if the world is needed and cannot be made."""
+    """Return the steps of an episode; None if the world is needed and cannot be replayed."""
     said: dict[int, str] = {}
     for message in session.messages if "text" in needs else ():
         if message.message.role == "assistant":
@@ -193,7 +193,7 @@ def _states(session: SessionRecord, needs: frozenset[str]) -> list[StepState] | 
 
 _X, _Y = np.meshgrid(np.arange(9) - 4, np.arange(7) - 3, indexing="ij")
 _AWAY: Final = np.abs(_X) + np.abs(_Y)
-"""The steps to each cell in sight, as the crow walks."""
+"""Manhattan distance from the player to each visible cell."""
 
 
 def _in_sight(view: View) -> dict[str, int]:
@@ -215,16 +215,17 @@ def analyse_enhanced_hooks(
     *,
     landmark: int | None = None,
 ) -> EnhancedHooksAnalysis:
-    """How often declared hooks fire, and what goes with it.
+    """Compute firing rates of declared hooks, and their association with later results.
 
     Args:
         facts: The episodes; no steps are needed.
         declared: The hooks.
-        firings: What `fire_all` found.
-        landmark: The step at which episodes are parted; that of the file if not given.
+        firings: Result of `fire_all`.
+        landmark: Step at which episodes are divided; default: the landmark of the file.
 
     Raises:
-        UsageError: No hook could be evaluated in any episode, or the landmark is no step.
+        UsageError: No hook can be evaluated in any episode, or the landmark is not a valid
+            step.
     """
     used = completed(facts)
     at = declared.landmark if landmark is None else landmark
@@ -280,7 +281,7 @@ def analyse_enhanced_hooks(
 
 
 _Landmark = tuple[tuple[int, int], Interval, float]
-"""Episodes alive, those that had fired; the difference; the p-value before correction."""
+"""Episodes in progress and those with a firing; difference; p-value before correction."""
 
 
 def _landmark(
@@ -352,7 +353,7 @@ def _recommend(
     at: int,
     result: str,
 ) -> str:
-    """What follows from the numbers, with the numbers it follows from."""
+    """Return a recommendation, with the numbers it is based on."""
     parted = f"{fired_by} of {alive} episodes that lasted beyond step {at}"
     if sign is Sign.TOO_FEW:
         if not alive:
@@ -392,7 +393,7 @@ _ASSOCIATION = (
 
 @analysis_document.register
 def _document(found: EnhancedHooksAnalysis) -> Document:
-    """How often each fires, what goes with it, and what follows."""
+    """Build the report: firing rates, associations and recommendations."""
     at = found.landmark
     often = ReportTable(
         f"Declared hooks, and {found.result} after step {at}",
@@ -460,7 +461,7 @@ def _document(found: EnhancedHooksAnalysis) -> Document:
 
 
 def _follows(found: EnhancedHooksAnalysis) -> list[str]:
-    """What follows from each hook; hooks of which the same is to be said stand together."""
+    """Return the recommendations; hooks with identical ones share a line."""
     names: dict[str, list[str]] = {}
     for hook in found.hooks:
         names.setdefault(hook.recommendation, []).append(hook.name)

@@ -1,10 +1,8 @@
-"""The facts of episodes that analyses take, and the one way to a mean over them.
+"""Facts about episodes as input of analyses, means over them, and common parts of reports.
 
-An analysis is a pure function from a list of `EpisodeFacts` to a frozen value. It sees episodes
-that completed; how many did not stands in its `Basis`. The unit is the world, a task with a
-seed: episodes of one world are averaged before anything is said about worlds.
-
-What the reports of analyses share: how they begin, what they rest on, and their values.
+An analysis is a pure function from a list of `EpisodeFacts` to a frozen value. It uses
+completed episodes; `Basis` has the number of others. The unit of analysis is the world, a task
+with a seed: episodes in one world are averaged before worlds are compared.
 """
 
 from collections import Counter
@@ -38,17 +36,17 @@ from assay.store.store import Store
 from assay.types import TrialState
 
 LEVEL: Final = 0.95
-"""Of all intervals of analyses."""
+"""Confidence level of all intervals in analyses."""
 
-# Names of metrics whose values behave alike, for `mean_over`.
+# Metric names for `mean_over`, each representing a range of values.
 SHARE: Final = "share"
-"""Each is 0 or 1."""
+"""Each value is 0 or 1."""
 COUNT: Final = "steps"
-"""A whole number, from 0 on."""
+"""A non-negative integer."""
 RATE: Final = "efficiency_score"
 """Between 0 and 1."""
 AMOUNT: Final = "duration_s"
-"""From 0 on."""
+"""A non-negative number."""
 
 
 class TaskWorld(NamedTuple):
@@ -63,18 +61,18 @@ class TaskWorld(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeFacts:
-    """One episode: its row, and what else of it was asked for."""
+    """One episode: its row, and the optional facts that were requested."""
 
     row: EpisodeRow
     group: str
-    """Whom it is counted for: the model, or the experiment."""
+    """Group it counts for: the model, or the experiment."""
     steps: SessionSteps = SessionSteps()
     hooks: tuple[HookFiring, ...] = ()
     calls: SessionCalls | None = None
     lost_turns: tuple[LostTurn, ...] = ()
-    """Turns whose reply was not all of use."""
+    """Turns with a reply that was cut, malformed or had unknown actions."""
     trial: TrialOutcome = field(init=False, repr=False, compare=False)
-    """What means over worlds know it by; made once, since many are asked for."""
+    """Identification for means over worlds; created once because it is used often."""
 
     def __post_init__(self) -> None:
         row = self.row
@@ -89,41 +87,41 @@ class EpisodeFacts:
 
     @property
     def id(self) -> str:
-        """The session."""
+        """Id of the session."""
         return self.row.session_id
 
     @property
     def cut_turns(self) -> int:
-        """Turns whose reply was cut at the token limit."""
+        """Number of turns whose reply was cut at the token limit."""
         return sum(turn.cut for turn in self.lost_turns)
 
     @property
     def unreadable_turns(self) -> int:
-        """Turns whose reply was cut or could not be read."""
+        """Number of turns whose reply was cut or malformed."""
         return sum(turn.cut or turn.malformed for turn in self.lost_turns)
 
     @property
     def has_achievements(self) -> bool:
-        """Whether its world is Crafter, or it reached achievements by the same names."""
+        """Whether the environment is Crafter, or any of Crafter's achievements was recorded."""
         return self.row.task.startswith(TASK) or bool(self.row.achievements)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """What an analysis rests on."""
+    """Sample that an analysis is based on."""
 
     episodes: int
-    """That completed."""
+    """Number of completed episodes."""
     worlds: int
     groups: tuple[str, ...]
-    """Models, or experiments, in the order they first come."""
+    """Models, or experiments, in order of first appearance."""
     tasks: tuple[str, ...]
     left_out: Mapping[str, int]
-    """Episodes that did not complete, by how they ended."""
+    """Number of episodes that did not complete, by state."""
     source: str = ""
-    """The store or the folders they come from."""
+    """Database or folders of the episodes."""
     notes: tuple[str, ...] = ()
-    """What to keep in mind."""
+    """Caveats."""
 
 
 def load_facts(
@@ -136,9 +134,9 @@ def load_facts(
     hooks: bool = False,
     replies: bool = False,
 ) -> list[EpisodeFacts]:
-    """Read the facts of sessions, by model or experiment, and what else is asked for.
+    """Load the facts of sessions, by model or experiment, with the requested optional ones.
 
-    `replies` are those that were not all of use. No message is read.
+    `replies` adds turns with unusable replies. Messages are not read.
     """
     if by not in ("model", "experiment"):
         raise UsageError(f"by {by!r} is not allowed; choose from: model, experiment")
@@ -162,10 +160,10 @@ def load_facts(
 
 
 def completed(facts: Sequence[EpisodeFacts]) -> list[EpisodeFacts]:
-    """The episodes that completed.
+    """Return the completed episodes.
 
     Raises:
-        UsageError: There is none.
+        UsageError: No episode completed.
     """
     found = [one for one in facts if one.row.state is TrialState.RESULT]
     if not found:
@@ -179,7 +177,7 @@ def completed(facts: Sequence[EpisodeFacts]) -> list[EpisodeFacts]:
 
 
 def basis_of(facts: Sequence[EpisodeFacts], *notes: str) -> Basis:
-    """What an analysis of episodes rests on; `facts` are all that were chosen."""
+    """Describe the sample of an analysis; `facts` are all selected episodes."""
     used = completed(facts)
     tasks = tuple(dict.fromkeys(one.row.task for one in used))
     left_out = Counter(
@@ -203,7 +201,7 @@ def basis_of(facts: Sequence[EpisodeFacts], *notes: str) -> Basis:
 
 
 def by_group(facts: Sequence[EpisodeFacts]) -> dict[str, list[EpisodeFacts]]:
-    """Episodes by model, or by experiment, in the order those first come."""
+    """Group episodes by model, or by experiment, in order of first appearance."""
     groups: dict[str, list[EpisodeFacts]] = {}
     for one in facts:
         groups.setdefault(one.group, []).append(one)
@@ -211,23 +209,23 @@ def by_group(facts: Sequence[EpisodeFacts]) -> dict[str, list[EpisodeFacts]]:
 
 
 def world_of(facts: EpisodeFacts) -> TaskWorld:
-    """What episodes of several models have in common."""
+    """Return the world of an episode, by which episodes of several models are paired."""
     seed = facts.row.seed
     return TaskWorld(facts.row.task, facts.id if seed is None else seed)
 
 
 def cause_of(facts: EpisodeFacts) -> str | None:
-    """What the player died of; None if it did not die, `unknown` where nobody says."""
+    """Return the cause of death, or `unknown`; None if the player did not die."""
     return death_cause(facts.row.stop_reason)
 
 
 def mean_over(facts: Sequence[EpisodeFacts], values: Sequence[float], metric: str) -> Interval:
-    """The mean of a number over worlds, with the interval that a comparison gives it.
+    """Compute the mean over worlds, with the same interval as in a comparison.
 
     Args:
         facts: One or more episodes.
-        values: A number of each.
-        metric: Its name, which says what values it can have; 0 and 1 alone are a share.
+        values: One value per episode.
+        metric: Name of the metric, which determines its range; only 0 and 1 are a share.
     """
     trials = [one.trial for one in facts]
     return mean_over_worlds(MeasuredTrials.of(trials, values), metric, LEVEL)
@@ -240,7 +238,7 @@ def turn_bins(longest: int, bins: int) -> list[tuple[int, int]]:
 
 
 def evenly(facts: Sequence[EpisodeFacts], most: int) -> list[EpisodeFacts]:
-    """At most so many of them, spread over all: a sample that needs no random numbers."""
+    """Return at most `most` episodes, evenly spaced: a sample without random numbers."""
     if len(facts) <= most:
         return list(facts)
     return [facts[place * len(facts) // most] for place in range(most)]
@@ -252,7 +250,7 @@ INTERVALS: Final = "In brackets: 95 % intervals, over worlds."
 
 @singledispatch
 def analysis_document(found: object) -> Document:
-    """Return the report of an analysis; each analysis registers its own."""
+    """Build the report of an analysis; each analysis registers its own function."""
     raise TypeError(f"{type(found).__name__} is not an analysis")
 
 
@@ -266,8 +264,8 @@ def build(
 ) -> Document:
     """Build the report of an analysis.
 
-    The first section has the figure that a picture shows; `value` is the analysis, which has a
-    `basis`; `rows` are for CSV, all with the same columns.
+    The first section has the figure for image output. `value` is the analysis, with a `basis`.
+    `rows` are the CSV rows, all with the same columns.
     """
     basis: Basis = value.basis
     notes = [Words(line, Tone.NOTE) for line in (_rests_on(basis), *basis.notes)]
@@ -301,7 +299,7 @@ def _rests_on(basis: Basis) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share in percent; what is not known is a dash, what is not all or nothing no 0."""
+    """Format a share in percent; `-` if unknown, and never 0 or 100 for a rounded value."""
     if share is None or share != share:
         return "-"
     if 0 < share < 0.0005:
@@ -311,7 +309,7 @@ def percent(share: float | None) -> str:
 
 
 def replay_command(session_id: str, basis: Basis) -> str:
-    """The command that plays a session again."""
+    """Return the command that replays a session."""
     where = "" if basis.source == str(DEFAULT_DATABASE) else f" --database {basis.source}"
     if where and not basis.source.endswith(".duckdb"):
         where = ""

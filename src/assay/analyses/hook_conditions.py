@@ -1,7 +1,7 @@
-"""The conditions of declared hooks: what they ask of a step, and how they are combined.
+"""Conditions of declared hooks: tests of a step, and their combinations.
 
-A condition is an object with one key that says its kind; `all`, `any`, `not` and `sequence`
-combine others. What departs from that is an error that names the place.
+A condition is an object with one key for its kind; `all`, `any`, `not` and `sequence` combine
+other conditions. Anything else is an error that names the place in the file.
 """
 
 import re
@@ -14,12 +14,12 @@ from assay.crafter.rules import ACHIEVEMENTS, ITEMS, MATERIALS, OBJECTS, NoEffec
 from assay.errors import UsageError
 
 NEAR: Final = (*MATERIALS[1:], *OBJECTS[1:])
-"""What can be in sight."""
+"""Materials and objects that can be in sight."""
 _DEEPEST: Final = 20
 
 
 class StepState(NamedTuple):
-    """One step, as conditions see it; what needs the world is empty where it is not known."""
+    """One step as conditions see it; fields about the world are empty if it is unknown."""
 
     step: int
     turn: int
@@ -27,17 +27,17 @@ class StepState(NamedTuple):
     no_effect: str | None
     reward: float
     unlocked: frozenset[str]
-    """In this step."""
+    """Achievements unlocked in this step."""
     reached: frozenset[str]
-    """In this step or before."""
+    """Achievements unlocked in this step or before."""
     inventory: Mapping[str, int]
-    """After the step, vitals included."""
+    """Items after the step, including vitals."""
     sleeping: bool
     night: bool
     near: Mapping[str, int]
-    """What is in sight, with the steps to the nearest of each."""
+    """Things in sight, each with the distance to the nearest one."""
     text: str
-    """What the model said in this turn."""
+    """Text of the model in this turn."""
 
 
 _Test = Callable[[StepState], bool]
@@ -45,24 +45,24 @@ _Test = Callable[[StepState], bool]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What is asked of each step."""
+    """A test of each step in an episode."""
 
     test: _Test
     needs: frozenset[str]
-    """Of `world`, `view` and `text`, what it cannot do without."""
+    """Required inputs, out of `world`, `view` and `text`."""
     fresh: Callable[[], _Test] | None = None
-    """Makes a test that remembers, for one episode; None where nothing is to be remembered."""
+    """Creates a stateful test for one episode; None if the test has no state."""
 
     def for_episode(self) -> _Test:
-        """The test of the steps of one episode, in their order."""
+        """Return the test for one episode; call it on all steps in order."""
         return self.test if self.fresh is None else self.fresh()
 
 
 def read_condition(place: str, found: Any, depth: int = 0) -> Condition:
-    """What a file says as a condition.
+    """Parse a condition.
 
     Raises:
-        UsageError: It is none; names the place.
+        UsageError: The condition is invalid; the message names the place.
     """
     if depth > _DEEPEST:
         raise UsageError(f"{place}: conditions may be {_DEEPEST} deep, not more")
@@ -105,16 +105,16 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "not": (),
     "sequence": ("within",),
 }
-"""The kinds of conditions, each with the further keys it may have."""
+"""Kinds of conditions, each with the additional keys it may have."""
 _OPTIONS: Final = frozenset(key for keys in KINDS.values() for key in keys)
 _WORLD: Final = frozenset({"world"})
 
 
 def read_whole(place: str, found: Any, *, least: int = 0) -> int:
-    """A whole number.
+    """Check that a value is an integer, at least `least`.
 
     Raises:
-        UsageError: It is none; names the place.
+        UsageError: The value is invalid; the message names the place.
     """
     if type(found) is not int or not least <= found <= 1_000_000:
         raise UsageError(f"{place} is {found!r}; give a whole number from {least} on")
@@ -133,7 +133,7 @@ def _range(place: str, found: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _names(place: str, found: Any, kind: str, allowed: Sequence[str]) -> frozenset[str]:
-    """One name or a list of them; `allowed` is empty where any name may be."""
+    """Parse one name or a list of names; if `allowed` is empty, any name is allowed."""
     names = [found] if isinstance(found, str) else found
     if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
         raise UsageError(f"{place} is {found!r}; give a name, or a list of names")
@@ -235,7 +235,7 @@ def _combined(
 
 
 def _asked(tests: Sequence[_Test], state: StepState) -> list[bool]:
-    """What all of them say; one that remembers has to see every step."""
+    """Run all tests without short-circuiting, because stateful tests must see every step."""
     return [test(state) for test in tests]
 
 
@@ -263,12 +263,12 @@ def _sequence(place: str, found: Mapping[str, Any], depth: int) -> Condition:
 
     def fresh() -> _Test:
         tests = [part.for_episode() for part in parts]
-        # Of each part, the latest step at which a chain began that has come that far.
+        # For each part, the latest first step of a chain that has got that far.
         began: list[int | None] = [None] * len(tests)
 
         def test(state: StepState) -> bool:
             true, before = _asked(tests, state), list(began)
-            # A chain continues from an earlier step: one step is not two parts of it.
+            # A chain continues from an earlier step; one step cannot match two parts.
             starts = [state.step, *before[:-1]]
             for index, start in enumerate(starts):
                 if true[index] and start is not None:

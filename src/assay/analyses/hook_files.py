@@ -1,10 +1,8 @@
-"""Hooks that are declared in a file: conditions over what was done and what the world was like.
+"""Hooks declared in a file: conditions on actions and on the state of the world.
 
 A hook fires in the step in which its condition becomes true, or in every step in which it is
-true (`"every": true`). The format is that of `hook_schema`; whatever departs from it is an
-error that names the place.
-
-The JSON schema of a file of declared hooks.
+true (`"every": true`). `SCHEMA` is the JSON schema of the file. Any deviation from it is an
+error that names the place in the file.
 """
 
 import json
@@ -27,7 +25,7 @@ from assay.crafter.rules import ACHIEVEMENTS, ITEMS, NoEffect
 from assay.errors import UsageError
 
 LANDMARK: Final = 100
-"""The step at which episodes are parted if nobody says another."""
+"""Default step at which episodes are divided."""
 MOST_HOOKS: Final = 100
 
 
@@ -111,7 +109,7 @@ SCHEMA: Final[Mapping[str, Any]] = {
         }
     },
 }
-"""The JSON schema of a file of hooks (draft 2020-12)."""
+"""JSON schema of a file of hooks (draft 2020-12)."""
 
 _MAX_FILE: Final = 1 << 20
 
@@ -127,11 +125,11 @@ class DeclaredHook:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Of `world`, `view` and `text`, what it cannot do without."""
+        """Required inputs, out of `world`, `view` and `text`."""
         return self.condition.needs
 
     def firings(self, states: Sequence[StepState]) -> tuple[int, ...]:
-        """The steps in which it fires in one episode."""
+        """Return the steps of one episode in which the hook fires."""
         test = self.condition.for_episode()
         steps, was = [], False
         for state in states:
@@ -144,17 +142,17 @@ class DeclaredHook:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredHooks:
-    """A file of hooks."""
+    """Content of a file of hooks."""
 
     hooks: tuple[DeclaredHook, ...]
     landmark: int
 
 
 def read_hooks(path: Path) -> DeclaredHooks:
-    """The hooks of a file.
+    """Read the hooks in a file.
 
     Raises:
-        UsageError: It cannot be read, or is none; names the place.
+        UsageError: The file cannot be read or is invalid; the message names the place.
     """
     try:
         with path.open("rb") as stream:

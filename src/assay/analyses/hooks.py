@@ -1,4 +1,4 @@
-"""How often hooks fire: by model, by turn, together, and on what."""
+"""Firing rates of hooks: by model, by turn, jointly with other hooks, and by action."""
 
 import math
 from collections import Counter
@@ -42,13 +42,13 @@ _ACTIONS: Final = 4
 
 
 class TurnRate(NamedTuple):
-    """How often a hook fires in some turns."""
+    """Firing rate of a hook in a range of turns."""
 
     first: int
-    """The first turn of them, counted from 1."""
+    """First turn of the range, counted from 1."""
     last: int
     rate: Interval
-    """Firings in a turn, over episodes that came to these turns."""
+    """Firings per turn, over episodes that reached these turns."""
     episodes: int
 
 
@@ -59,54 +59,55 @@ class HookOfModel:
     group: str
     n: int
     fired: Interval
-    """The share of episodes in which it fired."""
+    """Share of episodes in which it fired."""
     per_episode: Interval
-    """Firings."""
+    """Number of firings per episode."""
     turns_per_firing: float | None
-    """Turns, that is decisions and their tool calls, over firings; None if there is none."""
+    """Turns (decisions, with their tool calls) per firing; None if it never fired."""
     first_step: float | None
-    """The step by which half of all episodes have had it; None if that is never so."""
+    """Step by which it has fired in half of all episodes; None if that never happens."""
     typical_step: float | None
-    """The median step of all firings."""
+    """Median step of all firings."""
     by_turn: tuple[TurnRate, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookSummary:
-    """One hook."""
+    """Firings of one hook."""
 
     name: str
     firings: int
     models: tuple[HookOfModel, ...]
     actions: tuple[tuple[str, float], ...]
-    """The actions it fired on, the most frequent first, as shares; without those of turns."""
+    """Actions it fired on, the most frequent first, as shares; firings without a step are left
+    out."""
 
 
 class Together(NamedTuple):
-    """How often one hook fires in the episodes in which another one does."""
+    """Share of episodes with one hook in which another hook fires, too."""
 
     given: str
     other: str
     share: float
-    """Of the episodes with `given`, those with `other`."""
+    """Share of the episodes with `given` that also have `other`."""
     episodes: int
-    """With `given`."""
+    """Number of episodes with `given`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HooksAnalysis:
-    """All hooks."""
+    """Firings of all hooks."""
 
     basis: Basis
     hooks: tuple[HookSummary, ...]
-    """The most frequent first."""
+    """Hooks, the most frequent first."""
     together: tuple[Together, ...]
     actions: Mapping[str, float]
-    """The share of all steps of each action, whatever fired."""
+    """Share of each action in all steps, for reference."""
 
 
 def analyse_hooks(facts: Sequence[EpisodeFacts]) -> HooksAnalysis:
-    """Compute how often each hook fires; facts need hooks and steps.
+    """Compute the firing rates of all hooks; facts need hooks and steps.
 
     Raises:
         UsageError: No hook fired at all.
@@ -222,7 +223,7 @@ def _together(names: Sequence[str], used: Sequence[EpisodeFacts]) -> tuple[Toget
 
 @analysis_document.register
 def _document(found: HooksAnalysis) -> Document:
-    """Each hook by model, by turn, together with others, and on what."""
+    """Build the report: hooks by model and by turn, joint firings, and actions."""
     rows: list[Row] = [
         [
             hook.name,

@@ -1,9 +1,9 @@
-"""How good a trace is to learn from: a score from 0 to 1, and why it is not higher.
+"""Quality of a trace as training data: a score from 0 to 1, and the reasons for a low one.
 
-The score is a product of shares, so that what spoils a trace lowers it and nothing makes up for
-it: achievements / 22 x (1 - waste) x (1 - loops) x (1 - replies without use). It judges the
-trace, not the model: `assay compare` does that. In other environments than Crafter nobody knows
-what was to be reached, nor what a loop is; the score then speaks of waste and replies alone.
+The score is a product, so that a good factor does not make up for a bad one: achievements / 22
+x (1 - waste) x (1 - loops) x (1 - unusable replies). It rates the trace, not the model; `assay
+compare` does that. In environments other than Crafter, goals and loops are unknown, so the
+score has only waste and replies.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ _LONGEST_CYCLE: Final = 8
 _FEWEST_ROUNDS: Final = 3
 _GRAM: Final = 5
 _ALIKE: Final = 0.9
-"""From this on two traces of one world are near duplicates."""
+"""Minimum similarity of near duplicates in one world."""
 _MOST_OF_A_WORLD: Final = 200
 _WAITING: Final = frozenset({"noop", "sleep"})
 _MOVES: Final = {
@@ -52,17 +52,17 @@ _MOVES: Final = {
 
 
 class Spoiled(NamedTuple):
-    """Something that lowers the score, as a share of what it can spoil."""
+    """Something that lowers the score, as a share."""
 
     what: str
     share: float
     words: str
-    """Counted, as in `12 of 100 actions wasted`."""
+    """Description with counts, such as `12 of 100 actions wasted`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceQuality:
-    """The quality of one trace."""
+    """Quality of one trace."""
 
     session_id: str
     score: float
@@ -70,24 +70,24 @@ class TraceQuality:
     progress: float | None
     """Achievements / 22; None in other environments."""
     waste: float
-    """Actions that do not exist, had no effect or were ignored asleep / asked for."""
+    """Unknown actions, actions without effect and actions while asleep / requested actions."""
     loops: float
-    """Steps within loops / steps."""
+    """Steps in loops / steps."""
     unreadable: float
     """Turns whose reply was malformed or cut at the token limit / turns."""
     truncated: float
-    """Those that were cut / turns; part of `unreadable`."""
+    """Turns whose reply was cut / turns; part of `unreadable`."""
     why: tuple[Spoiled, ...]
-    """What lowers the score, the worst first."""
+    """Factors that lower the score, the worst first."""
 
     @property
     def reasons(self) -> str:
-        """Why the score is not higher, in words."""
+        """Reasons why the score is not higher, as text."""
         return "; ".join(one.words for one in self.why) or "nothing spoils it"
 
 
 def trace_quality(facts: EpisodeFacts) -> TraceQuality:
-    """The quality of one trace; its facts need steps and replies."""
+    """Compute the quality of one trace; its facts need steps and replies."""
     row, actions = facts.row, facts.steps.actions
     crafter = facts.has_achievements
     reached = sum(name in row.achievements for name in ACHIEVEMENTS)
@@ -124,11 +124,12 @@ def trace_quality(facts: EpisodeFacts) -> TraceQuality:
 
 
 def looping_steps(actions: Sequence[str], unlocked: Mapping[str, int] = {}) -> set[int]:
-    """The steps within loops, counted from 0.
+    """Return the steps in loops, counted from 0.
 
-    A loop is the same 2 to 8 actions three times or more in a row, in which the moves cancel
-    out and nothing was unlocked. Walking on, digging a tunnel, hitting the same thing and
-    sleeping are none: their moves do not cancel out, or they repeat one action alone.
+    A loop is a sequence of 2 to 8 actions, repeated at least three times in a row, whose moves
+    cancel out and in which no achievement is unlocked. Walking, digging a tunnel, hitting one
+    thing and sleeping are not loops: their moves do not cancel out, or they repeat a single
+    action.
     """
     new = {step - 1 for step in unlocked.values()}
     found: set[int] = set()
@@ -143,13 +144,13 @@ def looping_steps(actions: Sequence[str], unlocked: Mapping[str, int] = {}) -> s
             if rounds >= _FEWEST_ROUNDS and _is_idle(cycle):
                 inside = range(start, start + rounds * period)
                 found |= _without_news(inside, new, period)
-            # A shorter run cannot begin within this one, but for its last round.
+            # A later run cannot start within this one, except in its last round.
             start = max(start + 1, end - period + 1)
     return found
 
 
 def _without_news(inside: range, new: set[int], period: int) -> set[int]:
-    """The loop, cut where something was unlocked, as far as what is left is long enough."""
+    """Split a loop at unlocked achievements; keep the parts that are long enough."""
     found: set[int] = set()
     first = inside.start
     for news in [*sorted(new.intersection(inside)), inside.stop]:
@@ -160,7 +161,7 @@ def _without_news(inside: range, new: set[int], period: int) -> set[int]:
 
 
 def _is_idle(cycle: Sequence[str]) -> bool:
-    """Whether actions differ, are no waiting, and lead back to where they began."""
+    """Return whether actions differ, are not only waiting, and return to their start."""
     if len(set(cycle)) < 2 or set(cycle) <= _WAITING:
         return False
     moves = [_MOVES.get(action, (0, 0)) for action in cycle]
@@ -168,19 +169,20 @@ def _is_idle(cycle: Sequence[str]) -> bool:
 
 
 class NearDuplicate(NamedTuple):
-    """Two traces of one world that are nearly the same."""
+    """Two nearly identical traces in one world."""
 
     world: TaskWorld
     first: str
-    """The session that is better, or came first."""
+    """The session with the better score, or the first one."""
     second: str
     alike: float
-    """Runs of five actions that both have, over those that either has; counted."""
+    """Sequences of five actions in both traces, divided by those in either; with multiplicity.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelQuality:
-    """The traces of one model."""
+    """Quality of one model's traces."""
 
     group: str
     n: int
@@ -194,21 +196,21 @@ class ModelQuality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityAnalysis:
-    """The quality of all traces."""
+    """Quality of all traces."""
 
     basis: Basis
     models: tuple[ModelQuality, ...]
     traces: tuple[TraceQuality, ...]
     """The best first."""
     groups: Mapping[str, str]
-    """The model of each trace."""
+    """Model of each trace."""
     worlds: Mapping[str, str]
-    """The world of each trace."""
+    """World of each trace."""
     duplicates: tuple[NearDuplicate, ...]
 
 
 def analyse_quality(facts: Sequence[EpisodeFacts]) -> QualityAnalysis:
-    """Score every trace that completed, and name those that are nearly the same."""
+    """Score every completed trace, and find near duplicates."""
     used = completed(facts)
     quality = {one.id: trace_quality(one) for one in used}
     notes = []
@@ -260,9 +262,9 @@ def _model(
 def near_duplicates(
     facts: Sequence[EpisodeFacts], scores: Mapping[str, float]
 ) -> tuple[NearDuplicate, ...]:
-    """Pairs of traces of one world that share nine of ten runs of five actions, or more.
+    """Find pairs of traces in one world that share 90 % of their sequences of five actions.
 
-    Of a world with very many traces the first 200 are looked at.
+    In a world with very many traces, the first 200 are compared.
     """
     worlds: dict[TaskWorld, list[EpisodeFacts]] = {}
     for one in facts:
@@ -284,7 +286,7 @@ def _alike(
     sizes = [sum(counted.values()) for counted in grams]
     for second in range(len(episodes)):
         for first in range(second):
-            # Counts of very different size cannot be alike, whatever is in them.
+            # Counts of very different size cannot be similar.
             if min(sizes[first], sizes[second]) < _ALIKE * max(sizes[first], sizes[second]):
                 continue
             both = sum((grams[first] & grams[second]).values())
@@ -304,7 +306,7 @@ def _grams(actions: Sequence[str]) -> Counter[tuple[str, ...]]:
 
 
 _SHOWN = 3
-"""The best and the worst in a terminal."""
+"""Number of best and worst traces shown in a terminal."""
 _LISTED = 50
 _WORDS = {
     "waste": "wasted actions",
@@ -316,7 +318,7 @@ _WORDS = {
 
 @analysis_document.register
 def _document(found: QualityAnalysis) -> Document:
-    """Scores by model, what lowers them, and the best and the worst traces."""
+    """Build the report: scores by model, reasons, and the best and the worst traces."""
     models = ReportTable(
         "Quality by model, from 0 to 1",
         ["Model", "Score", "Progress", "Waste", "Loops", "Unreadable", "Cut", "Traces"],
@@ -390,7 +392,7 @@ def _finding(found: QualityAnalysis) -> str:
 
 
 def _ends(found: QualityAnalysis) -> Iterator[str]:
-    """The best and the worst trace, each with the command that replays it."""
+    """Yield the best and the worst trace, each with the command that replays it."""
     ends = {"The best": found.traces[0], "The worst": found.traces[-1]}
     for name, trace in ends.items() if len(found.traces) > 1 else ():
         command = replay_command(trace.session_id, found.basis)

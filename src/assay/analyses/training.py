@@ -1,7 +1,7 @@
-"""How fine-tuning jobs went: loss, token accuracy and rate by step, speed, and overfitting.
+"""Analysis of fine-tuning jobs: loss, token accuracy, learning rate, speed and overfitting.
 
-A job's curve is made of the events that its service told. Numbers at the end of a curve are
-means of its last tenth, because the loss of one batch is mostly chance.
+The curve of a job consists of the events that its service reported. Values at the end of a
+curve are means of its last tenth, because the loss of a single batch is mostly noise.
 """
 
 import math
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
 
 _LEAST_POINTS: Final = 8
-"""Validation losses below which nothing is said of overfitting."""
+"""Minimum number of validation losses for the overfitting check."""
 _RISE: Final = 0.01
-"""The share of the lowest loss by which it must rise, so that a rise is worth a word."""
+"""Minimum relative rise above the lowest loss to be reported."""
 _VALIDATION: Final = ("full_valid_loss", "valid_loss")
 
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """One step of a job."""
+    """Metrics of a job at one step."""
 
     step: int
     values: Mapping[str, float]
-    """By the names of the service: train_loss, valid_loss, …"""
+    """Values by the service's names: train_loss, valid_loss, …"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverfittingCheck:
-    """Whether the loss on validation data rises while that on training data falls."""
+    """Check whether the validation loss rises while the training loss falls."""
 
     verdict: str
     """overfits, no sign, or cannot tell."""
@@ -58,18 +58,18 @@ class OverfittingCheck:
     metric: str | None = None
     points: int = 0
     best_step: int | None = None
-    """Where the lowest window of validation losses is."""
+    """Middle step of the window with the lowest validation losses."""
     best: float | None = None
-    """Its mean."""
+    """Mean of that window."""
     last: float | None = None
-    """The mean of the last window."""
+    """Mean of the last window."""
     standard_error: float | None = None
-    """Of the difference of both."""
+    """Standard error of the difference between the two means."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTraining:
-    """How one job went."""
+    """Training curve and summary of one job."""
 
     id: str
     model: str
@@ -84,20 +84,20 @@ class JobTraining:
     first_loss: float | None
     """Mean training loss of the first tenth of the steps."""
     last_loss: float | None
-    """Of the last tenth."""
+    """Mean training loss of the last tenth."""
     last_accuracy: float | None
     """Mean token accuracy in training, of the last tenth."""
     valid_loss: float | None
     valid_accuracy: float | None
     learning_rate: float | None
-    """The highest that was told."""
+    """Highest reported rate."""
     trained_tokens: int | None
     seconds: float | None
     """From the request to the end, by the service's clock."""
     steps_per_second: float | None
-    """Over the steps that were told, by the service's clock."""
+    """Over the reported steps, by the service's clock."""
     tokens_per_second: float | None
-    """Trained tokens over the time from the first to the last step."""
+    """Trained tokens per step times steps per second."""
     overfitting: OverfittingCheck
 
 
@@ -107,14 +107,14 @@ class TrainingAnalysis:
 
     jobs: tuple[JobTraining, ...]
     source: str
-    """The store."""
+    """Database of the jobs."""
     notes: tuple[str, ...] = ()
 
 
 def analyse_training(
     jobs: Sequence[tuple[FinetuneJob, Sequence[FinetuneEvent]]], source: str
 ) -> TrainingAnalysis:
-    """Look at jobs and their events.
+    """Analyse jobs and their events.
 
     Raises:
         UsageError: There is no job.
@@ -138,7 +138,7 @@ def analyse_training(
 
 def _training(job: FinetuneJob, events: Sequence[FinetuneEvent]) -> JobTraining:
     told = [event for event in events if event.step is not None and event.metrics]
-    # Of several events of one step the last counts, as after a resume from a checkpoint.
+    # If a step has several events, as after a resume, the last one counts.
     by_step = {event.step: event for event in told if event.step is not None}
     points = tuple(CurvePoint(step, by_step[step].metrics) for step in sorted(by_step))
     times = [event.created_at for event in told if event.created_at is not None]
@@ -187,7 +187,7 @@ def _highest(job: FinetuneJob, points: Sequence[CurvePoint]) -> float | None:
 
 
 def _series(points: Sequence[CurvePoint], *names: str) -> tuple[str | None, list[CurvePoint]]:
-    """The first of some metrics that has values, and the points that have it."""
+    """Return the first metric that has values, and the points that have it."""
     for name in names:
         there = [point for point in points if name in point.values]
         if there:
@@ -196,7 +196,7 @@ def _series(points: Sequence[CurvePoint], *names: str) -> tuple[str | None, list
 
 
 def _part(points: Sequence[CurvePoint], *names: str, last: bool = True) -> float | None:
-    """The mean over the last tenth of the points that have a metric, or over the first."""
+    """Return the mean over the last (or first) tenth of the points that have a metric."""
     name, there = _series(points, *names)
     if name is None:
         return None
@@ -206,7 +206,7 @@ def _part(points: Sequence[CurvePoint], *names: str, last: bool = True) -> float
 
 
 def _overfitting(points: Sequence[CurvePoint]) -> OverfittingCheck:
-    """Compare the last quarter of validation losses with the lowest window of that length."""
+    """Compare the last quarter of validation losses with the lowest window of equal length."""
     name, there = _series(points, *_VALIDATION)
     if name is None:
         return OverfittingCheck(
@@ -252,7 +252,7 @@ def _overfitting(points: Sequence[CurvePoint]) -> OverfittingCheck:
 
 
 def _error(values_W: NDArray[np.float64]) -> float:
-    """The standard error of the mean of a window."""
+    """Return the standard error of the mean of a window."""
     return float(values_W.std(ddof=1) / math.sqrt(len(values_W)))
 
 
@@ -271,7 +271,7 @@ _MOST_POINTS: Final = 40
 
 @analysis_document.register
 def _document(found: TrainingAnalysis) -> Document:
-    """Losses, accuracy, rate and speed of jobs, side by side, and whether they overfit."""
+    """Build the report: loss, accuracy, rate, speed and overfitting of each job."""
     table = ReportTable(
         "Fine-tuning jobs",
         [
@@ -408,7 +408,7 @@ def _figure(found: TrainingAnalysis) -> "Iterator[Drawing]":
 def _thinned(
     points: Sequence[CurvePoint], names: Sequence[str]
 ) -> list[tuple[float, Interval]]:
-    """Means of steps next to each other, of the first metric that has values."""
+    """Return means of adjacent steps, for the first metric that has values."""
     for name in names:
         there = [point for point in points if name in point.values]
         if there:

@@ -1,9 +1,8 @@
-"""How much the world decides: results by world, what they share, and which worlds tell most.
+"""Influence of the world: results by world, variance shares, and discriminating worlds.
 
-What a world is like at its start: how far the things are that a player needs.
-
-Steps are those of a player who knows the map: one for a free cell, two for a cell of stone,
-which has to be dug first. The world is made anew from what an episode recorded.
+The terrain of a world is the distance from the start to the things a player needs. Steps are
+counted for a player who knows the map: one for a free cell, two for a cell of stone or ore,
+which has to be dug first. The world is recreated from a recorded episode.
 """
 
 import heapq
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
 
 WANTED: Final = ("tree", "water", "cow", "stone", "coal", "iron", "diamond")
-"""What people look for, in the order they need it."""
+"""Things that players need, in order of need."""
 _DIG: Final = ("stone", "coal", "iron", "diamond")
 _FIRST_OBJECT: Final = len(MATERIALS)
 
@@ -54,7 +53,8 @@ class Terrain:
     """A world at its start."""
 
     steps: Mapping[str, int | None]
-    """To stand beside the nearest of each; None where there is none, or no way."""
+    """Steps to a cell next to the nearest of each; None if it does not exist or is unreachable.
+    """
     map: tuple[tuple[int, ...], ...]
     """Ids of materials, 64 x 64, indexed [x][y]."""
     start: tuple[int, int]
@@ -63,7 +63,7 @@ class Terrain:
 def make_worlds(
     store: Store, facts: Sequence[EpisodeFacts], worlds: Sequence[TaskWorld]
 ) -> dict[TaskWorld, Terrain]:
-    """The worlds of some episodes at their start, those of Crafter alone."""
+    """Recreate the Crafter worlds of some episodes at their start."""
     first: dict[TaskWorld, str] = {}
     for one in facts:
         world = world_of(one)
@@ -76,12 +76,12 @@ def make_worlds(
         try:
             found[world] = look_at(Replay(session).world)
         except ReplayError:
-            continue  # another program's world, or one that says too little
+            continue  # from another program, or without enough information
     return found
 
 
 def look_at(world: CrafterWorld) -> Terrain:
-    """How far everything is from the player."""
+    """Compute the distance from the player to the nearest thing of each kind."""
     materials, standing = world.materials(), world.semantic()
     away = _steps(materials, world.player_pos)
     steps: dict[str, int | None] = {}
@@ -95,7 +95,7 @@ def look_at(world: CrafterWorld) -> Terrain:
 
 
 def _steps(materials: NDArray[np.uint8], start: tuple[int, int]) -> dict[tuple[int, int], int]:
-    """The steps to every cell that can be stood on (Dijkstra, 1959)."""
+    """Return the steps to every cell that can be reached (Dijkstra, 1959)."""
     cost = {MATERIALS.index(name): 1 for name in WALKABLE}
     cost |= {MATERIALS.index(name): 2 for name in _DIG}
     grid = materials.tolist()
@@ -131,67 +131,68 @@ METRICS: Final[Mapping[str, Callable[[EpisodeFacts], float]]] = {
     "steps": lambda one: float(one.row.steps),
     "invalid_rate": lambda one: one.row.invalid_rate,
 }
-"""What results of worlds may be counted in."""
+"""Metrics for results by world."""
 _OUTLIERS: Final = 2
-"""So many of the best and of the worst."""
+"""Number of easiest and of hardest worlds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldResult:
-    """The results in one world."""
+    """Results in one world."""
 
     world: TaskWorld
     by_model: Mapping[str, float]
-    """The mean of each model that played it."""
+    """Mean of each model that played it."""
     n: int
-    """Episodes."""
+    """Number of episodes."""
     effect: float
-    """How much better models do here than on average; NaN unless all played it."""
+    """Difference from the mean over worlds; NaN unless all models played it."""
     surprise: float
-    """The largest part of a result that neither the world nor the model explains, in standard
-    deviations of such parts; NaN unless all played it, or with one model."""
+    """Largest residual after the effects of world and model, in standard deviations of all
+    residuals; NaN unless all models played it, or with one model."""
     surprising: str | None
-    """The model it is about."""
+    """Model with that residual."""
     discrimination: float
-    """How far models are apart here, in the order of the other worlds: 1 as there, above it
-    more, 0 not at all, below it the other way round; NaN where that is not known."""
+    """Slope of the models' results on their means in other worlds: 1 is the usual difference
+    between models, more is larger, 0 is none, and below 0 is the reverse order; NaN if unknown.
+    """
     terrain: Terrain | None = None
-    """Of outliers."""
+    """Only for outliers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStability:
-    """How much one model differs from world to world."""
+    """Variation of one model between worlds."""
 
     group: str
     n: int
     worlds: int
     mean: Interval
     sd: Interval
-    """Over worlds, of the means of their episodes."""
+    """Standard deviation over worlds, of the means of their episodes."""
     least: float
     most: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldsAnalysis:
-    """How much the world decides."""
+    """Influence of the world on results."""
 
     basis: Basis
     metric: str
     shares: VarianceShares | None
-    """None where the data cannot tell the world from chance."""
+    """None if the world cannot be separated from chance."""
     common: int
-    """Worlds that all models played."""
+    """Number of worlds that all models played."""
     replicates: bool
     """Whether some model played a world more than once."""
     models: tuple[ModelStability, ...]
     worlds: tuple[WorldResult, ...]
     """The easiest first."""
     outliers: tuple[WorldResult, ...]
-    """The easiest and the hardest, with their terrain."""
+    """The easiest and the hardest worlds, with their terrain."""
     telling: tuple[WorldResult, ...]
-    """Those in which models are furthest apart, the best first."""
+    """Worlds with more than the usual difference between models, the largest first."""
 
 
 def analyse_worlds(
@@ -201,17 +202,17 @@ def analyse_worlds(
     metric: str | None = None,
     seed: int = 0,
 ) -> WorldsAnalysis:
-    """Results by world.
+    """Analyse results by world.
 
     Args:
         facts: The episodes; no steps are needed.
-        terrain: Makes worlds; asked for the outliers alone.
-        metric: One of `METRICS`; achievements, or reward in other environments.
-        seed: Of the draws behind the intervals of shares.
+        terrain: Recreates worlds; called with the outliers only.
+        metric: One of `METRICS`; default: achievements, or reward in other environments.
+        seed: Seed of the draws for the intervals of variance shares.
 
     Raises:
         UsageError: There are fewer than two worlds, no world that all models played, or the
-            metric is not known.
+            metric is unknown.
     """
     used = [one for one in completed(facts) if one.row.seed is not None]
     if metric is None:
@@ -260,7 +261,7 @@ def analyse_worlds(
 
 
 _Cells = Mapping[str, Mapping[TaskWorld, list[float]]]
-"""The values of each model in each world."""
+"""Values of each model in each world."""
 
 
 def _cells(
@@ -341,7 +342,7 @@ def _worlds(
 
 
 def _discrimination(means_M_W: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The slope of the models' results in a world on their means in the other worlds."""
+    """Return the slope of the models' results in a world on their means in the other worlds."""
     models, worlds = means_M_W.shape
     if models < 2 or worlds < 2:
         return np.full(worlds, math.nan)
@@ -395,7 +396,7 @@ _WARNING = (
 
 @analysis_document.register
 def _document(found: WorldsAnalysis) -> Document:
-    """Shares of variance, stability, outliers, and the worlds that tell most."""
+    """Build the report: variance shares, stability, outliers, and discriminating worlds."""
     metric = found.metric
     stability = ReportTable(
         f"Stability: {metric} over worlds",
