@@ -102,7 +102,7 @@ class EpisodeFacts:
 
     @property
     def has_achievements(self) -> bool:
-        """Whether the environment is Crafter, or any of Crafter's achievements was recorded."""
+        """Whether the environment is Crafter, or any achievement was recorded."""
         return self.row.task.startswith(TASK) or bool(self.row.achievements)
 
 

@@ -111,7 +111,7 @@ _WORLD: Final = frozenset({"world"})
 
 
 def read_whole(place: str, found: Any, *, least: int = 0) -> int:
-    """Check that a value is an integer, at least `least`.
+    """Return the value if it is an integer of at least `least`.
 
     Raises:
         UsageError: The value is invalid; the message names the place.

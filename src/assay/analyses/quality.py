@@ -262,7 +262,7 @@ def _model(
 def near_duplicates(
     facts: Sequence[EpisodeFacts], scores: Mapping[str, float]
 ) -> tuple[NearDuplicate, ...]:
-    """Find pairs of traces in one world that share 90 % of their sequences of five actions.
+    """Find traces in one world that share at least 90 % of their 5-action sequences.
 
     In a world with very many traces, the first 200 are compared.
     """

@@ -29,10 +29,10 @@ _MOST = 1_000_000
 
 
 def read_seeds(text: str, option: str) -> tuple[int, ...]:
-    """The seeds of a list such as `42,43,50-59`.
+    """Parse a list of seeds such as `42,43,50-59`.
 
     Raises:
-        UsageError: It is none.
+        UsageError: The text is not a list of seeds.
     """
     seeds: dict[int, None] = {}
     for part in filter(None, re.split(r"[,\s]+", text.strip())):
@@ -49,10 +49,10 @@ def read_seeds(text: str, option: str) -> tuple[int, ...]:
 
 
 def read_share(text: str, option: str) -> float:
-    """The share that a text such as `20%` or `0.2` stands for.
+    """Parse a share such as `20%` or `0.2`.
 
     Raises:
-        UsageError: It is none above 0 and up to 1.
+        UsageError: The text is not a share above 0 and at most 1.
     """
     try:
         percent = text.strip().endswith("%")
@@ -79,7 +79,7 @@ class Holdout:
 
     @classmethod
     def read(cls, text: str | Sequence[int]) -> "Holdout":
-        """What a list of seeds, or a share such as `20%`, stands for."""
+        """Parse a list of seeds, or a share such as `20%`."""
         if not isinstance(text, str):
             return cls(tuple(text))
         if "%" in text:
@@ -87,10 +87,10 @@ class Holdout:
         return cls(read_seeds(text, "--holdout-seeds"))
 
     def among(self, seeds: Collection[int]) -> frozenset[int]:
-        """The seeds among these that are held out.
+        """Return the held-out seeds among these.
 
-        A share takes the seeds with the smallest hashes, so that the same ones are taken
-        every time and have nothing to do with how they were played.
+        A share takes the seeds with the smallest hashes, so that the choice is reproducible and
+        independent of the results.
         """
         if self.share is None:
             return frozenset(self.seeds) & frozenset(seeds)
@@ -199,7 +199,7 @@ class RowOptions:
     """For trl: prompt and completion in place of messages."""
 
     def __post_init__(self) -> None:
-        """Refuse what does not go together."""
+        """Raise UsageError if options contradict each other."""
         weighted = self.form is RowFormat.OPENAI
         if self.drop_waste and self.mode is not Mode.CALL:
             raise UsageError(
@@ -245,14 +245,14 @@ class RowOptions:
 
     @property
     def has_states(self) -> bool:
-        """Whether worlds are played again for it."""
+        """Whether the worlds of episodes have to be replayed."""
         return self.is_preference or self.form is RowFormat.PROMPTS
 
     def columns(self, output: Path) -> Sequence[str] | None:
-        """The columns of a Parquet file; None for JSON Lines.
+        """Return the columns of a Parquet file; None for JSON Lines.
 
         Raises:
-            UsageError: The format has no such columns.
+            UsageError: The format cannot be written as Parquet.
         """
         if output.suffix != ".parquet":
             return None
@@ -264,5 +264,5 @@ class RowOptions:
         return ("prompt", "completion") if self.prompt_completion else ("messages",)
 
     def given(self) -> dict[str, Any]:
-        """The plan as JSON has it."""
+        """Return the options as JSON values, without flags that are off."""
         return {name: value for name, value in asdict(self).items() if value is not False}

@@ -48,8 +48,8 @@ class FinetuneServerSettings(HostSettings):
     api_key: str | None = field(default=None, repr=False)
     """Key that clients must send, if any."""
     ends_with: IO[bytes] | None = None
-    """Other end of a pipe from the process that started the service. When it closes, the
-    service exits as soon as `users_file` is not locked."""
+    """Read end of a pipe from the process that started the service. When the pipe closes, the
+    service exits as soon as no process locks `users_file`."""
 
 
 @dataclass(frozen=True)
