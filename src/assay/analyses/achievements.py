@@ -63,7 +63,7 @@ class UnlockCurve:
     steps: tuple[float, ...]
     """Steps at which the share rises."""
     shares: tuple[float, ...]
-    """Share from each of these steps on; death competes, limits censor (Aalen and Johansen)."""
+    """Share from each of these steps on (Aalen-Johansen): deaths compete, limits censor."""
     median: float | None
     """Step by which half of all episodes have unlocked it; None if that never happens."""
     checkpoints: tuple[UnlockShare, ...]
@@ -77,7 +77,8 @@ class NextStep(NamedTuple):
     without: int
     """Number of episodes without it."""
     ready: int
-    """Number of those that met all requirements of the rules and only had to act."""
+    """Number of those that met all requirements by the rules, so that only the action was
+    missing."""
     missing: str
     """Most frequent missing requirements of the others; empty if there are none."""
 
@@ -244,7 +245,7 @@ def _next_steps(
 def lacking(
     achievement: str, inventory: Mapping[str, int], unlocked: Mapping[str, int]
 ) -> list[str]:
-    """Return the missing requirements for an achievement; things to be found do not count.
+    """Return the missing requirements for an achievement; resources to be found do not count.
 
     Args:
         achievement: One of the 22.
@@ -437,7 +438,7 @@ def _drawings(found: AchievementsAnalysis) -> "Iterator[Drawing]":
         },
     )
 
-    # Most informative: unlocked by some episodes but not all, and different between models.
+    # The most informative ones: unlocked in some episodes only, or different between models.
     def telling(name: str) -> float:
         rates = [model.rates[name].point for model in models]
         return sum(min(rate, 1 - rate) for rate in rates) + max(rates) - min(rates)

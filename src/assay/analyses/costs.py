@@ -75,8 +75,7 @@ class ModelCosts:
     calls: float
     """Mean number of calls per episode."""
     cost_per_result: Interval | None
-    """Dollars per achievement, or per reward; bounds are NaN if the result is not clear of 0.
-    """
+    """Dollars per achievement, or per reward; bounds are NaN if the result may be 0."""
     tokens_per_result: Interval
     by_turn: tuple[TurnTokens, ...]
     on_frontier: bool

@@ -225,7 +225,7 @@ def mean_over(facts: Sequence[EpisodeFacts], values: Sequence[float], metric: st
     Args:
         facts: One or more episodes.
         values: One value per episode.
-        metric: Name of the metric, which determines its range; only 0 and 1 are a share.
+        metric: Name of the metric, which determines its range; values of 0 and 1 are a share.
     """
     trials = [one.trial for one in facts]
     return mean_over_worlds(MeasuredTrials.of(trials, values), metric, LEVEL)

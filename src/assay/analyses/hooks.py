@@ -79,8 +79,7 @@ class HookSummary:
     firings: int
     models: tuple[HookOfModel, ...]
     actions: tuple[tuple[str, float], ...]
-    """Actions it fired on, the most frequent first, as shares; firings without a step are left
-    out."""
+    """Actions it fired on, as shares, the most frequent first; only firings in a step count."""
 
 
 class Together(NamedTuple):

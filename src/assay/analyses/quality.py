@@ -1,9 +1,11 @@
 """Quality of a trace as training data: a score from 0 to 1, and the reasons for a low one.
 
-The score is a product, so that a good factor does not make up for a bad one: achievements / 22
-x (1 - waste) x (1 - loops) x (1 - unusable replies). It rates the trace, not the model; `assay
-compare` does that. In environments other than Crafter, goals and loops are unknown, so the
-score has only waste and replies.
+The score is a product, so that a good factor does not make up for a bad one:
+
+    achievements / 22 x (1 - waste) x (1 - loops) x (1 - unusable replies)
+
+It rates the trace, not the model; `assay compare` compares models. In environments other than
+Crafter, goals and loops are unknown, so the score has only waste and replies.
 """
 
 from collections import Counter
@@ -176,8 +178,7 @@ class NearDuplicate(NamedTuple):
     """The session with the better score, or the first one."""
     second: str
     alike: float
-    """Sequences of five actions in both traces, divided by those in either; with multiplicity.
-    """
+    """Sequences of five actions in both traces divided by those in either, with repetitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

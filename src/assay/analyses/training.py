@@ -50,7 +50,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverfittingCheck:
-    """Check whether the validation loss rises while the training loss falls."""
+    """Result of the check whether the validation loss rises while the training loss falls."""
 
     verdict: str
     """overfits, no sign, or cannot tell."""

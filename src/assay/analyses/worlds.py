@@ -53,8 +53,7 @@ class Terrain:
     """A world at its start."""
 
     steps: Mapping[str, int | None]
-    """Steps to a cell next to the nearest of each; None if it does not exist or is unreachable.
-    """
+    """Steps to a cell next to the nearest of each; None if there is none or no path to it."""
     map: tuple[tuple[int, ...], ...]
     """Ids of materials, 64 x 64, indexed [x][y]."""
     start: tuple[int, int]
@@ -153,9 +152,8 @@ class WorldResult:
     surprising: str | None
     """Model with that residual."""
     discrimination: float
-    """Slope of the models' results on their means in other worlds: 1 is the usual difference
-    between models, more is larger, 0 is none, and below 0 is the reverse order; NaN if unknown.
-    """
+    """Slope of the models' results on their means in other worlds. 1: models differ as much as
+    there; above 1: more; 0: not at all; below 0: in reverse order; NaN: unknown."""
     terrain: Terrain | None = None
     """Only for outliers."""
 

@@ -33,17 +33,17 @@ class TunableModel:
     tools: bool = True
     """Whether examples may have tools and tool calls."""
     epochs: int = 3
-    """Default, like the next two."""
+    """Default number of epochs; the next two fields are defaults as well."""
     batch_size: int = 4
     learning_rate: float = 5e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """A fine-tuning service, with the differences between its requests and others'."""
+    """A fine-tuning service, and the details in which its requests differ from others."""
 
     name: str
-    """Also the name of the provider, which has the address and the variable with the key."""
+    """Name of the service and of its provider, which has the address and the key variable."""
     models: tuple[TunableModel, ...]
     least_rows: int = 1
     most_bytes: int = 512_000_000
@@ -59,7 +59,8 @@ class Backend:
     purpose_in_query: bool = False
     """Whether it reads the purpose of a file from the query string."""
     seconds_per_token: float | None = None
-    """Estimate from its own scripts; used if the database has no earlier jobs."""
+    """Estimate from the service's own scripts; measured times of earlier jobs take precedence.
+    """
 
     @property
     def loopback(self) -> bool:

@@ -68,8 +68,7 @@ class RemoteJob:
 
     id: str
     status: str
-    """validating_files, queued, running, succeeded, failed or cancelled; others are shown as
-    is."""
+    """validating_files, queued, running, succeeded, failed, cancelled, or an unknown one."""
     model: str | None = None
     training_file: str | None = None
     suffix: str | None = None
@@ -473,8 +472,7 @@ class FinetuneClient:
             host = urlsplit(self.address).hostname or ""
             headers: dict[str, Any] = {}
             if host != _OPENAI:
-                # OpenAI's client reads these from the environment; other services must not see
-                # them.
+                # OpenAI's client reads these from the environment. They are for OpenAI only.
                 headers = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
             self._made = OpenAI(
                 # Always set, because the default is OpenAI's key from the environment.
@@ -484,8 +482,7 @@ class FinetuneClient:
                 max_retries=0,
                 timeout=self._timeout,
                 default_headers=headers,
-                # A redirect would send the data to another host. A proxy is never used for this
-                # machine.
+                # A redirect would send the data to another host. Loopback needs no proxy.
                 http_client=DefaultHttpxClient(
                     follow_redirects=False,
                     trust_env=not is_loopback(host),

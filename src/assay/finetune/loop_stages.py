@@ -59,7 +59,7 @@ class StageEstimate:
     dollars: float | None = None
     """None if a price is unknown."""
     why: str = ""
-    """Origin of the numbers, or what is missing."""
+    """Origin of the numbers, or the missing information."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -495,7 +495,7 @@ class LoopStages:
         return {**known, "seconds": sum(each.seconds for each in models)}
 
     def _estimate_practice(self, before: StageDone | None) -> dict[str, Any]:
-        """Estimate a practice stage; only its last execution is a basis for that."""
+        """Estimate a practice stage from its last execution, if there is one."""
         dollars = 0.0 if self._config.backend == LOCAL else None
         if before is None:
             why = "pupils have not practised here yet"

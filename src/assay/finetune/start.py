@@ -38,7 +38,7 @@ Told = Callable[[str], None]
 
 
 class ServicePlace(NamedTuple):
-    """Address and key of a backend, and messages about missing ones."""
+    """Address and key of a backend, and messages about those that are missing."""
 
     address: str | None
     key: "Secret | None"
@@ -132,7 +132,7 @@ def client_of(
 
 
 def stored_job(store: "Store", name: str, service: JobServiceOptions) -> "FinetuneJob":
-    """Find a job in the database, or at its service and store it."""
+    """Find a job in the database. If it is not there, load it from its service and store it."""
     from assay.store.finetune_jobs import FinetuneJob, add_job, find_job
 
     if service.backend is None or store.path.exists():

@@ -1,7 +1,7 @@
 """Building a dataset: rows are made from the chosen episodes, written to files and counted.
 
-Sessions are read in batches and files are written atomically, so memory does not grow with the
-number of turns.
+Sessions are read in batches, so memory does not grow with the number of turns. Files are
+written atomically.
 """
 
 import time

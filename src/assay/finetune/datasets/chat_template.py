@@ -1,11 +1,11 @@
 """Rendering of rows with a model's chat template, and the parts of the text that are trained.
 
-If a template marks answers with `{% generation %}`, these marks are used. If not, the
-conversation is rendered again for each answer, with the answer replaced by a blank: the text
-that differs is the answer. The marker that ends an answer is trained too, because the model has
-to write it. It is found as the text after the blank when the conversation ends there. Templates
-are Jinja from local files and run in its sandbox. Tokenizers, too, are read only from local
-files.
+Only the trained parts count in the loss. If a template marks answers with `{% generation %}`,
+these marks are used. If not, the conversation is rendered again for each answer, with the
+answer replaced by a blank: the text that differs is the answer. The marker that ends an answer
+is trained too, because the model has to write it. It is found as the text after the blank when
+the conversation ends there. Templates and tokenizers are read from local files only. Templates
+are Jinja and run in its sandbox.
 """
 
 import json
@@ -35,7 +35,7 @@ class RowMask:
 
 
 def mask_of(row: RowContent, count: Count = estimated) -> list[RowMask]:
-    """Return the messages of a row, each with whether it is trained."""
+    """Return the messages of a row, each with a flag for whether it is trained."""
     masks = []
     for place, message in enumerate(row.messages):
         parts = [message_text(message)]
@@ -365,7 +365,7 @@ class TokenizerFile:
             ) from None
         try:
             self._tokenizer = library.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises nothing narrower
+        except Exception as error:  # the library raises no narrower error
             raise UsageError(
                 f"--tokenizer {str(path)!r} is no tokenizer.json that can be read: {error}"
             ) from error

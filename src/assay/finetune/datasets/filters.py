@@ -37,7 +37,7 @@ class ChosenEpisode(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """Number of episodes, turns and tokens."""
+    """Counts of episodes, turns and tokens."""
 
     episodes: int = 0
     turns: int = 0
@@ -143,7 +143,7 @@ def choose_episodes(
                 step.missing += passed is None
                 break
         else:
-            # The same few names occur in many episodes.
+            # Few distinct names occur in very many episodes.
             task = kept.setdefault(facts.task, facts.task)
             experiment = kept.setdefault(facts.experiment_id, facts.experiment_id)
             score = (float(facts.num_achievements or 0), facts.reward or 0.0)

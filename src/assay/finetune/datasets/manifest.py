@@ -206,7 +206,7 @@ class RowFile:
 def _put_on_disk(stream: IO[bytes]) -> None:
     """Flush the file to disk and drop it from the page cache.
 
-    If a large file stays in the page cache, finding memory takes longer than writing.
+    Otherwise the system spends more time finding memory for a large file than writing it.
     """
     stream.flush()
     if hasattr(os, "posix_fadvise"):

@@ -1,9 +1,9 @@
 """Checks of single messages and tool calls, and the findings of a validation.
 
 Arguments of a tool call are checked against the schema of the tool. The part of JSON Schema
-that tools use is supported: types, properties, required ones, items, enumerations and bounds.
-Other keywords are ignored. Of each kind of problem, the number of rows and the first places are
-kept.
+that tools use is supported: types, properties, required properties, items, enumerations and
+bounds of arrays. Other keywords are ignored. For each kind of problem, the number of rows and
+the first places are kept.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -152,7 +152,7 @@ class EpisodeFilters:
     """Worlds to write into a file of their own: seeds, or a share as 20%."""
 
     def given(self) -> dict[str, Any]:
-        """Return the filters in use, as JSON has them; the worlds held out are not one."""
+        """Return the filters in use as JSON values, without the holdout."""
         names = [each.name for each in fields(self) if each.name != "holdout"]
         values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value not in (None, (), False)}

@@ -1,12 +1,12 @@
 """Preference pairs, the states of the world they are found by, and answers of the expert.
 
 Two episodes share a state if the world has the same digest and the model was sent the same
-bytes. Answers with the same actions count as one, whatever their text. The value of an answer
-is the mean reward earned from there on, over all episodes that contain it; each of these is a
-future. A pair is the best and the worst answer of a state. It is kept if each side has at least
-two futures and the interval of the margin (Welch, 95 %, Bonferroni-corrected for all possible
-pairs) is above 0. Identical futures may be chance, so the standard error of a side is at least
-the one with an additional future that differs by one achievement.
+bytes. Answers with the same actions count as one, even if their texts differ. The value of an
+answer is the mean reward earned from there on, over all episodes that contain it; each of these
+is a future. A pair is the best and the worst answer of a state. It is kept if each side has at
+least two futures and the interval of the margin (Welch, 95 %, Bonferroni-corrected for all
+possible pairs) is above 0. Identical futures may be chance, so the standard error of a side has
+a floor: its value with one more future that differs by one achievement.
 
 States are recomputed by replaying the world from its seed and recorded actions. A session that
 cannot be replayed, or differs from its trace, has no states.
@@ -101,7 +101,7 @@ class PreferencePair:
     preferred: str
     other: str
     margin: float
-    """Mean reward from there on of the better answer minus the mean of the other."""
+    """Mean reward after the better answer minus mean reward after the other one."""
     standard_error: float
     digest: str
     """Digest of the state."""

@@ -123,9 +123,9 @@ class RowChecks:
     def _by_pieces(self, line: int, content: bytes) -> bool:
         """Check a row message by message without parsing it whole; return False if that fails.
 
-        A quotation mark inside JSON text is escaped, so the separators can only match between
-        messages; if not, the pieces are not valid JSON and the row is rejected here. Because
-        histories repeat, nearly every piece is in the cache.
+        Quotation marks inside JSON text are escaped, so a separator matches only between
+        messages. If it matches elsewhere, the pieces are invalid JSON and False is returned.
+        Because histories repeat, nearly every piece is in the cache.
         """
         start = _START.match(content)
         if start is None:

@@ -86,8 +86,7 @@ class Lengths:
     p95: int
     longest: int
     histogram: tuple[tuple[int, int], ...]
-    """Upper bounds, each with the number of rows above the previous bound and up to this one.
-    """
+    """Upper bounds, each with the number of rows between the previous bound and this one."""
 
 
 def lengths_of(tokens: Sequence[int], trained: int) -> Lengths | None:

@@ -44,7 +44,7 @@ class Base(ABC):
     name: str
     defaults: LearningDefaults
     muon: float = 0.0
-    """Learning rate of Muon for matrices inside blocks, as a multiple; 0: AdamW for all."""
+    """Factor on the learning rate for matrices inside blocks, which use Muon; 0: only AdamW."""
 
     def words(self, rows: Sequence[RowContent]) -> tuple[str, ...]:
         """Build the vocabulary from the data; empty if the model has its own."""

@@ -19,7 +19,7 @@ _ROOM: Final = 64
 _WITH_WEIGHTS: Final = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 """Attention that also returns the log-sum-exp of its scores; has no gradients."""
 _EMBEDDED: Final = 0.1
-"""Initial standard deviation of embeddings; with 0.02 a narrow model needs three times the
+"""Initial standard deviation of embeddings; 0.02 makes a narrow model take three times the
 steps."""
 
 
@@ -48,8 +48,7 @@ class Past(Protocol):
     """Keys and values of earlier tokens, by layer."""
 
     shared: Layers
-    """Keys and values that precede every row of the batch, without a batch axis; may be empty.
-    """
+    """Keys and values that precede every row of the batch, without batch axis; may be empty."""
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add the keys and values of new tokens; return all of them."""

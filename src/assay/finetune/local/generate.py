@@ -2,7 +2,7 @@
 
 Common prefixes of prompts are computed once and cached. A reply is determined by the request
 and its seed, with one exception: larger batches sum in another order, so a close decision may
-differ in the company of other requests.
+differ if the request is batched with others.
 """
 
 import hashlib

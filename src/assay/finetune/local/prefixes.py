@@ -1,7 +1,7 @@
 """Cache of common prompt prefixes: the head of a run, and the opening of an episode.
 
-Keys and values of an opening are stored without those of the head before it, so that a hundred
-openings after one head store the head once.
+The keys and values of an opening do not include the head before it, so that a hundred openings
+after one head store the head only once.
 """
 
 from collections import OrderedDict

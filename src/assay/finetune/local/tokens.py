@@ -45,8 +45,7 @@ _WORD: Final = re.compile(
     r"|(?:(?!\}\n</tool_call>)[^\w\s])+"
     r"|\s|."
 )
-"""Words with up to two trailing digits, digits, runs of punctuation, and the frame of a call.
-"""
+"""Words with up to two trailing digits, digits, punctuation, and the frame of a call."""
 
 
 class WordTokenizer:
@@ -138,7 +137,7 @@ _Thing = TypeVar("_Thing")
 _TOGETHER: Final = 0.9
 """Minimum share of the occurrences of the rarer word that are next to the other word."""
 _OFTEN: Final = 1000
-"""Two words are joined only if they occur together at least once per this many texts."""
+"""Two words are joined only if they occur together at least once in this many texts."""
 
 
 def _joined(texts: Sequence[tuple[list[str], int]], least: int) -> set[str]:
@@ -179,7 +178,7 @@ def _with_joined(text: list[str], pairs: set[tuple[str, str]]) -> list[str]:
 _PIECE: Final = re.compile(
     r"'(?:s|t|re|ve|m|ll|d)| ?[^\W\d_]+| ?(?:[^\s\w]|_)+|\s+(?!\S)|\s+", re.UNICODE
 )
-"""The way GPT-2 splits a text; digits are split off before."""
+"""Splits a text as GPT-2 does; digits are split off before."""
 
 
 @lru_cache(maxsize=1)

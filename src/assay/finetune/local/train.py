@@ -50,7 +50,7 @@ class Settings:
     """Ends training before the last epoch; 0 gives the untrained model."""
     threads: int = 1
     checkpoint_steps: int = 200
-    """Maximum steps between checkpoints; slow steps make checkpoints more frequent."""
+    """Maximum steps between checkpoints; if steps are slow, there are fewer in between."""
 
     def __post_init__(self) -> None:
         """Raise UsageError if a value is not allowed."""

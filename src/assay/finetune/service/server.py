@@ -86,7 +86,7 @@ def _follow(server: Server, stream: IO[bytes], users: Path) -> None:
     with users.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         server.should_exit = True
-        # Kept locked until this process exits, so that no client relies on it.
+        # Kept locked until this process exits, so that no new client uses the service.
         threading.Event().wait()
 
 

@@ -39,7 +39,7 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="finetune-worker", daemon=True)
 
     def start(self) -> None:
-        """Start, with jobs that an earlier service left unfinished."""
+        """Start the thread; it begins with jobs that an earlier service left unfinished."""
         self._thread.start()
 
     def wake(self) -> None:
@@ -56,7 +56,7 @@ class Worker:
                 self._end()
 
     def close(self) -> None:
-        """Stop; an unfinished job is resumed by the next service."""
+        """Stop the worker; an unfinished job is resumed by the next service."""
         with self._lock:
             self._closed = True
             self._end()
