@@ -404,7 +404,6 @@ def _rate(model: ModelAchievements, name: str) -> Cell:
 
 
 def _missing_table(found: AchievementsAnalysis) -> ReportTable:
-    """Build the table of missing requirements."""
     return ReportTable(
         "What episodes ended without, and what was missing for it",
         ["Model", "Achievement", "Ended without", "Had all it takes", "Else lacked most often"],

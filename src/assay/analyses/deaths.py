@@ -355,7 +355,6 @@ def _finding(found: DeathsAnalysis) -> str:
 
 
 def _deaths_table(found: DeathsAnalysis) -> ReportTable:
-    """Build the table of deaths by cause and model."""
     causes = _causes(found)
     return ReportTable(
         "Episodes that died, by cause",
