@@ -1,9 +1,9 @@
-"""Who is better: from the outcomes of trials to verdicts. No markup, no figures, no files.
+"""Statistical comparison: trial outcomes in, verdicts out. No markup, figures or files.
 
-subjects, outcomes: what is compared, and the metrics it is compared in
-                  │
-design, looks, plans: what forbids a verdict, or governs it, before any number
-                  │
+subjects, outcomes: the entries that are compared, and the catalogue of metrics
+              │
+design, looks, plans: checks that forbid or govern a verdict before any number is read
+              │
 matching ─► contrasts ─► caveats, power, ranking, versions
-all of it ─► results, which `report` puts into words, tables and figures
+all of it ─► results, which `report` turns into text, tables and figures
 """

@@ -1,10 +1,9 @@
-"""What a reader of a comparison has to know beyond its numbers, in sentences.
+"""Caveats that accompany the numbers of a comparison, as sentences.
 
-Trials that were lost, and what a comparison would say had they ended otherwise.
-
-Who loses the harder worlds looks better in the rest. From a few percent on the difference is
-given at its bounds: the lost trials of one side at the worst value and those of the other at
-the best, and the other way round. A metric without known ends takes the extremes seen.
+They include lost trials. An entry that loses its trials in the harder worlds looks better in
+the rest. If more than a few percent are lost, the difference is therefore also given at its
+bounds: with the lost trials of one side at the worst value and those of the other at the best,
+and vice versa. For a metric without a known range, the observed extremes are used.
 """
 
 from collections import Counter
@@ -31,7 +30,7 @@ def notes(
     left_out: Mapping[str, str],
     lacking: Mapping[str, Sequence[str]],
 ) -> tuple[str, ...]:
-    """All sentences that hold for the whole comparison."""
+    """Return the sentences that apply to the whole comparison."""
     sentences = [f"Left out: {reason}." for reason in left_out.values()]
     sentences += _unjudged(facts)
     sentences += _forked(facts)
@@ -52,7 +51,7 @@ def notes(
 
 
 def empty_reason(subject: Subject) -> str:
-    """Why a subject has nothing that could be compared, and what to do."""
+    """Return why a subject has nothing to compare, and what to do about it."""
     states = [trial.state for trial in subject.trials]
     failures, errors = states.count(TrialState.FAILURE), states.count(TrialState.INFRASTRUCTURE)
     if not states:
@@ -72,7 +71,7 @@ def empty_reason(subject: Subject) -> str:
 
 
 def left_out_words(left: LeftOut, who: str) -> str | None:
-    """Which trials of one side were not used, in words; None if all were."""
+    """Describe which trials of one side were not used; return None if all were."""
     reasons = [
         (left.unpaired, "without a partner"),
         (left.failures, "failed"),
@@ -102,7 +101,7 @@ def _unjudged(facts: Sequence[SubjectFacts]) -> list[str]:
 
 
 def pair_notes(contrasts: Iterable[Contrast], subjects: Mapping[str, Subject]) -> list[str]:
-    """What has to be known of each pair of subjects; subjects by their ids."""
+    """Return the caveats for each pair of subjects; `subjects` is keyed by id."""
     sentences: list[str] = []
     for found in contrasts:
         baseline, candidate = subjects[found.baseline], subjects[found.candidate]
@@ -159,7 +158,7 @@ def _losses(contrast: Contrast, baseline: Subject, candidate: Subject) -> str:
 
 
 def _shown(difference: float) -> str:
-    # What is left of a sum of thirds is no difference.
+    # Rounding hides the floating-point residue of values such as 1/3.
     return f"{round(difference, 12) + 0.0:+.3g}"
 
 
@@ -207,14 +206,15 @@ def _some(values: Iterable[str | int | None]) -> str:
 def with_losses(
     found: Contrast, baseline: Subject, candidate: Subject, setup: Setup, family: int = 1
 ) -> Contrast:
-    """The contrast with its bounds, where enough trials were lost to matter.
+    """Return the contrast with its bounds if enough trials were lost to matter.
 
     Args:
         found: The contrast, with its verdict.
-        baseline: The subject of its baseline.
-        candidate: The subject of its candidate.
-        setup: How they were compared.
-        family: Comparisons that share the error; the bounds divide it by their number.
+        baseline: The subject that is the baseline of the contrast.
+        candidate: The subject that is the candidate of the contrast.
+        setup: Settings of the comparison.
+        family: Number of comparisons that share the error rate; the bounds use alpha divided
+            by this number.
     """
     counts = [(_lost(subject), _all(subject)) for subject in (baseline, candidate)]
     if not any(lost for lost, _ in counts) or found.same is not None:
@@ -265,7 +265,7 @@ def _all(subject: Subject) -> int:
 
 
 def _ends(subjects: Sequence[Subject], metric: str) -> tuple[float, float, bool]:
-    """The least and the greatest value a trial may have, and whether that is known."""
+    """Return the lowest and highest possible value of a trial, and whether they are known."""
     values = [value for subject in subjects for value in trial_values(subject.trials, metric)]
     scale = scale_of(metric, values)
     if scale.known_ends:
@@ -274,7 +274,7 @@ def _ends(subjects: Sequence[Subject], metric: str) -> tuple[float, float, bool]
 
 
 def _filled(subject: Subject, metric: str, value: float) -> Subject:
-    """The subject as if all its lost trials had come to this value."""
+    """Return the subject with this value in place of the results of all lost trials."""
     unlisted = subject.facts.get("without_result")
     missing = [
         TrialOutcome(trial_id=f"{subject.id} lost {place}", pair=None, values={metric: value})

@@ -1,6 +1,7 @@
-"""Subjects compared: from the outcomes of trials to everything a report says.
+"""Comparison of several subjects: from trial outcomes to everything a report contains.
 
-The first metric decides, the rest is shown beside it. Reads no file and prints nothing.
+The first metric is the primary one and decides the verdict; the others are shown next to it.
+Reads no files and prints nothing.
 """
 
 import math
@@ -45,7 +46,7 @@ _FIRST = (
     *("achievements", "score", "reward", "success", "invalid_rate", "steps", "turns"),
     *("tokens", "cost_usd", "duration_s"),
 )
-"""The order of metrics nobody chose; the rest follows as it comes."""
+"""Default order of metrics; others follow in the order in which they occur."""
 _ALWAYS_DESCRIBED = ("achievements", "cost_usd", "duration_s", "tokens")
 _CHOICES = (TaskRule.FIXED, TaskRule.SAMPLE)
 
@@ -59,23 +60,23 @@ def compare(
     options: ComparisonOptions,
     methods: MethodOptions,
 ) -> Comparison:
-    """Compare subjects with one of them, and with each other where there are three or more.
+    """Compare subjects with a baseline, and with each other if there are three or more.
 
-    A world, one task with one seed, is the unit; a subject's trials in it are averaged. Worlds
-    that two subjects have in common are paired; with fewer than two of those, they are
-    compared as independent samples.
+    The unit is a world (one task with one seed); a subject's trials in a world are averaged.
+    Worlds that two subjects have in common are paired. With fewer than two common worlds, the
+    subjects are compared as independent samples.
 
     Args:
-        subjects: Two or more. Those played only to compare with are shown and not judged, as
-            long as two others are there.
-        metrics: What to compare; the first decides. Without it all that everybody has.
-        baseline: The id or name of the one to compare with. If not given, the first that did
-            not play only to compare with; if there is one of those alone, the last other.
+        subjects: Two or more. Reference entries (played only for comparison) are shown and not
+            judged if there are at least two others.
+        metrics: Metrics to compare; the first is the primary one. Default: all common ones.
+        baseline: The id or name of the baseline. Default: the first subject that is not a
+            reference entry; if there is only one such subject, the last reference entry.
         options: Level, smallest effect, tasks and seeds.
         methods: How intervals and p values are made.
 
     Raises:
-        UsageError: There are not two subjects with results, or something chosen is not there.
+        UsageError: Fewer than two subjects have results, or a chosen name does not exist.
     """
     level = 0.95 if options.level is None else options.level
     enough = options.success_achievements
@@ -101,7 +102,6 @@ def compare(
         seeds=options.seeds,
         known_metrics=common_metrics(usable, None)[0] if metrics else chosen,
     )
-    # What is compared, and what it costs.
     described = list(dict.fromkeys([*chosen, *_ALWAYS_DESCRIBED]))
     facts = tuple(
         describe(
@@ -143,10 +143,10 @@ def _contrasts(
     setup: Setup,
     ranked: Standings | None,
 ) -> tuple[Contrast, ...]:
-    """Every candidate in every metric.
+    """Return the contrasts of every candidate in every metric.
 
-    With all pairs on the page, the metric that decides is adjusted for all of them at once:
-    two families beside each other would find more than they allow.
+    If all pairs are reported, the primary metric is adjusted for all of them at once: two
+    separate families would together exceed the error rate.
     """
     candidates = [subject for subject in facts if subject.judged and subject.id != baseline.id]
     by_id = {subject.id: subject for subject in facts}
@@ -178,7 +178,7 @@ def _judged(subject: Subject, baseline: Subject, subjects: Sequence[Subject]) ->
 
 
 def _usable(subjects: Sequence[Subject]) -> tuple[list[Subject], dict[str, str]]:
-    """The subjects that have results, and why the others are left out, by name."""
+    """Return the subjects that have results, and by name why the others are left out."""
     for what, texts in (("id", [s.id for s in subjects]), ("name", [s.name for s in subjects])):
         for text in texts:
             if texts.count(text) > 1:
@@ -197,7 +197,7 @@ def _usable(subjects: Sequence[Subject]) -> tuple[list[Subject], dict[str, str]]
 def _having(
     subjects: list[Subject], wanted: Sequence[str] | None
 ) -> tuple[list[Subject], dict[str, str]]:
-    """The subjects but for baselines that lack a metric that is wanted; and why not those."""
+    """Leave out reference entries that lack a requested metric; also return why, by name."""
     lacking = {
         subject.name: f"{subject.name} has no {', '.join(missing)}"
         for subject in subjects
@@ -208,7 +208,7 @@ def _having(
 
 
 def _of_seeds(subjects: Sequence[Subject], seeds: tuple[int, int] | None) -> Sequence[Subject]:
-    """The subjects with the trials of these seeds alone."""
+    """Return the subjects with only the trials in this range of seeds."""
     if seeds is None:
         return subjects
     found = []
@@ -227,7 +227,7 @@ def _of_seeds(subjects: Sequence[Subject], seeds: tuple[int, int] | None) -> Seq
                 f"no trial of {subject.name!r} has a seed from {seeds[0]} to {seeds[1]};"
                 f" {played}"
             )
-        # Looks were made at all trials, and hold for no part of them.
+        # Interim analyses covered all trials, so they are not valid for a part of them.
         found.append(replace(subject, trials=trials, looks=(), run_id=None))
     return found
 
@@ -253,7 +253,8 @@ def _baseline(subjects: Sequence[Subject], wanted: str | None) -> Subject:
     if wanted is None:
         players = [subject for subject in subjects if not subject.baseline]
         beside = [subject for subject in subjects if subject.baseline]
-        # The last is the random player, which tells more than one that does nothing.
+        # The last reference entry is the random policy, which is more informative than doing
+        # nothing.
         return (players or beside)[0] if len(players) != 1 or not beside else beside[-1]
     for subject in subjects:
         if wanted in (subject.id, subject.name):
@@ -264,10 +265,10 @@ def _baseline(subjects: Sequence[Subject], wanted: str | None) -> Subject:
 def common_metrics(
     subjects: Sequence[Subject], wanted: Sequence[str] | None
 ) -> tuple[tuple[str, ...], dict[str, list[str]]]:
-    """The metrics to compare, and for each that is passed over the names of who lacks it.
+    """Return the metrics to compare, and for each skipped one the subjects that lack it.
 
     Raises:
-        UsageError: Somebody lacks one that is wanted, or they have none in common.
+        UsageError: A subject lacks a requested metric, or the subjects have none in common.
     """
     having = {subject.name: metrics_of(subject) for subject in subjects}
     everything = list(dict.fromkeys(name for names in having.values() for name in names))
@@ -305,10 +306,10 @@ def _wanted(wanted: Sequence[str], having: Mapping[str, Sequence[str]]) -> tuple
 
 
 def task_rule(chosen: TaskRule | str | None) -> TaskRule | None:
-    """What somebody says several tasks are; None: that goes by their number.
+    """Parse the rule for several tasks; None means that their number decides.
 
     Raises:
-        UsageError: There is no such rule.
+        UsageError: The rule does not exist.
     """
     if chosen is None:
         return None
@@ -330,7 +331,7 @@ def _member(kind: type[_Choice], what: str, value: str) -> _Choice:
 def check_choices(
     level: float, min_effect: float | None = None, enough: float = 3, seed: int = 0
 ) -> None:
-    """Refuse what cannot be meant.
+    """Check the values of options.
 
     Raises:
         UsageError: A value is not allowed.

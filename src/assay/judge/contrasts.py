@@ -1,13 +1,12 @@
-"""One subject against another in one metric, and the verdicts of all such comparisons.
+"""Contrasts: one subject against another in one metric, and the resulting verdicts.
 
 A candidate is better or worse if the t test of the difference, adjusted for the number of
-candidates, is below alpha; the interval beside it is of the same test. Both go by the tasks:
-see `matching`. Where all differences are equal there is no spread to judge by, and the exact
-resampling test takes its place. With a smallest difference that matters, two one-sided tests
-may conclude that there is none; that counts before the other two. There is no verdict where
-the task was not the same, or the trials are the same ones. Where a run went on until it
-was decided, the decision it stored holds: a test made afresh would ignore that somebody looked
-before.
+candidates, is below alpha; the interval comes from the same test. Both depend on the tasks, see
+`matching`. If all differences are equal, there is no spread to estimate, and the exact
+resampling test is used instead. If a smallest difference that matters is given, two one-sided
+tests may conclude that there is no relevant difference; this verdict takes precedence. There is
+no verdict if the tasks differed or if both sides are the same trials. For a run with
+`--until-decided` the stored decision is used: a new test would ignore the interim analyses.
 """
 
 import math
@@ -53,7 +52,7 @@ from assay.stats.significance import (
 from assay.types import Verdict
 
 _SAME = 1e-9
-"""Numbers are equal if they differ by less than this share of the largest."""
+"""Numbers are equal if they differ by less than this fraction of the largest."""
 
 
 def contrast(
@@ -64,10 +63,10 @@ def contrast(
     *,
     streams: Sequence[np.random.Generator] | None = None,
 ) -> Contrast:
-    """Compare a candidate with a baseline in one metric; the verdict is still open.
+    """Compare a candidate with a baseline in one metric; the verdict is set by `decided`.
 
-    `streams` are two generators, for the interval of the difference and for its tests. By
-    default one that follows from the seed, the subjects and the metric serves both.
+    `streams` are two generators, one for the interval of the difference and one for its tests.
+    By default both are one generator seeded from the seed, the subjects and the metric.
     """
     matched = match(baseline, candidate, metric, setup.tasks)
     a, b = matched.baseline, matched.candidate
@@ -105,7 +104,7 @@ def contrast(
         design=design_differences(
             baseline,
             candidate,
-            # Tasks that are a sample may be others for each subject.
+            # If tasks are a sample, each subject may have different ones.
             setup.allow_different
             | ({"tasks"} if matched.units.rule is TaskRule.SAMPLE else set()),
         ),
@@ -118,7 +117,7 @@ def contrast(
 
 
 def decided(contrasts: Sequence[Contrast], setup: Setup) -> tuple[Contrast, ...]:
-    """The contrasts of one metric with their p values adjusted, and their verdicts."""
+    """Return the contrasts of one metric with adjusted p values and verdicts."""
     tested = [contrast.tests for contrast in contrasts if contrast.tests is not None]
     p_values = iter(_adjusted([tests.p_value for tests in tested], setup))
     margins = [tests.equivalence_p for tests in tested if tests.equivalence_p is not None]
@@ -138,7 +137,7 @@ def decided(contrasts: Sequence[Contrast], setup: Setup) -> tuple[Contrast, ...]
 
 
 def interval_verdict(difference: Interval) -> Verdict:
-    """What one interval by itself says of something that is neither good nor bad."""
+    """Return the verdict of a single interval, for a metric without a better direction."""
     if not difference.known:
         return Verdict.UNKNOWN
     if difference.low > 0:
@@ -173,7 +172,7 @@ def _verdict(contrast: Contrast, alpha: float) -> Verdict:
 def _generator(
     seed: int, baseline: Subject, candidate: Subject, metric: str
 ) -> np.random.Generator:
-    # Its own stream, so that the numbers of two subjects do not depend on who else is there.
+    # A separate stream, so that results do not depend on the other subjects in the comparison.
     stream = int(derived_id("compare", baseline.id, candidate.id, metric), 16)
     return np.random.default_rng([seed, stream])
 
@@ -213,7 +212,7 @@ def _difference(
 
 
 def _within(matched: Matched, estimate: Estimate, setup: Setup) -> Interval:
-    """The interval of a difference without what no two means can have."""
+    """Return the interval of a difference, clipped to differences that are possible."""
     most = matched.scale.high - matched.scale.low
     return bounded(estimate, setup.level, low=-most, high=most, side=setup.side)
 
@@ -307,8 +306,8 @@ def _equivalence(
             margin=margin,
             level=setup.level,
         ).p_value
-    # Equal values do not show that others could not differ. They could by a step; where that is
-    # not known, by all that is possible.
+    # Equal values do not prove that others could not differ: assume one step of the scale, or
+    # its whole range if the step is unknown.
     scale = matched.scale
     step = scale.step or (scale.high - scale.low if scale.known_ends else math.inf)
     if math.isinf(step):
@@ -326,14 +325,14 @@ def _effects(matched: Matched, level: float) -> Effects:
         probability_of_improvement(a, b, paired=paired, level=level),
     ]
     if matched.grouped:
-        # Their bounds count on independent worlds.
+        # The bounds of effect sizes assume independent worlds.
         sizes = [Interval(size.point, math.nan, math.nan) for size in sizes]
     d, g, delta, improvement = sizes
     return Effects(d=d, g=g, delta=delta, improvement=improvement)
 
 
 def _standardised(matched: Matched, level: float) -> Interval | None:
-    """What a test of these units sees of the difference; its size decides how many it takes."""
+    """Return the standardised difference of the tested units; sample sizes depend on it."""
     a, b, paired = matched.independent()
     find = cohens_dz if paired else cohens_d
     size = find(a, b, level=level)
@@ -343,14 +342,14 @@ def _standardised(matched: Matched, level: float) -> Interval | None:
 def _skewness(matched: Matched) -> str | None:
     a, b, paired = matched.independent()
     note = skewness_note(pair_differences(a, b)) if matched.paired and paired else None
-    # The rest of it names a method that no option of a comparison chooses.
+    # The rest of the note suggests a method that comparisons have no option for.
     return note and note.partition("; method")[0]
 
 
 def _spread_known(matched: Matched, estimate: Estimate | None) -> bool:
-    """Whether the values that a t test takes its spread from are not all equal.
+    """Return whether the values from which a t test estimates the spread differ.
 
-    An exact test of shares needs no spread.
+    An exact test of proportions needs no spread.
     """
     if matched.shares:
         return True
@@ -359,5 +358,5 @@ def _spread_known(matched: Matched, estimate: Estimate | None) -> bool:
     if estimate is not None:
         return bool(matched.estimate(floor=False).error > _SAME * scale)
     spreads = [np.ptp(pair_differences(a, b))] if matched.paired else [np.ptp(a), np.ptp(b)]
-    # Equal decimal fractions differ in their last bits once they are subtracted.
+    # Equal decimal fractions can differ in their last bits after subtraction.
     return bool(max(spreads) > _SAME * scale)

@@ -1,8 +1,9 @@
-"""One subject at a time: what its trials came to, by task, as a Crafter score, as curves.
+"""Description of single subjects: summaries by metric and task, Crafter scores, curves.
 
-A trial is a success if its outcome `success` is 1, where it has one, else if it has enough
-achievements. A trial that did not succeed never will: limits are part of its task. Time to
-success is that of the step that made it one, or of the trial where steps are not known.
+A trial is a success if its outcome `success` is 1, or, without that outcome, if it has enough
+achievements. A trial that did not succeed is not treated as censored: its limits are part of
+the task. Time to success ends at the step that made the trial a success, or at the end of the
+trial if its steps are not known.
 """
 
 import math
@@ -45,12 +46,12 @@ _NO_TASK = "(no task)"
 
 
 def metrics_of(subject: Subject) -> list[str]:
-    """The metrics a subject has a value of, in the order they first come."""
+    """Return the metrics for which a subject has values, in order of first occurrence."""
     return Trials.of(subject.trials).metrics
 
 
 def lower_is_better_metrics(subjects: Sequence[Subject]) -> frozenset[str]:
-    """The metrics of which less is better: known ones, and those of the subjects' own."""
+    """Return the metrics where lower is better: built-in ones and those the subjects declare."""
     return LOWER_IS_BETTER.union(*(subject.lower_is_better for subject in subjects))
 
 
@@ -62,7 +63,7 @@ def describe(
     judged: bool,
     tasks: TaskRule | None = None,
 ) -> SubjectFacts:
-    """Sum up one subject in these metrics."""
+    """Summarise one subject in these metrics."""
     states = Trials.of(subject.trials).states
     summaries = {metric: _description(subject, metric, level, tasks) for metric in metrics}
     return SubjectFacts(
@@ -81,7 +82,7 @@ def describe(
 def instances(
     subjects: Sequence[Subject], enough: float, level: float
 ) -> tuple[InstanceRow, ...]:
-    """Every subject on every task, tasks in the order they first come."""
+    """Return one row per subject and task, tasks in order of first occurrence."""
     by_task: dict[str, dict[str, list[_Play]]] = {}
     for subject in subjects:
         for play in _plays(Trials.of(subject.trials), enough):
@@ -102,16 +103,16 @@ def instances(
 def score_of(
     unlocked_E_A: NDArray[np.bool_], worlds: Sequence[Hashable], level: float = 0.95
 ) -> ScoreEstimate:
-    """The Crafter score of episodes, each with its world; the same ones give the same score."""
+    """Compute the Crafter score of episodes, each with its world; the result is deterministic."""
     rng = np.random.default_rng(0)
     return crafter_score_interval(unlocked_E_A, worlds=_labels(worlds), level=level, rng=rng)
 
 
 def scores(subjects: Sequence[Subject], level: float) -> tuple[ScoreRow, ...]:
-    """The scores of those subjects whose episodes say what they unlocked.
+    """Return the Crafter scores of the subjects whose episodes record their unlocks.
 
-    The score grows with the number of episodes, so each is also given at the smallest number
-    that any of them has: the mean over all choices of so many of its episodes.
+    The score grows with the number of episodes. Each is therefore also given at the smallest
+    number of episodes of any subject: the mean over all subsets of that size.
     """
     tables = _tables(subjects)
     at = min((len(table) for table, _ in tables.values()), default=0)
@@ -121,7 +122,7 @@ def scores(subjects: Sequence[Subject], level: float) -> tuple[ScoreRow, ...]:
 def score_gaps(
     baseline: str, subjects: Sequence[Subject], level: float
 ) -> tuple[ScoreGap, ...]:
-    """The score of each other subject less that of the baseline."""
+    """Return the difference in Crafter score between each other subject and the baseline."""
     tables = _tables(subjects)
     if baseline not in tables:
         return ()
@@ -143,11 +144,11 @@ def score_gaps(
 
 
 _Table = tuple[NDArray[np.bool_], list[str]]
-"""What episodes unlocked, shape (E, A), and the world of each of the E."""
+"""Unlocked achievements, shape (E, A), and the world of each of the E episodes."""
 
 
 def _labels(worlds: Sequence[Hashable]) -> Sequence[Hashable] | None:
-    """The worlds of episodes, where one was played more than once."""
+    """Return the worlds of episodes if one was played more than once, or None."""
     return worlds if len(set(worlds)) < len(worlds) else None
 
 
@@ -166,7 +167,7 @@ def _description(
     check_size(float(np.abs(values).max()))
     return Description(
         n=len(values),
-        # The interval counts trials of one world once, the spread shows all.
+        # The interval counts the trials of one world once; the spread includes all trials.
         mean=mean_over_worlds(measured, metric, level, tasks),
         median=float(np.median(values)),
         sd=deviation_of(values) if len(values) > 1 else math.nan,
@@ -176,9 +177,9 @@ def _description(
 
 
 def _curves(stated: Any) -> list[LearningCurve]:
-    """Curves from `{"metric": {"steps": [...], "values": [...]}}`, or from lists of such.
+    """Parse curves from `{"metric": {"steps": [...], "values": [...]}}`, or lists of these.
 
-    What does not look like one is passed over: a file may use the word for something else.
+    Values of another form are skipped: a file may use the key for something else.
     """
     if not isinstance(stated, Mapping):
         return []
@@ -220,7 +221,7 @@ _Play = tuple[TrialOutcome, bool]
 
 
 def _plays(trials: Trials, enough: float) -> Iterator[_Play]:
-    """The trials of which something tells whether they were a success."""
+    """Return the trials for which success or failure is known."""
     stated_T, reached_T = trials.column("success"), trials.column("achievements")
     done_T = np.where(np.isnan(stated_T), reached_T >= enough, stated_T >= 0.5)
     known_T = ~np.isnan(stated_T) | ~np.isnan(reached_T)
@@ -228,19 +229,19 @@ def _plays(trials: Trials, enough: float) -> Iterator[_Play]:
 
 
 ATTEMPTS = (1, 2, 3, 5, 10, 20, 50, 100)
-"""The k that pass@k is given for, as far as there are so many attempts."""
+"""Values of k for pass@k, as far as there are enough attempts."""
 
 
 def pass_rows(
     subject: str, successes: Mapping[Hashable, Sequence[bool]], ks: Iterable[int], level: float
 ) -> list[PassRow]:
-    """Return pass@k and pass^k for every k that each world was attempted as often.
+    """Return pass@k and pass^k for every k up to the smallest number of attempts at a world.
 
     Args:
         subject: The id of the subject.
         successes: By world, whether each attempt succeeded.
-        ks: The k that are asked for.
-        level: Of the intervals.
+        ks: The requested values of k.
+        level: Confidence level of the intervals.
     """
     counts = [sum(done) for done in successes.values()], [*map(len, successes.values())]
     fewest = min(counts[1], default=0)
@@ -259,13 +260,13 @@ def pass_rows(
 
 
 def passes(subjects: Sequence[Subject], enough: float, level: float) -> tuple[PassRow, ...]:
-    """pass@k and pass^k of every subject that attempted each of its worlds more than once."""
+    """Return pass@k and pass^k of every subject with several attempts at each of its worlds."""
     rows: list[PassRow] = []
     for subject in subjects:
         worlds: dict[Hashable, list[bool]] = {}
         for trial, success in _plays(Trials.of(subject.trials), enough):
             world = (trial.task, trial.seed)
-            # Without a seed nothing tells that a world of Crafter was the same.
+            # Without a seed, two trials in Crafter are not known to be in the same world.
             known = trial.seed is not None or not (trial.task or "crafter/").startswith(
                 "crafter/"
             )
@@ -279,7 +280,7 @@ def passes(subjects: Sequence[Subject], enough: float, level: float) -> tuple[Pa
 def _instance_rows(
     task: str, trials: Mapping[str, Sequence[_Play]], enough: float, level: float
 ) -> Iterator[InstanceRow]:
-    """All subjects on one task; times are compared with those of the first."""
+    """Yield the rows of all subjects on one task; times are compared with the first subject's."""
     own = {name: _timed(plays, enough) for name, plays in trials.items()}
     steps = any(own.values()) and all(
         time.steps is not None for timed in own.values() for _, time in timed
@@ -316,7 +317,7 @@ _TimedTrials = list[tuple[TrialOutcome, tuple[float, bool]]]
 
 
 def _timed(plays: Sequence[_Play], enough: float) -> list[tuple[TrialOutcome, Timed]]:
-    """The trials of which it is known how long they took."""
+    """Return the trials of known length, each with its time."""
     found = []
     for trial, reached in plays:
         steps = trial.values.get("steps") if trial.unlock_steps or not reached else None
@@ -344,7 +345,10 @@ def _restricted(timed: _TimedTrials, horizon: float, level: float) -> Interval |
 
 
 def _log_rank(first: _TimedTrials, second: _TimedTrials) -> float | None:
-    """The p value, by worlds in pairs where all are shared; None where one was played twice."""
+    """Return the log-rank p value, paired if all worlds are shared.
+
+    None if a world was played twice, or if a side has fewer than two trials.
+    """
     worlds = [{trial.pair: time for trial, time in own} for own in (first, second)]
     alone = [sum(trial.pair is None for trial, _ in own) for own in (first, second)]
     plays = [len(own.keys() - {None}) + none for own, none in zip(worlds, alone, strict=True)]

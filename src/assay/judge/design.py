@@ -1,14 +1,13 @@
-"""What two subjects do not share besides their outcomes, checked before any number is read.
+"""Checks of the design of a comparison, made before any result is read.
 
-The task side is what was to be done: where it differs, so may the outcomes, whoever is better.
-The subject side is what is compared. A setting that one side did not record is not compared.
+- Differences between two configurations, key by key. The task side is what was to be done: if
+  it differs, outcomes may differ for that reason alone. The subject side is what is compared.
+  A setting that one side did not record is not compared.
+- Duplicate trials, and subjects that consist of the same trials. A copy is not new evidence: it
+  counts once and is reported. Trials in one world with one seed are replicates, not copies;
+  `matching` averages them.
 
-Trials that are there more than once, and subjects that are the same ones.
-
-A copy is no new evidence: it counts once, and is named. Trials of one world under one seed
-are replicates, which `matching` averages, and no copies.
-
-What differs between two configurations, key by key. Opens nothing.
+Opens no files.
 """
 
 import math
@@ -31,12 +30,12 @@ _LONGEST_VALUE = 60
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that is not as it was."""
+    """One difference between two configurations."""
 
     what: str
     """A key of the configuration, with dots between levels, or `model`."""
     before: str
-    """In short, safe to print; a long text by its start, length and hash."""
+    """Short and safe to print; a long text is given by its start, length and hash."""
     after: str
 
     def __str__(self) -> str:
@@ -49,9 +48,9 @@ def changes_between(
     unlogged: Collection[str] = (),
     path: str = "",
 ) -> list[Change]:
-    """What differs between two configurations, key by key, in the order of the keys.
+    """Return the differences between two configurations, in the order of the keys.
 
-    Keys that are `unlogged` are passed over.
+    Keys in `unlogged` are skipped.
     """
     found: list[Change] = []
     for key in dict.fromkeys((*before, *after)):
@@ -69,13 +68,13 @@ def changes_between(
 
 
 def _difficulty(value: Any) -> str:
-    """The name of a difficulty, whose numbers are too many for a line."""
+    """Return the name of a difficulty, because its numbers are too many for a line."""
     names = (name for name, known in DIFFICULTIES.items() if value == written(known))
     return next(names, None) or short_value(value)
 
 
 def short_value(value: Any) -> str:
-    """A value in a few words."""
+    """Format a value in a few words."""
     text = value if isinstance(value, str) else canonical_json(value).decode()
     if value is None:
         return "none"
@@ -89,7 +88,7 @@ TASK_SIDE = (
     *("tasks", "environment", "difficulty", "rules", "length", "curriculum", "forks"),
     *("max_turns", "max_steps", "step_limit", "token_limit", "time_limit", "total_steps"),
 )
-"""Settings that say what was to be done, and how much of it was allowed."""
+"""Settings that define the task and its limits."""
 _ASIDE = frozenset(
     {
         *("models", "baselines", "name", "episodes", "seed", "seeds", "until_decided"),
@@ -107,15 +106,15 @@ _ASIDE = frozenset(
         *("experiment", "curves", "without_result", "forks", SUBJECT_METRICS),
     }
 )
-"""What says where, beside whom, how fast and how often, and not how it was played."""
+"""Settings of place, speed and amount, which do not affect how a trial is played."""
 _SHOWN = 3
 
 
 def allowed_names(names: Iterable[str]) -> frozenset[str]:
-    """The names of settings that may differ.
+    """Return the names of settings that may differ.
 
     Raises:
-        UsageError: There is no such setting on the task side.
+        UsageError: A name is not a setting of the task side.
     """
     for name in names:
         if name not in TASK_SIDE:
@@ -126,7 +125,7 @@ def allowed_names(names: Iterable[str]) -> frozenset[str]:
 def design_differences(
     baseline: Subject, candidate: Subject, allowed: Collection[str] = ()
 ) -> tuple[DesignDifference, ...]:
-    """What differs between two subjects, the task side first."""
+    """Return the differences between two subjects, the task side first."""
     tasks = [
         [task for task in dict.fromkeys(Trials.of(subject.trials).tasks) if task is not None]
         for subject in (baseline, candidate)
@@ -154,12 +153,12 @@ def design_differences(
 
 
 def _states(forks: Sequence[Any], name: str = "state") -> str:
-    """Where episodes begin, in words."""
+    """Describe where episodes begin."""
     return counted(len(forks), name) if forks else "none (whole episodes)"
 
 
 def _who(subject: Subject) -> dict[str, str | None]:
-    """What plays; None where that is not recorded."""
+    """Return the model, the agent and the commit; None if not recorded."""
     model, agent = subject.asked_model, "ours"
     if subject.agent is not None:
         model, agent = subject.asks or "none", subject.agent
@@ -174,16 +173,16 @@ def settings_differences(
     *,
     named: str | bool = False,
 ) -> tuple[DesignDifference, ...]:
-    """What differs between two configurations, the task side first.
+    """Return the differences between two configurations, the task side first.
 
     Args:
-        before: Of the baseline.
-        after: Of the candidate.
+        before: Settings of the baseline.
+        after: Settings of the candidate.
         allowed: Settings of the task side that may differ.
-        known: What is known to differ besides.
-        named: A setting that `known` tells about already.
+        known: Further known differences.
+        named: A setting that `known` already covers.
     """
-    # A configuration leaves out some of what is at its default; other files just say less.
+    # Run configurations omit some settings at their defaults; other files are just incomplete.
     whole = "max_turns" in before and "max_turns" in after
     aside = _ASIDE if whole else _ASIDE | (before.keys() ^ after.keys())
     grouped: dict[str, list[Change]] = {}
@@ -209,7 +208,7 @@ def settings_differences(
 
 
 def _together(name: str, changes: Sequence[Change]) -> Change:
-    """One change for all numbers of a table."""
+    """Combine all changes within one table into one."""
     if len(changes) == 1 and (
         name in changes[0].what.split(".") or "agent." in changes[0].what
     ):
@@ -229,15 +228,15 @@ def _some(texts: Iterable[str]) -> str:
 
 
 _SHORTEST = 3
-"""Trials that a list must have before it repeats itself; shorter ones do so by chance."""
+"""Minimum length of a repeated block of trials; shorter ones repeat by chance."""
 _UNSEEDED, _SEEDED = 1e-2, 1e-6
-"""A list is one of copies if chance would repeat it less often than that."""
+"""A list is taken for copies if it would repeat by chance with less than this probability."""
 _DIGITS = 4
-"""A time that has more digits than these comes once."""
+"""A time with more decimal digits than this is unique."""
 
 
 def without_copies(subject: Subject) -> tuple[Subject, list[str]]:
-    """The subject with each trial once, and what was left out, in sentences."""
+    """Return the subject with each trial once, and sentences about removed copies."""
     said = []
     trials = Trials.of(subject.trials)
     if len(trials.ids) < len(trials):
@@ -262,7 +261,7 @@ def without_copies(subject: Subject) -> tuple[Subject, list[str]]:
 
 
 def same_trials(baseline: Subject, candidate: Subject) -> str | None:
-    """A sentence, if two subjects are the same trials or have the same numbers throughout."""
+    """Return a sentence if two subjects share trials or have identical numbers, or None."""
     ids = Trials.of(baseline.trials).ids
     if not ids.isdisjoint(Trials.of(candidate.trials).ids):
         shared = sum(trial.trial_id in ids for trial in candidate.trials)
@@ -286,9 +285,10 @@ def _once(
     marks: Sequence[object],
     contents: Callable[[TrialOutcome], object],
 ) -> Trials:
-    """The trials, but one of those that have the same mark and the same contents.
+    """Keep one of the trials that have the same mark and the same contents.
 
-    Contents take long, and are asked for only where a mark comes twice; None is no mark.
+    Contents are slow to compare, so they are used only for marks that occur twice. None is not
+    a mark.
     """
     often = Counter(mark for mark in marks if mark is not None)
     if often.total() == len(often):
@@ -310,17 +310,17 @@ def _contents(trial: TrialOutcome) -> tuple[object, ...]:
 
 
 def _fine_times(trials: Trials) -> list[float | None]:
-    """Times that no two trials share; None of one that is not timed finely."""
+    """Return times that are unique to a trial; None for a trial not timed finely."""
     times = trials.column("duration_s").tolist()
-    # NaN, which stands for no time, is not equal to itself either.
+    # NaN, which means no time, is not equal to itself either.
     return [time if time == time != round(time, _DIGITS) else None for time in times]
 
 
 def _period(trials: Sequence[TrialOutcome]) -> int | None:
-    """After how many trials a list begins again, whole times; None: it does not.
+    """Return the period if the trials consist of identical blocks, or None.
 
-    Values that most trials of a task share come again by chance, and tell nothing; nor do
-    replicates of a world, which count once anyway.
+    Values shared by most trials of a task repeat by chance and prove nothing. Replicates of a
+    world are ignored, because they count once anyway.
     """
     seeds = {(trial.task, trial.seed) for trial in trials if trial.seed is not None}
     if 0 < len(seeds) < len(trials):
