@@ -51,7 +51,7 @@ def metrics_of(subject: Subject) -> list[str]:
 
 
 def lower_is_better_metrics(subjects: Sequence[Subject]) -> frozenset[str]:
-    """Return the metrics where lower is better: built-in ones and those the subjects declare."""
+    """Return the metrics where lower is better: built-in ones and those of the subjects."""
     return LOWER_IS_BETTER.union(*(subject.lower_is_better for subject in subjects))
 
 
@@ -103,7 +103,7 @@ def instances(
 def score_of(
     unlocked_E_A: NDArray[np.bool_], worlds: Sequence[Hashable], level: float = 0.95
 ) -> ScoreEstimate:
-    """Compute the Crafter score of episodes, each with its world; the result is deterministic."""
+    """Return the Crafter score of episodes with their worlds; the result is deterministic."""
     rng = np.random.default_rng(0)
     return crafter_score_interval(unlocked_E_A, worlds=_labels(worlds), level=level, rng=rng)
 
@@ -280,7 +280,7 @@ def passes(subjects: Sequence[Subject], enough: float, level: float) -> tuple[Pa
 def _instance_rows(
     task: str, trials: Mapping[str, Sequence[_Play]], enough: float, level: float
 ) -> Iterator[InstanceRow]:
-    """Yield the rows of all subjects on one task; times are compared with the first subject's."""
+    """Yield a row per subject for one task; times are compared with the first subject's."""
     own = {name: _timed(plays, enough) for name, plays in trials.items()}
     steps = any(own.values()) and all(
         time.steps is not None for timed in own.values() for _, time in timed

@@ -1,15 +1,13 @@
-"""The looks that govern a comparison: those a run stored, or those its configuration implies.
+"""Interim analyses ("looks") that govern a comparison, and their share of alpha.
 
-A run that stopped when it was decided cannot be tested afresh. Its looks follow from its
-outcomes and its configuration, so that a results file or an export knows them too. Opens
-nothing.
+A run that stopped when it was decided cannot be tested again as if it had a fixed size. Its
+looks follow from its outcomes and its configuration, so they are known for a results file or an
+export, too.
 
-Which look at a comparison an analysis is, and the alpha that it has for that.
-
-The same runs looked at again are the same look. Looks that a plan names share its alpha
-(alpha spending). A look that nobody planned comes after one that has had its whole alpha
-already, so that no later verdict can keep to it: later looks together may add a tenth of it,
-each half of what is left. Reads and writes nothing.
+For analyses of training runs: looking again at the same runs is the same look. Looks named in a
+plan share its alpha (alpha spending). An unplanned look comes after one that has already used
+the whole alpha, so no later verdict can keep the error rate: all later looks together may add a
+tenth of alpha, each half of what is left. Reads and writes nothing.
 """
 
 from collections.abc import Sequence
@@ -33,7 +31,7 @@ _TURNED = {Verdict.BETTER.value: Verdict.WORSE, Verdict.WORSE.value: Verdict.BET
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedLook:
-    """A look that somebody had."""
+    """An interim analysis that took place."""
 
     control: tuple[str, ...]
     """Ids of training runs, sorted."""
@@ -41,24 +39,24 @@ class RecordedLook:
     look: int
     """Counted from 1."""
     alpha: float
-    """Two-sided, of its interval by itself."""
+    """Two-sided alpha of this look's interval alone."""
     estimate: float
     low: float
     high: float
     verdict: str
     plan: str | None
-    """The hash of the plan whose look it was."""
+    """The hash of the plan this look belongs to."""
     looked_at: datetime | None = None
-    """In UTC; None before it is recorded."""
+    """In UTC; None before the look is recorded."""
 
     @property
     def runs(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What was looked at."""
+        """Ids of the control's and the candidate's runs."""
         return self.control, self.candidate
 
 
 def last_look(baseline: Subject, candidate: Subject, metric: str) -> Look | None:
-    """The last look at these two in this metric, seen from the candidate; None: no looks."""
+    """Return the last look at these two in this metric, from the candidate's side, or None."""
     for first, second in ((baseline, candidate), (candidate, baseline)):
         found = [
             look
@@ -73,7 +71,7 @@ def last_look(baseline: Subject, candidate: Subject, metric: str) -> Look | None
 
 
 def looked_before(contrast: Contrast, baseline: Subject, candidate: Subject) -> list[str]:
-    """Which of two subjects stopped by looks that a contrast does not go by, by name."""
+    """Return the names of subjects whose run stopped at looks that this contrast ignores."""
     if contrast.look is not None:
         return []
     return [
@@ -84,7 +82,7 @@ def looked_before(contrast: Contrast, baseline: Subject, candidate: Subject) -> 
 
 
 def _replayed(baseline: Subject, candidate: Subject, metric: str) -> Look | None:
-    """The last look of a run that had the baseline and the candidate, made again."""
+    """Recompute the last look of the run that had both the baseline and the candidate."""
     facts = candidate.facts
     models, episodes, seed = (facts.get(key) for key in ("models", "episodes", "seed"))
     if (
@@ -118,7 +116,7 @@ def _replayed(baseline: Subject, candidate: Subject, metric: str) -> Look | None
             shares=outcome_of(metric).share,
         )
     except UsageError:
-        # A file may say anything; then nothing is known of its looks.
+        # A file may contain anything; invalid settings mean that its looks are unknown.
         return None
     made = looks(gaps, design, ended=True)
     return Look(
@@ -146,20 +144,20 @@ def _turned(look: Look) -> Look:
 
 
 LATER_LOOKS = 0.1
-"""What all later looks that were not planned may add to the first one's alpha, as a share."""
+"""Fraction of the first look's alpha that all later unplanned looks may add."""
 
 
 class LookRule(StrEnum):
-    """What the alpha of a look goes by."""
+    """The rule that determines the alpha of a look."""
 
     SINGLE = "single"
-    """There is no other: it has all of it."""
+    """The only look: it has the whole alpha."""
     OBRIEN_FLEMING = "obrien-fleming"
-    """Planned: hardly any at first, almost all at the last look."""
+    """Planned: hardly any alpha at first, almost all at the last look."""
     POCOCK = "pocock"
-    """Planned: about the same at each look."""
+    """Planned: about the same alpha at each look."""
     UNPLANNED = "unplanned"
-    """What the earlier looks left."""
+    """Unplanned: what the earlier looks left."""
 
 
 _NAMES = {LookRule.OBRIEN_FLEMING: "O'Brien-Fleming", LookRule.POCOCK: "Pocock"}
@@ -167,35 +165,37 @@ _NAMES = {LookRule.OBRIEN_FLEMING: "O'Brien-Fleming", LookRule.POCOCK: "Pocock"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisLook:
-    """One look at a comparison, among those there were or will be."""
+    """One look at a comparison, and its position among past and planned looks."""
 
     number: int
     """Counted from 1."""
     rule: LookRule
     planned: tuple[int, ...]
-    """After how many pairs, or runs of each arm, the plan has looks."""
+    """Numbers of pairs, or of runs of each arm, after which the plan has looks."""
     plan: str | None
-    """The hash of the plan that it goes by."""
+    """The hash of the plan that governs this look."""
     repeated: bool
-    """Whether the same runs were looked at before, which makes it the same look."""
+    """Whether the same runs were analysed before, which makes this the same look."""
     earlier: tuple[RecordedLook, ...]
     alpha: float
     """One minus the level of its intervals."""
     two_sided: float
-    """Its alpha as that of both sides."""
+    """The two-sided equivalent of its alpha."""
     error: float
-    """How often all looks so far show a difference where there is none, for normal values."""
+    """Probability that any look so far shows a difference where there is none, for normal
+    values.
+    """
     paired: bool
     total: float
-    """The alpha of the settings."""
+    """The alpha of the settings, for all looks together."""
     extended_from: int = 0
-    """Of how many runs an arm was before it was extended; 0 if it never was."""
+    """Size of an arm before it was extended; 0 if it never was."""
     unrecorded: str | None = None
-    """Why the store does not keep it."""
+    """Why the database does not record this look."""
 
     @property
     def sentence(self) -> str | None:
-        """What has to be said; nothing of the first look at a set that nobody extended."""
+        """Description of the look; None for a first look at arms that were never extended."""
         parts = []
         about = f"has a level of {100 * (1 - self.alpha):.4g} % instead of"
         about += f" {100 * (1 - self.total):.4g} %, and p-values count below {self.alpha:.2g}"
@@ -239,17 +239,17 @@ def settle_look(
     extended_from: int = 0,
     unrecorded: str | None = None,
 ) -> AnalysisLook:
-    """Find out which look this is.
+    """Determine which look this is, and its alpha.
 
     Args:
         runs: The ids of the control's and the candidate's runs, sorted.
-        paired: Whether runs are compared pair by pair.
-        alpha: One minus the level of intervals, of all looks together.
-        side: Of the intervals.
-        plan: What was planned, if anything.
-        looks: All there were at this summary of this metric, the first one first.
-        extended_from: Of how many runs an arm was before it was extended; 0 if it never was.
-        unrecorded: Why this one will not be recorded.
+        paired: Whether runs are compared in pairs.
+        alpha: One minus the level of intervals, for all looks together.
+        side: Side of the intervals.
+        plan: The plan, if any.
+        looks: All looks at this summary of this metric, the first one first.
+        extended_from: Size of an arm before it was extended; 0 if it never was.
+        unrecorded: Why this look will not be recorded.
     """
     control, candidate = map(set, runs)
     again = next((at for at, look in enumerate(looks) if look.runs == runs), len(looks))
@@ -259,7 +259,7 @@ def settle_look(
         if control.intersection(look.control) and candidate.intersection(look.candidate)
     ]
     now = _count(paired, runs)
-    # Others had runs that are not here any more; they count, and cannot be followed.
+    # Earlier looks at runs that were removed count, but their joint distribution is unknown.
     inside = [
         look
         for look in earlier
@@ -306,7 +306,7 @@ def settle_look(
 
 
 def _count(paired: bool, runs: tuple[Sequence[str], Sequence[str]]) -> int:
-    """Pairs, or as many as have the degrees of freedom of two groups; 3 are the fewest."""
+    """Return the pairs, or the number with the degrees of freedom of two groups; at least 3."""
     control, candidate = map(len, runs)
     return max(3, control if paired else control + candidate - 1)
 

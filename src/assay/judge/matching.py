@@ -1,11 +1,12 @@
-"""Which trials of two subjects are compared, and what is independent among them.
+"""Matching of the trials of two subjects, and the independent units among them.
 
-A world, one task with one seed, is the unit: a subject's trials in it are averaged, and worlds
-of two subjects are paired. Where some worlds are shared and others not, and both did the tasks
-in the same proportions, all of them are used: what a shared world does to both cancels. A trial
-that failed or ended by an infrastructure error has no value: it is counted, never scored, and
-its partner is not used. With several tasks a rule says what the tasks are: a sample of many, or
-the ones that are meant; the point estimate is the mean over worlds by any rule.
+The unit is a world (one task with one seed): a subject's trials in it are averaged, and the
+worlds of two subjects are paired. If only some worlds are shared, and both subjects did the
+tasks in the same proportions, all worlds are used: the effect of a shared world on both
+cancels. A trial that failed or ended in an infrastructure error has no value: it is counted,
+never scored, and its partner is not used. With several tasks, a rule decides whether the tasks
+are a sample of many or the only ones of interest. The point estimate is the mean over worlds
+with either rule.
 """
 
 import math
@@ -37,23 +38,23 @@ from assay.types import TrialState
 FEWEST_PAIRS = 2
 """With fewer worlds or tasks in common, two subjects are compared as independent samples."""
 MANY_TASKS = 10
-"""From so many tasks on they are a sample of tasks, unless somebody says otherwise."""
+"""From this number on, tasks are a sample of tasks by default."""
 
 _CHOSEN = 0.01
-"""Below this p value worlds that two subjects share are not like the others of one."""
+"""Below this p value, shared worlds differ from the other worlds of a subject."""
 
 _MOST_DRAWS = 20_000_000
-"""Values that a resampling test may draw."""
+"""Most values that a resampling test may draw."""
 
 Floats = NDArray[np.float64]
 
 
 _Key = str | tuple[str, str]
-"""What two subjects have in common of a world; a tuple is one that nobody shares."""
+"""The key of a world: a text if two subjects can share it, else a tuple."""
 
 
 class MeasuredTrials(NamedTuple):
-    """Trials that have a metric, and the value of each."""
+    """Trials that have a metric, with their values."""
 
     trials: Trials
     values: Floats
@@ -62,31 +63,31 @@ class MeasuredTrials(NamedTuple):
     def of(
         cls, trials: Sequence[TrialOutcome], values: Sequence[float] | Floats
     ) -> "MeasuredTrials":
-        """Trials, and a value of each."""
+        """Return the trials with one value each."""
         return cls(Trials.of(trials), np.asarray(values, np.float64))
 
 
 @dataclass(frozen=True)
 class _Worlds:
-    """The worlds of one subject in one metric, in the order they first come.
+    """The worlds of one subject in one metric, in order of first occurrence.
 
-    Lists and arrays of plain values: there may be very many worlds.
+    Stored as lists and arrays of plain values, because there may be very many worlds.
     """
 
     keys: list[_Key]
     trials: Trials
-    """A trial of each."""
+    """One trial of each world."""
     means: Floats
     replicates: dict[_Key, int]
-    """Trials of those that were played more than once."""
+    """Numbers of trials of the worlds that were played more than once."""
 
     @cached_property
     def places(self) -> dict[_Key, int]:
-        """Where each is, by its key."""
+        """Position of each world by key."""
         return {key: place for place, key in enumerate(self.keys)}
 
     def of(self, keys: list[_Key]) -> "_Worlds":
-        """Some of them, in this order."""
+        """Return the worlds with these keys, in this order."""
         if keys == self.keys:
             return self
         places = [self.places[key] for key in keys]
@@ -99,32 +100,32 @@ class _Worlds:
         )
 
     def plays(self) -> int:
-        """All trials of them."""
+        """Return the number of trials in all worlds."""
         return len(self.keys) + sum(self.replicates.values()) - len(self.replicates)
 
 
 class Matched(NamedTuple):
-    """The values of two sides that a comparison may use."""
+    """The values of two sides that a comparison uses."""
 
     baseline: Floats
     candidate: Floats
     paired: bool
-    """Whether value i of one side belongs to value i of the other."""
+    """Whether value i of one side is paired with value i of the other."""
     rows: Sequence[PairRow]
     left_out_baseline: LeftOut
     left_out_candidate: LeftOut
     units: Units
     tasks_baseline: tuple[str | None, ...]
-    """Of each value."""
+    """The task of each value."""
     tasks_candidate: tuple[str | None, ...]
     scale: Scale
-    """What values can be; its step allows for the replicates that were averaged."""
+    """Possible values; the step is divided by the number of averaged replicates."""
     worlds_baseline: tuple[_Key, ...] = ()
-    """The world of each value, where some are in common and some are not."""
+    """The world of each value, if only some worlds are shared."""
     worlds_candidate: tuple[_Key, ...] = ()
 
     def mean(self, level: float, *, candidate: bool) -> Interval:
-        """The mean of one side, with the interval that the rule of the tasks gives."""
+        """Return the mean of one side, with the interval for the task rule."""
         side = (
             (self.candidate, self.tasks_candidate)
             if candidate
@@ -134,18 +135,18 @@ class Matched(NamedTuple):
 
     @property
     def grouped(self) -> bool:
-        """Whether tasks make a difference: else every world counts by itself."""
+        """Whether worlds are grouped by task; if not, each world counts separately."""
         return self.units.rule is not TaskRule.WORLDS
 
     @property
     def shares(self) -> bool:
-        """Whether every value is 0 or 1 and counts by itself."""
+        """Whether every value is 0 or 1 and counts separately."""
         return self.scale.share and self.units.replicates == 1 and not self.grouped
 
     def estimate(self, *, floor: bool = True) -> Estimate:
-        """The difference of the means with the error that worlds and tasks give.
+        """Return the difference of the means, with the standard error for the worlds and tasks.
 
-        Equal counts have the least error that their steps allow, unless there is no floor.
+        With `floor`, the error of equal counts is at least what one step of the scale implies.
         """
         a, b, step = self.baseline, self.candidate, self.scale.step if floor else 0.0
         tasks = (self.tasks_baseline, None if self.paired else self.tasks_candidate)
@@ -167,10 +168,10 @@ class Matched(NamedTuple):
         return difference_estimate(a, b, paired=self.paired, step=step)
 
     def independent(self) -> tuple[Floats, Floats, bool]:
-        """Independent values of both sides, and whether they are paired.
+        """Return the independent values of both sides, and whether they are paired.
 
-        They are those of worlds; where tasks are a sample, the means of tasks, paired where
-        both sides have the same two tasks or more.
+        They are the values of worlds. If tasks are a sample, they are the means of tasks,
+        paired if the sides have at least two tasks in common.
         """
         if self.units.rule is not TaskRule.SAMPLE:
             return self.baseline, self.candidate, self.paired
@@ -185,13 +186,13 @@ class Matched(NamedTuple):
 def match(
     baseline: Subject, candidate: Subject, metric: str, tasks: TaskRule | None = None
 ) -> Matched:
-    """Pair the worlds of two subjects in one metric, or take them as independent samples.
+    """Pair the worlds of two subjects in one metric, or use them as independent samples.
 
     Args:
-        baseline: The subject that the other is compared with.
-        candidate: The other.
-        metric: What is compared.
-        tasks: What several tasks are; None: that goes by their number.
+        baseline: The subject to compare with.
+        candidate: The other subject.
+        metric: The metric that is compared.
+        tasks: Rule for several tasks; None means that their number decides.
     """
     measured_a, measured_b = (
         measured_trials(subject.trials, metric) for subject in (baseline, candidate)
@@ -201,12 +202,12 @@ def match(
     common = a.keys if a.keys == b.keys else [key for key in a.keys if key in b.places]
     kept_a, kept_b = a, b
     if common:
-        # Worlds of a task are alike, but for those of which one side was lost.
+        # Worlds of a task are interchangeable, except those that one side lost.
         kept_a = _without_lost(a, candidate, b, several)
         kept_b = _without_lost(b, baseline, a, several)
-    # A side that has only shared worlds may have lost the others, the harder ones maybe: then
-    # its partners alone are like it. Worlds of other tasks would make a difference of tasks
-    # one of the subjects.
+    # A side that has only shared worlds may have lost the others, perhaps the harder ones; then
+    # only their partners are comparable. Worlds of different tasks would confound tasks with
+    # subjects.
     partly = (
         bool(common)
         and len(common) < min(len(kept_a.means), len(kept_b.means))
@@ -250,14 +251,14 @@ def match(
 
 
 def _same_tasks(a: Sequence[str | None], b: Sequence[str | None]) -> bool:
-    """Whether both did the same tasks in the same proportions, given the task of each world."""
+    """Return whether both sides did the same tasks in the same proportions."""
     counts = [Counter(side) for side in (a, b)]
     tasks = counts[0].keys() | counts[1].keys()
     return all(counts[0][task] * len(b) == counts[1][task] * len(a) for task in tasks)
 
 
 def _set_apart(worlds: _Worlds, common: list[_Key]) -> bool:
-    """Whether shared worlds were easier or harder than a side's others, as if chosen."""
+    """Return whether shared worlds were easier or harder than the others of a side."""
     shared = set(common)
     others = worlds.means[[key not in shared for key in worlds.keys]]
     if min(len(common), len(others)) <= FEWEST_PAIRS:
@@ -266,7 +267,7 @@ def _set_apart(worlds: _Worlds, common: list[_Key]) -> bool:
 
 
 def _without_lost(worlds: _Worlds, other: Subject, measured: _Worlds, several: bool) -> _Worlds:
-    """The worlds but for those that the other side began and has no value of."""
+    """Return the worlds except those that the other side started and has no value for."""
     if len(other.trials) == measured.plays():
         return worlds
     begun = set(Trials.of(other.trials).worlds(several=several))
@@ -274,30 +275,30 @@ def _without_lost(worlds: _Worlds, other: Subject, measured: _Worlds, several: b
 
 
 def resamples(values: int) -> int:
-    """How many resamples a test of so many values makes; of very many it makes fewer."""
+    """Return the number of resamples for a test of this many values; fewer for very many."""
     return max(100, min(10_000, _MOST_DRAWS // values))
 
 
 def trial_values(trials: Sequence[TrialOutcome], metric: str) -> list[float]:
-    """The metric of every trial that completed and has it."""
+    """Return the metric of every completed trial that has it."""
     return list(measured_trials(trials, metric).values.tolist())
 
 
 def mean_of(
     trials: Sequence[TrialOutcome], metric: str, level: float, tasks: TaskRule | None = None
 ) -> Interval:
-    """The mean over the worlds of one subject, with the interval that its tasks give."""
+    """Return the mean over the worlds of one subject, with the interval for its tasks."""
     return mean_over_worlds(measured_trials(trials, metric), metric, level, tasks)
 
 
 def mean_of_values(values: Sequence[float], metric: str, level: float) -> Interval:
-    """The mean of values that are each of a world of their own."""
+    """Return the mean of values, each from a different world."""
     none = [None] * len(values)
     return _mean(np.array(values), none, TaskRule.WORLDS, level, scale_of(metric, values))
 
 
 def world_means(trials: Sequence[TrialOutcome], metric: str) -> dict[str, float]:
-    """The mean of each world by its name; one that nobody shares has that of its trial."""
+    """Return the mean of each world by name; a world without a key has its trial's id."""
     measured = measured_trials(trials, metric)
     worlds = _worlds(measured, _several_tasks(measured.trials))
     names = (key if isinstance(key, str) else key[1] for key in worlds.keys)
@@ -307,7 +308,7 @@ def world_means(trials: Sequence[TrialOutcome], metric: str) -> dict[str, float]
 def mean_over_worlds(
     measured: MeasuredTrials, metric: str, level: float, tasks: TaskRule | None = None
 ) -> Interval:
-    """Return the mean over worlds of trials that each come with their value."""
+    """Return the mean over worlds of trials with their values."""
     worlds = _worlds(measured, _several_tasks(measured.trials))
     labels = worlds.trials.tasks
     scale = scale_of(metric, measured.values)
@@ -337,9 +338,9 @@ def bounded(
     high: float,
     side: Side = Side.TWO_SIDED,
 ) -> Interval:
-    """The interval of an estimate; equal values tell nothing of their spread, so no bounds.
+    """Return the interval of an estimate; equal values give no spread, so no bounds.
 
-    But for what was never there at all, such as a price.
+    The exception is a metric that is 0 throughout, such as the cost of free calls.
     """
     free = estimate.point == low == 0 and math.isinf(high)
     if estimate.error == 0 and not free:
@@ -355,7 +356,7 @@ def _by_task(worlds: Floats, tasks: Sequence[str | None]) -> dict[str | None, fl
 
 
 def measured_trials(trials: Sequence[TrialOutcome], metric: str) -> MeasuredTrials:
-    """The trials that completed and have the metric, each with its value."""
+    """Return the completed trials that have the metric, with their values."""
     having = Trials.of(trials)
     values = having.column(metric)
     has = ~np.isnan(values)
@@ -369,7 +370,7 @@ def _several_tasks(*trials: Trials) -> bool:
 
 
 def _worlds(measured: MeasuredTrials, several: bool, whose: str = "") -> _Worlds:
-    """The worlds of trials; `whose` tells those apart that two subjects do not share."""
+    """Group trials by world; `whose` distinguishes worlds that two subjects cannot share."""
     trials, values = measured
     worlds = trials.worlds(several=several)
     keys = cast(list[_Key], worlds)

@@ -1,8 +1,8 @@
-"""The catalogue of outcomes: meaning, direction, unit and range of every metric that ships.
+"""Catalogue of outcomes: meaning, direction, unit and range of every built-in metric.
 
-Verdicts, tables and figures read a metric's properties here and keep no lists of names. A
-metric that is not in the catalogue is a user's own: it is a share if all its values are 0 or
-1, and nothing is known of its range otherwise.
+Verdicts, tables and figures read the properties of a metric here and keep no lists of names. A
+metric that is not in the catalogue is user-defined: it is a proportion if all its values are 0
+or 1, and its range is unknown otherwise.
 """
 
 import math
@@ -22,12 +22,13 @@ UNLOCKED: Final = "unlocked/"
 
 
 class Direction(StrEnum):
-    """Which values of an outcome are better."""
+    """The direction in which values of an outcome are better."""
 
     HIGHER = "higher"
     LOWER = "lower"
     NEITHER = "neither"
-    """It is only described: a verdict calls it higher or lower, not better or worse."""
+    """The outcome is only described: a verdict calls it higher or lower, not better or worse.
+    """
 
 
 class Unit(StrEnum):
@@ -37,28 +38,28 @@ class Unit(StrEnum):
     DOLLARS = "$"
     SECONDS = "s"
     PERCENT = "%"
-    """Values are fractions, shown times 100."""
+    """Values are fractions, shown as percentages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A number that a trial has, and how to read it."""
+    """A numeric outcome of a trial, and how to interpret it."""
 
     name: str
     meaning: str = ""
     direction: Direction = Direction.HIGHER
     unit: Unit = Unit.NONE
     label: str = ""
-    """Name on an axis, with the unit; empty: the name itself."""
+    """Axis label with the unit; if empty, the name is used."""
     low: float = -math.inf
-    """The least value that a trial can have."""
+    """The lowest value that a trial can have."""
     high: float = math.inf
     whole: bool = False
-    """Whether it is a whole number of things."""
+    """Whether values are counts."""
     share: bool = False
-    """Whether a trial has it or not: 1 or 0."""
+    """Whether values are 1 (true) or 0 (false)."""
     is_cost: bool = False
-    """Whether it measures what a trial used, not how well it was done."""
+    """Whether the outcome measures the resources a trial used, not its quality."""
 
 
 def _fraction(name: str, meaning: str) -> Outcome:
@@ -132,7 +133,7 @@ OUTCOMES: Final[Mapping[str, Outcome]] = MappingProxyType(
 )
 """Outcomes of an episode by public name.
 
-Those that judge play are computed in `assay.episodes.metrics`.
+Those that rate the play are computed in `assay.episodes.metrics`.
 """
 
 _OTHERS: Final = {
@@ -143,11 +144,11 @@ _OTHERS: Final = {
 LOWER_IS_BETTER: Final = frozenset(
     outcome.name for outcome in _OF_EPISODES if outcome.direction is Direction.LOWER
 )
-"""Names of the outcomes of which lower values are better."""
+"""Names of the outcomes where lower values are better."""
 
 
 def outcome_of(metric: str) -> Outcome:
-    """Return the outcome of this name; one that is not in the catalogue has no range."""
+    """Return the outcome with this name; outcomes outside the catalogue have no range."""
     known = OUTCOMES.get(metric) or _OTHERS.get(metric)
     if known is None:
         known = _share(metric) if metric.startswith(UNLOCKED) else Outcome(name=metric)
@@ -155,18 +156,18 @@ def outcome_of(metric: str) -> Outcome:
 
 
 class Scale(NamedTuple):
-    """The values that one trial can have, given those seen."""
+    """Possible values of one trial, given the observed ones."""
 
     low: float = -math.inf
     high: float = math.inf
     step: float = 0.0
-    """By how much values differ at least if they differ; 0: not known."""
+    """Smallest difference between two unequal values; 0 if unknown."""
     share: bool = False
-    """Whether a trial has it or not: 1 or 0."""
+    """Whether values are 1 (true) or 0 (false)."""
 
     @property
     def known_ends(self) -> bool:
-        """Whether it is known how little and how much a trial can have."""
+        """Whether the lowest and the highest possible value are known."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
 
@@ -178,7 +179,7 @@ def scale_of(metric: str, values: Sequence[float] | NDArray[np.float64]) -> Scal
         return Scale(0.0, 1.0, 1.0, share=True)
     above, below = bool((found >= outcome.low).all()), bool((found <= outcome.high).all())
     if not outcome.whole:
-        # A fraction beyond one of its ends is in another unit, so neither end holds.
+        # A fraction outside its range is in another unit, so neither end applies.
         above = below = above and below
     return Scale(
         float(outcome.low) if above else -math.inf,

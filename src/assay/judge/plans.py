@@ -1,7 +1,7 @@
-"""Plans of comparisons and analyses, written before the data, and deviations from them.
+"""Plans of comparisons and analyses (pre-registration), and deviations from them.
 
-The plan of a comparison is a TOML or JSON file with `metric` and `n`, and where they matter
-`level`, `min_effect` and `note`. Only what kept to a registered plan is called settled.
+The plan of a comparison is a TOML or JSON file with `metric` and `n`, and optionally `level`,
+`min_effect` and `note`. Only a result that followed a registered plan is called settled.
 """
 
 import json
@@ -39,19 +39,19 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPlan:
-    """A plan as it was registered."""
+    """A registered plan."""
 
     hash: str
     plan: Mapping[str, Any]
     created_at: datetime
-    """When it was stored first, in UTC."""
+    """Time of its first registration, in UTC."""
     seen: tuple[str, ...]
-    """Training runs with the metric that were in the store by then."""
+    """Training runs with the metric that were in the database at that time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisPlan:
-    """What somebody will test, and how."""
+    """A pre-registered analysis of training runs."""
 
     metric: str
     summary: SummarySpec
@@ -59,56 +59,57 @@ class AnalysisPlan:
     side: str
     alpha: float
     n: int
-    """Pairs, or runs of each arm."""
+    """Number of pairs, or of runs of each arm."""
     paired: bool | None
-    """Whether runs are compared pair by pair; None if the plan does not say."""
+    """Whether runs are compared in pairs; None if the plan does not specify it."""
     note: str | None = None
     looks: tuple[int, ...] = ()
-    """After how many pairs, or runs of each arm, it is analysed, `n` last; none: once."""
+    """Numbers of pairs, or of runs of each arm, at which it is analysed, `n` last; empty: once.
+    """
     boundary: str = Spending.OBRIEN_FLEMING.value
-    """How its looks share alpha."""
+    """Spending function that divides alpha among the looks."""
 
     @property
     def content(self) -> dict[str, Any]:
-        """What it means, as plain values; what is about looks only where it has some."""
+        """Content of the plan as plain values; keys about looks only if it has looks."""
         found = asdict(self)
         looks, boundary = list(found.pop("looks")), found.pop("boundary")
         return {**found, "looks": looks, "boundary": boundary} if looks else found
 
     @property
     def hash(self) -> str:
-        """The name of the plan: a hash of what it means."""
+        """Hash of the content, used as the name of the plan."""
         return content_hash(canonical_json(self.content))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonPlan:
-    """What somebody will compare, and how."""
+    """A pre-registered comparison."""
 
     metric: str
-    """The one that decides."""
+    """The primary metric."""
     n: int
-    """Pairs, or trials of each subject."""
+    """Number of pairs, or of trials of each subject."""
     level: float = 0.95
     min_effect: float | None = None
     note: str | None = None
 
     @property
     def content(self) -> dict[str, Any]:
-        """What it means, as plain values."""
+        """Content of the plan as plain values."""
         return {"kind": "comparison", **asdict(self)}
 
     @property
     def hash(self) -> str:
-        """The name of the plan: a hash of what it means."""
+        """Hash of the content, used as the name of the plan."""
         return content_hash(canonical_json(self.content))
 
 
 def read_comparison_plan(path: Path) -> ComparisonPlan:
-    """The plan in a file.
+    """Read the plan of a comparison from a file.
 
     Raises:
-        UsageError: The file cannot be read, or is no plan.
+        UsageError: The file cannot be read, or is not a plan.
     """
     return read_plan_file(path, _plan)
 
@@ -116,7 +117,7 @@ def read_comparison_plan(path: Path) -> ComparisonPlan:
 def plan_deviations(
     plan: ComparisonPlan, comparison: Comparison, stored: StoredPlan | None
 ) -> list[str]:
-    """In what a comparison differs from its plan, in sentences."""
+    """Return the deviations of a comparison from its plan, as sentences."""
     setup = comparison.setup
     done = (
         ("metric", plan.metric, setup.primary),
@@ -160,14 +161,14 @@ def _plan(found: Any) -> ComparisonPlan:
 def history_of(
     stored: StoredPlan | None, used: Sequence[str], from_files: int, *, what: str, command: str
 ) -> list[str]:
-    """What speaks against a plan having come before its data, in sentences.
+    """Return reasons to doubt that a plan preceded its data, as sentences.
 
     Args:
-        stored: The plan as it was registered, if it was.
-        used: What of the store was used, by id.
-        from_files: How much came from files.
-        what: What these are, such as `runs`.
-        command: What registers a plan.
+        stored: The registered plan, or None if it was not registered.
+        used: Ids of the data used from the database.
+        from_files: Number of items read from files.
+        what: Plural noun for the items, such as `runs`.
+        command: The command that registers a plan.
     """
     if stored is None:
         return [
@@ -192,10 +193,10 @@ def history_of(
 
 
 def read_plan_file(path: Path, make: Callable[[Any], _Plan]) -> _Plan:
-    """What `make` makes of the content of a file.
+    """Read a TOML or JSON file and return `make` of its content.
 
     Raises:
-        UsageError: The file cannot be read, or is no plan.
+        UsageError: The file cannot be read, or is not a plan.
     """
     name = repr(printable(str(path)))
     try:
@@ -212,7 +213,7 @@ def read_plan_file(path: Path, make: Callable[[Any], _Plan]) -> _Plan:
 
 
 def check_plan_keys(above: str, found: Any, kinds: Mapping[str, tuple[type, ...]]) -> None:
-    """Refuse a table that is none, has other keys, or values of other types."""
+    """Raise UsageError if a plan table is not a table, or has unknown keys or wrong types."""
     if not isinstance(found, dict):
         raise UsageError(f"{above or 'the plan'} is a table of settings")
     for name, value in found.items():

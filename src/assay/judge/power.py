@@ -1,4 +1,4 @@
-"""How many trials would settle a comparison, and what they would cost."""
+"""Sample sizes: the number of trials that would decide a comparison, and their cost."""
 
 import math
 from collections.abc import Mapping
@@ -15,19 +15,19 @@ from assay.stats.power import Needed, minimum_detectable_effect, power_of, trial
 from assay.types import Verdict
 
 POWER = 0.8
-"""The chance to find a difference that a plan aims at."""
+"""Probability of finding a difference that a plan aims at."""
 
 
 def planned(
     contrast: Contrast, facts: Mapping[str, SubjectFacts], setup: Setup, family: int
 ) -> Contrast:
-    """The contrast with what it could find, and with a plan where it is undecided.
+    """Return the contrast with its detectable effect, and with a plan if it is undecided.
 
-    With a family of several comparisons each is planned for at alpha divided by their number,
-    which is what the strictest of Holm's steps asks for. Where tasks are a sample, more trials
-    of the same tasks would not do: the plan counts tasks, each with as many worlds as now. It
-    aims at the difference asked for, or at a part of the one seen: planned by all of it, more
-    than half of the studies would have less than the power they are told.
+    In a family of several comparisons each is planned at alpha divided by their number, as the
+    strictest step of Holm's method requires. If tasks are a sample, more trials of the same
+    tasks would not help: the plan counts tasks, each with as many worlds as now. It aims at the
+    requested difference, or at a part of the observed one: planned for the whole observed
+    difference, more than half of the studies would have less power than stated.
     """
     both = (facts[contrast.baseline], facts[contrast.candidate])
     matched = match(both[0].subject, both[1].subject, contrast.metric, setup.tasks)
@@ -71,15 +71,16 @@ def planned(
 
 
 def _each(both: tuple[SubjectFacts, SubjectFacts], metric: str) -> float | None:
-    """What one trial takes on average over both subjects; None if one did not record it."""
+    """Return the mean per trial over both subjects; None if a subject did not record it."""
     means = [facts.metrics[metric].mean.point for facts in both if metric in facts.metrics]
     return sum(means) / 2 if len(means) == 2 and min(means) >= 0 else None
 
 
 def _spread(matched: Matched) -> tuple[float, int, int, bool]:
-    """The standard deviation of a unit, the number of units, how many it is known from.
+    """Return the standard deviation of a unit, the number of units, and two more values.
 
-    And whether units are paired. They are worlds, or tasks where those are a sample.
+    They are the number of units the deviation is known from, and whether units are paired.
+    Units are worlds, or tasks if the tasks are a sample.
     """
     a, b, paired = matched.independent()
     n = min(len(a), len(b))
@@ -92,38 +93,38 @@ def _spread(matched: Matched) -> tuple[float, int, int, bool]:
         return sd, n, max(2, math.floor(pilot)), paired
     if paired:
         return float(np.std(b - a, ddof=1)), n, n, True
-    # The two arms of a plan are equally large, so the mean of both variances counts.
+    # A plan has two arms of equal size, so the mean of both variances applies.
     return math.sqrt((float(a.var(ddof=1)) + float(b.var(ddof=1))) / 2), n, n, False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetPlan:
-    """How many trials would find a difference that was named before."""
+    """Sample size that would find a difference named in advance."""
 
     target: float
-    """The difference worth finding, in the unit of the values."""
+    """The difference to find, in the unit of the values."""
     power: float
     sd: float
-    """Of the paired differences, or within an arm."""
+    """Standard deviation of the paired differences, or within an arm."""
     needed: Needed
-    """Pairs, or trials of each arm."""
+    """Number of pairs, or of trials of each arm."""
     achieved: float
-    """The power that the trials at hand have for the target."""
+    """Power of the existing trials for the target."""
     detectable: float
-    """The smallest difference that they find with that power."""
+    """The smallest difference that the existing trials find with the requested power."""
 
 
 def plan_for_target(
     a: Floats, b: Floats, *, paired: bool, target: float, power: float, alpha: float, side: Side
 ) -> TargetPlan:
-    """Plan for a target by the spread of these values."""
+    """Plan for a target, based on the spread of these values."""
     if paired:
         sd, n, pilot = deviation_of(pair_differences(a, b)), float(len(a)), len(a)
     else:
-        # Arms of unequal size have the precision of two arms of their harmonic mean.
+        # Arms of unequal size are as precise as two arms of their harmonic mean.
         sd = math.sqrt((deviation_of(a) ** 2 + deviation_of(b) ** 2) / 2)
         n, pilot = 2 / (1 / len(a) + 1 / len(b)), (len(a) + len(b)) // 2
-    # The functions are two-sided, so one side has twice the alpha.
+    # The functions are two-sided, so a one-sided test uses twice the alpha.
     alpha = min(alpha * (1 if side is Side.TWO_SIDED else 2), 0.999)
     return TargetPlan(
         target=target,

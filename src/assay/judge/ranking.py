@@ -1,8 +1,8 @@
-"""Everybody against everybody: the order of subjects, and what it is worth.
+"""Ranking of all subjects by pairwise comparisons.
 
-Subjects are compared pair by pair on the worlds that both played, adjusted for the number of
-pairs: one stands below another only if it is shown to be worse, and those that cannot be told
-apart share a place.
+Subjects are compared in pairs on the worlds that both played, adjusted for the number of pairs.
+A subject is ranked below another only if it is shown to be worse; subjects that are not
+significantly different share a rank.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 def standings(
     subjects: Sequence[SubjectFacts], setup: Setup, *, fewest: int = 3
 ) -> Standings | None:
-    """All pairs in the metric that decides, adjusted together; None for fewer subjects.
+    """Compare all pairs in the primary metric, adjusted together; None for fewer subjects.
 
     The baseline is the first of every pair it is in.
     """
@@ -38,9 +38,9 @@ def standings(
 
 
 def group_letters(order: Sequence[str], apart: Sequence[tuple[str, str]]) -> Mapping[str, str]:
-    """The letters of each name; those that share one cannot be told apart."""
+    """Return letters by name; names that share a letter do not differ significantly."""
     groups = indistinguishable_groups(order, apart)
-    # After z come a2, b2 and so on.
+    # Letters after z are a2, b2 and so on.
     letters = [
         _LETTERS[at % len(_LETTERS)]
         + (str(at // len(_LETTERS) + 1) if at >= len(_LETTERS) else "")
@@ -75,7 +75,7 @@ def _order(
 
 
 def _shrunken(subjects: Sequence[SubjectFacts], metric: str) -> dict[str, float]:
-    """The means without the luck that the best of several was chosen with."""
+    """Return the means, shrunk for the winner's curse."""
     worlds = {facts.id: world_means(facts.subject.trials, metric) for facts in subjects}
     if len(worlds) < 2 or min(map(len, worlds.values())) < 2:
         return {facts.id: facts.metrics[metric].mean.point for facts in subjects}

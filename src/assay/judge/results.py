@@ -1,7 +1,7 @@
-"""What a comparison found, as frozen values: no words, no markup, no files.
+"""Results of a comparison as frozen values: no text, markup or files.
 
 Every number comes from a function of `assay.stats`, which cites its source. A number that the
-data cannot give is None or NaN, never a guess. Names and notes in it are untrusted text.
+data cannot provide is None or NaN, never a guess. Names and notes in it are untrusted text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,107 +22,107 @@ from assay.stats.significance import TestResult
 from assay.types import Verdict
 
 _EXACT_TESTS = ("McNemar's exact test", "Fisher's exact test")
-"""Of shares."""
+"""Names of exact tests of proportions."""
 
 
 class TaskRule(StrEnum):
-    """What the tasks of a comparison are taken for, which decides how sure it is."""
+    """Interpretation of the tasks of a comparison, which determines its uncertainty."""
 
     WORLDS = "worlds"
-    """There is one task, or one world of each: worlds are independent."""
+    """There is one task, or one world per task: worlds are independent."""
     FIXED = "fixed"
-    """They are the ones that are meant: strata. A verdict holds on these tasks."""
+    """The tasks are the only ones of interest: strata. A verdict holds for these tasks."""
     SAMPLE = "sample"
-    """They are drawn from many: clusters. A verdict holds for tasks like these."""
+    """The tasks are a sample of many: clusters. A verdict holds for similar tasks."""
 
 
 class DesignDifference(NamedTuple):
-    """Something that two subjects do not share besides their outcomes."""
+    """A setting in which two subjects differ."""
 
     name: str
     baseline: str
-    """In short, safe to print."""
+    """Short and safe to print."""
     candidate: str
     task: bool
-    """Whether it is part of what was to be done; else it is part of who did it."""
+    """Whether it belongs to the task; if not, it belongs to the subject."""
     allowed: bool = False
-    """Whether somebody said that it may differ."""
+    """Whether the user allowed it to differ."""
 
     @property
     def confounds(self) -> bool:
-        """Whether a difference of outcomes may be that of the tasks."""
+        """Whether it could explain a difference of outcomes."""
         return self.task and not self.allowed
 
 
 class Units(NamedTuple):
-    """What a contrast rests on."""
+    """Units on which a contrast is based."""
 
     rule: TaskRule
     tasks: int
     worlds: int
-    """Pairs; or worlds of both subjects, where they are not paired."""
+    """Number of pairs, or of worlds of both subjects if they are not paired."""
     replicates: int
-    """The most trials of one subject in one world; they are averaged."""
+    """The largest number of trials of one subject in one world; they are averaged."""
     partly_shared: int = 0
-    """Worlds that both played, where all worlds are used; 0: all are shared, or none."""
+    """Number of shared worlds if unshared ones are used, too; 0 if all are shared, or none."""
 
     @property
     def worlds_per_task(self) -> int:
-        """On average, rounded up."""
+        """Average number, rounded up."""
         return -(-self.worlds // self.tasks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """How subjects were compared."""
+    """Settings of a comparison."""
 
     metrics: tuple[str, ...]
-    """The first is the one that decides."""
+    """The first is the primary metric."""
     baseline: str
-    """The id of the subject that the others are compared with."""
+    """The id of the baseline."""
     level: float
     min_effect: float | None = None
-    """The smallest difference of the first metric that matters, in its unit."""
+    """The smallest difference in the primary metric that matters, in its unit."""
     success_achievements: float = SUCCESS_ACHIEVEMENTS
-    """An episode with as many achievements is a success."""
+    """An episode with at least this many achievements is a success."""
     seed: int = 0
-    """Of the generator that resampling draws from."""
+    """Seed of the generator for resampling."""
     method: Method = Method.AUTO
     side: Side = Side.TWO_SIDED
-    """Of the difference and its tests."""
+    """Side of the difference and its tests."""
     n_resamples: int | None = None
-    """Of a bootstrap and a resampling test; None: their defaults."""
+    """Number of resamples of bootstraps and resampling tests; None: their defaults."""
     correction: Correction = Correction.HOLM
     lower_is_better: frozenset[str] = LOWER_IS_BETTER
     tasks: TaskRule | None = None
-    """What several tasks are; None: that goes by their number."""
+    """Rule for several tasks; None means that their number decides."""
     allow_different: frozenset[str] = frozenset()
     """Settings of the task side that may differ."""
     seeds: tuple[int, int] | None = None
-    """The first and the last seed of what is compared; None: all."""
+    """First and last seed of the compared trials; None: all."""
     known_metrics: tuple[str, ...] = ()
     """All metrics that could have been chosen."""
 
     @property
     def primary(self) -> str:
-        """The metric that decides."""
+        """The primary metric."""
         return self.metrics[0]
 
     @property
     def alpha(self) -> float:
-        """The chance of a false finding that is accepted."""
+        """Accepted false-positive rate."""
         return 1 - self.level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """The values of one metric over the trials of one subject that have it."""
+    """Summary of one metric over the trials of one subject that have it."""
 
     n: int
     mean: Interval
     median: float
     sd: float
-    """NaN for one value."""
+    """NaN for a single value."""
     least: float
     most: float
 
@@ -137,11 +137,11 @@ class LearningCurve(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectFacts:
-    """One subject and what its trials came to."""
+    """One subject and the summary of its trials."""
 
     subject: Subject
     judged: bool
-    """Whether it takes part in the verdicts; those played only to compare with do not."""
+    """Whether it is included in the verdicts; reference entries are not."""
     results: int
     failures: int
     infrastructure: int
@@ -160,7 +160,7 @@ class SubjectFacts:
 
     @property
     def whole(self) -> Mapping[str, float]:
-        """Numbers of the subject as a whole, made by metrics that take all its trials."""
+        """Values for the whole subject, from metrics that take all its trials."""
         numbers = self.subject.facts.get(SUBJECT_METRICS, {})
         return numbers if isinstance(numbers, Mapping) else {}
 
@@ -169,34 +169,36 @@ class LeftOut(NamedTuple):
     """Trials of one side that a comparison could not use, by reason."""
 
     unpaired: int = 0
-    """Nobody on the other side played the same."""
+    """The other side has no trial in this world."""
     failures: int = 0
     infrastructure: int = 0
     without_value: int = 0
-    """Trials that completed and lack the metric."""
+    """Completed trials that lack the metric."""
 
 
 class Losses(NamedTuple):
-    """Trials of both sides that have no result, and what the difference would be with them."""
+    """Trials of both sides without a result, and bounds of the difference that include them."""
 
     baseline: int
     of_baseline: int
     candidate: int
     of_candidate: int
     p_value: float
-    """Of Fisher's exact test that both lose alike."""
+    """Fisher's exact test that both sides lose trials equally often."""
     lowest: Interval
-    """The difference with the candidate's lost trials at the least value, the other's at the
-    greatest."""
+    """The difference with the candidate's lost trials at the lowest value and the baseline's at
+    the highest.
+    """
     highest: Interval
     known_ends: bool
-    """Whether these values are the ends of the metric; else they are the extremes seen."""
+    """Whether these values are the range of the metric; if not, they are the observed extremes.
+    """
     holds: bool
-    """Whether the verdict is the same at both."""
+    """Whether the verdict is the same at both bounds."""
 
 
 class PairRow(NamedTuple):
-    """One pair: both values, averaged where a side played it more than once."""
+    """One pair with both values; several trials of a side are averaged."""
 
     pair: str
     baseline: float
@@ -209,7 +211,7 @@ class PairRow(NamedTuple):
 
 
 class PairRows(Sequence[PairRow]):
-    """Pairs, each made when it is asked for: there may be very many, in every metric."""
+    """Pairs, created on access: there may be very many, in every metric."""
 
     def __init__(
         self,
@@ -217,7 +219,7 @@ class PairRows(Sequence[PairRow]):
         baseline_P: NDArray[np.float64],
         candidate_P: NDArray[np.float64],
     ) -> None:
-        """Say what each pair is called, and what both sides have."""
+        """Store the name of each pair and the values of both sides."""
         self._columns = names, baseline_P, candidate_P
 
     def __len__(self) -> int:
@@ -245,55 +247,55 @@ class PairRows(Sequence[PairRow]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tests:
-    """The tests of one contrast; `p_value` and `p_adjusted` are those the verdict uses."""
+    """Tests of one contrast; the verdict uses `p_value` and `p_adjusted`."""
 
     t: TestResult
     resampling: TestResult
-    """Sign flips of the pairs, or permutations of two samples."""
+    """Sign-flip test of pairs, or permutation test of two samples."""
     rank: TestResult
-    """Wilcoxon's or Mann and Whitney's."""
+    """Wilcoxon signed-rank test, or Mann-Whitney test."""
     p_value: float
     p_adjusted: float
-    """Over all candidates of the same metric."""
+    """Adjusted over all candidates in the same metric."""
     spread_known: bool
-    """False where all differences are equal: then the verdict uses the resampling test."""
+    """False if all differences are equal; then the verdict uses the resampling test."""
     equivalence_p: float | None = None
-    """Of two one-sided tests against the smallest difference that matters, adjusted."""
+    """Adjusted p value of two one-sided tests against the smallest difference that matters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """Sizes of the difference that have no unit."""
+    """Effect sizes without a unit."""
 
     d: Interval
     g: Interval
     delta: Interval
     improvement: Interval
-    """How often a trial of the candidate has the larger value; ties count half."""
+    """Probability that a trial of the candidate has the higher value; ties count half."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerPlan:
-    """How many trials would find a difference of this size with a power of 80 %."""
+    """Sample size that finds a difference of this size with a power of 80 %."""
 
     effect: float
     asked: bool
-    """Whether the size is the one asked for; else it is the one observed, shrunken."""
+    """Whether the user gave the effect; if not, it is the observed difference, shrunk."""
     trials: int
-    """Pairs; or trials of each subject, where they are not paired."""
+    """Number of pairs, or of trials of each subject if they are not paired."""
     low: int | None
-    """The fewest that the spread of so few trials does not rule out."""
+    """Lower bound, given the uncertainty of the estimated spread."""
     high: int | None
-    """The most; None: the data set no limit."""
+    """Upper bound; None if the data imply no limit."""
     dollars: Interval | None
-    """Of all these trials of both subjects; None if no price is recorded."""
+    """Cost of all these trials of both subjects; None if no price is recorded."""
     hours: Interval | None
-    """Of all these trials of both subjects, one after the other."""
+    """Duration of all these trials of both subjects, one after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contrast:
-    """A candidate beside the baseline in one metric."""
+    """A candidate compared with the baseline in one metric."""
 
     baseline: str
     candidate: str
@@ -301,52 +303,53 @@ class Contrast:
     lower_is_better: bool
     paired: bool
     n_baseline: int
-    """Pairs; or trials of the baseline, where they are not paired."""
+    """Number of pairs, or of trials of the baseline if they are not paired."""
     n_candidate: int
     mean_baseline: Interval
     mean_candidate: Interval
     difference: Interval
-    """Mean of candidate minus baseline; at the last look, where there were looks."""
+    """Mean of candidate minus baseline; at the last interim analysis if there were any."""
     naive: Interval
-    """Mean of candidate minus baseline without regard to looks."""
+    """Mean of candidate minus baseline, ignoring interim analyses."""
     relative: Interval | None
-    """The difference over the mean of the baseline; None where that is not clear of 0. Its
-    bounds are not known where several tasks have several worlds each."""
+    """The difference divided by the baseline's mean; None if that mean is not clearly different
+    from 0. Its bounds are NaN if several tasks have several worlds each.
+    """
     verdict: Verdict
     tests: Tests | None
-    """None for fewer than two values on a side."""
+    """None if a side has fewer than two values."""
     effects: Effects | None
-    """None too where nothing varies."""
+    """None if a side has fewer than two values, or if nothing varies."""
     pairing: Pairing | None
     skewness: str | None
-    """A sentence, where the differences look too skewed for the interval."""
+    """A sentence if the differences look too skewed for the interval."""
     left_out_baseline: LeftOut
     left_out_candidate: LeftOut
     units: Units
     design: tuple[DesignDifference, ...] = ()
-    """What else differs between the two, the task side first."""
+    """Settings in which the two differ, the task side first."""
     same: str | None = None
-    """Words, where both are the same trials: there is nothing to judge."""
+    """A sentence if both sides are the same trials, so that no verdict is possible."""
     shrunken: float | None = None
-    """The difference less the luck that a clear verdict was chosen with; None without one."""
+    """The difference shrunk for the winner's curse; None without a clear verdict."""
     losses: Losses | None = None
-    """Where enough trials were lost to matter."""
+    """Bounds that include lost trials, if enough were lost to matter."""
     pairs: Sequence[PairRow] = ()
     look: Look | None = None
-    """The last look of a run that went on until it was decided; then its verdict holds."""
+    """The last look of a run with `--until-decided`; it determines the verdict."""
     settle: PowerPlan | None = None
-    """What would settle it, where it is undecided."""
+    """Sample size that would decide it, if it is undecided."""
     detectable: float | None = None
-    """The smallest difference that this n finds with a power of 80 %."""
+    """The smallest difference that this sample size finds with a power of 80 %."""
     standardised: Interval | None = None
-    """The difference in standard deviations of what is tested: of a pair's, or of a trial."""
+    """The difference in standard deviations of the tested values: of pairs, or of trials."""
 
     @property
     def promised(self) -> bool:
-        """Whether intervals of such data hold their level, by what was measured of them.
+        """Whether the interval is known to keep its level for data of this kind.
 
-        docs/design/statistics.md lists the cells. Nothing tells that values are near normal;
-        that they look skewed does tell that they are not.
+        docs/design/statistics.md lists the measured cases. Near-normality cannot be verified,
+        but values that look skewed are not near normal.
         """
         least, most = sorted((self.n_baseline, self.n_candidate))
         if self.skewness is not None or least < 5:
@@ -361,53 +364,53 @@ class Contrast:
 
     @property
     def confounds(self) -> tuple[DesignDifference, ...]:
-        """What forbids a verdict: the task was not the same."""
+        """Differences of the task, which forbid a verdict."""
         return tuple(one for one in self.design if one.confounds)
 
     @property
     def neutral_verdict(self) -> Verdict:
-        """The verdict on a metric of which neither is better: higher or lower."""
+        """Verdict on a metric without a direction: higher or lower."""
         if self.verdict not in (Verdict.BETTER, Verdict.WORSE):
             return self.verdict
         return Verdict.HIGHER if self.difference.point > 0 else Verdict.LOWER
 
 
 class Standing(NamedTuple):
-    """The place of one subject in the order of means."""
+    """Rank of one subject by its mean."""
 
     subject: str
     rank: int
-    """1 and the number of subjects that are shown to be better."""
+    """1 plus the number of subjects that are shown to be better."""
     shared: bool
     """Whether another subject has the same rank."""
     groups: str
-    """Letters; subjects that share one cannot be told apart."""
+    """Letters; subjects that share a letter do not differ significantly."""
     shrunken: float
-    """The mean, moved to that of all by the share of the spread that is luck."""
+    """The mean, shrunk towards the overall mean by the fraction of the spread due to chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standings:
-    """All subjects against each other in the metric that decides."""
+    """All subjects compared with each other in the primary metric."""
 
     pairs: tuple[Contrast, ...]
-    """Adjusted over all pairs; without their rows."""
+    """Contrasts adjusted over all pairs, without their rows."""
     order: tuple[Standing, ...]
 
 
 class Timed(NamedTuple):
-    """When a trial came to success, or to its end without."""
+    """Time at which a trial succeeded, or at which it ended without success."""
 
     seconds: float
-    """Of the whole trial; NaN if that is not known."""
+    """Duration of the whole trial; NaN if unknown."""
     reached: bool
     steps: float | None = None
-    """Until it was a success, or to its end; None if that is not known."""
+    """Steps until its success or its end; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceRow:
-    """One subject on one task."""
+    """Results of one subject on one task."""
 
     task: str
     subject: str
@@ -416,19 +419,19 @@ class InstanceRow:
     success: Interval
     times: tuple[Timed, ...]
     unit: str
-    """Of the times: steps to the achievement that made it a success, or seconds (s)."""
+    """Unit of the times: steps to the achievement that made it a success, or seconds (s)."""
     median_time: float | None
-    """By which half of all trials have come to success; None if fewer than half did."""
+    """Time at which half of all trials have succeeded; None if fewer than half did."""
     mean_time: Interval | None
-    """The restricted mean: who did not come to success stands at the horizon."""
+    """Restricted mean: a trial without success counts as the horizon."""
     horizon: float
     """The longest time of all subjects on this task."""
     p_value: float | None = None
-    """Of the log-rank test against the first subject; None for that one."""
+    """p value of the log-rank test against the first subject; None for the first."""
 
     @property
     def without(self) -> int:
-        """Trials that took time and did not come to success."""
+        """Number of timed trials without success."""
         return sum(not time.reached for time in self.times)
 
 
@@ -439,93 +442,93 @@ class ScoreRow:
     subject: str
     n: int
     interval: Interval
-    """Of the mean score at this number of episodes."""
+    """Interval of the mean score at this number of episodes."""
     limit: Interval
-    """Of the score of endless episodes."""
+    """Interval of the score in the limit of infinitely many episodes."""
     corrected: float
-    """A guess at the score of very many episodes; NaN if there is none."""
+    """Estimated score of very many episodes; NaN if unavailable."""
     at: int
-    """The number of episodes at which the scores of all subjects are set beside each other."""
+    """Number of episodes at which the scores of all subjects are compared."""
     matched: float
-    """The score that so many of its episodes have on average."""
+    """Mean score of that many of its episodes."""
 
 
 class PassRow(NamedTuple):
-    """What k attempts at a world are worth to one subject."""
+    """Success rates of one subject in k attempts at a world."""
 
     subject: str
     k: int
     pass_any: Interval
-    """pass@k: the chance that at least one of k attempts succeeds."""
+    """pass@k: the probability that at least one of k attempts succeeds."""
     pass_all: Interval
-    """pass^k: the chance that all k attempts succeed."""
+    """pass^k: the probability that all k attempts succeed."""
     worlds: int
     attempts: int
-    """At the world with the fewest."""
+    """Smallest number of attempts at a world."""
 
 
 class ScoreGap(NamedTuple):
-    """The Crafter score of one subject less that of the baseline."""
+    """Difference in Crafter score between one subject and the baseline."""
 
     subject: str
     interval: Interval
-    """Of the difference of their mean scores at so many episodes each."""
+    """Difference of the mean scores at this number of episodes each."""
     limit: Interval
-    """Of the difference of their scores of endless episodes."""
+    """Difference of the scores in the limit of infinitely many episodes."""
     episodes: int
-    """Those of the one who has fewer."""
+    """The smaller of the two numbers of episodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Everything a comparison found."""
+    """All results of a comparison."""
 
     setup: Setup
     subjects: tuple[SubjectFacts, ...]
     contrasts: tuple[Contrast, ...]
-    """Every judged candidate in every metric, the metric that decides first."""
+    """Every judged candidate in every metric, the primary metric first."""
     standings: Standings | None
-    """With three subjects or more."""
+    """None for fewer than three judged subjects."""
     instances: tuple[InstanceRow, ...] = ()
     passes: tuple[PassRow, ...] = ()
-    """Of subjects that played every world more than once."""
+    """Rows of the subjects that played every world more than once."""
     scores: tuple[ScoreRow, ...] = ()
     score_gaps: tuple[ScoreGap, ...] = ()
     notes: tuple[str, ...] = ()
-    """What a reader has to know; sentences that hold untrusted names."""
+    """Caveats; the sentences contain untrusted names."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Subjects that could not be compared, and why."""
+    """Subjects that could not be compared, with the reason."""
     next_seed: int | None = None
-    """The first seed beyond all that its subjects have played; None: they have no seeds."""
+    """The first seed above all those played; None if the subjects have no seeds."""
     planned: bool = False
-    """Whether it is the comparison that a plan set down before its trials."""
+    """Whether the comparison was pre-registered in a plan."""
 
     @property
     def baseline(self) -> SubjectFacts:
-        """The subject that the others are compared with."""
+        """The baseline, with its summaries."""
         return self.of(self.setup.baseline)
 
     @property
     def decisive(self) -> tuple[Contrast, ...]:
-        """The contrasts in the metric that decides."""
+        """The contrasts in the primary metric."""
         return tuple(c for c in self.contrasts if c.metric == self.setup.primary)
 
     @property
     def family(self) -> int:
-        """Comparisons in the metric that decides that share one correction."""
+        """Number of comparisons in the primary metric that share one correction."""
         return len(self.standings.pairs if self.standings else self.decisive)
 
     @property
     def worse(self) -> tuple[Contrast, ...]:
-        """Candidates that are worse in the metric that decides."""
+        """Contrasts of the candidates that are worse in the primary metric."""
         return tuple(c for c in self.decisive if c.verdict is Verdict.WORSE)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Keys of experiments files that are their authors' own."""
+        """Author-defined keys of experiments files."""
         subjects = (facts.subject for facts in self.subjects)
         return tuple(dict.fromkeys(name for subject in subjects for name in subject.remarks))
 
     def of(self, subject_id: str) -> SubjectFacts:
-        """The facts of one subject."""
+        """Return the facts of one subject."""
         return next(facts for facts in self.subjects if facts.id == subject_id)

@@ -1,7 +1,7 @@
-"""What is compared: subjects, each with the outcomes of its trials.
+"""Subjects of a comparison: models or agents, with the outcomes of their trials.
 
-Comparisons see these values and nothing else, wherever they come from: the store, a results
-file, or a file that somebody wrote by hand. Nothing here opens a file.
+Comparisons use only these values, whether they come from the database, a results file or a
+handwritten file. Nothing here opens a file.
 """
 
 import math
@@ -19,40 +19,40 @@ from assay.crafter.rules import DEATH_CAUSES
 from assay.types import StopReason, TrialState
 
 SUBJECT_METRICS = "subject_metrics"
-"""The key in the facts of a subject for numbers that it earned as a whole, by metric."""
+"""Key in the facts of a subject for its values as a whole, by metric."""
 _UNKNOWN_CAUSE = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialOutcome:
-    """One trial of a subject and what it earned."""
+    """One trial of a subject, with its outcomes."""
 
     trial_id: str
     pair: str | None
-    """Trials of two subjects with the same text are a pair; None: it has no partner."""
+    """Trials of two subjects with the same text are a pair; None if a trial has no partner."""
     task: str | None = None
-    """What was to be done; for episodes `crafter/<difficulty>`, in files the instance."""
+    """Name of the task; for episodes `crafter/<difficulty>`, in files the instance."""
     seed: int | None = None
     replicate: int = 0
     state: TrialState = TrialState.RESULT
     values: Mapping[str, float] = field(default_factory=dict)
-    """Numbers by metric; empty unless it completed."""
+    """Values by metric; empty unless the trial completed."""
     ended: str | None = None
-    """What it ended by, such as `died: zombie`; None if that is not known."""
+    """Reason for its end, such as `died: zombie`; None if unknown."""
     unlock_steps: tuple[int, ...] = ()
-    """The steps at which it unlocked achievements, in order; empty if that is not known."""
+    """The steps at which it unlocked achievements, in order; empty if unknown."""
 
 
 def endings(trials: Iterable[TrialOutcome]) -> dict[str, int]:
-    """How often trials that completed ended by what, the most frequent first."""
+    """Count the reasons for which completed trials ended, the most frequent first."""
     known = Counter(trial.ended for trial in trials if trial.state is TrialState.RESULT)
     return {reason: count for reason, count in known.most_common() if reason is not None}
 
 
 def death_cause(ended: str) -> str | None:
-    """What a player died of, given what the episode ended by.
+    """Return the cause of death, given the reason for the end of an episode.
 
-    None: it did not die; `unknown`: nothing says what of.
+    None if the player did not die; `unknown` if the cause is not recorded.
     """
     reason, _, cause = ended.partition(":")
     if reason.strip() != StopReason.DIED:
@@ -61,14 +61,14 @@ def death_cause(ended: str) -> str | None:
 
 
 def ordered_causes(causes: Iterable[str]) -> list[str]:
-    """Each cause of death once, in the order in which all reports have them."""
+    """Return each cause of death once, in the order used in all reports."""
     seen = set(causes)
     known = [cause for cause in DEATH_CAUSES if cause in seen]
     return [*known, *sorted(seen.difference(DEATH_CAUSES))]
 
 
 class Earned(Mapping[str, float]):
-    """The numbers of one trial: a row of a table of many, in which NaN stands for none.
+    """The values of one trial: one row of a large table, where NaN means no value.
 
     Dictionaries would take several times the memory of the table.
     """
@@ -76,7 +76,7 @@ class Earned(Mapping[str, float]):
     __slots__ = ("places", "row_M")
 
     def __init__(self, places: Mapping[str, int], row_M: NDArray[np.float64]) -> None:
-        """Say in which column each metric is, and which row of the table it is."""
+        """Store the column of each metric, and the row of this trial."""
         self.places = places
         self.row_M = row_M
 
@@ -87,7 +87,7 @@ class Earned(Mapping[str, float]):
         return value
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As of any mapping; what `Mapping` has for this raises and catches."""
+        """Return a value or the default; `Mapping.get` is slower, as it raises and catches."""
         place = self.places.get(name)
         if place is None:
             return default
@@ -108,31 +108,31 @@ class Earned(Mapping[str, float]):
 
 
 class Trials(tuple[TrialOutcome, ...]):
-    """Trials, and what they have in common as columns, each made once: there may be many."""
+    """Trials with cached columns of their common properties, because there may be very many."""
 
     @classmethod
     def of(cls, trials: Sequence[TrialOutcome]) -> "Trials":
-        """Trials as they are, if they have columns already."""
+        """Return the trials unchanged if they have columns already."""
         return trials if isinstance(trials, Trials) else cls(trials)
 
     @cached_property
     def ids(self) -> frozenset[str]:
-        """The ids of all."""
+        """The ids of all trials."""
         return frozenset([trial.trial_id for trial in self])
 
     @cached_property
     def tasks(self) -> list[str | None]:
-        """The task of each."""
+        """The task of each trial."""
         return [trial.task for trial in self]
 
     @cached_property
     def states(self) -> Counter[TrialState]:
-        """How many ended in each way."""
+        """Number of trials by final state."""
         return Counter([trial.state for trial in self])
 
     @cached_property
     def metrics(self) -> list[str]:
-        """The metrics they have a finite value of, in the order they first come."""
+        """The metrics that have a finite value, in order of first occurrence."""
         table = self._table
         if table is not None:
             places, table_T_M = table
@@ -149,7 +149,7 @@ class Trials(tuple[TrialOutcome, ...]):
         return list(found)
 
     def column(self, metric: str) -> NDArray[np.float64]:
-        """The metric of each, shape (T,); NaN of one without a result or a value."""
+        """Return the metric of each trial, shape (T,); NaN without a result or a value."""
         column_T = self._columns.get(metric)
         if column_T is None:
             column_T = self._columns[metric] = self._column(metric)
@@ -169,11 +169,11 @@ class Trials(tuple[TrialOutcome, ...]):
         return column_T
 
     def worlds(self, *, several: bool) -> list[str | None]:
-        """What the world of each is known by; None: nobody else can have played it.
+        """Return the key of each trial's world; None if no other trial can share it.
 
-        In a single task that is the seed, because a file may not say what the task was. Among
-        several it is the task and the seed; a trial that has no seed, nor a partner by its
-        place, is a replicate of the task's only world.
+        With a single task the key is the seed, because a file may not name its task. With
+        several tasks it is the task and the seed. A trial that has neither a seed nor a pair is
+        a replicate of the task's only world.
         """
         if several not in self._worlds:
             self._worlds[several] = [_world(trial, several) for trial in self]
@@ -193,7 +193,7 @@ class Trials(tuple[TrialOutcome, ...]):
 
     @cached_property
     def _table(self) -> tuple[Mapping[str, int], NDArray[np.float64]] | None:
-        """The table whose rows they all have; None where there is none."""
+        """The table whose rows the trials are; None if there is no common table."""
         rows = [trial.values for trial in self]
         first = rows[0] if rows else None
         if not isinstance(first, Earned):
@@ -214,72 +214,72 @@ def _world(trial: TrialOutcome, several: bool) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """One look at a candidate beside the baseline while its run went on."""
+    """An interim analysis of a candidate and the baseline during their run."""
 
     experiment_id: str
-    """The candidate."""
+    """The id of the candidate."""
     baseline_id: str
     metric: str
     look: int
     """Counted from 1."""
     pairs: int
     estimate: float
-    """Mean of candidate minus baseline; NaN if there was no pair."""
+    """Mean of candidate minus baseline; NaN without pairs."""
     low: float
-    """Of the interval that holds at every look; NaN where it could not say yet."""
+    """Lower bound of the interval that is valid at every look; NaN if not yet available."""
     high: float
     decision: str | None
-    """None: it went on."""
+    """None if the run continued."""
     design: Mapping[str, Any]
-    """How the pairs were looked at; `assay.stats.sequential.SequentialDesign.of` reads it."""
+    """The sequential design, as read by `assay.stats.sequential.SequentialDesign.of`."""
     looked_at: float = 0.0
     """Seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Somebody who took trials: an experiment of the store, or an entry of a file."""
+    """An entry with its trials: an experiment in the database, or an entry of a file."""
 
     id: str
-    """The id of the experiment, or the name; no other subject of a comparison has it."""
+    """The id of the experiment, or the name; unique in a comparison."""
     name: str
     """Readable and unique; untrusted text."""
     model: str | None = None
-    """What it is called in its run: a model, or the label of an arm."""
+    """Its name in its run: a model, or the label of an arm."""
     agent: str | None = None
-    """The agent of the user's own that plays, if one does."""
+    """The user-defined agent, if any."""
     asks: str | None = None
-    """The model that is asked, if it has another name than the arm."""
+    """The model that is called, if it has another name than the arm."""
     series: str | None = None
     version: str | None = None
     run_id: str | None = None
     created_at: datetime | None = None
     commit: str | None = None
     project: str | None = None
-    """The commit of the user's own repository, with `+` if it had other changes."""
+    """The commit of the user's repository, with `+` if it had uncommitted changes."""
     note: str | None = None
     baseline: bool = False
-    """Played only to compare with."""
+    """Whether it is a reference entry, played only for comparison."""
     source: str = "store"
-    """The store, or the file it was read from."""
+    """`store`, or the file it was read from."""
     database: str | None = None
-    """The file of its store, where that is not the one that commands use by themselves."""
+    """The database file, if it is not the default one."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What else its file says of it, or the configuration it was played with."""
+    """Further keys of its file, or the configuration it was played with."""
     remarks: Mapping[str, str | int | float] = field(default_factory=dict)
-    """The keys of an experiments file that are its author's own; untrusted text."""
+    """Author-defined keys of an experiments file; untrusted text."""
     lower_is_better: frozenset[str] = frozenset()
-    """Metrics of somebody's own of which less is better."""
+    """User-defined metrics where lower is better."""
     trials: tuple[TrialOutcome, ...] = ()
-    """They become `Trials`."""
+    """Converted to `Trials`."""
     looks: tuple[Look, ...] = ()
-    """Where its run went on until it was decided."""
+    """The interim analyses, if its run used `--until-decided`."""
 
     def __post_init__(self) -> None:
-        """Give the trials their columns."""
+        """Convert the trials to `Trials`."""
         object.__setattr__(self, "trials", Trials.of(self.trials))
 
     @property
     def asked_model(self) -> str | None:
-        """The model that is asked; None if none is, or if that is not known."""
+        """The model that is called; None if there is none, or if it is unknown."""
         return self.asks or (self.model if self.agent is None else None)

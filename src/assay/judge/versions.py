@@ -1,8 +1,8 @@
-"""A metric from version to version of one series.
+"""A metric over the versions of one series.
 
-The experiments of a version are taken together: trials of the same world are averaged, so that
-playing a version again makes its mean surer only where it played other worlds. Each version
-is compared with the one before it.
+The experiments of a version are pooled. Trials in the same world are averaged, so playing a
+version again makes its mean more precise only if other worlds were played. Each version is
+compared with the previous one.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,14 +25,14 @@ _NO_VERSION = "(no version)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionFacts:
-    """What one version of a series earned."""
+    """Results of one version of a series."""
 
     version: str
     experiments: tuple[Subject, ...]
     trials: int
     mean: Interval
     change: Contrast | None
-    """Beside the version before it; None for the first."""
+    """Contrast with the previous version; None for the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +54,15 @@ def over_time(
     tasks: TaskRule | str | None = None,
     allow_different: Collection[str] = (),
 ) -> OverTime:
-    """Follow a metric over the versions of a series.
+    """Compare the successive versions of a series in one metric.
 
     Args:
         subjects: The experiments of the series, the oldest first.
-        metric: What to follow; without it achievements, or the first that all have.
-        level: Of the intervals.
-        seed: Of the generator.
-        tasks: What several tasks are, as `compare` takes it.
-        allow_different: Settings of the task that may differ, as `compare` takes them.
+        metric: The metric; by default achievements, or the first that all have.
+        level: Confidence level of the intervals.
+        seed: Seed of the random generator.
+        tasks: Rule for several tasks, as in `compare`.
+        allow_different: Settings of the task that may differ, as in `compare`.
 
     Raises:
         UsageError: No experiment has results, or one lacks the metric.
@@ -120,12 +120,12 @@ def _of_version(subjects: Sequence[Subject], version: str) -> list[Subject]:
 
 
 def _merged(subjects: Sequence[Subject]) -> tuple[list[Subject], list[str]]:
-    """One subject a version, with each trial once, and what was left out, in sentences."""
+    """Merge the experiments of each version; also return sentences about removed copies."""
     merged, said = [], []
     for version in dict.fromkeys(subject.version or _NO_VERSION for subject in subjects):
         group = _of_version(subjects, version)
         trials = tuple(trial for subject in group for trial in subject.trials)
-        # Looks hold for the trials they were made at, and no others.
+        # Interim analyses are valid only for the trials they were made on.
         alone = len(group) == 1
         subject, copies = without_copies(
             replace(
