@@ -2,7 +2,7 @@
 
 A candidate is better or worse if the t test of the difference, adjusted for the number of
 candidates, is below alpha; the interval comes from the same test. Both depend on the tasks, see
-`matching`. If all differences are equal, there is no spread to estimate, and the exact
+`matching`. If all differences are equal, the spread cannot be estimated, and the exact
 resampling test is used instead. If a smallest difference that matters is given, two one-sided
 tests may conclude that there is no relevant difference; this verdict takes precedence. There is
 no verdict if the tasks differed or if both sides are the same trials. For a run with

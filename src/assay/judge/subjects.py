@@ -193,7 +193,7 @@ class Trials(tuple[TrialOutcome, ...]):
 
     @cached_property
     def _table(self) -> tuple[Mapping[str, int], NDArray[np.float64]] | None:
-        """The table whose rows the trials are; None if there is no common table."""
+        """The table whose rows the trials are; None if they have no common table."""
         rows = [trial.values for trial in self]
         first = rows[0] if rows else None
         if not isinstance(first, Earned):

@@ -1,5 +1,5 @@
-"""What was found, for people and programs to read.
+"""Reports of results, for people and programs.
 
-run · comparison · over_time · benchmark · training_analysis ─► document
-document ─► terminal · html · files (Markdown, JSON, CSV), by their ending
+run · comparison · over_time · benchmark · training_analysis ─► document document ─► terminal ·
+html · files (Markdown, JSON, CSV), by file name extension
 """

@@ -1,4 +1,4 @@
-"""The reports of coding benchmarks: one rollout summed up, and rollouts compared.
+"""Reports of coding benchmarks: summary of one rollout, and comparison of rollouts.
 
 Names of arms and tasks, outcomes and findings are untrusted text: renderers make them safe.
 """
@@ -32,17 +32,17 @@ from assay.report.provenance import made_by, versions
 
 BENCH_SUMMARY_FORMAT: Final = "assay-bench-summary/1"
 BENCH_COMPARISON_FORMAT: Final = "assay-bench-comparison/1"
-"""What the field `format` of both says."""
+"""Values of the field `format` in the two JSON outputs."""
 _MOST_SENTENCES = 6
-"""With more pairs of arms than that, only those with the first are in words."""
+"""With more pairs of arms than this, sentences cover only the pairs with the first arm."""
 _OF_COMPARISON = ("Answers", "Differences", "Everybody against everybody", "Pair by pair")
-"""Sections of a comparison that are about tasks and arms too."""
+"""Sections of a comparison that also apply to tasks and arms."""
 _FOLDED = ("Tasks in detail", "Metrics of tasks", "Settings")
 _MORE = "--detail prints all tables; --output report.html writes them."
 
 
 def benchmark_document(summary: BenchmarkSummary) -> Document:
-    """One benchmark, arm by arm and task by task."""
+    """Build the report of one benchmark, by arm and by task."""
     arms = sorted(summary.arms, key=lambda arm: 1.0 if arm.score is None else -arm.score.point)
     level = level_text(summary.level)
     blocks: dict[str, list[Block]] = {
@@ -80,7 +80,7 @@ def benchmark_document(summary: BenchmarkSummary) -> Document:
 
 
 def rollouts_document(comparison: RolloutComparison) -> Document:
-    """Rollouts beside each other: what became better, worse, and unsteady."""
+    """Build the report that compares rollouts: newly passing, newly failing and flaky tasks."""
     judged = [arm for arm in comparison.arms if arm.comparison is not None]
     first, *others = comparison.rollouts
     blocks: dict[str, list[Block]] = {
@@ -130,7 +130,7 @@ def _headlines(arms: Sequence[ArmSummary]) -> Iterator[str]:
 
 
 def _verdicts(comparison: Comparison) -> list[str]:
-    """Who is better than whom, a sentence for each pair."""
+    """Return one sentence per pair of arms."""
     pairs: Sequence[Contrast] = comparison.decisive
     if comparison.standings is not None and len(comparison.standings.pairs) <= _MOST_SENTENCES:
         pairs = comparison.standings.pairs
@@ -192,7 +192,7 @@ def _arms_table(arms: Sequence[ArmSummary], level: str) -> ReportTable:
 
 
 def _brackets(arms: Sequence[ArmSummary]) -> Iterator[Block]:
-    """Means with lost trials at both ends."""
+    """Yield the table of means with all lost trials at score 0 and at score 1."""
     lost = [arm for arm in arms if arm.counts.lost]
     if lost:
         yield ReportTable(
@@ -371,7 +371,7 @@ def _comparison_sections(comparison: Comparison, about: str) -> list[Section]:
 def _summary_values(summary: BenchmarkSummary) -> dict[str, Any]:
     comparison = summary.comparison
     own = jsonable(replace(summary, arms=(), tasks=(), comparison=None))
-    del own["comparison"]  # it is written last
+    del own["comparison"]  # The comparison is written last.
     return {
         "format": BENCH_SUMMARY_FORMAT,
         "made": versions(),

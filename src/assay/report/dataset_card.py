@@ -1,4 +1,4 @@
-"""The card of a data set: what is in it, how it was chosen, and what to keep in mind."""
+"""Card of a data set: its content, how it was selected, and its limits."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def write_card(built: BuiltDataset, about: dict[str, Any]) -> list[Path]:
-    """Write a card in Markdown beside a data set, with its figures; return the files."""
+    """Write a Markdown card next to a data set, with its figures; return the files."""
     assert built.path is not None
     from assay.report.figures.panels import first_actions, turns_left
 

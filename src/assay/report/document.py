@@ -1,7 +1,7 @@
-"""A report before it is printed: words, tables and figures, the same for every format.
+"""Report before rendering: text, tables and figures, independent of the format.
 
-Texts in it are plain and untrusted; each renderer makes them safe in its own way. Figures are
-drawn, and data for programs is made, when a renderer asks for it: building a document loads
+Texts in it are plain and untrusted; each renderer escapes them for its format. Figures are
+drawn, and data for programs is built, when a renderer needs them: building a document imports
 neither matplotlib nor Rich.
 """
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 
 class Cell(NamedTuple):
-    """A value, and what stands beside it: its interval, or its n."""
+    """A value, and the text next to it: its interval, or its n."""
 
     value: str
     beside: str = ""
 
 
 Row: TypeAlias = Sequence[str | Cell]
-"""The cells of a row; the first names it."""
+"""The cells of a row; the first is its name."""
 
 
 class Tone(StrEnum):
-    """How words are meant."""
+    """Purpose of a text."""
 
     PLAIN = "plain"
-    """As any other."""
+    """Ordinary text."""
     NOTE = "note"
-    """How to read what stands above."""
+    """Explanation of the block above."""
     WARNING = "warning"
-    """Something went wrong."""
+    """A problem."""
     CALLOUT = "callout"
-    """Not to be missed, such as a verdict."""
+    """An important statement, such as a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Texts on a line each, below a title if there is one."""
+    """Texts on one line each, below an optional title."""
 
     items: Sequence[str]
     title: str = ""
@@ -66,37 +66,37 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Questions and their answers, in order; the first answer is the one to see first."""
+    """Questions and answers, in order; the first answer is the most important."""
 
     items: Sequence[Answer]
 
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """What it shows, the heads of its columns, and rows of the same length."""
+    """A table with a caption, column heads, and rows of equal length."""
 
     caption: str
     heads: Sequence[str]
-    """The first stands above the names of the rows."""
+    """The first is above the names of the rows."""
     rows: Sequence[Row]
     note: str = ""
     dim: Collection[int] = ()
-    """The places of rows that are there to compare with."""
+    """Indices of rows that are shown only for reference."""
     anchors: Mapping[int, str] = field(default_factory=dict)
-    """What links call rows by, by their places."""
+    """Link targets, by row index."""
     links: Mapping[int, str] = field(default_factory=dict)
-    """The anchors of rows elsewhere that say more of a row, by its place."""
+    """Anchors of rows elsewhere with more details, by row index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Figures that are drawn when somebody looks."""
+    """Figures that are drawn on demand."""
 
     draw: "Callable[[], Iterable[Drawing]]"
 
 
 Block: TypeAlias = Words | Items | Answers | ReportTable | Figures
-"""Whatever a section is made of."""
+"""Any element of a section."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +106,11 @@ class Section:
     title: str
     blocks: Sequence[Block]
     in_terminal: bool = True
-    """Whether a terminal shows it too, and not files alone."""
+    """Whether terminals show it, too, not only files."""
     folded: bool = False
-    """Whether it is for those who want to know more: a page folds it."""
+    """Whether it has details that a page folds."""
     closing: bool = False
-    """Whether a terminal shows it last, where everybody looks; a page shows it first."""
+    """Whether a terminal shows it last, where it is seen first; a page shows it first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,23 +120,23 @@ class Document:
     title: str
     sections: Sequence[Section]
     summary: Sequence[str] = ()
-    """The answers in short, a sentence each, for a page and for those who read only that."""
+    """Short answers, one sentence each."""
     origin: Sequence[tuple[str, str]] = ()
-    """What made it: versions, configuration, sources, by name."""
+    """Provenance: versions, configuration, sources, by name."""
     more: str = ""
-    """How to see the rest, which a terminal shows last; without it, long tables are whole."""
+    """How to see the rest; a terminal prints it last. If empty, long tables are not cut."""
     values: Callable[[], Mapping[str, Any]] = dict
-    """Everything in it for a program to read, as JSON has it."""
+    """All content for programs, as in the JSON output."""
     rows: Callable[[], Sequence[Mapping[str, Any]]] = list
-    """The same as rows for CSV, all with the same columns."""
+    """Content as CSV rows, all with the same columns."""
 
 
 def joined(cell: str | Cell) -> str:
-    """A cell as one text."""
+    """Return a cell as one text."""
     return cell if isinstance(cell, str) else " ".join(filter(None, cell))
 
 
 def short_name(text: str, longest: int = 80) -> str:
-    """A name from outside in one line, cut where it is long, with nothing to obey in it."""
+    """Return an external name in one printable line, cut if it is long."""
     shown = printable(text)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"

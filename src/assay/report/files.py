@@ -1,7 +1,6 @@
-"""A report as a file, whose ending says which kind; a picture is its first figure.
+"""Reports as files; the extension determines the format. An image is the first figure.
 
-In Markdown, whatever a name holds is shown as it is and means nothing; in JSON nothing is NaN,
-and CSV has no formulas.
+Markdown shows names literally, without markup. JSON contains no NaN, and CSV no formulas.
 """
 
 import csv
@@ -39,12 +38,12 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def as_json(document: Document) -> Iterator[str]:
-    """Everything in a report, in pieces: as one text it takes five times the memory."""
+    """Yield a report as JSON in pieces: one text would take five times the memory."""
     return json.JSONEncoder(indent=1, allow_nan=False).iterencode(document.values())
 
 
 def as_csv(document: Document) -> str:
-    """The rows of a report below a head, each saying what made it."""
+    """Return the rows of a report as CSV, each with its provenance."""
     rows = document.rows()
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -55,7 +54,7 @@ def as_csv(document: Document) -> str:
 
 
 def csv_cell(value: Any) -> str:
-    """A value as a cell that no spreadsheet reads as a formula; the unknown is empty."""
+    """Format a value as a cell that is never read as a formula; unknown values are empty."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
     if isinstance(value, bool):
@@ -63,20 +62,20 @@ def csv_cell(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)
     text = str(value)
-    # A quote in front makes it text for every spreadsheet.
+    # A leading quote makes it text in every spreadsheet.
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def interval_columns(
     name: str, interval: tuple[float | None, float | None, float | None] | None
 ) -> dict[str, float | None]:
-    """A number and its bounds as three columns."""
+    """Return a number and its bounds as three columns."""
     point, low, high = interval or (None, None, None)
     return {name: point, f"{name}_low": low, f"{name}_high": high}
 
 
 def jsonable(value: Any) -> Any:
-    """A value of ours as JSON has it: fields by name, what is not finite as null."""
+    """Convert a value for JSON: fields by name, non-finite numbers as null."""
     if value is None or type(value) in (str, int, bool):
         return value
     if type(value) is float:
@@ -102,7 +101,7 @@ _LIST = re.compile(r"^(?:[-+=]|\d+(?=[.)]))")
 
 
 def as_markdown(document: Document) -> str:
-    """The whole report, tables as GitHub and most other programs read them."""
+    """Return the whole report in Markdown, with GitHub-style tables."""
     parts = [f"# {escaped_markdown(document.title)}"]
     if document.summary:
         parts.append(_list(document.summary))
@@ -121,7 +120,7 @@ def as_markdown(document: Document) -> str:
 
 
 def _paragraph(text: str) -> str:
-    # What would begin a list, or underline the line before it, is written as an entity.
+    # A start that would make it a list item, or underline the previous line, is escaped.
     return _LIST.sub(
         lambda match: f"&#{ord(match[0][0])};{match[0][1:]}", escaped_markdown(text)
     )
@@ -172,16 +171,16 @@ _FORMATS: Mapping[str, Callable[[Document], str | Iterator[str]]] = {
     ".csv": as_csv,
 }
 ENDINGS = tuple(_FORMATS)
-"""What the name of a report may end with."""
+"""File name extensions of reports."""
 PICTURES = (".png", ".svg")
-"""What the name of a picture may end with."""
+"""File name extensions of images."""
 
 
 def check_endings(paths: tuple[Path, ...], *, pictures: bool = False) -> None:
-    """Refuse a file whose ending says nothing; `pictures` are taken only where they are said.
+    """Check the extensions of report files; images are accepted only with `pictures`.
 
     Raises:
-        UsageError: An ending is not known, or a file is named twice.
+        UsageError: An extension is unknown, or a file is named twice.
     """
     endings = (*PICTURES, *ENDINGS) if pictures else ENDINGS
     for path in paths:
@@ -195,14 +194,15 @@ def check_endings(paths: tuple[Path, ...], *, pictures: bool = False) -> None:
 
 
 def write_document(document: Document, *paths: Path) -> None:
-    """Write a report to files, each there whole or not at all.
+    """Write a report to files, each completely or not at all.
 
     Raises:
-        UsageError: An ending is not known, a file is named twice, or there is no figure.
+        UsageError: An extension is unknown, a file is named twice, or no figure exists.
         OutputError: A file cannot be written.
     """
     check_endings(paths, pictures=True)
-    # All are made before one takes its name: what cannot be drawn leaves no half of the files.
+    # All contents are produced before any file is renamed: a failed figure leaves no partial
+    # set.
     with ExitStack() as files:
         for path in paths:
             stream = files.enter_context(atomic_file(path))
@@ -216,7 +216,7 @@ def _content(document: Document, ending: str) -> Iterator[bytes]:
         return
     made = _FORMATS[ending](document)
     for part in [made] if isinstance(made, str) else made:
-        # Half a surrogate pair has no UTF-8.
+        # A lone surrogate cannot be encoded as UTF-8.
         yield part.encode("utf-8", "replace")
 
 

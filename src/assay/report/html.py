@@ -1,7 +1,7 @@
-"""A report as a page of HTML that stands alone: no script, no request, one file.
+"""A report as a standalone HTML page: one file without scripts or requests.
 
-Everything a document holds is escaped when the page is made: there is no way to put markup
-into it. The only exception is the SVG of a `Drawing`, which is ours.
+Everything in a document is escaped when the page is made, so it cannot contain markup. The only
+exception is the SVG of a `Drawing`, which is our own.
 """
 
 import re
@@ -97,7 +97,7 @@ details:not([open]){display:none}summary{color:inherit}}
 
 
 def as_html(document: Document) -> str:
-    """The whole file; the same document gives the same text."""
+    """Return the whole file; equal documents give equal text."""
     return "".join(_parts(document))
 
 
@@ -140,10 +140,10 @@ def _anchor(title: str) -> str:
 
 
 def shown(text: str) -> str:
-    """A text as HTML that shows it: nothing in it is markup, nothing turns the writing.
+    """Escape text for HTML so that it is displayed literally.
 
-    Control characters and marks that change the direction become visible escapes, as in
-    `assay.core.text.printable`; line ends and tabs stay.
+    Control characters and bidirectional marks become visible escapes, as in
+    `assay.core.text.printable`; line ends and tabs are kept.
     """
     return escape(
         "".join(
@@ -186,9 +186,9 @@ def _mark(tone: Tone) -> str:
 
 
 def _table(table: ReportTable, section: str = "", *, stacks: bool = False) -> str:
-    """A table that scrolls where it is too wide; one that stacks is a list on a phone."""
+    """Return a table that scrolls if it is too wide; with `stacks`, it is a list on a phone."""
     rows = [list(map(joined, row)) for row in table.rows]
-    # The first column names the rows, whatever it looks like.
+    # The first column has the names of the rows, even if they look like numbers.
     kinds = [
         ' class="n"'
         if place and all(_NUMERIC.fullmatch(row[place]) for row in rows if place < len(row))
@@ -199,7 +199,7 @@ def _table(table: ReportTable, section: str = "", *, stacks: bool = False) -> st
         f'<th scope="col"{kind}>{shown(name)}</th>'
         for name, kind in zip(table.heads, kinds, strict=True)
     )
-    # Names may break anywhere, and would be squeezed to a letter beside many numbers.
+    # Names may break anywhere, and would be squeezed to a letter next to many numbers.
     long = any(len(row[0]) > 24 for row in rows if row)
     names = " ".join(["stack"] * stacks + ["long"] * long)
     size = f' class="{names}"' if names else ""
@@ -234,7 +234,7 @@ def _row(
     anchor: str,
     link: str,
 ) -> str:
-    """One row; the cell at the place `verdict` has the colour of what it says."""
+    """Return one row; the cell at index `verdict` is coloured by its verdict."""
     cells = []
     for place, (text, head, kind) in enumerate(zip(row, heads, kinds, strict=False)):
         if verdict and place == verdict and text in _VERDICTS:

@@ -1,4 +1,4 @@
-"""The report of a loop: the comparison before and after, with where its numbers come from."""
+"""Report of a loop: the comparison before and after, and the origin of its numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ _BEFORE: Final = ("Leaderboard", "Answers")
 
 @dataclass(frozen=True, slots=True)
 class TrainingPoint:
-    """What a step of training said."""
+    """Metrics of one training step."""
 
     step: int
     metrics: Mapping[str, float]
@@ -27,18 +27,18 @@ class TrainingPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopFacts:
-    """All that a report needs."""
+    """Content of the report of a loop."""
 
     config: LoopConfig
     stages: Mapping[str, StageDone]
     comparison: Comparison
     training: Sequence[TrainingPoint]
     cost_usd: float | None
-    """Of all stages, training by its estimate; None if a price is not known."""
+    """Total cost of all stages, with the estimate for training; None if a price is unknown."""
 
 
 def loop_document(facts: LoopFacts) -> Document:
-    """The whole report."""
+    """Build the report of a loop."""
     judged = comparison_document(facts.comparison)
     own = [
         Section("The data", list(_data(facts))),

@@ -1,8 +1,9 @@
 """Numbers as short text, with the unit of their metric.
 
-A number that is not known is a dash. Digits follow from size, so that a difference and its
-bounds show as many. Rounding claims nothing: what rounds to zero keeps its sign, a share that
-is not all or nothing is never shown as such, and bounds of shares are rounded outwards.
+An unknown number is a dash. The number of digits follows from size, so that a difference and
+its bounds show equally many. Rounding never overstates: a value that rounds to zero keeps its
+sign, a proportion is shown as 0 or 100 % only if it is exact, and bounds of proportions are
+rounded outwards.
 """
 
 import math
@@ -12,27 +13,27 @@ from assay.report.document import Cell
 from assay.stats.intervals import Interval
 
 DASH = "-"
-"""What is not known."""
+"""Text for an unknown number."""
 _MOST_DIGITS = 6
 
 
 def count(number: int) -> Cell:
-    """A whole number, with its thousands set apart."""
+    """Format an integer with thousands separators."""
     return Cell(f"{number:,}")
 
 
 def value(metric: str, number: float | None, like: float | None = None) -> str:
-    """A value of a metric; `like` is a number whose digits it takes."""
+    """Format a value of a metric; it has as many digits as `like`."""
     return _shown(metric, number, like, "")
 
 
 def change(metric: str, number: float | None, like: float | None = None) -> str:
-    """A difference of a metric, with its sign."""
+    """Format a difference of a metric, with its sign."""
     return _shown(metric, number, like, "+")
 
 
 def bounds(metric: str, interval: Interval) -> str:
-    """The bounds of a difference in words; `unknown` where the data gave none."""
+    """Format the bounds of a difference; `unknown` if the data give none."""
     if not interval.known:
         return "unknown"
     like = digits_like(interval)
@@ -40,7 +41,7 @@ def bounds(metric: str, interval: Interval) -> str:
 
 
 def mean_cell(metric: str, interval: Interval | None, *, signed: bool = False) -> Cell:
-    """An estimate and its bounds, for a table."""
+    """Format an estimate and its bounds for a table."""
     if interval is None:
         return Cell(DASH)
     shown = change if signed else value
@@ -53,7 +54,7 @@ def mean_cell(metric: str, interval: Interval | None, *, signed: bool = False) -
 
 
 def share_cell(interval: Interval) -> Cell:
-    """A share and its bounds in percent, for a table."""
+    """Format a proportion and its bounds in percent for a table."""
     point = f"{share_text(interval.point)}%"
     if not interval.known:
         return Cell(point)
@@ -62,19 +63,19 @@ def share_cell(interval: Interval) -> Cell:
 
 
 def share_text(share: float) -> str:
-    """A share in percent without the sign of it; 100 and 0 only where it is all or nothing."""
+    """Format a proportion in percent, without the sign; 0 and 100 only if exact."""
     if 0.995 <= share < 1:
         return "> 99"
     return "< 1" if 0 < share <= 0.005 else f"{100 * share:.0f}"
 
 
 def signed_percent(share: float, digits: int) -> str:
-    """A share in percent with its sign, which a zero keeps if it was rounded."""
+    """Format a fraction in percent with its sign, which a rounded zero keeps."""
     return _rounded(100 * share, digits, "+")
 
 
 def plain(number: float | None, like: float | None = None, sign: str = "") -> str:
-    """A number without a unit."""
+    """Format a number without a unit."""
     if number is None or math.isnan(number):
         return DASH
     if math.isinf(number):
@@ -84,7 +85,7 @@ def plain(number: float | None, like: float | None = None, sign: str = "") -> st
 
 
 def _rounded(number: float, digits: int, sign: str) -> str:
-    """A number of so many digits; a zero has the sign of what was rounded to it."""
+    """Format a number with this many digits; a rounded zero keeps its sign."""
     text = f"{number if number else 0.0:{sign},.{digits}f}"
     if digits == _MOST_DIGITS and number and not float(text.replace(",", "")):
         return f"{number:{sign}.2g}"
@@ -92,7 +93,7 @@ def _rounded(number: float, digits: int, sign: str) -> str:
 
 
 def p_text(p_value: float) -> str:
-    """A p value as in `p = 0.021`."""
+    """Format a p value as in `p = 0.021`."""
     if math.isnan(p_value):
         return "p unknown"
     if p_value < 0.0001:
@@ -100,32 +101,32 @@ def p_text(p_value: float) -> str:
     if p_value >= 0.995:
         return "p = 1"
     shown = f"{p_value:.2g}"
-    # Not to be read as the other side of the usual levels.
+    # Avoid rounding across the usual significance levels.
     return f"p = {p_value:.3g}" if shown in ("0.05", "0.01", "0.1") else f"p = {shown}"
 
 
 def p_number(p_value: float) -> str:
-    """A p value alone, as for a column of them."""
+    """Format a p value alone, for a column."""
     return p_text(p_value).removeprefix("p ").removeprefix("= ")
 
 
 def percent(share: float) -> str:
-    """A share in percent, with its sign."""
+    """Format a fraction in percent, with its sign."""
     return f"{_rounded(100 * share, 0 if abs(share) >= 0.1 else 1, '+')} %"
 
 
 def level_text(level: float) -> str:
-    """A level as in `95 %`."""
+    """Format a level as in `95 %`."""
     return f"{100 * level:.6g} %"
 
 
 def dollars(amount: float) -> str:
-    """A sum of money."""
+    """Format an amount in dollars."""
     return f"${amount:,.2f}" if amount >= 0.1 or amount == 0 else f"${amount:.2g}"
 
 
 def hours(time: float) -> str:
-    """A time in the unit that suits it."""
+    """Format a time in hours with a suitable unit."""
     if time * 3600 < 100:
         return f"{time * 3600:.2g} s"
     if time < 1.5:
@@ -134,7 +135,7 @@ def hours(time: float) -> str:
 
 
 def unit_name(metric: str) -> str:
-    """Return the name of a metric with its unit, as for an axis."""
+    """Return the name of a metric with its unit, for an axis."""
     return outcome_of(metric).label or metric
 
 
@@ -152,7 +153,7 @@ def _shown(metric: str, number: float | None, like: float | None, sign: str) -> 
 
 
 def digits_like(interval: Interval) -> float:
-    """The size that decides the digits of an interval: half its width, or its point."""
+    """Return the size that decides the digits of an interval: half its width, or its point."""
     half = interval.half_width if interval.known else 0.0
     return half if math.isfinite(half) and half else interval.point
 

@@ -1,4 +1,4 @@
-"""The report of a metric over the versions of a series."""
+"""Report of a metric over the versions of a series."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +26,7 @@ OVER_TIME_FORMAT: Final = "assay-over-time/1"
 
 
 def over_time_document(series: OverTime) -> Document:
-    """Every version beside the one before it."""
+    """Build the report that compares every version with the previous one."""
     setup = series.setup
     table = ReportTable(
         f"{setup.primary} by version",

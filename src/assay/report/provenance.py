@@ -1,4 +1,4 @@
-"""What made a report: versions, commit, configuration, generator, sources."""
+"""Provenance of a report: versions, commit, configuration, generator, sources."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ _LIBRARIES = ("numpy", "scipy")
 
 
 def configuration(setup: Setup) -> dict[str, Any]:
-    """How subjects were compared, for a program to read."""
+    """Return the settings of a comparison for programs."""
     chosen: dict[str, Any] = {} if setup.tasks is None else {"tasks": setup.tasks.value}
     if setup.allow_different:
         chosen["allow_different"] = sorted(setup.allow_different)
@@ -34,7 +34,7 @@ def configuration(setup: Setup) -> dict[str, Any]:
 
 
 def made_columns(setup: Setup) -> dict[str, Any]:
-    """What every row of a comparison's CSV ends with."""
+    """Return the last columns of every row in a comparison's CSV."""
     made = versions()
     return {
         "assay": made["assay"],
@@ -44,7 +44,7 @@ def made_columns(setup: Setup) -> dict[str, Any]:
 
 
 def versions() -> dict[str, Any]:
-    """The program that made the report and the libraries its numbers come from."""
+    """Return the versions of assay and of the libraries that computed the numbers."""
     made = provenance()
     return {
         "assay": made.assay,
@@ -59,7 +59,7 @@ def versions() -> dict[str, Any]:
 def made_by(
     settings: Mapping[str, Any], sources: Iterable[tuple[str, str]], seed: int | None = None
 ) -> list[tuple[str, str]]:
-    """Return the versions as lines, with the settings and the sources."""
+    """Return the versions, the settings and the sources as lines of text."""
     made = versions()
     libraries = ", ".join(f"{name} {made[name]}" for name in ("python", *_LIBRARIES))
     return [
@@ -74,7 +74,7 @@ def made_by(
 
 
 def subject_sources(subjects: Sequence[Subject]) -> Iterable[tuple[str, str]]:
-    """Where each subject comes from."""
+    """Yield the name and the source of each subject."""
     for subject in subjects:
         parts = [subject.source, f"id {subject.id}"]
         parts += [f"run {subject.run_id}"] if subject.run_id else []
@@ -84,7 +84,7 @@ def subject_sources(subjects: Sequence[Subject]) -> Iterable[tuple[str, str]]:
 
 
 def more_in_files(seed: int) -> str:
-    """What a comparison in a terminal ends with."""
+    """Return the closing lines of a comparison in a terminal."""
     made = versions()
     return (
         f"assay {made['assay']}, commit {_commit(made)}, generator seed {seed}."

@@ -1,7 +1,7 @@
-"""The report at the end of a run.
+"""Report at the end of a run.
 
-An order of models is never one of means alone: those that cannot be told apart share a
-place, and sentences say who is better than whom. `judge` makes the rankings.
+Models are never ordered by their means alone: models that do not differ significantly share a
+place, and sentences state which is better. `judge` makes the rankings.
 """
 
 import math
@@ -43,9 +43,9 @@ _LONGEST_MESSAGE = 300
 _PERFORMANCE, _TOKENS = "PERFORMANCE SUMMARY", "TOKENS AND COST, PER EPISODE AND IN ALL"
 _INVALID, _ACHIEVEMENTS = "INVALID ACTION ANALYSIS", "ACHIEVEMENT ANALYSIS, BY ENVIRONMENT STEP"
 _FOLDED = ("Endings", "Notes", "Experiments")
-"""Sections that a terminal shows with --detail only."""
+"""Sections that a terminal shows only with --detail."""
 _MOST_SENTENCES = 6
-"""With more pairs of models than that, only those with the best mean are in words."""
+"""With more pairs of models than this, sentences cover only the pairs with the best model."""
 _STATES = {
     TrialState.FAILURE: "failed",
     TrialState.INFRASTRUCTURE: "ended by infrastructure errors",
@@ -58,14 +58,14 @@ def run_document(
     rankings: Sequence[Ranking] = (),
     own: Mapping[str, Mapping[str, Interval]] | None = None,
 ) -> Document:
-    """All tables of a run, what went wrong in it, and the ids to ask for it by.
+    """Build the report of a run: tables, errors, rankings and ids.
 
     Args:
-        summaries: What the episodes of each model came to.
+        summaries: Summary of each model's episodes.
         run_id: The run.
-        rankings: Who is better than whom.
-        own: Means of outcomes that a metric or an environment of the user's own declares, by
-            model and name.
+        rankings: Rankings of the models.
+        own: Means of outcomes that a user-defined metric or environment declares, by model
+            and name.
     """
     ordered = sorted(summaries, key=_by_result)
     human = beside_humans(ordered)
@@ -83,7 +83,7 @@ def run_document(
         blocks["Experiments"] = [Items(ids, f"Run {short_name(run_id)}" if run_id else "")]
     if errors := list(_errors(ordered)):
         blocks["Errors"] = [Items(errors, "", Tone.WARNING)]
-    # What everybody wants to know stands last, where a terminal ends.
+    # The rankings are last, because that is the part a terminal still shows.
     if rankings:
         blocks["Order"] = [Words("MODEL RANKINGS", Tone.CALLOUT), *map(_ranking, rankings)]
     return Document(
@@ -106,13 +106,13 @@ def run_document(
 
 
 def _by_result(summary: ModelSummary) -> tuple[bool, float]:
-    """The best mean reward first; baselines, and who has no result, after the others."""
+    """Return the sort key: the best mean reward first, then baselines."""
     reward = -math.inf if summary.reward is None else summary.reward.point
     return summary.baseline, -reward
 
 
 def ranking_sentences(ranking: Ranking) -> list[str]:
-    """Who is better than whom, in words that hold untrusted names."""
+    """Describe which models are better; the sentences contain untrusted names."""
     few, best = len(ranking.contrasts) <= _MOST_SENTENCES, ranking.places[0].model
     beside = {place.model for place in ranking.places if place.baseline}
     pairs = [
@@ -126,7 +126,7 @@ def ranking_sentences(ranking: Ranking) -> list[str]:
 
 
 def ranking_json(rankings: Sequence[Ranking]) -> list[dict[str, Any]]:
-    """The rankings for a program to read."""
+    """Return the rankings for programs."""
     return [
         {
             "metric": ranking.metric,
@@ -147,7 +147,7 @@ def _tables(summaries: Sequence[ModelSummary], *, human: bool) -> Iterator[Repor
     for title, columns in _COLUMNS.items():
         shown = paid if title == _TOKENS else summaries
         if not (any(each.tokens_spent for each in paid) if title == _TOKENS else played):
-            continue  # it would hold nothing but dashes
+            continue  # the table would contain only dashes
         if elsewhere:
             columns = {head: cell for head, cell in columns.items() if head not in _CRAFTERS}
             if not columns:
@@ -172,7 +172,7 @@ def _tables(summaries: Sequence[ModelSummary], *, human: bool) -> Iterator[Repor
 
 
 def _endings(summaries: Sequence[ModelSummary]) -> Iterator[ReportTable]:
-    """How many episodes ended by what, death by its cause."""
+    """Yield the table of reasons for which episodes ended, with the causes of death."""
     reasons = list(dict.fromkeys(reason for one in summaries for reason in one.endings))
     if reasons:
         rows: list[Row] = [
@@ -189,7 +189,7 @@ def _endings(summaries: Sequence[ModelSummary]) -> Iterator[ReportTable]:
 def _own_table(
     summaries: Sequence[ModelSummary], own: Mapping[str, Mapping[str, Interval]]
 ) -> Iterator[ReportTable]:
-    """The outcomes that users declare, if there are any."""
+    """Yield the table of user-defined outcomes, if there are any."""
     heads = [*dict.fromkeys(name for means in own.values() for name in means)]
     if heads:
         rows: list[Row] = [
@@ -218,12 +218,12 @@ def _score(summary: ModelSummary) -> Cell:
 def _mean(
     interval: Interval | None, digits: int = 2, unit: str = "", scale: float = 1, sign: str = ""
 ) -> Cell:
-    """A mean and half the width of its interval, in the same unit."""
+    """Format a mean and half the width of its interval, in the same unit."""
     if interval is None:
         return Cell(DASH)
-    # Adding zero takes the sign from a zero.
+    # Adding zero removes the sign of a zero.
     value = f"{sign}{round(interval.point * scale, digits) + 0.0:,.{digits}f}{unit}"
-    # Cut off at what is possible, the interval is shorter on that side.
+    # An interval that is cut at the possible range is shorter on that side.
     longer = max(interval.high - interval.point, interval.point - interval.low)
     half = f"{longer * scale:,.{digits}f}" if interval.known else "?"
     return Cell(value, f"±{half}")
@@ -234,7 +234,7 @@ def _percent(interval: Interval | None) -> Cell:
 
 
 def _seconds(interval: Interval | None) -> Cell:
-    """A mean time, with more digits where it is short."""
+    """Format a mean time, with more digits if it is short."""
     digits = 1 if interval is None or interval.point >= 10 else 3 if interval.point < 1 else 2
     return _mean(interval, digits, "s")
 
@@ -289,7 +289,7 @@ _COLUMNS: dict[str, dict[str, Callable[[ModelSummary], Cell]]] = {
 }
 _SUCCESS_NOTE = f"Success: {SUCCESS_ACHIEVEMENTS} achievements or more."
 _CRAFTERS = {"Success%", "Crafter score", "No effect", "Asleep", *_COLUMNS[_ACHIEVEMENTS]}
-"""Heads of columns that mean nothing in other worlds."""
+"""Column heads that apply only to Crafter."""
 _HUMAN_CELLS = {
     _PERFORMANCE: {
         "Episodes": count(HUMAN.episodes),
@@ -307,7 +307,7 @@ _RANKED_CELLS: dict[str, Callable[[Interval], Cell]] = {
 
 
 def _ranking(ranking: Ranking) -> Items:
-    """The places, an equals sign after those that are shared, and the verdicts in words."""
+    """List the places, with an equals sign after shared ones, and the verdicts in words."""
     lines = []
     for place in ranking.places:
         value, half = _RANKED_CELLS[ranking.metric](place.mean)
@@ -318,7 +318,7 @@ def _ranking(ranking: Ranking) -> Items:
 
 
 def _sentence(contrast: Contrast) -> str:
-    """One pair of models in words, the better one first."""
+    """Describe one pair of models, the better one first."""
     first, other, gap = contrast.candidate, contrast.baseline, contrast.difference
     where = on_these_tasks(contrast)
     if contrast.verdict is Verdict.UNDECIDED:

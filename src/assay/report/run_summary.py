@@ -1,8 +1,8 @@
-"""What the episodes of each model came to, in numbers.
+"""Numeric summaries of the episodes of each model.
 
-Means and totals are over episodes that completed: a failure or an infrastructure
-error is counted and named, never scored. What was spent is over all episodes, because it was
-spent. Pure: rows in, summaries out; nothing is read or drawn here.
+Means and totals are over completed episodes: a failure or an infrastructure error is counted
+and reported, never scored. Amounts spent are over all episodes. Pure functions: rows in,
+summaries out; nothing is read or drawn here.
 """
 
 import math
@@ -34,24 +34,24 @@ _OF_CRAFTER = (
     *("difficulty", "success", "achievements", "score", "score_interval", "no_effect"),
     *("asleep", "unlocked", "unique", "early", "mid", "late"),
 )
-"""What means nothing in other worlds."""
+"""Fields that apply only to Crafter."""
 _HUMAN_DIFFICULTY = "classic"
-"""The difficulty under which the people played; beside any other their row means nothing."""
+"""The difficulty the human players had; their row is shown only with this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
-    """What was published about somebody who played whole episodes of the reference game."""
+    """Published results of human players in full episodes of the original game."""
 
     name: str
     episodes: int
     achievements: float
-    """Mean of different achievements per episode."""
+    """Mean number of different achievements per episode."""
     achievements_sd: float
     steps: float
     score: float
     note: str
-    """What the numbers are and are not."""
+    """Explanation of the numbers."""
 
 
 HUMAN = Anchor(
@@ -72,78 +72,79 @@ HUMAN = Anchor(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorGroup:
-    """Episodes of one model that went wrong in the same way."""
+    """Episodes of one model that ended with the same problem."""
 
     state: TrialState
     """A failure or an infrastructure error."""
     kind: str
-    """The type of the error, or the reason the episode stopped for."""
+    """The type of the error, or the stop reason of the episode."""
     count: int
     message: str
-    """What the first of them said; untrusted text."""
+    """Message of the first of them; untrusted text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSummary:
-    """One model's episodes. Means are missing where no episode completed."""
+    """Summary of one model's episodes. Means are None if no episode completed."""
 
     model: str
     """Untrusted text, like all names."""
     experiments: tuple[tuple[str, str], ...]
     """Id and name of each experiment the rows came from."""
     baseline: bool
-    """A row to compare with, out of the rankings."""
+    """Whether it is a reference entry, left out of the rankings."""
     difficulty: str | None
     started: int
     results: int
     failures: int
     infrastructure: int
     completed: Interval | None
-    """Results over episodes started, with the exact interval."""
+    """Completed episodes over started ones, with the exact interval."""
     success: Interval | None
-    """The share of results with 3 achievements or more; None in other worlds."""
+    """Proportion of completed episodes with 3 achievements or more; None outside Crafter."""
     reward: Interval | None
     achievements: Interval | None
-    """Different ones per episode."""
+    """Different achievements per episode."""
     steps: Interval | None
     """Environment steps per episode."""
     turns: Interval | None
-    """Model calls per episode."""
+    """Turns per episode."""
     duration_s: Interval | None
     tokens: Interval | None
     cost_usd: Interval | None
-    """Dollars per episode; missing too where a price is not known."""
+    """Dollars per episode; also None if a price is unknown."""
     invalid_rate: Interval | None
-    """The mean over episodes of (unknown + without effect) / actions asked for."""
+    """Mean over episodes of (unknown + without effect) / requested actions."""
     score: float | None
-    """The Crafter score over `results` episodes; None in other worlds."""
+    """The Crafter score over `results` episodes; None outside Crafter."""
     score_interval: Interval | None
-    """Of the mean score at this number of episodes; None where there is no score."""
+    """Interval of the mean score at this number of episodes; None without a score."""
     actions: int
-    """Actions asked for, unknown ones included."""
+    """Requested actions, including unknown ones."""
     malformed: int
-    """Replies that could not be read."""
+    """Replies that could not be parsed."""
     unknown: int
     no_effect: int
     asleep: int
-    """Actions ignored because the player slept."""
+    """Actions ignored because the player was asleep."""
     unlocked: int
     """Achievements unlocked, summed over episodes."""
     unique: int
     """Different achievements unlocked in any episode."""
     early: int
-    """Of `unlocked`, those within environment steps 0-25."""
+    """Achievements of `unlocked` within environment steps 0-25."""
     mid: int
-    """Those within 26-50."""
+    """Achievements of `unlocked` within steps 26-50."""
     late: int
-    """Those from 51 on."""
+    """Achievements of `unlocked` from step 51 on."""
     tokens_spent: int
-    """Over all episodes, however they ended."""
+    """Total over all episodes, whether completed or not."""
     cost_spent: float | None
-    """Over all episodes; missing where a price is not known."""
+    """Total over all episodes; None if a price is unknown."""
     troubles: tuple[ErrorGroup, ...]
     endings: Mapping[str, int] = field(default_factory=dict)
-    """What results ended by, such as `died: zombie`, the most frequent first."""
+    """Numbers of results by the reason for their end, such as `died: zombie`, most frequent
+    first."""
 
     @property
     def invalid(self) -> int:
@@ -152,7 +153,7 @@ class ModelSummary:
 
     @property
     def unended(self) -> int:
-        """Episodes that started and have no ending: the run was interrupted."""
+        """Episodes that started and did not end, because the run was interrupted."""
         return self.started - self.results - self.failures - self.infrastructure
 
 
@@ -160,12 +161,12 @@ def summarize(
     rows: Sequence["EpisodeRow"],
     started: Mapping[str, int],
 ) -> list[ModelSummary]:
-    """Sum up episodes by model, in the order of `started`, then of first appearance.
+    """Summarise episodes by model, in the order of `started`, then of first occurrence.
 
     Args:
         rows: All episodes that ended, in any state.
-        started: How many episodes each model started; for a model that is missing here, or
-            has more rows than that, the rows are what started.
+        started: Number of episodes each model started. If a model is missing or has more rows,
+            its number of rows is used.
     """
     by_model: dict[str, list[EpisodeRow]] = {model: [] for model in started}
     for row in rows:
@@ -182,7 +183,7 @@ def summarize(
 
 
 def summaries_json(summaries: Sequence[ModelSummary]) -> dict[str, Any]:
-    """The summaries for a program to read; what is not known is null."""
+    """Return the summaries for programs; unknown values are null."""
     left_out = _OF_CRAFTER if is_elsewhere(summaries) else ()
     models = [
         {
@@ -203,7 +204,7 @@ def summaries_json(summaries: Sequence[ModelSummary]) -> dict[str, Any]:
 
 
 def interval_json(interval: Interval) -> dict[str, Any]:
-    """A mean with the ends of its interval, null where they are not known."""
+    """Return a mean with the bounds of its interval; unknown bounds are null."""
     return {
         "mean": interval.point,
         "low": interval.low if interval.known else None,
@@ -212,19 +213,19 @@ def interval_json(interval: Interval) -> dict[str, Any]:
 
 
 def summary_rows(summaries: Sequence[ModelSummary]) -> list[dict[str, Any]]:
-    """A row per model, an interval as three columns; errors are counted, not told."""
+    """Return a row per model, with intervals as three columns and errors as counts."""
     return [_row(summary) for summary in summaries]
 
 
 def is_elsewhere(summaries: Sequence[ModelSummary]) -> bool:
-    """Whether the run was in another environment than Crafter."""
+    """Return whether the run was in an environment other than Crafter."""
     return any(summary.results for summary in summaries) and all(
         summary.score is None for summary in summaries
     )
 
 
 def beside_humans(summaries: Sequence[ModelSummary]) -> bool:
-    """Whether all that was played was the difficulty that people played too."""
+    """Return whether all episodes had the difficulty of the human players."""
     played = {summary.difficulty for summary in summaries if summary.started}
     return played == {_HUMAN_DIFFICULTY}
 
@@ -295,7 +296,7 @@ def _summary(
 
 
 def _mean(rows: Sequence["EpisodeRow"], metric: str) -> Interval | None:
-    """As `assay compare` has it; None if an episode lacks the number."""
+    """Return the mean as in `assay compare`; None if an episode lacks the value."""
     values = [
         len(row.achievements)
         if metric == "achievements"
@@ -337,7 +338,7 @@ def _tokens(row: "EpisodeRow") -> int:
 
 
 def _score(results: Sequence["EpisodeRow"]) -> Interval | None:
-    # Other worlds have no difficulty, and none of the achievements.
+    # Other environments have no difficulty and no achievements.
     if not any(row.difficulty for row in results):
         return None
     unlocked_E_A = np.array(
@@ -367,7 +368,7 @@ RANKED = {
     "reward": "By average reward",
     "invalid_rate": "By invalid action rate (lower is better)",
 }
-"""What models are ranked by, and what the ranking is called."""
+"""The metrics by which models are ranked, with the titles of the rankings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,29 +378,29 @@ class RankedModel:
     model: str
     """Untrusted text."""
     place: int
-    """1 and the number of models that are shown to be better."""
+    """1 plus the number of models that are shown to be better."""
     shared: bool
     """Whether another model has the same place."""
     mean: Interval
     baseline: bool = False
-    """Whether it played only to compare with."""
+    """Whether it is a reference entry, played only for comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """The models of a run by one metric."""
+    """Ranking of the models of a run by one metric."""
 
     metric: str
     places: tuple[RankedModel, ...]
     """The best mean first."""
     contrasts: tuple[Contrast, ...]
-    """Every pair of models; subjects have the names of models as their ids."""
+    """Every pair of models; the ids of subjects are the names of models."""
 
 
 def rank_models(rows: Iterable["EpisodeRow"], *, level: float = 0.95) -> tuple[Ranking, ...]:
     """Rank the models of a run by each metric in `RANKED`.
 
-    Models that played only to compare with are left out, unless one model alone is left.
+    Reference entries are left out if at least two other models remain.
     """
     subjects = _subjects(rows)
     ranked = [subject for subject in subjects if not subject.baseline]
@@ -411,7 +412,7 @@ def rank_models(rows: Iterable["EpisodeRow"], *, level: float = 0.95) -> tuple[R
 
 
 def _subjects(rows: Iterable["EpisodeRow"]) -> list[Subject]:
-    """One subject per model that has results; its id is its name."""
+    """Return one subject per model that has results; its id is its name."""
     trials: dict[str, list[TrialOutcome]] = {}
     baselines: set[str] = set()
     for row in rows:

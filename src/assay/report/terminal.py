@@ -1,8 +1,8 @@
-"""A report for a terminal, or as plain text; no text in it is markup or a command.
+"""A report for a terminal, or as plain text; no text in it is markup or a control sequence.
 
-A table never breaks a number. Where there is room, an interval stands beside its value; where
-there is less, below it; and where that is not enough, the columns go on in a second table. The
-first column takes what is left and folds names that are longer.
+A table never breaks a number. An interval is next to its value if there is room, else below it;
+if that is still too wide, the columns continue in a second table. The first column takes the
+remaining width and folds longer names.
 """
 
 import io
@@ -42,20 +42,20 @@ _STYLES = {Tone.PLAIN: "", Tone.NOTE: "dim", Tone.WARNING: "yellow", Tone.CALLOU
 
 @dataclass(frozen=True, slots=True)
 class TerminalReport:
-    """A document as Rich prints it; figures are left to files."""
+    """A document that Rich can print; figures are only written to files."""
 
     document: Document
     title: bool = True
-    """Whether to begin with the title."""
+    """Whether to print the title."""
     detail: bool = True
-    """Whether to print the sections that are folded in a page."""
+    """Whether to print sections that are folded in a page."""
     answer_first: bool = False
-    """Whether the answers in short follow the title."""
+    """Whether the summary follows the title."""
     brief: bool = False
-    """Whether tables and lists behind the first table are left out if they do not fit."""
+    """Whether to omit tables and lists after the first table if they do not fit."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Everything in order, an empty line between the parts."""
+        """Yield all parts in order, separated by empty lines."""
         parts = list(self._parts(options.ascii_only))
         if self.brief:
             parts = _on_a_screen(parts, console, options)
@@ -65,7 +65,7 @@ class TerminalReport:
             yield part
 
     def _parts(self, ascii_only: bool) -> Iterator[tuple[RenderableType, bool]]:
-        """What is printed, and of each part whether it has to be."""
+        """Yield each part, and whether it is required."""
         document = self.document
         if self.title:
             yield _text(document.title, "bold", ascii_only), True
@@ -105,7 +105,7 @@ class TerminalReport:
 def _on_a_screen(
     parts: Sequence[tuple[RenderableType, bool]], console: Console, options: ConsoleOptions
 ) -> list[tuple[RenderableType, bool]]:
-    """What has to be printed, and of the rest, in its order, what fits beside it."""
+    """Keep the required parts, and as many of the others, in order, as fit on the screen."""
     sizes = [len(console.render_lines(part, options, pad=False)) + 1 for part, _ in parts]
     # The last line is for the next command.
     room = max(_SCREEN, console.height) - 1
@@ -121,13 +121,13 @@ def _on_a_screen(
 
 
 class _Pages(io.StringIO):
-    """Text that is to be written in some encoding."""
+    """A text buffer that declares an encoding."""
 
     encoding = "utf-8"
 
 
 def as_text(report: RenderableType, width: int = 100, encoding: str = "utf-8") -> str:
-    """A report for a file or a pipe: no colours, no codes, no line longer than `width`."""
+    """Render a report for a file or a pipe: no colours or codes, lines up to `width`."""
     pages = _Pages()
     pages.encoding = encoding
     console = Console(
@@ -188,7 +188,7 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """A table laid out for the width there is."""
+    """A table laid out for the available width."""
 
     table: ReportTable
     rows: Sequence[Sequence[str | Cell]]
@@ -220,7 +220,7 @@ class _Grid:
         table.collapse_padding = True
         table.add_column(Text(corner), width=room, overflow="fold", vertical="top")
         for column in columns:
-            # Numbers always fit; words that do not are folded.
+            # Numbers always fit; longer words are folded.
             fits = column.width <= width - room
             table.add_column(Text(column.head), justify="right", no_wrap=fits, overflow="fold")
         for place, label in enumerate(labels):
@@ -235,7 +235,7 @@ def _safe_cell(cell: str | Cell, ascii_only: bool) -> Cell:
 
 
 def _beside(head: str, cells: Sequence[Cell]) -> _Column:
-    """A column with values under values, and intervals under intervals."""
+    """Return a column with values and intervals aligned side by side."""
     value = max((len(cell.value) for cell in cells if cell.beside), default=0)
     beside = max((len(cell.beside) for cell in cells), default=0)
     return _Column(
@@ -248,7 +248,7 @@ def _beside(head: str, cells: Sequence[Cell]) -> _Column:
 
 
 def _below(head: str, cells: Sequence[Cell]) -> _Column:
-    """A narrow column with intervals under their values."""
+    """Return a narrow column with intervals below their values."""
     return _Column(head.replace(" ", "\n"), ["\n".join(filter(None, cell)) for cell in cells])
 
 
@@ -267,7 +267,7 @@ def _parts(columns: Sequence[_Column], room: int) -> Iterator[list[_Column]]:
 
 
 def _folded(name: str, width: int) -> str:
-    """A name in lines of `width`, broken after a separator where there is one."""
+    """Fold a name to lines of `width`, preferably after a separator."""
     lines = [""]
     for piece in re.findall(r"[^-/_:. ]*[-/_:. ]?", name):
         if lines[-1] and cell_len(lines[-1] + piece.rstrip()) > width:

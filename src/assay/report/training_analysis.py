@@ -1,9 +1,8 @@
-"""The report of control against candidate: the runs, the difference, and how sure it is.
+"""Report of a comparison of training runs: runs, difference and uncertainty.
 
-Every number stands beside the words that say what it is. The CSV has one head, and every row
-of it says what made it, so that a row taken out of its file can still be traced.
-
-What the reports of training runs share: runs and numbers as text and for programs.
+Every number is shown with its meaning. The CSV has one header, and each of its rows includes
+its provenance, so that a single row can be traced. The formatting helpers are shared with the
+other reports of training runs.
 """
 
 import json
@@ -39,31 +38,31 @@ if TYPE_CHECKING:
 
 
 def number(value: float, sign: str = "") -> str:
-    """A number with four digits that count."""
+    """Format a number with four significant digits."""
     if math.isnan(value):
         return DASH
     if math.isinf(value):
         return "infinite" if value > 0 else "-infinite"
-    # Adding zero takes the sign from a zero.
+    # Adding zero removes the sign of a zero.
     return f"{value + 0.0:{sign}.4g}"
 
 
 def span(interval: Interval) -> str:
-    """The bounds of an interval."""
+    """Format the bounds of an interval."""
     if not interval.known:
         return "not known"
     return f"{number(interval.low)} to {number(interval.high)}"
 
 
 def left_out(unusable: Sequence[Unusable]) -> Iterator[Section]:
-    """The runs that were named and not used, where there are some."""
+    """Yield a section of named runs that were not used, if any."""
     if unusable:
         reasons = [f"{run.name}: {run.reason}" for run in unusable]
         yield Section("Not used", [Items(reasons, f"Left out: {len(unusable)} runs")])
 
 
 def run_sources(runs: Iterable[FoundRun]) -> Iterator[tuple[str, str]]:
-    """Where each run comes from."""
+    """Yield the name and the source of each run."""
     for found in runs:
         run = found.run
         parts = [run.source, f"id {run.id}"]
@@ -73,7 +72,7 @@ def run_sources(runs: Iterable[FoundRun]) -> Iterator[tuple[str, str]]:
 
 
 def run_values(used: FoundRun) -> dict[str, Any]:
-    """A run for a program to read."""
+    """Return a run for programs."""
     run, curve = used.run, used.curve
     return {
         "name": used.name,
@@ -91,7 +90,7 @@ def run_values(used: FoundRun) -> dict[str, Any]:
 
 
 def needed_values(needed: Needed | None) -> dict[str, Any] | None:
-    """A number of runs and its range for a program to read."""
+    """Return a number of runs and its range for programs."""
     if needed is None:
         return None
     return {"n": needed.trials, "low": needed.low, "high": needed.high, "level": needed.level}
@@ -112,11 +111,11 @@ _COLUMNS = (
 
 
 def analysis_document(analysis: Analysis, deviations: Sequence[str] | None = None) -> Document:
-    """The answer first, then what it rests on.
+    """Build the report of an analysis: the answer first, then its basis.
 
     Args:
-        analysis: What was found.
-        deviations: From the plan; None where there is none.
+        analysis: The results.
+        deviations: Deviations from the plan; None without a plan.
     """
     settings, design = analysis.settings, analysis.design
     results = ReportTable(
@@ -152,7 +151,7 @@ def analysis_document(analysis: Analysis, deviations: Sequence[str] | None = Non
 
 
 def analysis_drawings(analysis: Analysis) -> "dict[str, Drawing]":
-    """The figures of an analysis by the names of their files."""
+    """Return the figures of an analysis by file name."""
     from assay.report.figures.curves import learning_curves
     from assay.report.figures.distributions import bootstrap_distribution
     from assay.report.figures.radial import radial, scaled_to_best
@@ -192,7 +191,7 @@ def analysis_drawings(analysis: Analysis) -> "dict[str, Drawing]":
 
 
 def _method(analysis: Analysis) -> str:
-    """Return what made the interval of the difference; shares have a method of their own."""
+    """Return the method of the interval of the difference; proportions have their own."""
     if analysis.has_shares:
         return "Bonett and Price" if analysis.paired else "Newcombe"
     method = analysis.settings.method
@@ -246,7 +245,7 @@ def _seed(seed: int | None) -> str:
 
 
 def _results(analysis: Analysis) -> Iterator[tuple[Row, dict[str, Any]]]:
-    """Each result as a row of the table, and as one of the CSV."""
+    """Yield each result as a row of the table and as a row of the CSV."""
     controls, candidates = len(analysis.control_R), len(analysis.candidate_R)
     n = controls if analysis.paired else controls + candidates
     for arm, size, mean in (
@@ -346,7 +345,7 @@ def _sentences(analysis: Analysis) -> Iterator[str]:
 
 
 def _compared(analysis: Analysis) -> Iterator[Words]:
-    """Which look it is, and what the arms do not share besides their curves."""
+    """Yield the look this analysis is, and the settings in which the arms differ."""
     if analysis.look is not None and analysis.look.sentence:
         yield Words(analysis.look.sentence, Tone.NOTE)
     for gap in analysis.design.capacity:
@@ -425,7 +424,7 @@ def _look_values(look: AnalysisLook) -> dict[str, Any]:
 
 
 def _rows(analysis: Analysis, deviations: Sequence[str] | None) -> list[dict[str, Any]]:
-    """Runs first, then results, then what was left out and what should be known."""
+    """Return the rows of the CSV: runs, results, then exclusions and notes."""
     settings = analysis.settings
     common = {
         "metric": settings.metric,

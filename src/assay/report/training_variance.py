@@ -1,4 +1,4 @@
-"""The report of how many training runs are enough."""
+"""Report of the number of training runs that are sufficient."""
 
 import json
 import math
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
 
 _FURTHEST: Final = 4
-"""How many times the runs at hand a curve of precision goes at most."""
+"""Longest precision curve, as a multiple of the number of runs."""
 _NEAREST: Final = 5
-"""Where it ends at least, since two runs alone would draw a point."""
+"""Shortest precision curve, because two runs alone would be a point."""
 
 
 _HEADS: Final = {"slope": "slope (Derivative)"}
@@ -47,7 +47,7 @@ _HEADS: Final = {"slope": "slope (Derivative)"}
 def variance_document(
     gathered: Gathered, summaries: Sequence[SummaryVariance], settings: VarianceSettings
 ) -> Document:
-    """The spread of two summaries, and how many runs are enough."""
+    """Build the report: the spread of two summaries, and the number of runs needed."""
     runs, share = len(gathered.runs), _percent(settings.threshold)
     taken = "; ".join(describe_summary(summary.summary) for summary in summaries)
     blocks: list[Block] = [
@@ -78,7 +78,7 @@ def variance_document(
 def variance_drawing(
     gathered: Gathered, summaries: Sequence[SummaryVariance], settings: VarianceSettings
 ) -> "Drawing":
-    """A panel for the area and one for the slope."""
+    """Draw a panel for the area and one for the slope."""
     from assay.report.figures.curves import variance_panels
 
     return variance_panels(
@@ -214,7 +214,7 @@ def _panel(summary: SummaryVariance) -> "VariancePanel":
     last = runs
     if needed is not None:
         last = min(max(runs, needed.trials), _FURTHEST * runs)
-    # The spread is that of all runs; only the square root of n changes along the axis.
+    # The spread is estimated from all runs; only the square root of n varies along the axis.
     points = [
         PrecisionPoint(n, *(bound * math.sqrt(runs / n) for bound in summary.error))
         for n in range(2, max(last, _NEAREST) + 1)

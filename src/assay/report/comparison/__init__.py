@@ -1,1 +1,1 @@
-"""The report of a comparison that `judge` made: words, tables, figures, and data."""
+"""Report of a comparison by `judge`: sentences, tables, figures and data."""

@@ -1,4 +1,4 @@
-"""The report of a comparison, section by section."""
+"""Report of a comparison, section by section."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
 
 _LEFT_TO_FILES = ("Other metrics", "Versions", "Episodes")
-"""Sections that say nothing about who is better."""
+"""Sections without information about the verdict."""
 _FIRST = ("Leaderboard", "Answers")
-"""Sections that everybody reads; the others are folded."""
+"""Sections for every reader; the others are folded."""
 
 
 _SIZES = ("Cohen's d", "Hedges' g", "Cliff's delta", "P(higher)", "Relative")
 
 
 def comparison_document(comparison: Comparison) -> Document:
-    """Everything a comparison found, in the order it is read."""
+    """Build the report of a comparison, in reading order."""
     setup = comparison.setup
     first = list(dict.fromkeys(["achievements", setup.primary]))
     others = [metric for metric in setup.metrics if metric not in first]
@@ -98,7 +98,7 @@ def comparison_document(comparison: Comparison) -> Document:
 
 
 def _drawings(comparison: Comparison, section: str) -> "Iterable[Drawing]":
-    # Drawing takes a second to import, and only pages need it.
+    # Importing the drawing modules takes a second, and only pages need them.
     from assay.report.comparison.figures import drawings
 
     return drawings(comparison, section)
@@ -122,7 +122,7 @@ def _summary(comparison: Comparison, contrast: Contrast) -> str:
 
 
 def _leaderboard(comparison: Comparison) -> Iterator[Block]:
-    """Everybody by the metric that decides, the best first; who is not judged, last."""
+    """Yield the leaderboard by the primary metric, the best first, unjudged subjects last."""
     metric, first = comparison.setup.primary, comparison.baseline
     sign = 1 if metric in comparison.setup.lower_is_better else -1
     contrasts = {contrast.candidate: contrast for contrast in comparison.decisive}
@@ -171,7 +171,7 @@ def _answers(comparison: Comparison) -> Iterator[Block]:
 
 
 def _other_remarks(comparison: Comparison, contrast: Contrast) -> Iterator[str]:
-    """What the file says of both alike, or of one alone; `compared_words` has the rest."""
+    """Yield author-defined keys with one value; `compared_words` has those that differ."""
     both = [comparison.of(id) for id in (contrast.baseline, contrast.candidate)]
     for name in comparison.remarks:
         said = {facts.name: facts.subject.remarks.get(name) for facts in both}

@@ -1,4 +1,4 @@
-"""The figures of a comparison, by the section they belong to."""
+"""Figures of a comparison, by the section they belong to."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,14 +29,14 @@ from assay.report.numbers import level_text, unit_name
 from assay.types import TrialState
 
 _MOST_CANDIDATES = 6
-"""Candidates that get figures of their own."""
+"""Number of candidates that get separate figures."""
 _MOST_AXES = 12
 _MOST_POINTS = 2_000
-"""Trials that are drawn as single points; a page of more is slow to open."""
+"""Maximum number of trials drawn as single points; with more, a page is slow to open."""
 
 
 def drawings(comparison: Comparison, section: str) -> Iterator[Drawing]:
-    """The drawings of a section, by its title."""
+    """Yield the drawings of a section, by its title."""
     if section in _DRAWN:
         yield from _DRAWN[section](comparison)
 
@@ -198,7 +198,7 @@ def _cost(comparison: Comparison) -> Iterator[Drawing]:
     ):
         known = [facts.metrics.get(priced) for facts in comparison.subjects]
         if metric == priced or not any(one is not None and one.mean.point for one in known):
-            continue  # a picture of zeros says nothing
+            continue  # a figure of zeros has no information
         yield cost_quality(
             [
                 CostPoint(

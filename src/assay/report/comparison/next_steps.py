@@ -1,12 +1,9 @@
-"""What would settle a comparison, and what a verdict that is clear counts on.
+"""Next steps after a comparison: sample size, conditions of a verdict, and commands to type.
 
-*Settled* is only what was set down before its trials. Names in these sentences are untrusted:
-whoever prints them makes them safe.
-
-How to go on: the command that lets two subjects play worlds that nobody has seen.
-
-New trials are judged by themselves. To add them to those that asked for them, and test all of
-them again, finds twice as many differences that are not there.
+Only a pre-registered comparison is called *settled*. New trials are compared separately:
+pooling them with the trials that prompted them and testing all again would double the
+false-positive rate. Names in these sentences are untrusted; the caller makes them safe before
+printing.
 """
 
 import math
@@ -23,7 +20,7 @@ from assay.types import Verdict
 
 
 def play_new_worlds(comparison: Comparison, contrast: Contrast, trials: int) -> str:
-    """What to type to play so many new worlds, and to judge them by themselves."""
+    """Return the commands that play this many new worlds and compare them separately."""
     pair = [comparison.of(side).subject for side in (contrast.baseline, contrast.candidate)]
     if any(subject.facts.get("forks") for subject in pair):
         return (
@@ -53,19 +50,19 @@ def play_new_worlds(comparison: Comparison, contrast: Contrast, trials: int) -> 
 
 
 def in_database(subject: Subject) -> list[str]:
-    """The option with which a command finds the store of a subject."""
+    """Return the option with which a command finds the database of a subject."""
     return [] if subject.database is None else ["--database", subject.database]
 
 
 class _Player(NamedTuple):
-    """An arm without settings of its own."""
+    """An agent, a model, or both, with the settings of the run."""
 
     agent: str | None
     model: str | None
 
 
 def _commands(pair: list[Subject], first: int, trials: int) -> list[str]:
-    """One command if both are played alike, else one for each; [] if there is none."""
+    """Return one command if both have the same settings, else one each; [] if impossible."""
     options = [_options(subject) for subject in pair]
     players = [_player(subject) for subject in pair]
     if options[0] == options[1] and players[0] != players[1]:
@@ -84,7 +81,7 @@ def _commands(pair: list[Subject], first: int, trials: int) -> list[str]:
 
 
 def _player(subject: Subject) -> _Player | None:
-    """Who plays for a subject; None if no option of `assay run` can name it."""
+    """Return the agent and model of a subject; None if no option of `assay run` can name it."""
     from assay.episodes.environments import RANDOM
 
     agent = None if subject.agent == RANDOM else subject.agent
@@ -95,11 +92,12 @@ def _player(subject: Subject) -> _Player | None:
 
 
 def _who(players: Sequence[_Player | None]) -> list[str] | None:
-    """The options that let exactly these play; None if there are none."""
+    """Return the options that run exactly these players; None if there are none."""
     known = [player for player in players if player is not None]
     models = [*dict.fromkeys(player.model for player in known if player.model)]
     agents = [*dict.fromkeys(player.agent for player in known if player.agent)]
-    # Each model plays by itself too, and each agent that asks plays with every model.
+    # Each model also plays without an agent, and each agent that calls a model plays with all
+    # of them.
     asking = {player.agent for player in known if player.agent and player.model}
     played = [
         *(_Player(None, model) for model in models),
@@ -115,7 +113,7 @@ def _who(players: Sequence[_Player | None]) -> list[str] | None:
 
 
 def _options(subject: Subject) -> list[str] | None:
-    """The options that a stored configuration stands for; None if a file would be needed."""
+    """Return the options for a stored configuration; None if it needs a file."""
     from assay.core.settings import Counts, written
     from assay.crafter.difficulty import DIFFICULTIES
     from assay.episodes.config import SETTINGS
@@ -135,14 +133,14 @@ def _options(subject: Subject) -> list[str] | None:
             continue
         if not isinstance(kept, (str, int, float)) or setting.given is not None:
             return None
-        if name == "environment" and "@" in str(kept):  # a class that a program had given
+        if name == "environment" and "@" in str(kept):  # a class passed by a program
             return None
         found += [setting.option, str(kept)]
     return found
 
 
 def settle_words(comparison: Comparison, contrast: Contrast) -> str:
-    """What would settle a contrast, or what its verdict counts on."""
+    """Return the next step for a contrast, or the conditions of its verdict."""
     plan = contrast.settle
     if contrast.confounds:
         names = " ".join(f"--allow-different {one.name}" for one in contrast.confounds)
@@ -182,7 +180,7 @@ def settle_words(comparison: Comparison, contrast: Contrast) -> str:
 
 
 def _settled(comparison: Comparison, contrast: Contrast) -> str:
-    """What a clear verdict is worth, and what it counts on."""
+    """Describe the strength of a clear verdict, and its conditions."""
     level, alpha = level_text(comparison.setup.level), comparison.setup.alpha
     against = [*_reservations(comparison, contrast)]
     before = contrast.look is not None or comparison.planned
@@ -200,7 +198,7 @@ def _settled(comparison: Comparison, contrast: Contrast) -> str:
 
 
 def _chosen(comparison: Comparison) -> str:
-    """On what a verdict counts that nobody set down before."""
+    """Return the assumptions of a verdict that was not pre-registered."""
     setup = comparison.setup
     many = len(setup.known_metrics)
     one_of = f" (one of {many} metrics here)" if many > 1 else ""
@@ -211,7 +209,7 @@ def _chosen(comparison: Comparison) -> str:
 
 
 def _reservations(comparison: Comparison, contrast: Contrast) -> Iterator[str]:
-    """Why a clear verdict does not settle it."""
+    """Yield the reasons why a clear verdict is not final."""
     lost, least = contrast.losses, fewest_exact(comparison.setup.alpha)
     n, unit = independent(contrast)
     if lost is not None and not lost.holds:
@@ -255,7 +253,7 @@ def _spread(amount: Interval, shown: Callable[[float], str]) -> str:
 
 
 def independent(contrast: Contrast) -> tuple[int, str]:
-    """How many independent units a side has at the least, and what they are."""
+    """Return the smallest number of independent units of a side, and their name."""
     if contrast.units.rule is TaskRule.SAMPLE:
         return contrast.units.tasks, "task"
     n = min(contrast.n_baseline, contrast.n_candidate)
@@ -263,5 +261,5 @@ def independent(contrast: Contrast) -> tuple[int, str]:
 
 
 def fewest_exact(alpha: float) -> int:
-    """The number of pairs from which on the exact test can go below alpha."""
+    """Return the smallest number of pairs at which the exact test can go below alpha."""
     return math.floor(1 - math.log2(alpha)) + 1

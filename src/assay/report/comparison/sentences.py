@@ -1,7 +1,6 @@
-"""The answers of a comparison in plain words, in the order in which people ask.
+"""Answers of a comparison in sentences: is it better, by how much, how certain, next step.
 
-Is it better, by how much, how sure is that, and what would settle it. Names in these
-sentences are untrusted: whoever prints them makes them safe.
+Names in these sentences are untrusted; the caller makes them safe before printing.
 """
 
 from collections.abc import Sequence
@@ -33,12 +32,12 @@ VERDICTS = {
     Verdict.UNDECIDED: "undecided",
     Verdict.UNKNOWN: "unknown",
 }
-"""The verdicts as a person would say them."""
+"""Verdicts in words."""
 _CLEAR = (Verdict.BETTER, Verdict.WORSE)
 
 
 def verdict_word(contrast: Contrast) -> str:
-    """The verdict of a contrast in one or a few words."""
+    """Return the verdict of a contrast in one or a few words."""
     if contrast.confounds:
         return "not comparable"
     if contrast.same is not None:
@@ -49,7 +48,7 @@ def verdict_word(contrast: Contrast) -> str:
 
 
 def answers(comparison: Comparison, contrast: Contrast) -> tuple[Answer, ...]:
-    """The four answers about a candidate, in the metric that decides."""
+    """Return the four answers about a candidate, in the primary metric."""
     a, b = (comparison.of(side).name for side in (contrast.baseline, contrast.candidate))
     return (
         Answer(f"Is {b} better than {a}?", headline(comparison, contrast)),
@@ -60,7 +59,7 @@ def answers(comparison: Comparison, contrast: Contrast) -> tuple[Answer, ...]:
 
 
 def headline(comparison: Comparison, contrast: Contrast) -> str:
-    """The first answer: yes, no, or not known; what stands in the way of it first."""
+    """Return the first answer: yes, no or unknown. Obstacles to a verdict come first."""
     metric, n, where = contrast.metric, sample_words(contrast), on_these_tasks(contrast)
     if contrast.confounds:
         return (
@@ -96,12 +95,12 @@ def _differing(
 
 
 def compared_words(differing: Sequence[DesignDifference]) -> str:
-    """What differs between two, the baseline's first."""
+    """Describe the differences between two subjects, the baseline's value first."""
     return "; ".join(f"{one.name}: {one.baseline} -> {one.candidate}" for one in differing)
 
 
 def sensitive_words(comparison: Comparison, contrasts: Sequence[Contrast]) -> str:
-    """Which metric would take the fewest trials, if it is not the one that decides."""
+    """Name the metric that needs the fewest trials, if it is not the primary one."""
     sizes = {
         contrast.metric: abs(contrast.standardised.point)
         for contrast in contrasts
@@ -141,7 +140,7 @@ def _lost(comparison: Comparison, contrast: Contrast) -> str:
 
 
 def sample_words(contrast: Contrast) -> str:
-    """How much data a contrast rests on."""
+    """Describe the sample of a contrast."""
     if contrast.look is not None:
         return f"{counted(contrast.look.pairs, 'pair')}, looked at as they came"
     units = contrast.units
@@ -158,7 +157,7 @@ def sample_words(contrast: Contrast) -> str:
 
 
 def on_these_tasks(contrast: Contrast) -> str:
-    """Where a verdict holds, if it holds for no other tasks."""
+    """Return the words that limit a verdict to these tasks, if it does not hold for others."""
     fixed = contrast.look is None and contrast.units.rule is TaskRule.FIXED
     return " on these tasks" if fixed else ""
 
@@ -219,7 +218,7 @@ def _interval(contrast: Contrast, level: str) -> str:
 
 
 def detail_words(comparison: Comparison, contrast: Contrast) -> str:
-    """What else was tested, and what pairing was worth: for those who ask."""
+    """Describe the secondary tests and the gain from pairing, for `--detail`."""
     tests = contrast.tests
     if tests is None or contrast.look is not None:
         return ""
@@ -329,7 +328,7 @@ def _equivalence(comparison: Comparison, contrast: Contrast) -> str | None:
 
 
 def _exact_limit(contrast: Contrast, alpha: float) -> str | None:
-    """With few pairs the exact test cannot be small, whatever the data say."""
+    """Return a note if there are too few pairs for the exact test to go below alpha."""
     n, what = independent(contrast)
     if not contrast.paired or n >= fewest_exact(alpha):
         return None

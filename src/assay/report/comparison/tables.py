@@ -1,6 +1,6 @@
-"""The tables of a comparison that describe: values, instances, versions, pairs, costs, curves.
+"""Descriptive tables of a comparison: values, instances, versions, pairs, costs, curves.
 
-Each function gives the tables of one section, and none where there is nothing to describe.
+Each function yields the tables of one section, or none if there is nothing to describe.
 """
 
 import shlex
@@ -27,11 +27,11 @@ from assay.report.numbers import (
 )
 
 MOST_PAIRS = 200
-"""Pairs that a table shows; JSON has all of them."""
+"""Maximum number of pairs in a table; the JSON output has all of them."""
 
 
 def values(comparison: Comparison, metrics: Sequence[str]) -> Iterator[ReportTable]:
-    """Mean, median, spread and range of each subject, a table per metric."""
+    """Yield a table per metric: mean, median, spread and range of each subject."""
     for metric in metrics:
         rows = [
             _described(facts, metric)
@@ -61,7 +61,7 @@ def _marked(facts: SubjectFacts) -> str:
 
 
 def scores(comparison: Comparison) -> Iterator[ReportTable]:
-    """The Crafter scores, where episodes say what they unlocked."""
+    """Yield the tables of Crafter scores, if episodes record their unlocks."""
     if not comparison.scores:
         return
     at = comparison.scores[0].at
@@ -100,12 +100,12 @@ def scores(comparison: Comparison) -> Iterator[ReportTable]:
 
 
 def _about(comparison: Comparison, episodes: int) -> str:
-    """The level of scores; with fewer than five episodes nothing was measured of it."""
+    """Format the level of score intervals; it was not measured below five episodes."""
     return f"{'about ' if episodes < 5 else ''}{level_text(comparison.setup.level)} "
 
 
 def instances(comparison: Comparison) -> Iterator[ReportTable]:
-    """Success and time by task, where trials tell."""
+    """Yield the tables of success and time by task, if trials record them."""
     if not comparison.instances:
         return
     enough = plain(comparison.setup.success_achievements).removesuffix(".00")
@@ -150,7 +150,7 @@ def instances(comparison: Comparison) -> Iterator[ReportTable]:
 
 
 _MANY_WORLDS = 20
-"""From so many on it was measured that intervals of pass@k hold their level."""
+"""From this number of worlds on, intervals of pass@k were measured to keep their level."""
 
 
 def _units(comparison: Comparison) -> str:
@@ -178,7 +178,7 @@ def _instance(comparison: Comparison, row: InstanceRow, *, timed: bool) -> Row:
 
 
 def whole(comparison: Comparison) -> Iterator[ReportTable]:
-    """Numbers that subjects have as a whole, if any; nothing is known of their spread."""
+    """Yield the table of values for whole subjects, if any; their spread is unknown."""
     names = list(dict.fromkeys(name for facts in comparison.subjects for name in facts.whole))
     if names:
         yield ReportTable(
@@ -194,7 +194,7 @@ def whole(comparison: Comparison) -> Iterator[ReportTable]:
 
 
 def ends(comparison: Comparison) -> Iterator[ReportTable]:
-    """What the trials of each ended by, as far as that is known."""
+    """Yield the table of reasons for which trials ended, if known."""
     counts = {facts.name: endings(facts.subject.trials) for facts in comparison.subjects}
     reasons = list(dict.fromkeys(reason for own in counts.values() for reason in own))
     if reasons:
@@ -206,7 +206,7 @@ def ends(comparison: Comparison) -> Iterator[ReportTable]:
 
 
 def versions(comparison: Comparison) -> Iterator[ReportTable]:
-    """Who was compared: series, version, commit, note, source, and what else a file says."""
+    """Yield the table of subjects: series, version, commit, note, source, custom keys."""
     rows = []
     for subject in (facts.subject for facts in comparison.subjects):
         commit, created = subject.commit, subject.created_at
@@ -226,7 +226,7 @@ def versions(comparison: Comparison) -> Iterator[ReportTable]:
 
 
 def pairs(comparison: Comparison) -> Iterator[ReportTable]:
-    """The metric that decides, pair by pair, a table per candidate."""
+    """Yield a table per candidate with the primary metric of each pair."""
     for contrast in comparison.decisive:
         if not contrast.pairs:
             continue
@@ -255,7 +255,7 @@ def pairs(comparison: Comparison) -> Iterator[ReportTable]:
 
 
 def _stored(comparison: Comparison, contrast: Contrast) -> bool:
-    """Whether a store has the trials of both."""
+    """Return whether the trials of both are in the database."""
     both = (comparison.of(id).subject for id in (contrast.baseline, contrast.candidate))
     return all(subject.source == "store" for subject in both)
 
@@ -265,7 +265,7 @@ def _anchor(contrast: Contrast, pair: str) -> str:
 
 
 def episodes(comparison: Comparison) -> Iterator[ReportTable]:
-    """The episodes that each pair is made of, and the command that shows one."""
+    """Yield the table of episodes in each pair, with the command that shows each."""
     for contrast in comparison.decisive:
         if not contrast.pairs or not _stored(comparison, contrast):
             continue
@@ -301,7 +301,7 @@ def episodes(comparison: Comparison) -> Iterator[ReportTable]:
 
 
 def _exact(metric: str, number: float | None) -> str:
-    """A number of one trial: counts are whole."""
+    """Format a value of one trial; counts have no decimals."""
     measured = outcome_of(metric).unit in (Unit.DOLLARS, Unit.SECONDS)
     if number is not None and number == int(number) and not measured:
         return f"{number:,.0f}"
@@ -313,14 +313,14 @@ _SHORT_ID = 12
 
 
 def _look(subject: Subject, trial: TrialOutcome) -> str:
-    """The command that shows a trial: a world that can be replayed is."""
+    """Return the command that shows a trial, or replays it if it is in Crafter."""
     how = "replay" if (trial.task or "").startswith("crafter/") else "show"
     words = ["assay", "traces", how, trial.trial_id[:_SHORT_ID], *in_database(subject)]
     return shlex.join(words)
 
 
 def cost(comparison: Comparison) -> Iterator[ReportTable]:
-    """What a trial costs, beside the metric that decides."""
+    """Yield the table of cost per trial next to the primary metric."""
     metric = comparison.setup.primary
     heads = {"cost_usd": "Cost per trial", "duration_s": "Time per trial", "tokens": "Tokens"}
     priced = [
@@ -349,7 +349,7 @@ def cost(comparison: Comparison) -> Iterator[ReportTable]:
 
 
 def curves(comparison: Comparison) -> Iterator[ReportTable]:
-    """Where learning curves begin and end, where a file has some."""
+    """Yield the table of learning curves with their ends, if a file has some."""
     rows: list[Row] = [
         [
             facts.name,

@@ -1,4 +1,4 @@
-"""A comparison for programs: everything as JSON, and a row per candidate and metric as CSV."""
+"""A comparison for programs: complete as JSON, and a row per candidate and metric as CSV."""
 
 from dataclasses import replace
 from typing import Any, Final
@@ -10,11 +10,11 @@ from assay.report.files import interval_columns, jsonable
 from assay.report.provenance import configuration, made_columns, versions
 
 COMPARISON_FORMAT: Final = "assay-comparison/1"
-"""What the field `format` of every comparison says."""
+"""Value of the field `format` of every comparison."""
 
 
 def comparison_values(comparison: Comparison) -> dict[str, Any]:
-    """Everything a comparison found; what is not known is null."""
+    """Return all results of a comparison; unknown values are null."""
     return {
         "format": COMPARISON_FORMAT,
         "made": versions(),
@@ -37,7 +37,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
 
 
 def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """All contrasts, the metric that decides first, each saying what made it."""
+    """Return one row per contrast, the primary metric first, each with its provenance."""
     return [_row(comparison, contrast) for contrast in comparison.contrasts]
 
 
@@ -68,8 +68,8 @@ def _subject(facts: SubjectFacts) -> dict[str, Any]:
 
 
 def contrast_values(contrast: Contrast) -> dict[str, Any]:
-    """One comparison; `units` says what it rests on, where that is not worlds of one task."""
-    # Written by hand: there may be very many.
+    """Return one contrast for programs; `units` is omitted for the worlds of a single task."""
+    # Built directly for speed: there may be very many pairs.
     pairs = [
         {"pair": pair, "baseline": a, "candidate": b, "difference": b - a}
         for pair, a, b in contrast.pairs

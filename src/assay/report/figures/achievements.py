@@ -1,4 +1,4 @@
-"""Achievements: how often each is reached, and how soon."""
+"""Figures of achievements: how often and how soon each is unlocked."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -33,7 +33,7 @@ _PANELS: Final = 6
 
 
 class RateRow(NamedTuple):
-    """How often one model reached each achievement."""
+    """Proportion of one model's episodes that reached each achievement."""
 
     name: str
     rates: Mapping[str, Interval]
@@ -51,15 +51,15 @@ def rate_bars(
     label: str = "episodes that reached it (%)",
     what: str = "shares of episodes",
 ) -> Drawing:
-    """Draw shares as bars, the models of a line beside each other.
+    """Draw proportions as bars, grouped by achievement or action.
 
     Args:
         rows: One per model; the first five are drawn.
-        order: The lines from top to bottom, achievements or actions.
-        references: Rates that others measured, by name; drawn as marks, two at most.
-        title: Of the figure.
-        label: Of the axis.
-        what: What bars are.
+        order: The groups from top to bottom: achievements or actions.
+        references: Published rates by name; drawn as marks, two at most.
+        title: Title of the figure.
+        label: Label of the axis.
+        what: Description of the bars.
     """
     if not rows:
         raise UsageError(f"there is nothing to draw for {title!r}")
@@ -70,7 +70,7 @@ def rate_bars(
     handles: list[Any] = []
     names = short_names((row.name for row in drawn), 40)
     for index, (row, name) in enumerate(zip(drawn, names, strict=True)):
-        # By its place among all, so that a model looks the same in every figure.
+        # Styled by position among all rows, so that a model looks the same in every figure.
         style = look(rows.index(row))
         places = [place + (index - (len(drawn) - 1) / 2) * thick for place in range(len(order))]
         bars = ax.barh(
@@ -88,7 +88,7 @@ def rate_bars(
         for place, achievement in zip(places, order, strict=True):
             rate = row.rates[achievement]
             if rate.known:
-                # What was never reached is told by the bar that is not there.
+                # A missing bar already shows a rate of 0, so its interval is thin.
                 ink, thin = (INK, 1.0) if rate.point else (style.colour, 0.5)
                 ends = [100 * rate.low, 100 * rate.high]
                 ax.plot(ends, [place] * 2, "-", color=ink, lw=thin)
@@ -144,13 +144,13 @@ def _best(row: RateRow) -> str:
 
 
 class UnlockLine(NamedTuple):
-    """The share of one model's episodes that had an achievement, by step."""
+    """Proportion of one model's episodes that had an achievement, by step."""
 
     name: str
     steps: Sequence[float]
     shares: Sequence[float]
     marks: Sequence[tuple[float, Interval]]
-    """Shares with intervals at some steps."""
+    """Proportions with intervals at some steps."""
     last: float
     """The last step of any episode."""
     n: int
@@ -158,7 +158,7 @@ class UnlockLine(NamedTuple):
 
 @in_style()
 def unlock_curves(panels: Mapping[str, Sequence[UnlockLine]]) -> Drawing:
-    """Draw the share of episodes that reached an achievement by a step, in up to six panels."""
+    """Draw the proportion of episodes that reached an achievement by a step, in six panels."""
     if not panels:
         raise UsageError("there is nothing to draw: nobody reached an achievement")
     drawn = dict(list(panels.items())[:_PANELS])
@@ -224,6 +224,6 @@ def _line(ax: Axes, line: UnlockLine, place: int) -> None:
     for step, share in line.marks[3::4]:
         if share.known:
             ends = [100 * share.low, 100 * share.high]
-            # Side by side, so that bars of several models do not hide each other.
+            # Offset, so that the bars of several models do not hide each other.
             at = step + (place - 1) * 0.012 * line.last
             ax.plot([at] * 2, ends, "-", color=style.colour, lw=1.2, alpha=0.7)

@@ -1,4 +1,4 @@
-"""What quality costs."""
+"""Figure of quality against cost."""
 
 import math
 from collections.abc import Sequence
@@ -31,15 +31,15 @@ from assay.report.figures.style import (
 from assay.stats.intervals import Interval
 
 _LARGE = 10_000
-"""From here on, costs (tokens, then) are written as 10k."""
+"""From this value on, costs (then in tokens) are written as 10k."""
 
 
 class CostPoint(NamedTuple):
-    """One subject: what a trial of it costs, and how good it is."""
+    """Mean cost of a trial and quality of one subject."""
 
     name: str
     cost: Interval | None
-    """None where it was not recorded: the subject is named below the figure."""
+    """None if not recorded: the subject is then listed below the figure."""
     quality: Interval
     n: int | None = None
 
@@ -54,10 +54,10 @@ def cost_quality(
     meaning: str = "about 95 % confidence intervals",
     title: str | None = None,
 ) -> Drawing:
-    """Draw quality against cost, with a line through those that nobody beats in both.
+    """Draw quality against cost, with a line through the Pareto front.
 
-    Costs that are all above zero and differ more than twentyfold get a logarithmic axis.
-    `meaning` says what the bars are.
+    The cost axis is logarithmic if all costs are positive and differ by a factor above 20.
+    `meaning` describes the bars.
     """
     quality_label, cost_label = shortened(quality_label, 48), shortened(cost_label, 48)
     drawn = [
@@ -84,7 +84,7 @@ def cost_quality(
         )
     names = short_names((point.name for point, _ in drawn), 40)
     for (point, cost), name in zip(drawn, names, strict=True):
-        # By its place among all, so that a model looks the same in every figure.
+        # Styled by position among all points, so that a model looks the same in every figure.
         style = look(points.index(point))
         _cross(ax, cost, point.quality, style, logarithmic)
         n = "" if point.n is None else f"  (n = {point.n})"

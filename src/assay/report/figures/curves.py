@@ -1,7 +1,7 @@
 """Learning curves: the mean of several runs with its interval, and every single run.
 
-Runs are put on common steps by straight lines between their own points, never beyond their
-first and last. Where a run has ended, the mean is that of the others, and is drawn as such.
+Runs are interpolated linearly to common steps, never beyond their first and last. After a run
+has ended, the mean is over the remaining runs, and its line changes.
 """
 
 import math
@@ -40,7 +40,7 @@ from assay.report.figures.style import (
 from assay.stats.intervals import Interval, t_interval
 
 Run: TypeAlias = tuple[Values, Values]
-"""The steps of a run and its values at them."""
+"""Steps of a run and the values at them."""
 
 _Arrays: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -50,18 +50,18 @@ _TOLERANCE: Final = 0.02
 
 
 class MeanCurve(NamedTuple):
-    """The mean of several runs on common steps; arrays have one entry per step."""
+    """Mean of several runs at common steps; arrays have one entry per step."""
 
     steps: NDArray[np.float64]
     mean: NDArray[np.float64]
     low: NDArray[np.float64]
-    """NaN where fewer than two runs are there."""
+    """NaN at steps with fewer than two runs."""
     high: NDArray[np.float64]
     runs: NDArray[np.int64]
-    """How many runs are there."""
+    """Number of runs that cover each step."""
 
     def at(self, index: int) -> Interval:
-        """The mean and its interval at one of the steps."""
+        """Return the mean and its interval at one of the steps."""
         return Interval(*(float(array[index]) for array in (self.mean, self.low, self.high)))
 
 
@@ -72,17 +72,17 @@ def learning_curves(
     *,
     level: float = 0.95,
 ) -> Drawing:
-    """The mean curve of each group with the t interval of the mean, and single runs faintly.
+    """Draw the mean curve of each group with its t interval, and single runs faintly.
 
-    The mean is a solid line where all runs of the group are there and a dotted one where
-    some have ended or not begun. A cross marks the end of a run that stops more than
-    2 % of the steps before the longest of its group. The y axis shows where the runs are: a
-    band of very few runs may reach beyond it.
+    The mean is a solid line where all runs of the group are present, and dotted where some have
+    ended or not begun. A cross marks the end of a run that stops more than 2 % of the steps
+    before the longest of its group. The y axis shows the range of the runs: a band of very few
+    runs may exceed it.
 
     Args:
         groups: The runs of each group as (steps, values).
         label: The metric, with its unit.
-        level: Of the interval at each step; it does not hold for the whole curve at once.
+        level: Level of the interval at each step; it is not simultaneous over the curve.
 
     Raises:
         UsageError: No group has a run with a finite point, or the numbers of steps and values
@@ -122,14 +122,13 @@ def learning_curves(
 
 
 def mean_curve(runs: Sequence[Run], *, level: float = 0.95, points: int = 200) -> MeanCurve:
-    """The mean of runs at common steps, with Student's interval at each of them.
+    """Return the mean of runs at common steps, with a t interval at each.
 
     Args:
-        runs: At least one; steps need not agree.
-        level: Of the interval at each step.
-        points: How many common steps at most: those of all runs, if there are no more of
-            them; else evenly from the first to the last, with those at which a run begins or
-            ends.
+        runs: At least one; their steps may differ.
+        level: Level of the interval at each step.
+        points: Maximum number of common steps. If the runs have more steps, they are replaced
+            by evenly spaced ones plus the first and last step of each run.
 
     Raises:
         UsageError: No run has a finite point.
@@ -161,14 +160,14 @@ def _clean(run: Run) -> _Arrays:
             f"a run has {steps.size} steps and {values.size} values; give one value per step"
         )
     good = np.isfinite(steps) & np.isfinite(values)
-    # Of several values at one step the last counts.
+    # If a step has several values, the last one counts.
     last = dict(zip(steps[good].tolist(), values[good].tolist(), strict=True))
     ordered = sorted(last)
     return np.array(ordered), np.array([last[step] for step in ordered])
 
 
 def _early(runs: Sequence[Run]) -> list[bool]:
-    """Which runs end well before the longest; logging alone makes small differences."""
+    """Return which runs end well before the longest; logging causes small differences."""
     first = min(float(steps[0]) for steps, _ in runs)
     last = max(float(steps[-1]) for steps, _ in runs)
     return [last - float(steps[-1]) > _TOLERANCE * (last - first) for steps, _ in runs]
@@ -183,7 +182,7 @@ def _draw_runs(ax: Axes, runs: Sequence[_Arrays], style: FigureStyle) -> None:
 
 
 def _extremes(values: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Where the ends and the extremes of a long run are: drawn, it looks the same."""
+    """Return the indices of the ends and extremes of a long run, which preserve its look."""
     if len(values) <= 2 * _MOST_STRETCHES:
         return np.arange(len(values))
     parts = np.array_split(np.arange(len(values)), _MOST_STRETCHES)
@@ -244,12 +243,12 @@ def _curve_table(curves: Mapping[str, MeanCurve], label: str) -> ReportTable:
 
 
 class PrecisionPoint(NamedTuple):
-    """The standard error of the mean of n runs, as a share of the mean."""
+    """Standard error of the mean of n runs, relative to the mean."""
 
     n: int
     error: float
     low: float = math.nan
-    """The bounds that come from the uncertainty of the standard deviation."""
+    """Bounds due to the uncertainty of the standard deviation."""
     high: float = math.nan
 
 
@@ -261,11 +260,11 @@ class VariancePanel:
     precision: Sequence[PrecisionPoint]
     """By n, from the standard deviation and the mean of all runs."""
     rule: Sequence[tuple[int, float]]
-    """The coefficient of variation of the first n runs, as a share, by n."""
+    """Coefficient of variation of the first n runs, as a fraction, by n."""
     rule_n: int | None
-    """The first n at which it is below the threshold; None: at none."""
+    """The first n at which the coefficient is below the threshold; None if there is none."""
     needed: int | None
-    """The n at which the standard error is below the threshold; None: not known."""
+    """The n at which the standard error is below the threshold; None if unknown."""
     needed_low: int | None = None
     needed_high: int | None = None
 
@@ -278,20 +277,20 @@ def variance_panels(
     runs: int,
     metric: str = "",
 ) -> Drawing:
-    """A panel per summary: what more runs do to the error of the mean.
+    """Draw one panel per summary: the error of the mean by number of runs.
 
-    Shares are drawn in percent. The y axis ends at four times the threshold or at the
-    highest estimate, so that a wide band does not flatten the rest. An answer beyond the last
-    n of the panel is in the legend only.
+    Fractions are drawn in percent. The y axis ends at four times the threshold or at the
+    highest estimate, so that a wide band does not flatten the rest. A result beyond the last n
+    of the panel is in the legend only.
 
     Args:
-        panels: As a rule two, for the area under the curve and for the slope.
-        threshold: What the relative error is to stay below, as a share.
-        runs: How many runs there are.
+        panels: Usually two, for the area under the curve and for the slope.
+        threshold: Upper limit for the relative error, as a fraction.
+        runs: Number of runs.
         metric: The metric of the curves.
 
     Raises:
-        UsageError: There is no panel, or one has neither errors nor coefficients.
+        UsageError: No panel is given, or one has neither errors nor coefficients.
     """
     if not panels or any(not panel.precision and not panel.rule for panel in panels):
         raise UsageError(

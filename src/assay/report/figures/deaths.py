@@ -1,4 +1,4 @@
-"""Deaths: what of, when, and how health went before."""
+"""Figures of deaths: causes, times, and health before death."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -29,22 +29,22 @@ _MOST: Final = 12
 
 
 class DeathRow(NamedTuple):
-    """What one model died of."""
+    """Causes of death of one model."""
 
     name: str
     n: int
     died: Interval
     causes: Mapping[str, float]
-    """Shares of all episodes."""
+    """Proportions of all episodes."""
     steps: Sequence[float] = ()
-    """Where the share of the dead rises."""
+    """Steps at which the proportion of dead episodes rises."""
     shares: Sequence[float] = ()
     last: float = 0.0
 
 
 @in_style()
 def causes_of_death(rows: Sequence[DeathRow], causes: Sequence[str]) -> Drawing:
-    """Draw the share of episodes that died of each cause, stacked, for up to twelve models."""
+    """Draw the proportion of episodes that died of each cause, for up to twelve models."""
     if not causes:
         raise UsageError("there is nothing to draw: nobody died")
     drawn = rows[:_MOST]
@@ -117,7 +117,7 @@ def causes_of_death(rows: Sequence[DeathRow], causes: Sequence[str]) -> Drawing:
 
 @in_style()
 def survival(rows: Sequence[DeathRow]) -> Drawing:
-    """Draw the share of episodes still alive, by step."""
+    """Draw the proportion of episodes still alive, by step."""
     if not rows:
         raise UsageError("there is nothing to draw: there are no episodes")
     figure, [ax] = new_figure(2.9)
@@ -154,12 +154,12 @@ def survival(rows: Sequence[DeathRow]) -> Drawing:
 
 
 class HealthLine(NamedTuple):
-    """The mean health before deaths of one cause."""
+    """Mean health before deaths of one cause."""
 
     cause: str
     n: int
     health: Sequence[float]
-    """Of the last steps, the last one last."""
+    """Health in the last steps, in order."""
 
 
 @in_style()

@@ -1,4 +1,4 @@
-"""How values are spread: histograms, box plots, and the distribution of a bootstrap."""
+"""Distributions of values: histograms, box plots and bootstrap distributions."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -36,14 +36,14 @@ from assay.report.figures.style import (
 from assay.stats.intervals import Interval
 
 LEAST_FOR_A_BOX: Final = 5
-"""With fewer values a box would show quartiles that the data does not have."""
+"""With fewer values, a box would show quartiles that the data do not have."""
 
 _MOST_BINS: Final = 30
 
 
 @in_style()
 def histogram(groups: Mapping[str, Values], label: str) -> Drawing:
-    """Draw how often each finite value occurs, a panel per group on one axis."""
+    """Draw a histogram of the finite values of each group, one panel per group."""
     label = shortened(label, 48)
     drawn = first_of(groups, label)
     edges = _edges(np.concatenate(list(drawn.values())))
@@ -68,9 +68,9 @@ def histogram(groups: Mapping[str, Values], label: str) -> Drawing:
 
 @in_style()
 def box_plot(groups: Mapping[str, Values], label: str) -> Drawing:
-    """Draw the quartiles of each group with every finite value drawn as a point.
+    """Draw the quartiles of each group, and every finite value as a point.
 
-    A group of fewer than `LEAST_FOR_A_BOX` values gets its points and its mean, no box.
+    A group with fewer than `LEAST_FOR_A_BOX` values gets points and a mean, but no box.
     """
     label = shortened(label, 48)
     drawn = first_of(groups, label)
@@ -105,15 +105,15 @@ def bootstrap_distribution(
     method: str = "",
     title: str = "",
 ) -> Drawing:
-    """Draw the estimates of many resamples, with the interval that is reported.
+    """Draw the estimates of many resamples, with the reported interval.
 
     Args:
         estimates: One estimate per resample.
-        interval: What is reported; its bounds need not come from these resamples.
-        label: What was estimated, with its unit.
+        interval: The reported interval; its bounds need not come from these resamples.
+        label: The estimated quantity, with its unit.
         level: The level of the interval.
-        method: How the interval was made, as in "Student t".
-        title: Above the figure; made from `label` if not given.
+        method: The method of the interval, as in "Student t".
+        title: Title above the figure; derived from `label` by default.
     """
     label, values = shortened(label, 48), finite(estimates)
     if not len(values):
@@ -159,7 +159,7 @@ def _bars(ax: Axes, values: NDArray[np.float64], edges: NDArray[np.float64], i: 
 def _edges(values: NDArray[np.float64]) -> NDArray[np.float64]:
     low, high = float(values.min()), float(values.max())
     if high - low < _MOST_BINS and bool((values == np.round(values)).all()):
-        # Counts: one bar per number, with the number in its middle.
+        # Counts: one bar per number, centred on it.
         return np.arange(low - 0.5, high + 1)
     sturges = math.ceil(math.log2(len(values)) + 1)
     return _even_edges(values, min(_MOST_BINS, max(5, sturges)))
@@ -167,7 +167,7 @@ def _edges(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _even_edges(values: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
     low, high = float(values.min()), float(values.max())
-    # So close together that no edges fit between them.
+    # The values are too close together for edges between them.
     if not high - low > 1e-9 * max(abs(low), abs(high)):
         room = max(0.5, 0.05 * abs(low))
         low, high = low - room, high + room
@@ -190,7 +190,7 @@ def _box(ax: Axes, values: NDArray[np.float64], index: int) -> None:
         for box in made["boxes"]:
             box.set(facecolor=style.colour, alpha=0.3)
     points = thinned(values)
-    # Spread by the golden ratio: even, and the same at every drawing.
+    # Spread by the golden ratio: even and reproducible.
     heights = index + 0.4 * ((np.arange(len(points)) * 0.618034) % 1 - 0.5)
     ax.plot(
         points,

@@ -1,8 +1,8 @@
-"""A finished figure: its words, its data, and its picture as SVG or PNG.
+"""A finished figure: its texts, its data, and its image as SVG or PNG.
 
-The same data gives the same bytes. The SVG stands inside an HTML page: it has no size of its
-own, no script, no style sheet, no address, and ids that no other drawing of the page has.
-Text in it stays text, so that names in any script are shown by the fonts of the reader.
+The same data gives the same bytes. The SVG is embedded in an HTML page: it has no fixed size,
+script, style sheet or external address, and its ids are unique in the page. Text in it stays
+text, so that names in any script are shown with the reader's fonts.
 """
 
 import io
@@ -34,33 +34,33 @@ _TITLE_LETTERS: Final = 52
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure with the words that a reader needs who does not see it."""
+    """A figure with its title, alt text and note."""
 
     title: str
     alt: str
-    """What it shows, and its main numbers, made from the data."""
+    """Alt text: content and main numbers, generated from the data."""
     note: str
-    """How to read it: what the bars and bands are, and n."""
+    """How to read it: the meaning of bars and bands, and n."""
     figure: "Figure"
-    """The picture without title and note; a page sets them as text beside it."""
+    """The image without title and note, which a page shows as text."""
     table: ReportTable | None = None
     """The numbers that were drawn."""
 
     @cached_property
     def svg(self) -> str:
-        """The picture as one `svg` element, named for those who do not see it."""
+        """The image as one `svg` element with the alt text as its label."""
         stream = io.StringIO()
         _render(self._copy(), stream, format="svg", metadata={"Date": None, "Creator": None})
         return _tidy(stream.getvalue(), self.alt)
 
     def svg_file(self) -> str:
-        """The picture with its title above and its note below, as a file that stands alone."""
+        """Return a standalone SVG file with the title above and the note below."""
         stream = io.StringIO()
         _render(self._titled(), stream, format="svg", metadata={"Date": None, "Creator": None})
         return _tidy(stream.getvalue(), self.alt)
 
     def png(self, dpi: int = 200) -> bytes:
-        """The picture with its title above and its note below."""
+        """Return a PNG image with the title above and the note below."""
         stream = io.BytesIO()
         _render(self._titled(), stream, format="png", dpi=dpi, metadata={"Software": None})
         return stream.getvalue()
@@ -77,13 +77,13 @@ class Drawing:
         return figure
 
     def _copy(self) -> "Figure":
-        # Laying a figure out leaves traces in it that change the next layout a little.
+        # Layout leaves traces in a figure that slightly change the next layout.
         figure: Figure = pickle.loads(pickle.dumps(self.figure))
         return figure
 
 
 def save_png(drawing: Drawing, path: Path, dpi: int = 200) -> None:
-    """Write the picture with its title and note as a PNG file.
+    """Write the image with its title and note as a PNG file.
 
     Raises:
         OutputError: The file cannot be written.
@@ -95,14 +95,14 @@ def _render(figure: "Figure", stream: IO[Any], **options: Any) -> None:
     from assay.report.figures.style import in_style
 
     with in_style(), warnings.catch_warnings():
-        # A name may have letters that the font lacks: they become boxes in a PNG, and in an
-        # SVG the reader's own fonts have them.
+        # A name may have characters that the font lacks: they become boxes in a PNG, and an SVG
+        # uses the reader's fonts.
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from")
         figure.savefig(stream, **options)
 
 
 def _tidy(svg: str, label: str) -> str:
-    """The drawing as an element for a page: see the head of the module."""
+    """Return the SVG as an element for a page, as the module docstring describes."""
     root = ElementTree.fromstring(svg.encode())
     for element in root.iter():
         _tidy_element(element)
@@ -117,7 +117,7 @@ def _tidy(svg: str, label: str) -> str:
         "stroke-linejoin": "round",
     }
     _rename(root, "")
-    # The ids are the same for the same picture, and no other picture has them.
+    # A hash of the image makes the ids reproducible and unique.
     _rename(root, f"d{sha256(ElementTree.tostring(root)).hexdigest()[:10]}-")
     return ElementTree.tostring(root, encoding="unicode")
 
@@ -142,7 +142,7 @@ def _tidy_element(element: ElementTree.Element) -> None:
 
 
 def _rename(root: ElementTree.Element, prefix: str) -> None:
-    """Number the ids that are linked to, and drop the others."""
+    """Number the ids that are linked to, and remove the others."""
     links = {
         name
         for element in root.iter()

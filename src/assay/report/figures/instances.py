@@ -1,4 +1,4 @@
-"""Results by task: shares of success, as bars or cells, and the time a success took."""
+"""Figures of results by task: success rates as bars or cells, and times to success."""
 
 import math
 from collections.abc import Sequence
@@ -33,16 +33,16 @@ from assay.report.figures.style import (
 from assay.stats.intervals import Interval
 
 _LETTERS: Final = 54
-"""How many letters fit beside each other below the columns."""
+"""Number of characters that fit side by side below the columns."""
 _MOST_UPRIGHT: Final = 3
 
 
 def draw_cells(
     ax: Axes, shares: NDArray[np.float64], counts: NDArray[np.int64] | None = None
 ) -> None:
-    """Draw shares between 0 and 1, a line per row, with counts below them.
+    """Draw proportions between 0 and 1 as cells, with counts below them.
 
-    Both are of shape (lines, columns). NaN is an empty, hatched cell.
+    Both arrays have the shape (lines, columns). NaN is an empty, hatched cell.
     """
     lines, columns = shares.shape
     for line in range(lines):
@@ -56,7 +56,7 @@ def draw_cells(
 
 
 def name_cells(ax: Axes, lines: Sequence[str], columns: Sequence[str]) -> None:
-    """Write the names of lines and columns; those of many columns are turned."""
+    """Write the names of lines and columns; with many columns, their names are rotated."""
     turned = len(columns) > _MOST_UPRIGHT
     longest = 16 if turned else _LETTERS // len(columns) - 1
     ax.set_xticks(range(len(columns)), short_names(columns, min(28, longest)))
@@ -88,9 +88,9 @@ def _cell(ax: Axes, line: int, column: int, share: float, n: int | None) -> None
 
 
 def _luminance(colour: Sequence[float]) -> float:
-    """How light a colour is: WCAG 2.2, "relative luminance".
+    """Return the relative luminance of a colour, as WCAG 2.2 defines it.
 
-    Above 0.18 black has more contrast than white, below it white has.
+    Above 0.18 black text has more contrast, below it white text.
     """
     linear = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in colour)
     return sum(w * x for w, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
@@ -101,7 +101,7 @@ _MOST_COLUMNS: Final = 12
 
 
 class SuccessRow(NamedTuple):
-    """How often one subject succeeded at one task."""
+    """Success rate of one subject at one task."""
 
     task: str
     subject: str
@@ -111,22 +111,22 @@ class SuccessRow(NamedTuple):
 
 
 class CompletionRow(NamedTuple):
-    """The time of one trial."""
+    """Time of one trial."""
 
     subject: str
     task: str
     time: float
     without: bool
-    """Whether it ended without success."""
+    """Whether the trial ended without success."""
 
 
 @in_style()
 def success_bars(
     rows: Sequence[SuccessRow], *, meaning: str = "about 95 % interval"
 ) -> Drawing:
-    """Draw shares of success as bars, the subjects of a task beside each other.
+    """Draw success rates as bars, grouped by task.
 
-    Tasks and subjects are drawn in the order in which they first occur.
+    Tasks and subjects are drawn in order of first occurrence.
     """
     _need(rows, "success rate")
     tasks = list(dict.fromkeys(row.task for row in rows))
@@ -167,9 +167,9 @@ def success_heat_map(
     *,
     counts: Sequence[Sequence[int]] | NDArray[np.int64] | None = None,
 ) -> Drawing:
-    """Draw shares of success as a table of tasks and subjects, darker where higher.
+    """Draw success rates as a table of tasks and subjects, darker where higher.
 
-    A line is a task, NaN where there was no trial. `counts` are written below the shares.
+    A line is a task, NaN means no trial. `counts` are written below the rates.
     """
     shares_T_S = _shaped(values, tasks, subjects)
     counts_T_S = None if counts is None else _shaped(counts, tasks, subjects).astype(np.int64)
@@ -204,7 +204,7 @@ def success_heat_map(
 
 @in_style()
 def completion_times(rows: Sequence[CompletionRow], *, unit: str = "s") -> Drawing:
-    """Draw the time of every trial to success; the ends of those without are open arrows."""
+    """Draw the time of every trial to success; open arrows mark ends without success."""
     rows = [row for row in rows if math.isfinite(row.time)]
     _need(rows, "time")
     lines = _by_line(rows)
@@ -306,7 +306,7 @@ def _percent(share: float) -> str:
 def _by_line(
     rows: Sequence[CompletionRow],
 ) -> dict[tuple[str, str], list[CompletionRow]]:
-    """The trials by task and subject; those of a task stand together."""
+    """Group the trials by task and subject; the lines of a task are adjacent."""
     tasks = list(dict.fromkeys(row.task for row in rows))
     keys = dict.fromkeys((row.task, row.subject) for row in rows)
     lines: dict[tuple[str, str], list[CompletionRow]] = {
@@ -320,7 +320,7 @@ def _by_line(
 def _times(ax: Axes, rows: Sequence[CompletionRow], place: int, style: FigureStyle) -> None:
     for without, mark, fill in ((False, style.marker, style.colour), (True, ">", "white")):
         times = thinned(np.array([row.time for row in rows if row.without == without]))
-        # Spread by the golden ratio: even, and the same at every drawing.
+        # Spread by the golden ratio: even and reproducible.
         heights = place + 0.4 * (((np.arange(len(times)) + without / 2) * 0.618034) % 1 - 0.5)
         ax.plot(times, heights, mark, ms=5.5, color=style.colour, mfc=fill)
 

@@ -1,4 +1,4 @@
-"""Estimates with their intervals: one below the other, or from version to version."""
+"""Estimates with their intervals: one below the other, or by version."""
 
 import math
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class ForestRow(NamedTuple):
     name: str
     interval: Interval
     note: str = ""
-    """Beside the numbers, as in "12 pairs"."""
+    """Text next to the numbers, as in "12 pairs"."""
 
 
 @in_style()
@@ -46,15 +46,15 @@ def forest(
     meaning: str = "about 95 % confidence interval",
     title: str | None = None,
 ) -> Drawing:
-    """Draw estimates with their intervals, and the line they are measured against.
+    """Draw a forest plot: estimates with their intervals, and a reference line.
 
     Args:
-        rows: From top to bottom. An unknown interval is drawn as an open point, an infinite
-            bound as an arrow.
-        label: What was estimated, with its unit.
-        zero_line: Where "no difference" is; None draws no line.
-        meaning: What the bars are.
-        title: Above the figure; made from `label` if not given.
+        rows: Rows from top to bottom. An unknown interval is drawn as an open point, an
+            infinite bound as an arrow.
+        label: The estimated quantity, with its unit.
+        zero_line: Position of "no difference"; None draws no line.
+        meaning: Description of the bars.
+        title: Title above the figure; derived from `label` by default.
     """
     label = shortened(label, 48)
     if not any(math.isfinite(row.interval.point) for row in rows):
@@ -92,15 +92,15 @@ def draw_interval(
     span: tuple[float, float],
     upright: bool = False,
 ) -> None:
-    """Draw a point with its bar across the axis `place` is on.
+    """Draw a point with its interval as a bar.
 
     Args:
-        ax: Where to draw.
+        ax: The axes to draw on.
         interval: An infinite bound ends in an arrow at the end of `span`; unknown bounds
             leave an open point.
-        place: Its place on the other axis.
+        place: Position on the other axis.
         style: Colour and marker.
-        span: The ends of the axis of the values.
+        span: The limits of the value axis.
         upright: Whether the values are on the y axis.
     """
     if not math.isfinite(interval.point):
@@ -148,13 +148,13 @@ _MOST_NAMED: Final = 24
 
 
 class VersionRow(NamedTuple):
-    """What one version earned."""
+    """Result of one version."""
 
     version: str
     interval: Interval
     n: int
     note: str = ""
-    """For the table, as what changed."""
+    """Note for the table, such as the changes."""
 
 
 @in_style()
@@ -166,7 +166,7 @@ def versions_over_time(
 ) -> Drawing:
     """Draw the metric of each version with its interval, oldest first.
 
-    A version without an estimate has a gap.
+    A version without an estimate leaves a gap.
     """
     label = shortened(label, 48)
     points = [row.interval.point for row in rows]
@@ -209,7 +209,7 @@ def _name_versions(ax: Axes, rows: Sequence[VersionRow], crowded: bool) -> None:
         f"{isolated(name)}{'  ' if crowded else chr(10)}n = {row.n}"
         for name, row in zip(names, rows, strict=True)
     ]
-    # More would run into each other; the table has all.
+    # More names would overlap; the table has all of them.
     every = math.ceil(len(rows) / _MOST_NAMED)
     ax.set_xticks(range(0, len(rows), every), ticks[::every])
     if crowded:

@@ -1,4 +1,4 @@
-"""Two subjects on the same seeds: pair by pair, and their differences."""
+"""Figures of two subjects on the same seeds: pairs and their differences."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -98,7 +98,7 @@ def pair_differences(
 ) -> Drawing:
     """Draw the difference of each pair of finite values, from the lowest to the highest.
 
-    `interval` is that of the mean difference, drawn as a band; `meaning` says what it is.
+    `interval` is the interval of the mean difference, drawn as a band; `meaning` describes it.
     """
     kept, label = _finite(rows, label), shortened(label, 48)
     a, b = short_names([a_name, b_name])
@@ -147,7 +147,7 @@ def _finite(rows: Sequence[PairRow], label: str) -> list[PairRow]:
 
 
 def _evenly(rows: list[PairRow]) -> list[PairRow]:
-    """The rows a figure has room for: of many, evenly by rank, with both ends."""
+    """Return the rows to draw: if there are many, evenly spaced by rank, with both ends."""
     if len(rows) <= _MOST_ROWS:
         return rows
     places = np.linspace(0, len(rows) - 1, _MOST_ROWS).round().astype(int)

@@ -1,4 +1,4 @@
-"""Lines over turns or steps in panels, tables of shares, and bars of counts."""
+"""Lines over turns or steps in panels, tables of proportions, and bars of counts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -31,11 +31,11 @@ _MOST_LINES: Final = 6
 
 
 class PanelLine(NamedTuple):
-    """The line of one model in a panel."""
+    """One model's line in a panel."""
 
     name: str
     points: Sequence[tuple[float, Interval]]
-    """A place on the x axis, and the value there."""
+    """Positions on the x axis, and the values there."""
     n: int
 
 
@@ -49,9 +49,9 @@ def line_panels(
     note: str,
     scale: float = 1.0,
 ) -> Drawing:
-    """Draw a panel for each thing, in it a line for each model with bars for intervals.
+    """Draw a panel per key with a line for each model and bars for intervals.
 
-    Eight panels are drawn. Values are multiplied by `scale`, 100 for percent.
+    At most eight panels are drawn. Values are multiplied by `scale`, 100 for percent.
     """
     if not any(panels.values()):
         raise UsageError(f"there is nothing to draw for {title!r}")
@@ -76,7 +76,7 @@ def line_panels(
         values = [at for line in lines for _, at in line.points]
         highest = max((at.point for at in values), default=0.0)
         longest = max((at.high for at in values if at.known), default=highest)
-        # A bar of few episodes may be very long, and would flatten the rest.
+        # The interval of a few episodes may be very long, and would flatten the rest.
         ax.set_ylim(0, max(1.06 * scale * min(2 * highest, max(highest, longest)), 1e-9))
         ax.xaxis.set_major_formatter(compact)
         ax.yaxis.set_major_formatter(compact)
@@ -133,9 +133,9 @@ def share_matrix(
     note: str,
     names: tuple[str, str],
 ) -> Drawing:
-    """Draw shares as a table of lines and columns, darker where higher.
+    """Draw proportions as a table of lines and columns, darker where higher.
 
-    Shares lie between 0 and 1, NaN where there is none; `names` are those of the axes.
+    Values are between 0 and 1, or NaN if missing; `names` are the names of the axes.
     """
     if not lines or not columns:
         raise UsageError(f"there is nothing to draw for {title!r}")
@@ -172,7 +172,7 @@ _MOST: Final = 16
 
 @in_style()
 def turns_left(steps: Sequence[tuple[str, int]]) -> Drawing:
-    """Draw how many turns are left after each filter, one bar per step."""
+    """Draw the number of turns left after each filter, one bar per step."""
     if not steps or not steps[0][1]:
         raise UsageError("there is nothing to draw: there were no turns")
     return _bars(
@@ -187,7 +187,7 @@ def turns_left(steps: Sequence[tuple[str, int]]) -> Drawing:
 
 @in_style()
 def first_actions(counts: Mapping[str, int], held_out: int = 0) -> Drawing:
-    """Draw how many rows have an answer that begins with each action."""
+    """Draw the number of rows whose response begins with each action."""
     if not counts:
         raise UsageError("there is nothing to draw: there are no rows")
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -217,7 +217,7 @@ def _bars(
         ax.text(count, place, f" {count:,} ({share})", va="center", fontsize=9)
     ax.set_yticks(places, [plain(shortened(name)) for name, _ in rows])
     ax.invert_yaxis()
-    # The numbers stand at the bars, and lines would run through them.
+    # The numbers are next to the bars, and grid lines would cross them.
     ax.grid(visible=False)
     ax.xaxis.set_major_formatter(compact)
     ax.set_xlim(0, max(counts) * 1.3)

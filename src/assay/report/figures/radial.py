@@ -1,6 +1,6 @@
-"""Several metrics of several groups around a circle.
+"""Radial plots: several metrics of several groups around a circle.
 
-The areas mean nothing: only the distance from the centre along each axis is a number.
+The areas have no meaning: only the distance from the centre along each axis is a number.
 """
 
 import math
@@ -28,7 +28,7 @@ from assay.report.figures.style import (
 )
 
 LEAST_AXES: Final = 3
-"""With fewer axes there is no area to look at; a forest plot shows them better."""
+"""With fewer axes, a forest plot is clearer."""
 
 _MOST_IN_LABELS: Final = 3
 
@@ -42,20 +42,20 @@ def radial(
     scale: str = "each axis is scaled to the best of the groups",
     title: str | None = None,
 ) -> Drawing:
-    """Each group as a line around a circle, a metric per axis.
+    """Draw each group as a line around a circle, one metric per axis.
 
     Args:
         axes: The names of the metrics, three or more.
-        groups: A value per axis, scaled to lie between 0 at the centre and 1 at the rim
-            (`scaled_to_best` makes them); None or NaN where there is none: the line has a gap.
-        raw: The values before scaling, written at the axes where there are up to three
-            groups, and always into the table.
-        scale: How the values were scaled.
-        title: Above the figure.
+        groups: A value per axis, scaled from 0 at the centre to 1 at the rim (see
+            `scaled_to_best`). None or NaN leaves a gap in the line.
+        raw: The unscaled values for the table; with up to three groups they are also written
+            at the axes.
+        scale: Description of the scaling.
+        title: Title above the figure.
 
     Raises:
-        UsageError: There are too few axes, a group has another number of values, a value is
-            not between 0 and 1, or there is no value at all.
+        UsageError: There are too few axes, a group has a wrong number of values, a value is
+            not between 0 and 1, or all values are missing.
     """
     values = {name: _checked(name, given, axes) for name, given in groups.items()}
     if len(axes) < LEAST_AXES:
@@ -93,12 +93,12 @@ def scaled_to_best(
     *,
     lower_is_better: Collection[str] = (),
 ) -> dict[str, list[float]]:
-    """Values for the axes of `radial`: 1 is the best of the groups.
+    """Scale values for the axes of `radial`: 1 is the best of the groups.
 
-    Where no value of an axis is below zero, a value is divided by the best, so that half the
-    distance is half as good; where lower is better, the best is divided by the value. With
-    values below zero there is no such ratio: the worst is put at 0 and the best at 1. An axis
-    on which all are equal is 1 for all. A missing value stays missing, as NaN.
+    If no value of an axis is negative, values are divided by the best, so that half the
+    distance is half as good; if lower is better, the best is divided by the value. With
+    negative values a ratio is undefined: the worst is put at 0 and the best at 1. An axis
+    with equal values is 1 for all. A missing value is NaN.
     """
     table_G_A = np.array(
         [[math.nan if x is None else x for x in values] for values in raw.values()], np.float64

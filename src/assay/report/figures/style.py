@@ -1,8 +1,8 @@
-"""How every figure looks: size, type, colours, and names and numbers as text.
+"""Style of all figures: size, fonts, colours, and formatting of names and numbers.
 
-A group is told apart by its colour (Okabe and Ito, "Color Universal Design", 2008) and also
-by marker, line and hatching, so that figures read without colour. No text is read as a
-formula: a dollar sign is a dollar sign.
+Groups differ in colour (Okabe and Ito, "Color Universal Design", 2008) and also in marker, line
+and hatching, so that figures are readable without colour. No text is parsed as a formula: a
+dollar sign is a dollar sign.
 """
 
 import math
@@ -27,9 +27,9 @@ Values: TypeAlias = Sequence[float] | NDArray[Any]
 INK: Final = "#222222"
 GREY: Final = "#767676"
 MOST_GROUPS: Final = 20
-"""How many groups a figure draws; its table has all."""
+"""Maximum number of groups in a figure; its table has all of them."""
 MOST_POINTS: Final = 300
-"""How many points a figure draws of one group."""
+"""Maximum number of points drawn for one group."""
 
 _WIDTH: Final = 6.0
 _LEGEND_LETTERS: Final = 60
@@ -72,7 +72,7 @@ _STYLE: Final = {
 
 
 class FigureStyle(NamedTuple):
-    """What tells one group from the others."""
+    """Attributes that distinguish one group from the others."""
 
     colour: str
     marker: str
@@ -82,18 +82,18 @@ class FigureStyle(NamedTuple):
 
 @contextmanager
 def in_style() -> Iterator[None]:
-    """Draw with our settings alone, whatever the user's own matplotlib is set to."""
+    """Draw with these settings alone, ignoring the user's matplotlib configuration."""
     settings: dict[Any, Any] = {
         name: value
         for name, value in matplotlib.rcParamsDefault.items()
-        if name != "backend"  # Setting it would load one; figures here need none.
+        if name != "backend"  # Setting it would load a backend; figures here need none.
     }
     with matplotlib.rc_context(settings | _STYLE):
         yield
 
 
 def look(index: int) -> FigureStyle:
-    """The look of the group at this place; more than eight differ in marker or line."""
+    """Return the style of the group at this index; beyond eight, marker or line differs."""
     turn = index // len(_COLOURS)
     return FigureStyle(
         _COLOURS[index % len(_COLOURS)],
@@ -104,9 +104,9 @@ def look(index: int) -> FigureStyle:
 
 
 def new_figure(height: float, rows: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure of the width all have, with panels below each other on one x axis."""
+    """Create a figure of the standard width, with stacked panels that share the x axis."""
     figure = Figure(figsize=(_WIDTH, height))
-    # Text that reaches beyond an axis is measured by our font; the reader's may be wider.
+    # Text beyond an axis is measured with our font; the reader's may be wider.
     figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.08)
     axes = figure.subplots(rows, 1, squeeze=False, sharex=True)
     return figure, list(axes[:, 0])
@@ -115,14 +115,14 @@ def new_figure(height: float, rows: int = 1) -> tuple[Figure, list[Axes]]:
 def new_grid(
     panels: int, height: float, *, head: float = 0.4, sharex: bool = True, sharey: bool = True
 ) -> tuple[Figure, Axes, list[Axes]]:
-    """A figure with panels two by two, and a place above them for a legend of all.
+    """Create a figure with two columns of panels and room for a common legend above them.
 
     Args:
-        panels: How many.
-        height: Of a row of panels, in inches.
-        head: Of the place above them; see `legend_in`.
-        sharex: Whether all have one x axis.
-        sharey: Whether all have one y axis.
+        panels: Number of panels.
+        height: Height of a row of panels, in inches.
+        head: Height of the room for the legend; see `legend_in`.
+        sharex: Whether all panels share the x axis.
+        sharey: Whether all panels share the y axis.
     """
     rows = -(-panels // 2)
     figure = Figure(figsize=(_WIDTH, head + height * rows))
@@ -144,7 +144,7 @@ def new_grid(
 
 
 def legend_in(top: Axes, handles: Sequence[Any], columns: int = 2) -> None:
-    """Name what all panels of a grid draw, in the place above them."""
+    """Draw the common legend of a grid in the room above its panels."""
     top.legend(
         handles=handles,
         loc="upper left",
@@ -161,14 +161,13 @@ def legend_above(
     at: tuple[float, float] = (0, 1),
     handles: Sequence[Any] | None = None,
 ) -> None:
-    """Name what is drawn, above the panel, where it hides nothing.
+    """Draw the legend above a panel, where it hides nothing.
 
     Args:
         ax: The panel.
-        columns: How many names beside each other; more than one for many short names if not
-            given.
-        at: Where its lower left corner is, with the panel from (0, 0) to (1, 1).
-        handles: What to name, in this order; all that has a label if not given.
+        columns: Number of columns; by default more than one for many short names.
+        at: Position of the lower left corner, with the panel from (0, 0) to (1, 1).
+        handles: Artists to name, in this order; by default all that have a label.
     """
     _, names = ax.get_legend_handles_labels()
     if columns is None:
@@ -186,7 +185,7 @@ def legend_above(
 
 
 def span_of(values: Iterable[float]) -> tuple[float, float]:
-    """The ends of an axis on which all finite values have room; there must be one."""
+    """Return axis limits with room for all finite values; there must be at least one."""
     marks = finite(list(values))
     low, high = float(marks.min()), float(marks.max())
     room = 0.08 * (high - low) or max(0.5, 0.1 * abs(low))
@@ -194,13 +193,13 @@ def span_of(values: Iterable[float]) -> tuple[float, float]:
 
 
 def finite(values: Values) -> NDArray[np.float64]:
-    """The numbers that can be drawn; missing and infinite ones are left out."""
+    """Return the values that can be drawn, without missing and infinite ones."""
     array = np.asarray(values, np.float64).ravel()
     return array[np.isfinite(array)]
 
 
 def thinned(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The values a figure has room for as points: of many, evenly by rank, with both ends."""
+    """Return the values to draw as points: if there are many, evenly spaced by rank."""
     if len(values) <= MOST_POINTS:
         return values
     places = np.linspace(0, len(values) - 1, MOST_POINTS).round().astype(int)
@@ -208,10 +207,10 @@ def thinned(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def first_of(groups: Mapping[str, Values], what: str) -> dict[str, NDArray[np.float64]]:
-    """The groups a figure has room for, without what cannot be drawn.
+    """Return the groups to draw, with their finite values.
 
     Raises:
-        UsageError: No group has a number.
+        UsageError: No group has a finite value.
     """
     kept = {name: finite(values) for name, values in groups.items()}
     if not any(len(values) for values in kept.values()):
@@ -220,12 +219,12 @@ def first_of(groups: Mapping[str, Values], what: str) -> dict[str, NDArray[np.fl
 
 
 def plain(text: str) -> str:
-    """A text from outside in one line, with control characters made visible."""
+    """Return an external text in one line, with control characters made visible."""
     return printable(" ".join(text.split()))
 
 
 def shortened(text: str, longest: int = 28) -> str:
-    """A text that fits beside an axis: one line, cut in the middle."""
+    """Return a text that fits next to an axis: one line, cut in the middle."""
     text = plain(text)
     if len(text) <= longest:
         return text
@@ -234,7 +233,7 @@ def shortened(text: str, longest: int = 28) -> str:
 
 
 def short_names(names: Iterable[str], longest: int = 28) -> list[str]:
-    """Names that fit beside an axis and are still different."""
+    """Return names that fit next to an axis and remain distinct."""
     short: list[str] = []
     for name in (shortened(name, longest) for name in names):
         same = sum(1 for other in short if other.partition(" (#")[0] == name)
@@ -243,7 +242,7 @@ def short_names(names: Iterable[str], longest: int = 28) -> list[str]:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number as short text; what is not known is a dash."""
+    """Format a number as short text; an unknown one is a dash."""
     if math.isnan(value):
         return "-"
     if math.isinf(value):
@@ -255,7 +254,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def interval_text(interval: Interval, scale: float = 1) -> str:
-    """An estimate with its bounds in brackets."""
+    """Format an estimate with its bounds in brackets."""
     point = number(interval.point * scale)
     if not interval.known:
         return f"{point} [no interval]"
@@ -263,7 +262,7 @@ def interval_text(interval: Interval, scale: float = 1) -> str:
 
 
 def compact(value: float, _position: object = None) -> str:
-    """A number of steps for an axis: 20k, 1.5M, 2B."""
+    """Format a number of steps for an axis: 20k, 1.5M, 2B."""
     for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.4g}{letter}"
@@ -271,18 +270,18 @@ def compact(value: float, _position: object = None) -> str:
 
 
 def capital(text: str) -> str:
-    """The text with a capital at its beginning."""
+    """Return the text with its first letter capitalised."""
     return text[:1].upper() + text[1:]
 
 
 def isolated(text: str) -> str:
-    """A name that other text can follow, also where it is written from right to left."""
+    """Isolate a right-to-left name, so that other text can follow it."""
     turned = any(unicodedata.bidirectional(char) in {"R", "AL"} for char in text)
     return f"\u2068{text}\u2069" if turned else text
 
 
 def listed(texts: Iterable[str], most: int = 12) -> str:
-    """Texts in one line, the first of many and how many follow."""
+    """Join texts in one line: the first ones, and the number of the rest."""
     texts = list(texts)
     more = f"; and {len(texts) - most} more" if len(texts) > most else ""
     return "; ".join(texts[:most]) + more

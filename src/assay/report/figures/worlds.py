@@ -1,4 +1,4 @@
-"""Worlds: results in each, and what some of them look like from above."""
+"""Figures of worlds: results in each, and maps of some."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -26,7 +26,7 @@ from assay.report.figures.style import (
 )
 
 _NAMED: Final = 30
-"""With more worlds their names do not fit."""
+"""With more worlds than this, their names do not fit."""
 _MOST: Final = 200
 _GROUND: Final = {
     "outside": "#000000",
@@ -53,9 +53,9 @@ _NAMED_GROUND: Final = (
 def results_by_world(
     worlds: Sequence[str], by_model: Mapping[str, Sequence[float]], label: str
 ) -> Drawing:
-    """Draw the result of each model in each of the first 200 worlds, the easiest world first.
+    """Draw each model's result in each of the first 200 worlds, the easiest world first.
 
-    A result is NaN where the model did not play the world.
+    A result is NaN if the model did not play the world.
     """
     if not worlds:
         raise UsageError("there is nothing to draw: there are no worlds")
@@ -116,11 +116,11 @@ def results_by_world(
 
 
 class WorldMap(NamedTuple):
-    """A world from above."""
+    """Map of a world."""
 
     name: str
     about: str
-    """Below its name."""
+    """Text below its name."""
     map: Sequence[Sequence[int]]
     """Ids of materials, indexed [x][y]."""
     start: tuple[int, int]
@@ -128,7 +128,7 @@ class WorldMap(NamedTuple):
 
 @in_style()
 def world_maps(maps: Sequence[WorldMap], materials: Sequence[str]) -> Drawing:
-    """Draw up to four worlds from above, with the place where the player starts."""
+    """Draw maps of up to four worlds, with the start position of the player."""
     if not maps:
         raise UsageError("there is nothing to draw: no world could be made")
     drawn = maps[:4]
