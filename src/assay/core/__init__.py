@@ -1,4 +1,4 @@
-"""What every room uses: settings, values, text, files, secrets, git, HTTP hosting.
+"""Shared utilities: settings, values, text, files, secrets, git, HTTP hosting.
 
-Knows no world, no model and no trace. Import its modules.
+They know nothing of environments, models or traces. Import the modules directly.
 """

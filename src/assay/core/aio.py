@@ -1,4 +1,4 @@
-"""Coroutines that may be cancelled, waits between attempts, limits of the machine."""
+"""Async helpers: separate event loops, cancellation, backoff, and limits of the machine."""
 
 import asyncio
 import os
@@ -12,9 +12,9 @@ _T = TypeVar("_T")
 
 
 def run_apart(make: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-    """Run a coroutine in an event loop of its own, and wait for it.
+    """Run a coroutine in a separate event loop, and wait for it.
 
-    Where one runs already, as in a notebook, the new one gets a thread.
+    If a loop is already running, as in a notebook, the new one gets a thread.
     """
     try:
         asyncio.get_running_loop()
@@ -25,7 +25,7 @@ def run_apart(make: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
 
 
 async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Do it to its end, even if whoever waits for it is cancelled."""
+    """Run a coroutine to its end, even if the caller is cancelled."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -41,24 +41,24 @@ async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
 
 
 def backoff(attempt: int, first: float, longest: float) -> float:
-    """Seconds after an attempt, counted from 0: they double up to the longest wait.
+    """Return the seconds to wait after an attempt, counted from 0; they double up to `longest`.
 
-    Callers wait a random part of it, so that those that failed together do not come back
+    Callers wait a random part of this time, so that clients that failed together do not retry
     together.
     """
-    # Far below the attempt where a power of two would no longer fit into a float.
+    # Far below the attempt at which a power of two would overflow a float.
     return min(longest, first * 2.0 ** min(attempt, 60))
 
 
 _ENOUGH: Final = 65_536
 _OFTEN_ALLOWED: Final = 10_240
-"""What macOS allows at most, whatever it says the limit is."""
+"""The actual maximum on macOS, even if it reports a higher limit."""
 _SPARE: Final = 64
-"""For files that are opened for a moment, pipes and sockets of other things."""
+"""Spare descriptors for short-lived files, pipes and other sockets."""
 
 
 def connections_allowed() -> int:
-    """Connections that there is room for, with the limit raised as far as that is allowed."""
+    """Return the number of connections possible, after raising the open-file limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for wanted in (_ENOUGH, _OFTEN_ALLOWED):
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -79,7 +79,7 @@ def _open_now() -> int:
 
 
 def usable_cpus() -> int:
-    """Return how many CPUs this process may use."""
+    """Return the number of CPUs this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

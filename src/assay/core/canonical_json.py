@@ -1,4 +1,4 @@
-"""JSON: one way to write a value, so that equal values have one hash, and one for people."""
+"""Canonical JSON, so that equal values have equal hashes, and indented JSON for people."""
 
 import json
 import re
@@ -11,7 +11,7 @@ _ESCAPED = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def canonical_encoder(default: Callable[[Any], Any] | None) -> Callable[[Any], bytes]:
-    """A `canonical_json` that asks `default` for the JSON form of what has none."""
+    """Return a `canonical_json` that calls `default` for values that are not serialisable."""
     encode = json.JSONEncoder(
         ensure_ascii=False,
         allow_nan=False,
@@ -25,7 +25,7 @@ def canonical_encoder(default: Callable[[Any], Any] | None) -> Callable[[Any], b
         try:
             return text.encode()
         except UnicodeEncodeError:
-            # Read back, because keys that were mended may have another order.
+            # Parsed again, because replaced characters may change the order of keys.
             return encode(json.loads(well_formed(text))).encode()
 
     return encoded
@@ -35,9 +35,9 @@ _canonical = canonical_encoder(None)
 
 
 def canonical_json(value: Any) -> bytes:
-    """A value as compact JSON with sorted keys, in UTF-8.
+    """Encode a value as compact JSON with sorted keys, in UTF-8.
 
-    Half a surrogate pair, which has no UTF-8, becomes U+FFFD.
+    A lone surrogate, which UTF-8 cannot encode, becomes U+FFFD.
 
     Raises:
         ValueError: A number in it is not finite.
@@ -46,31 +46,31 @@ def canonical_json(value: Any) -> bytes:
 
 
 def well_formed(text: str) -> str:
-    """The text with U+FFFD for every half of a surrogate pair, which has no UTF-8."""
+    """Replace lone surrogates, which UTF-8 cannot encode, by U+FFFD."""
     return _SURROGATES.sub("\ufffd", text)
 
 
 def parse_json(content: bytes) -> Any:
-    """The value of a JSON text in UTF-8, with `well_formed` texts in it.
+    """Parse JSON in UTF-8; its texts are made `well_formed`.
 
     Raises:
-        ValueError: It is not JSON.
-        RecursionError: It is nested too deeply.
+        ValueError: The content is not JSON.
+        RecursionError: The content is nested too deeply.
     """
     value = json.loads(content.decode())
     if _ESCAPED.search(content):
-        # Only an escape can stand for half a pair; most texts have none.
+        # Only an escape can produce a lone surrogate; most texts have none.
         value = json.loads(well_formed(json.dumps(value, ensure_ascii=False)))
     return value
 
 
 def content_hash(content: bytes) -> str:
-    """The name of a content: 128 bits of BLAKE2b in hexadecimal."""
+    """Return a hash of the content: 128 bits of BLAKE2b in hexadecimal."""
     return blake2b(content, digest_size=16).hexdigest()
 
 
 def derived_id(*parts: str | int) -> str:
-    """An id of 20 hexadecimal digits that follows from its parts, in any process."""
+    """Return an id of 20 hexadecimal digits, derived from its parts in any process."""
     return blake2b(canonical_json(list(parts)), digest_size=10).hexdigest()
 
 
@@ -78,11 +78,11 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).enc
 
 
 def laid_out(value: Any, levels: int) -> Iterator[bytes]:
-    """A value as JSON in UTF-8, piece by piece.
+    """Yield a value as indented JSON in UTF-8, piece by piece.
 
-    Objects, and lists of objects, have a line for each item down to `levels`; what is
-    below, and every other list, stands on one line. An iterator of objects is a list that
-    need not be there as a whole.
+    Objects, and lists of objects, have one line per item down to `levels`; deeper levels and
+    all other lists are on one line. An iterator of objects is written as a list, without being
+    held in memory.
 
     Raises:
         ValueError: A number in it is not finite.

@@ -1,13 +1,11 @@
-"""Files that are there whole or not at all.
+"""Atomic file writes, safe reads and removals, and batched syncs to disk.
 
-What is written goes to a file beside the target and takes its name at the end, so that a
-reader never sees half of it and a crash leaves the old content.
+Content is written to a temporary file in the same folder, which is renamed at the end: a reader
+never sees a partial file, and a crash leaves the old content.
 
-Files that are brought to disk soon, many at once, by one thread of this process.
-
-What was written is safe from the death of a process at once, but a machine that loses power
-keeps only what was synced. To wait for that after every line would slow every trial down, so
-lines of all trials that were written within a moment are synced together.
+Written data survives the end of a process, but only synced data survives a power failure.
+Waiting for a sync after every line would slow down every trial, so a thread syncs all recently
+written files together.
 """
 
 import atexit
@@ -27,17 +25,18 @@ from typing import IO, Any
 from assay.errors import OutputError
 
 _DRAFT = re.compile(r"\..+\.(\d+)-\w{8}")
-"""The name of a file that takes another name at the end."""
+"""Name of an unfinished temporary file."""
 _ABANDONED_S = 60
-"""A process of another machine or container has no number here, and writes now and then."""
+"""Age after which a draft is abandoned; the pid of another machine or container is unknown
+here."""
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for writing that replaces `path` when the block ends well.
+    """Open a file for writing that replaces `path` when the block succeeds.
 
-    Its `name` is the path of the temporary file. Directories above it are made. If the
-    block raises, `path` stays as it was.
+    Its `name` is the path of the temporary file. Parent directories are created. If the block
+    raises, `path` is unchanged.
 
     Raises:
         OutputError: The file cannot be written.
@@ -59,13 +58,13 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def atomic_write(path: Path, content: bytes) -> None:
-    """Write a whole file at once; see `atomic_file`."""
+    """Write a whole file atomically; see `atomic_file`."""
     with atomic_file(path) as stream:
         stream.write(content)
 
 
 def _is_running(process: int) -> bool:
-    """Whether there is a process of this number on this machine."""
+    """Return whether this process id exists on this machine."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -76,33 +75,33 @@ def _is_running(process: int) -> bool:
 
 
 def is_draft(path: Path) -> bool:
-    """Return whether a file is one that `atomic_file` has not finished."""
+    """Return whether a file is an unfinished file of `atomic_file`."""
     return _DRAFT.fullmatch(path.name) is not None
 
 
 def remove_drafts(folder: Path) -> None:
-    """Delete the files that processes which were killed had not finished in a folder."""
+    """Delete unfinished files of killed processes from a folder."""
     for path in folder.glob(".*.*-*"):
         if process := _DRAFT.fullmatch(path.name):
             remove_abandoned(path, int(process[1]))
 
 
 def remove_abandoned(path: Path, process: int) -> None:
-    """Delete a file that a process has not finished, if that does not live any more."""
+    """Delete an unfinished file of a process, if that process has ended."""
     with suppress(OSError):
         if not _is_running(process) and time.time() - path.stat().st_mtime > _ABANDONED_S:
             path.unlink()
 
 
 def read_plain_file(path: Path, most: int = 100 << 20, within: Path | None = None) -> bytes:
-    """The content of a plain file; OSError for anything else.
+    """Return the content of a regular file; raise OSError for anything else.
 
-    It is neither followed nor waited for, even if it has just been replaced.
+    Links are not followed and pipes not waited for, even if the file was just replaced.
 
     Args:
         path: The file.
-        most: The most bytes that it may have.
-        within: A folder above it, below which no link is followed; the one it is in if None.
+        most: The maximum size in bytes.
+        within: A parent folder below which no link is followed; by default the file's own.
     """
     top = path.parent if within is None else within
     *folders, name = path.relative_to(top).parts
@@ -113,7 +112,7 @@ def read_plain_file(path: Path, most: int = 100 << 20, within: Path | None = Non
             handles.append(os.open(folder, enter | os.O_NOFOLLOW, dir_fd=handles[-1]))
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         handles.append(os.open(name, flags, dir_fd=handles[-1]))
-        # Before it is opened as a stream, which a folder cannot be.
+        # Checked before it is opened as a stream, which fails for a folder.
         status = os.fstat(handles[-1])
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a plain file")
@@ -127,10 +126,10 @@ def read_plain_file(path: Path, most: int = 100 << 20, within: Path | None = Non
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that is in it; what cannot be removed is left.
+    """Remove a folder with its content, as far as possible.
 
-    It may be nested deeper than a path can be long, or closed to its owner. Links are not
-    followed, and mounts not entered.
+    It may be nested more deeply than a path can be long, or lack permissions for its owner.
+    Links are not followed, and other mounts are not entered.
     """
     if folder.is_symlink() or not folder.is_dir():
         with suppress(OSError):
@@ -149,7 +148,7 @@ def remove_folder(folder: Path) -> None:
                     try:
                         if os.fstat(handle).st_dev != device:
                             continue
-                        # Moved to the top, they need neither a long path nor many handles.
+                        # Moved to the top, folders need neither a long path nor many handles.
                         for inner in _without_files(handle):
                             moved += 1
                             up = f"{mark}-{moved}"
@@ -166,7 +165,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def _opened_up(folder: str, within: int | None = None) -> int:
-    """A handle of a folder, which its owner may change from now on."""
+    """Open a folder and give its owner all permissions; return the handle."""
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         handle = os.open(folder, os.O_RDONLY | flags, dir_fd=within)
@@ -183,7 +182,7 @@ def _opened_up(folder: str, within: int | None = None) -> int:
 
 
 def _without_files(handle: int) -> list[str]:
-    """Delete what is no folder in a folder; returns the names of those that are."""
+    """Delete everything except folders from a folder; return the names of its folders."""
     with os.scandir(handle) as found:
         entries = list(found)
     folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -194,7 +193,7 @@ def _without_files(handle: int) -> list[str]:
 
 
 def free_path(path: Path, mark: str = "-") -> Path:
-    """A path that is not taken: this one, else with a mark and a number at its end."""
+    """Return `path`, or with a mark and a number appended if it exists."""
     number, candidate = 1, path
     while candidate.exists() or candidate.is_symlink():
         number += 1
@@ -205,13 +204,13 @@ def free_path(path: Path, mark: str = "-") -> Path:
 def _beside(path: Path) -> tuple[IO[bytes], Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Named by its process, so that others know when nobody finishes it any more.
+        # The name contains the pid, so that other processes can recognise an abandoned file.
         prefix = f".{path.name[:40]}.{os.getpid()}-"
         handle, name = tempfile.mkstemp(prefix=prefix, dir=path.parent)
-        # A temporary file is for its owner only; the one it becomes is for whom it was for.
+        # A temporary file is private; the final file gets the permissions of `path`.
         os.fchmod(handle, _mode(path))
         os.close(handle)
-        # Opened by its name, so that `stream.name` is a path that others can write to.
+        # Opened by name, so that `stream.name` is a path that others can write to.
         temporary = Path(name)
         return temporary.open("wb"), temporary
     except OSError as error:
@@ -237,13 +236,13 @@ def _failed(path: Path, error: OSError) -> OutputError:
 
 
 _PAUSE_S = 0.1
-"""How long lines are gathered; a sync costs about the same for one as for a thousand."""
+"""Time in which lines are collected; a sync costs about the same for one as for a thousand."""
 _FEW = 4
-"""Up to so many files are synced one by one, more by a sync of their whole file system."""
+"""Up to this many files are synced one by one; for more, the file system is synced."""
 
 
 class _Syncing:
-    """What waits to be synced, and the thread that does it."""
+    """Paths waiting for a sync, and the thread that syncs them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -289,7 +288,7 @@ class _Syncing:
 def _by_device(paths: Iterable[Path]) -> Iterable[list[Path]]:
     devices: dict[int, list[Path]] = {}
     for path in paths:
-        # What is gone meanwhile was stored, or nobody wants it.
+        # A missing file was stored or discarded meanwhile.
         with suppress(OSError):
             devices.setdefault(path.stat().st_dev, []).append(path)
     return devices.values()
@@ -312,7 +311,7 @@ def _opened(path: Path, do: Any) -> None:
     try:
         do(descriptor)
     except OSError as error:
-        # Some file systems sync their folders by themselves, and say so.
+        # Some file systems sync folders themselves, and report an error.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
@@ -321,7 +320,7 @@ def _opened(path: Path, do: Any) -> None:
 
 @cache
 def _syncfs() -> Any:
-    """The call that syncs a whole file system, where there is one."""
+    """Return the call that syncs a whole file system, or None."""
     import ctypes
 
     try:
@@ -340,7 +339,7 @@ _syncing = _Syncing()
 
 
 def _start_anew() -> None:
-    # A process that was forked has no thread, and locks in whatever state.
+    # A forked process has no thread, and its locks are in an undefined state.
     global _syncing
     _syncing = _Syncing()
 
@@ -354,19 +353,19 @@ def _at_exit() -> None:
 
 
 def sync_soon(*paths: Path) -> None:
-    """Have files and folders synced within a moment, by a thread.
+    """Schedule files and folders to be synced by a thread soon.
 
     Raises:
-        OSError: An earlier sync of the first of them failed: what it holds may be lost.
+        OSError: An earlier sync of the first path failed, so its content may be lost.
     """
     _syncing.soon(*paths)
 
 
 def sync_now(*paths: Path) -> None:
-    """Sync files and folders one by one, in this order, and return once they are on disk.
+    """Sync files and folders one by one, in this order, before returning.
 
     Raises:
-        OSError: One cannot be opened or synced.
+        OSError: A path cannot be opened or synced.
     """
     for path in paths:
         _opened(path, os.fsync)

@@ -1,14 +1,15 @@
-"""Git, and what each call of it trusts. No other module starts it.
+"""Git commands, and what each of them trusts. No other module runs git.
 
-| | whose | what of it is read |
+| function | works on | reads |
 |---|---|---|
-| `own_git` | a git directory of ours | all of it, and no setting of the user or the machine |
-| `foreign_repository` | a repository of anybody | its objects, branches and tags |
-| `working_copy_git` | the folder of anybody | these, its index and its files |
-| `remote_git` | an address | what the server sends, with the user's settings and keys |
+| `own_git` | a git directory of assay | all of it, but no user or machine configuration |
+| `foreign_repository` | an untrusted repository | its objects, branches and tags |
+| `working_copy_git` | an untrusted working copy | also its index and its files |
+| `remote_git` | a remote address | the server's data, with the user's configuration and keys |
 
-A foreign repository is read through a git directory of ours that borrows its objects. Its
-settings, hooks, attributes, filters and submodules never reach a git: they could name commands.
+An untrusted repository is read through a separate git directory that borrows its objects. Its
+configuration, hooks, attributes, filters and submodules are never used: they could run
+commands.
 """
 
 import os
@@ -26,27 +27,27 @@ from assay.core.files import read_plain_file
 from assay.errors import UsageError
 
 _ATTRIBUTES = "* -text !eol !ident !filter !working-tree-encoding !diff !merge !export-ignore\n"
-"""For `info/attributes`, which counts before every `.gitattributes`: bytes stay as they are."""
+"""Content of `info/attributes`, which overrides every `.gitattributes`: bytes are unchanged."""
 _SETTINGS = {
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
     "core.attributesFile": "/dev/null",
     "core.excludesFile": "/dev/null",
-    # Names that other systems forbid are names here; `.git` itself is never written.
+    # Names that other systems forbid are allowed here; `.git` itself is never written.
     "core.protectNTFS": "false",
     "core.protectHFS": "false",
-    # Larger contents are not taken into memory.
+    # Larger files are not loaded into memory.
     "core.bigFileThreshold": "64m",
-    # A foreign one could say anything of the commits.
+    # A foreign commit graph could contain false data.
     "core.commitGraph": "false",
     "gc.auto": "0",
     "pack.threads": "1",
 }
-# Nothing here is a partial clone or has a remote; these hold if that should ever be wrong.
+# Nothing here is a partial clone or has a remote; these settings are a safeguard.
 _NO_FETCH = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 _SECONDS = 120
 _MOST = 1 << 30
-"""Bytes that git may print."""
+"""Maximum size of the output of git, in bytes."""
 _LARGEST_TEXT = 64 << 20
 _MOST_REFERENCES = 100_000
 _DEEPEST = 32
@@ -58,7 +59,7 @@ _URL = re.compile(rb"^\s*url\s*=\s*(.*?)\s*$", re.IGNORECASE)
 
 
 class GitEnd(NamedTuple):
-    """How a git command ended."""
+    """Result of a git command."""
 
     code: int
     """-1 if it took too long or printed too much."""
@@ -74,15 +75,15 @@ def own_git(
     seconds: float = _SECONDS,
     most: int = _MOST,
 ) -> GitEnd:
-    """Run git on a git directory of ours, without any configuration but that in it.
+    """Run git on a git directory of assay, using only the configuration in it.
 
     Args:
-        git_dir: Made here, and written by nobody else.
-        *arguments: The command; it reaches no other repository and no network.
-        stdin: What it is given.
-        variables: More of its environment.
-        seconds: The most it may take.
-        most: The most bytes that it may print.
+        git_dir: A directory made by this module; nothing else writes to it.
+        *arguments: The command; it has no access to other repositories or the network.
+        stdin: Standard input.
+        variables: Additional environment variables.
+        seconds: Timeout.
+        most: Maximum size of the output in bytes.
     """
     environment = {
         "PATH": os.environ.get("PATH", os.defpath),
@@ -105,11 +106,11 @@ def own_git(
 
 
 def remote_git(git_dir: Path, *arguments: str, seconds: float = _SECONDS) -> GitEnd:
-    """Run the user's git, with its keys, in a git directory of ours; it asks no questions.
+    """Run git with the user's configuration and keys, in a git directory of assay.
 
-    It reaches addresses of other machines, and no path of this one.
+    It never prompts, and can access remote addresses, but no local path.
     """
-    # GIT_DIR and its kin would make git answer for another repository.
+    # GIT_DIR and similar variables would make git use another repository.
     kept = {name: value for name, value in os.environ.items() if name[:4] != "GIT_"}
     environment = {
         **kept,
@@ -124,17 +125,17 @@ def remote_git(git_dir: Path, *arguments: str, seconds: float = _SECONDS) -> Git
 
 
 def first_line(errors: bytes) -> str:
-    """What git said was wrong, in one line."""
+    """Return the error message of git in one line."""
     lines = [line for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
     wrong = [line for line in lines if line.startswith(("error:", "fatal:"))] or lines
     return wrong[0].partition(": ")[2] or wrong[0] if wrong else "git did not say why"
 
 
-# Git directories of ours
+# Git directories of assay
 
 
 def new_git_dir(folder: Path, *, bare: bool) -> None:
-    """Make an empty repository without remotes, hooks or anything of the user's."""
+    """Create an empty repository without remotes, hooks or user configuration."""
     for name in ("objects/info", "objects/pack", "refs/heads", "info"):
         (folder / name).mkdir(parents=True)
     (folder / "HEAD").write_text("ref: refs/heads/main\n", "utf-8")
@@ -150,26 +151,26 @@ def new_git_dir(folder: Path, *, bare: bool) -> None:
 
 @contextmanager
 def new_repository() -> Iterator[Path]:
-    """An empty git directory of ours, for the time being."""
+    """Yield an empty temporary git directory."""
     with tempfile.TemporaryDirectory(prefix="assay-git-") as scratch:
         own = Path(scratch) / "git"
         new_git_dir(own, bare=True)
         yield own
 
 
-# Repositories of others
+# Untrusted repositories
 
 
 @contextmanager
 def foreign_repository(path: Path, within: Sequence[Path] | None = None) -> Iterator[Path]:
-    """A git directory of ours that has the objects, branches and tags of a repository.
+    """Yield a git directory that has the objects, branches and tags of a repository.
 
     Args:
         path: A working copy, a git directory, or, without `within`, a folder in one of them.
-        within: Folders that all of it must lie in, links followed; None for anywhere.
+        within: Folders that must contain all of it, with links resolved; None for anywhere.
 
     Raises:
-        UsageError: There is none, it lies elsewhere, or its objects are not all its own.
+        UsageError: It is not a repository, lies elsewhere, or uses objects of another.
     """
     found = _git_dirs(path, within)
     if found is None:
@@ -184,7 +185,7 @@ def foreign_repository(path: Path, within: Sequence[Path] | None = None) -> Iter
 
 
 def remote_addresses(path: Path) -> list[str]:
-    """The addresses that a repository has as its remotes, as they are written there."""
+    """Return the remote addresses in a repository's configuration, unchanged."""
     found = _git_dirs(path, None)
     addresses, is_remote = [], False
     for line in [] if found is None else _text(found[1] / "config").splitlines():
@@ -196,7 +197,7 @@ def remote_addresses(path: Path) -> list[str]:
 
 
 def _git_dirs(path: Path, within: Sequence[Path] | None) -> tuple[Path, Path] | None:
-    """The git directory of a repository, and the one that has its objects."""
+    """Return the git directory of a repository and the one with its objects, or None."""
     above = path.absolute().parents if within is None else ()
     for folder in (path, *above):
         dot = folder / ".git"
@@ -228,7 +229,7 @@ def _inside(place: Path, within: Sequence[Path] | None, path: Path) -> Path:
 
 
 def _check_objects(path: Path, common: Path) -> None:
-    """Refuse objects that lie elsewhere, on this machine or another one."""
+    """Raise UsageError if objects are stored elsewhere, on this machine or another."""
     objects = common / "objects"
     if _PARTIAL.search(_text(common / "config")) or any(objects.glob("pack/*.promisor")):
         raise UsageError(
@@ -242,7 +243,7 @@ def _check_objects(path: Path, common: Path) -> None:
                 f"{name}), which is not followed; give a clone that has all of its own"
             )
     level = [str(objects)]
-    for _ in range(3):  # no deeper does git look
+    for _ in range(3):  # git uses no deeper levels
         found: list[os.DirEntry[str]] = []
         for folder in level:
             with os.scandir(folder) as entries:
@@ -257,7 +258,7 @@ def _check_objects(path: Path, common: Path) -> None:
 
 
 def _borrow(own: Path, git_dir: Path, common: Path, *, names: bool = True) -> None:
-    """Let a git directory of ours have the objects, HEAD and references of another one."""
+    """Give a git directory of assay the objects, HEAD and references of another one."""
     objects = os.fsencode(common / "objects")
     if b"\n" in objects:
         raise UsageError(f"the path {str(common)!r} has a line break; rename the folder")
@@ -273,7 +274,7 @@ def _borrow(own: Path, git_dir: Path, common: Path, *, names: bool = True) -> No
 
 
 def _references(common: Path) -> dict[bytes, bytes]:
-    """The commits of branches and tags, read as plain text."""
+    """Return the commits of branches and tags, read as plain text."""
     found = {}
     for line in _text(common / "packed-refs").splitlines():
         commit, _, name = line.partition(b" ")
@@ -295,7 +296,7 @@ def _references(common: Path) -> dict[bytes, bytes]:
 
 
 def _text(path: Path, most: int = _LARGEST_TEXT) -> bytes:
-    """A text of a repository; nothing where there is none in a plain file."""
+    """Return the content of a text file in a repository; empty if it is not a regular file."""
     try:
         text = read_plain_file(path, most)
     except OSError:
@@ -307,17 +308,18 @@ def _text(path: Path, most: int = _LARGEST_TEXT) -> bytes:
 
 
 class WorkingCopy(NamedTuple):
-    """Files, and the repository that keeps them."""
+    """A working copy and its repository."""
 
     root: Path
     git_dir: Path
     common: Path
     commit: str | None
-    """What HEAD is; None before the first commit, and in formats that are not plain files."""
+    """The commit of HEAD; None before the first commit, or if the reference format is
+    unsupported."""
 
 
 def working_copy(folder: Path) -> WorkingCopy | None:
-    """The working copy that a folder lies in; None if in none. No git is started."""
+    """Return the working copy that contains a folder, or None, without running git."""
     for root in (folder.absolute(), *folder.absolute().parents):
         if os.path.lexists(root / ".git"):
             found = _git_dirs(root, None)
@@ -330,12 +332,12 @@ def working_copy(folder: Path) -> WorkingCopy | None:
 
 
 def working_copy_git(copy: WorkingCopy, *arguments: str, names: bool = True) -> str | None:
-    """What git prints of a working copy; None if it fails, or is not there.
+    """Return the output of git for a working copy; None if git fails or is missing.
 
     Args:
-        copy: As `working_copy` found it.
-        *arguments: A command that only reads; submodules are not entered.
-        names: Whether it may name branches and tags, which are then read.
+        copy: The result of `working_copy`.
+        *arguments: A read-only command; submodules are not entered.
+        names: Whether branches and tags are available to it.
     """
     with tempfile.TemporaryDirectory(prefix="assay-git-") as scratch:
         own = Path(scratch) / "git"
@@ -348,7 +350,7 @@ def working_copy_git(copy: WorkingCopy, *arguments: str, names: bool = True) -> 
             (own / "info" / "exclude").write_bytes(_text(copy.common / "info" / "exclude"))
             if os.path.lexists(index):
                 (own / "index").write_bytes(read_plain_file(index, _MOST))
-                # Git looks into files that are as new as its index.
+                # Git rereads files that are as new as its index.
                 written = index.lstat().st_mtime_ns
                 os.utime(own / "index", ns=(written, written))
             end = own_git(
@@ -360,11 +362,11 @@ def working_copy_git(copy: WorkingCopy, *arguments: str, names: bool = True) -> 
 
 
 def has_changes(copy: WorkingCopy, *, untracked: bool) -> bool:
-    """Whether files were changed since the commit; True where that cannot be told.
+    """Return whether files were changed since the commit; True if that cannot be determined.
 
-    That is so where the index is split, objects are missing, or HEAD is not a plain file. No
-    setting and no filter of the repository counts, so that a file which only these make equal
-    counts as changed once it is written again.
+    This is the case if the index is split, objects are missing, or HEAD is not a regular file.
+    The repository's settings and filters are ignored, so a file that is equal only because of
+    them counts as changed once it is rewritten.
     """
     files = "normal" if untracked else "no"
     options = ("--porcelain", f"--untracked-files={files}", "--ignore-submodules=all")
@@ -415,7 +417,7 @@ def _run(
             assert process.stdout is not None
             ready.register(process.stdout, selectors.EVENT_READ)
             wrong = None
-            # What git starts may hold the pipe open after git itself was killed.
+            # A child process of git may keep the pipe open after git was killed.
             while wrong is None:
                 if not ready.select(max(0, until - time.monotonic())):
                     wrong = f"fatal: git took longer than {seconds:g} s"

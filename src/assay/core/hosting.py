@@ -1,11 +1,8 @@
-"""A socket and uvicorn around any ASGI application, with an orderly end.
+"""Hosting of ASGI applications with uvicorn: sockets, limits and orderly shutdown.
 
-What the application does is its own business; all servers of assay start and stop here.
-
-HTTP and WebSockets as uvicorn speaks them, with limits to what is not yet a body.
-
-uvicorn bounds neither with its fast parser: a client could send header lines without end,
-before a body or after it, or one byte a minute.
+All servers of assay start and stop here. The HTTP and WebSocket protocols add limits that
+uvicorn lacks with its fast parser: a client could send endless header lines, before a body or
+after it, or one byte per minute.
 """
 
 import asyncio
@@ -27,55 +24,55 @@ from assay.core.http import is_loopback
 from assay.errors import UsageError
 
 MAX_HEAD: Final = 64 * 1024
-"""Bytes of a head, and of what surrounds the pieces of a body."""
+"""Maximum size of a request head, and of the data around the chunks of a body, in bytes."""
 HEAD_SECONDS: Final = 15.0
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """Closes connections whose headers, before a body or after it, do not come to an end."""
+    """HTTP protocol that closes connections with endless headers or trailers."""
 
     _in_head = False
     _head_size = 0
     _around_body = 0
-    """Bytes since the last one of a body, which are sizes of pieces and trailers."""
+    """Bytes since the last byte of a body: chunk sizes and trailers."""
     _moved_on = True
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Give the first head its time."""
+        """Start the time limit of the first head."""
         super().connection_made(transport)
         self._start_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the clock."""
+        """Cancel the time limit."""
         self._stop_clock()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
-        """Give the next head its time."""
+        """Start the time limit of the next head."""
         super().on_message_begin()
         self._in_head, self._head_size = True, 0
         self._start_clock()
 
     def on_headers_complete(self) -> None:
-        """The head has come to its end."""
+        """Cancel the time limit when a head is complete."""
         self._in_head = False
         self._moved_on = True
         self._stop_clock()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of a body."""
+        """Reset the count of bytes around a body."""
         self._moved_on = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Nothing more belongs to this request."""
+        """Reset the count of bytes at the end of a request."""
         self._moved_on = True
         super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Close the connection when the head is too long, or what follows a body."""
+        """Close the connection if the head, or the data around a body, is too long."""
         self._moved_on = False
         super().data_received(data)
         self._around_body = (
@@ -100,10 +97,10 @@ class BoundedHttp(HttpToolsProtocol):
 
 
 class QuietWebSocket(WebSocketsSansIOProtocol):
-    """Closes a connection whose text is no UTF-8 without a word in the log."""
+    """WebSocket protocol that closes connections with invalid UTF-8 without logging."""
 
     def send_receive_event_to_app(self) -> None:
-        """Hand on a message, if it is what it says."""
+        """Forward a message, or close the connection if its text is not UTF-8."""
         if self.curr_msg_data_type == "text":
             try:
                 b"".join(self.frames).decode()
@@ -138,27 +135,27 @@ class HostSettings:
 
 
 class Server(uvicorn.Server):
-    """Says when it can be reached, and ends without passing a signal on to the process."""
+    """uvicorn server that reports its start and end, and does not re-raise signals."""
 
     announce: Callable[[], None] = staticmethod(lambda: None)
     """Called when clients can connect."""
     ending: Callable[[], None] = staticmethod(lambda: None)
-    """Called when it begins to end, before open requests are waited for."""
+    """Called when shutdown begins, before open requests are waited for."""
     takes_signals = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and tell."""
+        """Start to listen, then call `announce`."""
         await super().startup(sockets)
         self.announce()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Tell, and let open requests come to their end."""
+        """Call `ending`, then wait for open requests."""
         self.ending()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End on SIGINT and SIGTERM, where they are its business and this the main thread."""
+        """Stop on SIGINT and SIGTERM, if enabled and in the main thread."""
         is_main = threading.current_thread() is threading.main_thread()
         if not (self.takes_signals and is_main):
             yield
@@ -181,7 +178,7 @@ def make_server(
     connections: int = _CONNECTIONS,
     websocket_bytes: int | None = None,
 ) -> Server:
-    """A server of `app`; without a limit for their messages there are no WebSockets."""
+    """Create a server for `app`; WebSockets are disabled without a message limit."""
     websockets: dict[str, Any] = {"ws": "none"}
     if websocket_bytes is not None:
         websockets = {
@@ -209,7 +206,7 @@ def make_server(
 
 @contextlib.contextmanager
 def in_thread(server: Server, listener: socket.socket) -> Iterator[None]:
-    """Serve in a thread, for as long as the block takes."""
+    """Serve in a thread while the block runs."""
     ready = threading.Event()
     server.announce = ready.set
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
@@ -226,7 +223,7 @@ def in_thread(server: Server, listener: socket.socket) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def in_loop(server: Server, listener: socket.socket) -> AsyncIterator[None]:
-    """Serve in the event loop that runs, for as long as the block takes; takes no signals."""
+    """Serve in the running event loop while the block runs, without signal handlers."""
     ready = asyncio.Event()
     server.announce, server.takes_signals = ready.set, False
     task = asyncio.create_task(server.serve([listener]))
@@ -243,21 +240,21 @@ async def in_loop(server: Server, listener: socket.socket) -> AsyncIterator[None
 
 
 def address_of(host: str, listener: socket.socket) -> str:
-    """The URL of a host and of the port that a socket really has."""
+    """Return the URL of a host with the actual port of a socket."""
     name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{listener.getsockname()[1]}"
 
 
 @contextlib.contextmanager
 def listening(host: str, port: int, *, backlog: int = _CONNECTIONS) -> Iterator[socket.socket]:
-    """A socket on which clients can connect; port 0 picks a free one."""
+    """Yield a listening socket; port 0 picks a free one."""
     with contextlib.closing(_bind(host, port, backlog)) as listener:
         yield listener
 
 
 @contextlib.contextmanager
 def listening_at(path: Path) -> Iterator[socket.socket]:
-    """A Unix socket on which clients can connect; its file is removed in the end."""
+    """Yield a listening Unix socket; its file is removed at the end."""
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as listener:
         listener.bind(str(path))
         try:
@@ -268,7 +265,7 @@ def listening_at(path: Path) -> Iterator[socket.socket]:
 
 
 def _bind(host: str, port: int, backlog: int) -> socket.socket:
-    if not host:  # which would mean every address there is
+    if not host:  # an empty host would mean all addresses
         raise UsageError("the host is empty; give one, for example 127.0.0.1")
     try:
         found = socket.getaddrinfo(

@@ -1,8 +1,8 @@
-"""Who may talk to the service: checked before anything else looks at a request.
+"""Access control and body limits of HTTP services, checked before a request is processed.
 
-A page in a browser must not reach a service on the same machine, neither by a request to
-another origin nor by a name that was made to lead here. So Host and Origin are checked even
-on loopback, where no token is asked for.
+A web page in a browser must not reach a service on the same machine, neither by a cross-origin
+request nor by DNS rebinding. Host and Origin are therefore checked even on loopback, where no
+token is required.
 """
 
 import asyncio
@@ -22,13 +22,14 @@ from assay.core.refusal import MAX_BODY, Refusal
 from assay.errors import RequestTooLarge
 
 BODY_SECONDS: Final = 30.0
-"""A body must have arrived in this time."""
+"""Time limit for receiving a body."""
 _MAX_DISCARDED: Final = 16 * MAX_BODY
-"""Somewhat too much is read to its end and thrown away: who still sends cannot yet listen."""
+"""A body over the limit is read and discarded up to this size, because a client that is still
+sending cannot receive the error."""
 
 
 class Abandoned(Exception):
-    """A body that was not read to its end; the connection cannot be used any longer."""
+    """A body was not read to its end, so the connection cannot be used any longer."""
 
     def __init__(self, status: int, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -37,14 +38,14 @@ class Abandoned(Exception):
 
 
 class BodyRoom:
-    """Bounds the memory of all requests that are open at the same time."""
+    """Memory limit for all requests that are open at the same time."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._taken = limit, 0
 
     @contextmanager
     def share(self) -> Iterator[Callable[[int], None]]:
-        """Yield a function that takes bytes for one request; given back at the end."""
+        """Yield a function that reserves bytes for one request; released at the end."""
         mine = 0
 
         def take(size: int) -> None:
@@ -67,18 +68,18 @@ class BodyRoom:
 
 
 def reply(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A reply of JSON; bytes are JSON already."""
+    """Return a JSON response; bytes are sent unchanged."""
     body = content if isinstance(content, bytes) else to_json(content)
     return Response(body, status, headers, media_type="application/json")
 
 
 def reply_refusal(refusal: Refusal) -> Response:
-    """A reply that says why not."""
+    """Return the response for a refusal."""
     return reply(refusal.body, refusal.status, refusal.headers)
 
 
 async def deny(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request, or a WebSocket before it opens, with a refusal."""
+    """Reject a request, or a WebSocket before it opens."""
     if scope["type"] == "websocket":
         await receive()  # the request to connect
     await reply_refusal(refusal)(scope, receive, send)
@@ -87,7 +88,7 @@ async def deny(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> 
 async def whole_body(
     request: Request, limit: int = MAX_BODY, take: Callable[[int], None] = lambda size: None
 ) -> bytes:
-    """The body, if it is not too large and not too slow; `take` hears of each part's size."""
+    """Return the body if it is neither too large nor too slow; `take` gets each part's size."""
     too_large = f"the body is too large; at most {limit} bytes are taken"
     discarded = max(_MAX_DISCARDED, 2 * limit)
     declared = request.headers.get("content-length", "")
@@ -115,21 +116,21 @@ async def whole_body(
 
 
 _OPEN: Final = frozenset({"/health", "/openapi.json"})
-"""Paths that tell nothing of any instance, and so ask for no token."""
+"""Paths that reveal nothing about any instance, so they need no token."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host can be reached from this machine only."""
+    """Return whether a host is reachable from this machine only."""
     address = _address(host)
     return host.lower() == "localhost" if address is None else address.is_loopback
 
 
 class Guard:
-    """Refuses requests for other hosts, from other origins, or without the token.
+    """Middleware that rejects other hosts, other origins, and requests without the token.
 
-    Servers besides that of worlds name their own command and open paths, and put a refusal
-    into the shape that the clients of a path know. The token may also stand in a header of
-    their own, as it is.
+    Servers other than the environment service set `command` and `open_paths`, and convert a
+    refusal with `shape` to the format that clients of a path expect. The token may also be sent
+    alone in the header `key_header`.
     """
 
     def __init__(
@@ -149,12 +150,11 @@ class Guard:
         self._key_header = key_header
         self._names = {name.lower() for name in (host, "localhost", *allowed)}
         address = _address(host)
-        # Behind 0.0.0.0 any address of the machine is right; only names can be made to lie.
+        # Behind 0.0.0.0 any address of the machine is valid; only names can be forged.
         self._any_address = address is not None and address.is_unspecified
         self._token = None if token is None else token.encode("utf-8")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request pass, or answer it."""
         refusal = self._refusal(scope) if scope["type"] != "lifespan" else None
         if refusal is None:
             await self._app(scope, receive, send)
@@ -210,13 +210,14 @@ def _forbidden(detail: str) -> Refusal:
 
 
 def _netloc(url: str) -> tuple[str, int | None]:
-    """The host and the port of an origin or of `//host:port`; ("", None) if it has none."""
+    """Return the host and the port of an origin or of `//host:port`; ("", None) if invalid."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError:
         return "", None
-    # Neither has a user, a path or a query: a parser would find our name behind another.
+    # Neither has a user, a path or a query: with them, a parser could find our name after
+    # another.
     if "@" in parts.netloc or not url.endswith(f"//{parts.netloc}"):
         return "", None
     return host, port or (443 if parts.scheme == "https" else 80)

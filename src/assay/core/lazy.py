@@ -1,12 +1,12 @@
-"""Packages whose names are loaded when they are first asked for (PEP 562).
+"""Packages whose names are imported on first use (PEP 562).
 
     if TYPE_CHECKING:
         from .store import Store as Store
 
     __getattr__, __dir__ = lazy_names(__name__)
 
-Where a name comes from is read out of the imports that the type checker sees, and so is
-`__all__` where there is none, so that a name is said once.
+The module of each name, and `__all__` if it is not defined, are read from the imports for the
+type checker, so that each name is written once.
 """
 
 import ast
@@ -19,11 +19,11 @@ from typing import Any
 
 
 def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and the `__dir__` of a package."""
+    """Return the `__getattr__` and the `__dir__` of a package."""
 
     @cache
     def homes() -> dict[str, tuple[str, str]]:
-        """By name: its module, and what it is called there."""
+        """Return, by name, its module and its name there."""
         spec = sys.modules[package].__spec__
         source = spec.loader.get_source(package)  # type: ignore[union-attr]
         return {
@@ -41,7 +41,7 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     def load(name: str) -> Any:
         if name == "__all__":
             return sorted(homes())
-        # Python looks for some of these in every package, without wanting them.
+        # Python looks up some of these in every package.
         if name.startswith("__") or name not in homes():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, its_name = homes()[name]

@@ -44,24 +44,24 @@ R = TypeVar("R")
 
 
 class Option(NamedTuple):
-    """What the type and the default of a field do not say; given in its `Annotated`."""
+    """Properties of an option beyond its type and default; used in `Annotated`."""
 
     name: str = ""
-    """What users call it, if not by the name of the field."""
+    """Public name, if it differs from the name of the field."""
     option: str = ""
-    """What the command line calls it, if not by its name in Python."""
+    """Name on the command line, if it differs from the name in Python."""
     given: Any = None
-    """The type of what users give, if it is not the type of the field."""
+    """Type of the user value, if it differs from the type of the field."""
     read: Callable[[Any], Any] | None = None
-    """Makes the value of the field from what is given; not called for None."""
+    """Converts the user value to the value of the field; not called for None."""
     least: float | None = None
     """The smallest number that the command line accepts."""
     most: float | None = None
-    """The largest one."""
+    """The largest number that the command line accepts."""
     repeated: bool = False
-    """Whether the option is written once for each of several values."""
+    """Whether the option is repeated for each of several values."""
     without: str = ""
-    """What holds if it is not given, for the help, if the default does not say."""
+    """Description of the default for the help, if the value is not clear."""
 
 
 class DeclaredOption(NamedTuple):
@@ -70,16 +70,16 @@ class DeclaredOption(NamedTuple):
     name: str
     field: str
     given: Any
-    """The type of what users give, without None."""
+    """Type of the user value, without None."""
     is_optional: bool
-    """Whether the field may be None; if not, None stands for the default."""
+    """Whether the field may be None; if not, None means the default."""
     default: Any
     text: str
     """The docstring of the field."""
     extra: Option
 
     def read(self, value: Any) -> Any:
-        """The value of the field; UsageError if it is not allowed."""
+        """Convert a user value to the value of the field; raise UsageError if invalid."""
         if value is None:
             return None if self.is_optional else self.default
         if self.extra.read is not None:
@@ -96,7 +96,7 @@ class DeclaredOption(NamedTuple):
 
 @cache
 def declared_options(options: type) -> Mapping[str, DeclaredOption]:
-    """The options of a dataclass by their public names, in their order."""
+    """Return the options of a dataclass by public name, in order."""
     hints = get_type_hints(options, include_extras=True)
     texts = _field_texts(options)
     declared = {}
@@ -126,7 +126,7 @@ def declared_options(options: type) -> Mapping[str, DeclaredOption]:
 
 
 def make_options(options: type[R], given: Mapping[str, Any]) -> R:
-    """The dataclass made of what users gave, by public names; the rest has its default."""
+    """Create the dataclass from user values by public name; others have their defaults."""
     declared = declared_options(options)  # type: ignore[arg-type]
     return options(
         **{declared[name].field: declared[name].read(value) for name, value in given.items()}
@@ -134,10 +134,10 @@ def make_options(options: type[R], given: Mapping[str, Any]) -> R:
 
 
 def takes_options(function: Callable[..., R]) -> Callable[..., R]:
-    """Let a function be called with the options of its dataclasses as keyword arguments.
+    """Allow a function to be called with the options of its dataclasses as keyword arguments.
 
     Each keyword-only parameter that is annotated with a dataclass and has no default is
-    replaced by the options of that class. An object of the class may be given, too.
+    replaced by the options of that class. An object of the class is accepted, too.
     """
     groups: dict[str, type] = {}
     shown: list[inspect.Parameter] = []
@@ -193,7 +193,7 @@ def _parameter(option: DeclaredOption) -> inspect.Parameter:
 
 
 def _with_options(doc: str, groups: Mapping[str, type]) -> str:
-    """A docstring that lists the options of each group in place of its parameter."""
+    """Return a docstring that lists the options of each group in place of its parameter."""
     doc = inspect.cleandoc(doc)
     for name, kind in groups.items():
         options = declared_options(kind).values()
@@ -204,14 +204,14 @@ def _with_options(doc: str, groups: Mapping[str, type]) -> str:
 
 
 def _field_texts(options: type) -> dict[str, str]:
-    """The docstring under each field, in one line, those of base classes included."""
+    """Return the docstring of each field in one line, including those of base classes."""
     texts: dict[str, str] = {}
     for kind in reversed(options.__mro__):
         file = getattr(sys.modules.get(kind.__module__), "__file__", None)
         if not is_dataclass(kind) or file is None:
             continue
         source = Path(file).read_text("utf-8")
-        # The class alone: parsing a whole file takes ten times as long.
+        # Only the class is parsed: a whole file takes ten times as long.
         found = re.search(
             rf"^class {kind.__name__}\b.*?(?=^\S|\Z)", source, re.DOTALL | re.MULTILINE
         )

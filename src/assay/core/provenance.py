@@ -1,4 +1,4 @@
-"""What made an artifact: the version of assay, its commit, the user's, and what it ran on."""
+"""Provenance of an artifact: version and commit of assay, the user's commit, libraries."""
 
 import os
 import platform
@@ -17,25 +17,25 @@ _ROOT: Final = Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The versions that matter when an artifact is to be made again."""
+    """The versions needed to reproduce an artifact."""
 
     assay: str
     """The version of assay."""
     commit: str | None
-    """The commit of the checkout assay runs from; None if it runs from no checkout."""
+    """The commit of the checkout assay runs from; None if it does not run from a checkout."""
     dirty: bool
-    """Whether that checkout had changes that are not in the commit."""
+    """Whether that checkout had uncommitted changes."""
     python: str
     numpy: str
     numba: str
     project_commit: str | None = None
-    """The commit of the user's repository: that of the working directory, if it is another."""
+    """The commit of the user's repository: the one of the working directory, if not assay's."""
     project_dirty: bool = False
-    """Whether files that it keeps were changed since; new files do not count, for runs and
-    databases are such."""
+    """Whether tracked files in it were changed since; new files are ignored, because runs and
+    databases are new files."""
 
     def record(self) -> dict[str, Any]:
-        """Return it to be stored, without the repository of the user where there is none."""
+        """Return the values to store; the user's repository is omitted if there is none."""
         values = asdict(self)
         if self.project_commit is None:
             del values["project_commit"], values["project_dirty"]
@@ -43,13 +43,12 @@ class Provenance:
 
     @property
     def project(self) -> str | None:
-        """The commit of the user's repository in words, if there is one."""
+        """The commit of the user's repository as text, if there is one."""
         if self.project_commit is None:
             return None
         return f"{self.project_commit[:12]}{', changed since' if self.project_dirty else ''}"
 
     def __str__(self) -> str:
-        """Return everything in one line."""
         where = ""
         if self.commit is not None:
             where = f" (commit {self.commit[:12]}{', changed since' if self.dirty else ''})"
@@ -61,7 +60,7 @@ class Provenance:
 
 
 def provenance() -> Provenance:
-    """Return what this process runs, and where: asked once, then remembered."""
+    """Return the provenance of this process; values are cached."""
     try:
         commit, dirty = _project(os.getcwd())
     except FileNotFoundError:  # the working directory was removed
@@ -71,8 +70,8 @@ def provenance() -> Provenance:
 
 @cache
 def _assay() -> Provenance:
-    # An installed copy may lie inside somebody else's repository, whose commit says
-    # nothing about assay: only a repository with our root is ours.
+    # An installed copy may be inside another repository, whose commit is not assay's: only a
+    # repository with assay's root counts.
     copy = _copy(_ROOT)
     if copy is not None and copy.root != _ROOT:
         copy = None
@@ -88,7 +87,7 @@ def _assay() -> Provenance:
 
 @cache
 def _project(folder: str) -> tuple[str | None, bool]:
-    """The commit of a folder's repository, unless it is assay's own, and whether it changed."""
+    """Return a folder's commit and whether files changed; (None, False) for assay's own."""
     copy = _copy(Path(folder))
     if copy is None or copy.root == _ROOT:
         return None, False
@@ -96,6 +95,6 @@ def _project(folder: str) -> tuple[str | None, bool]:
 
 
 def _copy(folder: Path) -> WorkingCopy | None:
-    """The working copy that a folder is in, if it has a commit and there is a git."""
+    """Return the working copy of a folder, if it has a commit and git is installed."""
     copy = working_copy(folder)
     return None if copy is None or copy.commit is None or which("git") is None else copy

@@ -1,13 +1,13 @@
-"""Why a request is not answered, and how large one may be. No server, no library."""
+"""Refusals of requests, and the size limit of requests. Needs no server or library."""
 
 from typing import Any, Final, NamedTuple
 
 MAX_BODY: Final = 1 << 20
-"""A request and a WebSocket message may have this many bytes, unless a server says so."""
+"""Default size limit of a request and of a WebSocket message, in bytes."""
 
 
 class Refusal(NamedTuple):
-    """An error as it goes over the wire."""
+    """An error response."""
 
     status: int
     body: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Secrets: texts that must not be shown, and how they are taken out of other texts."""
+"""Secrets: texts that must not be shown, and their removal from other texts."""
 
 import json
 import os
@@ -8,15 +8,15 @@ from functools import cache
 from urllib.parse import quote
 
 _LONG = 8
-"""A shorter one may be a part of ordinary words, in texts that do not concern it."""
+"""Minimum length; shorter secrets may occur in unrelated words."""
 _VARIABLES = re.compile(r"(.*_)?(API_?KEY|TOKEN|SECRET|PASSWORD)", re.IGNORECASE)
-"""The names of variables that hold secrets, for code of users too."""
+"""Names of environment variables with secrets, including those for user code."""
 _PATHS = ("/", "./", "../", "~")
 _known: set[str] = set()
 
 
 class Secret:
-    """A text that is shown nowhere; only `reveal` gives it away."""
+    """A text that is never shown; only `reveal` returns it."""
 
     __slots__ = ("_text",)
 
@@ -26,7 +26,7 @@ class Secret:
             _known.add(text)
 
     def reveal(self) -> str:
-        """The text itself, for the one place that has to send it."""
+        """Return the text itself, for the code that has to send it."""
         return self._text
 
     def __repr__(self) -> str:
@@ -40,9 +40,9 @@ class Secret:
 
 
 def known_secrets() -> Collection[str]:
-    """The texts of all secrets there were in this process, but for very short ones.
+    """Return the texts of all secrets of this process, except very short ones.
 
-    Those are the keys that it was given, and what variables hold that are named after secrets.
+    They are the keys it was given, and the values of variables with names of secrets.
     """
     return _known | _in_environment()
 
@@ -59,28 +59,27 @@ def _in_environment() -> frozenset[str]:
 
 
 MARK = "[redacted]"
-"""What stands where a secret was."""
+"""Replacement for a secret."""
 
 _PART = 12
-"""So many characters of a secret give too much of it away."""
+"""Length of a part of a secret that reveals too much of it."""
 _SHAPES = re.compile(
-    # The name and password of an address, and what its query says.
+    # User name and password of an address, and the values of its query.
     r"(?P<scheme>\w://)[^\s/@'\"]+@"
     r"|(?P<query>[?&][\w.~-]+=)[^\s&'\"#]+"
-    # Keys, as providers make them.
+    # Keys in the formats of providers.
     r"|\b(?:(?:sk|pk|rk|gsk|xai|hf|ghp|gho|glpat)[-_]|AIza|AKIA)[-_A-Za-z0-9]{12,}"
     r"|(?P<bearer>\bBearer )[^\s'\"]{8,}",
 )
 
 
 def redact(text: str, secrets: Iterable[str | None] = ()) -> str:
-    """`text` without these and all known secrets, as they are and as JSON and URLs write them.
+    """Remove these and all known secrets from `text`, also as written in JSON and URLs.
 
-    Of a secret, any twelve characters that stand together are taken out too. One of fewer
-    than eight is replaced only where it stands by itself, because it may also be a part of
-    ordinary words.
+    Any twelve consecutive characters of a secret are removed, too. A secret of fewer than eight
+    characters is replaced only as a whole word, because it may be a part of ordinary words.
     """
-    # The longest first: one secret may be the beginning of another.
+    # The longest first: one secret may be a prefix of another.
     hidden = {secret for secret in (*secrets, *known_secrets()) if secret}
     for secret in sorted(hidden, key=lambda secret: (-len(secret), secret)):
         for form in _forms(secret):
@@ -93,15 +92,15 @@ def redact(text: str, secrets: Iterable[str | None] = ()) -> str:
 
 @cache
 def _forms(secret: str) -> tuple[str, ...]:
-    """How a text may have it: as it is, and as JSON and URLs write it."""
+    """Return the forms of a secret in texts: literal, and as written in JSON and URLs."""
     written = (secret, json.dumps(secret)[1:-1], quote(secret, safe=""), quote(secret))
     return tuple(dict.fromkeys(written))
 
 
 def _without(text: str, secret: str) -> str:
-    """A text without parts of a secret."""
+    """Remove parts of a secret from a text."""
     half = _PART // 2
-    # Any part that is long enough has one of these in it, which is quickly looked up.
+    # Any part that is long enough contains one of these, which are quick to find.
     if not any(secret[at : at + half] in text for at in range(0, len(secret) - half + 1, half)):
         return text
     spans: list[tuple[int, int]] = []
@@ -125,9 +124,9 @@ _KEYS = re.compile(
 
 
 def has_secret(text: str) -> bool:
-    """Whether `text` has what looks like a key, a bearer token or a password in an address."""
-    # Without one of these no text has any of it. They are written out because a loop takes
-    # three times as long; a single letter is found many times as fast as a word.
+    """Return whether `text` seems to contain a key, a bearer token or a password in a URL."""
+    # Without one of these, nothing can match. They are written out because a loop takes three
+    # times as long; a single letter is found much faster than a word.
     hinted = (
         ("k-" in text or "k_" in text or "xai" in text or "hf" in text)
         or ("ghp" in text or "gho" in text or "glpat" in text)
@@ -139,9 +138,9 @@ def has_secret(text: str) -> bool:
 
 
 def mask(text: str) -> str:
-    """`text` without known secrets and what looks like one: passwords, queries, keys.
+    """Remove known secrets and everything that looks like one: passwords, queries, keys.
 
-    For errors and what is printed beside results: a reply, which is data, may look like this.
+    For errors and messages only: replies are data, and may look like this.
     """
     return _SHAPES.sub(_masked, redact(text))
 

@@ -1,12 +1,12 @@
-"""A setting is declared once, as a field of a `Configuration`.
+"""Settings, each declared once as a field of a `Configuration`.
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class PlayConfig(Configuration):
         episodes: int = Setting(10, whole(1, 1000), at="run").about("Episodes of each model")
 
-From it follow the option of a command (`assay.cli.options`), the key in a file and the
-template of one (`assay.runs`), the identity of a run, and what makes a version. Nothing here
-reads a file of settings or knows of a command line.
+The command-line option (`assay.cli.options`), the key in a file and the template of a file
+(`assay.runs`), the identity of a run and the version are derived from it. Nothing here reads a
+settings file or depends on a command line.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,71 +24,71 @@ if TYPE_CHECKING:
 
 
 class Counts(IntEnum):
-    """What a setting is a part of; each counts for all that stand before it as well."""
+    """Effect of a setting; each member includes the effects of those before it."""
 
     NOTHING = 0
-    """Where and how fast: with another value, the same run goes on."""
+    """Place and speed: with another value, the same run continues."""
     RUN = 1
-    """Who plays together, and who watches: another value is another run."""
+    """Entries and observers of a run: another value is another run."""
     SAMPLE = 2
-    """Which trials are played, and how many: a changelog names it, but it makes no version."""
+    """Choice and number of trials: listed in a changelog, but does not change the version."""
     VERSION = 3
-    """How it is played: another value is another version of the experiment."""
+    """How a trial is played: another value is another version of the experiment."""
 
 
 class Setting(NamedTuple):
-    """One thing that can be chosen."""
+    """Declaration of one setting."""
 
     default: Any
-    """As a user would write it; with None, the setting may be none."""
+    """Default as a user would write it; if it is None, the setting is optional."""
     takes: ValueType
     counts: Counts = Counts.VERSION
     at: str = ""
-    """Where it may stand in a file: `table` for its own name there, `table.key` for another,
-    `[table]` for a table that as a whole is its value. A new file has it in the first."""
+    """Places in a file: `table` for its own name there, `table.key` for another key, `[table]`
+    for a table whose content is its value. A new file uses the first place."""
     group: str = ""
-    """The heading above its option; that of the setting before it unless given."""
+    """The heading above its option; by default the previous setting's."""
     added: bool = False
-    """Whether runs were recorded before there was this setting. It is then stored, and counts,
-    only where it is not its default: so that those runs stay what they are."""
+    """Whether older runs were recorded without this setting. It is then stored, and has an
+    effect, only if it differs from its default, so that these runs keep their identity."""
     given: ValueType | None = None
-    """What users give, if it is not what is kept: such as the path of a file for its text."""
+    """Type of the given value, if it differs from the stored one: such as a path for a text."""
     in_files: bool = False
-    """Whether it can be given in files and programs alone: it then has no option."""
+    """Whether it is available only in files and programs, without an option."""
     aliases: tuple[str, ...] = ()
-    """Other names of its option."""
+    """Alternative names of its option."""
     example: Any = None
-    """What a new file shows, if the default shows nothing."""
+    """Value shown in a new file, if the default is not informative."""
     without: str = ""
-    """What holds where it is not given, for the help, if the default does not say."""
+    """Description of the default for the help, if the value is not clear."""
     variable: str | None = None
-    """An environment variable that gives it. Such a setting says where things are on this
-    machine, and is not taken from a stored run."""
+    """Environment variable that sets it. Such a setting depends on the machine, and is not
+    taken from a stored run."""
     beside: tuple[str, Any] | None = None
-    """A table, and the value that a file which has it means if it does not say another."""
+    """A table, and the default of this setting in files that have that table."""
     secret: str | None = None
-    """The variable that this secret belongs into. It is then neither shown nor stored, has no
-    option, and is warned about in a file."""
+    """Environment variable for this secret. The setting is then neither shown nor stored, has
+    no option, and causes a warning in a file."""
     text: str = ""
-    """What `about` says."""
+    """The text given to `about`."""
     name: str = ""
-    """That of the field; `settings_of` fills it in, and the next."""
+    """Name of the field, set by `settings_of`."""
     section: str = ""
-    """The field of the section it is in, if it is in one."""
+    """Name of the section's field, if it is in a section; set by `settings_of`."""
 
     def about(self, text: str) -> Any:
-        """The field; the text is for the help and for the comment in a file."""
+        """Return the field; the text is used in the help and as a comment in files."""
         value = None if self.default is None else self.takes.read(self.default)
         return field(default=value, metadata={"declared": self._replace(text=text)})
 
     @property
     def option(self) -> str:
-        """What it is called on the command line."""
+        """Name of the option on the command line."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def places(self) -> list[tuple[str, str]]:
-        """Where it may stand in a file: tables, and the keys there; "" for a whole table."""
+        """Places in a file as tables and keys; the key is "" for a whole table."""
         places = []
         for place in self.at.split():
             table, _, key = place.partition(".")
@@ -97,12 +97,12 @@ class Setting(NamedTuple):
         return places
 
     def read(self, value: Any, label: str, *, kept: bool = False) -> Any:
-        """The value in the type used inside; UsageError if it is not allowed.
+        """Convert a value to the internal type; raise UsageError if it is not allowed.
 
         Args:
-            value: What was given.
-            label: Who gave it, for the message.
-            kept: Whether it is what a configuration holds, and not what a user gives.
+            value: The given value.
+            label: The origin of the value, for the message.
+            kept: Whether the value is from a configuration, not from a user.
         """
         takes = self.takes if kept else self.given or self.takes
         may_be_none = self.default is None
@@ -122,7 +122,7 @@ class Setting(NamedTuple):
 
 
 class _Other(NamedTuple):
-    """What a field is that is no setting."""
+    """Declaration of a field that is not a setting."""
 
     counts: Counts
     added: bool = False
@@ -132,19 +132,19 @@ class _Other(NamedTuple):
 
 
 def derived(default: Any, counts: Counts, *, added: bool = False) -> Any:
-    """A field that `Configuration.complete` sets, and that is stored with the settings."""
+    """Return a field that `Configuration.complete` sets; it is stored with the settings."""
     other = _Other(counts, added)
     return field(default=default, init=False, repr=False, metadata={"declared": other})
 
 
 def section(configuration: "type[Configuration]", counts: Counts, *, group: str) -> Any:
-    """A field that is a configuration of its own; in files its settings are a table."""
+    """Return a field that is a nested configuration; in files its settings are a table."""
     other = _Other(counts, section=configuration, group=group)
     return field(default_factory=configuration, metadata={"declared": other})
 
 
 class Configuration:
-    """The base of a frozen dataclass of settings, which is valid once it exists."""
+    """Base class of frozen dataclasses of settings; every instance is valid."""
 
     __slots__ = ()
 
@@ -163,7 +163,7 @@ class Configuration:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """Made of values that were read, by the names of settings; the rest has its default."""
+        """Create a configuration from converted values by name; others have their defaults."""
         made = object.__new__(cls)
         for part, declared in _parts(cls):
             inner = declared.section if isinstance(declared, _Other) else None
@@ -173,14 +173,14 @@ class Configuration:
         return made
 
     def complete(self) -> None:
-        """Set what is derived, and check what settings say together; values are in order."""
+        """Set derived fields and check combinations of settings, each already valid alone."""
 
     def warnings(self) -> Iterator[str]:
-        """What the user should know, though nothing is wrong."""
+        """Yield warnings for the user about valid settings."""
         return iter(())
 
     def stored(self, at_least: Counts = Counts.NOTHING) -> dict[str, Any]:
-        """What counts so much, as JSON, without secrets; all of it unless said otherwise."""
+        """Return the settings with at least this effect as JSON values, without secrets."""
         kept = {}
         for part, declared in _parts(type(self)):
             value = getattr(self, part.name)
@@ -190,17 +190,17 @@ class Configuration:
         return kept
 
     def identity(self) -> dict[str, Any]:
-        """What decides the results of a run: with the same, the same trials are played."""
+        """Return the settings that determine the results: equal ones give the same trials."""
         return self.stored(Counts.RUN)
 
     @classmethod
     def counted(cls) -> dict[str, Counts]:
-        """What each key of `stored` is a part of."""
+        """Return the effect of each key of `stored`."""
         return {part.name: declared.counts for part, declared in _parts(cls)}
 
 
 def settings_of(configuration: type[Configuration]) -> Mapping[str, Setting]:
-    """The settings of a configuration and of its sections by name, in their order."""
+    """Return the settings of a configuration and its sections by name, in order."""
     settings: dict[str, Setting] = {}
     group = ""
     for part, declared in _parts(configuration):
@@ -219,7 +219,7 @@ def _parts(configuration: type[Configuration]) -> list[tuple[Field[Any], Setting
 
 
 def written(value: "DataclassInstance") -> dict[str, Any]:
-    """The fields of a value that are written down: an added one where it is not its default."""
+    """Return the fields of a value to store; added ones only if they are not default."""
     kept = {}
     for part in fields(value):
         inner = getattr(value, part.name)
@@ -229,7 +229,6 @@ def written(value: "DataclassInstance") -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a field as JSON has it."""
     if isinstance(value, Configuration):
         return value.stored()
     if is_dataclass(value) and not isinstance(value, type):

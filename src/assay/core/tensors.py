@@ -1,4 +1,4 @@
-"""Tensors as bytes of safetensors, which hold no code, and back."""
+"""Tensors in the safetensors format, which cannot contain code."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,16 +11,16 @@ from assay.errors import UsageError
 
 
 def packed(tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> bytes:
-    """The content of a file."""
+    """Return tensors and metadata as the content of a file."""
     plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     return bytes(save(plain, metadata=None if about is None else dict(about)))
 
 
 def unpacked(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
-    """The tensors of a file, and what it says about them.
+    """Return the tensors and the metadata of a file.
 
     Raises:
-        UsageError: It is no such file.
+        UsageError: The file is not in this format.
     """
     try:
         with safe_open(path, "pt") as file:

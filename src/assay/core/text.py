@@ -1,4 +1,4 @@
-"""Text from outside, made safe to show, and which of the known things a name means."""
+"""Safe display of external text, and lookup of names with suggestions."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -12,10 +12,9 @@ _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
 
 
 def printable(text: str) -> str:
-    r"""Return `text` as one line, with everything a terminal might obey made visible.
+    r"""Return `text` as one line, with all control characters made visible.
 
-    Control characters, line ends, and marks that turn the direction of writing become
-    `\x1b`, `\n` and the like.
+    Control characters, line ends, and bidirectional marks become `\x1b`, `\n` and the like.
     """
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
@@ -24,32 +23,32 @@ def printable(text: str) -> str:
 
 
 def cut(text: str, longest: int) -> str:
-    """Return `text` as one printable line of at most `longest` letters; `…` says it went on."""
+    """Return `text` as one printable line of at most `longest` characters, cut with `…`."""
     line = printable(text[: longest + 1])
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def escaped_markdown(text: str) -> str:
-    """Text in one line in which nothing is read as Markdown, HTML, a formula or a mention."""
+    """Escape text as one line without Markdown, HTML, formulas or mentions."""
     return _MARKDOWN.sub(r"\\\1", printable(text)).translate(_ENTITIES)
 
 
 def shown(value: object, longest: int = 80, write: Callable[[object], str] = repr) -> str:
-    """A value from anywhere for a message, as Python writes it, `cut` to a length."""
+    """Format any value for a message with `write`, cut to a length."""
     try:
         text = write(value)
-    except Exception:  # too deep, too long a number, or the class of somebody else
+    except Exception:  # too deep, too long a number, or a custom class that raises
         text = f"<{type(value).__name__}>"
     return cut(text, longest)
 
 
 def counted(number: int, thing: str, things: str | None = None) -> str:
-    """A number and what it counts; `things` where an s does not make many of it."""
+    """Format a number with its noun; `things` is the plural if it is irregular."""
     return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"
 
 
 def check_unicode(what: str, text: str) -> None:
-    """Refuse half of a pair of surrogates, which JSON can write and nothing can store."""
+    """Raise UsageError for a lone surrogate, which JSON can contain but nothing can store."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -60,13 +59,13 @@ def check_unicode(what: str, text: str) -> None:
 
 
 _SHOWN = 12
-"""How many candidates a message about an unknown name gives at most."""
+"""Maximum number of names in a message about an unknown name."""
 _AMBIGUOUS = 5
-"""And one about an ambiguous name."""
+"""Maximum number of names in a message about an ambiguous name."""
 
 
 def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> str:
-    """Say that there is no such `kind`, which name was perhaps meant, and which there are."""
+    """Return a message about an unknown name, with the closest one and all allowed ones."""
     names = [str(each) for each in allowed]
     near = get_close_matches(name.lower(), names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
@@ -74,9 +73,9 @@ def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> str:
 
 
 def natural_key(name: str) -> tuple[tuple[str | tuple[int, str], ...], str]:
-    """What names are sorted by so that they come as people count: run2 before run10."""
+    """Return a sort key for natural order: run2 before run10."""
     parts = re.split(r"([0-9]+)", name)
-    # Digits stand at every second place; their count comes first, as they may be any number.
+    # Digits are at every second index; their length comes first, as they may be any number.
     numbers = (digits.lstrip("0") for digits in parts[1::2])
     parts_and_numbers: list[str | tuple[int, str]] = [*parts]
     parts_and_numbers[1::2] = [(len(number), number) for number in numbers]
@@ -84,13 +83,13 @@ def natural_key(name: str) -> tuple[tuple[str | tuple[int, str], ...], str]:
 
 
 class Meaning(NamedTuple):
-    """What a name stands for."""
+    """The object that a name identifies."""
 
     kind: str
     """session, experiment or run."""
     id: str
     rank: int
-    """How well it fits: 0 for a whole id, 1 for a whole name, more for a start."""
+    """Quality of the match: 0 for a whole id, 1 for a whole name, more for a prefix."""
 
 
 def choose(
@@ -101,16 +100,16 @@ def choose(
         bool(start) and text.startswith(start)
     ),
 ) -> Meaning | None:
-    """The candidate that a name means; None if it means none of them.
+    """Return the candidate that a name identifies, or None.
 
     Args:
-        kind: What the candidates are, for a message.
-        name: An id, a name, or the start of one.
-        candidates: Ids and names; the same twice where there is only an id.
-        starts: Whether the first begins with the second, in whatever sense.
+        kind: The kind of candidates, for messages.
+        name: An id, a name, or the beginning of one.
+        candidates: Ids and names; the id twice without a name.
+        starts: Function that returns whether its first argument begins with the second.
 
     Raises:
-        AmbiguousName: It means several.
+        AmbiguousName: Several candidates match.
     """
     known = list(candidates)
     for rank, (part, fits) in enumerate(
@@ -135,11 +134,11 @@ def choose(
 def unknown(
     kind: str, name: str, names: Sequence[str], *, empty: str = "", see: str = ""
 ) -> UsageError:
-    """The error of a name that means nothing: the near one, and some of those there are."""
+    """Return the error for an unknown name, with the closest one and some known ones."""
     if not names:
         empty = empty or "the store is empty, start with 'assay run'"
         return UsageError(f"unknown {kind} {name!r}; {empty}")
-    # What was perhaps meant is among those that are named, however many there are.
+    # Close matches come first, so that they are among the listed names.
     first = dict.fromkeys([*get_close_matches(name.lower(), names, n=3), *names])
     said = unknown_name(kind, name, [printable(label) for label in [*first][:_SHOWN]])
     more = f", … ({len(names)} in all)" if len(names) > _SHOWN else ""

@@ -1,13 +1,12 @@
-"""Python files of a user, run once to take what they define.
+"""User code: loading of Python files, and calls with time limits during a run.
 
-Running a file is what an import would do. What is wrong with it is a UsageError that names
-the file, the line and what is expected.
+Running a file has the effects of an import. A problem with it is a UsageError that names the
+file, the line and what is expected.
 
-Code of users that is called while a run goes on: in a thread of its own, and bounded.
-
-What it raises, `sys.exit` included, is a UserCodeError with file and line. A call that takes
-too long is left behind in its thread, which keeps no process alive. What it prints is handed
-on, up to a limit. `os._exit` would end the run without a word, and raises instead.
+Calls during a run are made in a separate thread. An exception in them, including `sys.exit`, is
+a UserCodeError with file and line. A call that takes too long is abandoned in its daemon
+thread, which does not keep the process alive. Printed text is forwarded, up to a limit.
+`os._exit` would end the run without a message, so it raises instead.
 """
 
 import asyncio
@@ -30,28 +29,28 @@ from assay.core.secrets import mask
 from assay.errors import HookError, UsageError, UserCodeError
 
 _PRINTED: Final = 4_000
-"""Characters of what user code prints that are handed on."""
+"""Maximum number of printed characters that are forwarded."""
 _LIBRARIES: Final = tuple(
     {sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")}
     | {f"{Path(__file__).parents[1]}{os.sep}"}
 )
-"""Where code lies that is not the user's."""
+"""Folders of code that is not the user's."""
 _SLOW_S: Final = 10.0
-"""Seconds after which a call that somebody waits for is told of."""
+"""Seconds after which a slow call is reported."""
 _OURS: Final = "assay-"
-"""How the names of our own threads begin."""
+"""Prefix of the names of assay's threads."""
 _ours = threading.local()
 _started: list[str] = []
-"""Whose threads this process has had, by name."""
+"""Names of the user code that this process has run."""
 
 
 class UserThread:
-    """Calls of one user object, one after the other, in a daemon thread."""
+    """A daemon thread that calls one user object, one call at a time."""
 
     def __init__(
         self, name: str, limit_s: float, *, hint: str = "--decision-limit allows more"
     ) -> None:
-        """Say who is called, for messages, how long one call may take, and how to have more."""
+        """Set the name for messages, the time limit of a call, and the hint about the limit."""
         self._name, self._limit, self._hint = name, limit_s, hint
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -61,7 +60,7 @@ class UserThread:
         self._lost = False
 
     async def call(self, function: Callable[[], Any]) -> Any:
-        """Call it, await what it returns if that is a coroutine, and give back the result."""
+        """Call a function, await its coroutine if it returns one, and return the result."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
 
@@ -70,7 +69,7 @@ class UserThread:
                 done.set_exception(error) if error else done.set_result(value)
 
         def tell(value: Any, error: BaseException | None) -> None:
-            with suppress(RuntimeError):  # the run has left, and nobody waits
+            with suppress(RuntimeError):  # the run has ended, so the result is not needed
                 loop.call_soon_threadsafe(settle, value, error)
 
         self._begin(function, tell)
@@ -78,7 +77,7 @@ class UserThread:
         return done.result()
 
     def wait(self, function: Callable[[], Any], *, slow: Callable[[str], None]) -> Any:
-        """Call where no event loop runs; `slow` is told once of a call that takes long."""
+        """Call a function without an event loop; `slow` is called once if it takes long."""
         done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
         self._begin(function, lambda value, error: done.put((value, error)))
         started = time.monotonic()
@@ -99,7 +98,7 @@ class UserThread:
         function: Callable[[], Any],
         tell: Callable[[Any, BaseException | None], None],
     ) -> None:
-        """Have the thread call it, and tell what came of it."""
+        """Start a call in the thread; `tell` is called with its result or exception."""
         if self._lost:
             raise UserCodeError(f"{self._name} hangs in an earlier call")
 
@@ -109,7 +108,9 @@ class UserThread:
                 value = function()
                 if inspect.iscoroutine(value):
                     value = asyncio.run(value)
-            except BaseException as error:  # it is the subject's, even SystemExit
+            except (
+                BaseException
+            ) as error:  # any exception is a failure of user code, even SystemExit
                 failure = self._failed(error)
             tell(value, failure)
 
@@ -124,7 +125,7 @@ class UserThread:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """While the thread waits for something of the run; that time is not the user's."""
+        """Exclude the time in which user code waits for the run from its time limit."""
         if not self._waits:
             self._waiting_since = time.monotonic()
         self._waits += 1
@@ -137,7 +138,7 @@ class UserThread:
                 self._waiting_since = None
 
     def leave(self) -> None:
-        """No more calls; the thread ends once it is free."""
+        """Accept no more calls; the thread ends after the current one."""
         self._calls.put(None)
 
     async def _within_limit(self, done: "asyncio.Future[Any]") -> None:
@@ -179,13 +180,13 @@ class UserThread:
 
 
 def _line_of(frames: Sequence[traceback.FrameSummary]) -> str:
-    """The innermost line that is not of a library, such as `mine.py:7`; nothing without."""
+    """Return the innermost line outside of libraries, such as `mine.py:7`, or ""."""
     own = [frame for frame in frames if not frame.filename.startswith((*_LIBRARIES, "<"))]
     return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
 def exception_text(error: BaseException) -> str:
-    """Return the message of an exception, whose class may be anything."""
+    """Return the message of an exception of any class."""
     try:
         return str(error)
     except Exception:
@@ -193,18 +194,18 @@ def exception_text(error: BaseException) -> str:
 
 
 class _Printed:
-    """A stream that hands on lines of user threads, up to a limit; others write through."""
+    """A stream that forwards lines of user threads up to a limit, and writes other text."""
 
     def __init__(self, stream: IO[str], notice: Callable[[str], None]) -> None:
         self._stream, self._notice = stream, notice
         self._left: dict[str, int] = {}
 
     def write(self, text: str) -> int:
-        """Take a text."""
+        """Forward complete lines of a user thread, or write text of other threads."""
         name = getattr(_ours, "name", None)
         if name is None:
             return self._stream.write(text)
-        # A print of several things comes in pieces.
+        # A print with several arguments arrives in pieces.
         pending: str = getattr(_ours, "pending", "") + text[:_PRINTED]
         *lines, _ours.pending = pending.split("\n")
         _ours.pending = _ours.pending[:_PRINTED]
@@ -218,7 +219,7 @@ class _Printed:
             return
         line = mask(line)
         self._left[name] = left - len(line)
-        _ours.name = None  # whoever is told may print it
+        _ours.name = None  # the callback may print the line
         try:
             self._notice(f"{name} prints: {line[:left]}")
             if self._left[name] <= 0:
@@ -232,10 +233,10 @@ class _Printed:
 
 @contextmanager
 def no_exit(who: str | None = None) -> Iterator[None]:
-    """Make `os._exit` an exception where code of users calls it: in their threads, or here.
+    """Make `os._exit` raise in user code: in user threads, or in this thread with `who`.
 
     Args:
-        who: Whose code the calling thread runs meanwhile; None if it runs none.
+        who: Name of the user code that this thread runs meanwhile; None if it runs none.
     """
     leave, before = os._exit, getattr(_ours, "name", None)
 
@@ -256,9 +257,9 @@ def no_exit(who: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def contained(notice: Callable[[str], None]) -> Iterator[None]:
-    """Keep user threads from printing over a display and from ending the process."""
+    """Prevent user threads from printing over a display and from ending the process."""
     if isinstance(sys.stdout, _Printed):
-        yield  # they are already
+        yield  # they are contained already
         return
     streams = sys.stdout, sys.stderr
     before = {*threading.enumerate()}
@@ -278,34 +279,34 @@ def contained(notice: Callable[[str], None]) -> Iterator[None]:
 
 
 def user_threads_left() -> bool:
-    """Whether code of users has left threads behind, which would keep a process alive."""
+    """Return whether user code left threads running, which would keep the process alive."""
     return bool(_started) and threading.active_count() > 1
 
 
 class UserCode(NamedTuple):
-    """What a file came to."""
+    """Content of a user file that was run."""
 
     names: Mapping[str, object]
-    """All that stands at its top level, in the order it was defined."""
+    """Top-level names of the file, in the order of definition."""
     sha: str
-    """A hash of its text."""
+    """Hash of its text."""
 
     @property
     def values(self) -> tuple[object, ...]:
-        """What the file defines, each thing once."""
-        # It may stand under two names, and not all things can be hashed.
+        """The objects that the file defines, each once."""
+        # An object may have two names, and not all objects are hashable.
         return tuple({id(value): value for value in self.names.values()}.values())
 
 
 class ObjectSpec(NamedTuple):
-    """A thing that a file of the user's defines, as `file.py:name` names it."""
+    """An object in a user file, written as `file.py:name`."""
 
     path: Path
     name: str
 
 
 def parse_object_spec(text: str) -> ObjectSpec | None:
-    """Return the file and the name of `file.py:name`; None for a text of another form."""
+    """Return the file and the name in `file.py:name`; None for a text of another form."""
     path, colon, name = text.rpartition(":")
     if not (colon and path.endswith(".py") and name.isidentifier()):
         return None
@@ -313,7 +314,7 @@ def parse_object_spec(text: str) -> ObjectSpec | None:
 
 
 def run_user_file(path: Path, what: str) -> UserCode:
-    """Run a file; `what` is what it is expected to define, in the plural."""
+    """Run a file; `what` is a plural noun for the objects it should define."""
     try:
         source = path.read_bytes()
     except OSError as error:
@@ -327,7 +328,7 @@ def run_user_file(path: Path, what: str) -> UserCode:
 
 
 def line_in(error: BaseException, path: str) -> int | None:
-    """The line of a file that an error came through last, if it came through the file."""
+    """Return the last line of a file in the traceback of an error, if any."""
     if isinstance(error, SyntaxError) and error.filename == path and error.lineno:
         return error.lineno
     frames = traceback.extract_tb(error.__traceback__)
@@ -352,14 +353,14 @@ def _compiled(path: Path, source: bytes) -> CodeType:
 def _run(path: Path, code: CodeType, what: str, name: str) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = str(path)
-    # Dataclasses and pickle look up the module of a class by its name.
+    # Dataclasses and pickle look up the module of a class by name.
     sys.modules[name] = module
     here = os.getcwd()
     try:
         with contained(_print), no_exit(path.name):
             exec(code, module.__dict__)
     except KeyboardInterrupt as error:
-        # Ctrl-C, or the file raised it: whoever waited wants to know for what.
+        # After Ctrl-C, or if the file raised it, the user should see which line was running.
         where = f"{path}:{line_in(error, str(path)) or 1}"
         _print(f"interrupted at {where}, while its {what} were loaded")
         raise

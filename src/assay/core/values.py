@@ -1,14 +1,13 @@
-"""What values a setting takes, whoever gives them: a file, a command, a program.
+"""Types of values: for settings, and for fields of external data.
 
-Reading turns what was given into the one type used inside; reading that gives it again. A type
-knows neither who gave a value nor which setting it is for. Hand-made, and not of pydantic:
-the help of a command needs the types too, and must not wait 130 ms for an import.
+`ValueType` converts a value from a file, a command or a program to the internal type;
+converting the result again has no effect. A type does not depend on the origin of a value or on
+its setting. It does not use pydantic: the help of a command needs the types, too, and must not
+wait 130 ms for an import.
 
-Types of the fields that come in from outside: what pydantic may take for them.
-
-A number is declared as one of these, because a bare `int` would read "7" and true. The
-bounds are those of the columns that hold the values. Imports nothing of pydantic, so that
-whoever only writes does not load it.
+The annotated types at the end are for pydantic models of external data. They are strict,
+because a bare `int` would accept "7" and true, and their bounds are those of the database
+columns. They do not import pydantic, so that code which only writes does not load it.
 """
 
 from collections.abc import Callable
@@ -24,43 +23,43 @@ _LONGEST_LABEL = 200
 
 
 class ValueType(NamedTuple):
-    """The values that a setting takes."""
+    """The values that a setting accepts."""
 
     read: Callable[[Any], Any]
-    """The value in the type used inside; what is not allowed raises ValueError, with a reason
-    if there is one, or a UsageError that says it all."""
+    """Converts a value to the internal type. Raises ValueError for one that is not allowed,
+    with a reason if there is one, or a UsageError with the complete message."""
     allowed: str
-    """What it takes, as the end of the sentence that begins with "give"."""
+    """Description of allowed values, as the end of a sentence that begins with "give"."""
     hint: str = ""
-    """The same in a few words, for a comment; empty where an example says enough."""
+    """Short description for a comment; empty if an example is sufficient."""
     option: type = str
-    """What a word of the command line is parsed as."""
+    """Type to which the command line converts a word."""
     words: Literal["", "?", "+"] = ""
-    """How many words an option takes, as argparse writes it: one, none or one, one or more."""
+    """Number of words of an option, as in argparse: one, zero or one, one or more."""
     none: tuple[Any, ...] = ("",)
-    """What stands for none in files and options, if a setting may be none."""
+    """Values that mean None in files and options, if a setting is optional."""
     choices: tuple[str, ...] = ()
-    """All words that an option takes, if they are few."""
+    """All words that an option accepts, if they are few."""
 
     def is_none(self, value: Any) -> bool:
-        """Whether a value stands for none; to Python alone, False is 0."""
+        """Return whether a value means None; types must match, because False equals 0."""
         return any(type(value) is type(none) and value == none for none in self.none)
 
 
 def value_type(allowed: str, **more: Any) -> Callable[[Callable[[Any], Any]], ValueType]:
-    """Make the function below it the reader of a type; takes what `ValueType` takes."""
+    """Return a decorator that makes a function the `read` of a `ValueType`."""
     return lambda read: ValueType(read, allowed, **more)
 
 
 def whole(low: int, high: int) -> ValueType:
-    """A whole number within bounds."""
+    """Return the type of integers within bounds."""
     span = f"from {low} to {high}"
     read = partial(_number, int, low, high)
     return ValueType(read, f"a whole number {span}", span, option=int, none=(0,))
 
 
 def real(low: float, high: float) -> ValueType:
-    """A number within bounds; whole ones become floats."""
+    """Return the type of numbers within bounds; integers become floats."""
     span = f"from {low:g} to {high:g}"
     read = partial(_number, float, low, high)
     return ValueType(read, f"a number {span}", span, option=float, none=(0, 0.0))
@@ -75,7 +74,7 @@ def _number(kind: type[float], low: float, high: float, value: Any) -> float:
 
 
 def choice(*words: str) -> ValueType:
-    """One of a few words."""
+    """Return the type of a choice among a few words."""
     in_a_file = " or ".join(f'"{word}"' for word in words)
 
     @value_type(" or ".join(map(repr, words)), hint=in_a_file, choices=words)
@@ -88,7 +87,7 @@ def choice(*words: str) -> ValueType:
 
 
 def text(longest: int) -> ValueType:
-    """A text that is not blank."""
+    """Return the type of non-blank texts."""
 
     @value_type(f"a text that is not empty, of at most {longest:,} characters")
     def read(value: Any) -> str:
@@ -103,7 +102,7 @@ def text(longest: int) -> ValueType:
 
 @value_type("true or false", hint="true or false", option=bool)
 def flag(value: Any) -> bool:
-    """Yes or no."""
+    """Check a boolean."""
     if not isinstance(value, bool):
         raise ValueError
     return value
@@ -111,7 +110,7 @@ def flag(value: Any) -> bool:
 
 @value_type(f"a text of at most {_LONGEST_LABEL} characters, on one line")
 def label(value: Any) -> str:
-    """A short text on one line, without blanks around it."""
+    """Check a short text on one line, and strip it."""
     if not isinstance(value, str) or not value.isprintable():
         raise ValueError
     stripped = value.strip()
@@ -122,7 +121,7 @@ def label(value: Any) -> str:
 
 @value_type("a path", option=Path)
 def path(value: Any) -> Path:
-    """A path of something that need not exist, with a leading ~ resolved."""
+    """Convert to a path that need not exist, with a leading ~ expanded."""
     if not isinstance(value, (str, Path)) or not str(value) or "\0" in str(value):
         raise ValueError
     try:
@@ -133,14 +132,14 @@ def path(value: Any) -> Path:
 
 @value_type("the path of a text file", option=Path)
 def text_file(value: Any) -> Path:
-    """The path of a file that can be read."""
+    """Convert to the path of a readable text file."""
     file = path.read(value)
     file_text(file)
     return Path(file)
 
 
 def file_text(file: Path) -> str:
-    """The text of a file that the user named; UsageError where there is none."""
+    """Return the text of a file named by the user; raise UsageError if it cannot be read."""
     try:
         return file.read_text("utf-8")
     except FileNotFoundError:
@@ -156,7 +155,7 @@ def file_text(file: Path) -> str:
     "one or more names, each once, such as ['builtin/random', 'builtin/forager']", words="+"
 )
 def names(value: Any) -> tuple[str, ...]:
-    """One name or several, each once, in their order."""
+    """Convert to one or more names, each once, in order."""
     labels = _several(label, value)
     if not labels:
         raise ValueError("there is no name in it")
@@ -165,7 +164,7 @@ def names(value: Any) -> tuple[str, ...]:
 
 @value_type("one or more paths of text files, each once", option=Path, words="+")
 def text_files(value: Any) -> tuple[Path, ...]:
-    """Paths of files that can be read, each once, in their order."""
+    """Convert to paths of readable text files, each once, in order."""
     return _several(text_file, value)
 
 
@@ -184,7 +183,7 @@ def _several(element: ValueType, value: Any) -> tuple[Any, ...]:
     "for cached tokens"
 )
 def rates(value: Any) -> str:
-    """What tokens cost, read and written."""
+    """Check the prices of input and output tokens."""
     parts = value.split("/") if isinstance(value, str) else ()
     if len(parts) not in (2, 3) or not all(0 <= float(part) <= 1e6 for part in parts):
         raise ValueError
@@ -196,7 +195,7 @@ def rates(value: Any) -> str:
     "belong into variables"
 )
 def url(value: Any) -> str:
-    """The address of a service, without a slash at its end."""
+    """Check the URL of a service, and remove a trailing slash."""
     if not isinstance(value, str) or not value.isprintable() or " " in value:
         raise ValueError
     parts = urlsplit(value)
@@ -209,7 +208,7 @@ def url(value: Any) -> str:
 
 @value_type("a text of printable ASCII characters without blanks")
 def key(value: Any) -> Secret:
-    """A key for a service, hidden."""
+    """Convert to the secret key of a service."""
     revealed = value.reveal() if isinstance(value, Secret) else value
     if not isinstance(revealed, str) or not revealed.isascii() or not revealed.isprintable():
         raise ValueError
@@ -219,7 +218,7 @@ def key(value: Any) -> Secret:
 
 
 class _Takes:
-    """Limits of a field, in the words of pydantic's core schema."""
+    """Limits of a field, as in the core schema of pydantic."""
 
     def __init__(self, **limits: Any) -> None:
         self._limits = limits
@@ -239,4 +238,4 @@ Flag: TypeAlias = Annotated[bool, _Takes()]
 Moment: TypeAlias = Annotated[float, _Takes(ge=0, lt=253_402_300_800, allow_inf_nan=False)]
 """Seconds since 1970."""
 Seconds: TypeAlias = Annotated[float, _Takes(ge=0, lt=1e12, allow_inf_nan=False)]
-"""How long something took."""
+"""Duration."""

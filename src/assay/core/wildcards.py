@@ -6,10 +6,10 @@ from functools import cache
 
 
 class Wildcards:
-    """Patterns of the shell: `*`, `?` and `[…]` within a name, `**` for any folders.
+    """Shell patterns: `*`, `?` and `[…]` within a name, `**` for any folders.
 
-    A pattern that matches a folder matches all that is in it. A name that begins with a dot
-    is matched as any other.
+    A pattern that matches a folder also matches its content. A name that begins with a dot is
+    matched like any other.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
@@ -19,11 +19,11 @@ class Wildcards:
         return bool(self.patterns)
 
     def match(self, path: str) -> bool:
-        """Whether one of the patterns matches a path, or a folder that it lies in."""
+        """Return whether a pattern matches a path or a folder that contains it."""
         return any(_compiled(pattern).match(path) for pattern in self.patterns)
 
     def idle(self, paths: Iterable[str]) -> list[str]:
-        """The patterns that match none of the paths."""
+        """Return the patterns that match none of the paths."""
         known = list(paths)
         return [
             pattern
@@ -42,7 +42,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _name(part: str) -> str:
-    """The expression of a pattern for one name."""
+    """Return the regular expression for one name in a pattern."""
     out, at = "", 0
     while at < len(part):
         end = part.find("]", at + 2) if part[at] == "[" else -1

@@ -219,7 +219,6 @@ class PairRows(Sequence[PairRow]):
         baseline_P: NDArray[np.float64],
         candidate_P: NDArray[np.float64],
     ) -> None:
-        """Store the name of each pair and the values of both sides."""
         self._columns = names, baseline_P, candidate_P
 
     def __len__(self) -> int:

@@ -76,7 +76,6 @@ class Earned(Mapping[str, float]):
     __slots__ = ("places", "row_M")
 
     def __init__(self, places: Mapping[str, int], row_M: NDArray[np.float64]) -> None:
-        """Store the column of each metric, and the row of this trial."""
         self.places = places
         self.row_M = row_M
 
@@ -276,7 +275,6 @@ class Subject:
     """The interim analyses, if its run used `--until-decided`."""
 
     def __post_init__(self) -> None:
-        """Convert the trials to `Trials`."""
         object.__setattr__(self, "trials", Trials.of(self.trials))
 
     @property

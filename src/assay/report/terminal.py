@@ -55,7 +55,6 @@ class TerminalReport:
     """Whether to omit tables and lists after the first table if they do not fit."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield all parts in order, separated by empty lines."""
         parts = list(self._parts(options.ascii_only))
         if self.brief:
             parts = _on_a_screen(parts, console, options)
@@ -121,7 +120,7 @@ def _on_a_screen(
 
 
 class _Pages(io.StringIO):
-    """A text buffer that declares an encoding."""
+    """A text buffer with a declared encoding."""
 
     encoding = "utf-8"
 
