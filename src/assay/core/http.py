@@ -155,6 +155,7 @@ class Guard:
         self._token = None if token is None else token.encode("utf-8")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward a request, or reject it."""
         refusal = self._refusal(scope) if scope["type"] != "lifespan" else None
         if refusal is None:
             await self._app(scope, receive, send)

@@ -106,7 +106,7 @@ _ASIDE = frozenset(
         *("experiment", "curves", "without_result", "forks", SUBJECT_METRICS),
     }
 )
-"""Settings of place, speed and amount, which do not affect how a trial is played."""
+"""Settings that do not affect how a trial is played: other entries, place, speed, amount."""
 _SHOWN = 3
 
 

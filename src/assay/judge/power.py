@@ -77,10 +77,10 @@ def _each(both: tuple[SubjectFacts, SubjectFacts], metric: str) -> float | None:
 
 
 def _spread(matched: Matched) -> tuple[float, int, int, bool]:
-    """Return the standard deviation of a unit, the number of units, and two more values.
+    """Return a unit's standard deviation, the number of units, pilot size, and pairing.
 
-    They are the number of units the deviation is known from, and whether units are paired.
-    Units are worlds, or tasks if the tasks are a sample.
+    Units are worlds, or tasks if the tasks are a sample. The pilot size is the number of units
+    that the deviation is known from.
     """
     a, b, paired = matched.independent()
     n = min(len(a), len(b))

@@ -106,7 +106,7 @@ def run_document(
 
 
 def _by_result(summary: ModelSummary) -> tuple[bool, float]:
-    """Return the sort key: the best mean reward first, then baselines."""
+    """Return the sort key: the best mean reward first, baselines last."""
     reward = -math.inf if summary.reward is None else summary.reward.point
     return summary.baseline, -reward
 

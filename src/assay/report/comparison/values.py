@@ -68,7 +68,7 @@ def _subject(facts: SubjectFacts) -> dict[str, Any]:
 
 
 def contrast_values(contrast: Contrast) -> dict[str, Any]:
-    """Return one contrast for programs; `units` is omitted for the worlds of a single task."""
+    """Return one contrast for programs; `units` only if it is not about worlds of one task."""
     # Built directly for speed: there may be very many pairs.
     pairs = [
         {"pair": pair, "baseline": a, "candidate": b, "difference": b - a}
