@@ -120,17 +120,17 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True, kw_only=True)
 class HostSettings:
-    """Where a server listens, and which names it answers to."""
+    """Address of a server, and the host names it accepts."""
 
     host: str = "127.0.0.1"
     port: int = 0
-    """0 picks a free one."""
+    """0 picks a free port."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names the server answers to, besides its own and those of loopback."""
+    """Accepted host names in addition to `host` and loopback."""
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether the server is reachable from this machine only."""
         return is_loopback(self.host)
 
 
