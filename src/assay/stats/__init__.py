@@ -1,8 +1,8 @@
-"""Statistics as pure functions on numbers; nothing here opens a file or draws.
+"""Statistics as pure functions on numbers. No function opens a file or draws a figure.
 
     from assay.stats import mean_interval
 
-The names that documents use are here, the others in the modules.
+The package exports the functions that the documentation uses. The others are in its modules.
 """
 
 from typing import TYPE_CHECKING

@@ -1,26 +1,20 @@
-"""One number for the scores of runs on many tasks, with its interval.
+"""Aggregate scores of runs on many tasks, with bootstrap confidence intervals.
 
 The aggregates are those of Agarwal, Schwarzer, Castro, Courville and Bellemare, Deep
 Reinforcement Learning at the Edge of the Statistical Precipice, NeurIPS 2021, section 4,
-carried over to tasks with unequal numbers of runs, each task weighing the same. Intervals
-come from a bootstrap that draws runs within each task: percentiles, and with fewer than ten
-runs of a task Student's with the bootstrap's standard error. Tasks are taken as given, not as
-a sample of more. A task with one run has no spread to be seen: bounds are NaN then. Every
-interval is a function of the scores and the generator.
+extended to tasks with unequal numbers of runs. All tasks have the same weight.
+
+The bootstrap is stratified: it draws runs within each task, as many as the task has. Tasks
+are fixed, not a sample of a larger population. Intervals are percentiles, or Student's
+interval with the bootstrap standard error if a task has fewer than ten runs. A task with one
+run has no observable variance, so the bounds are NaN. An interval depends on the scores and
+the generator only.
+
+A resample is represented by counts: how often it drew each run. The scores are sorted once,
+and statistics of B resamples are computed from counts of shape (B, N) without copying or
+sorting scores.
 
 Library only: no command calls it.
-
-Statistics of resamples that are told as counts.
-
-Each takes counts, shape (B, N), and gives a value for each of B resamples without a loop or a
-sort. What the statistics mean is said in `rl`. Library only, as it is: no command calls it.
-
-Stratified resampling: runs drawn anew within each task, as counts.
-
-A resample is told by how often it drew each run, so that a statistic needs neither copies
-of the scores nor a sort of its own: scores are put in order once, and the counts follow.
-Every resample of a task has as many runs as the task. It knows no statistic; `rl` and
-`profiles` bring theirs. Library only, as they are: no command calls it.
 """
 
 import math
@@ -35,59 +29,58 @@ from assay.errors import UsageError
 from assay.stats.intervals import Interval, as_sample, check_level, check_resamples, t_quantile
 
 Counts = NDArray[np.int64]
-"""How often each run was drawn; shape (resamples, runs of all tasks), task after task."""
+"""How often each run was drawn; shape (resamples, runs of all tasks), grouped by task."""
 
 ENOUGH_RUNS: Final = 10
-"""With fewer runs of a task, percentiles of a bootstrap are too close together."""
+"""If a task has fewer runs, bootstrap percentiles are too close together."""
 _AT_ONCE: Final = 1 << 16
-"""Counts made at once; about what the second cache of a processor holds."""
+"""Counts per batch; about the size of a processor's L2 cache."""
 _SMALL: Final = 1 << 12
-"""Numbers below this are drawn from 16 bits: quicker, and few of them are thrown away."""
+"""Integers below this are drawn from 16 bits, which is faster and rejects few draws."""
 
 
 class TaskScores(NamedTuple):
-    """Scores of runs on tasks, each of which may have another number of runs."""
+    """Scores of runs on tasks; the number of runs may differ between tasks."""
 
     tasks: tuple[str, ...]
     values: NDArray[np.float64]
-    """Shape (N,), task after task."""
+    """Scores of shape (N,), grouped by task."""
     sizes: NDArray[np.int64]
-    """The runs of each task; shape (T,)."""
+    """Number of runs of each task; shape (T,)."""
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """Where each task begins among the values; shape (T,)."""
+        """Index of the first value of each task; shape (T,)."""
         return np.cumsum(self.sizes) - self.sizes
 
     @property
     def repeated(self) -> bool:
-        """Whether every task has two runs or more, so that its spread can be seen at all."""
+        """Whether every task has at least two runs, so that its variance can be estimated."""
         return bool(self.sizes.min() > 1)
 
     @property
     def constant(self) -> bool:
-        """Whether within each task all runs are equal, so that every resample is the same."""
+        """Whether the runs of every task are equal, so that all resamples are identical."""
         low = np.minimum.reduceat(self.values, self.starts)
         return bool((low == np.maximum.reduceat(self.values, self.starts)).all())
 
     def by_task(self) -> list[NDArray[np.float64]]:
-        """The scores of each task."""
+        """Split the scores by task."""
         return np.split(self.values, self.starts[1:])
 
     def sorted_in_tasks(self) -> "TaskScores":
-        """The scores with the runs of each task in order; resampling does not mind."""
+        """Sort the scores within each task, which does not affect resampling."""
         return self._replace(values=np.concatenate([np.sort(each) for each in self.by_task()]))
 
 
 ScoresLike = (
     TaskScores | Mapping[str, Sequence[float] | NDArray[Any]] | NDArray[Any] | Sequence[Any]
 )
-"""The scores of the runs by task, or a matrix with a row for each run, a column for each
-task."""
+"""Scores of the runs by task, or a matrix with one row per run and one column per task."""
 
 
 def task_scores(scores: ScoresLike, what: str = "scores") -> TaskScores:
-    """Read scores by task, or a matrix of runs x tasks.
+    """Convert scores by task, or a matrix of runs x tasks, to `TaskScores`.
 
     Raises:
         UsageError: There are no tasks, a task has no runs, or a score is not finite.
@@ -103,10 +96,10 @@ def task_scores(scores: ScoresLike, what: str = "scores") -> TaskScores:
 
 
 def same_tasks(a: TaskScores, b: TaskScores) -> TaskScores:
-    """The scores `b` with its tasks in the order of `a`.
+    """Return the scores `b` with the tasks in the order of `a`.
 
     Raises:
-        UsageError: One has a task that the other has not.
+        UsageError: A task has scores on one side only.
     """
     only = sorted({*a.tasks} ^ {*b.tasks})
     if only:
@@ -121,17 +114,17 @@ def same_tasks(a: TaskScores, b: TaskScores) -> TaskScores:
 def draw_counts(
     sizes: Sequence[NDArray[np.int64]], rng: np.random.Generator, n_resamples: int
 ) -> Iterator[tuple[Counts, ...]]:
-    """Draw runs with replacement within each task, some resamples at a time.
+    """Yield counts of runs drawn with replacement within each task, in batches of resamples.
 
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 8.3 (several
     samples); Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical
-    Precipice, 2021, section 4 (tasks as strata). How many resamples come at once depends
-    on the sizes alone, so that the same generator gives the same counts.
+    Precipice, 2021, section 4 (tasks as strata). The batch size depends on `sizes` only, so a
+    generator with the same state yields the same counts.
 
     Args:
-        sizes: The runs of each task, shape (T,), for each side; sides are independent.
-        rng: What is drawn from.
-        n_resamples: How many resamples there are in all.
+        sizes: Number of runs of each task, shape (T,), for each side; sides are independent.
+        rng: Random generator.
+        n_resamples: Total number of resamples.
     """
     most = max(1, _AT_ONCE // max(int(each.sum()) for each in sizes))
     sides = [_Side(each, most) for each in sizes]
@@ -151,24 +144,27 @@ def bounds(
     paired: bool = False,
     student: bool = False,
 ) -> NDArray[np.float64]:
-    """The bounds of bootstrap intervals; shape (2, K) for K points.
+    """Return the bounds of bootstrap intervals; shape (2, K) for K points.
 
-    Percentiles: Efron and Tibshirani 1993, section 13.3. With `student`, and where a task has
-    fewer than ten runs, Student's around the point with the standard error of the resamples
-    (section 12.4): n runs drawn again have (n - 1) / n of their variance, which percentiles
-    lack; degrees of freedom are half of those of the runs in all tasks, as quarters that are
-    cut off carry none. Bounds are NaN where a task has one run, and the points themselves
-    where no resample can differ from the scores.
+    Percentiles: Efron and Tibshirani 1993, section 13.3. With `student`, and if a task has
+    fewer than ten runs, the interval is Student's around the point with the standard error of
+    the resamples (section 12.4). Resamples of n runs have (n - 1) / n of their variance, which
+    is corrected here and not in percentiles. The degrees of freedom are T (n - 1) / 2 for T
+    tasks with at least n runs: half of those of the runs, because trimmed quarters have none.
+
+    The bounds are NaN if a task has one run. They equal the points if the runs of each task are
+    equal, because then no resample can differ from the scores.
 
     Args:
-        points: What the statistic comes to on the scores themselves; shape (K,).
-        statistic: Takes counts of each side, shape (B, N), and gives values, shape (B, K).
-        scores: One set for each side.
-        rng: What is drawn from.
-        level: The share of resamples between the bounds.
-        n_resamples: How many resamples are drawn.
-        paired: Whether run i of a task is the same draw on all sides.
-        student: Whether few runs get Student's interval.
+        points: Values of the statistic on the scores themselves; shape (K,).
+        statistic: Function of the counts of each side, shape (B, N), that returns values of
+            shape (B, K).
+        scores: Scores of each side.
+        rng: Random generator.
+        level: Proportion of resamples between the bounds.
+        n_resamples: Number of resamples.
+        paired: Whether run i of a task is drawn together on all sides.
+        student: Whether tasks with few runs get Student's interval.
     """
     check_level(level)
     check_resamples(n_resamples)
@@ -191,15 +187,15 @@ def bounds(
 
 
 class _Group(NamedTuple):
-    """The tasks that have as many runs; a bound for each draw of its own would be slow."""
+    """Tasks with equal numbers of runs. They are drawn together, because that is faster."""
 
     runs: int
     starts: NDArray[np.int64]
-    """Shape (tasks, 1)."""
+    """Index of the first run of each task; shape (tasks, 1)."""
 
 
 class _Side:
-    """Draws the counts of one side; its memory is asked for once, since pages cost more."""
+    """Counts drawn for one side, in memory allocated once because page faults are slow."""
 
     def __init__(self, sizes: NDArray[np.int64], most: int) -> None:
         starts = np.cumsum(sizes) - sizes
@@ -235,28 +231,28 @@ def _columns(scores: NDArray[Any] | Sequence[Any], what: str) -> dict[str, NDArr
 
 
 def task_weights(scores: TaskScores) -> NDArray[np.float64]:
-    """What each run weighs where tasks weigh the same; shape (N,), the sum is 1."""
+    """Return the weight of each run when all tasks weigh the same; shape (N,), with sum 1."""
     return np.repeat(1 / (len(scores.sizes) * scores.sizes), scores.sizes)
 
 
 def means_on_counts(scores: TaskScores, counts: Counts) -> NDArray[np.float64]:
-    """The tasks' means in each resample; shape (B, T)."""
+    """Return the mean of each task in each resample; shape (B, T)."""
     return np.add.reduceat(counts * scores.values, scores.starts, axis=1) / scores.sizes
 
 
 def iqm_on_counts(scores: TaskScores) -> Callable[[Counts], NDArray[np.float64]]:
-    """The interquartile mean of resamples of these scores, which are sorted once."""
+    """Return a function that computes the interquartile mean of resamples; it sorts once."""
     order = np.argsort(scores.values, kind="stable")
     ordered, size, cut = scores.values[order], len(order), len(order) // 4
     equal = bool((scores.sizes == scores.sizes[0]).all())
-    # Where tasks have unequal runs, a run counts for more or less than one score.
+    # If tasks have unequal runs, a run counts for more or less than one score.
     worth = None if equal else size * task_weights(scores)[order]
     room = _Room(size, np.int64 if equal else np.float64)
 
     def statistic(counts: Counts) -> NDArray[np.float64]:
         taken, reached, kept = room.of(len(counts))
-        # Of the resample in order, score i fills the places up to reached[i]; those that
-        # lie between both cuts count.
+        # Score i fills the sorted resample up to position reached[i]; only positions between
+        # the two cuts count.
         if worth is None:
             np.take(counts, order, axis=1, out=taken, mode="clip")
         else:
@@ -271,7 +267,7 @@ def iqm_on_counts(scores: TaskScores) -> Callable[[Counts], NDArray[np.float64]]
 
 
 class _Room:
-    """Arrays that are used again for every piece of counts; asking for memory costs more."""
+    """Arrays reused for every batch of counts, because allocating memory is slow."""
 
     def __init__(self, size: int, kind: type) -> None:
         self._size, self._kind = size, kind
@@ -291,17 +287,17 @@ class _Room:
 def wins_on_counts(
     a: TaskScores, b: TaskScores
 ) -> Callable[[Counts, Counts], NDArray[np.float64]]:
-    """How probable it is that b beats a; the runs of a are in order within their tasks.
+    """Return a function that computes the probability that b beats a in resamples.
 
-    A run of b beats as many draws of a as the counts of a reach below it, and half of those
-    it ties with.
+    The runs of `a` must be sorted within their tasks. A run of b beats the draws of a below it,
+    and half of the draws that it ties with; cumulative counts give both numbers.
     """
     pairs = list(zip(a.by_task(), b.by_task(), a.starts, strict=True))
     below, upto = (
         np.concatenate([begin + np.searchsorted(x, y, side) for x, y, begin in pairs])
         for side in ("left", "right")
     )
-    # Every resample has n runs of a task with n, so that a task's counts begin at its start.
+    # Each task draws as many runs as it has, so the cumulative count before it is its start.
     before = 2 * np.repeat(a.starts, b.sizes)
     starts, possible = b.starts, 2 * a.sizes * b.sizes
 
@@ -312,7 +308,7 @@ def wins_on_counts(
         beaten += np.take(reached, upto, axis=1)
         beaten -= before
         beaten *= counts_b
-        # Whole numbers up to here, so that a side that always wins wins with exactly 1.
+        # Integers up to here, so a side that always wins has a probability of exactly 1.
         won = np.add.reduceat(beaten, starts, axis=1) / possible
         return np.asarray(won.mean(axis=1, keepdims=True))
 
@@ -320,43 +316,44 @@ def wins_on_counts(
 
 
 class Aggregate(StrEnum):
-    """What scores of runs x tasks are reduced to."""
+    """Statistic that summarises scores of runs x tasks."""
 
     IQM = "iqm"
-    """The mean of the middle half of all scores."""
+    """Mean of the middle half of all scores."""
     MEDIAN = "median"
-    """The median of the tasks' means."""
+    """Median of the task means."""
     MEAN = "mean"
-    """The mean of the tasks' means."""
+    """Mean of the task means."""
     OPTIMALITY_GAP = "optimality_gap"
-    """By how much scores fall short of a target on average; less is better."""
+    """Mean amount by which scores fall short of a target; lower is better."""
 
 
 def iqm(scores: ScoresLike) -> float:
-    """The interquartile mean: the mean of all runs of all tasks without both outer quarters.
+    """Return the interquartile mean: the mean of all scores without the outer quarters.
 
-    A quarter is rounded down to whole scores, as `scipy.stats.trim_mean` does. Every task
-    weighs the same, whatever its runs: where they are unequal, a run of a task with more of
-    them counts for less than one score, and the score at a cut for the part that is inside.
+    A quarter is rounded down to whole scores, as in `scipy.stats.trim_mean`. All tasks have the
+    same weight. With unequal numbers of runs, a run of a task with more runs counts for less
+    than one score, and a score at a cut counts for the part inside.
     """
     read = task_scores(scores)
     return float(iqm_on_counts(read)(np.ones((1, len(read.values)), np.int64))[0])
 
 
 def task_mean(scores: ScoresLike) -> float:
-    """The mean of the tasks' means; every task weighs the same, whatever its runs."""
+    """Return the mean of the task means; all tasks have the same weight."""
     return float(np.mean(_task_means(scores)))
 
 
 def task_median(scores: ScoresLike) -> float:
-    """The median of the tasks' means."""
+    """Return the median of the task means."""
     return float(np.median(_task_means(scores)))
 
 
 def optimality_gap(scores: ScoresLike, gamma: float = 1.0) -> float:
-    """By how much scores fall short of `gamma`, what is above it counting as `gamma`.
+    """Return the mean amount by which scores fall short of `gamma`.
 
-    `gamma` minus the mean over tasks of the mean over runs of min(score, gamma).
+    `gamma` minus the mean over tasks of the mean over runs of min(score, gamma): scores above
+    `gamma` count as `gamma`.
     """
     _check_gamma(gamma)
     runs = task_scores(scores).by_task()
@@ -366,7 +363,7 @@ def optimality_gap(scores: ScoresLike, gamma: float = 1.0) -> float:
 def aggregate(
     scores: ScoresLike, which: Aggregate = Aggregate.IQM, gamma: float = 1.0
 ) -> float:
-    """The aggregate that is named; `gamma` is the target of the optimality gap."""
+    """Return an aggregate of the scores; `gamma` is the target of the optimality gap."""
     match which:
         case Aggregate.IQM:
             return iqm(scores)
@@ -387,11 +384,11 @@ def aggregate_intervals(
     level: float = 0.95,
     n_resamples: int = 10_000,
 ) -> dict[Aggregate, Interval]:
-    """Aggregates with bootstrap intervals, all of them from the same resamples.
+    """Return aggregates with bootstrap intervals, all computed from the same resamples.
 
-    Agarwal et al. 2021, section 4, and from ten runs of every task on the percentile method of
-    rliable 1.2.0, whose draws cannot be seeded; these can. With fewer runs it is Student's
-    with the bootstrap's standard error, see `bounds` in `assay.stats.aggregates`.
+    Agarwal et al. 2021, section 4. With at least ten runs of every task this is the percentile
+    method of rliable 1.2.0, except that the draws can be seeded. With fewer runs it is
+    Student's interval with the bootstrap standard error, see `bounds`.
     """
     _check_gamma(gamma)
     read = task_scores(scores)
@@ -425,11 +422,12 @@ def aggregate_difference(
     level: float = 0.95,
     n_resamples: int = 10_000,
 ) -> Interval:
-    """The aggregate of `b` minus that of `a`, with its interval.
+    """Return the aggregate of `b` minus the aggregate of `a`, with its interval.
 
-    Paired, run i of a task shares its seed on both sides, and a resample draws pairs of
-    runs: what a seed does to both cancels. Unpaired, both sides are drawn on their own. The
-    bootstrap of a difference of two samples is Efron and Tibshirani 1993, section 8.3.
+    If paired, run i of a task has the same seed on both sides and a resample draws pairs of
+    runs, so effects of the seed on both sides cancel. If unpaired, the sides are drawn
+    independently. The bootstrap of a difference of two samples is Efron and Tibshirani 1993,
+    section 8.3.
 
     Raises:
         UsageError: The tasks differ, or paired sides have unequal runs of a task.
@@ -466,11 +464,11 @@ def average_probability_of_improvement(
     level: float = 0.95,
     n_resamples: int = 2_000,
 ) -> Interval:
-    """How probable it is that a run of `b` beats one of `a` on the same task.
+    """Return the probability that a run of `b` beats a run of `a` on the same task.
 
     P(b > a) + P(tie) / 2 for each task, which is Mann and Whitney's U (1947) divided by the
-    number of pairs, and the mean over tasks: Agarwal et al. 2021, section 4, where the side
-    that may be better is named first. Both sides are drawn on their own.
+    number of pairs, averaged over tasks: Agarwal et al. 2021, section 4, where the candidate
+    for improvement is the first argument. The sides are drawn independently.
     """
     first = task_scores(a, "scores of a").sorted_in_tasks()
     second = same_tasks(first, task_scores(b, "scores of b"))
@@ -481,12 +479,12 @@ def average_probability_of_improvement(
 
 
 def runs_note(scores: ScoresLike) -> str | None:
-    """What to say of percentile intervals from few runs; None where there are enough.
+    """Return a caveat about percentile intervals from few runs; None if there are enough.
 
-    It is for profiles and the probability of improvement. A resample of n runs has (n - 1) / n
-    of their variance (Efron and Tibshirani 1993, section 5.3), so that percentiles are too
-    close together: for the IQM of 26 tasks at a nominal 95 % they held 83, 89, 91, 93 and 94 %
-    of the time with 2, 3, 5, 10 and 20 runs a task (docs/design/statistics.md).
+    It applies to profiles and the probability of improvement. A resample of n runs has
+    (n - 1) / n of their variance (Efron and Tibshirani 1993, section 5.3), so percentiles are
+    too close together: for the IQM of 26 tasks at a nominal 95 %, coverage was 83, 89, 91, 93
+    and 94 % with 2, 3, 5, 10 and 20 runs per task (docs/design/statistics.md).
     """
     fewest = int(task_scores(scores).sizes.min())
     if fewest >= ENOUGH_RUNS:
@@ -502,7 +500,7 @@ def runs_note(scores: ScoresLike) -> str | None:
 def on_counts(
     scores: TaskScores, which: Aggregate, gamma: float = 1.0
 ) -> Callable[[Counts], NDArray[np.float64]]:
-    """The aggregate as a function of counts, shape (B, N), that gives values, shape (B,)."""
+    """Return the aggregate as a function of counts, shape (B, N), with values of shape (B,)."""
     match which:
         case Aggregate.IQM:
             return iqm_on_counts(scores)
