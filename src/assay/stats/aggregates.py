@@ -83,7 +83,7 @@ def task_scores(scores: ScoresLike, what: str = "scores") -> TaskScores:
     """Convert scores by task, or a matrix of runs x tasks, to `TaskScores`.
 
     Raises:
-        UsageError: There are no tasks, a task has no runs, or a score is not finite.
+        UsageError: No task is given, a task has no runs, or a score is not finite.
     """
     if isinstance(scores, TaskScores):
         return scores

@@ -1,16 +1,16 @@
-"""Means of trials that are not independent: they share a task, a seed or a run.
+"""Means and differences of trials that are not independent: clusters, strata, bootstrap.
 
-A cluster is whatever trials share, drawn from many such. Clusters are taken to be independent
-of each other, and their number, not that of trials, limits what can be known: with one
-cluster the bounds are NaN. A stratum is the same thing taken as it is, one of those that are
-meant, so that only the spread within it counts. Labels are compared as they are; nothing is
-read into their order.
+A cluster is a set of trials that share a task, a seed or a run, where that task, seed or run is
+one of a sample of many. Clusters are assumed to be independent of each other. The number of
+clusters, not of trials, limits the precision: with one cluster the bounds are NaN.
 
-Two groups within strata: what differs between them, among those that are otherwise alike.
+A stratum is also a set of trials that share something, but its value is fixed: the strata are
+the ones of interest, so only the variance within strata counts. `difference_within` compares
+two groups of trials within strata.
 
-The mean of runs x tasks x episodes, by a bootstrap that draws at every level.
+Labels are compared for equality; their order has no meaning.
 
-Library only: no command calls it.
+`hierarchical_bootstrap` is library only: no command calls it.
 """
 
 import math
@@ -34,16 +34,16 @@ from assay.stats.estimates import (
 from assay.stats.intervals import Interval, as_sample, check_level, check_resamples
 
 Labels = Sequence[Hashable] | NDArray[Any]
-"""One label per value; equal labels are one cluster."""
+"""One label per value; values with equal labels are in one cluster."""
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 _MOST_UNITS = 400
-"""With more clusters degrees of freedom change no interval, and matrices become large."""
+"""With more clusters, degrees of freedom change no interval and the matrices are large."""
 
 
 def clustered_mean(values: Sample, clusters: Labels, level: float = 0.95) -> Interval:
-    """The mean of all values, with the interval of `clustered_estimate`."""
+    """Return the mean of all values, with the interval of `clustered_estimate`."""
     return clustered_estimate(values, clusters).interval(level)
 
 
@@ -55,21 +55,24 @@ def clustered_difference(
     *,
     level: float = 0.95,
 ) -> Interval:
-    """`mean(b) - mean(a)` with the interval of `clustered_difference_estimate`."""
+    """Return `mean(b) - mean(a)` with the interval of `clustered_difference_estimate`.
+
+    Without `clusters_b` the samples are paired, and `clusters_a` labels the pairs.
+    """
     return clustered_difference_estimate(a, b, clusters_a, clusters_b).interval(level)
 
 
 def clustered_estimate(values: Sample, clusters: Labels, *, step: float = 0.0) -> Estimate:
-    """The mean of all values, with an error that allows for clusters.
+    """Return the mean of all values, with a standard error that allows for clusters.
 
-    The variance is the sum over clusters of the squared pull of each on the mean, which is the
-    sum of its deviations over n: Miller, "Adding error bars to evals", 2024, section 2.2. As
-    in Bell and McCaffrey, "Bias reduction in standard errors for linear regression with
-    multi-stage samples", 2002, it is divided by the share of itself that it has on average,
-    and has Satterthwaite's degrees of freedom, both for values that their cluster decides: C
-    clusters of equal size give the correction C / (C - 1) of Cameron and Miller, "A
-    practitioner's guide to cluster-robust inference", 2015, and C - 1 degrees of freedom. With
-    each value its own cluster it is Student's. `step` is that of `mean_estimate`.
+    The variance is the sum over clusters of their squared influence on the mean, which is the
+    sum of the cluster's deviations over n: Miller, "Adding error bars to evals", 2024, section
+    2.2. As in Bell and McCaffrey, "Bias reduction in standard errors for linear regression with
+    multi-stage samples", 2002, it is divided by its expected proportion of the true variance
+    and has Satterthwaite's degrees of freedom. Both assume that values within a cluster are
+    equal: C clusters of equal size give the correction C / (C - 1) of Cameron and Miller, "A
+    practitioner's guide to cluster-robust inference", 2015, and C - 1 degrees of freedom. If
+    each value is its own cluster, the result is Student's. For `step` see `mean_estimate`.
     """
     sample = as_sample(values, "the values")
     codes = codes_of(clusters, len(sample), "the values")
@@ -85,21 +88,22 @@ def clustered_difference_estimate(
     *,
     step: float = 0.0,
 ) -> Estimate:
-    """`mean(b) - mean(a)` with an error that allows for clusters, on one side or on both.
+    """Return `mean(b) - mean(a)` with a standard error that allows for clusters.
 
-    Without `clusters_b` the values are pairs and `clusters_a` those of the pairs: the
-    clustered mean of their differences. With it, a label found on both sides is one cluster,
-    and what it does to both cancels. So it takes all trials of two that share some worlds
-    only, with the world as label: one value of each per label is the paired t test, no label
-    in common is Welch's, and between the two the variance is
+    Without `clusters_b` the values are paired and `clusters_a` labels the pairs: the result is
+    the clustered mean of their differences. With `clusters_b`, a label that occurs on both
+    sides is one cluster, and its effect on both sides cancels. Use the world as the label to
+    compare all trials of two models that share only some worlds. One value of each sample per
+    label gives the paired t test, and samples without a common label give Welch's. In between,
+    the variance is
 
         var(mean a) + var(mean b) - 2 cov(mean a, mean b),
 
-    each from the pulls of clusters (Cameron and Miller, 2015), divided by the share of itself
-    that it has on average (Bell and McCaffrey, 2002), as in `clustered_estimate`. Degrees of
-    freedom are Satterthwaite's at the variances found, which is what Welch's are. Compare
-    Derrick, Russ, Toher and White, "Test statistics for the comparison of means for two
-    samples that include both paired and independent observations", 2017.
+    each computed from the influence of clusters (Cameron and Miller, 2015) and divided by its
+    expected proportion of the true value (Bell and McCaffrey, 2002), as in
+    `clustered_estimate`. The degrees of freedom are Satterthwaite's at the estimated variances,
+    as are Welch's. Compare Derrick, Russ, Toher and White, "Test statistics for the comparison
+    of means for two samples that include both paired and independent observations", 2017.
     """
     if clusters_b is None:
         return clustered_estimate(pair_differences(a, b), clusters_a, step=step)
@@ -122,13 +126,14 @@ def clustered_difference_estimate(
 
 
 def stratified_estimate(values: Sample, strata: Labels, *, step: float = 0.0) -> Estimate:
-    """The mean of all values, with an error from the spread within strata alone.
+    """Return the mean of all values, with a standard error from the variance within strata.
 
-    Cochran, Sampling Techniques, 3rd ed. 1977, section 5.4: a stratum weighs as many values
-    as it has, its own variance counts, and Satterthwaite's degrees of freedom go with it. A
-    stratum of one value shows no spread: all of those are collapsed into one (section 5A.12),
-    a single one into the smallest other stratum, which errs on the wide side. With one
-    stratum, or none of two values, it is Student's. `step` is that of `mean_estimate`.
+    Cochran, Sampling Techniques, 3rd ed. 1977, section 5.4: strata are weighted by their number
+    of values, each has its own variance, and the degrees of freedom are Satterthwaite's. A
+    stratum of one value has no variance: such strata are collapsed into one (section 5A.12). If
+    there is only one of them, it joins the smallest other stratum. Both widen the interval.
+    With one stratum, or if no stratum has two values, the result is Student's. For `step` see
+    `mean_estimate`.
     """
     sample = as_sample(values, "the values")
     found = combined(float(sample.mean()), _within(sample, strata, "the values"))
@@ -145,13 +150,14 @@ def stratified_difference_estimate(
     worlds_b: Labels | None = None,
     step: float = 0.0,
 ) -> Estimate:
-    """`mean(b) - mean(a)` with an error from the spread within strata alone.
+    """Return `mean(b) - mean(a)` with a standard error from the variance within strata.
 
-    Without `strata_b` the values are pairs: the stratified mean of their differences. With
-    it the variances of both sides add up (Cochran, 1977, as for `stratified_estimate`); with
-    one stratum on a side it is Welch's. With the worlds of the values, those that are found on
-    both sides are one, and each stratum has the variance of `clustered_difference_estimate`;
-    strata with fewer than two values of a side are then taken together.
+    Without `strata_b` the values are paired, and the result is the stratified mean of their
+    differences. With `strata_b` the variances of both sides add up (Cochran, 1977, as in
+    `stratified_estimate`); with one stratum per side the result is Welch's. If the worlds of
+    the values are given, a world on both sides is one cluster, and each stratum has the
+    variance of `clustered_difference_estimate`. Strata with fewer than two values on a side are
+    then merged.
     """
     if strata_b is None:
         return stratified_estimate(pair_differences(a, b), strata_a, step=step)
@@ -171,7 +177,7 @@ def stratified_difference_estimate(
 def _between(
     a: Floats, b: Floats, strata: tuple[Labels, Labels], worlds: tuple[Labels, Labels]
 ) -> list[tuple[float, float]]:
-    """The part of each stratum in the error of a difference, with worlds on both sides."""
+    """Return the error and degrees of freedom that each stratum adds to a difference."""
     both = [*strata[0], *strata[1]]
     codes = codes_of(both, len(a) + len(b), "both samples")
     sizes = np.stack(
@@ -179,7 +185,7 @@ def _between(
     )
     few = np.asarray((sizes < 2).any(axis=0))
     if few.any() and not few.all() and (sizes[:, few].sum(axis=1) < 2).any():
-        # Too few even together: they join the smallest of the others.
+        # Too few even when merged: they join the smallest other stratum.
         few[np.where(few, sizes.sum() + 1, sizes.sum(axis=0)).argmin()] = True
     codes_a, codes_b = np.split(np.where(few[codes], -1, codes), [len(a)])
     return [
@@ -194,7 +200,7 @@ def _between(
 
 
 def codes_of(labels: Labels, n: int, what: str) -> Codes:
-    """A number from 0 for each label, in order of appearance."""
+    """Return an integer code from 0 for each label, in order of appearance."""
     if len(labels) != n:
         raise UsageError(f"{what} are {n} and have {len(labels)} labels; give one per value")
     numbers: dict[Hashable, int] = {}
@@ -202,7 +208,7 @@ def codes_of(labels: Labels, n: int, what: str) -> Codes:
 
 
 _Side = tuple[Floats, Floats]
-"""The weight of each cluster in a mean, and its pull on it; 0 where a side has none of it."""
+"""Weight of each cluster in a mean, and its influence ("pull") on the mean; 0 if absent."""
 
 
 def _pulls(sample: Floats, codes: Codes, units: int) -> _Side:
@@ -211,19 +217,19 @@ def _pulls(sample: Floats, codes: Codes, units: int) -> _Side:
 
 
 def _kept(u: Floats, v: Floats) -> float:
-    """The share of a variance, or of a covariance of two means, that pulls have on average."""
+    """Return the expected proportion of a variance or covariance that the pulls capture."""
     shared = float(u @ v)
     return (shared - float((u * v) @ (u + v)) + shared**2) / shared
 
 
 def _side(weights: Floats, pulls: Floats, step: float) -> tuple[float, float]:
-    """The error of a mean and its degrees of freedom."""
+    """Return the standard error of a mean and its degrees of freedom."""
     clusters = int((weights > 0).sum())
     if clusters < 2:
         return math.nan, math.nan
     error = math.hypot(*pulls.tolist()) / math.sqrt(_kept(weights, weights))
     two, three, four, five = (float((weights**power).sum()) for power in (2, 3, 4, 5))
-    # The traces of Q and of its square, where Q is the matrix of the squared pulls.
+    # Traces of Q and of its square, where Q is the matrix of the sum of squared pulls.
     trace = two - 2 * three + two**2
     square = four - 4 * five + 4 * two * four + 2 * three**2 - 4 * two**2 * three + two**4
     return least_error(error, clusters, step), trace**2 / square
@@ -232,12 +238,12 @@ def _side(weights: Floats, pulls: Floats, step: float) -> tuple[float, float]:
 def _shared(
     side_a: _Side, side_b: _Side, parts: list[tuple[float, float]], step: float
 ) -> tuple[float, float]:
-    """The error of a difference and its degrees of freedom, with clusters on both sides."""
+    """Return the error and degrees of freedom of a difference with clusters on both sides."""
     (weights_a, pulls_a), (weights_b, pulls_b) = side_a, side_b
     (error_a, freedom_a), (error_b, freedom_b) = parts
     scale = 1 / _kept(weights_a, weights_b)
     covariance = scale * float(pulls_a @ pulls_b)
-    # Never below the plain sum of squared pulls, which is positive.
+    # Never below the uncorrected sum of squared pulls, which is not negative.
     plain = float(((pulls_b - pulls_a) ** 2).sum())
     variance = max(error_a**2 + error_b**2 - 2 * covariance, plain)
     error = least_error(math.sqrt(variance), len(weights_a), step)
@@ -263,7 +269,7 @@ def _shared(
 
 
 def _within(sample: Floats, strata: Labels, what: str) -> list[tuple[float, int]]:
-    """The part of each stratum in the error of the mean, and its degrees of freedom."""
+    """Return the error and degrees of freedom that each stratum adds to a mean."""
     codes = codes_of(strata, len(sample), what)
     sizes = np.bincount(codes)
     single = sizes[codes] == 1
@@ -287,13 +293,13 @@ def _within(sample: Floats, strata: Labels, what: str) -> list[tuple[float, int]
 def difference_within(
     values: Sample, marked: Sequence[bool], strata: Labels, clusters: Labels
 ) -> Estimate:
-    """The mean of the marked values less that of the others, within strata.
+    """Return the mean of the marked values minus the mean of the others, within strata.
 
-    The differences within strata, each weighted by n1 n0 / (n1 + n0): the least squares
-    estimate with a constant for every stratum. The error allows for clusters (Liang and Zeger,
-    "Longitudinal data analysis using generalized linear models", 1986), with the correction
-    C / (C - 1) and C - 1 degrees of freedom for C clusters (Cameron and Miller, 2015). Where no
-    stratum has both kinds, nothing can be said: all of it is NaN.
+    The differences within strata are weighted by n1 n0 / (n1 + n0): the least-squares estimate
+    with a constant for every stratum. The error allows for clusters (Liang and Zeger,
+    "Longitudinal data analysis using generalized linear models", 1986), with the correction C /
+    (C - 1) and C - 1 degrees of freedom for C clusters (Cameron and Miller, 2015). The estimate
+    is NaN if no stratum has both marked and other values.
     """
     sample = as_sample(values, "the values")
     marks = np.asarray(marked, np.float64)
@@ -326,34 +332,34 @@ def hierarchical_bootstrap(
     rng: np.random.Generator,
     n_resamples: int = 10_000,
 ) -> Interval:
-    """The mean over runs of means over tasks of means over episodes, by nested resampling.
+    """Return the mean over runs of task means of episode means, by nested resampling.
 
     Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.8: units of
     the outermost level are drawn with replacement, then units within each of those, down to
-    single values. Drawing at every level counts the inner variance twice, a little, so the
-    interval errs on the wide side; `resampled=1` draws the outermost units alone and keeps
-    them whole, which the book finds to be closer to the truth.
+    single values. Drawing at every level counts part of the inner variance twice, so the
+    interval is slightly too wide; `resampled=1` draws only the outermost units and keeps them
+    whole, which the book finds more accurate.
 
     The bounds are quantiles, moved outwards for few outermost units U as in Hesterberg, "What
-    teachers should know about the bootstrap", 2015: the tail is
-    Phi(-sqrt(U / (U - 1)) t) with the t quantile of U - 1 degrees of freedom. Without that a
-    bootstrap of five runs is far too short. One outermost unit has bounds of NaN.
+    teachers should know about the bootstrap", 2015: the tail probability is Phi(-sqrt(U / (U -
+    1)) t) with the t quantile of U - 1 degrees of freedom. Without this correction the interval
+    from five runs is far too short. One outermost unit has bounds of NaN.
 
-    In simulations of 5 to 15 runs with normal effects of run, task and episode, the interval
-    at 95 % held 95 to 100 % with all levels drawn, the more the less runs differ, and 91 to
-    94 % with the outermost alone; `clustered_mean` by run held 95 %.
+    In simulations of 5 to 15 runs with normal effects of run, task and episode, the coverage of
+    the 95 % interval was 95 to 100 % with all levels drawn, higher the less runs differ, and 91
+    to 94 % with only the outermost drawn; `clustered_mean` by run had 95 %.
 
     Args:
         values: One per episode, shape (N,).
-        groups: Labels of each value by level, outermost first: `[runs, tasks]`. A label
-            counts within its outer unit: task "x" of two runs is two units.
+        groups: Labels of each value by level, outermost first: `[runs, tasks]`. Labels are
+            local to their outer unit: task "x" in two runs is two units.
         strata: Labels of each value within which outermost units are drawn, so that every
-            resample has as many units of each stratum as the data. They carry no weight:
-            every outermost unit counts alike, with strata or without.
-        resampled: How many levels are drawn, from the outermost; all by default.
-        level: Of confidence.
-        rng: The source of resamples.
-        n_resamples: How many.
+            resample has as many units of each stratum as the data. Strata are not weighted:
+            every outermost unit counts the same, with strata or without.
+        resampled: Number of levels to draw, from the outermost; all by default.
+        level: Confidence level.
+        rng: Random generator.
+        n_resamples: Number of resamples.
     """
     sample = as_sample(values, "the values")
     check_level(level)
@@ -376,7 +382,7 @@ def hierarchical_bootstrap(
 
 
 _Tree = list[Any] | Floats
-"""Subtrees, or the values of an innermost unit."""
+"""List of subtrees, or the values of an innermost unit."""
 
 
 def _tree(values: Floats, codes: list[Codes], rows: NDArray[np.intp]) -> _Tree:
@@ -391,7 +397,7 @@ def _mean(tree: _Tree) -> float:
 
 
 def _draw(tree: _Tree, size: int, levels: int, rng: np.random.Generator) -> Floats:
-    """Means of so many resamples of a tree, drawn at its outermost levels; shape (size,)."""
+    """Return means of resamples of a tree, drawn at its outermost levels; shape (size,)."""
     if levels == 0:
         return np.full(size, _mean(tree))
     picks = rng.integers(0, len(tree), (size, len(tree)))
@@ -399,7 +405,7 @@ def _draw(tree: _Tree, size: int, levels: int, rng: np.random.Generator) -> Floa
         return np.asarray(tree[picks].mean(axis=1))
     means = np.empty(picks.shape)
     for at, part in enumerate(tree):
-        # A unit drawn twice is resampled anew each time.
+        # A unit that was drawn twice is resampled independently each time.
         here = picks == at
         means[here] = _draw(part, int(here.sum()), levels - 1, rng)
     return np.asarray(means.mean(axis=1))
@@ -422,5 +428,5 @@ def _resampled_interval(
     wide = math.sqrt((freedom + 1) / freedom) * float(stdtrit(freedom, (1 + level) / 2))
     tail = float(ndtr(-wide))
     low, high = np.quantile(means, [tail, 1 - tail])
-    # Equal values leave a width of rounding, and the point outside of it.
+    # For equal values, rounding would leave the point outside the interval.
     return Interval(point, min(point, float(low)), max(point, float(high)))

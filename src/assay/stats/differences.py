@@ -1,19 +1,15 @@
-"""Differences and ratios of two means, paired and unpaired, with intervals.
+"""Differences and ratios of two means, paired and unpaired, with confidence intervals.
 
-The sign is always that of the second sample against the first: `b - a`, `b / a`. Paired
-functions take two samples of one length, in which the values at one place belong together;
-they never search for partners. A bound that the data cannot give is NaN, never a guess.
+The sign is that of the second sample relative to the first: `b - a`, `b / a`. Paired functions
+take two samples of equal length and pair values by position; they never search for partners. A
+bound that the data do not determine is NaN, never a guess.
 
-The bootstrap of a difference of two means: three ways to read bounds from resamples.
+The bootstrap of an unpaired difference resamples each sample independently. The functions for
+its bounds take centred samples of at least two values, at least one with some variance, and
+return bounds relative to the estimate. `unpaired_difference` calls them.
 
-Each sample is resampled by itself. The functions take samples of mean zero, two values or
-more with some spread in one of them, and give the bounds of the difference relative to its
-estimate; `assay.stats.differences` is the way in.
-
-What pairing was worth: the correlation within pairs and the variance it saved.
-
-Sharing a seed saves nothing by itself. Whether it did is measured here on the data at hand,
-and said in a sentence; nothing is decided by it.
+`pairing` measures on the data how much variance pairing saved, because sharing a seed does not
+save variance by itself. Nothing is decided by its result.
 """
 
 import math
@@ -50,13 +46,13 @@ from assay.stats.intervals import (
 Floats = NDArray[np.float64]
 
 _ROUNDING = 1e-13
-"""Differences below this part of the largest value are rounding."""
+"""Differences below this fraction of the largest value are rounding errors."""
 
 
 def percentile_bounds(
     a: Floats, b: Floats, tail: float, rng: np.random.Generator, n_resamples: int
 ) -> tuple[float, float]:
-    """The quantiles of the resampled differences that leave `tail` on either side.
+    """Return the quantiles of the resampled differences that leave `tail` on either side.
 
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapters 8 and 13.
     """
@@ -67,20 +63,20 @@ def percentile_bounds(
 def bca_bounds(
     a: Floats, b: Floats, tail: float, rng: np.random.Generator, n_resamples: int
 ) -> tuple[float, float]:
-    """The quantiles of the resampled differences, corrected for bias and acceleration.
+    """Return the quantiles of the resampled differences, corrected for bias and acceleration.
 
-    Efron, Better bootstrap confidence intervals, 1987; the acceleration of two samples adds
-    up the cubes and the squares of both samples' empirical influence values, each divided by
-    its own n (Davison and Hinkley, Bootstrap Methods and their Application, 1997, chapter 5).
+    Efron, Better bootstrap confidence intervals, 1987. The acceleration of two samples adds up
+    the cubes and the squares of both samples' empirical influence values, each divided by its
+    own n (Davison and Hinkley, Bootstrap Methods and their Application, 1997, chapter 5).
     """
-    # SciPy takes a while to import, and most of assay does without.
+    # SciPy is slow to import, and most of assay does not need it.
     from scipy.special import ndtr, ndtri
 
     differences_B = _differences(a, b, rng, n_resamples)
     near = _ROUNDING * max(float(np.abs(a).max()), float(np.abs(b).max()))
     below = int((differences_B < -near).sum())
     ties = int((np.abs(differences_B) <= near).sum())
-    # A share of 0 or 1 has no quantile; half a resample stands for what was not drawn.
+    # A proportion of 0 or 1 has no finite normal quantile, so half a resample is added.
     share = min(max(below + ties / 2, 0.5), n_resamples - 0.5) / n_resamples
     bias = float(ndtri(share))
     pulls = (b / len(b), -a / len(a))
@@ -88,7 +84,8 @@ def bca_bounds(
     squares = sum(float((pull**2).sum()) for pull in pulls)
     acceleration = cubes / (6 * squares**1.5)
     z = bias + ndtri([tail, 1 - tail])
-    # At extreme levels the denominator may pass zero, where the formula's limit is 0 or 1.
+    # At extreme levels the denominator may cross zero, where the limit of the formula is 0 or
+    # 1.
     places = ndtr(bias + z / np.maximum(1 - acceleration * z, 1e-6))
     low, high = np.quantile(differences_B, places)
     return float(low), float(high)
@@ -97,18 +94,18 @@ def bca_bounds(
 def studentised_bounds(
     a: Floats, b: Floats, tail: float, rng: np.random.Generator, n_resamples: int
 ) -> tuple[float, float]:
-    """Bounds from the resampled distribution of Welch's t.
+    """Return bounds from the resampled distribution of Welch's t.
 
-    Davison and Hinkley, 1997, chapter 5, with the standard error of each resample by formula.
-    A resample without spread has a t that is infinite with the sign of its difference, or 0
-    where it has none. A bound is not finite where it falls among those.
+    Davison and Hinkley, 1997, chapter 5, with the standard error of each resample by formula. A
+    resample without variance has a t that is infinite with the sign of its difference, or 0 if
+    the difference is 0. A bound that falls among infinite values of t is not finite.
     """
     drawn_a = resample(a, rng, n_resamples, squares=True)
     drawn_b = resample(b, rng, n_resamples, squares=True)
     variances_B = np.zeros(n_resamples)
     for drawn, n in ((drawn_a, len(a)), (drawn_b, len(b))):
         spread_B = drawn.squares - drawn.means**2
-        # What is left of equal values by rounding is no spread.
+        # For equal values this is a rounding error, not variance.
         variances_B += np.where(spread_B > _ROUNDING * drawn.squares, spread_B, 0.0) / (n - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         t_B = np.nan_to_num(
@@ -117,14 +114,14 @@ def studentised_bounds(
             posinf=np.inf,
             neginf=-np.inf,
         )
-    # A straight line between two infinite neighbours would be NaN.
+    # Interpolation between two infinite values would be NaN.
     below, above = np.quantile(t_B, [tail, 1 - tail], method="inverted_cdf")
     error = math.sqrt(float((a**2).mean()) / (len(a) - 1) + float((b**2).mean()) / (len(b) - 1))
     return -float(above) * error, -float(below) * error
 
 
 def _differences(a: Floats, b: Floats, rng: np.random.Generator, n_resamples: int) -> Floats:
-    """Differences of the means of resamples; shape (n_resamples,)."""
+    """Return differences between the means of resamples; shape (n_resamples,)."""
     means_a = resample(a, rng, n_resamples).means
     return resample(b, rng, n_resamples).means - means_a
 
@@ -139,10 +136,11 @@ def paired_difference(
     rng: np.random.Generator | None = None,
     n_resamples: int = 10_000,
 ) -> Interval:
-    """The mean of `b - a` over pairs, with the interval of `mean_interval`.
+    """Return the mean of `b - a` over pairs, with the interval of `mean_interval`.
 
-    By default that of "Student", "The probable error of a mean", 1908, on the differences.
-    One pair has bounds of NaN. Differences that are all equal have an interval of no width.
+    The default interval is that of "Student", "The probable error of a mean", 1908, on the
+    differences. One pair has bounds of NaN. If all differences are equal, the interval has zero
+    width. For the other arguments see `mean_interval`.
     """
     return mean_interval(
         pair_differences(a, b),
@@ -164,13 +162,13 @@ def unpaired_difference(
     rng: np.random.Generator | None = None,
     n_resamples: int = 10_000,
 ) -> Interval:
-    """The difference of means `mean(b) - mean(a)` of two independent samples.
+    """Return the difference of means `mean(b) - mean(a)` of two independent samples.
 
-    `auto` and `t` are Welch's interval (Welch, 1947, see `welch`), which does not ask for equal
-    variances; the three bootstraps resample each sample by itself
-    (`assay.stats.differences`). Where either sample has one value the bounds are NaN; where
-    neither varies the interval has no width. The studentised bootstrap gives NaN where a bound
-    would be infinite, because too many of its resamples have no spread.
+    `auto` and `t` give Welch's interval (Welch, 1947, see `welch`), which does not assume equal
+    variances. The three bootstrap methods resample each sample independently. The bounds are
+    NaN if either sample has one value. The interval has zero width if neither sample varies.
+    The studentised bootstrap returns NaN if a bound would be infinite, because too many of its
+    resamples have no variance.
     """
     first, second = as_two(a, b)
     check_level(level)
@@ -191,10 +189,10 @@ def unpaired_difference(
 
 
 def relative_change(a: Sample, b: Sample, *, paired: bool, level: float = 0.95) -> Interval:
-    """How far the mean of `b` lies above that of `a`, as a share of the latter's size.
+    """Return the change of the mean from `a` to `b`, relative to the size of the mean of `a`.
 
-    (mean(b) - mean(a)) / |mean(a)|: above 0 means greater, also where means are negative.
-    The bounds are those of `ratio_of_means` (Fieller, 1954), and NaN where that has none.
+    (mean(b) - mean(a)) / |mean(a)|: positive if `b` is greater, even if means are negative. The
+    bounds are those of `ratio_of_means` (Fieller, 1954), and NaN if that has none.
     """
     ratio = ratio_of_means(a, b, paired=paired, level=level)
     if float(np.mean(a)) < 0:
@@ -203,17 +201,17 @@ def relative_change(a: Sample, b: Sample, *, paired: bool, level: float = 0.95) 
 
 
 def ratio_of_means(a: Sample, b: Sample, *, paired: bool, level: float = 0.95) -> Interval:
-    """mean(b) / mean(a) with Fieller's interval.
+    """Return mean(b) / mean(a) with Fieller's interval.
 
     Fieller, "Some problems in interval estimation", JRSS B 16, 1954. Paired samples use the
     covariance within pairs and n - 1 degrees of freedom, which is exact for normal pairs.
     Unpaired ones use unequal variances and Welch's degrees of freedom at the estimated ratio
-    (Tamhane and Logan, "Finding the maximum safe dose level for heteroscedastic data",
-    Journal of Biopharmaceutical Statistics 14, 2004), which is approximate.
+    (Tamhane and Logan, "Finding the maximum safe dose level for heteroscedastic data", Journal
+    of Biopharmaceutical Statistics 14, 2004), which is approximate.
 
-    Where the interval of mean(a) at this level contains 0, the ratios that fit the data are
-    not one stretch of numbers and the bounds are NaN; where mean(a) is 0, so is the point.
-    `denominator_note` says so in words.
+    If the interval of mean(a) at this level contains 0, the ratios compatible with the data are
+    not a single finite interval and the bounds are NaN. If mean(a) is 0, the point is NaN, too.
+    `denominator_note` explains this in a sentence.
     """
     check_level(level)
     first, second = as_pairs(a, b) if paired else as_two(a, b)
@@ -226,17 +224,17 @@ def ratio_of_means(a: Sample, b: Sample, *, paired: bool, level: float = 0.95) -
         return _in_unit(Interval(point, math.nan, math.nan), up - down)
     freedom = len(first) - 1.0
     if not paired:
-        # If the ratio is true, second - ratio * first has mean 0 and these degrees of freedom.
+        # At the true ratio, second - ratio * first has mean 0 and these degrees of freedom.
         freedom = welch(first * point, second).freedom
     low, high = _fieller(first, second, paired, t_quantile(freedom, (1 + level) / 2))
     return _in_unit(Interval(point, low, high), up - down)
 
 
 def denominator_note(a: Sample, *, level: float = 0.95) -> str | None:
-    """Why a ratio to the mean of `a` has no bounds, or None where it can have them.
+    """Return a sentence on why a ratio to the mean of `a` has no bounds, or None if it has.
 
-    An unpaired ratio has other degrees of freedom than the mean of `a` alone, so close to the
-    edge it may have no bounds and no note, or the reverse.
+    An unpaired ratio has other degrees of freedom than the mean of `a` alone, so in borderline
+    cases it may have no bounds and no note, or the reverse.
     """
     interval = mean_interval(a, level=level)
     if not interval.known:
@@ -251,7 +249,7 @@ def denominator_note(a: Sample, *, level: float = 0.95) -> str | None:
 
 
 def _in_unit(found: Interval, exponent: int) -> Interval:
-    """An interval of scaled samples in the unit of the samples; what is no number is NaN."""
+    """Convert the interval of scaled samples to the unit of the samples; NaN if not finite."""
     with np.errstate(over="ignore"):
         point, *bounds = (float(np.ldexp(value, exponent)) for value in found)
     known = all(map(math.isfinite, bounds))
@@ -259,7 +257,7 @@ def _in_unit(found: Interval, exponent: int) -> Interval:
 
 
 def _fieller(a: Floats, b: Floats, paired: bool, t: float) -> tuple[float, float]:
-    """The roots in r of mean(b - r a)^2 = t^2 var(mean(b - r a)), or NaN."""
+    """Return the roots in r of mean(b - r a)^2 = t^2 var(mean(b - r a)), or NaN."""
     below, above = mean_of(a), mean_of(b)
     v_below, v_above = deviation_of(a) ** 2 / len(a), deviation_of(b) ** 2 / len(b)
     shared = float(np.cov(a, b)[0, 1]) / len(a) if paired and v_below and v_above else 0.0
@@ -267,7 +265,7 @@ def _fieller(a: Floats, b: Floats, paired: bool, t: float) -> tuple[float, float
     if square <= 0:
         return math.nan, math.nan
     middle = (below * above - t**2 * shared) / square
-    # The discriminant, written so that it is not a difference of nearly equal squares.
+    # Discriminant, written so that it is not a difference of nearly equal squares.
     gap = above - middle * below
     variance = v_above - 2 * middle * shared + middle**2 * v_below
     half = math.sqrt(max(0.0, (t**2 * variance - gap**2) / square))
@@ -282,14 +280,14 @@ def _bootstrapped(
     rng: np.random.Generator | None,
     n_resamples: int,
 ) -> tuple[float, float]:
-    """Bounds relative to the difference."""
+    """Return bootstrap bounds relative to the difference."""
     if rng is None:
         raise UsageError(
             f"method {str(method)!r} draws resamples; give rng=np.random.default_rng(SEED)"
         )
     check_resamples(n_resamples)
     centred = [sample - mean_of(sample) for sample in (a, b)]
-    # Values are scaled to at most 1, so that squares of huge ones do not overflow.
+    # Scaled to at most 1, so that squares of huge values do not overflow.
     scale = max(float(np.abs(sample).max()) for sample in centred)
     low, high = _BOOTSTRAPS[method](
         centred[0] / scale, centred[1] / scale, tail, rng, n_resamples
@@ -306,35 +304,35 @@ _BOOTSTRAPS = {
 
 @dataclass(frozen=True)
 class Pairing:
-    """What a paired design gained over the same trials unpaired."""
+    """Gain of a paired design over an unpaired one with the same trials."""
 
     correlation: Interval
-    """Of the values within pairs; NaN where a sample does not vary, bounds below 4 pairs."""
+    """Correlation within pairs; NaN if a sample does not vary, bounds NaN below 4 pairs."""
     variance_ratio: float
-    """Variance of the mean difference, paired over unpaired; 1 where nothing varies."""
+    """Variance of the mean difference, paired over unpaired; 1 if no value varies."""
     saved: float
-    """1 - variance_ratio; below 0 where pairing added variance."""
+    """1 - variance_ratio; negative if pairing added variance."""
     n: int
-    """Pairs."""
+    """Number of pairs."""
     hurts: bool
-    """Whether the whole interval of the correlation lies below what pairing has to bring for
-    the paired interval not to be wider than Welch's; never below four pairs."""
+    """Whether the upper bound of the correlation is below the correlation at which the paired
+    interval is as wide as Welch's; always False with fewer than four pairs."""
     sentence: str
-    """All of it in words."""
+    """The result in words."""
 
 
 def pairing(a: Sample, b: Sample, *, level: float = 0.95) -> Pairing:
-    """Measure what pairing the values of `a` and `b` was worth.
+    """Measure how much variance was saved by pairing the values of `a` and `b`.
 
-    The variance of a mean of differences is (var a + var b - 2 cov) / n, and without the
-    covariance it is what unpaired samples have (Snedecor and Cochran, Statistical Methods,
-    8th ed. 1989). A paired interval also has fewer degrees of freedom, n - 1,
-    which costs width at small n: there is a least correlation from which on it is not wider
-    than Welch's. One sample is a poor guide to that: with a true correlation of 0.3 the paired
-    interval is the wider one in nearly half of all sets of five pairs. So pairing is said to
-    hurt only if the interval of the correlation lies below that least one. The correlation is
-    Pearson's, with Fisher's interval ("On the 'probable error' of a coefficient of
-    correlation", 1921).
+    The variance of a mean of differences is (var a + var b - 2 cov) / n; without the covariance
+    it is the variance of unpaired samples (Snedecor and Cochran, Statistical Methods, 8th ed.
+    1989). A paired interval also has fewer degrees of freedom, n - 1, which makes it wider at
+    small n. So the correlation must exceed a break-even value for the paired interval to be
+    shorter than Welch's. One sample is a poor guide: with a true correlation of 0.3 the paired
+    interval is the wider one in nearly half of all sets of five pairs. So pairing is reported
+    to hurt only if the interval of the correlation lies below the break-even value. The
+    correlation is Pearson's, with Fisher's interval ("On the 'probable error' of a coefficient
+    of correlation", 1921).
     """
     check_level(level)
     (first, second), _ = scaled(*as_pairs(a, b))
@@ -360,7 +358,7 @@ def _ratio(a: Floats, b: Floats) -> float:
 
 
 def _break_even(a: Floats, b: Floats, ratio: float, widths: tuple[float, float]) -> float:
-    """The correlation at which the paired interval would be as wide as Welch's."""
+    """Return the correlation at which the paired interval would be as wide as Welch's."""
     if widths[0] == 0:
         return -1.0
     needed = ratio * (widths[1] / widths[0]) ** 2
@@ -371,7 +369,7 @@ def _break_even(a: Floats, b: Floats, ratio: float, widths: tuple[float, float])
 def _correlation(a: Floats, b: Floats, level: float) -> Interval:
     if len(a) < 2 or not np.ptp(a) or not np.ptp(b):
         return Interval(*[math.nan] * 3)
-    # SciPy takes a while to import, and most of assay does without.
+    # SciPy is slow to import, and most of assay does not need it.
     from scipy.special import ndtri
 
     x, y = a - a.mean(), b - b.mean()
@@ -413,7 +411,7 @@ def _sentence(
             " wider than the unpaired one; the pairs share too little, so plan the next trials"
             " unpaired, and do not pick the design by the answer it gives."
         )
-    # Widths that are equal but for rounding hurt nobody.
+    # Widths that differ by rounding only count as equal.
     if widths[0] > widths[1] * (1 + 1e-9):
         return (
             f"Whether pairing helps cannot be told from {n} pairs ({measured}): the paired"

@@ -1,14 +1,12 @@
-"""Sizes of a difference that have no unit, with intervals.
+"""Effect sizes without a unit, with confidence intervals, and the noncentral t distribution.
 
-Positive means that `b` is greater than `a`. Standardised differences divide by a standard
-deviation and rest on normal data; the shares below them count who is greater and rest on
-nothing but independence. A size of samples without any spread is 0 or infinite, and its
-bounds are NaN.
+A positive effect means that `b` is greater than `a`. Standardised differences divide by a
+standard deviation and assume normal data. `probability_of_improvement` and `cliffs_delta` only
+count which of two values is greater and assume nothing but independence. For samples without
+any variance the effect size is 0 or infinite, and its bounds are NaN.
 
-Student's t away from the null: its distribution, and what noncentrality fits a t.
-
-For normal data, where t = mean / (sd / sqrt(n)) has the noncentrality mean / (sd / sqrt(n))
-of the true values. Effect sizes and power rest on it.
+For normal data, t = mean / (sd / sqrt(n)) follows the noncentral t distribution whose
+noncentrality is mean / (sd / sqrt(n)) of the true values. Effect sizes and power use it.
 """
 
 import math
@@ -23,28 +21,28 @@ from assay.stats.estimates import Sample, as_pairs, as_two, pair_differences, sc
 from assay.stats.intervals import Interval, check_level, wilson
 
 _FAR = 1_000.0
-"""Beyond it SciPy's series is slow, and from about 1e6 on it gives NaN."""
+"""Beyond this, SciPy's series is slow, and from about 1e6 it returns NaN."""
 
 
 def noncentral_t_cdf(t: float, freedom: float, noncentrality: float) -> float:
-    """The chance of a value of at most t."""
-    # SciPy takes a while to import, and most of assay does without.
+    """Return the probability of a value of at most t."""
+    # SciPy is slow to import, and most of assay does not need it.
     from scipy.special import nctdtr, ndtr
 
     if freedom > 1e7:
-        # The limit; SciPy's series is slow there and the difference below 1e-7.
+        # Normal limit: SciPy's series is slow there, and the difference is below 1e-7.
         return float(ndtr(t - noncentrality))
     if abs(noncentrality) > _FAR:
         return _far_cdf(t, freedom, noncentrality)
     chance = float(nctdtr(freedom, noncentrality, t))
     if math.isnan(chance):
-        # SciPy gives NaN in tails too far out for its series; there the chance is 0 or 1.
+        # SciPy returns NaN in tails beyond its series; there the probability is 0 or 1.
         return 1.0 if t > noncentrality else 0.0
     return chance
 
 
 def noncentrality_interval(t: float, freedom: float, level: float) -> tuple[float, float]:
-    """The noncentralities that a test at 1 - level would not reject, having seen t.
+    """Return the noncentralities that a test at 1 - level would not reject after observing t.
 
     Steiger and Fouladi, "Noncentrality interval estimation and the evaluation of statistical
     models", 1997: each bound makes t the quantile that leaves half of 1 - level outside.
@@ -52,7 +50,7 @@ def noncentrality_interval(t: float, freedom: float, level: float) -> tuple[floa
     tail = (1 - level) / 2
 
     def bound(chance: float) -> float:
-        # Far beyond what t could come from: the spread of t grows with t / sqrt(freedom).
+        # Far beyond any plausible noncentrality: the spread of t grows with t / sqrt(freedom).
         reach = 10 + 10 * abs(t) * (1 + 10 / math.sqrt(freedom))
         return solve(lambda nc: chance - noncentral_t_cdf(t, freedom, nc), -reach, reach)
 
@@ -60,7 +58,7 @@ def noncentrality_interval(t: float, freedom: float, level: float) -> tuple[floa
 
 
 def solve(rising: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function that rises crosses zero between low and high; the nearer end if not."""
+    """Return the root of an increasing function in [low, high], or the nearer end if none."""
     if rising(low) >= 0:
         return low
     if rising(high) <= 0:
@@ -71,9 +69,10 @@ def solve(rising: Callable[[float], float], low: float, high: float) -> float:
 
 
 def _far_cdf(t: float, freedom: float, noncentrality: float) -> float:
-    """The chance of (Z + noncentrality) / S <= t, by quadrature over the normal Z.
+    """Return the probability of (Z + noncentrality) / S <= t, by quadrature over the normal Z.
 
-    S is the root of a chi-square over its freedom, Z is small beside what it is added to.
+    S is the square root of a chi-square variable over its degrees of freedom. Z is small
+    compared with the noncentrality.
     """
     from scipy.special import gammaincc, ndtr
 
@@ -96,13 +95,13 @@ Floats = NDArray[np.float64]
 
 
 def cohens_d(a: Sample, b: Sample, *, paired: bool = False, level: float = 0.95) -> Interval:
-    """The difference of means in standard deviations of one trial.
+    """Return the difference of means in standard deviations of one trial.
 
-    The standard deviation is that of both samples pooled (Cohen, Statistical Power Analysis
-    for the Behavioral Sciences, 2nd ed. 1988, section 2.2); paired, the root of the mean of
-    both variances, known as d_av (Cumming, Understanding the New Statistics, 2012, chapter
-    11). So a paired design and an unpaired one give the same size on the same scale;
-    `cohens_dz` is the one that pairing makes larger.
+    The standard deviation is pooled over both samples (Cohen, Statistical Power Analysis for
+    the Behavioral Sciences, 2nd ed. 1988, section 2.2). If paired, it is the root of the mean
+    of both variances, known as d_av (Cumming, Understanding the New Statistics, 2012, chapter
+    11). So paired and unpaired designs give effect sizes on the same scale; `cohens_dz` is the
+    effect size that pairing makes larger.
 
     The interval inverts the noncentral t: exact unpaired with equal variances (Steiger and
     Fouladi, 1997), approximate paired (Algina and Keselman, "Approximate confidence intervals
@@ -124,11 +123,11 @@ def cohens_d(a: Sample, b: Sample, *, paired: bool = False, level: float = 0.95)
 
 
 def cohens_dz(a: Sample, b: Sample, *, level: float = 0.95) -> Interval:
-    """The mean of paired differences in standard deviations of those differences.
+    """Return the mean of paired differences in standard deviations of those differences.
 
-    Cohen, 1988, section 2.3.5: what a paired t test sees and power is planned with. It grows
-    with the correlation within pairs, so it cannot be set beside a `cohens_d`. Its interval
-    is exact for normal differences (Steiger and Fouladi, 1997).
+    Cohen, 1988, section 2.3.5: the effect size on which a paired t test and its power depend.
+    It grows with the correlation within pairs, so it is not comparable with `cohens_d`. Its
+    interval is exact for normal differences (Steiger and Fouladi, 1997).
     """
     check_level(level)
     (differences,), _ = scaled(pair_differences(a, b))
@@ -140,13 +139,13 @@ def cohens_dz(a: Sample, b: Sample, *, level: float = 0.95) -> Interval:
 
 
 def hedges_g(a: Sample, b: Sample, *, paired: bool = False, level: float = 0.95) -> Interval:
-    """Cohen's d without its bias at small n.
+    """Return Cohen's d, corrected for its bias at small n.
 
     d times Gamma(f / 2) / (sqrt(f / 2) Gamma((f - 1) / 2)) with f degrees of freedom (Hedges,
     "Distribution theory for Glass's estimator of effect size", 1981), n - 1 of them if paired
-    as in Cumming, 2012. The bounds are those of d: they are bounds of the true size, which
-    both estimate, and shrinking them as well would spoil their level. With one degree of
-    freedom there is no such factor, and the point is 0.
+    as in Cumming, 2012. The bounds are the bounds of d: d and g estimate the same true effect
+    size, and shrinking the bounds as well would change their coverage. With one degree of
+    freedom the factor is undefined, and the point is 0.
     """
     d = cohens_d(a, b, paired=paired, level=level)
     freedom = len(a) - 1 if paired else len(a) + len(b) - 2
@@ -158,15 +157,16 @@ def hedges_g(a: Sample, b: Sample, *, paired: bool = False, level: float = 0.95)
 def probability_of_improvement(
     a: Sample, b: Sample, *, paired: bool = False, level: float = 0.95
 ) -> Interval:
-    """The chance that a trial of `b` beats one of `a`, a tie counting half.
+    """Return the probability that a trial of `b` beats a trial of `a`; a tie counts half.
 
-    Unpaired over all pairs of trials, with the score interval of Newcombe, "Confidence
+    Unpaired, over all pairs of trials, with the score interval of Newcombe, "Confidence
     intervals for an effect size measure based on the Mann-Whitney statistic. Part 2", 2006,
-    method 5; paired within the pairs, with Wilson's interval, wins and half of the ties being
-    the successes. Both stay within [0, 1] and keep a width when one side wins throughout, and
-    ties make both wider than they need be. In simulations the unpaired interval at 95 % held
-    95 to 97 % with 5 to 15 normal values of equal spread, and 93 to 94 % where one sample
-    spread three times as far. Fewer than two values have no bounds.
+    method 5. Paired, within the pairs, with Wilson's interval, where wins and half of the ties
+    are the successes. Both intervals stay within [0, 1] and have nonzero width when one side
+    always wins. Ties make both wider than necessary. In simulations the coverage of the
+    unpaired interval at 95 % was 95 to 97 % with 5 to 15 normal values of equal spread, and 93
+    to 94 % if one sample had three times the spread. With fewer than two values the bounds are
+    NaN.
     """
     check_level(level)
     if paired:
@@ -188,18 +188,18 @@ def probability_of_improvement(
 def cliffs_delta(
     a: Sample, b: Sample, *, paired: bool = False, level: float = 0.95
 ) -> Interval:
-    """P(b > a) - P(b < a), from -1 to 1.
+    """Return P(b > a) - P(b < a), from -1 to 1.
 
-    Cliff, "Dominance statistics: ordinal analyses to answer ordinal questions", 1993. It is
-    2 P - 1 of `probability_of_improvement`, and so are its bounds; Cliff's own interval has
-    no width where one sample lies wholly above the other.
+    Cliff, "Dominance statistics: ordinal analyses to answer ordinal questions", 1993. The
+    estimate and its bounds are 2 P - 1 of `probability_of_improvement`. Cliff's own interval
+    has zero width if one sample lies entirely above the other.
     """
     share = probability_of_improvement(a, b, paired=paired, level=level)
     return Interval(*(2 * value - 1 for value in share))
 
 
 def _squares(sample: Floats) -> float:
-    """The sum of squared deviations; exactly 0 for equal values."""
+    """Return the sum of squared deviations; exactly 0 for equal values."""
     if sample.min() == sample.max():
         return 0.0
     return float(((sample - sample.mean()) ** 2).sum())
@@ -211,7 +211,7 @@ def _spreadless(difference: float) -> Interval:
 
 
 def _scaled(d: float, error: float, freedom: int, level: float) -> Interval:
-    """A standardised difference whose t is d / error."""
+    """Return the interval of a standardised difference whose t is d / error."""
     low, high = noncentrality_interval(d / error, freedom, level)
     return Interval(d, low * error, high * error)
 
@@ -224,7 +224,7 @@ def _paired_d(a: Floats, b: Floats, level: float) -> Interval:
     d = float(differences.mean()) / spread
     deviation = math.sqrt(_squares(differences) / (n - 1))
     if deviation == 0:
-        # Pairs that all differ alike: the difference is known as well as can be.
+        # All pairs differ by the same amount, so the difference has no sampling error.
         return Interval(d, d, d)
     return _scaled(d, deviation / spread / math.sqrt(n), n - 1, level)
 
@@ -237,14 +237,14 @@ def _shrinkage(freedom: int) -> float:
 
 
 def _newcombe(share: float, n: int, m: int, z: float) -> Interval:
-    """Newcombe's method 5: the shares whose own standard error puts the seen one at z."""
+    """Return Newcombe's method 5: the roots p of |p - share| = z error(p)."""
     more = (n + m) / 2 - 1
 
     def error(p: float) -> float:
         spread = 1 + more * ((1 - p) / (2 - p) + p / (1 + p))
         return math.sqrt(p * (1 - p) * spread / (n * m))
 
-    # At a share of 0 or 1 the share itself solves the equation, too, and is not meant.
+    # At a proportion of 0 or 1, the proportion itself is a trivial root; it is excluded.
     inside = 1e-12
     low = solve(lambda p: p + z * error(p) - share, 0.0, share * (1 - inside))
     high = solve(lambda p: p - z * error(p) - share, share + inside * (1 - share), 1.0)

@@ -1,16 +1,15 @@
-"""An estimate with its standard error, from which interval and p-value follow alike.
+"""Estimates with standard errors, which give both the interval and the p-value.
 
-For values that go by steps, such as counts, `step` keeps a few equal ones from passing for
-certainty: three worlds with four achievements each do not show that every world has four. The
-standard error of a mean of n values is then at least step / (n + 1), that of n equal values
-had one more been a step away (the added trials of Agresti and Coull, "Approximate is better
-than 'exact' for interval estimation of binomial proportions", 1998). Values that differ at all
-have a greater one, so nothing else changes.
+For discrete values such as counts, `step` prevents a few equal values from implying certainty:
+three worlds with four achievements each do not show that every world has four. The standard
+error of a mean of n values is then at least step / (n + 1), which is the standard error of n
+equal values plus one value a step away (the added trials of Agresti and Coull, "Approximate is
+better than 'exact' for interval estimation of binomial proportions", 1998). Values that differ
+at all have a larger standard error, so nothing else changes.
 
-What comparisons of two samples share: checks, pairs, and Welch's standard error.
-
-Numbers up to 1e305 in size are compared like any other: where their squares would
-overflow or vanish, samples are scaled by a power of two first, which rounds nothing.
+The module also has the parts that comparisons of two samples share: checks, pairs, and Welch's
+standard error. Values up to 1e305 are supported: if their squares would overflow or underflow,
+samples are first scaled by a power of two, which is exact.
 """
 
 import math
@@ -25,28 +24,28 @@ from assay.errors import UsageError
 from assay.stats.intervals import Interval, Side, as_sample, check_level, open_side
 
 Sample = Sequence[float] | NDArray[Any]
-"""What every function here takes as one sample, shape (N,)."""
+"""One sample, shape (N,)."""
 Floats = NDArray[np.float64]
 
 _ROUNDING = 1e-14
-"""Differences below this part of the largest value are rounding."""
+"""Differences below this fraction of the largest value are rounding errors."""
 _LARGEST = 1e305
-"""Beyond it sums and differences of a few values overflow."""
+"""Above this, sums and differences of a few values overflow."""
 _SAFE = (1e-60, 1e60)
-"""Sizes whose fourth powers, and sums of many of them, are numbers."""
+"""Range in which fourth powers, and sums of many of them, neither overflow nor underflow."""
 
 
 class Welch(NamedTuple):
-    """A difference of means with its standard error and degrees of freedom."""
+    """Difference of means with its standard error and degrees of freedom."""
 
     difference: float
     error: float
     freedom: float
-    """Infinite where neither sample varies."""
+    """Infinite if neither sample varies."""
 
 
 def as_two(a: Sample, b: Sample) -> tuple[Floats, Floats]:
-    """Both samples as checked arrays, of any lengths from one on."""
+    """Check both samples and convert them to arrays; each has at least one value."""
     first = as_sample(a, "the values of the first sample")
     second = as_sample(b, "the values of the second sample")
     for sample in (first, second):
@@ -55,7 +54,7 @@ def as_two(a: Sample, b: Sample) -> tuple[Floats, Floats]:
 
 
 def check_size(size: float) -> None:
-    """Refuse a size of values that cannot be added up."""
+    """Raise UsageError if the largest absolute value is too large to add up."""
     if size > _LARGEST:
         raise UsageError(
             f"a value of size {size:.4g} is too large to compare; give values in a unit"
@@ -64,7 +63,7 @@ def check_size(size: float) -> None:
 
 
 def as_pairs(a: Sample, b: Sample) -> tuple[Floats, Floats]:
-    """Both samples as checked arrays of one length, in pair order."""
+    """Check paired samples and convert them to arrays of equal length, in pair order."""
     first, second = as_two(a, b)
     if len(first) != len(second):
         raise UsageError(
@@ -75,18 +74,18 @@ def as_pairs(a: Sample, b: Sample) -> tuple[Floats, Floats]:
 
 
 def pair_differences(a: Sample, b: Sample) -> Floats:
-    """`b - a` pair by pair, without the spread that rounding alone makes; shape (N,)."""
+    """Return `b - a` for each pair, without variation caused by rounding alone; shape (N,)."""
     first, second = as_pairs(a, b)
     differences = second - first
     size = max(float(np.abs(first).max()), float(np.abs(second).max()))
     if float(np.ptp(differences)) <= _ROUNDING * size:
-        # 0.3 - 0.2 and 0.2 - 0.1 differ in the last digit; no test should live on that.
+        # 0.3 - 0.2 and 0.2 - 0.1 differ in the last digit; no test should depend on that.
         differences[:] = np.median(differences)
     return differences
 
 
 def scaled(*samples: Floats) -> tuple[tuple[Floats, ...], int]:
-    """The samples over one power of two, where their size asks for it, and its exponent.
+    """Divide the samples by a power of two if their size requires it, and return its exponent.
 
     A result in the unit of the samples is `np.ldexp(result, exponent)`.
     """
@@ -98,7 +97,7 @@ def scaled(*samples: Floats) -> tuple[tuple[Floats, ...], int]:
 
 
 def welch(a: Floats, b: Floats) -> Welch:
-    """The difference of two means with unequal variances, of samples of two or more.
+    """Return the difference of two means with unequal variances, each of two or more values.
 
     Welch, "The generalization of 'Student's' problem when several different population
     variances are involved", Biometrika 34, 1947.
@@ -107,7 +106,7 @@ def welch(a: Floats, b: Floats) -> Welch:
     error = math.hypot(*errors)
     if error == 0:
         return Welch(float(b[0] - a[0]), 0.0, math.inf)
-    # Shares of the variance instead of its squares, which underflow for tiny values.
+    # Proportions of the variance instead of its squares, which underflow for tiny values.
     spread = sum(
         (part / error) ** 4 / (len(sample) - 1)
         for part, sample in zip(errors, (a, b), strict=True)
@@ -116,7 +115,7 @@ def welch(a: Floats, b: Floats) -> Welch:
 
 
 def as_side(name: Side | str) -> Side:
-    """The side of this name."""
+    """Return the side with this name."""
     try:
         return Side(name)
     except ValueError:
@@ -124,13 +123,13 @@ def as_side(name: Side | str) -> Side:
 
 
 def mean_of(sample: Floats) -> float:
-    """The mean."""
-    # Equal values are their own mean; a sum of them would be off in the last digit.
+    """Return the mean; exact for equal values."""
+    # A sum of equal values would be off in the last digit.
     return float(sample[0] if sample.min() == sample.max() else sample.mean())
 
 
 def deviation_of(sample: Floats) -> float:
-    """The standard deviation with n - 1; 0 for equal values."""
+    """Return the standard deviation with n - 1; 0 for equal values."""
     if sample.min() == sample.max():
         return 0.0
     (shrunk,), exponent = scaled(sample)
@@ -138,13 +137,13 @@ def deviation_of(sample: Floats) -> float:
 
 
 class Estimate(NamedTuple):
-    """A mean, or a difference of two, with its standard error."""
+    """Mean, or difference of two means, with its standard error."""
 
     point: float
     error: float
-    """NaN where the data do not give one."""
+    """Standard error; NaN if the data do not determine it."""
     freedom: float
-    """Degrees of freedom of the t that (estimate - truth) / error has."""
+    """Degrees of freedom of the t statistic (estimate - truth) / error."""
 
     def interval(
         self,
@@ -154,14 +153,14 @@ class Estimate(NamedTuple):
         high: float = math.inf,
         side: Side = Side.TWO_SIDED,
     ) -> Interval:
-        """Student's interval without what lies beyond low and high, the values that can be.
+        """Return Student's interval, truncated to the possible values from low to high.
 
-        Its bounds are NaN where there is no error.
+        The bounds are NaN if the error is NaN.
         """
         check_level(level)
         if math.isnan(self.error):
             return Interval(self.point, math.nan, math.nan)
-        # SciPy takes a while to import, and most of assay does without.
+        # SciPy is slow to import, and most of assay does not need it.
         from scipy.special import stdtrit
 
         below = (1 + level) / 2 if side is Side.TWO_SIDED else level
@@ -170,7 +169,7 @@ class Estimate(NamedTuple):
         return found if side is Side.TWO_SIDED else open_side(found, side)
 
     def p_value(self, null: float = 0.0, side: Side = Side.TWO_SIDED) -> float:
-        """Of the t test that the truth is `null`; 1 where there is no error."""
+        """Return the p-value of the t test of the value `null`; 1 if the error is NaN."""
         if math.isnan(self.error):
             return 1.0
         gap = self.point - null
@@ -186,13 +185,13 @@ class Estimate(NamedTuple):
 
 
 def mean_estimate(values: Sample, *, step: float = 0.0) -> Estimate:
-    """The mean of independent values with its standard error.
+    """Return the mean of independent values with its standard error.
 
     "Student", "The probable error of a mean", 1908. One value has an error of NaN.
 
     Args:
-        values: Worlds, with their replicates averaged, or tasks.
-        step: By how much values differ at least if they differ, 1 for counts; 0: not known.
+        values: One per world, with replicates averaged, or one per task.
+        step: Smallest difference between unequal values: 1 for counts, 0 if unknown.
     """
     sample = as_sample(values, "the values of a mean")
     n = len(sample)
@@ -201,9 +200,9 @@ def mean_estimate(values: Sample, *, step: float = 0.0) -> Estimate:
 
 
 def difference_estimate(a: Sample, b: Sample, *, paired: bool, step: float = 0.0) -> Estimate:
-    """`mean(b) - mean(a)` with its standard error: Student's (1908) of pairs, or Welch's.
+    """Return `mean(b) - mean(a)` with Student's standard error (1908) if paired, or Welch's.
 
-    Welch, 1947 (see `welch`). `step` is that of `mean_estimate`.
+    Welch, 1947 (see `welch`). For `step` see `mean_estimate`.
     """
     if paired:
         return mean_estimate(pair_differences(a, b), step=step)
@@ -212,14 +211,14 @@ def difference_estimate(a: Sample, b: Sample, *, paired: bool, step: float = 0.0
 
 
 def least_error(error: float, n: int, step: float) -> float:
-    """The standard error of n values, at least that of one more value a step away."""
+    """Return the standard error of n values, but at least step / (n + 1)."""
     if not (step >= 0 and math.isfinite(step)):
         raise UsageError(f"step {step!r} is not a finite number from 0 on; 1 is that of counts")
     return max(error, step / (n + 1))
 
 
 def combined(point: float, parts: Sequence[tuple[float, float]]) -> Estimate:
-    """Independent parts of an error, each with its degrees of freedom, by Satterthwaite.
+    """Combine independent parts of an error and their degrees of freedom by Satterthwaite.
 
     Satterthwaite, "An approximate distribution of estimates of variance components", 1946.
     """

@@ -1,28 +1,20 @@
-"""Intervals of means and shares that hold at small n.
+"""Confidence intervals of means and proportions that keep their coverage at small n.
 
-Every function takes all values there are and returns an `Interval`. A bound that the data
-cannot give is NaN, never a guess.
+The interval of a mean is Student's t or one of three bootstraps. The default is Student's t for
+all data: it is the shortest of the four with 95 % coverage on normal data, and no method has
+this coverage at small n on data as skewed as the lognormal (table in
+docs/design/statistics.md). The method is never chosen by a test of normality or a measure of
+skewness; `skewness_note` only returns a sentence.
 
-The interval of a mean, by Student's t or by one of three bootstraps.
+All functions assume independent values. Trials that share a task or a run are not independent:
+see `assay.stats.clusters`. A bound that the data do not determine is NaN, never a guess.
 
-The default is Student's t whatever the data look like: it is the shortest of the four that
-keeps 95 % on normal data, and no method keeps it at small n on data as skewed as the lognormal
-(table in docs/design/statistics.md). No test of normality and no measure of skewness ever
-picks the method; `skewness_note` only says a sentence.
+The functions for bootstrap bounds take values with mean zero and some variance, and return
+bounds relative to the mean; `mean_interval` checks the input and calls them. At most about 64
+MB is allocated at a time.
 
-All of them take values that are independent of each other. Trials that share a task or a run
-are not: see `assay.stats.clusters`.
-
-The bootstrap of one mean: resamples, and three ways to read bounds from them.
-
-The functions that give bounds take values with mean zero and give the bounds of the mean
-relative to it. They expect checked input with some spread; `assay.stats.intervals` is the way
-in. No more than about 64 MB is held at a time, whatever the number of values.
-
-What every function of this package asks of its numbers, checked in one place.
-
-A sample is a flat array of finite float64. What cannot be one is refused with a sentence;
-nothing is dropped, filled in or rounded here.
+Input of the whole package is checked here. A sample is a flat array of finite float64. Invalid
+input raises UsageError; values are never dropped, imputed or rounded.
 """
 
 import math
@@ -43,15 +35,15 @@ _FEWEST_RESAMPLES = 100
 def as_sample(
     values: Sequence[float] | NDArray[Any], what: str = "values", least: int = 1
 ) -> NDArray[np.float64]:
-    """The values as a flat array of float64; shape (N,).
+    """Convert the values to a flat array of float64; shape (N,).
 
     Args:
-        values: Numbers, or anything NumPy reads as such; truth values count as 0 and 1.
-        what: Their name in an error.
-        least: How many there have to be.
+        values: Numbers, or anything that NumPy converts to numbers; booleans count as 0 and 1.
+        what: Name of the values in error messages.
+        least: Minimum number of values.
 
     Raises:
-        UsageError: If there are too few, or one is missing, infinite or no number.
+        UsageError: There are too few values, or one is missing, infinite or not a number.
     """
     try:
         sample = np.asarray(values, np.float64)
@@ -76,13 +68,13 @@ def as_sample(
 
 
 def check_level(level: float) -> None:
-    """Refuse a level of confidence that is not between 0 and 1."""
+    """Raise UsageError if the confidence level is not between 0 and 1."""
     if not 0 < level < 1:
         raise UsageError(f"level {level!r} is not between 0 and 1; 0.95 is usual")
 
 
 def check_resamples(n_resamples: int) -> None:
-    """Refuse so few resamples that the tails of a bootstrap hold none of them."""
+    """Raise UsageError if there are too few resamples for the tails of a bootstrap."""
     if n_resamples < _FEWEST_RESAMPLES:
         raise UsageError(
             f"{n_resamples} resamples are too few for an interval; give"
@@ -91,7 +83,7 @@ def check_resamples(n_resamples: int) -> None:
 
 
 class Interval(NamedTuple):
-    """An estimate and the bounds of its interval; bounds that are not known are NaN."""
+    """Estimate and the bounds of its confidence interval; unknown bounds are NaN."""
 
     point: float
     low: float
@@ -99,29 +91,28 @@ class Interval(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether the data gave bounds at all."""
+        """Whether the data determine the bounds."""
         return not math.isnan(self.low)
 
     @property
     def half_width(self) -> float:
-        """Half the distance of the bounds; NaN where they are not known."""
+        """Half the distance between the bounds; NaN if they are unknown."""
         return (self.high - self.low) / 2
 
 
 def t_interval(values: Sequence[float] | NDArray[Any], level: float = 0.95) -> Interval:
-    """The mean of independent values with Student's interval.
+    """Return the mean of independent values with Student's interval.
 
-    "Student", "The probable error of a mean", Biometrika 6, 1908: the mean plus and minus
-    the t quantile of n - 1 degrees of freedom times sd / sqrt(n), exact for normal values.
-    One value has a mean and no interval: its bounds are NaN. Values that are all equal have
-    an interval of no width.
+    "Student", "The probable error of a mean", Biometrika 6, 1908: the mean plus and minus the t
+    quantile of n - 1 degrees of freedom times sd / sqrt(n), exact for normal values. For one
+    value the bounds are NaN. If all values are equal, the interval has zero width.
     """
     check_level(level)
     sample = as_sample(values, "the values of a mean")
     if len(sample) == 1:
         return Interval(float(sample[0]), math.nan, math.nan)
     if sample.min() == sample.max():
-        # Rounding in the mean would otherwise leave a width of about 1e-17.
+        # Rounding of the mean would otherwise leave a width of about 1e-17.
         return Interval(*[float(sample[0])] * 3)
     mean = float(sample.mean())
     error = float(sample.std(ddof=1)) / math.sqrt(len(sample))
@@ -130,10 +121,10 @@ def t_interval(values: Sequence[float] | NDArray[Any], level: float = 0.95) -> I
 
 
 def wilson(successes: float, trials: int, level: float = 0.95) -> Interval:
-    """A share with Wilson's interval, which stays within [0, 1] and has width at 0 and 1.
+    """Return a proportion with Wilson's interval: within [0, 1], of nonzero width at 0 and 1.
 
-    Successes need not be whole: a tie may count half.
-    Wilson, "Probable inference, the law of succession, and statistical inference", 1927.
+    Successes need not be integers: a tie may count half. Wilson, "Probable inference, the law
+    of succession, and statistical inference", 1927.
     """
     check_level(level)
     check_share(successes, trials)
@@ -142,14 +133,14 @@ def wilson(successes: float, trials: int, level: float = 0.95) -> Interval:
     middle = (share + square / (2 * trials)) / (1 + square / trials)
     half = math.sqrt(share * (1 - share) / trials + square / (4 * trials * trials))
     half *= z / (1 + square / trials)
-    # At either end the bound is exact, and rounding would leave the point outside.
+    # At 0 and 1 the bound is exact, and rounding would leave the point outside.
     low = 0.0 if successes == 0 else middle - half
     high = 1.0 if successes == trials else middle + half
     return Interval(share, max(0.0, low), min(1.0, high))
 
 
 def check_share(successes: float, trials: int) -> None:
-    """Refuse numbers of successes and trials that make no share."""
+    """Raise UsageError unless 0 <= successes <= trials and trials >= 1."""
     if not 0 <= successes <= trials or trials < 1:
         raise UsageError(
             f"{successes} of {trials} is no share; successes are 0 or more, trials at least"
@@ -158,8 +149,8 @@ def check_share(successes: float, trials: int) -> None:
 
 
 def t_quantile(freedom: float, probability: float) -> float:
-    """Student's t below which it stays with this probability."""
-    # SciPy takes a while to import, and most of assay does without.
+    """Return the quantile of Student's t at this probability."""
+    # SciPy is slow to import, and most of assay does not need it.
     from scipy.special import ndtri, stdtrit
 
     if math.isinf(freedom):
@@ -168,18 +159,18 @@ def t_quantile(freedom: float, probability: float) -> float:
 
 
 _BATCH = 4_000_000
-"""So many values are drawn at a time."""
+"""Number of values drawn at a time."""
 _ROUNDING = 1e-13
-"""Differences below this part of the largest value are rounding."""
+"""Differences below this fraction of the largest value are rounding errors."""
 
 
 class Resampled(NamedTuple):
-    """What is kept of B resamples."""
+    """Statistics of B resamples."""
 
     means: NDArray[np.float64]
-    """Their means, shape (B,)."""
+    """Means of the resamples, shape (B,)."""
     squares: NDArray[np.float64]
-    """The means of their squares, shape (B,); empty unless asked for."""
+    """Means of the squared values, shape (B,); empty unless requested."""
 
 
 def resample(
@@ -205,7 +196,7 @@ def resample(
 def percentile_bounds(
     centred_N: NDArray[np.float64], tail: float, rng: np.random.Generator, n_resamples: int
 ) -> tuple[float, float]:
-    """The quantiles of the resampled means that leave `tail` on either side.
+    """Return the quantiles of the resampled means that leave `tail` on either side.
 
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3.
     """
@@ -216,21 +207,21 @@ def percentile_bounds(
 def bca_bounds(
     centred_N: NDArray[np.float64], tail: float, rng: np.random.Generator, n_resamples: int
 ) -> tuple[float, float]:
-    """The quantiles of the resampled means, corrected for bias and acceleration.
+    """Return the quantiles of the resampled means, corrected for bias and acceleration.
 
-    Efron, Better bootstrap confidence intervals, 1987: the quantile at p is taken at
-    Phi(z0 + (z0 + z) / (1 - a (z0 + z))) with z = Phi^-1(p). z0 is the normal quantile of
-    the share of resampled means below the mean, where an equal one counts half. a comes from
-    the jackknife, whose skewness is, for a mean, that of the values themselves.
+    Efron, Better bootstrap confidence intervals, 1987: the quantile at p is taken at Phi(z0 +
+    (z0 + z) / (1 - a (z0 + z))) with z = Phi^-1(p). z0 is the normal quantile of the proportion
+    of resampled means below the mean, where an equal one counts half. a comes from the
+    jackknife, whose skewness is, for a mean, the skewness of the values themselves.
     """
-    # SciPy takes a while to import, and most of assay does without.
+    # SciPy is slow to import, and most of assay does not need it.
     from scipy.special import ndtr, ndtri
 
     means_B = np.sort(resample(centred_N, rng, n_resamples).means)
-    # Sums in another order differ in the last digits, and would make or break a tie.
+    # Sums in another order differ in the last digits, which would create or break ties.
     near = _ROUNDING * float(np.abs(centred_N).max())
     below, above = np.searchsorted(means_B, [-near, near])
-    # A share of 0 or 1 has no quantile; half a resample stands for what was not drawn.
+    # A proportion of 0 or 1 has no finite normal quantile, so half a resample is added.
     share = float(np.clip((below + above) / 2, 0.5, n_resamples - 0.5)) / n_resamples
     bias = float(ndtri(share))
     squares = float((centred_N**2).sum())
@@ -238,7 +229,7 @@ def bca_bounds(
 
     def corrected(p: float) -> float:
         z = bias + float(ndtri(p))
-        # At extreme levels the denominator may pass zero, where the formula's limit is 0 or 1.
+        # At extreme levels the denominator may cross zero; the limit of the formula is 0 or 1.
         shrink = max(1 - acceleration * z, 1e-6)
         return float(ndtr(bias + z / shrink))
 
@@ -248,11 +239,11 @@ def bca_bounds(
 def studentised_bounds(
     centred_N: NDArray[np.float64], tail: float, rng: np.random.Generator, n_resamples: int
 ) -> tuple[float, float]:
-    """Bounds from the resampled distribution of t instead of Student's.
+    """Return bounds from the resampled distribution of t instead of Student's.
 
     Efron and Tibshirani, 1993, section 12.5, with the standard error of each resample by
-    formula. A resample without spread has a t that is infinite with the sign of its mean, or
-    0 where its mean is the sample's. A bound is infinite or NaN where it falls among those.
+    formula. A resample without variance has a t that is infinite with the sign of its mean, or
+    0 if its mean equals the sample's. A bound that falls among these is infinite or NaN.
     """
     drawn = resample(centred_N, rng, n_resamples, squares=True)
     variances_B = drawn.squares - drawn.means**2
@@ -261,18 +252,18 @@ def studentised_bounds(
         errors_B = np.sqrt(np.where(spread_B, variances_B, 0.0))
         t_B = np.nan_to_num(drawn.means / errors_B, nan=0.0, posinf=np.inf, neginf=-np.inf)
     t_B.sort()
-    # The divisor of the variance and the root of n are the same in both errors.
+    # The divisor of the variance and the root of n cancel: they are equal in both errors.
     error = math.sqrt(float((centred_N**2).mean()))
     low, high = _quantile(t_B, 1 - tail), _quantile(t_B, tail)
     return -low * error, -high * error
 
 
 def _quantile(sorted_B: NDArray[np.float64], p: float) -> float:
-    """The value at place p (B + 1) of B, on a straight line between its neighbours.
+    """Return the value at position p (B + 1) of B, interpolated linearly.
 
-    Davison and Hinkley, Bootstrap Methods and Their Application, 1997, section 5.2.1: the
-    tails hold what they should at any B. NumPy's and SciPy's default cuts about one resample
-    more from each. Beyond the first or the last place it is the first or the last.
+    Davison and Hinkley, Bootstrap Methods and Their Application, 1997, section 5.2.1: the tails
+    have their nominal probability at any B. The default of NumPy and SciPy cuts about one more
+    resample from each. Positions are limited to the first and the last value.
     """
     last = len(sorted_B) - 1
     place = min(max(p * (last + 2) - 1, 0.0), float(last))
@@ -288,29 +279,29 @@ _NORMAL_TAIL = 1.96
 
 
 class Method(StrEnum):
-    """How the interval of a mean is made."""
+    """Method for the interval of a mean."""
 
     AUTO = "auto"
-    """Student's t, always."""
+    """Student's t, for all data."""
     T = "t"
     """Student's t: exact on normal data, too short on skewed data."""
     STUDENTISED = "studentised"
-    """The bootstrap of t: closest to its level on skewed data, and the widest."""
+    """Bootstrap of t: coverage closest to the level on skewed data, and the widest interval."""
     BCA = "bca"
-    """The bootstrap's quantiles, corrected for bias and skewness; too short below n = 30."""
+    """Bootstrap quantiles corrected for bias and skewness; too short below n = 30."""
     PERCENTILE = "percentile"
-    """The bootstrap's plain quantiles; too short below n = 30."""
+    """Plain bootstrap quantiles; too short below n = 30."""
 
 
 class Side(StrEnum):
-    """Which of the two bounds are asked for."""
+    """Bounds of an interval: both, or only one."""
 
     TWO_SIDED = "two-sided"
-    """Both, each missed with half of 1 - level."""
+    """Both bounds, each missed with probability (1 - level) / 2."""
     GREATER = "greater"
-    """A lower bound alone, to show that a mean is greater; the upper one is infinite."""
+    """Lower bound only, to show that a mean is greater; the upper bound is infinite."""
     LESS = "less"
-    """An upper bound alone, to show that a mean is less; the lower one is infinite."""
+    """Upper bound only, to show that a mean is less; the lower bound is infinite."""
 
 
 def mean_interval(
@@ -322,23 +313,23 @@ def mean_interval(
     rng: np.random.Generator | None = None,
     n_resamples: int = 10_000,
 ) -> Interval:
-    """The mean of independent values with its interval.
+    """Return the mean of independent values with its confidence interval.
 
-    By default that of "Student", "The probable error of a mean", 1908; `assay.stats.intervals`
-    has the sources of the other three.
+    The default method is that of "Student", "The probable error of a mean", 1908. For the
+    sources of the other three see `studentised_bounds`, `bca_bounds` and `percentile_bounds` in
+    `assay.stats.intervals`.
 
-    One value has a mean and no interval: its bounds are NaN. Values that are all equal have
-    an interval of no width. The studentised bootstrap gives NaN for both bounds where a
-    bound would be infinite because too many resamples have no spread: always below four
-    values, and with many ties above.
+    For one value the bounds are NaN. If all values are equal, the interval has zero width. The
+    studentised bootstrap returns NaN for both bounds if a bound would be infinite because too
+    many resamples have no variance: always below four values, and with many ties above.
 
     Args:
-        values: One value or more, shape (N,).
-        method: See `Method`; the point is the plain mean under all of them.
-        level: The level of confidence.
+        values: At least one value, shape (N,).
+        method: See `Method`; the point is the plain mean for all of them.
+        level: Confidence level.
         side: See `Side`.
-        rng: The source of resamples; only the three bootstraps need it.
-        n_resamples: How many of them.
+        rng: Random generator; required by the three bootstrap methods only.
+        n_resamples: Number of resamples.
     """
     sample = as_sample(values, "the values of a mean")
     check_level(level)
@@ -347,7 +338,7 @@ def mean_interval(
         return open_side(t_interval(sample, level), wanted)
     mean = float(sample.mean())
     centred = sample - mean
-    # Values are scaled to at most 1, so that squares of huge ones do not overflow.
+    # Scaled to at most 1, so that squares of huge values do not overflow.
     scale = float(np.abs(centred).max())
     centred = centred / scale
     tail = (1 - level) / (2 if wanted is Side.TWO_SIDED else 1)
@@ -369,7 +360,7 @@ def bootstrap_means(
     rng: np.random.Generator,
     n_resamples: int = 10_000,
 ) -> NDArray[np.float64]:
-    """The means of resamples of the values, drawn with replacement; shape (n_resamples,).
+    """Return means of resamples of the values, drawn with replacement; shape (n_resamples,).
 
     Efron, "Bootstrap methods: another look at the jackknife", 1979.
     """
@@ -379,14 +370,14 @@ def bootstrap_means(
 
 
 def skewness_note(values: Sequence[float] | NDArray[Any]) -> str | None:
-    """A sentence if the values look too skewed for Student's t at their number, else None.
+    """Return a sentence if the values look too skewed for Student's t at this n, or None.
 
-    Two conditions have to hold. The sample skewness G1 is more than 1.96 of its standard
-    errors under normal data from zero (Fisher, 1930), so that few normal samples are named;
-    and n is below 25 G1^2, Cochran's working rule for when the normal interval of a mean
-    holds (Cochran, Sampling Techniques, 3rd ed. 1977, section 2.15). Up to about n = 24 the
-    first decides, above it the second. At n = 5 hardly any skewed sample can be told from a
-    normal one, so silence is no proof; docs/design/statistics.md has the shares.
+    Two conditions have to hold. The sample skewness G1 is more than 1.96 of its standard errors
+    under normal data from zero (Fisher, 1930), so that few normal samples are reported; and n
+    is below 25 G1^2, Cochran's working rule for when the normal interval of a mean holds
+    (Cochran, Sampling Techniques, 3rd ed. 1977, section 2.15). Up to about n = 24 the first
+    decides, above it the second. At n = 5 hardly any skewed sample can be distinguished from a
+    normal one, so None does not prove normality; docs/design/statistics.md has the proportions.
     """
     sample = as_sample(values, "the values of a mean")
     n = len(sample)
@@ -414,7 +405,7 @@ _BOOTSTRAPS = {
 
 
 def as_method(name: Method | str) -> Method:
-    """The method of this name."""
+    """Return the method with this name."""
     try:
         return Method(name)
     except ValueError:
@@ -431,7 +422,7 @@ def _side(name: Side | str) -> Side:
 
 
 def open_side(found: Interval, side: Side) -> Interval:
-    """Make the bound infinite that `side` leaves open; NaN if another is not finite."""
+    """Make the bound that `side` omits infinite; return NaN if a required one is not finite."""
     needed = {Side.GREATER: (found.low,), Side.LESS: (found.high,)}.get(side, found[1:])
     if not all(map(math.isfinite, needed)):
         return Interval(found.point, math.nan, math.nan)

@@ -1,19 +1,15 @@
-"""One number for a learning curve: area, last points, end, slope, time to a threshold.
+"""Summaries of a learning curve: area, mean of last points, end, slope, time to a threshold.
 
-Every function takes the steps and values of one curve and the window of steps that counts
-(`Window`). A window is never a number of points: how often a run was
-logged changes no area. It reads no file and compares no runs.
+A curve has increasing steps and a finite value at each. It is linear between two recorded steps
+and unknown outside of them. Every function takes one curve and a window of steps (`Window`): a
+proportion of the curve's own range of steps, or bounds in steps, never both. Windows are never
+given in points, so the area does not depend on how often a run was logged. A window must lie
+within the curve: a run that ended early is rejected, not extrapolated. The module reads no file
+and compares no runs.
 
 Area, end and time to a threshold are among the measures of learning of Taylor and Stone,
-"Transfer learning for reinforcement learning domains: a survey", 2009; a mean of the last
-values is what Machado et al., "Revisiting the Arcade Learning Environment", 2018, report.
-
-Which steps of a learning curve count.
-
-A curve is a row of steps that grow and a finite value at each; between two recorded steps it
-is the straight line, outside of them it is not known. A window is a share of the curve's own
-span of steps, or bounds in steps, never both, and it must lie within the curve: a run that
-ended early is refused, not stretched.
+"Transfer learning for reinforcement learning domains: a survey", 2009; Machado et al.,
+"Revisiting the Arcade Learning Environment", 2018, report a mean of the last values.
 """
 
 import math
@@ -29,38 +25,38 @@ from assay.core.text import unknown_name
 from assay.errors import UsageError
 
 Numbers = Sequence[float] | NDArray[np.floating[Any]] | NDArray[np.integer[Any]]
-"""What steps and values are taken as."""
+"""Types accepted for steps and values."""
 
 
 class PercentWindow(StrEnum):
-    """Which end of a curve a share of its steps is taken from."""
+    """End of a curve from which a proportion of its steps is taken."""
 
     LAST = "last"
-    """The steps before the end."""
+    """Steps before the end."""
     FIRST = "first"
-    """The steps after the start."""
+    """Steps after the start."""
 
 
 class Window(TypedDict, total=False):
-    """Which steps of a curve count: `percent`, or bounds; the whole curve without either."""
+    """Window of a curve: `percent`, or bounds; the whole curve by default."""
 
     percent: float | None
-    """The share of the curve's own span of steps, above 0 and at most 1."""
+    """Proportion of the curve's own range of steps, above 0 and at most 1."""
     percent_window: PercentWindow
-    """Which end the share is taken from; the last by default."""
+    """End from which the proportion is taken; the last by default."""
     step_min: float | None
-    """The first step; None is the curve's own."""
+    """First step; None is the curve's first step."""
     step_max: float | None
-    """The last step; None is the curve's own."""
+    """Last step; None is the curve's last step."""
 
 
 class Within(NamedTuple):
-    """A curve within its window, whose ends are interpolated."""
+    """Part of a curve within its window; the values at the ends are interpolated."""
 
     steps: NDArray[np.float64]
     values: NDArray[np.float64]
     recorded: NDArray[np.bool_]
-    """Which of the points the run recorded; an interpolated end is not one."""
+    """Whether the run recorded each point; an interpolated end is not recorded."""
 
 
 def within(
@@ -71,10 +67,10 @@ def within(
     step_min: float | None = None,
     step_max: float | None = None,
 ) -> Within:
-    """A curve within its window; the values at its ends are interpolated.
+    """Return the part of a curve within its window; the values at the ends are interpolated.
 
     Raises:
-        UsageError: The curve or the window is not allowed, or one does not cover the other.
+        UsageError: The curve or the window is invalid, or the curve does not cover the window.
     """
     check_window(percent, step_min, step_max)
     if percent_window not in [*PercentWindow]:
@@ -132,7 +128,7 @@ def _floats(numbers: Numbers, what: str) -> NDArray[np.float64]:
 
 
 def check_window(percent: float | None, step_min: float | None, step_max: float | None) -> None:
-    """Refuse a window that contradicts itself, before there is a curve."""
+    """Raise UsageError if a window contradicts itself; no curve is needed."""
     if percent is not None and (step_min, step_max) != (None, None):
         raise UsageError(
             "a window is a percent of the steps or goes from step_min to step_max; give one"
@@ -150,56 +146,56 @@ def check_window(percent: float | None, step_min: float | None, step_max: float 
 
 
 DEFAULT_PERCENT = 0.25
-"""The share of a run's steps, at its end, of which an area is taken unless told otherwise."""
+"""Default window for the area: this proportion of a run's steps, at its end."""
 
 
 class Summary(StrEnum):
-    """What a curve is reduced to."""
+    """Kind of summary of a curve."""
 
     AUC = "auc"
-    """The area below the curve; divided by its length it is the mean value by step."""
+    """Area under the curve; divided by its length, it is the mean value by step."""
     LAST_N = "last_n"
-    """The mean of the last n recorded values."""
+    """Mean of the last n recorded values."""
     FINAL = "final"
-    """The value at the end."""
+    """Value at the end."""
     SLOPE = "slope"
-    """The gain per step of the least-squares line."""
+    """Slope of the least-squares line, per step."""
     TIME_TO_THRESHOLD = "time_to_threshold"
-    """The first step at which the curve is at the threshold."""
+    """First step at which the curve reaches the threshold."""
 
 
 class Crossing(NamedTuple):
-    """When a curve came to a threshold."""
+    """Step at which a curve reached a threshold."""
 
     value: float
-    """The step of the crossing; where there is none, the last step that was looked at."""
+    """Step of the crossing; if there is none, the last step of the window."""
     reached: bool
-    """False says that the time is censored: it is longer than `value`, how much is unknown."""
+    """If False, the time is censored: it is longer than `value` by an unknown amount."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SummarySpec:
-    """How curves are reduced to a number each; the same for all runs of a comparison.
+    """Definition of the summary of a curve; all runs of a comparison use the same one.
 
     Without `percent`, `step_min` and `step_max` the window is the whole curve.
     """
 
     type: Summary = Summary.AUC
     percent: float | None = None
-    """The share of the curve's steps, above 0 and at most 1."""
+    """Proportion of the curve's steps, above 0 and at most 1."""
     percent_window: PercentWindow = PercentWindow.LAST
     step_min: float | None = None
-    """The first step of the window; None is the curve's own."""
+    """First step of the window; None is the curve's first step."""
     step_max: float | None = None
-    """The last step of the window; None is the curve's own."""
+    """Last step of the window; None is the curve's last step."""
     normalize_steps: bool = True
     """Whether an area is divided by the length of its window."""
     n: int = 5
-    """How many values `last_n` averages."""
+    """Number of values that `last_n` averages."""
     threshold: float | None = None
-    """What `time_to_threshold` waits for."""
+    """Threshold of `time_to_threshold`."""
     falling: bool = False
-    """Whether the threshold is reached from above, as a loss does."""
+    """Whether the threshold is reached from above, as for a loss."""
 
     def __post_init__(self) -> None:
         check_window(self.percent, self.step_min, self.step_max)
@@ -211,7 +207,7 @@ class SummarySpec:
 
     @property
     def window(self) -> Window:
-        """The window, as the functions of this module take it."""
+        """Window, as the functions of this module take it."""
         return Window(
             percent=self.percent,
             percent_window=self.percent_window,
@@ -227,12 +223,12 @@ def auc(
     normalize_steps: bool = True,
     **window: Unpack[Window],
 ) -> float:
-    """The area below a curve over a window of steps, by the trapezoid rule.
+    """Return the area under a curve over a window of steps, by the trapezoid rule.
 
-    With `normalize_steps` it is divided by the length of the window: the mean value by step,
-    in the unit of the values. The trapezoid rule is exact for the straight lines between
-    recorded points (Atkinson, An Introduction to Numerical Analysis, 1989, section 5.1);
-    where a window ends between two points the value there is interpolated.
+    With `normalize_steps` the area is divided by the length of the window: the mean value by
+    step, in the unit of the values. The trapezoid rule is exact for the straight lines between
+    recorded points (Atkinson, An Introduction to Numerical Analysis, 1989, section 5.1). If a
+    window ends between two points, the value there is interpolated.
     """
     curve = within(steps, values, **window)
     length = curve.steps[-1] - curve.steps[0]
@@ -248,10 +244,11 @@ def last_n_mean(
     n: int = 5,
     **window: Unpack[Window],
 ) -> float:
-    """The mean of the last n values that were recorded within the window.
+    """Return the mean of the last n values that were recorded within the window.
 
-    It goes by points: runs that were logged at other intervals are averaged over other
-    lengths. A window with fewer than n points is refused, since its mean would be of less.
+    It counts points: runs that were logged at different intervals are averaged over different
+    numbers of steps. A window with fewer than n points is rejected, because its mean would be
+    over fewer values.
     """
     _check_count(n)
     curve = within(steps, values, **window)
@@ -269,7 +266,7 @@ def final_value(
     values: Numbers,
     **window: Unpack[Window],
 ) -> float:
-    """The value at the end of the window, interpolated if the window ends between points."""
+    """Return the value at the end of the window, interpolated if the end is between points."""
     curve = within(steps, values, **window)
     return float(curve.values[-1])
 
@@ -279,11 +276,11 @@ def slope(
     values: Numbers,
     **window: Unpack[Window],
 ) -> float:
-    """The slope, in values per step, of the least-squares line through the recorded points.
+    """Return the slope, in values per step, of the least-squares line through recorded points.
 
     sum((x - mean x) (y - mean y)) / sum((x - mean x)^2): Draper and Smith, Applied Regression
-    Analysis, 1998, section 1.2. Every point has the same weight, so that steps that were
-    logged densely count for more.
+    Analysis, 1998, section 1.2. Every point has the same weight, so densely logged steps count
+    for more.
     """
     curve = within(steps, values, **window)
     x, y = curve.steps[curve.recorded], curve.values[curve.recorded]
@@ -292,7 +289,7 @@ def slope(
             f"a slope takes two points and the window has {len(x)}; give a wider window"
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        # In units of the window, whose squares neither overflow nor vanish.
+        # In units of the window, so that squares neither overflow nor underflow.
         span = x[-1] - x[0]
         across = (x - x.mean()) / span
         rise = float((across * (y - y.mean())).sum() / (across * across).sum())
@@ -307,11 +304,11 @@ def time_to_threshold(
     falling: bool = False,
     **window: Unpack[Window],
 ) -> Crossing:
-    """The first step of the window at which the curve is at the threshold, or beyond it.
+    """Return the first step of the window at which the curve is at or beyond the threshold.
 
-    Between two points it is where the straight line crosses. A curve that never gets there
-    is censored, not late: `reached` is False and `value` the last step that was looked at.
-    With `falling`, beyond is below.
+    Between two points it is the step at which the straight line crosses. If the curve never
+    reaches the threshold, the time is censored: `reached` is False and `value` is the last step
+    of the window. With `falling`, beyond means below.
     """
     _check_threshold(threshold)
     curve = within(steps, values, **window)
@@ -322,7 +319,7 @@ def time_to_threshold(
     if after == 0:
         return Crossing(float(curve.steps[0]), True)
     before_value, after_value = (float(curve.values[i]) for i in (after - 1, after))
-    # Halves, so that no difference of two large values overflows.
+    # Halves, so that the difference of two large values does not overflow.
     rise = after_value / 2 - before_value / 2
     share = (threshold / 2 - before_value / 2) / rise if rise else 1.0
     before, end = (float(curve.steps[i]) for i in (after - 1, after))
@@ -330,10 +327,11 @@ def time_to_threshold(
 
 
 def summarize_curve(steps: Numbers, values: Numbers, spec: SummarySpec) -> float:
-    """Reduce a curve to the number a spec asks for.
+    """Reduce a curve to the number that a spec defines.
 
-    A threshold that was never reached is infinity: it ranks behind every run that got there,
-    and no mean takes it unseen. `time_to_threshold` tells when such a run ended.
+    A threshold that was never reached gives infinity: it ranks behind every run that reached
+    it, and makes every mean infinite instead of distorting it. `time_to_threshold` returns the
+    step at which such a run ended.
     """
     window = spec.window
     match spec.type:

@@ -1,28 +1,25 @@
-"""Bounds of Student's t at looks while values come, exact for normal data.
+"""Bounds and alphas of interim analyses ("looks") at accumulating data.
 
-Let W be the sum of n values over the root of their sum of squares, which is t in another
-form. Without an effect, the squares tell nothing about the past of W, so that
+A test that is repeated as data accumulate keeps its type I error if every look has its own
+bound. Bounds are two-sided and symmetric. A spending function defines how much of the type I
+error may be spent up to each look, given the fraction of the largest sample seen so far.
+
+`z_bounds` are for a statistic of known variance. `t_bounds` are for Student's t and exact for
+normal data. Let W be the sum of n values over the square root of their sum of squares, which is
+a function of t. Without an effect, the sum of squares is independent of the past of W, so
 
     W' = W cos(f) + sin(f),   tan(f) = T / sqrt(n),   T is Student's t with n degrees,
 
-and one density on a line is all that has to be followed from look to look: Jennison &
-Turnbull, "Exact calculations for sequential t, chi-square and F tests", Biometrika 1991.
-Taking the bounds of a z for those of a t by their p-values instead, as is usual, spends more
-than it says at small n, since successive t are less alike than successive z.
+and a one-dimensional density is enough to go from look to look: Jennison & Turnbull, "Exact
+calculations for sequential t, chi-square and F tests", Biometrika 1991. The usual method
+converts the bounds of z to bounds of t with equal p-values. At small n it spends more error
+than it states, because successive values of t are less correlated than those of z.
 
-The alpha of each look at a comparison that is made more than once, as its pairs get more.
-
-An alpha is two-sided, and that of Student's t by itself: the interval of level 1 - alpha at
-each look is the repeated confidence interval of Jennison & Turnbull, "Interim analyses: the
-repeated confidence interval approach", 1989. Exact for normal differences up to `EXACT_TO`
-pairs; where looks cannot be followed, their alphas are added up, which is never too little.
-
-How much of the allowed error each look may spend, and the bounds that follow for a z.
-
-A test that is made again and again as data comes keeps its error if every look has a bound of
-its own. Bounds are two-sided and symmetric. Looks are told by their share of the largest
-sample. The bounds here are for a statistic whose variance is known; `t_bounds` has those of
-Student's t.
+`planned_alphas`, `next_alpha` and `error_of_looks` express the bounds as two-sided alphas of
+single t tests: the interval of level 1 - alpha at each look is the repeated confidence interval
+of Jennison & Turnbull, "Interim analyses: the repeated confidence interval approach", 1989.
+They are exact for normal differences up to `EXACT_TO` pairs. If the exact computation is not
+possible, the alphas of all looks are added, which never underestimates the error.
 """
 
 import math
@@ -39,30 +36,31 @@ from assay.errors import UsageError
 from assay.stats.intervals import t_quantile
 
 _LEAST_SPENT = 1e-11
-"""A look that may spend less than this has no bound; a later one has it then."""
+"""A look that may spend less than this has no bound; the error is left for later looks."""
 _WIDEST = 8.5
-"""Standard deviations beyond which nothing is followed: 2e-17 of the probability."""
+"""Densities are cut off beyond this many standard deviations: 2e-17 of the probability."""
 _NODES_PER_SD = 1.6
 _FEWEST_NODES = 60
 
 
 class Spending(StrEnum):
-    """How the error is spread over the looks."""
+    """Spending function: how the type I error is distributed over the looks."""
 
     OBRIEN_FLEMING = "obrien-fleming"
-    """Hardly any at first: early bounds are wide, the last is almost that of one look."""
+    """Little error at first: early bounds are wide, the last is almost as for one look."""
     POCOCK = "pocock"
-    """About the same at all times: it stops earlier, and pays for that at the end."""
+    """Nearly constant rate: it stops earlier, with a wider bound at the end."""
 
 
 def cumulative_spending(
     kind: Spending, shares: NDArray[np.float64] | Sequence[float], alpha: float = 0.05
 ) -> NDArray[np.float64]:
-    """The two-sided error that may have been spent once these shares of the data are seen.
+    """Return the two-sided error that may be spent up to each of these fractions of the data.
 
-    Half of it on each side. Lan & DeMets, "Discrete sequential boundaries for clinical
-    trials", Biometrika 1983: for one side at level a, 2 - 2 Phi(z(a/2) / sqrt(share)) is of
-    the O'Brien-Fleming type and a ln(1 + (e - 1) share) of the Pocock type.
+    Half of it on each side. Lan & DeMets, "Discrete sequential boundaries for clinical trials",
+    Biometrika 1983: for one side at level a, 2 - 2 Phi(z(a/2) / sqrt(share)) is of the
+    O'Brien-Fleming type and a ln(1 + (e - 1) share) of the Pocock type, where share is the
+    fraction of the data.
     """
     from scipy.special import ndtr, ndtri
 
@@ -76,7 +74,7 @@ def cumulative_spending(
 def z_bounds(
     kind: Spending, shares: Sequence[float], alpha: float = 0.05
 ) -> NDArray[np.float64]:
-    """The bound of |z| at each look; infinite where a look may spend nothing yet.
+    """Return the bound of |z| at each look; infinite while a look may not spend any error.
 
     By numerical integration from look to look: Armitage, McPherson & Rowe, "Repeated
     significance tests on accumulating data", 1969; Jennison & Turnbull, "Group Sequential
@@ -101,7 +99,7 @@ def _z_bounds(shares: tuple[float, ...], targets: tuple[float, ...]) -> NDArray[
 
 
 class BrownianWalk:
-    """A Brownian motion seen at a few times, as far as it has passed no bound yet."""
+    """Brownian motion observed at the looks, restricted to paths that crossed no bound."""
 
     def __init__(
         self,
@@ -109,13 +107,13 @@ class BrownianWalk:
         places: NDArray[np.float64] | None = None,
         masses: NDArray[np.float64] | None = None,
     ) -> None:
-        """Begin at 0, or at a later share with masses at z * sqrt(share)."""
+        """Start at 0, or at a later fraction of the data with masses at z * sqrt(share)."""
         self._time = share
         self._places = np.zeros(1) if places is None else places
         self._masses = np.ones(1) if masses is None else masses
 
     def step(self, share: float, bound: float) -> float:
-        """Go on to a share of the data; the probability of passing |z| = bound just there."""
+        """Advance to a fraction of the data; return the probability of a first crossing."""
         sd = math.sqrt(share - self._time)
         passed = self._beyond(bound * math.sqrt(share), sd)
         edge = min(bound, _WIDEST) * math.sqrt(share)
@@ -128,7 +126,7 @@ class BrownianWalk:
         return passed
 
     def find(self, share: float, probability: float) -> float:
-        """The bound of |z| that is passed first at this share with a probability."""
+        """Return the bound of |z| that has this probability of a first crossing."""
         sd, root = math.sqrt(share - self._time), math.sqrt(share)
         from scipy.optimize import brentq
 
@@ -146,7 +144,7 @@ class BrownianWalk:
 
 @lru_cache(maxsize=64)
 def gauss_legendre(count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Nodes and weights of the Gauss-Legendre rule on (-1, 1)."""
+    """Return nodes and weights of the Gauss-Legendre rule on (-1, 1)."""
     nodes, weights = np.polynomial.legendre.leggauss(count)
     return nodes, weights
 
@@ -164,14 +162,14 @@ def _check(shares: NDArray[np.float64], alpha: float) -> None:
 
 
 EXACT_TO: Final = 200
-"""Up to so many values the bounds are exact; beyond, W is taken for a z of the same p-value."""
+"""Bounds are exact up to this many values; beyond, W is treated as a z of equal p-value."""
 
 LARGEST_ALPHA: Final = 0.3
-"""With more error than this a bound could lie below |W| = 1, where the integrals change."""
+"""With a larger alpha, a bound could be below |W| = 1, where the integrals change."""
 
 _LEAST_CROSSING: Final = 1e-10
 _LOST: Final = 1e-14
-"""Probability that may be left out at the edge of what is followed."""
+"""Probability that may be cut off at the edge of a density."""
 _TERMS: Final = 64
 _ANGLES: Final = 48
 _TAIL_NODES: Final = 48
@@ -181,12 +179,14 @@ _TAIL_NODES: Final = 48
 def t_bounds(
     kind: Spending, counts: tuple[int, ...], alpha: float = 0.05
 ) -> NDArray[np.float64]:
-    """The bound of |t| at looks after so many values; infinite where there is none yet.
+    """Return the bound of |t| at each look; infinite while a look may not spend any error.
+
+    By the exact distribution of Jennison & Turnbull, 1991 (see the module).
 
     Args:
-        kind: How the error is spread; at n values it is that of the share n / counts[-1].
-        counts: The looks, the first after 3 to `EXACT_TO` values.
-        alpha: The two-sided error of all looks together.
+        kind: Spending function, evaluated at the fraction n / counts[-1] after n values.
+        counts: Number of values at each look; the first is 3 to `EXACT_TO`.
+        alpha: Two-sided type I error of all looks together.
     """
     if not 0 < alpha <= LARGEST_ALPHA:
         raise UsageError(f"alpha {alpha!r} is not allowed; up to {LARGEST_ALPHA:g} is")
@@ -216,28 +216,28 @@ def t_bounds(
 
 
 def t_error(looks: Sequence[tuple[int, float]]) -> float:
-    """The probability that |t| passes its bound at one look or more, without an effect.
+    """Return the probability that |t| crosses its bound at any of the looks, without an effect.
 
     Args:
-        looks: After how many values, and the bound; 3 to `EXACT_TO` values, rising.
+        looks: Number of values and bound of each look; 3 to `EXACT_TO` values, increasing.
     """
     return _walked(tuple(looks))[1]
 
 
 def next_t_bound(looks: Sequence[tuple[int, float]], count: int, spend: float) -> float:
-    """The bound of |t| at one more look, which is passed first there with a probability.
+    """Return the bound of |t| at one more look, for a given probability of a first crossing.
 
     Args:
-        looks: The earlier ones, as for `t_error`; none are allowed.
-        count: After how many values there is a look now; 3 to `EXACT_TO`, more than before.
-        spend: The probability, two-sided.
+        looks: Earlier looks, as for `t_error`; may be empty.
+        count: Number of values at this look; 3 to `EXACT_TO`, more than before.
+        spend: Probability of crossing first at this look, two-sided.
     """
     walk, _ = _walked((*looks, (count, math.inf)))
     return _bound(walk.find(spend), count)
 
 
 def _walked(looks: tuple[tuple[int, float], ...]) -> "tuple[_Walk, float]":
-    """The walk at the last of these looks, and how much has passed by then."""
+    """Return the walk at the last look, and the probability of a crossing up to then."""
     counts = [count for count, _ in looks]
     if counts[0] < 3 or counts[-1] > EXACT_TO or counts != sorted(set(counts)):
         raise UsageError(
@@ -256,7 +256,7 @@ def _walked(looks: tuple[tuple[int, float], ...]) -> "tuple[_Walk, float]":
 
 
 def _bound(edge: float, count: int) -> float:
-    """The t of a W."""
+    """Convert W to t."""
     if edge == math.inf:
         return math.inf
     return edge * math.sqrt((count - 1) / (count - edge * edge))
@@ -265,7 +265,7 @@ def _bound(edge: float, count: int) -> float:
 def _later(
     before: "_Walk", counts: tuple[int, ...], targets: NDArray[np.float64], spent: float
 ) -> NDArray[np.float64]:
-    """The bounds after the exact ones: Jennison & Turnbull, 1999, section 4.4, has the idea."""
+    """Return the bounds after the exact ones, after Jennison & Turnbull, 1999, section 4.4."""
     from scipy.special import ndtr, stdtrit
 
     walk = before.as_brownian(counts[-1])
@@ -277,25 +277,25 @@ def _later(
             bounds[at] = walk.find(share, targets[look] - spent)
         spent += walk.step(share, bounds[at])
     freedom = np.array([counts[look] - 1 for look in later])
-    # The quantile of no probability is not what SciPy says it is.
+    # SciPy's quantile at probability 0 is wrong.
     t = -stdtrit(freedom, np.maximum(ndtr(-bounds), 1e-300))
     return np.where(np.isfinite(bounds), t, math.inf)
 
 
 class _Walk:
-    """The density of W among those that have passed no bound, before and after a look.
+    """Density of W among paths that have crossed no bound, before and after a look.
 
-    It is even, so a Chebyshev series in (w / edge) squared has it.
+    It is even, so a Chebyshev series in (w / edge) squared represents it.
     """
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._before: _Density | None = None
-        """Of the last look, after it; None at the first one."""
+        """Density after the previous look; None at the first one."""
         self._now: _Density | None = None
 
     def find(self, probability: float) -> float:
-        """The W at which so much passes at this look."""
+        """Return the W that has this probability of a first crossing at this look."""
         from scipy.optimize import brentq
         from scipy.special import stdtrit
 
@@ -306,13 +306,13 @@ class _Walk:
         def excess(edge: float) -> float:
             return self.passed(edge) - probability
 
-        # Bounds move little from look to look; 1 is passed far too often.
+        # Bounds change little from look to look; 1 is crossed far too often.
         low, high = self._before.edge - 0.1, math.hypot(1.0, self._before.edge)
         low = low if low > 1 and excess(low) > 0 else 1.0
         return float(brentq(excess, low, high, xtol=1e-10))
 
     def passed(self, edge: float) -> float:
-        """How much is beyond |W| = edge at this look and was not before."""
+        """Return the probability of crossing |W| = edge at this look and not before."""
         from scipy.special import stdtr
 
         n = self._count
@@ -323,7 +323,7 @@ class _Walk:
         return self._before.beyond(edge, n - 1)
 
     def stop_at(self, edge: float) -> None:
-        """Leave out what is beyond the bound of this look."""
+        """Remove the paths beyond the bound of this look."""
         n = self._count
         edge = min(edge, _farthest(n))
         if self._before is None:
@@ -333,7 +333,7 @@ class _Walk:
             self._now = self._before.after(min(edge, reach), n - 1)
 
     def advance(self, count: int) -> None:
-        """Go on to so many values; where none has settled its bound, there is no look."""
+        """Advance to `count` values; counts without a call of `stop_at` have no bound."""
         while self._count < count:
             if self._now is None:
                 self.stop_at(math.inf)
@@ -341,7 +341,7 @@ class _Walk:
             self._count += 1
 
     def as_brownian(self, most: int) -> BrownianWalk:
-        """The state as a z, on its way to so many values."""
+        """Return the state as a Brownian walk of z towards `most` values."""
         from scipy.special import ndtri, stdtr
 
         assert self._now is not None, "the bound of this look is not settled"
@@ -355,7 +355,7 @@ class _Walk:
 
 
 class _Density:
-    """A density of W within (-edge, edge)."""
+    """Density of W within (-edge, edge)."""
 
     def __init__(self, edge: float, values: NDArray[np.float64]) -> None:
         """Take the values at `_places(edge)`."""
@@ -364,7 +364,7 @@ class _Density:
 
     @classmethod
     def first(cls, count: int, edge: float) -> "_Density":
-        """That of W of so many values: its square over n is Beta(1/2, (n - 1) / 2)."""
+        """Return the density of W of n values: its square over n is Beta(1/2, (n - 1) / 2)."""
         from scipy.special import beta
 
         inside = 1 - _places(edge) ** 2 / count
@@ -372,14 +372,14 @@ class _Density:
         return cls(edge, inside ** ((count - 3) / 2) / scale)
 
     def at(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The density at places within the edge."""
+        """Return the density at places within the edge."""
         return np.asarray(chebyshev.chebval(2 * (places / self.edge) ** 2 - 1, self._series))
 
     def after(self, edge: float, count: int) -> "_Density":
-        """That of the next look, of count + 1 values, within its edge.
+        """Return the density at the next look, of count + 1 values, within its edge.
 
-        f'(w') is the integral of f(w) p(angle) / cos(angle) over the angles for which
-        w = (w' - sin) / cos lies within the edge here.
+        f'(w') is the integral of f(w) p(angle) / cos(angle) over the angles for which w = (w' -
+        sin) / cos lies within the edge here.
         """
         from scipy.special import beta
 
@@ -398,14 +398,14 @@ class _Density:
         return _Density(edge, (self.at(came_from) * chance * half) @ weights)
 
     def beyond(self, edge: float, count: int) -> float:
-        """How much goes beyond |W'| = edge > 1 with the next value."""
+        """Return the probability of crossing |W'| = edge > 1 with the next value."""
         from scipy.special import stdtr
 
         nearest = math.sqrt(edge * edge - 1)
         if nearest >= self.edge:
             return 0.0
         nodes, weights = gauss_legendre(_TAIL_NODES)
-        # Near the nearest place the chance grows like a root, which squares make smooth.
+        # Near `nearest` the probability grows like a square root; squared nodes make it smooth.
         roots = (nodes + 1) / 2
         span = self.edge - nearest
         places = nearest + span * roots**2
@@ -413,15 +413,16 @@ class _Density:
         tilt = np.arctan(places)
         root = math.sqrt(count)
         chance = stdtr(count, -root * np.tan(lean - tilt))
-        # Its tangent must not change sign by rounding.
+        # Kept below pi / 2, so that rounding does not change the sign of the tangent.
         farthest = np.minimum(math.pi - lean - tilt, math.pi / 2 - 1e-12)
         chance -= stdtr(count, -root * np.tan(farthest))
-        # Twice, for both sides; the steps are 2 roots d(roots), and d(roots) is half a node.
+        # Twice, for both sides; d(places) is 2 span roots d(roots), and d(roots) is half a
+        # node.
         return float(2 * span * (self.at(places) * chance * roots) @ weights)
 
 
 def _farthest(count: int) -> float:
-    """The W beyond which next to nothing is, or the largest that there is."""
+    """Return the W beyond which the probability is negligible."""
     from scipy.special import stdtrit
 
     t = -float(stdtrit(count - 1, _LOST))
@@ -437,19 +438,19 @@ def _places(edge: float) -> NDArray[np.float64]:
 
 
 _LEAST = 1e-9
-"""Below it an alpha is next to nothing, and bounds are not found to its digits."""
+"""Smallest alpha; for smaller ones the bounds are not accurate."""
 
 
 def planned_alphas(kind: Spending, counts: Sequence[int], total: float) -> list[float]:
-    """The alpha of each look that was planned, so that all looks together have the total.
+    """Return the alpha of each planned look, so that all looks together have the total error.
 
     Lan & DeMets, "Discrete sequential boundaries for clinical trials", 1983, with the exact
     bounds of `t_bounds`.
 
     Args:
-        kind: How the total is spread.
-        counts: After how many pairs; rising, the first after 3 to `EXACT_TO`.
-        total: The two-sided error of all looks.
+        kind: Spending function.
+        counts: Number of pairs at each look; increasing, the first is 3 to `EXACT_TO`.
+        total: Two-sided type I error of all looks together.
     """
     bounds = t_bounds(kind, tuple(counts), total)
     return [
@@ -459,15 +460,15 @@ def planned_alphas(kind: Spending, counts: Sequence[int], total: float) -> list[
 
 
 def next_alpha(looks: Sequence[tuple[int, float]], count: int, spend: float) -> float:
-    """The alpha of one more look, which adds so much to the error of the earlier ones.
+    """Return the alpha of one more look that adds `spend` to the error of the earlier looks.
 
-    It is more than what it adds, because what passes now would often have passed before. By
-    the exact distribution of Jennison & Turnbull, 1991 (`t_bounds`).
+    It is larger than `spend`, because a result that crosses the bound now would often have
+    crossed an earlier one. By the exact distribution of Jennison & Turnbull, 1991 (`t_bounds`).
 
     Args:
-        looks: The earlier ones, each after how many pairs and at which alpha; rising.
-        count: After how many pairs this one is.
-        spend: The two-sided error that it may add.
+        looks: Number of pairs and alpha of each earlier look; increasing.
+        count: Number of pairs at this look.
+        spend: Two-sided error that this look may add.
     """
     spend = max(spend, _LEAST)
     if not _followed([*looks, (count, spend)]):
@@ -476,12 +477,12 @@ def next_alpha(looks: Sequence[tuple[int, float]], count: int, spend: float) -> 
 
 
 def error_of_looks(looks: Sequence[tuple[int, float]]) -> float:
-    """The probability that one look or more shows a difference where there is none.
+    """Return the probability that any look shows a difference if there is none.
 
     By the exact distribution of Jennison & Turnbull, 1991 (`t_bounds`).
 
     Args:
-        looks: Each after how many pairs and at which alpha; rising.
+        looks: Number of pairs and alpha of each look; increasing.
     """
     if not _followed(looks):
         return min(1.0, sum(alpha for _, alpha in looks))
@@ -497,7 +498,7 @@ def _bounds(looks: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
 
 
 def _alpha(bound: float, count: int) -> float:
-    """The two-sided p-value of a t at its bound."""
+    """Return the two-sided p-value of a t at its bound."""
     from scipy.special import stdtr
 
     return 2 * float(stdtr(count - 1, -bound))

@@ -1,15 +1,15 @@
-"""Many comparisons at once: p-values adjusted so that each can be held against the level.
+"""Multiple comparisons: adjusted p-values, estimates after selection, and ranks.
 
-Who is compared with whom, and what follows from it, is decided by `assay.judge`.
+The adjusted p-values are each compared with the significance level. Which models are compared,
+and what is concluded, is decided by `assay.judge`.
 
-What an estimate is worth after it was chosen for its size: the winner's curse.
+Estimates are biased if they were selected for their size (the winner's curse): a difference is
+shown because it was significant, a model because it was the best of several, and a plan is made
+because a difference was observed. The estimates after selection here are shrunk by about the
+average bias. They have no interval. For an interval, run the winner again in worlds that were
+not used for the selection.
 
-A difference is shown because it was significant, a model because it was the best of several,
-a plan is made because a difference was seen: each time luck was chosen along with the effect.
-The estimates here take back about as much as luck gives on average. They have no interval:
-the remedy with one is to play the winner again, in worlds that had no part in the choice.
-
-Places of models, where those that the data do not tell apart share one.
+Models that the data cannot distinguish share a rank.
 """
 
 import math
@@ -28,19 +28,21 @@ from assay.stats.intervals import as_sample, check_level
 
 
 class Correction(StrEnum):
-    """What is kept at 1 - level over all comparisons together."""
+    """Error rate that is kept at 1 - level over all comparisons together."""
 
     HOLM = "holm"
-    """The chance of even one false difference, whatever the comparisons have in common."""
+    """Probability of at least one false difference, for any dependence between the
+    comparisons."""
     BENJAMINI_HOCHBERG = "bh"
-    """The expected share of false ones among the differences that are named."""
+    """Expected proportion of false differences among those reported (false discovery rate)."""
 
 
 def holm(p_values: Sequence[float] | NDArray[Any]) -> NDArray[np.float64]:
-    """Adjusted p-values that keep the chance of any false rejection; in the order given.
+    """Return p-values adjusted for the probability of any false rejection, in input order.
 
-    Holm, "A simple sequentially rejective multiple test procedure", 1979: the k-th smallest
-    of m is multiplied by m - k + 1, and none may be below a smaller one.
+    Holm, "A simple sequentially rejective multiple test procedure", 1979: the k-th smallest of
+    m is multiplied by m - k + 1, and an adjusted value is never below that of a smaller
+    p-value.
     """
     p = _p_values(p_values)
     order = np.argsort(p, kind="stable")
@@ -51,11 +53,11 @@ def holm(p_values: Sequence[float] | NDArray[Any]) -> NDArray[np.float64]:
 
 
 def benjamini_hochberg(p_values: Sequence[float] | NDArray[Any]) -> NDArray[np.float64]:
-    """Adjusted p-values that keep the false discovery rate; in the order given.
+    """Return p-values adjusted for the false discovery rate, in input order.
 
-    Benjamini and Hochberg, "Controlling the false discovery rate", 1995: the k-th smallest
-    of m is multiplied by m / k, and none may be above a larger one. It holds for independent
-    comparisons and for positively dependent ones, not for any.
+    Benjamini and Hochberg, "Controlling the false discovery rate", 1995: the k-th smallest of m
+    is multiplied by m / k, and an adjusted value is never above that of a larger p-value. It
+    holds for independent and for positively dependent comparisons, not for any dependence.
     """
     p = _p_values(p_values)
     order = np.argsort(p, kind="stable")[::-1]
@@ -75,21 +77,21 @@ def _p_values(p_values: Sequence[float] | NDArray[Any]) -> NDArray[np.float64]:
 
 
 _NO_EFFECT_PAIRS = 8
-"""So many pairs without a difference are added to a pilot: a normal prior of effects around 0
-with a standard deviation of 0.35, in those of a difference."""
+"""Number of pairs without a difference that are added to a pilot. It is a normal prior of
+effects around 0 with a standard deviation of 0.35, in standard deviations of a difference."""
 
 
 def after_verdict(estimate: Estimate, level: float = 0.95) -> float:
-    """The difference that most likely led to one that was found significant at this level.
+    """Return the most likely true difference, given that the estimate was significant.
 
     The maximum of the likelihood given that the test rejected: Zhong and Prentice,
     "Bias-reduced estimators and confidence intervals for odds ratios in genome-wide association
-    studies", 2008, on the normal deviate with the same p-value. Just beyond the threshold it
-    is a third of the plain estimate, at twice the threshold all of it. An estimate that is not
-    significant was not chosen for being so, and is given back.
+    studies", 2008, on the normal deviate with the same p-value. Just beyond the threshold it is
+    a third of the plain estimate, at twice the threshold all of it. An estimate that is not
+    significant was not selected for significance, and is returned unchanged.
     """
     check_level(level)
-    # SciPy takes a while to import, and most of assay does without.
+    # SciPy is slow to import, and most of assay does not need it.
     from scipy.special import ndtr, ndtri
 
     p = estimate.p_value()
@@ -98,7 +100,7 @@ def after_verdict(estimate: Estimate, level: float = 0.95) -> float:
     z, bound = -float(ndtri(p / 2)), -float(ndtri((1 - level) / 2))
 
     def slope(truth: float) -> float:
-        """Minus the derivative of the logarithm of the likelihood; it rises through 0."""
+        """Return minus the derivative of the log-likelihood, which is increasing."""
         above, below = bound - truth, bound + truth
         chance = float(ndtr(-above) + ndtr(-below))
         density = (math.exp(-(above**2) / 2) - math.exp(-(below**2) / 2)) / math.sqrt(math.tau)
@@ -108,17 +110,17 @@ def after_verdict(estimate: Estimate, level: float = 0.95) -> float:
 
 
 def shrunken_means(samples: Sequence[Sample], *, paired: bool) -> NDArray[np.float64]:
-    """The means of several, each moved to the mean of all by the share that is luck.
+    """Return the means of several samples, each shrunk towards the mean of all.
 
     Efron and Morris, "Data analysis using Stein's estimator and its generalizations", 1975: a
-    mean keeps the share of the spread between means that their standard error does not
+    mean keeps the proportion of the variance between means that their standard error does not
     explain. So the best of several equal models is not shown above the others, and one that
-    leads by much more than chance stays where it is.
+    leads by much more than chance keeps its mean.
 
     Args:
-        samples: The values of each, two or more of them.
-        paired: Whether values at one place are of one world. What a world does to all is then
-            not counted as luck.
+        samples: Values of each model, at least two models and two values of each.
+        paired: Whether values at one position are from one world. The effect of a world on all
+            models is then not counted as error.
     """
     values = [as_sample(one, "the values of a sample", least=2) for one in samples]
     sizes = {len(one) for one in values}
@@ -141,13 +143,14 @@ def shrunken_means(samples: Sequence[Sample], *, paired: bool) -> NDArray[np.flo
 
 
 def plan_effect(effect: float, n: int) -> float:
-    """The effect to plan by after one was seen in n pairs, or n trials of each arm.
+    """Return the effect to plan with, after one was observed in n pairs, or n trials per arm.
 
     effect n / (n + 8), as if eight more pairs had shown none: the mean of a normal posterior
     with a prior of effects around 0 (O'Hagan, Stevens and Campbell, "Assurance in clinical
-    trial design", 2005, on why a plan by the plain effect lacks power). Over undecided pilots
-    of 5 to 20 pairs such a plan for 80 % has 80 % or more on average where the true effect is
-    0.2 standard deviations or more; the plan by the plain effect has 51 to 74 % at 0.2.
+    trial design", 2005, on why a plan with the observed effect lacks power). Over undecided
+    pilots of 5 to 20 pairs, such a plan for 80 % power has 80 % or more on average if the true
+    effect is 0.2 standard deviations or more; a plan with the observed effect has 51 to 74 % at
+    0.2.
     """
     if n < 1 or not math.isfinite(effect):
         raise UsageError(
@@ -162,11 +165,11 @@ def ranks(
     higher_is_better: bool = True,
     significant: Iterable[tuple[str, str]] | None = None,
 ) -> dict[str, int]:
-    """The rank of each model, from 1; ties share the best rank of theirs (1, 2, 2, 4).
+    """Return the rank of each model, from 1; ties share their best rank (1, 2, 2, 4).
 
-    Without `significant` only equal means tie. With it, the pairs of models that the data
-    told apart, a rank is 1 plus the number of models that are shown to be better: a model is
-    second only if there is one that beats it. That is the best rank the data leave open
+    Without `significant` only equal means tie. `significant` has the pairs of models that
+    differ significantly. With it, a rank is 1 plus the number of models shown to be better: a
+    model is second only if another one beats it. That is the best rank compatible with the data
     (Mogstad, Romano, Shaikh and Wilhelm, "Inference for ranks", 2024).
     """
     sign = 1 if higher_is_better else -1
@@ -188,17 +191,17 @@ def ranks(
 def indistinguishable_groups(
     names: Sequence[str], significant: Iterable[tuple[str, str]]
 ) -> tuple[tuple[str, ...], ...]:
-    """The largest groups within which no two models differ significantly.
+    """Return the largest groups within which no two models differ significantly.
 
-    Two models share a group exactly if the data do not tell them apart, as in a compact
-    letter display (Piepho, "An algorithm for a letter-based representation of all-pairwise
+    Two models share a group exactly if they do not differ significantly, as in a compact letter
+    display (Piepho, "An algorithm for a letter-based representation of all-pairwise
     comparisons", 2004): the groups are the maximal cliques of the graph of pairs that do not
-    differ (Bron and Kerbosch, "Algorithm 457", 1973). With names ordered by their mean the
-    groups are as a rule runs of neighbours. A model alone is a group of one.
+    differ (Bron and Kerbosch, "Algorithm 457", 1973). If names are ordered by mean, groups are
+    usually runs of neighbours. A model that differs from all others is a group of one.
 
     Args:
         names: All models, best first; groups and their members keep this order.
-        significant: The pairs that differ, in either order.
+        significant: Pairs that differ, in either order.
     """
     if len(set(names)) < len(names):
         raise UsageError(f"a model is named twice among {', '.join(names)}; name each once")

@@ -1,9 +1,9 @@
-"""How many trials: power, the smallest effect that can be seen, trials needed, their price.
+"""Power and sample size: detectable effects, required trials, and their cost.
 
-All for two-sided t tests of normal data. `n` and every number of trials is that of pairs, or
-of trials in each of two equal arms; `sd` is that of the paired differences, or that within an
-arm. A plan from a pilot is as uncertain as the pilot's standard deviation, so every number
-of trials comes with the range that the pilot leaves open.
+All functions are for two-sided t tests of normal data. `n` and every sample size is the number
+of pairs, or of trials in each of two equal arms. `sd` is the standard deviation of the paired
+differences, or within an arm. A plan from a pilot is as uncertain as the pilot's standard
+deviation, so every sample size has a range that reflects this uncertainty.
 """
 
 import math
@@ -20,36 +20,36 @@ from assay.stats.intervals import Interval, as_sample, check_level
 from assay.stats.variance import checked_sd, sd_interval
 
 _MOST = 10**15
-"""No number of trials is above it; there it stands for so many or more."""
+"""Upper limit of a sample size; it means this many or more."""
 
 
 class TrialPrice(NamedTuple):
-    """What trials cost, each with the range of their number."""
+    """Cost of the trials, with the range that follows from the range of the sample size."""
 
     dollars: Interval | None
-    """None where the cost of a trial is not known."""
+    """Cost in USD; None if the cost of a trial is unknown."""
     hours: Interval | None
-    """None where the duration of a trial is not known."""
+    """Duration in hours; None if the duration of a trial is unknown."""
     trials: Interval
-    """Of all arms together."""
+    """Number of trials of all arms together."""
 
 
 @dataclass(frozen=True)
 class Needed:
-    """How many trials it takes, and the range that a small pilot leaves open."""
+    """Required sample size, and its range given the uncertainty of a small pilot."""
 
     trials: int
-    """Pairs, or trials in each arm; 10^15 stands for so many or more."""
+    """Pairs, or trials in each arm; 10^15 means this many or more."""
     low: int | None
-    """The fewest that the pilot does not rule out; None without a pilot of two or more."""
+    """Smallest number compatible with the pilot; None without a pilot of at least two."""
     high: int | None
-    """The most that the pilot does not rule out; None also where it sets no limit."""
+    """Largest number compatible with the pilot; None also if it is unlimited."""
     plain: float
-    """The number before it was rounded up to whole trials, and to two at least."""
+    """Number before rounding up to whole trials, and to at least two."""
     pilot_n: int | None
-    """Pairs, or trials in each arm, that the standard deviation came from."""
+    """Pairs, or trials in each arm, from which the standard deviation was estimated."""
     level: float
-    """Of the range."""
+    """Confidence level of the range."""
 
     def cost(
         self,
@@ -59,9 +59,9 @@ class Needed:
         arms: int = 2,
         at_once: int = 1,
     ) -> TrialPrice:
-        """Dollars and hours of all arms, with `at_once` trials running at a time.
+        """Return the cost in dollars and hours of all arms, with `at_once` trials in parallel.
 
-        A bound of the range that is not known is NaN in the prices.
+        An unknown bound of the range is NaN in the costs.
         """
         if arms < 1 or at_once < 1:
             raise UsageError(f"{arms} arms, {at_once} at once: both are 1 or more")
@@ -75,10 +75,10 @@ class Needed:
 
 
 def power_of(n: float, effect: float, sd: float, *, paired: bool, alpha: float = 0.05) -> float:
-    """The chance that a t test at alpha finds a true difference of `effect`.
+    """Return the probability that a t test at alpha detects a true difference of `effect`.
 
-    The noncentral t, both tails: Cohen, Statistical Power Analysis for the Behavioral
-    Sciences, 2nd ed. 1988, chapter 2. Without spread any effect is found.
+    The noncentral t, both tails: Cohen, Statistical Power Analysis for the Behavioral Sciences,
+    2nd ed. 1988, chapter 2. Without variance any effect is detected.
     """
     _check_alpha(alpha)
     if not (n >= 2 and math.isfinite(n)):
@@ -93,15 +93,16 @@ def power_of(n: float, effect: float, sd: float, *, paired: bool, alpha: float =
 def minimum_detectable_effect(
     n: float, sd: float, *, paired: bool, power: float = 0.8, alpha: float = 0.05
 ) -> float:
-    """The smallest true difference that n trials find with this power, in the unit of sd.
+    """Return the smallest true difference that n trials detect with this power.
 
-    Where `power_of` is the power that is asked for (Cohen, 1988, chapter 2).
+    It has the unit of sd. `power_of` equals `power` at this effect (Cohen, 1988, chapter 2).
     """
     _check_alpha(alpha)
     _check_power(power, alpha)
     if not (n >= 2 and math.isfinite(n)):
         raise UsageError(f"the effect that {n!r} trials can show; a t test takes 2 or more")
-    # Two trials at a small alpha may need a thousand standard deviations and more.
+    # Two trials at a small alpha may need an effect of more than a thousand standard
+    # deviations.
     most = 1e4 / alpha
     return checked_sd(sd) * solve(lambda d: _power(n, d, paired, alpha) - power, 0.0, most)
 
@@ -116,20 +117,21 @@ def trials_needed(
     alpha: float = 0.05,
     level: float = 0.95,
 ) -> Needed:
-    """Trials for a t test to find a true difference of `effect` with this power.
+    """Return the sample size for a t test to detect a true difference with this power.
 
-    The smallest n with `power_of(n, ...) >= power`. The range takes the ends of `sd_interval`
-    for the standard deviation (compare Browne, "On the use of a pilot sample for sample size
-    determination", 1995); that `effect` is uncertain, too, if it was observed is not in it.
+    The smallest n with `power_of(n, ...) >= power`. The range is computed from the bounds of
+    `sd_interval` for the standard deviation (compare Browne, "On the use of a pilot sample for
+    sample size determination", 1995). It does not include the uncertainty of an observed
+    `effect`.
 
     Args:
-        effect: The difference to find, in the units of the metric.
-        sd: Of the paired differences, or within an arm (pooled over both).
-        pilot_n: Pairs, or trials in each of two arms, that sd was estimated from.
+        effect: Difference to detect, in the unit of the metric.
+        sd: Standard deviation of the paired differences, or within an arm (pooled over both).
+        pilot_n: Pairs, or trials in each of two arms, from which sd was estimated.
         paired: Whether the trials will be paired.
-        power: The chance to find the effect.
-        alpha: Of the two-sided test.
-        level: Of the range.
+        power: Probability of detecting the effect.
+        alpha: Type I error of the two-sided test.
+        level: Confidence level of the range.
     """
     _check_alpha(alpha)
     _check_power(power, alpha)
@@ -162,12 +164,12 @@ def trials_for_precision(
     *,
     level: float = 0.95,
 ) -> Needed:
-    """Trials until the standard error is `relative_error` of the mean: (sd / (mean e))^2.
+    """Return the sample size for a standard error of `relative_error` times the mean.
 
-    At least 2. The range is exact for normal data: it inverts the noncentral t of the pilot,
-    whose noncentrality is sqrt(n) mean / sd (Johnson and Welch, "Applications of the
-    non-central t-distribution", 1940), so the mean's own error is in it. `high` is None where
-    the pilot's mean is not clear of 0.
+    (sd / (mean e))^2 with e the relative error, at least 2. The range is exact for normal data:
+    it inverts the noncentral t of the pilot, whose noncentrality is sqrt(n) mean / sd (Johnson
+    and Welch, "Applications of the non-central t-distribution", 1940), so it includes the error
+    of the mean. `high` is None if the interval of the pilot's mean contains 0.
     """
     check_level(level)
     if not (math.isfinite(mean) and mean):
@@ -187,12 +189,13 @@ def trials_for_precision(
 
 
 def first_n_below(values: Sequence[float] | NDArray[Any], threshold: float) -> int | None:
-    """The first n >= 2 at which |sd / mean| of the first n values is below the threshold.
+    """Return the first n >= 2 at which |sd / mean| of the first n values is below threshold.
 
-    None if there is none; a mean within 1e-10 of 0 never passes. This is a rule people use,
-    not one to plan by: sd / mean, the coefficient of variation (Pearson, "Regression, heredity,
-    and panmixia", 1896), estimates a constant and does not shrink with n, and the first
-    crossing is luck, most often at n = 2. `trials_for_precision` answers the question.
+    None if there is none; a mean within 1e-10 of 0 never passes. This rule is common, but
+    should not be used for planning: sd / mean, the coefficient of variation (Pearson,
+    "Regression, heredity, and panmixia", 1896), estimates a constant and does not shrink with
+    n, and the first crossing happens by chance, most often at n = 2. Use `trials_for_precision`
+    instead.
     """
     sample = as_sample(values, "the values of the runs")
     if not threshold > 0:
@@ -208,7 +211,7 @@ def _power(n: float, d: float, paired: bool, alpha: float) -> float:
     from scipy.special import stdtrit
 
     freedom = n - 1 if paired else 2 * (n - 1)
-    # Beyond, all is found, and squares overflow.
+    # Larger effects are always detected, and squares would overflow.
     d = min(d, 1e100)
     noncentrality = d * math.sqrt(n if paired else n / 2)
     critical = float(stdtrit(freedom, 1 - alpha / 2))
@@ -218,10 +221,10 @@ def _power(n: float, d: float, paired: bool, alpha: float) -> float:
 
 
 def _trials(d: float, paired: bool, power: float, alpha: float) -> float:
-    """The n at which the power is reached, 2 at least; not rounded."""
+    """Return the n at which the power is reached, at least 2; not rounded."""
     from scipy.special import ndtri
 
-    # The normal limit is never far off, and always below.
+    # The normal limit is close to n, and always below it.
     root = float(ndtri(1 - alpha / 2) + ndtri(power)) / max(d, 1e-100)
     rough = (1 if paired else 2) * root * root
     if rough > 1e7:
@@ -231,7 +234,7 @@ def _trials(d: float, paired: bool, power: float, alpha: float) -> float:
 
 
 def _variation_interval(variation: float, n: int, level: float) -> tuple[float, float]:
-    """Bounds of sd / |mean|, from n values; the upper one infinite if the mean may be 0."""
+    """Return bounds of sd / |mean|; the upper one is infinite if the mean may be 0."""
     if variation == 0:
         return 0.0, 0.0
     t = math.sqrt(n) / variation
@@ -240,12 +243,12 @@ def _variation_interval(variation: float, n: int, level: float) -> tuple[float, 
 
 
 def _whole(plain: float) -> int:
-    # 4.000000000000001 is four; the rest of it is rounding.
+    # 4.000000000000001 is four with a rounding error.
     return max(2, math.ceil(min(plain * (1 - 1e-12), _MOST)))
 
 
 def _square(number: float) -> float:
-    # Far above any number of trials, and still a number.
+    # Far above any sample size, and its square does not overflow.
     return min(number, 1e100) ** 2
 
 

@@ -1,9 +1,9 @@
-"""Curves over scores and over steps, with bands.
+"""Performance profiles and sample-efficiency curves, with confidence bands.
 
-A performance profile says for every score how many runs, or tasks, are above it; a
-sample-efficiency curve has an aggregate for every step. Bands are pointwise: at each place
-they hold with their level, and all along with less. A task with one run gives bands of NaN.
-It draws no picture. Library only: no command calls it.
+A performance profile has the proportion of runs, or tasks, above each score. A
+sample-efficiency curve has an aggregate at each step. Bands are pointwise: they have their
+coverage at each point, and less over the whole curve. A task with one run has bands of NaN. The
+module draws no figure. Library only: no command calls it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,19 +32,19 @@ _Floats = NDArray[np.float64]
 
 
 class ProfileKind(StrEnum):
-    """What a performance profile counts."""
+    """Unit that a performance profile counts."""
 
     RUNS = "runs"
-    """Runs above a score: their share in each task, averaged over tasks."""
+    """Runs above a score: their proportion in each task, averaged over tasks."""
     TASKS = "tasks"
     """Tasks whose mean is above a score."""
 
 
 class Band(NamedTuple):
-    """A curve with its bounds; all of shape (K,)."""
+    """Curve with its bounds; all of shape (K,)."""
 
     at: _Floats
-    """The scores or steps the curve is known at."""
+    """Scores or steps at which the curve is evaluated."""
     point: _Floats
     low: _Floats
     high: _Floats
@@ -59,26 +59,26 @@ def performance_profile(
     level: float = 0.95,
     n_resamples: int = 2_000,
 ) -> Band:
-    """The share of runs, or of tasks' means, above each score of `taus`.
+    """Return the proportion of runs, or of task means, above each score in `taus`.
 
-    Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice,
-    2021, section 4: the run-score and the average-score distribution, with a stratified
-    percentile band. Every task weighs the same, whatever its runs.
+    Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice, 2021,
+    section 4: the run-score and the average-score distribution, with a stratified percentile
+    band. All tasks have the same weight.
 
     Args:
         scores: Scores of runs by task.
-        taus: The scores at which the profile is taken; they grow.
+        taus: Scores at which the profile is evaluated, increasing.
         kind: Whether runs or tasks are counted.
-        rng: What the resamples are drawn from.
-        level: The level of the band at each score.
-        n_resamples: How many resamples the band is made of.
+        rng: Random generator for the resamples.
+        level: Confidence level of the band at each score.
+        n_resamples: Number of resamples.
     """
     read, at = task_scores(scores), _growing(taus, "taus")
     if kind is ProfileKind.RUNS:
         above = (read.values[:, None] > at) * task_weights(read)[:, None]
 
         def statistic(counts: Counts) -> _Floats:
-            # Weights that add up to 1 add up to a little more in some orders.
+            # Depending on the order of summation, weights may add up to slightly more than 1.
             return np.minimum(counts @ above, 1.0)
     else:
 
@@ -100,21 +100,20 @@ def sample_efficiency(
     level: float = 0.95,
     n_resamples: int = 2_000,
 ) -> Band:
-    """An aggregate at every step of training, with a band.
+    """Return an aggregate at every step of training, with a band.
 
     The sample-efficiency curve of rliable 1.2.0, with one departure: a resample draws whole
     runs, so that its curve is one that runs could have had, where rliable draws anew at each
-    step. Bands, being pointwise, estimate the same.
+    step. Because bands are pointwise, both estimate the same band.
 
     Args:
-        steps: The S steps at which all runs were scored; they grow.
-        scores: For each task a row of S scores for each run, or an array of
-            runs x tasks x S.
-        which: What runs and tasks are reduced to at a step.
-        rng: What the resamples are drawn from.
-        gamma: The target of the optimality gap.
-        level: The level of the band at each step.
-        n_resamples: How many resamples the band is made of.
+        steps: The S steps at which all runs were scored, increasing.
+        scores: For each task one row of S scores per run, or an array of runs x tasks x S.
+        which: Aggregate over runs and tasks at a step.
+        rng: Random generator for the resamples.
+        gamma: Target of the optimality gap.
+        level: Confidence level of the band at each step.
+        n_resamples: Number of resamples.
     """
     at = _growing(steps, "steps")
     by_step = _by_step(scores, len(at))
@@ -124,7 +123,7 @@ def sample_efficiency(
         return np.stack([each(counts) for each in statistics], axis=1)
 
     point = np.array([aggregate(each, which, gamma) for each in by_step])
-    # A step at which nothing varies must not decide for those where something does.
+    # `bounds` checks one step for variation, so it gets a step whose scores vary, if any.
     widest = next((each for each in by_step if not each.constant), by_step[0])
     ends = bounds(
         point,

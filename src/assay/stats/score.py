@@ -1,28 +1,25 @@
-"""The Crafter score: one number for 22 success rates, its interval and its bias.
+"""Crafter score: one number for 22 success rates, with its interval and its bias.
 
-It rewards breadth: a rare achievement counts for more than a common one made more often.
-Rates of zero weigh heavily, so the score of the same player grows with the number of
-episodes. The stored episodes of the reference's authors, drawn again at n episodes, have a
+The score rewards breadth: a rare achievement counts for more than a common one that is unlocked
+more often. Rates of zero weigh heavily, so the expected score grows with the number of
+episodes. Episodes stored by the authors of the reference game, resampled at n episodes, have a
 mean score of
 
     n         5     10     20     50    100   limit
     human  42.6   47.5   50.0   51.4   51.7    52.0
     random 1.14   1.29   1.39   1.47   1.51    1.55
 
-So only scores of equal n can be set beside each other. `expected_score_at` brings a player
-with more episodes down to fewer, without bias; `ScoreEstimate.corrected` guesses the limit,
-with a bias that is left. Intervals come from `assay.stats.score`, always by one method:
-nothing about the episodes picks another.
+So only scores with equal n are comparable. `expected_score_at` reduces the score of a player
+with more episodes to fewer, without bias. `ScoreEstimate.corrected` estimates the limit, with
+some remaining bias. All intervals use one method, independent of the episodes.
 
-Crafter scores that are plausible after some episodes, drawn from a hierarchical model.
-
-The success rates of a player's achievements are drawn from one beta distribution, whose mean
-and weight are not known either; so a rate of 0 of 10 is read in the light of the other 21, and
-an achievement that was never seen may still have a rate. Achievements of an episode come
-together, which the model leaves out: their covariance is added to the logarithm of the score,
-and is never taken to be less than that of a mean correlation of 0.2. Intervals are the middle
-97.5 % of the draws where 95 % are asked for. Both make the interval conservative, on purpose:
-docs/design/statistics.md has what it holds.
+The intervals come from a hierarchical model. The success rates of a player's achievements are
+drawn from one beta distribution with unknown mean and weight, so a rate of 0 of 10 is
+interpreted in the light of the other 21 rates, and an achievement that was never unlocked may
+have a rate above 0. The model ignores that achievements within an episode are correlated.
+Therefore their covariance is added to the logarithm of the score, and assumed to be at least
+that of a mean correlation of 0.2. A 95 % interval is the middle 97.5 % of the draws. Both make
+the interval conservative on purpose: docs/design/statistics.md has its coverage.
 """
 
 import math
@@ -40,40 +37,40 @@ from assay.stats.intervals import Interval, check_level, check_resamples
 Floats = NDArray[np.float64]
 
 _CORRELATION = 0.2
-"""The least mean correlation between achievements that is taken; measured ones are 0.32 for
+"""Smallest mean correlation between achievements that is assumed; measured ones are 0.32 for
 the human and 0.05 to 0.20 for built-in players."""
 _MEANS, _WEIGHTS = 25, 18
-"""Points of the grid over the mean and the weight of the beta distribution."""
+"""Grid points for the mean and the weight of the beta distribution."""
 
 
 class ScoreDraws(NamedTuple):
-    """Draws of ln(1 + score), each shape (B,)."""
+    """Draws of ln(1 + score), each of shape (B,)."""
 
     at_n: Floats
-    """Of the mean score at n episodes."""
+    """Draws of the mean score at n episodes."""
     limit: Floats
-    """Of the score of endless episodes."""
+    """Draws of the score in the limit of infinitely many episodes."""
 
 
 def score_draws(made_E_A: Floats, n: int, rng: np.random.Generator, n_draws: int) -> ScoreDraws:
-    """Draw scores that go with these episodes.
+    """Draw scores that are plausible given these episodes.
 
     Rates p ~ Beta(m s, (1 - m) s) with m uniform and s log-uniform on 0.05 to 30, on a grid: a
-    hierarchical model as in Gelman et al., Bayesian Data Analysis, 3rd ed. 2013, section 5.3.
-    A score is exp(mean ln(1 + 100 p)) - 1, at n episodes with E ln(1 + 100 K / n) for the
-    logarithm, K being binomial. To its logarithm is added sqrt(C) t with one degree of freedom
-    less than there are episodes, C being the sum of the covariances of the terms, from the
-    correlations of the achievements over episodes.
+    hierarchical model as in Gelman et al., Bayesian Data Analysis, 3rd ed. 2013, section 5.3. A
+    score is exp(mean ln(1 + 100 p)) - 1; at n episodes the logarithm is replaced by E ln(1 +
+    100 K / n) with binomial K. The term sqrt(C) t is added to the logarithm of the score: t has
+    one degree of freedom less than there are episodes, and C is the sum of the covariances of
+    the terms, from the correlations of the achievements over episodes.
 
     Args:
-        made_E_A: Which achievements each episode unlocked, or what share of a world's, shape
-            (E, A); rows are independent.
-        n: The number of episodes that `at_n` speaks of.
-        rng: The source of draws.
-        n_draws: How many.
+        made_E_A: Whether each episode unlocked each achievement, or the proportion of a world's
+            episodes that did, shape (E, A); rows are independent.
+        n: Number of episodes for `at_n`.
+        rng: Random generator.
+        n_draws: Number of draws.
     """
     check_resamples(n_draws)
-    # SciPy takes a while to import, and most of assay does without.
+    # SciPy is slow to import, and most of assay does not need it.
     from scipy.special import betaln
 
     episodes = len(made_E_A)
@@ -101,7 +98,7 @@ def score_draws(made_E_A: Floats, n: int, rng: np.random.Generator, n_draws: int
 def middle_of(
     draws_B: Floats, level: float, point: float | None = None, *, low: float, high: float = 100
 ) -> Interval:
-    """The interval of scores that were drawn, around the point; by default their median."""
+    """Return the interval of drawn scores around the point, by default their median."""
     check_level(level)
     tail = (1 - level) / 4
     inside = np.clip(draws_B, low, high)
@@ -111,7 +108,7 @@ def middle_of(
 
 
 def _covariance(terms_B_A: Floats, rates_B_A: Floats, made_E_A: Floats) -> float:
-    """The variance of a mean of terms that comes from their covariances."""
+    """Return the part of the variance of a mean of terms that is due to their covariances."""
     sd_A, rates_A = terms_B_A.std(axis=0), rates_B_A.mean(axis=0)
     least = _CORRELATION * (sd_A.sum() ** 2 - (sd_A**2).sum())
     spread_A = np.sqrt(rates_A * (1 - rates_A))
@@ -130,13 +127,13 @@ def _grid() -> tuple[Floats, Floats]:
 
 @cache
 def _expected_logarithms(n: int) -> tuple[Floats, Floats]:
-    """E ln(1 + 100 K / n) at success rates on a grid that is dense near 0."""
+    """Return E ln(1 + 100 K / n) at success rates on a grid that is dense near 0."""
     from scipy.special import gammaln, xlog1py, xlogy
 
     rates_P = np.linspace(0, 1, 401) ** 2
     expected_P = np.empty_like(rates_P)
     for place, rate in enumerate(rates_P):
-        # Further out nothing is left of the probability, and n may be very large.
+        # The probability further out is negligible, and n may be very large.
         reach = 50 + 10 * math.sqrt(n * rate * (1 - rate))
         k = np.arange(max(0, int(n * rate - reach)), min(n, int(n * rate + reach)) + 1)
         logs_K = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
@@ -146,27 +143,28 @@ def _expected_logarithms(n: int) -> tuple[Floats, Floats]:
 
 
 _BATCH = 4_000_000
-"""So many numbers are drawn at a time."""
+"""Number of values drawn at a time."""
 
 
 class ScoreEstimate(NamedTuple):
-    """The Crafter score of some episodes, and what can be said about it."""
+    """Crafter score of some episodes, with intervals and bias correction."""
 
     interval: Interval
-    """Of the mean score of this player at this number of episodes; the point is `plain`."""
+    """Interval of this player's mean score at this number of episodes; the point is `plain`."""
     limit: Interval
-    """Of the score of endless episodes; its point is the middle of what is plausible."""
+    """Interval of the score in the limit of infinitely many episodes; the point is the median
+    of the draws."""
     plain: float
-    """The score as it is usually reported. Unbiased for the mean score at this number of
-    episodes, too low for the limit of many."""
+    """Score as usually reported. It is unbiased for the mean score at this number of episodes,
+    and too low for the limit of many episodes."""
     corrected: float
-    """The jackknife's guess at the limit of many episodes; NaN for one episode."""
+    """Jackknife estimate of the limit of many episodes; NaN for one episode."""
     episodes: int
-    """How many there were; scores of other numbers are not comparable as they are."""
+    """Number of episodes; scores with different numbers are not directly comparable."""
 
 
 def crafter_score(rates: NDArray[np.float64] | Sequence[float]) -> NDArray[np.float64]:
-    """The Crafter score of success rates in [0, 1]; the last axis are the achievements.
+    """Return the Crafter score of success rates in [0, 1]; achievements are the last axis.
 
     exp(mean(ln(1 + percent))) - 1: Hafner, Benchmarking the Spectrum of Agent Capabilities,
     2021, and the reference's `analysis/common.py`. It lies between 0 and 100.
@@ -175,14 +173,14 @@ def crafter_score(rates: NDArray[np.float64] | Sequence[float]) -> NDArray[np.fl
 
 
 class ScoreDifference(NamedTuple):
-    """The Crafter score of one player less that of another."""
+    """Crafter score of one player minus the score of another."""
 
     interval: Interval
-    """Of the difference of their mean scores at `episodes` episodes each."""
+    """Interval of the difference of their mean scores at `episodes` episodes each."""
     limit: Interval
-    """Of the difference of their scores of endless episodes."""
+    """Interval of the difference in the limit of infinitely many episodes."""
     episodes: int
-    """Those of the player who has fewer; the other's score is brought down to as many."""
+    """Episodes of the player with fewer; the other player's score is reduced to as many."""
 
 
 def crafter_score_interval(
@@ -193,26 +191,26 @@ def crafter_score_interval(
     rng: np.random.Generator,
     n_resamples: int = 4_000,
 ) -> ScoreEstimate:
-    """The Crafter score of episodes, its interval, and the score without most of its bias.
+    """Return the Crafter score of episodes with its interval, and a bias-corrected score.
 
-    The interval is that of `score_draws`: hierarchical (Gelman et al., Bayesian Data Analysis,
-    3rd ed. 2013), conservative, within [0, 100], and with width even where all episodes are
-    alike. A bootstrap cannot know of an achievement
-    that these episodes lack and others would have. One episode, or world, has no interval.
+    The interval comes from `score_draws`: it is hierarchical (Gelman et al., Bayesian Data
+    Analysis, 3rd ed. 2013), conservative, within [0, 100], and has nonzero width even if all
+    episodes are equal. A bootstrap would ignore achievements that are missing in these episodes
+    and would occur in others. With one episode, or one world, the bounds are NaN.
 
-    `corrected` is the first-order jackknife (Quenouille, Notes on bias in estimation, 1956)
-    of the score itself, cut to [0, 100]. Its mean is n m(n) - (n - 1) m(n - 1), where m(n)
-    is the mean score at n. With n = 5, 10, 20, 50 the human's bias of -9.4, -4.6, -2.0, -0.7
-    becomes one of less than 1, 0.9, 0.7 and 0.2 either way, and the random player's of
-    -0.41, -0.26, -0.16, -0.08 becomes -0.2, -0.1, -0.04 and -0.02.
+    `corrected` is the first-order jackknife (Quenouille, Notes on bias in estimation, 1956) of
+    the score itself, cut to [0, 100]. Its mean is n m(n) - (n - 1) m(n - 1), where m(n) is the
+    mean score at n. With n = 5, 10, 20, 50 the human's bias of -9.4, -4.6, -2.0, -0.7 becomes
+    one of less than 1, 0.9, 0.7 and 0.2 in either direction, and the random player's of -0.41,
+    -0.26, -0.16, -0.08 becomes -0.2, -0.1, -0.04 and -0.02.
 
     Args:
-        unlocked_E_A: Which achievements each episode unlocked, shape (E, A).
-        worlds: The world of each episode; episodes of one world are not independent, and
-            count as one. None: each has its own.
-        level: The level of confidence.
-        rng: The source of draws.
-        n_resamples: How many of them.
+        unlocked_E_A: Whether each episode unlocked each achievement, shape (E, A).
+        worlds: World of each episode; episodes of one world are not independent and count as
+            one unit. None: each episode has its own world.
+        level: Confidence level.
+        rng: Random generator.
+        n_resamples: Number of draws.
     """
     made_E_A = _unlocked(unlocked_E_A)
     episodes = len(made_E_A)
@@ -244,11 +242,11 @@ def score_difference(
     rng: np.random.Generator,
     n_resamples: int = 4_000,
 ) -> ScoreDifference:
-    """The Crafter score of `b` less that of `a`, both at the smaller number of episodes.
+    """Return the Crafter score of `b` minus that of `a`, at the smaller number of episodes.
 
     Scores of both players are drawn as for `crafter_score_interval` (Gelman et al., 2013) and
-    subtracted. Worlds
-    that both played are not made use of: what they have in common would make it shorter.
+    subtracted. Worlds that both played are not paired; pairing would make the interval shorter.
+    For the arguments see `crafter_score_interval`.
     """
     made_a, made_b = _unlocked(unlocked_a), _unlocked(unlocked_b)
     n = min(len(made_a), len(made_b))
@@ -271,20 +269,20 @@ def expected_score_at(
     rng: np.random.Generator,
     n_resamples: int = 10_000,
 ) -> float:
-    """The mean score of n of these episodes, to be set beside a score of n episodes.
+    """Return the mean score of n of these episodes, for comparison with a score of n episodes.
 
-    The mean over all ways to choose n of the E episodes, which has no bias for the mean
-    score at n (it is a U-statistic: Hoeffding, A class of statistics with asymptotically
-    normal distribution, 1948). The mean of ln(1 + score) is exact, from the hypergeometric
-    distribution of each achievement's count. What exp adds to it comes from random choices,
-    less the part of them that is known to be zero on average; that leaves a standard error
-    of 0.02 for 5 of 100 human episodes, and less elsewhere.
+    The mean over all ways to choose n of the E episodes, which is unbiased for the mean score
+    at n (it is a U-statistic: Hoeffding, A class of statistics with asymptotically normal
+    distribution, 1948). The mean of ln(1 + score) is exact, from the hypergeometric
+    distribution of each achievement's count. The correction for the exponential is estimated
+    from random choices, without its linear part, whose mean is known to be zero. That leaves a
+    standard error of 0.02 for 5 of 100 human episodes, and less elsewhere.
 
     Args:
-        unlocked_E_A: Which achievements each episode unlocked, shape (E, A).
-        n: How many episodes, from 1 to E; at E it is the plain score.
-        rng: The source of random choices.
-        n_resamples: How many choices.
+        unlocked_E_A: Whether each episode unlocked each achievement, shape (E, A).
+        n: Number of episodes, from 1 to E; at E the result is the plain score.
+        rng: Random generator.
+        n_resamples: Number of random choices.
     """
     made_E_A = _unlocked(unlocked_E_A)
     episodes = len(made_E_A)
@@ -303,7 +301,7 @@ def expected_score_at(
             for chosen_B_E in _choices(episodes, n, rng, n_resamples)
         ]
     )
-    # exp(x) - 1 - x: its linear part is zero on average and would only add noise.
+    # exp(x) - 1 - x: the linear part has mean zero and would only add noise.
     more = float((np.expm1(away_B) - away_B).mean())
     return math.exp(mean) * (1 + more) - 1
 
@@ -322,7 +320,7 @@ def _unlocked(unlocked_E_A: NDArray[Any] | Sequence[Sequence[bool]]) -> NDArray[
 
 
 def _by_world(made_E_A: NDArray[np.float64], worlds: Labels | None) -> NDArray[np.float64]:
-    """The share of a world's episodes that unlocked each achievement, shape (W, A)."""
+    """Return the proportion of each world's episodes that unlocked each achievement; (W, A)."""
     if worlds is None:
         return made_E_A
     codes_E = codes_of(worlds, len(made_E_A), "the episodes")
@@ -342,7 +340,7 @@ def _scores(logs_B: NDArray[np.float64], point: float | None, level: float) -> I
 
 
 def _logarithms(rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    """ln(1 + score) of rates; the last axis are the achievements."""
+    """Return ln(1 + score) of rates; achievements are the last axis."""
     return np.asarray(np.log1p(100 * rates).mean(axis=-1))
 
 
@@ -362,7 +360,7 @@ def _batches(episodes: int, n_resamples: int) -> Iterator[int]:
 def _choices(
     episodes: int, n: int, rng: np.random.Generator, n_resamples: int
 ) -> Iterator[NDArray[np.float64]]:
-    """One for each episode that is among the n chosen, shape (B, E), a batch at a time."""
+    """Yield batches of choices, shape (B, E): 1 for the n chosen episodes, 0 otherwise."""
     for size in _batches(episodes, n_resamples):
         chosen_B_N = rng.random((size, episodes)).argpartition(n - 1, axis=1)[:, :n]
         choice_B_E = np.zeros((size, episodes))
@@ -373,7 +371,7 @@ def _choices(
 def _hypergeometric(
     episodes: int, totals_A: NDArray[np.float64], n: int
 ) -> NDArray[np.float64]:
-    """The chance of k successes among n of the episodes, shape (A, n + 1)."""
+    """Return the probability of k successes among n of the episodes, shape (A, n + 1)."""
     k_K, totals_A_1 = np.arange(n + 1), totals_A[:, None]
     possible = (k_K <= totals_A_1) & (n - k_K <= episodes - totals_A_1)
     inside = np.where(possible, k_K, np.maximum(0, n - (episodes - totals_A_1)))
@@ -382,7 +380,7 @@ def _hypergeometric(
 
 
 def _log_choose(n: Any, k: Any) -> NDArray[np.float64]:
-    # SciPy takes a while to import, and most of assay does without.
+    # SciPy is slow to import, and most of assay does not need it.
     from scipy.special import gammaln
 
     return np.asarray(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))

@@ -1,13 +1,13 @@
-"""Looking at pairs as they come, and when to stop: designs, looks and decisions.
+"""Sequential tests: designs, interim analyses ("looks") at pairs as they arrive, decisions.
 
-Intervals of all looks of a design hold together with its confidence, so that one may look
-after each pair and stop at any of them. A decision, once made, stands: looking while data
-comes and going through all of it afterwards give the same.
+The intervals of all looks of a design have its confidence simultaneously, so one may look after
+each pair and stop at any look. A decision is final: looking while data arrive and analysing all
+of it afterwards give the same result.
 
-A confidence sequence for a mean: an interval after each value, all of them right at once.
-
-Exact for normal data whose spread is not known, with no largest sample and no plan of looks.
-The price is width: where the largest sample is known, `spending` gives narrower intervals.
+`anytime_bounds` gives a confidence sequence for a mean: an interval after each value, all valid
+simultaneously. It is exact for normal data of unknown variance and needs neither a largest
+sample nor planned looks. Its intervals are wider: if the largest sample is known, the spending
+functions of `assay.stats.look_bounds` give narrower ones.
 """
 
 import math
@@ -28,9 +28,9 @@ from assay.stats.shares import bonett_price
 from assay.types import Verdict
 
 EFFECT_VARIANCE: Final = 0.5
-"""The variance of the mixture over effects, in squares of the standard deviation.
+"""Variance of the mixture over standardised effects.
 
-The sequence is narrowest for effects of about this size, and right for all.
+The sequence is narrowest for effects of about this size, and valid for all.
 """
 
 
@@ -39,17 +39,17 @@ def anytime_bounds(
     alpha: float = 0.05,
     effect_variance: float = EFFECT_VARIANCE,
 ) -> NDArray[np.float64]:
-    """The bound of |t| after so many values; infinite where nothing can be said yet.
+    """Return the bound of |t| after each number of values; infinite while there are too few.
 
     With a normal mixture of variance g over the standardised effect and the right Haar measure
     over the scale, the mixed likelihood ratio of n values with the statistic t is
 
         (1 + n g)^(-1/2) [(1 + t^2 / (n - 1)) / (1 + t^2 / ((n - 1)(1 + n g)))]^(n / 2),
 
-    a martingale for what does not depend on the scale, and it exceeds 1 / alpha at some n with
-    a probability of at most alpha (Ville). Solved for t. Lai, "On confidence sequences", 1976;
-    Wang & Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with
-    unknown variance", 2023, whose normal mixture this is.
+    a martingale for scale-invariant statistics, and it exceeds 1 / alpha at some n with a
+    probability of at most alpha (Ville). The bound is the solution for t. Lai, "On confidence
+    sequences", 1976; Wang & Ramdas, "Anytime-valid t-tests and confidence sequences for
+    Gaussian means with unknown variance", 2023, whose normal mixture this is.
     """
     if not 0 < alpha < 1:
         raise UsageError(f"alpha {alpha!r} is not between 0 and 1; 0.05 is usual")
@@ -60,55 +60,55 @@ def anytime_bounds(
         raise UsageError("a spread needs 2 values or more; ask for counts from 2 on")
     spread = 1 + n * effect_variance
     ratio = np.exp((np.log(spread) - 2 * math.log(alpha)) / n)
-    # Before that even an infinite t says too little.
+    # With fewer values, even an infinite t does not exceed 1 / alpha.
     enough = ratio < spread
     left = np.where(enough, 1 - ratio / spread, 1.0)
     return np.where(enough, np.sqrt((n - 1) * (ratio - 1) / left), math.inf)
 
 
 FEWEST_PAIRS: Final = 5
-"""How many pairs the first look has, unless a design says otherwise."""
+"""Default number of pairs at the first look."""
 _EACH: Final = 200
-"""Up to so many pairs there is a look after each; then one per hundredth more."""
+"""Up to this many pairs there is a look after each; then after each additional hundredth."""
 _MOST: Final = 10_000_000
 
 
 class Boundary(StrEnum):
-    """What the intervals of a design go by."""
+    """Type of the bounds of a design."""
 
     OBRIEN_FLEMING = "obrien-fleming"
-    """Spends next to nothing early: almost the power of one look, and late to stop."""
+    """Spends little error early: almost the power of a single look, and late to stop."""
     POCOCK = "pocock"
-    """Spends evenly: stops earliest, and needs a larger effect at the last look."""
+    """Spends error evenly: stops earliest, and needs a larger effect at the last look."""
     ANYTIME = "anytime"
-    """A confidence sequence: needs no largest number of pairs."""
+    """Confidence sequence: needs no largest number of pairs."""
 
 
 class LookResult(NamedTuple):
-    """What one look found."""
+    """Result of one look."""
 
     pairs: int
     interval: Interval
-    """Of the mean difference; its bounds are NaN where the look cannot say yet."""
+    """Interval of the mean difference; the bounds are NaN if the look cannot decide yet."""
     decision: Verdict | None
-    """None: go on."""
+    """Verdict; None means continue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequentialDesign:
-    """How pairs are looked at; made before the first of them is seen."""
+    """Design of a sequential test of pairs; fixed before the first pair is observed."""
 
     kind: Boundary = Boundary.OBRIEN_FLEMING
     alpha: float = 0.05
-    """The probability of a wrong decision, over all looks and all comparisons."""
+    """Probability of a wrong decision, over all looks and all comparisons."""
     first: int = FEWEST_PAIRS
     """Pairs at the first look."""
     most: int | None = None
-    """Pairs at the last look; only a confidence sequence goes without."""
+    """Pairs at the last look; optional for a confidence sequence only."""
     comparisons: int = 1
     """Candidates that are compared with the baseline; alpha is divided by it (Bonferroni)."""
     min_effect: float | None = None
-    """The smallest difference that matters; without it, no look ends with no difference."""
+    """Smallest difference that matters; without it no look ends with "no difference"."""
     lower_is_better: bool = False
     shares: bool = False
     """Whether the values are 0 and 1, so that their differences are -1, 0 and 1."""
@@ -135,13 +135,13 @@ class SequentialDesign:
             raise UsageError(f"min effect {self.min_effect!r} is no number above 0")
 
     def stored(self) -> dict[str, Any]:
-        """The design as JSON has it; `shares` only where it is true, as older ones lack it."""
+        """Return the design as JSON; `shares` only if true, because older designs lack it."""
         found = asdict(self) | {"kind": self.kind.value}
         return found if self.shares else {k: v for k, v in found.items() if k != "shares"}
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "SequentialDesign":
-        """The design that `stored` gave; what is not known here is left out."""
+        """Return the design from the output of `stored`; unknown fields are ignored."""
         names = {one.name for one in fields(cls)}
         try:
             return cls(**{name: value for name, value in stored.items() if name in names})
@@ -150,22 +150,22 @@ class SequentialDesign:
 
     @property
     def level(self) -> float:
-        """The confidence of the intervals of one comparison, over all its looks."""
+        """Confidence level of the intervals of one comparison, over all its looks."""
         return 1 - self.alpha / self.comparisons
 
     def is_look(self, pairs: int) -> bool:
-        """Whether there is a look after so many pairs."""
+        """Return whether there is a look after this number of pairs."""
         return pairs in self.counts(pairs)[-1:]
 
     def counts(self, pairs: int) -> Sequence[int]:
-        """After how many pairs there are looks, up to a number of pairs."""
+        """Return the numbers of pairs after which there are looks, up to a number of pairs."""
         if self.most is None or self.kind is Boundary.ANYTIME:
             return range(self.first, min(pairs, self.most or pairs) + 1)
         planned = look_counts(self.first, self.most)
         return planned[: bisect_right(planned, pairs)]
 
     def bounds(self, counts: Sequence[int]) -> NDArray[np.float64]:
-        """The bound of |t| after so many pairs; infinite where there is no look."""
+        """Return the bound of |t| after each number of pairs; infinite without a look."""
         alpha = self.alpha / self.comparisons
         asked = np.asarray(counts, np.int_)
         found = np.full(asked.shape, math.inf)
@@ -181,15 +181,16 @@ class SequentialDesign:
         return found
 
     def interval_at(self, differences: Sequence[float] | NDArray[np.float64]) -> Interval:
-        """The repeated confidence interval of the mean difference at this look.
+        """Return the repeated confidence interval of the mean difference at this look.
 
         Jennison & Turnbull, "Interim analyses: the repeated confidence interval approach",
-        1989. Where there is no look, or it cannot say anything yet, the bounds are NaN. So
-        are they while all differences are equal and so few that a coin would have done the
-        same at the level of this look; with more of them the error is that of one pair more
-        without a difference, or at the smallest one that matters. Shares have the bounds of
-        Bonett and Price, 2012, with the bound of this look as quantile and a pair's correction
-        for continuity (see `share_equivalence`): a few equal outcomes are no proof.
+        1989. The bounds are NaN without a look, or if it cannot decide yet. If all n
+        differences are equal, they are also NaN if n coin flips would agree more often than the
+        level of this look allows. Otherwise the standard error is step / (n + 1), as if one
+        more pair had deviated by step: the size of the mean difference or the smallest
+        difference that matters, whichever is larger. Proportions have the bounds of Bonett and
+        Price, 2012, with the bound of this look as quantile and a continuity correction of one
+        pair (see `share_equivalence`): a few equal outcomes are not proof.
         """
         sample = as_sample(differences, "differences")
         bound = float(self.bounds([len(sample)])[0])
@@ -214,11 +215,11 @@ class SequentialDesign:
 def decide(
     differences: Sequence[float] | NDArray[np.float64], design: SequentialDesign
 ) -> LookResult:
-    """Look once, at all pairs there are; see `looks` for what earlier ones said.
+    """Analyse all pairs in one look; `looks` also takes earlier looks into account.
 
     The interval is the repeated one of Jennison & Turnbull, 1989 (see
-    `SequentialDesign.interval_at`). An interval within the smallest effect that matters is no
-    difference, even beside zero.
+    `SequentialDesign.interval_at`). If the interval lies within the smallest effect that
+    matters, the verdict is NO_DIFFERENCE, even if the interval excludes zero.
     """
     interval = design.interval_at(differences)
     pairs = len(differences)
@@ -236,14 +237,14 @@ def looks(
     *,
     ended: bool = False,
 ) -> tuple[LookResult, ...]:
-    """Every look in order, up to the one that decided.
+    """Return every look in order, up to the one that decided.
 
     Args:
-        differences: Candidate minus baseline, in the order in which pairs are looked at.
-        design: How they are looked at.
-        ended: Whether no more pairs will come, though there are fewer than the most. The
-            last look is then undecided, if nothing was decided; with too few pairs for a
-            look it is one without an interval.
+        differences: Candidate minus baseline, in the order in which pairs are analysed.
+        design: Design of the sequential test.
+        ended: Whether no more pairs will be added, even if there are fewer than `design.most`.
+            If nothing was decided, the last look is then undecided; with too few pairs for a
+            look it has no interval.
     """
     sample = np.asarray(differences, np.float64)
     last = len(sample) if design.most is None else min(len(sample), design.most)
@@ -262,7 +263,7 @@ def looks(
 
 @lru_cache(maxsize=64)
 def look_counts(first: int, most: int) -> tuple[int, ...]:
-    """After how many pairs there is a look: each one at first, later each hundredth more."""
+    """Return the numbers of pairs with a look: each one, and above 200 every hundredth more."""
     counts = list(range(first, min(most, _EACH) + 1))
     while counts[-1] < most:
         counts.append(min(most, counts[-1] + counts[-1] // 100))
@@ -281,7 +282,7 @@ def _judged(interval: Interval, design: SequentialDesign) -> Verdict | None:
 
 
 def _level(bound: float, freedom: int) -> float:
-    """The two-sided p-value of a t at its bound."""
+    """Return the two-sided p-value of a t at its bound."""
     from scipy.special import stdtr
 
     return 2 * float(stdtr(freedom, -bound))

@@ -1,22 +1,19 @@
-"""Shares of trials that succeeded, and differences of two shares: intervals, tests, margins.
+"""Proportions of successful trials: intervals, tests, equivalence, pass@k, lost trials.
 
-Values are 0 and 1 (or truth values), one per independent trial. Every interval has width and
-stays within what is possible. The tests are exact, so they find a difference where there is
-none in at most alpha of all cases; the intervals are made to hold at least their level, which
-costs a little width. Replicates of a world are not independent: average them by world and use
+Values are 0 and 1 (or booleans), one per independent trial. Every interval has nonzero width
+and stays within the possible values. The tests are exact, so their type I error is at most
+alpha. The intervals are built to have at least their nominal coverage, which makes them
+slightly wider. Replicates of a world are not independent: average them by world and use
 `assay.stats.intervals`.
 
-pass@k and pass^k: the chance that one of k attempts succeeds, and that all of them do.
+pass@k and pass^k are the probabilities that at least one, or all, of k attempts at a task
+succeed. From n attempts, of which c succeeded, both are estimated without bias for every k up
+to n; (c / n)^k would be biased. All tasks have the same weight. Attempts at a task are assumed
+to be independent.
 
-From n attempts of a task, of which c succeeded, both are estimated without bias for every
-k up to n; to put c / n to the power of k would be biased. Tasks weigh the same. The attempts of
-a task are taken to be independent of each other.
-
-What trials that were lost could have changed.
-
-A trial that ended by an infrastructure error has no value, and those that are lost are not
-always like the rest: the harder worlds may be the ones that break. Nothing here guesses what
-they were worth; it says what the extremes would have made of the answer.
+A trial that ended with an infrastructure error is lost: it has no value, and lost trials may
+differ from the others, because harder worlds may fail more often. Values of lost trials are
+never guessed. `worst_cases` gives the results at the extremes.
 """
 
 import math
@@ -42,11 +39,11 @@ from assay.stats.significance import Equivalence, TestResult, check_margin
 
 
 def exact_share(successes: int, trials: int, level: float = 0.95) -> Interval:
-    """A share with the exact interval, which holds the truth at least as often as `level`.
+    """Return a proportion with its exact interval, whose coverage is at least `level`.
 
-    Clopper and Pearson, The use of confidence or fiducial limits illustrated in the case of
-    the binomial, 1934, with the bounds as quantiles of beta distributions. A share of 0 has
-    the lower bound 0 and a share of 1 the upper bound 1.
+    Clopper and Pearson, The use of confidence or fiducial limits illustrated in the case of the
+    binomial, 1934, with the bounds as quantiles of beta distributions. A proportion of 0 has
+    the lower bound 0, and a proportion of 1 the upper bound 1.
     """
     check_level(level)
     check_share(successes, trials)
@@ -62,19 +59,19 @@ def share_difference(
     level: float = 0.95,
     side: Side | str = Side.TWO_SIDED,
 ) -> Interval:
-    """The share of `b` less that of `a`, with an interval within [-1, 1] that has width.
+    """Return the proportion of `b` minus the proportion of `a`, with an interval in [-1, 1].
 
     Pairs: Bonett and Price, "Adjusted Wald confidence interval for a difference of binomial
-    proportions based on paired data", 2012: one pair more of each kind that differs. Their
-    normal quantile holds 89 to 93 % for some shares below 30 pairs, so the quantile is
-    Student's with n - 1 degrees of freedom, and half a pair is added as a correction for
-    continuity: with it no shares on a grid hold less than 94.9 %.
+    proportions based on paired data", 2012, which adds one pair of each discordant kind. With
+    their normal quantile the coverage is 89 to 93 % for some proportions below 30 pairs, so the
+    quantile is Student's with n - 1 degrees of freedom, and half a pair is added as a
+    continuity correction: then no proportions on a grid have a coverage below 94.9 %.
 
     Unpaired: Newcombe, "Interval estimation for the difference between independent
-    proportions", 1998, method 10, from the exact intervals of both shares in place of
-    Wilson's, with which it holds 83 to 92 % for some shares.
+    proportions", 1998, method 10, from the exact intervals of both proportions in place of
+    Wilson's, with which the coverage is 83 to 92 % for some proportions.
 
-    One pair has the bounds -1 and 1.
+    The interval always has nonzero width. One pair has the bounds -1 and 1.
     """
     check_level(level)
     first, second = _outcomes(a, b, paired)
@@ -89,7 +86,7 @@ def share_difference(
 def share_test(
     a: Sample, b: Sample, *, paired: bool, side: Side | str = Side.TWO_SIDED
 ) -> TestResult:
-    """Whether two shares differ; the statistic is `share(b) - share(a)`.
+    """Test whether two proportions differ; the statistic is `share(b) - share(a)`.
 
     Pairs: the exact test of McNemar, "Note on the sampling error of the difference between
     correlated proportions or percentages", 1947: a sign test of the pairs that differ.
@@ -101,7 +98,7 @@ def share_test(
         counts = (int(first.sum()), len(first), int(second.sum()), len(second))
         p = fisher_exact(*counts, side=wanted)
         return TestResult("Fisher's exact test", point, p, len(first) + len(second), True)
-    # SciPy takes a while to import, and most of assay does without.
+    # SciPy is slow to import, and most of assay does not need it.
     from scipy.special import bdtr, bdtrc
 
     won, lost = int((second > first).sum()), int((second < first).sum())
@@ -121,11 +118,11 @@ def fisher_exact(
     *,
     side: Side | str = Side.TWO_SIDED,
 ) -> float:
-    """The p-value of Fisher's exact test of two shares; `greater`: that of `b` is greater.
+    """Return the p-value of Fisher's exact test; `greater` tests whether `b` is greater.
 
     Fisher, "The logic of inductive inference", 1935: the hypergeometric distribution of the
-    successes of `b` given those of both; two-sided, all counts that are no more probable than
-    the one seen.
+    successes of `b` given the total number of successes. Two-sided, it sums over all counts
+    that are no more probable than the observed one.
     """
     check_share(successes_a, trials_a)
     check_share(successes_b, trials_b)
@@ -141,7 +138,7 @@ def fisher_exact(
     weights = np.exp(logs - logs.max())
     weights /= weights.sum()
     if wanted is Side.TWO_SIDED:
-        # Equal probabilities differ in the last digits.
+        # Equal probabilities may differ in the last digits.
         seen = weights[k == successes_b] * (1 + 1e-7)
         return min(1.0, float(weights[weights <= seen].sum()))
     tail = k >= successes_b if wanted is Side.GREATER else k <= successes_b
@@ -151,13 +148,13 @@ def fisher_exact(
 def share_equivalence(
     a: Sample, b: Sample, *, paired: bool, margin: float, level: float = 0.95
 ) -> Equivalence:
-    """Whether two shares differ by less than the margin: two one-sided tests of shares.
+    """Test whether two proportions differ by less than the margin, by two one-sided tests.
 
-    Schuirmann, 1987 (see `equivalence_test`), with the bounds of `share_difference` at
-    1 - 2 alpha; for pairs with a whole pair as correction for continuity. Where the true
-    difference is the margin, shares on a grid are called equivalent in at most 5 % of cases
-    for every number of trials tried, from 5 to 150. A few trials can show no equivalence, not
-    even where all are alike: with a margin of 0.1 it takes 32 pairs.
+    Schuirmann, 1987 (see `equivalence_test`), with the bounds of `share_difference` at 1 - 2
+    alpha; for pairs with a continuity correction of one pair. If the true difference equals the
+    margin, the type I error was at most 5 % for proportions on a grid and for every number of
+    trials tried, from 5 to 150. A few trials cannot show equivalence, even if all outcomes are
+    equal: with a margin of 0.1 it takes 32 pairs.
     """
     check_margin(margin)
     check_level(level)
@@ -179,7 +176,7 @@ def share_equivalence(
 
 
 def as_outcomes(values: Sample, what: str = "the outcomes") -> NDArray[np.float64]:
-    """The values as an array, each of which has to be 0 or 1."""
+    """Convert the values to an array, and raise UsageError if one is not 0 or 1."""
     sample = as_sample(values, what)
     if not np.isin(sample, (0, 1)).all():
         bad = sample[~np.isin(sample, (0, 1))][0]
@@ -201,7 +198,7 @@ def _outcomes(
 
 
 def _exact_bounds(successes: float, trials: int, tail: float) -> tuple[float, float]:
-    # SciPy takes a while to import, and most of assay does without.
+    # SciPy is slow to import, and most of assay does not need it.
     from scipy.special import betaincinv
 
     failures = trials - successes
@@ -213,7 +210,7 @@ def _exact_bounds(successes: float, trials: int, tail: float) -> tuple[float, fl
 def bonett_price(
     won: int, lost: int, n: int, quantile: float, step: float
 ) -> tuple[float, float]:
-    """The bounds of `share_difference` of n pairs, of which b won and lost so many.
+    """Return the bounds of `share_difference` for n pairs, given how many b won and lost.
 
     Bonett and Price, 2012, at a quantile of t, moved outwards by `step` pairs.
     """
@@ -234,7 +231,7 @@ def _paired_bounds(
 
 
 def _hybrid(a: NDArray[np.float64], b: NDArray[np.float64], tail: float) -> tuple[float, float]:
-    """Newcombe's bounds of b - a, from the exact ones of both shares."""
+    """Return Newcombe's bounds of b - a, from the exact bounds of both proportions."""
     share_a, share_b = float(a.mean()), float(b.mean())
     low_a, high_a = _exact_bounds(float(a.sum()), len(a), tail)
     low_b, high_b = _exact_bounds(float(b.sum()), len(b), tail)
@@ -245,7 +242,7 @@ def _hybrid(a: NDArray[np.float64], b: NDArray[np.float64], tail: float) -> tupl
 
 
 def _least_tail(room: Callable[[float], float]) -> float:
-    """The least tail at which a bound leaves room to the margin: a one-sided p-value."""
+    """Return the smallest tail at which a bound is within the margin: a one-sided p-value."""
     least, most = 1e-12, 0.5 - 1e-9
     if room(most) <= 0:
         return 1.0
@@ -262,18 +259,19 @@ Counts = Sequence[int] | NDArray[Any]
 
 
 def pass_any(successes: Counts, attempts: Counts, k: int, *, level: float = 0.95) -> Interval:
-    """pass@k: the chance that at least one of k attempts at a task succeeds.
+    """Return pass@k: the probability that at least one of k attempts at a task succeeds.
 
     1 - C(n - c, k) / C(n, k) by task, and the mean over tasks: Chen et al., "Evaluating large
-    language models trained on code", 2021. The interval of several tasks is Student's over
-    tasks, as a sample of many, within [0, 1] and with width; that of one task is the exact one
-    of its share of successes (Clopper and Pearson, 1934), put to the power.
+    language models trained on code", 2021. With several tasks the interval is Student's over
+    tasks, as a sample of many, within [0, 1] and of nonzero width. With one task it is the
+    exact interval of its proportion of successes (Clopper and Pearson, 1934), transformed by
+    the power of k.
 
     Args:
-        successes: How many attempts succeeded, by task.
-        attempts: How many there were, by task; k or more.
-        k: How many attempts somebody has.
-        level: Of confidence.
+        successes: Number of successful attempts, by task.
+        attempts: Number of attempts, by task; at least k.
+        k: Number of attempts allowed.
+        level: Confidence level.
     """
     failures = [int(n) - int(c) for c, n in zip(successes, attempts, strict=True)]
     found = pass_all(failures, attempts, k, level=level)
@@ -281,11 +279,11 @@ def pass_any(successes: Counts, attempts: Counts, k: int, *, level: float = 0.95
 
 
 def pass_all(successes: Counts, attempts: Counts, k: int, *, level: float = 0.95) -> Interval:
-    """pass^k: the chance that all of k attempts at a task succeed.
+    """Return pass^k: the probability that all of k attempts at a task succeed.
 
     C(c, k) / C(n, k) by task, and the mean over tasks: Yao et al., "tau-bench: a benchmark for
-    tool-agent-user interaction in real-world domains", 2024. Arguments and interval are those
-    of `pass_any`.
+    tool-agent-user interaction in real-world domains", 2024. For the arguments and the interval
+    see `pass_any`.
     """
     pairs = [(int(c), int(n)) for c, n in zip(successes, attempts, strict=True)]
     if not pairs:
@@ -308,17 +306,18 @@ _UNLIKE = 0.1
 
 
 class Filled(NamedTuple):
-    """Two samples in which a value stands for every trial that was lost."""
+    """Two samples in which lost trials have been given a value."""
 
     a: NDArray[np.float64]
     b: NDArray[np.float64]
 
 
 def losses_matter(lost_a: int, trials_a: int, lost_b: int, trials_b: int) -> bool:
-    """Whether so many trials are lost that an answer has to hold at the extremes.
+    """Return whether so many trials are lost that the result must be checked at the extremes.
 
-    From 5 % of either side's trials on, or where the shares of lost trials differ (Fisher's
-    exact test, 1935, below 0.1). `trials` are all that were begun, lost ones among them.
+    True if at least 5 % of either side's trials are lost, or if the proportions of lost trials
+    differ (Fisher's exact test, 1935, below 0.1). `trials` counts all started trials, including
+    the lost ones.
     """
     if max(lost_a / trials_a, lost_b / trials_b) >= _MANY:
         return True
@@ -332,18 +331,18 @@ def worst_cases(
     low: float | None = None,
     high: float | None = None,
 ) -> tuple[Filled, Filled]:
-    """Both samples with their lost trials at the values worst for `b`, and at the best for it.
+    """Fill lost trials with the values worst for `b`, and with the values best for `b`.
 
     The bounds of Horowitz and Manski, "Nonparametric analysis of randomized experiments with
-    missing covariate and outcome data", 2000: whatever the lost trials were worth, the
-    difference of the means lies between those of the two. An answer that both give does not
-    hang on what was lost.
+    missing covariate and outcome data", 2000: for any values of the lost trials, the difference
+    of means lies between the differences in the two cases. A conclusion that holds in both does
+    not depend on the lost trials.
 
     Args:
-        a: One value per trial, NaN where it was lost.
-        b: The same; for pairs both are in pair order.
-        low: The least possible value; None: the least that was seen on either side.
-        high: The greatest possible value; None: the greatest that was seen.
+        a: One value per trial, NaN if it was lost.
+        b: One value per trial, NaN if it was lost; for pairs both are in pair order.
+        low: Smallest possible value; None: the smallest observed on either side.
+        high: Largest possible value; None: the largest observed.
     """
     first, second = (np.asarray(side, np.float64) for side in (a, b))
     seen = np.concatenate([side[~np.isnan(side)] for side in (first, second)])

@@ -1,21 +1,17 @@
-"""Tests of no difference between two samples, and of a difference too small to matter.
+"""Tests of no difference between two samples, equivalence tests, and a normality diagnostic.
 
-Every test is two-sided unless told otherwise, and the sign is that of the second sample
-against the first: `greater` asks whether `b` is greater. No test is chosen by the look of the
-data. A single pair can reject nothing: its p-value is 1.
+Every test is two-sided by default. The sign is that of the second sample relative to the first:
+`greater` tests whether `b` is greater. A single pair cannot reject anything: its p-value is 1.
 
-Null distributions of sums under exchange: signs flipped, or labels shuffled.
+Permutation tests use the null distribution of sums under exchange: flipped signs, or shuffled
+labels. The distribution is exact if that is feasible, and sampled otherwise. A tail is the
+proportion of the distribution at least as extreme as the observed sum, including it. Sums that
+differ by rounding only count as equal.
 
-The exact distribution where it can be had, else a sample of it. A tail is the share of the
-distribution at least as far out as what was seen, so that the one that was seen counts.
-Equal sums that differ in their last digits count as equal.
-
-How far values are from a normal distribution, to be shown and never to decide.
-
-A test of normality is no gate for a t test: where it passes by chance the t test that follows
+`normality` is for display only: no test of this package is selected by the data. A normality
+test must not decide whether to use a t test: if it passes by chance, the t test that follows
 keeps its level worst (Rochon, Gondan and Kieser, "To test or not to test: preliminary
-assessment of normality when comparing two independent samples", 2012). Nothing of this package
-picks a method by what is returned here.
+assessment of normality when comparing two independent samples", 2012).
 """
 
 import math
@@ -42,15 +38,15 @@ from assay.stats.intervals import Interval, Side, as_sample, check_level, check_
 Floats = NDArray[np.float64]
 
 EXACT_LIMIT = 2**16
-"""So many arrangements are listed one by one."""
+"""Up to this many arrangements are enumerated."""
 _COUNT_LIMIT = 20_000_000
-"""So many additions are made to count arrangements of whole numbers by their sums."""
+"""Maximum number of additions for counting arrangements of integers by their sums."""
 _BATCH = 2**21
-"""So many values are held at a time."""
+"""Number of values held in memory at a time."""
 
 
 class Tails(NamedTuple):
-    """Shares of the null distribution on either side of what was seen, it included."""
+    """Proportions of the null distribution on either side of the observed sum, including it."""
 
     below: float
     above: float
@@ -60,15 +56,15 @@ class Tails(NamedTuple):
 def flip_tails(
     values_N: Floats, rng: np.random.Generator | None, n_resamples: int
 ) -> Tails | None:
-    """Tails of the sum of the values when each may have either sign.
+    """Return the tails of the sum of the values when each may have either sign.
 
-    Exact where 2^n is small, or where the values are whole multiples of one unit: then the
-    sums are counted by convolution, one value at a time (Pagano and Tritchler, "On obtaining
-    permutation distributions in polynomial time", JASA 78, 1983). Else `n_resamples` random
-    flips, the observed one added to them (Phipson and Smyth, "Permutation p-values should
-    never be zero", 2010). None where those are needed and there is no generator.
+    Exact if 2^n is small, or if the values are integer multiples of one unit: then the sums are
+    counted by convolution, one value at a time (Pagano and Tritchler, "On obtaining permutation
+    distributions in polynomial time", JASA 78, 1983). Otherwise `n_resamples` random flips,
+    plus the observed one (Phipson and Smyth, "Permutation p-values should never be zero",
+    2010). None if random flips are needed and `rng` is None.
     """
-    # A zero stays what it is under either sign.
+    # A zero is the same with either sign.
     sizes = np.abs(values_N[values_N != 0])
     seen, slack = float(values_N.sum()), 1e-12 * float(sizes.sum())
     if 2 ** min(len(sizes), 64) <= EXACT_LIMIT:
@@ -93,9 +89,9 @@ def flip_tails(
 def shuffle_tails(
     values_N: Floats, chosen: int, rng: np.random.Generator | None, n_resamples: int
 ) -> Tails | None:
-    """Tails of the sum of the last `chosen` values when any of all may be among them.
+    """Return the tails of the sum of the last `chosen` values when any may be chosen.
 
-    Exact where there are few ways to choose, else as in `flip_tails`.
+    Exact if there are few ways to choose, otherwise as in `flip_tails`.
     """
     seen = float(values_N[-chosen:].sum())
     slack = 1e-12 * float(np.abs(values_N).sum())
@@ -124,7 +120,7 @@ def _all_choices(values_N: Floats, chosen: int, ways: int) -> Floats:
 
 
 def _whole(sizes: Floats) -> NDArray[np.int64] | None:
-    """The sizes in a common unit, if that is a part of 1 or of the smallest size."""
+    """Return the sizes as integers in a unit that is a fraction of 1 or of the smallest."""
     if not len(sizes) or sizes.max() > _COUNT_LIMIT * sizes.min():
         return None
     for base in (1.0, float(sizes.min())):
@@ -138,7 +134,7 @@ def _whole(sizes: Floats) -> NDArray[np.int64] | None:
 
 
 def _counted_flips(units: NDArray[np.int64], seen_share: float) -> Tails:
-    """Exact tails from probabilities of the number of units with a positive sign."""
+    """Return exact tails from the distribution of the number of units with a positive sign."""
     total = int(units.sum())
     probability = np.zeros(total + 1)
     probability[0] = 1.0
@@ -147,7 +143,7 @@ def _counted_flips(units: NDArray[np.int64], seen_share: float) -> Tails:
         probability *= 0.5
         probability[unit:] += 0.5 * moved
     positive = round((seen_share + 1) / 2 * total)
-    # Sums of a million small floats may pass 1 by a rounding error.
+    # A sum of a million small floats may exceed 1 by a rounding error.
     below, above = probability[: positive + 1].sum(), probability[positive:].sum()
     return Tails(min(1.0, float(below)), min(1.0, float(above)), True)
 
@@ -163,42 +159,42 @@ def _sampled(sums: Floats, seen: float, slack: float) -> Tails:
 
 
 class TestResult(NamedTuple):
-    """What a test of no difference says."""
+    """Result of a test of no difference."""
 
     name: str
-    """The test, as a report would name it."""
+    """Name of the test, as in a report."""
     statistic: float
-    """What was tested, see the function; NaN or infinite where `note` says why."""
+    """Test statistic, see the function; NaN or infinite for the reason in `note`."""
     p_value: float
     """In [0, 1], never NaN."""
     n: int
-    """Pairs of a paired test, values of both samples of any other."""
+    """Number of pairs in a paired test, or of values in both samples."""
     exact: bool
-    """Whether the p-value comes from the full null distribution: no resampling, no limit."""
+    """Whether the p-value is from the full null distribution: not resampled, not asymptotic."""
     note: str = ""
-    """A sentence about data that the test was not made for, or nothing."""
+    """Caveat about data that the test is not made for, or empty."""
 
 
-# Else pytest would take the class for a set of tests wherever it is imported.
+# Otherwise pytest would collect the class as tests in every module that imports it.
 TestResult.__test__ = False  # type: ignore[attr-defined]
 
 
 class Equivalence(NamedTuple):
-    """What a test of a difference too small to matter says."""
+    """Result of an equivalence test: whether a difference is too small to matter."""
 
     equivalent: bool
-    """Whether the difference is shown to lie within the margin, at the level asked for."""
+    """Whether the difference is shown to lie within the margin, at the requested level."""
     p_value: float
-    """The greater of the two one-sided p-values."""
+    """Larger of the two one-sided p-values."""
     p_lower: float
-    """Against a difference at or below -margin."""
+    """P-value of the test against a difference at or below -margin."""
     p_upper: float
-    """Against a difference at or above +margin."""
+    """P-value of the test against a difference at or above +margin."""
     interval: Interval
-    """Of the difference at 1 - 2 alpha: inside the margin exactly if equivalent."""
+    """Interval of the difference at 1 - 2 alpha: within the margin exactly if equivalent."""
     margin: float
     n: int
-    """Pairs, or values of both samples."""
+    """Number of pairs, or of values in both samples."""
 
 
 def sign_flip_test(
@@ -208,13 +204,13 @@ def sign_flip_test(
     rng: np.random.Generator | None = None,
     n_resamples: int = 10_000,
 ) -> TestResult:
-    """Whether paired differences are as likely positive as negative; statistic: their mean.
+    """Test whether paired differences are symmetric around 0; the statistic is their mean.
 
-    Fisher, The Design of Experiments, 1935, section 21. The p-value is exact up to 16
-    differences that are not zero, and for some hundreds that are whole numbers, or whole
-    multiples of a half to a twelfth or of the smallest of them; beyond, `n_resamples` random
-    flips of `rng` stand for all, and a tail is never below 1 / (n_resamples + 1). Differences
-    of zero change nothing and are kept.
+    Fisher, The Design of Experiments, 1935, section 21. The p-value is exact up to 16 nonzero
+    differences, and up to some hundreds if they are integers, or integer multiples of a half to
+    a twelfth or of the smallest of them. Beyond that it is estimated from `n_resamples` random
+    flips drawn from `rng`, and a tail is never below 1 / (n_resamples + 1). Differences of zero
+    have no effect on the p-value and are kept.
     """
     sample = as_sample(differences, "the differences")
     tails = flip_tails(sample, rng, _checked(n_resamples))
@@ -231,11 +227,11 @@ def permutation_test(
     rng: np.random.Generator | None = None,
     n_resamples: int = 10_000,
 ) -> TestResult:
-    """Whether the labels of two samples can be exchanged; statistic: mean(b) - mean(a).
+    """Test whether the labels of two samples are exchangeable; statistic: mean(b) - mean(a).
 
     Fisher, 1935; Pitman, "Significance tests which may be applied to samples from any
-    populations", 1937. Two-sided is twice the smaller tail. Exact up to 65,536 ways to share
-    out the values, else `n_resamples` random ones, counted with the one that was seen.
+    populations", 1937. Two-sided is twice the smaller tail. Exact up to 65,536 ways to divide
+    the values, otherwise `n_resamples` random ones plus the observed one.
     """
     first, second = as_two(a, b)
     tails = shuffle_tails(
@@ -248,11 +244,11 @@ def permutation_test(
 
 
 def paired_t_test(a: Sample, b: Sample, *, side: Side | str = Side.TWO_SIDED) -> TestResult:
-    """Student's t of the paired differences `b - a`; statistic: t.
+    """Test the paired differences `b - a` with Student's t, which is the statistic.
 
-    "Student", "The probable error of a mean", Biometrika 6, 1908. Where all differences are
-    equal and not zero, t is infinite and p is 0 (or 1 on the other side) by convention, with
-    a note; where all are zero, t is 0 and p is 1.
+    "Student", "The probable error of a mean", Biometrika 6, 1908. If all differences are equal
+    and not zero, t is infinite and p is 0 (or 1 on the other side) by convention, with a note;
+    if all are zero, t is 0 and p is 1.
     """
     differences = pair_differences(a, b)
     n, name = len(differences), "paired t test"
@@ -266,10 +262,9 @@ def paired_t_test(a: Sample, b: Sample, *, side: Side | str = Side.TWO_SIDED) ->
 
 
 def welch_t_test(a: Sample, b: Sample, *, side: Side | str = Side.TWO_SIDED) -> TestResult:
-    """Welch's t of `mean(b) - mean(a)`, for samples that may vary unequally; statistic: t.
+    """Test `mean(b) - mean(a)` with Welch's t, for unequal variances; the statistic is t.
 
-    Welch, 1947 (see `welch`). The conventions for samples without spread are those of
-    `paired_t_test`.
+    Welch, 1947 (see `welch`). Samples without variance are treated as in `paired_t_test`.
     """
     first, second = as_two(a, b)
     n, name = len(first) + len(second), "Welch's t test"
@@ -283,12 +278,13 @@ def welch_t_test(a: Sample, b: Sample, *, side: Side | str = Side.TWO_SIDED) -> 
 
 
 def wilcoxon_test(a: Sample, b: Sample, *, side: Side | str = Side.TWO_SIDED) -> TestResult:
-    """Wilcoxon's signed ranks of `b - a`; statistic: the rank sum of positive differences.
+    """Test `b - a` with Wilcoxon's signed ranks; statistic: the rank sum of positive ones.
 
     Wilcoxon, "Individual comparisons by ranking methods", 1945. Differences of zero are left
-    out, equal sizes share their mean rank, and the p-value is that of flipping the signs of
-    the ranks: exact up to a few hundred pairs, ties or not, and the normal limit beyond, with
-    the correction for ties and none for continuity, to the digit as SciPy has it.
+    out, equal absolute differences share their mean rank, and the p-value is from flipping the
+    signs of the ranks: exact up to a few hundred pairs, with or without ties. Beyond that it is
+    the normal limit with the correction for ties and without a continuity correction, equal to
+    SciPy's in every digit.
     """
     differences = pair_differences(a, b)
     n, name, wanted = len(differences), "Wilcoxon signed-rank test", as_side(side)
@@ -307,12 +303,12 @@ def wilcoxon_test(a: Sample, b: Sample, *, side: Side | str = Side.TWO_SIDED) ->
 
 
 def mann_whitney_test(a: Sample, b: Sample, *, side: Side | str = Side.TWO_SIDED) -> TestResult:
-    """Mann and Whitney's U: how often a value of `b` beats one of `a`, ties counting half.
+    """Test two samples with Mann and Whitney's U: how often `b` beats `a`; a tie counts half.
 
-    Mann and Whitney, "On a test of whether one of two random variables is stochastically
-    larger than the other", 1947. Exact without ties up to 10,000 comparisons of values, and
-    with ties where the ways to share out the ranks are few; else the normal limit with the
-    corrections for ties and continuity, to the digit as SciPy has it.
+    Mann and Whitney, "On a test of whether one of two random variables is stochastically larger
+    than the other", 1947. Exact without ties up to 10,000 comparisons of values, and with ties
+    if there are few ways to divide the ranks. Otherwise the normal limit with the corrections
+    for ties and continuity, equal to SciPy's in every digit.
     """
     first, second = as_two(a, b)
     n, name, wanted = len(first) + len(second), "Mann-Whitney test", as_side(side)
@@ -327,7 +323,7 @@ def mann_whitney_test(a: Sample, b: Sample, *, side: Side | str = Side.TWO_SIDED
         return TestResult(name, statistic, _p_value(tails, wanted), n, True)
     pairs = m * len(first)
     if not ties and pairs <= 10_000:
-        # SciPy takes a while to import, and most of assay does without.
+        # SciPy is slow to import, and most of assay does not need it.
         from scipy import stats
 
         found = stats.mannwhitneyu(second, first, alternative=wanted.value, method="exact")
@@ -340,11 +336,11 @@ def mann_whitney_test(a: Sample, b: Sample, *, side: Side | str = Side.TWO_SIDED
 def equivalence_test(
     a: Sample, b: Sample, *, paired: bool, margin: float, level: float = 0.95
 ) -> Equivalence:
-    """Whether `b - a` lies within (-margin, margin): two one-sided t tests.
+    """Test whether `b - a` lies within (-margin, margin), by two one-sided t tests.
 
     Schuirmann, "A comparison of the two one-sided tests procedure and the power approach for
-    assessing the equivalence of average bioavailability", 1987; unpaired with Welch's
-    standard error. alpha is 1 - level for each of the tests, and also for both together.
+    assessing the equivalence of average bioavailability", 1987; unpaired with Welch's standard
+    error. alpha is 1 - level for each of the tests, and also for both together.
     """
     check_margin(margin)
     check_level(level)
@@ -354,14 +350,14 @@ def equivalence_test(
     p_upper = test(first + margin, second, side=Side.LESS).p_value
     p, alpha = max(p_lower, p_upper), 1 - level
     difference = paired_difference if paired else unpaired_difference
-    # Below a level of one half the interval of 1 - 2 alpha is none.
+    # Below a level of one half, 1 - 2 alpha is negative.
     interval = difference(first, second, level=max(1 - 2 * alpha, 1e-9))
     n = len(first) if paired else len(first) + len(second)
     return Equivalence(p < alpha, p, p_lower, p_upper, interval, float(margin), n)
 
 
 def check_margin(margin: float) -> None:
-    """Refuse what is no smallest difference that matters."""
+    """Raise UsageError if the margin is not a finite number above 0."""
     if not (margin > 0 and math.isfinite(margin)):
         raise UsageError(
             f"margin {margin!r} is not above 0; give the smallest difference that matters"
@@ -369,7 +365,7 @@ def check_margin(margin: float) -> None:
 
 
 def _mean_ranks(values: Floats) -> tuple[Floats, float]:
-    """Ranks from 1, equal values share the mean of theirs; and the sum of t^3 - t of ties."""
+    """Return ranks from 1, where ties share their mean rank, and the sum of t^3 - t of ties."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     last, often = np.cumsum(count), count.astype(np.float64)
     ranks = np.asarray((last - (count - 1) / 2)[place], np.float64)
@@ -377,7 +373,7 @@ def _mean_ranks(values: Floats) -> tuple[Floats, float]:
 
 
 def _normal_p_value(above: float, below: float, side: Side) -> float:
-    """The p-value of a standardised statistic, as seen from either end."""
+    """Return the p-value of a statistic that is standardised for both tails."""
     from scipy.special import ndtr
 
     if side is Side.TWO_SIDED:
@@ -431,22 +427,22 @@ _FEWEST, _MOST = 3, 5_000
 
 
 class Normality(NamedTuple):
-    """What the shape of a sample looks like."""
+    """Diagnostics of how far a sample is from a normal distribution."""
 
     p_value: float
-    """Of the test of Shapiro and Wilk; NaN below 3 values, and where all are equal."""
+    """P-value of the Shapiro-Wilk test; NaN below 3 or above 5,000 values, or if equal."""
     skewness: float
-    """The sample skewness G1; NaN where it is not defined."""
+    """Sample skewness G1; NaN if it is undefined."""
     n: int
 
 
 def normality(values: Sequence[float] | NDArray[Any]) -> Normality:
-    """The p-value of Shapiro and Wilk, and the skewness corrected for bias.
+    """Return the p-value of the Shapiro-Wilk test, and the bias-corrected skewness.
 
     Shapiro and Wilk, "An analysis of variance test for normality (complete samples)", 1965,
-    with Royston's p-values (AS R94, 1995), which hold up to n = 5,000; above it there is none.
-    G1 is the skewness of Joanes and Gill, "Comparing measures of sample skewness and
-    kurtosis", 1998.
+    with Royston's p-values (AS R94, 1995), which are valid up to n = 5,000; above it the
+    p-value is NaN. G1 is the skewness of Joanes and Gill, "Comparing measures of sample
+    skewness and kurtosis", 1998.
     """
     sample = as_sample(values, "values to test for normality")
     n = len(sample)

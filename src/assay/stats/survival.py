@@ -1,14 +1,15 @@
-"""Times to an event that some trials never come to.
+"""Times to an event that some trials never reach (survival analysis with competing risks).
 
-A trial that ended otherwise, as by death, will not come to the event: its end competes with
-it. A trial that was cut off while it could still have come to it is censored: its time is only
-known to be longer. A mean over those that came to it would call slow ones fast; to censor
-those that ended otherwise would let dead ones come to it later. Times are those to the event,
-not of the trial: for an achievement, the step that unlocked it.
+A trial that ended for another reason, such as death, will not reach the event: its end is a
+competing risk. A trial that was cut off while it could still have reached the event is
+censored: its time is only known to be longer. A mean over the trials that reached the event
+would make slow entries look fast. Treating competing ends as censored would assume that dead
+players could still reach the event. Times are measured to the event, not to the end of the
+trial: for an achievement, the step that unlocked it.
 
-All functions take, for each trial, its time to the event or to its end, whether the event was
-`reached`, and whether it was `censored`; by default none was, so that who did not reach the
-event ended for good.
+All functions take, for each trial, the time to the event or to its end, whether it `reached`
+the event, and whether it was `censored`. By default no trial is censored, so a trial that did
+not reach the event ended for another reason.
 """
 
 import math
@@ -28,23 +29,23 @@ Marks = Sequence[int] | NDArray[Any]
 
 
 class Incidence(NamedTuple):
-    """What share of trials has come to the event by which time."""
+    """Proportion of trials that have reached the event, by time."""
 
     times: Floats
-    """Those at which the share rises, in order."""
+    """Times at which the proportion increases, in order."""
     shares: Floats
-    """From each of them on."""
+    """Proportion from each of these times on."""
 
 
 def cumulative_incidence(
     times: Sample, reached: Marks, censored: Marks | None = None
 ) -> Incidence:
-    """The share of trials that has come to the event by each time.
+    """Return the proportion of trials that have reached the event by each time.
 
     Aalen and Johansen, "An empirical transition matrix for non-homogeneous Markov chains based
-    on censored observations", 1978. At equal times, ends come before censoring. Without other
-    ends it is 1 less the survival of Kaplan and Meier, 1958; without censoring it is the plain
-    share of all trials.
+    on censored observations", 1978. At equal times, ends come before censoring. Without
+    competing ends it is 1 minus the survival of Kaplan and Meier, 1958; without censoring it is
+    the plain proportion of all trials.
     """
     sample, happened, open_ = _trials(times, reached, censored)
     ends = np.unique(sample[~open_])
@@ -60,12 +61,12 @@ def cumulative_incidence(
 
 
 def median_time(times: Sample, reached: Marks, censored: Marks | None = None) -> float:
-    """The time by which half of all trials have come to the event; NaN if that is never so.
+    """Return the time by which half of all trials have reached the event; NaN if they never do.
 
     The first time at which the cumulative incidence (Aalen and Johansen, 1978) is 1/2 or more.
     """
     found = cumulative_incidence(times, reached, censored)
-    # A sum of fractions that is a half may come out a rounding error below it.
+    # A sum of fractions equal to one half may be below it by a rounding error.
     half = np.flatnonzero(found.shares >= 0.5 - 1e-12)
     return float(found.times[half[0]]) if len(half) else math.nan
 
@@ -77,22 +78,23 @@ def restricted_times(
     *,
     horizon: float | None = None,
 ) -> Floats:
-    """A time for each trial whose mean is the restricted mean time to the event; shape (N,).
+    """Return a time per trial whose mean is the restricted mean time to the event; shape (N,).
 
-    The mean time to the event up to the horizon, at which those stand who did not come to it
-    by then (Royston and Parmar, "Restricted mean survival time", 2013). Without censoring
-    before the horizon a trial's value is its time, or the horizon. With it, they are the
-    pseudo-values of Andersen, Hansen and Klein, "Regression analysis of restricted mean
-    survival time based on pseudo-observations", 2004: what the mean of n would lack without
-    this trial, n times over. The values go into every interval and test of means, in pairs or
-    not. For a curve's `time_to_threshold`, who did not come to the threshold is censored.
+    It is the mean time to the event up to the horizon; trials that have not reached it by then
+    count with the horizon (Royston and Parmar, "Restricted mean survival time", 2013). Without
+    censoring before the horizon, the value of a trial is its time, or the horizon. With
+    censoring, the values are the pseudo-values of Andersen, Hansen and Klein, "Regression
+    analysis of restricted mean survival time based on pseudo-observations", 2004: n mean - (n -
+    1) (mean without this trial). The values can be used in every interval and test of means,
+    paired or not. For the `time_to_threshold` of a curve, a run that did not reach the
+    threshold is censored.
 
     Args:
-        times: To the event, or to the end.
-        reached: Whether the event came.
+        times: Time to the event, or to the end.
+        reached: Whether the trial reached the event.
         censored: Whether the trial was cut off.
-        horizon: None: the shortest time that was censored, else the longest of all; it has
-            to be the same for all who are compared.
+        horizon: Must be equal for all entries that are compared. None: the shortest censored
+            time, or the longest of all times if none is censored.
     """
     sample, happened, open_ = _trials(times, reached, censored)
     if horizon is None:
@@ -128,15 +130,15 @@ def incidence_test(
     rng: np.random.Generator | None = None,
     n_resamples: int = 10_000,
 ) -> TestResult:
-    """Whether one side comes to the event earlier or more often: a log-rank test.
+    """Test whether one side reaches the event earlier or more often, with a log-rank test.
 
     The scores of Peto and Peto, "Asymptotically efficient rank invariant test procedures",
-    1972: 1 for the event, less the hazard of both sides together up to the trial's end. Who
-    ended otherwise stays among those at risk, as in Gray, "A class of K-sample tests for
-    comparing the cumulative incidence of a competing risk", 1988, so that it is the incidence
-    that is compared; where trials were also censored this is close if that came late. The
-    p-value is that of shuffled or flipped scores, so that it holds for few trials; the
-    statistic is the mean score of b less that of a, above 0 where b comes to it earlier.
+    1972: 1 for the event, minus the hazard of both sides together up to the trial's end. Trials
+    with a competing end stay in the risk set, as in Gray, "A class of K-sample tests for
+    comparing the cumulative incidence of a competing risk", 1988, so the test compares
+    incidences; if trials were also censored, this is approximate, and close if censoring came
+    late. The p-value is from shuffled or flipped scores, so it is valid for few trials. The
+    statistic is the mean score of b minus the mean score of a, positive if b is earlier.
     """
     sides = [_trials(times_a, reached_a, censored_a), _trials(times_b, reached_b, censored_b)]
     sample, happened, open_ = (np.concatenate(both) for both in zip(*sides, strict=True))

@@ -1,16 +1,12 @@
-"""How much of the variance of results is the world, the subject, both together, and the rest.
+"""Variance components (world, subject, interaction, rest) and the precision of sd and mean.
 
-Results are laid out as subjects by worlds, with one value or several in each cell. Worlds are
-a sample of many, subjects are the ones that are meant. The estimates are those of the analysis
-of variance of cell means (Searle, Casella and McCulloch, Variance Components, 1992, chapter 4;
-unweighted means where cells differ in size). Intervals are generalised ones (Weerahandi,
+Results are arranged as subjects by worlds, with one or more values per cell. Worlds are a
+random factor, subjects a fixed one. The estimates are those of the analysis of variance of cell
+means (Searle, Casella and McCulloch, Variance Components, 1992, chapter 4; unweighted means if
+cells differ in size). The intervals are generalised confidence intervals (Weerahandi,
 "Generalized confidence intervals", 1993): mean squares are drawn from their chi-squared
-distributions, that of subjects from its non-central one, and shares are made of each draw. They
-suppose normal effects.
-
-How well a few normal values tell the standard deviation they come from.
-
-How precise a mean is, as a share of the mean.
+distributions, the mean square of subjects from its noncentral one, and proportions are computed
+for each draw. They assume normal effects.
 """
 
 import math
@@ -29,16 +25,16 @@ Floats = NDArray[np.float64]
 
 
 class VarianceShares(NamedTuple):
-    """Shares of the variance of a result, from 0 to 1; they add up to 1."""
+    """Proportions of the variance of a result, from 0 to 1, with sum 1."""
 
     world: Interval
     subject: Interval
-    """Bounds are NaN and the point is 0 with one subject."""
+    """With one subject the point is 0 and the bounds are NaN."""
     interaction: Interval | None
-    """None where each cell has one value: then it is part of `rest`."""
+    """None if each cell has one value: then it is part of `rest`."""
     rest: Interval
     total: float
-    """The variance that is shared."""
+    """Total variance."""
 
 
 def variance_shares(
@@ -47,14 +43,13 @@ def variance_shares(
     level: float = 0.95,
     rng: np.random.Generator,
 ) -> VarianceShares | None:
-    """The shares of the variance; None where the data cannot tell world from chance.
+    """Return the proportions of the variance; None if worlds cannot be separated from chance.
 
     Args:
-        cells: The values of each subject in each world, [subject][world][replicate]; every
-            cell has one or more, and there are two worlds or more. One subject needs
-            replicates.
-        level: Of the intervals.
-        rng: The source of draws.
+        cells: Values of each subject in each world, [subject][world][replicate]; every cell has
+            one or more, and there are at least two worlds. A single subject needs replicates.
+        level: Confidence level of the intervals.
+        rng: Random generator.
 
     Raises:
         UsageError: A cell is empty, or there are fewer than two worlds.
@@ -77,14 +72,14 @@ def variance_shares(
     freedom_w, freedom_i = worlds - 1, (subjects - 1) * (worlds - 1)
     mean_w = subjects * float(by_world.var(ddof=1))
     left = means_S_W - by_world - by_subject[:, None] + means_S_W.mean()
-    # With one subject the worlds are held against the replicates.
+    # With one subject, worlds are compared with the variance of replicates.
     mean_i = float((left**2).sum()) / freedom_i if freedom_i else mean_e / plays
     spread_s = float(by_subject.var(ddof=1)) if subjects > 1 else 0.0
     if mean_w + mean_i + spread_s + mean_e == 0:
         return None
 
     def shares(w: Any, i: Any, e: Any, s: Any) -> Floats:
-        """World, subject, interaction and rest, of mean squares and the subjects' variance."""
+        """Return the variances of world, subject, interaction and rest from mean squares."""
         world = np.maximum(0.0, (w - i) / subjects)
         both = np.maximum(0.0, i - e / plays) if freedom_e and subjects > 1 else 0.0 * i
         rest = e if freedom_e else i
@@ -121,21 +116,21 @@ def variance_shares(
 def _subject_draws(
     spread: float, subjects: int, worlds: int, noise: Floats, rng: np.random.Generator
 ) -> Floats:
-    """The variance of the true means of the subjects, for each draw of the noise in a mean.
+    """Return the variance of the subjects' true means, for each draw of the noise in a mean.
 
-    The sum of squares of observed means over the noise is non-central chi-squared; its
-    non-centrality is found for a uniform quantile, which makes a confidence distribution.
+    The sum of squares of observed means over the noise is noncentral chi-squared. Its
+    noncentrality is solved for a uniform quantile, which gives a confidence distribution.
     """
     if subjects < 2:
         return np.zeros(1)
-    # SciPy takes a while to import, and most of assay does without.
+    # SciPy is slow to import, and most of assay does not need it.
     from scipy.special import chdtr, chndtrinc
 
     freedom = subjects - 1
     with np.errstate(divide="ignore", invalid="ignore"):
         squares = np.where(noise > 0, worlds * freedom * spread / noise, np.inf)
     quantile = rng.uniform(size=len(noise))
-    # A quantile above that of no difference at all stands for none.
+    # A quantile above that of zero noncentrality means zero variance.
     some = (quantile < chdtr(freedom, squares)) & np.isfinite(squares)
     found = np.zeros(len(noise))
     found[some] = chndtrinc(squares[some], freedom, quantile[some])
@@ -144,27 +139,27 @@ def _subject_draws(
 
 
 def sd_interval(sd: float, n: int, *, level: float = 0.95) -> Interval:
-    """The true standard deviation, given that of n normal values.
+    """Return the interval of the true standard deviation, given the sd of n normal values.
 
     The chi-square interval, sd sqrt((n - 1) / quantile): Snedecor and Cochran, Statistical
-    Methods, 8th ed. 1989. At n = 15 it runs from 0.73 to 1.58 times sd, so that
-    a number of trials in proportion to the variance is open from 0.54 to 2.49 times.
+    Methods, 8th ed. 1989. At n = 15 it is from 0.73 to 1.58 times sd, so a sample size
+    proportional to the variance is uncertain from 0.54 to 2.49 times.
     """
     low, high = sd_sampling_factors(n, level=level)
     return Interval(checked_sd(sd), sd / high, sd / low)
 
 
 def sd_sampling_factors(n: int, *, level: float = 0.95) -> tuple[float, float]:
-    """Between which multiples of the true value the sd of n normal values falls.
+    """Return the multiples of the true sd between which the sd of n normal values falls.
 
     The square roots of the chi-square quantiles over n - 1. At n = 15 from 0.63 to 1.37: a
-    planned number of trials lands between 0.40 and 1.87 times the right one. This looks from
-    the truth to the pilot; `sd_interval` looks back.
+    planned sample size is between 0.40 and 1.87 times the right one. This is the distribution
+    of the pilot given the truth; `sd_interval` is the inverse.
     """
     check_level(level)
     if n < 2:
         raise UsageError(f"the spread of {n} values is not known; give 2 or more")
-    # SciPy takes a while to import, and most of assay does without.
+    # SciPy is slow to import, and most of assay does not need it.
     from scipy.special import chdtri
 
     tail = (1 - level) / 2
@@ -173,7 +168,7 @@ def sd_sampling_factors(n: int, *, level: float = 0.95) -> tuple[float, float]:
 
 
 def checked_sd(sd: float) -> float:
-    """The standard deviation, which is a finite number from 0 on."""
+    """Return the standard deviation; raise UsageError if it is negative or not finite."""
     if not (sd >= 0 and math.isfinite(sd)):
         raise UsageError(f"standard deviation {sd!r} is not a finite number from 0 on")
     return float(sd)
@@ -182,13 +177,13 @@ def checked_sd(sd: float) -> float:
 def relative_standard_error(
     values: Sequence[float] | NDArray[Any], *, level: float = 0.95
 ) -> Interval:
-    """The standard error of a mean as a share of it, sd / (sqrt(n) |mean|).
+    """Return the standard error of a mean relative to the mean, sd / (sqrt(n) |mean|).
 
-    Its inverse is the noncentrality of Student's t, so that the bounds are exact for normal
-    values: they come from inverting the noncentral t (Lehmann, Testing Statistical Hypotheses,
-    2nd ed. 1986, section 6.8), and hold the error of the mean as well as that of the sd. The
-    upper one is infinite where the mean is not clear of 0. A mean of 0 has no share: all is
-    NaN. One value has no spread: all is NaN.
+    Its inverse is the noncentrality of Student's t. The bounds come from inverting the
+    noncentral t (Lehmann, Testing Statistical Hypotheses, 2nd ed. 1986, section 6.8), so they
+    are exact for normal values and include the error of both the mean and the sd. The upper
+    bound is infinite if the interval of the mean contains 0. All values are NaN if the mean is
+    0 or there is only one value.
     """
     check_level(level)
     sample = as_sample(values, "the values of a mean")
@@ -197,7 +192,7 @@ def relative_standard_error(
         return Interval(math.nan, math.nan, math.nan)
     if sample.min() == sample.max():
         return Interval(0.0, 0.0, 0.0)
-    # Divided by the mean first, so that no square over- or underflows.
+    # Divided by the mean first, so that squares neither overflow nor underflow.
     error = float((sample / mean).std(ddof=1)) / math.sqrt(n)
     low, high = noncentrality_interval(1 / error, n - 1, level)
     return Interval(error, 1 / high, 1 / low if low > 0 else math.inf)
