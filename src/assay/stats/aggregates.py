@@ -1,18 +1,18 @@
-"""Aggregate scores of runs on many tasks, with bootstrap confidence intervals.
+"""Aggregates of the scores of runs on many tasks, with bootstrap confidence intervals.
 
-The aggregates are those of Agarwal, Schwarzer, Castro, Courville and Bellemare, Deep
-Reinforcement Learning at the Edge of the Statistical Precipice, NeurIPS 2021, section 4,
-extended to tasks with unequal numbers of runs. All tasks have the same weight.
+The aggregates are from Agarwal, Schwarzer, Castro, Courville and Bellemare, Deep Reinforcement
+Learning at the Edge of the Statistical Precipice, NeurIPS 2021, section 4, extended to tasks
+with unequal numbers of runs. All tasks have the same weight.
 
-The bootstrap is stratified: it draws runs within each task, as many as the task has. Tasks
-are fixed, not a sample of a larger population. Intervals are percentiles, or Student's
-interval with the bootstrap standard error if a task has fewer than ten runs. A task with one
-run has no observable variance, so the bounds are NaN. An interval depends on the scores and
-the generator only.
+The bootstrap is stratified: it draws runs within each task, as many as the task has. Tasks are
+fixed, not a sample of a larger population. Intervals are percentiles, or Student's interval
+with the bootstrap standard error if a task has fewer than ten runs. A task with one run has no
+observable variance, so the bounds are NaN. An interval depends on the scores and the generator
+only.
 
-A resample is represented by counts: how often it drew each run. The scores are sorted once,
-and statistics of B resamples are computed from counts of shape (B, N) without copying or
-sorting scores.
+A resample is represented by counts: how often it drew each run. The scores are sorted once, and
+statistics of B resamples are computed from counts of shape (B, N) without copying or sorting
+scores.
 
 Library only: no command calls it.
 """
@@ -116,10 +116,10 @@ def draw_counts(
 ) -> Iterator[tuple[Counts, ...]]:
     """Yield counts of runs drawn with replacement within each task, in batches of resamples.
 
-    Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 8.3 (several
-    samples); Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical
-    Precipice, 2021, section 4 (tasks as strata). The batch size depends on `sizes` only, so a
-    generator with the same state yields the same counts.
+    Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 8.3 (several samples);
+    Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice, 2021,
+    section 4 (tasks as strata). The batch size depends on `sizes` only, so a generator with the
+    same state yields the same counts.
 
     Args:
         sizes: Number of runs of each task, shape (T,), for each side; sides are independent.
@@ -150,7 +150,7 @@ def bounds(
     fewer than ten runs, the interval is Student's around the point with the standard error of
     the resamples (section 12.4). Resamples of n runs have (n - 1) / n of their variance, which
     is corrected here and not in percentiles. The degrees of freedom are T (n - 1) / 2 for T
-    tasks with at least n runs: half of those of the runs, because trimmed quarters have none.
+    tasks with at least n runs: half of T (n - 1), because trimmed quarters do not contribute.
 
     The bounds are NaN if a task has one run. They equal the points if the runs of each task are
     equal, because then no resample can differ from the scores.
@@ -481,10 +481,10 @@ def average_probability_of_improvement(
 def runs_note(scores: ScoresLike) -> str | None:
     """Return a caveat about percentile intervals from few runs; None if there are enough.
 
-    It applies to profiles and the probability of improvement. A resample of n runs has
-    (n - 1) / n of their variance (Efron and Tibshirani 1993, section 5.3), so percentiles are
-    too close together: for the IQM of 26 tasks at a nominal 95 %, coverage was 83, 89, 91, 93
-    and 94 % with 2, 3, 5, 10 and 20 runs per task (docs/design/statistics.md).
+    It applies to profiles and the probability of improvement. A resample of n runs has (n - 1)
+    / n of their variance (Efron and Tibshirani 1993, section 5.3), so percentiles are too close
+    together: for the IQM of 26 tasks at a nominal 95 %, coverage was 83, 89, 91, 93 and 94 %
+    with 2, 3, 5, 10 and 20 runs per task (docs/design/statistics.md).
     """
     fewest = int(task_scores(scores).sizes.min())
     if fewest >= ENOUGH_RUNS:

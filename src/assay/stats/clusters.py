@@ -4,9 +4,9 @@ A cluster is a set of trials that share a task, a seed or a run, where that task
 one of a sample of many. Clusters are assumed to be independent of each other. The number of
 clusters, not of trials, limits the precision: with one cluster the bounds are NaN.
 
-A stratum is also a set of trials that share something, but its value is fixed: the strata are
-the ones of interest, so only the variance within strata counts. `difference_within` compares
-two groups of trials within strata.
+A stratum is also a set of trials that share something, but the strata are fixed: they are the
+ones of interest, not a sample. So only the variance within strata counts. `difference_within`
+compares two groups of trials within strata.
 
 Labels are compared for equality; their order has no meaning.
 
@@ -297,9 +297,9 @@ def difference_within(
 
     The differences within strata are weighted by n1 n0 / (n1 + n0): the least-squares estimate
     with a constant for every stratum. The error allows for clusters (Liang and Zeger,
-    "Longitudinal data analysis using generalized linear models", 1986), with the correction C /
-    (C - 1) and C - 1 degrees of freedom for C clusters (Cameron and Miller, 2015). The estimate
-    is NaN if no stratum has both marked and other values.
+    "Longitudinal data analysis using generalized linear models", 1986), with the correction
+    C / (C - 1) and C - 1 degrees of freedom for C clusters (Cameron and Miller, 2015). The
+    estimate is NaN if no stratum has both marked and other values.
     """
     sample = as_sample(values, "the values")
     marks = np.asarray(marked, np.float64)
@@ -341,9 +341,10 @@ def hierarchical_bootstrap(
     whole, which the book finds more accurate.
 
     The bounds are quantiles, moved outwards for few outermost units U as in Hesterberg, "What
-    teachers should know about the bootstrap", 2015: the tail probability is Phi(-sqrt(U / (U -
-    1)) t) with the t quantile of U - 1 degrees of freedom. Without this correction the interval
-    from five runs is far too short. One outermost unit has bounds of NaN.
+    teachers should know about the bootstrap", 2015: the tail probability is
+    Phi(-sqrt(U / (U - 1)) t) with the t quantile of U - 1 degrees of freedom. Without this
+    correction the interval from five runs is far too short. One outermost unit has bounds of
+    NaN.
 
     In simulations of 5 to 15 runs with normal effects of run, task and episode, the coverage of
     the 95 % interval was 95 to 100 % with all levels drawn, higher the less runs differ, and 91

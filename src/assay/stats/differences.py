@@ -1,8 +1,8 @@
 """Differences and ratios of two means, paired and unpaired, with confidence intervals.
 
-The sign is that of the second sample relative to the first: `b - a`, `b / a`. Paired functions
-take two samples of equal length and pair values by position; they never search for partners. A
-bound that the data do not determine is NaN, never a guess.
+The second sample is compared with the first: `b - a`, `b / a`. Paired functions take two
+samples of equal length and pair values by position; they never search for partners. A bound
+that the data do not determine is NaN, never a guess.
 
 The bootstrap of an unpaired difference resamples each sample independently. The functions for
 its bounds take centred samples of at least two values, at least one with some variance, and
@@ -84,8 +84,7 @@ def bca_bounds(
     squares = sum(float((pull**2).sum()) for pull in pulls)
     acceleration = cubes / (6 * squares**1.5)
     z = bias + ndtri([tail, 1 - tail])
-    # At extreme levels the denominator may cross zero, where the limit of the formula is 0 or
-    # 1.
+    # At extreme levels the denominator may cross zero; the limit of the formula is 0 or 1.
     places = ndtr(bias + z / np.maximum(1 - acceleration * z, 1e-6))
     low, high = np.quantile(differences_B, places)
     return float(low), float(high)
@@ -138,7 +137,7 @@ def paired_difference(
 ) -> Interval:
     """Return the mean of `b - a` over pairs, with the interval of `mean_interval`.
 
-    The default interval is that of "Student", "The probable error of a mean", 1908, on the
+    The default interval is from "Student", "The probable error of a mean", 1908, on the
     differences. One pair has bounds of NaN. If all differences are equal, the interval has zero
     width. For the other arguments see `mean_interval`.
     """
@@ -192,7 +191,7 @@ def relative_change(a: Sample, b: Sample, *, paired: bool, level: float = 0.95) 
     """Return the change of the mean from `a` to `b`, relative to the size of the mean of `a`.
 
     (mean(b) - mean(a)) / |mean(a)|: positive if `b` is greater, even if means are negative. The
-    bounds are those of `ratio_of_means` (Fieller, 1954), and NaN if that has none.
+    bounds follow from `ratio_of_means` (Fieller, 1954), and are NaN if it has none.
     """
     ratio = ratio_of_means(a, b, paired=paired, level=level)
     if float(np.mean(a)) < 0:

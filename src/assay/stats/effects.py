@@ -2,8 +2,8 @@
 
 A positive effect means that `b` is greater than `a`. Standardised differences divide by a
 standard deviation and assume normal data. `probability_of_improvement` and `cliffs_delta` only
-count which of two values is greater and assume nothing but independence. For samples without
-any variance the effect size is 0 or infinite, and its bounds are NaN.
+count which of two values is greater and assume nothing but independence. Without any variance a
+standardised difference is 0 or infinite, and its bounds are NaN.
 
 For normal data, t = mean / (sd / sqrt(n)) follows the noncentral t distribution whose
 noncentrality is mean / (sd / sqrt(n)) of the true values. Effect sizes and power use it.

@@ -169,7 +169,7 @@ class Estimate(NamedTuple):
         return found if side is Side.TWO_SIDED else open_side(found, side)
 
     def p_value(self, null: float = 0.0, side: Side = Side.TWO_SIDED) -> float:
-        """Return the p-value of the t test of the value `null`; 1 if the error is NaN."""
+        """Return the p-value of the t test against `null`; 1 if the error is NaN."""
         if math.isnan(self.error):
             return 1.0
         gap = self.point - null

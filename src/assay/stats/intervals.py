@@ -10,8 +10,8 @@ All functions assume independent values. Trials that share a task or a run are n
 see `assay.stats.clusters`. A bound that the data do not determine is NaN, never a guess.
 
 The functions for bootstrap bounds take values with mean zero and some variance, and return
-bounds relative to the mean; `mean_interval` checks the input and calls them. At most about 64
-MB is allocated at a time.
+bounds relative to the mean; `mean_interval` checks the input and calls them. At most about
+64 MB is allocated at a time.
 
 Input of the whole package is checked here. A sample is a flat array of finite float64. Invalid
 input raises UsageError; values are never dropped, imputed or rounded.
@@ -209,10 +209,10 @@ def bca_bounds(
 ) -> tuple[float, float]:
     """Return the quantiles of the resampled means, corrected for bias and acceleration.
 
-    Efron, Better bootstrap confidence intervals, 1987: the quantile at p is taken at Phi(z0 +
-    (z0 + z) / (1 - a (z0 + z))) with z = Phi^-1(p). z0 is the normal quantile of the proportion
-    of resampled means below the mean, where an equal one counts half. a comes from the
-    jackknife, whose skewness is, for a mean, the skewness of the values themselves.
+    Efron, Better bootstrap confidence intervals, 1987: the quantile at p is taken at
+    Phi(z0 + (z0 + z) / (1 - a (z0 + z))) with z = Phi^-1(p). z0 is the normal quantile of the
+    proportion of resampled means below the mean, where an equal one counts half. a comes from
+    the jackknife, whose skewness is, for a mean, the skewness of the values themselves.
     """
     # SciPy is slow to import, and most of assay does not need it.
     from scipy.special import ndtr, ndtri
@@ -315,8 +315,8 @@ def mean_interval(
 ) -> Interval:
     """Return the mean of independent values with its confidence interval.
 
-    The default method is that of "Student", "The probable error of a mean", 1908. For the
-    sources of the other three see `studentised_bounds`, `bca_bounds` and `percentile_bounds` in
+    The default method is from "Student", "The probable error of a mean", 1908. For the sources
+    of the other three see `studentised_bounds`, `bca_bounds` and `percentile_bounds` in
     `assay.stats.intervals`.
 
     For one value the bounds are NaN. If all values are equal, the interval has zero width. The

@@ -13,7 +13,7 @@ a function of t. Without an effect, the sum of squares is independent of the pas
 and a one-dimensional density is enough to go from look to look: Jennison & Turnbull, "Exact
 calculations for sequential t, chi-square and F tests", Biometrika 1991. The usual method
 converts the bounds of z to bounds of t with equal p-values. At small n it spends more error
-than it states, because successive values of t are less correlated than those of z.
+than it states, because successive t are less correlated than successive z.
 
 `planned_alphas`, `next_alpha` and `error_of_looks` express the bounds as two-sided alphas of
 single t tests: the interval of level 1 - alpha at each look is the repeated confidence interval
@@ -181,7 +181,7 @@ def t_bounds(
 ) -> NDArray[np.float64]:
     """Return the bound of |t| at each look; infinite while a look may not spend any error.
 
-    By the exact distribution of Jennison & Turnbull, 1991 (see the module).
+    Exact up to `EXACT_TO` values, by the distribution of Jennison & Turnbull, 1991.
 
     Args:
         kind: Spending function, evaluated at the fraction n / counts[-1] after n values.
@@ -265,7 +265,7 @@ def _bound(edge: float, count: int) -> float:
 def _later(
     before: "_Walk", counts: tuple[int, ...], targets: NDArray[np.float64], spent: float
 ) -> NDArray[np.float64]:
-    """Return the bounds after the exact ones, after Jennison & Turnbull, 1999, section 4.4."""
+    """Return the approximate later bounds; see Jennison & Turnbull, 1999, section 4.4."""
     from scipy.special import ndtr, stdtrit
 
     walk = before.as_brownian(counts[-1])
@@ -378,8 +378,8 @@ class _Density:
     def after(self, edge: float, count: int) -> "_Density":
         """Return the density at the next look, of count + 1 values, within its edge.
 
-        f'(w') is the integral of f(w) p(angle) / cos(angle) over the angles for which w = (w' -
-        sin) / cos lies within the edge here.
+        f'(w') is the integral of f(w) p(angle) / cos(angle) over the angles for which
+        w = (w' - sin) / cos lies within the edge here.
         """
         from scipy.special import beta
 
@@ -416,8 +416,7 @@ class _Density:
         # Kept below pi / 2, so that rounding does not change the sign of the tangent.
         farthest = np.minimum(math.pi - lean - tilt, math.pi / 2 - 1e-12)
         chance -= stdtr(count, -root * np.tan(farthest))
-        # Twice, for both sides; d(places) is 2 span roots d(roots), and d(roots) is half a
-        # node.
+        # Twice, for both sides; d(places) is 2 span roots d(roots), d(roots) half a node.
         return float(2 * span * (self.at(places) * chance * roots) @ weights)
 
 
@@ -462,8 +461,9 @@ def planned_alphas(kind: Spending, counts: Sequence[int], total: float) -> list[
 def next_alpha(looks: Sequence[tuple[int, float]], count: int, spend: float) -> float:
     """Return the alpha of one more look that adds `spend` to the error of the earlier looks.
 
-    It is larger than `spend`, because a result that crosses the bound now would often have
-    crossed an earlier one. By the exact distribution of Jennison & Turnbull, 1991 (`t_bounds`).
+    It is at least `spend`, and usually larger, because a result that crosses the bound now
+    would often have crossed an earlier one. By the exact distribution of Jennison & Turnbull,
+    1991 (`t_bounds`).
 
     Args:
         looks: Number of pairs and alpha of each earlier look; increasing.

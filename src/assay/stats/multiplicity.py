@@ -28,11 +28,10 @@ from assay.stats.intervals import as_sample, check_level
 
 
 class Correction(StrEnum):
-    """Error rate that is kept at 1 - level over all comparisons together."""
+    """Error rate that is limited to 1 - level over all comparisons together."""
 
     HOLM = "holm"
-    """Probability of at least one false difference, for any dependence between the
-    comparisons."""
+    """Probability of at least one false difference, under any dependence."""
     BENJAMINI_HOCHBERG = "bh"
     """Expected proportion of false differences among those reported (false discovery rate)."""
 
@@ -41,8 +40,7 @@ def holm(p_values: Sequence[float] | NDArray[Any]) -> NDArray[np.float64]:
     """Return p-values adjusted for the probability of any false rejection, in input order.
 
     Holm, "A simple sequentially rejective multiple test procedure", 1979: the k-th smallest of
-    m is multiplied by m - k + 1, and an adjusted value is never below that of a smaller
-    p-value.
+    m is multiplied by m - k + 1, and a running maximum makes the results monotone.
     """
     p = _p_values(p_values)
     order = np.argsort(p, kind="stable")
@@ -56,8 +54,8 @@ def benjamini_hochberg(p_values: Sequence[float] | NDArray[Any]) -> NDArray[np.f
     """Return p-values adjusted for the false discovery rate, in input order.
 
     Benjamini and Hochberg, "Controlling the false discovery rate", 1995: the k-th smallest of m
-    is multiplied by m / k, and an adjusted value is never above that of a larger p-value. It
-    holds for independent and for positively dependent comparisons, not for any dependence.
+    is multiplied by m / k, and a running minimum from the largest makes the results monotone.
+    It holds for independent and for positively dependent comparisons, not for any dependence.
     """
     p = _p_values(p_values)
     order = np.argsort(p, kind="stable")[::-1]

@@ -1,9 +1,9 @@
 """Power and sample size: detectable effects, required trials, and their cost.
 
-All functions are for two-sided t tests of normal data. `n` and every sample size is the number
-of pairs, or of trials in each of two equal arms. `sd` is the standard deviation of the paired
-differences, or within an arm. A plan from a pilot is as uncertain as the pilot's standard
-deviation, so every sample size has a range that reflects this uncertainty.
+Tests are two-sided t tests of normal data. `n` and every sample size is the number of pairs, or
+of trials in each of two equal arms. `sd` is the standard deviation of the paired differences,
+or within an arm. A plan from a pilot is as uncertain as the pilot's standard deviation, so
+every sample size has a range that reflects this uncertainty.
 """
 
 import math
@@ -101,8 +101,7 @@ def minimum_detectable_effect(
     _check_power(power, alpha)
     if not (n >= 2 and math.isfinite(n)):
         raise UsageError(f"the effect that {n!r} trials can show; a t test takes 2 or more")
-    # Two trials at a small alpha may need an effect of more than a thousand standard
-    # deviations.
+    # Two trials at a small alpha may need more than a thousand standard deviations.
     most = 1e4 / alpha
     return checked_sd(sd) * solve(lambda d: _power(n, d, paired, alpha) - power, 0.0, most)
 

@@ -17,9 +17,9 @@ The intervals come from a hierarchical model. The success rates of a player's ac
 drawn from one beta distribution with unknown mean and weight, so a rate of 0 of 10 is
 interpreted in the light of the other 21 rates, and an achievement that was never unlocked may
 have a rate above 0. The model ignores that achievements within an episode are correlated.
-Therefore their covariance is added to the logarithm of the score, and assumed to be at least
-that of a mean correlation of 0.2. A 95 % interval is the middle 97.5 % of the draws. Both make
-the interval conservative on purpose: docs/design/statistics.md has its coverage.
+Therefore their covariance is added to the logarithm of the score, with a mean correlation of at
+least 0.2. A 95 % interval is the middle 97.5 % of the draws. Both make the interval
+conservative on purpose: docs/design/statistics.md has its coverage.
 """
 
 import math
@@ -57,10 +57,10 @@ def score_draws(made_E_A: Floats, n: int, rng: np.random.Generator, n_draws: int
 
     Rates p ~ Beta(m s, (1 - m) s) with m uniform and s log-uniform on 0.05 to 30, on a grid: a
     hierarchical model as in Gelman et al., Bayesian Data Analysis, 3rd ed. 2013, section 5.3. A
-    score is exp(mean ln(1 + 100 p)) - 1; at n episodes the logarithm is replaced by E ln(1 +
-    100 K / n) with binomial K. The term sqrt(C) t is added to the logarithm of the score: t has
-    one degree of freedom less than there are episodes, and C is the sum of the covariances of
-    the terms, from the correlations of the achievements over episodes.
+    score is exp(mean ln(1 + 100 p)) - 1; at n episodes the logarithm is replaced by
+    E ln(1 + 100 K / n) with binomial K. The term sqrt(C) t is added to the logarithm of the
+    score: t has one degree of freedom less than there are episodes, and C is the sum of the
+    covariances of the terms, from the correlations of the achievements over episodes.
 
     Args:
         made_E_A: Whether each episode unlocked each achievement, or the proportion of a world's
@@ -242,11 +242,11 @@ def score_difference(
     rng: np.random.Generator,
     n_resamples: int = 4_000,
 ) -> ScoreDifference:
-    """Return the Crafter score of `b` minus that of `a`, at the smaller number of episodes.
+    """Return the Crafter score of `b` minus the score of `a`, at equal numbers of episodes.
 
     Scores of both players are drawn as for `crafter_score_interval` (Gelman et al., 2013) and
-    subtracted. Worlds that both played are not paired; pairing would make the interval shorter.
-    For the arguments see `crafter_score_interval`.
+    subtracted, both at the smaller number of episodes. Worlds that both played are not paired;
+    pairing would make the interval shorter. For the arguments see `crafter_score_interval`.
     """
     made_a, made_b = _unlocked(unlocked_a), _unlocked(unlocked_b)
     n = min(len(made_a), len(made_b))

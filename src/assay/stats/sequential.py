@@ -69,7 +69,7 @@ def anytime_bounds(
 FEWEST_PAIRS: Final = 5
 """Default number of pairs at the first look."""
 _EACH: Final = 200
-"""Up to this many pairs there is a look after each; then after each additional hundredth."""
+"""Up to this many pairs there is a look after each, then in steps of 1 %."""
 _MOST: Final = 10_000_000
 
 
@@ -135,7 +135,7 @@ class SequentialDesign:
             raise UsageError(f"min effect {self.min_effect!r} is no number above 0")
 
     def stored(self) -> dict[str, Any]:
-        """Return the design as JSON; `shares` only if true, because older designs lack it."""
+        """Return the design for JSON; `shares` only if true, as older designs lack it."""
         found = asdict(self) | {"kind": self.kind.value}
         return found if self.shares else {k: v for k, v in found.items() if k != "shares"}
 
@@ -263,7 +263,7 @@ def looks(
 
 @lru_cache(maxsize=64)
 def look_counts(first: int, most: int) -> tuple[int, ...]:
-    """Return the numbers of pairs with a look: each one, and above 200 every hundredth more."""
+    """Return the numbers of pairs with a look: every one up to 200, then in steps of 1 %."""
     counts = list(range(first, min(most, _EACH) + 1))
     while counts[-1] < most:
         counts.append(min(most, counts[-1] + counts[-1] // 100))

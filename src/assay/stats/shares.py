@@ -150,11 +150,11 @@ def share_equivalence(
 ) -> Equivalence:
     """Test whether two proportions differ by less than the margin, by two one-sided tests.
 
-    Schuirmann, 1987 (see `equivalence_test`), with the bounds of `share_difference` at 1 - 2
-    alpha; for pairs with a continuity correction of one pair. If the true difference equals the
-    margin, the type I error was at most 5 % for proportions on a grid and for every number of
-    trials tried, from 5 to 150. A few trials cannot show equivalence, even if all outcomes are
-    equal: with a margin of 0.1 it takes 32 pairs.
+    Schuirmann, 1987 (see `equivalence_test`), with the bounds of `share_difference` at
+    1 - 2 alpha; for pairs with a continuity correction of one pair. If the true difference
+    equals the margin, the type I error was at most 5 % for proportions on a grid and for every
+    number of trials tried, from 5 to 150. A few trials cannot show equivalence, even if all
+    outcomes are equal: with a margin of 0.1 it takes 32 pairs.
     """
     check_margin(margin)
     check_level(level)
@@ -263,9 +263,9 @@ def pass_any(successes: Counts, attempts: Counts, k: int, *, level: float = 0.95
 
     1 - C(n - c, k) / C(n, k) by task, and the mean over tasks: Chen et al., "Evaluating large
     language models trained on code", 2021. With several tasks the interval is Student's over
-    tasks, as a sample of many, within [0, 1] and of nonzero width. With one task it is the
-    exact interval of its proportion of successes (Clopper and Pearson, 1934), transformed by
-    the power of k.
+    tasks, as a sample of many, within [0, 1] and of nonzero width. With one task the exact
+    bounds of its proportion of failures (Clopper and Pearson, 1934) are raised to the power k
+    and subtracted from 1.
 
     Args:
         successes: Number of successful attempts, by task.
@@ -282,8 +282,9 @@ def pass_all(successes: Counts, attempts: Counts, k: int, *, level: float = 0.95
     """Return pass^k: the probability that all of k attempts at a task succeed.
 
     C(c, k) / C(n, k) by task, and the mean over tasks: Yao et al., "tau-bench: a benchmark for
-    tool-agent-user interaction in real-world domains", 2024. For the arguments and the interval
-    see `pass_any`.
+    tool-agent-user interaction in real-world domains", 2024. Arguments and interval are as for
+    `pass_any`, but with one task the bounds of the proportion of successes are raised to the
+    power k.
     """
     pairs = [(int(c), int(n)) for c, n in zip(successes, attempts, strict=True)]
     if not pairs:

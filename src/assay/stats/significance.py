@@ -1,7 +1,7 @@
 """Tests of no difference between two samples, equivalence tests, and a normality diagnostic.
 
-Every test is two-sided by default. The sign is that of the second sample relative to the first:
-`greater` tests whether `b` is greater. A single pair cannot reject anything: its p-value is 1.
+Every test is two-sided by default. The second sample is compared with the first: `greater`
+tests whether `b` is greater. A single pair cannot reject anything: its p-value is 1.
 
 Permutation tests use the null distribution of sums under exchange: flipped signs, or shuffled
 labels. The distribution is exact if that is feasible, and sampled otherwise. A tail is the
@@ -120,7 +120,7 @@ def _all_choices(values_N: Floats, chosen: int, ways: int) -> Floats:
 
 
 def _whole(sizes: Floats) -> NDArray[np.int64] | None:
-    """Return the sizes as integers in a unit that is a fraction of 1 or of the smallest."""
+    """Return the sizes as integers in a unit that divides 1 or the smallest size, or None."""
     if not len(sizes) or sizes.max() > _COUNT_LIMIT * sizes.min():
         return None
     for base in (1.0, float(sizes.min())):
@@ -278,13 +278,13 @@ def welch_t_test(a: Sample, b: Sample, *, side: Side | str = Side.TWO_SIDED) -> 
 
 
 def wilcoxon_test(a: Sample, b: Sample, *, side: Side | str = Side.TWO_SIDED) -> TestResult:
-    """Test `b - a` with Wilcoxon's signed ranks; statistic: the rank sum of positive ones.
+    """Test the paired differences `b - a` with Wilcoxon's signed ranks.
 
-    Wilcoxon, "Individual comparisons by ranking methods", 1945. Differences of zero are left
-    out, equal absolute differences share their mean rank, and the p-value is from flipping the
-    signs of the ranks: exact up to a few hundred pairs, with or without ties. Beyond that it is
-    the normal limit with the correction for ties and without a continuity correction, equal to
-    SciPy's in every digit.
+    Wilcoxon, "Individual comparisons by ranking methods", 1945. The statistic is the rank sum
+    of the positive differences. Differences of zero are left out, equal absolute differences
+    share their mean rank, and the p-value is from flipping the signs of the ranks: exact up to
+    a few hundred pairs, with or without ties. Beyond that it is the normal limit with the
+    correction for ties and without a continuity correction, equal to SciPy's in every digit.
     """
     differences = pair_differences(a, b)
     n, name, wanted = len(differences), "Wilcoxon signed-rank test", as_side(side)
@@ -430,7 +430,7 @@ class Normality(NamedTuple):
     """Diagnostics of how far a sample is from a normal distribution."""
 
     p_value: float
-    """P-value of the Shapiro-Wilk test; NaN below 3 or above 5,000 values, or if equal."""
+    """P-value of the Shapiro-Wilk test; NaN below 3 or above 5,000 values, or if constant."""
     skewness: float
     """Sample skewness G1; NaN if it is undefined."""
     n: int

@@ -84,10 +84,10 @@ def restricted_times(
     count with the horizon (Royston and Parmar, "Restricted mean survival time", 2013). Without
     censoring before the horizon, the value of a trial is its time, or the horizon. With
     censoring, the values are the pseudo-values of Andersen, Hansen and Klein, "Regression
-    analysis of restricted mean survival time based on pseudo-observations", 2004: n mean - (n -
-    1) (mean without this trial). The values can be used in every interval and test of means,
-    paired or not. For the `time_to_threshold` of a curve, a run that did not reach the
-    threshold is censored.
+    analysis of restricted mean survival time based on pseudo-observations", 2004:
+    n mean - (n - 1) (mean without this trial). The values can be used in every interval and
+    test of means, paired or not. For the `time_to_threshold` of a curve, a run that did not
+    reach the threshold is censored.
 
     Args:
         times: Time to the event, or to the end.

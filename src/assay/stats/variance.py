@@ -1,7 +1,7 @@
 """Variance components (world, subject, interaction, rest) and the precision of sd and mean.
 
 Results are arranged as subjects by worlds, with one or more values per cell. Worlds are a
-random factor, subjects a fixed one. The estimates are those of the analysis of variance of cell
+random factor, subjects a fixed one. The estimates are from the analysis of variance of cell
 means (Searle, Casella and McCulloch, Variance Components, 1992, chapter 4; unweighted means if
 cells differ in size). The intervals are generalised confidence intervals (Weerahandi,
 "Generalized confidence intervals", 1993): mean squares are drawn from their chi-squared
@@ -130,7 +130,7 @@ def _subject_draws(
     with np.errstate(divide="ignore", invalid="ignore"):
         squares = np.where(noise > 0, worlds * freedom * spread / noise, np.inf)
     quantile = rng.uniform(size=len(noise))
-    # A quantile above that of zero noncentrality means zero variance.
+    # A quantile above its value at zero noncentrality means zero variance.
     some = (quantile < chdtr(freedom, squares)) & np.isfinite(squares)
     found = np.zeros(len(noise))
     found[some] = chndtrinc(squares[some], freedom, quantile[some])
