@@ -1,4 +1,5 @@
-"""A run of any kind of trial: plan, engine, journals, resume, budget, looks, executors.
+"""Runs of any kind of trial: plan, engine, journals, resume, budget, looks, executors.
 
-Knows no world and no agent: a `TrialKind` runs one trial, and says how it ended.
+This package does not depend on environments or agents. A `TrialKind` executes one trial and
+returns its result.
 """

@@ -1,13 +1,11 @@
-"""Settles a configuration: what a command gives, a file, a stored run, the environment.
+"""Resolve a configuration from options, a file, a stored run and environment variables.
 
-Every value is read once, where it comes in, so that an error names who gave it. Every table
-and key of a file must be known, and one setting may not be given two values there; files of
-several layouts are read, even mixed. Works for any `Configuration`.
+Each value is parsed where it is read, so that errors name its source. Every table and key of
+a file must be known, and a file may not give one setting two values. Files in several layouts
+are accepted, also mixed. Works for every `Configuration`.
 
-Configuration files: one with every setting commented out, and one with settings that count.
-
-In the first a line that begins with `#` and a key is a setting at its default, or an example
-where the default shows nothing; without the `#` it counts.
+This module also writes two kinds of configuration files: a template in which every setting is
+commented out (removing the `#` activates it), and a file with given values.
 """
 
 import json
@@ -25,7 +23,7 @@ from assay.core.values import file_text
 from assay.errors import UsageError
 
 COMMAND_LINE: Final = "command line"
-"""The source of what is given as options."""
+"""Source name of values given as options."""
 
 _PLACEHOLDER: Final = "your-api-key"
 _POSITION: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
@@ -34,7 +32,7 @@ C = TypeVar("C", bound=Configuration)
 
 
 class SourcedValue(NamedTuple):
-    """A value that was read, and where it came from."""
+    """A parsed value and its source."""
 
     value: Any
     source: str
@@ -42,13 +40,13 @@ class SourcedValue(NamedTuple):
 
 
 class Resolved(NamedTuple, Generic[C]):
-    """A configuration, and how it came about."""
+    """A configuration and the sources of its values."""
 
     config: C
     sources: Mapping[str, str]
-    """For each setting: `command line`, `default`, a place in a file, and so on."""
+    """Source of each setting: `command line`, `default`, a place in a file, and so on."""
     warnings: tuple[str, ...]
-    """What the user should know, though nothing is wrong."""
+    """Warnings for the user; none of them is an error."""
 
 
 def resolve(
@@ -60,17 +58,17 @@ def resolve(
     stored: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Resolved[C]:
-    """Settle every setting: what is given counts before the file, the file before defaults.
+    """Resolve all settings: given values override the file, and the file overrides defaults.
 
     Args:
-        configuration: What is to be made.
-        given: Values by the names of the settings; None means not given.
-        file: A configuration file, if there is one.
-        source: Who gives the values; only on the command line do settings have the names of
-            options.
-        stored: The configuration of a run that is to be resumed, as `Configuration.stored`
-            gave it; it takes the place of the defaults.
-        environment: Variables to look at; those of the process unless given.
+        configuration: Class of the configuration.
+        given: Values by setting name; None means not given.
+        file: Configuration file, if any.
+        source: Source of `given`. Error messages use option names only if it is the command
+            line.
+        stored: Configuration of a run to be resumed, as returned by `Configuration.stored`;
+            replaces the defaults.
+        environment: Environment variables; default: those of this process.
     """
     settings = settings_of(configuration)
     variables = os.environ if environment is None else environment
@@ -100,9 +98,9 @@ def resolve(
 def difference(
     configuration: type[Configuration], old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> list[str]:
-    """What in two configurations, as stored, makes other runs; empty if nothing.
+    """List the differences between two stored configurations that make them different runs.
 
-    Lines such as `episodes: 10 -> 20`.
+    Lines look like `episodes: 10 -> 20`. The list is empty if there are none.
     """
     counted = [key for key, counts in configuration.counted().items() if counts >= Counts.RUN]
     before, after = (dict(_leaves(counted, stored)) for stored in (old, new))
@@ -117,9 +115,9 @@ def difference(
 
 
 def tables_of(configuration: type[Configuration]) -> Mapping[str, Mapping[str, Setting]]:
-    """The tables of a file, and the settings by the keys they have there.
+    """Return the tables of a configuration file, each with its settings by key.
 
-    A table that as a whole is one setting has that under the key "".
+    A table that is a single setting as a whole has it under the key "".
     """
     tables: dict[str, dict[str, Setting]] = {}
     for setting in settings_of(configuration).values():
@@ -163,12 +161,12 @@ def _entries(
             raise UsageError(f"{path}: {unknown_name('table', table, tables)}")
         if not is_table:
             raise UsageError(
-                # It may be a key, so it is not repeated.
+                # It may be an API key, so the value is not repeated.
                 f"{path}: {table} is not a table; "
                 f"write it as a table: [{table}], and below it {', '.join(keys)}"
             )
         if "" in keys:
-            # A heading with nothing below it says nothing.
+            # A heading with nothing below it is ignored.
             yield from [(keys[""], f"[{table}]", content)] if content else ()
             continue
         for key, raw in content.items():
@@ -181,7 +179,7 @@ def _entries(
 
 
 def _document(path: Path) -> dict[str, Any]:
-    if not os.path.exists(path):  # unlike Path.exists, it takes any name
+    if not os.path.exists(path):  # unlike Path.exists, this accepts any name
         raise UsageError(
             f"there is no configuration file {str(path)!r}; 'assay init' writes one"
         )
@@ -204,7 +202,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _homes(configuration: type[Configuration], key: str) -> str:
-    """The tables that have a key, or in which the setting of that name has its first place."""
+    """Name the tables that contain a key, or the first place of the setting with that name."""
     tables = [table for table, keys in tables_of(configuration).items() if key in keys]
     if tables:
         return " or ".join(f"[{table}]" for table in tables)
@@ -218,7 +216,7 @@ def _homes(configuration: type[Configuration], key: str) -> str:
 def _secrets(
     settings: Mapping[str, Setting], from_file: dict[str, SourcedValue]
 ) -> Iterator[str]:
-    """Warn of a secret in a file, and drop one that only shows where a secret would go."""
+    """Warn about secrets in a file, and drop placeholders."""
     for name, (secret, place) in list(from_file.items()):
         variable = settings[name].secret
         if variable is None or secret is None:
@@ -254,17 +252,17 @@ _WIDTH = 96
 
 
 def template(configuration: type[Configuration], head: str, tail: str = "") -> str:
-    """The text of the file.
+    """Return the text of a configuration file in which every setting is commented out.
 
     Args:
-        configuration: Whose settings it has, each in its first place.
-        head: What stands before them, as lines of comment.
-        tail: What stands after them, such as a table that as a whole is one setting.
+        configuration: Class of the configuration; each setting is listed in its first place.
+        head: Comment lines before the settings.
+        tail: Text after the settings, such as a table that is a single setting as a whole.
     """
     tables: dict[str, list[str]] = {}
     for setting in settings_of(configuration).values():
         if not setting.places:
-            continue  # nothing that a person would write
+            continue  # cannot be set in a file
         table, key = setting.places[0]
         if not key:
             continue  # a whole table, which the tail shows
@@ -277,12 +275,12 @@ def template(configuration: type[Configuration], head: str, tail: str = "") -> s
 def configuration_file(
     configuration: type[Configuration], values: Mapping[str, Any], head: str
 ) -> str:
-    """The text of a file with settings that count.
+    """Return the text of a configuration file with the given values.
 
     Args:
-        configuration: Whose settings they are.
-        values: By the names of the settings, each of which has a place in a file.
-        head: What stands before them, as lines of comment.
+        configuration: Class of the configuration.
+        values: Values by setting name; each setting must have a place in a file.
+        head: Comment lines before the settings.
     """
     tables: dict[str, list[str]] = {}
     for name, value in values.items():

@@ -1,4 +1,4 @@
-"""The executor that the settings of a run name."""
+"""Choice of the executor from the settings of a run."""
 
 from assay.models.registry_file import load_registry
 from assay.runs.executors import InProcess, TrialExecutor
@@ -8,12 +8,12 @@ from assay.runs.workers.ray import RayWorkers
 
 
 def make_executor(settings: RunSettings, hang_s: float, *, each: int = MANY) -> TrialExecutor:
-    """Return the executor of a run; its workers do not get the keys of providers.
+    """Make the executor of a run; its workers do not receive provider keys.
 
     Args:
-        settings: The settings of the run.
+        settings: Settings of the run.
         hang_s: Seconds without a running thread after which a worker counts as hung.
-        each: Trials that one worker has open at once, at most.
+        each: Maximum number of open trials per worker.
     """
     if settings.executor == "asyncio":
         return InProcess()

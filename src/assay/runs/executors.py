@@ -1,15 +1,12 @@
-"""Where attempts run: in this event loop, or in processes of their own.
+"""Execute attempts: in this event loop, or in worker processes.
 
-An executor opens for one kind of trial and then starts attempts, each with the path of its
-journal. The journal is written here, wherever the trial runs: what another process sends is
-on disk before that process goes on.
+An executor is opened for one kind of trial and then starts attempts, each with a journal path.
+The journal is always written by the driver: data from a worker process is on disk before that
+worker continues. Each completed or failed attempt gets an end record in its journal.
 
-One attempt at a trial of any kind: its journal is opened, and gets an end.
-
-How many trials are open at once: few, so that they come to an end one after the other.
-
-As many as calls may be in flight and a quarter more, so that there is always one to ask; at
-least a few. Where nobody can say how many calls there may be, as many as the run allows.
+The number of open trials is kept small, so that trials finish one after another: a quarter
+more than the calls that may be in flight, and at least 16. If the number of calls is
+not limited, the limit of the run applies.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -33,17 +30,17 @@ _Try: TypeAlias = Callable[[Trial[Any], Recorder, Context], Awaitable[TrialEnd]]
 async def attempt(
     try_once: _Try, trial: Trial[Any], recorder: Recorder, context: Context
 ) -> TrialVerdict:
-    """Try once. Unless it is to be resumed, the journal says how it ended, and so do we.
+    """Execute a trial once, and record its end in the journal unless it is to be resumed.
 
     Args:
-        try_once: `TrialKind.attempt`, or what has it called elsewhere.
-        trial: What is tried.
+        try_once: `TrialKind.attempt`, or a function that calls it in another process.
+        trial: The trial.
         recorder: Writes its journal.
-        context: What it knows of its run.
+        context: Context of its run.
 
     Raises:
-        Exception: What the trial raised, once its journal has an end; or has none, because
-            it was interrupted, the budget is spent, or the same would happen to all others.
+        Exception: The exception of the trial, after its end was recorded. No end is recorded
+            if it was interrupted, if the budget is spent, or if the group must stop.
     """
     try:
         end = await try_once(trial, recorder, context)
@@ -65,14 +62,14 @@ Start: TypeAlias = Callable[[Trial[Any], Path, Context], Awaitable[TrialVerdict]
 
 
 class TrialExecutor(Protocol):
-    """Runs attempts; many may be open at once."""
+    """Runs attempts; many may be open at the same time."""
 
     def open(
         self, kind: TrialKind[Any], observer: RunObserver = SILENT
     ) -> AbstractAsyncContextManager[Start]:
-        """Get ready for a kind of trial; leaves nothing running behind.
+        """Prepare for a kind of trial; on exit, stop everything that was started.
 
-        `observer` gets messages about lost workers and what user code prints.
+        `observer` receives messages about lost workers, and the output of user code.
         """
         ...
 
@@ -84,7 +81,7 @@ class InProcess:
     async def open(
         self, kind: TrialKind[Any], observer: RunObserver = SILENT
     ) -> AsyncIterator[Start]:
-        """There is nothing to get ready."""
+        """Yield a function that runs an attempt in this event loop; nothing is prepared."""
 
         async def start(trial: Trial[Any], journal: Path, context: Context) -> TrialVerdict:
             recorder = Recorder.open(
@@ -102,7 +99,10 @@ _MORE: Final = 1.25
 def admission_rule(
     capacities: Mapping[str, ProviderCapacity],
 ) -> Callable[[str, Mapping[str, int]], bool]:
-    """Return whether another trial of an arm may start, given how many of each are begun."""
+    """Return a function that decides whether another trial of an arm may start.
+
+    Its arguments are the arm and the numbers of started, unfinished trials of all arms.
+    """
 
     def has_room(arm: str, begun: Mapping[str, int]) -> bool:
         capacity = capacities.get(arm)

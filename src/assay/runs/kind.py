@@ -1,10 +1,11 @@
-"""What a kind of trial gives to a run, and what it gets for that.
+"""Interface between a run and its kind of trial.
 
-A kind says which trials there are and how one is tried; journals, resume, storing, budget,
-looks and results are the run's. A kind is light and picklable, but for its models: an executor
-in another process gets it by pickle, and asks the models of the driver.
+A kind lists the trials of a run and executes one of them. The run does everything else:
+journals, resume, storage, budget, interim analyses, results. A kind is pickled to worker
+processes, but its models are not: workers call the models in the driver process.
 
-What plays in a run: each arm is an experiment of it, and a subject of statistics.
+An arm is an entry of a run: a model or an agent with its settings. Each arm becomes one
+experiment of the run, and one subject of its statistics.
 """
 
 from abc import ABC, abstractmethod
@@ -27,24 +28,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """An agent, a model or none, and the settings in which it differs from its run."""
+    """An agent, its model if any, and the settings in which it differs from its run."""
 
     label: str
-    """What users call it; no other arm of the run has it."""
+    """Name shown to users, unique within the run."""
     series: str
-    """What one follows over time."""
+    """Name of the series that its experiments belong to."""
     model: str | None
-    """Who is asked, by name; None for an agent that asks nobody."""
+    """Model name; None for an agent that calls no model."""
     agent: str | None = None
-    """Where an agent of the user's own is, or what it is called; None for ours."""
+    """Path or name of a user-defined agent; None for the built-in agent."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """By name, what it has other than the run."""
+    """Settings that override those of the run, by name."""
     version: Mapping[str, Any] = field(default_factory=dict)
-    """All that makes a version of it; a change makes a new one."""
+    """Everything that defines its version; any change creates a new version."""
     tags: Mapping[str, Any] = field(default_factory=dict)
-    """Of its experiment."""
+    """Tags of its experiment."""
     is_compared: bool = True
-    """Whether it was asked for; False for baselines that play beside."""
+    """Whether the user chose it; False for baselines that are added for reference."""
 
 
 P = TypeVar("P")
@@ -53,20 +54,20 @@ C_co = TypeVar("C_co", bound="RunConfiguration", covariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEnd:
-    """What a trial that ended came to; the value of its verdict."""
+    """Result of a finished trial; the value of its `TrialVerdict`."""
 
     stop_reason: str
     outcomes: Mapping[str, float] = field(default_factory=dict)
-    """What it earned, by metric; as stored."""
+    """Metric values, as stored."""
 
 
 class ProviderCapacity(NamedTuple):
-    """How many calls of an arm may be in flight at its provider, or in this process."""
+    """Number of calls of an arm that may be in flight at its provider, or in this process."""
 
     name: str
-    """The provider; arms with the same one share its calls."""
+    """Provider name; arms with the same provider share its capacity."""
     calls: Callable[[], int]
-    """Returns how many calls are allowed now."""
+    """Returns the number of calls currently allowed."""
 
 
 class TrialKind(ABC, Generic[P]):
@@ -85,97 +86,97 @@ class TrialKind(ABC, Generic[P]):
 
     @abstractmethod
     def plan(self, run: RunRecord) -> Plan[P]:
-        """Return all trials of a run, a group for each arm; the same ones each time."""
+        """Return all trials of a run, one group per arm; every call returns an equal plan."""
 
     @abstractmethod
     def header(self, trial: Trial[P]) -> SessionHeader | SessionRecord:
-        """Return what the journal of a trial begins with: a header, or given turns as well.
+        """Return the first records of a trial's journal: a header, optionally with given turns.
 
-        An attempt finds those turns recorded, as if an earlier one had made them.
+        An attempt replays given turns as if an earlier attempt had recorded them.
         """
 
     @abstractmethod
     async def attempt(self, trial: Trial[P], recorder: Recorder, context: Context) -> TrialEnd:
-        """Execute a trial once, from where the recorder's journal ends.
+        """Execute a trial once, continuing from the end of the recorder's journal.
 
-        What it raises is classified by `assay.runs.control.classify`. The time that counts is
+        Exceptions are classified by `assay.runs.control.classify`. The time that counts is
         added to `recorder.seconds`.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Close what attempts have opened."""
+        """Close everything that attempts have opened."""
 
     def capacities(
         self, run: "PreparedRun[Any]", pool: "ModelPool | None"
     ) -> Mapping[str, ProviderCapacity]:
-        """Return the capacities that bound the open trials of an arm, by its label."""
+        """Return the capacities that limit the open trials, by arm label."""
         return {}
 
     def on_stored(self, run: RunRecord, connection: Any) -> None:
-        """Store more of trials that were just stored; called in the thread of the writer."""
+        """Store additional data of newly stored trials; called in the writer thread."""
 
     def measure(
         self, store: "Store", experiment_ids: Sequence[str], on_message: Callable[[str], None]
     ) -> None:
-        """Store further outcomes of the trials, after all have ended."""
+        """Store additional outcomes after all trials have ended."""
 
     def analyse(self, result: Any) -> Mapping[str, Any]:
-        """Return what the results file holds of all trials together, for a `RunResult`."""
+        """Return the aggregates of all trials for the results file, given a `RunResult`."""
         return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """What a run takes from its configuration, whatever its trials are."""
+    """Settings of a run that do not depend on its kind of trial."""
 
     database: Path
     max_open: int
-    """Trials that are open at once, at most."""
+    """Maximum number of open trials."""
     max_arms: int = 1
-    """Arms that run at once, at most."""
+    """Maximum number of arms that run at the same time."""
     executor: str = "asyncio"
-    """Where trials run: asyncio, processes or ray."""
+    """Executor of the trials: asyncio, processes or ray."""
     workers: int | None = None
     ray_address: str = "auto"
     traces_dir: Path | None = None
-    """The folder for the files of the run; None if its kind writes its own."""
+    """Folder for the files of the run; None if its kind writes its own."""
     save_traces: bool = False
     """Whether each trial gets a file."""
     save_detailed_results: bool = False
     """Whether the results file lists every trial."""
     until_decided: str | None = None
-    """The outcome that decides when to stop; None to run all trials."""
+    """Metric that decides when to stop; None to run all trials."""
     min_effect: float | None = None
-    """The smallest difference in it that matters."""
+    """Smallest difference in that metric that matters."""
     less_is_better: bool = False
 
 
 class RunConfiguration(Protocol):
-    """A configuration of a run, such as `RunConfig`."""
+    """Configuration of a run, such as `RunConfig`."""
 
     def run_settings(self) -> RunSettings:
-        """Return what the run itself takes from it."""
+        """Return the settings that the run itself uses."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun(Generic[C_co]):
-    """What a command means, before anything has started."""
+    """A configured run that has not started yet."""
 
     config: C_co
     record: RunRecord
     arms: tuple[Arm, ...]
-    """Who plays, in the order of the experiments of the record."""
+    """Arms, in the order of the experiments in the record."""
     resumed: RunFolder | None
-    """The folder of the run that goes on; None for a new one."""
+    """Folder of the run being resumed; None for a new run."""
     sources: Mapping[str, str]
-    """For each setting, who chose it."""
+    """Source of each setting's value, by setting name."""
     warnings: tuple[str, ...]
     allow_different: frozenset[str] = frozenset()
-    """What a resumed run may have otherwise than before; of `ALLOWED`."""
+    """Names from `ALLOWED`: differences that are accepted on resume."""
 
     @property
     def settings(self) -> RunSettings:
-        """What the run itself takes from the configuration."""
+        """Settings that the run itself uses."""
         return self.config.run_settings()

@@ -1,8 +1,6 @@
-"""The model calls of one trial: recorded answers first, and every new one is written down.
+"""Model calls of one trial: recorded responses are reused, and new ones are recorded.
 
-An answer is in the journal before anybody acts on it.
-
-Running totals of the model calls of one trial.
+A response is in the journal before it is used.
 """
 
 import asyncio
@@ -25,11 +23,11 @@ class CallTotals:
         self.tokens = 0
         """Prompt and completion tokens."""
         self.cost_usd: float | None = 0.0
-        """What the calls cost; None once the price of one is not known."""
+        """Total cost; None as soon as one call has no known price."""
         self._turns: set[int] = set()
 
     def add_call(self, call: CallRecord) -> None:
-        """Count one call of the model."""
+        """Add one model call."""
         self._turns.add(call.turn)
         self.tokens += call.usage.total
         if self.cost_usd is not None:
@@ -37,16 +35,16 @@ class CallTotals:
 
     @property
     def turns(self) -> int:
-        """How many turns were counted."""
+        """Number of turns with a call."""
         return len(self._turns)
 
 
 class Asking:
-    """Asks models on behalf of one trial."""
+    """Makes the model calls of one trial."""
 
     def __init__(self, recorder: Recorder, totals: CallTotals, context: Context) -> None:
         self.turn = 0
-        """The turn that calls belong to, counted from 1."""
+        """Turn that calls belong to, counted from 1."""
         self._recorder, self._totals, self._context = recorder, totals, context
 
     async def ask(
@@ -56,13 +54,13 @@ class Asking:
         new: Sequence[NewMessage],
         read: Callable[[Message], NewMessage],
     ) -> ChatReply:
-        """The answer to a request, from the journal if it has one, else from the model.
+        """Return the response to a request, from the journal if it is recorded there.
 
         Args:
-            model: Who is asked.
-            prepared: What is asked.
-            new: Messages of the conversation that were made since the last call.
-            read: Takes in the answer, and says what message of the conversation it is.
+            model: The model to call otherwise.
+            prepared: The request.
+            new: Messages added to the conversation since the last call.
+            read: Processes the response, and returns it as a message of the conversation.
         """
         recorded = self._recorder.recall(
             self.turn, prepared.positions, {made.position: made.message for made in new}
@@ -72,7 +70,7 @@ class Asking:
             reply = _as_reply(call, message)
             read(message)
         else:
-            # Models that answer at once would otherwise keep all others waiting.
+            # Models that respond without waiting would otherwise starve all other tasks.
             await asyncio.sleep(0)
             if self._context.stopping:
                 raise Interrupted

@@ -1,12 +1,8 @@
-"""What is to be tried: groups in order, each with trials that are made when their turn comes.
+"""Plan of a run: an ordered list of groups, whose trials are created lazily.
 
-A plan of any length costs the same memory: it holds how to make a trial, not the trials.
-
-One group while it is worked off: what waits, what is open, what has been counted.
-
-Holds one trial that has not started, whatever the size of the group.
-
-How many trials of a group ended in which way.
+A plan stores a function that makes trials, not the trials, so its memory use does not depend
+on its size. A `Line` tracks one group during the run: waiting, open and counted trials. It
+holds at most one trial that has not started, regardless of the size of the group.
 """
 
 import asyncio
@@ -24,13 +20,13 @@ P_co = TypeVar("P_co", covariant=True)
 
 
 class Admission(StrEnum):
-    """Whether a trial whose turn has come may start."""
+    """Whether the next trial may start."""
 
     NOW = "now"
     LATER = "later"
-    """Once some other trial has ended; asked again then."""
+    """Not before another trial has ended; checked again then."""
     NEVER = "never"
-    """It is not needed any more."""
+    """The trial is no longer needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +34,25 @@ class Trial(Generic[P_co]):
     """One subject on one task with one seed."""
 
     id: str
-    """The same in every process that makes the same plan; resume goes by it."""
+    """Identical in every process that makes the same plan; resume matches trials by it."""
     group: str
-    """The name of its group."""
+    """Name of its group."""
     index: int
-    """Its place in the group, counted from 0."""
+    """Position in the group, counted from 0."""
     payload: P_co
-    """What the body needs to know; light, since trials wait with it."""
+    """Data needed to execute the trial; small, because waiting trials keep it in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group(Generic[P_co]):
-    """Trials that belong together, as all episodes of one model."""
+    """Trials that belong together, such as all episodes of one model."""
 
     name: str
     size: int
-    """How many trials there are."""
+    """Number of trials."""
     make: Callable[[int], Trial[P_co]]
-    """Makes the trial at an index, the same one each time; asked when its turn comes."""
+    """Makes the trial at an index; called when it is next, and always returns an equal trial.
+    """
 
     def __post_init__(self) -> None:
         if self.size < 0:
@@ -65,7 +62,7 @@ class Group(Generic[P_co]):
 
     @classmethod
     def of(cls, name: str, trials: Sequence[Trial[P_co]]) -> "Group[P_co]":
-        """A group of trials that are there already."""
+        """Make a group from existing trials."""
         return cls(name, len(trials), trials.__getitem__)
 
     def __iter__(self) -> Iterator[Trial[P_co]]:
@@ -74,7 +71,7 @@ class Group(Generic[P_co]):
 
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[P_co]):
-    """All that is to be tried, in order; no two groups have the same name."""
+    """All trials to run, in order; group names are unique."""
 
     groups: tuple[Group[P_co], ...]
 
@@ -89,36 +86,32 @@ class Plan(Generic[P_co]):
 
     @property
     def size(self) -> int:
-        """How many trials there are in all."""
+        """Total number of trials."""
         return sum(group.size for group in self.groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCounts:
-    """The trials of one group, counted.
-
-    planned = skipped + started + not_started + unneeded, and
-    started = results + failures + infrastructure + interrupted once the run is over.
-    """
+    """Numbers of trials of one group, by how they ended."""
 
     planned: int
     skipped: int = 0
-    """Done before this run."""
+    """Completed before this run."""
     started: int = 0
     not_started: int = 0
-    """Because the run or the group was stopped."""
+    """Not started because the run or the group was stopped."""
     unneeded: int = 0
-    """Never admitted: what they would have told was known without them."""
+    """Never admitted, because the result was decided without them."""
     results: int = 0
     failures: int = 0
     infrastructure: int = 0
-    """After all attempts."""
+    """Ended with an infrastructure error after all attempts."""
     interrupted: int = 0
-    """Left without an end, to be resumed."""
+    """Without an end; continued on resume."""
     retries: int = 0
-    """Times that a trial was sent to wait for another attempt."""
+    """Number of times a trial was scheduled for another attempt."""
     stop: GroupStop | None = None
-    """Why the group was stopped, if one of its trials found that it had to be."""
+    """Reason the group was stopped, if one of its trials required that."""
 
 
 P = TypeVar("P")
@@ -132,19 +125,19 @@ _FIELDS = {
 
 @dataclass(slots=True)
 class Attempt(Generic[P]):
-    """One attempt of a trial."""
+    """One attempt at a trial."""
 
     trial: Trial[P]
     number: int = 1
     """Counted from 1."""
     spent: int = 0
-    """How many of those before it count against the limit of attempts."""
+    """Number of earlier attempts that count against the attempt limit."""
     started: int = 0
-    """Which start of the whole run this was, counted from 1; 0 before it."""
+    """Position among all starts of the run, counted from 1; 0 before it starts."""
 
 
 class Line(Generic[P]):
-    """A group, and how far it has come."""
+    """A group and its progress."""
 
     def __init__(
         self,
@@ -155,14 +148,14 @@ class Line(Generic[P]):
     ) -> None:
         self.name = group.name
         self.open = 0
-        """Attempts that are running."""
+        """Number of running attempts."""
         self.started = 0
-        """Which start of the whole run was the last one here."""
+        """Position of the latest start in this group among all starts of the run."""
         self.closed = False
-        """Whether nothing more starts."""
+        """Whether no more trials may start."""
         self.stop: GroupStop | None = None
         self.rests: dict[asyncio.Task[None], None] = {}
-        """Waits for another attempt."""
+        """Tasks that wait before another attempt."""
         self.due: deque[Attempt[P]] = deque()
         """Attempts whose wait is over."""
         self._group = group
@@ -175,12 +168,12 @@ class Line(Generic[P]):
 
     @property
     def begun(self) -> int:
-        """Trials that are begun and have not ended, those that wait for another attempt too."""
+        """Number of started trials without an end, including those that wait for a retry."""
         return self.open + len(self.rests)
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to start."""
+        """Whether an attempt can start now."""
         if self.due:
             return True
         trial = self._peek()
@@ -188,11 +181,11 @@ class Line(Generic[P]):
 
     @property
     def over(self) -> bool:
-        """Whether nothing is open, waits or will start."""
+        """Whether nothing is open, waiting or still to start."""
         return not (self.open or self.rests or self.due) and self._peek() is None
 
     def take(self) -> Attempt[P]:
-        """What starts next: another attempt before a first one."""
+        """Return the next attempt to start: retries come before first attempts."""
         if self.due:
             return self.due.popleft()
         trial = self._peek()
@@ -202,7 +195,7 @@ class Line(Generic[P]):
         return Attempt(trial)
 
     def close(self) -> None:
-        """Start nothing more, and count what is left over."""
+        """Prevent further starts, and count the remaining trials."""
         self.closed = True
         if self._next is not None:
             self._next = None
@@ -213,15 +206,15 @@ class Line(Generic[P]):
         self._index = self._group.size
 
     def count(self, what: str | TrialState) -> None:
-        """Count a trial that ended in a state, or under a name that the tally has."""
+        """Count a trial by its end state, or by the name of a `GroupCounts` field."""
         self._counts[_FIELDS[what] if isinstance(what, TrialState) else what] += 1
 
     def tally(self) -> GroupCounts:
-        """The counts so far."""
+        """Return the current counts."""
         return GroupCounts(planned=self._group.size, stop=self.stop, **self._counts)
 
     def _peek(self) -> Trial[P] | None:
-        """The next trial that is not done and may be needed; kept until it is taken."""
+        """Return the next trial that is not done and may be needed; keep it until taken."""
         if self._next is not None and self._admit(self._next) is Admission.NEVER:
             self._next = None
             self.count("unneeded")

@@ -1,10 +1,9 @@
-"""Which run a command means: a new one, or an unfinished one that goes on.
+"""Determine which run a command refers to: a new one, or an unfinished one to resume.
 
-Reads configuration and journals, writes nothing. The same command again means the latest
-unfinished run with the same configuration that no living process holds. A run that cannot be
-read may be the one that is meant, so that nothing is played anew in its place unasked.
-
-How much of a run is still to be played; reads journals and rows, changes nothing.
+Reads configuration and journals, and writes nothing. A repeated command resumes the latest
+unfinished run with the same configuration that no living process holds. If an unfinished run
+cannot be read, it might be the one that is meant, so a new run is not started without
+`--fresh`. `remaining` counts the trials and calls that are left.
 """
 
 import secrets
@@ -33,21 +32,22 @@ from assay.store.store import Store
 from assay.types import TrialState
 
 ALLOWED: Final = ("address", "ledger")
-"""What a resumed run may have otherwise than before, if that is said: who answers its models,
-and a ledger that is gone or damaged."""
+"""Differences that can be allowed on resume: another address of the model server, and a
+missing or damaged ledger.
+"""
 
 _MAX_RUN_ID = 80
 _PATIENCE_S = 5.0
-"""How long to wait for who holds the database."""
+"""Seconds to wait while another process holds the database."""
 
 
 def new_run_id() -> str:
-    """An id that sorts by time and that nobody else has."""
+    """Return a unique run id that sorts by time."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
 
 
 def checked_run_id(run_id: str) -> str:
-    """An id given by the user, which becomes the name of a folder."""
+    """Return a user-given run id if it is valid as a folder name; raise UsageError if not."""
     plain = run_id.replace("-", "").replace("_", "").replace(".", "")
     if not (plain.isascii() and plain.isalnum() and len(run_id) <= _MAX_RUN_ID) or (
         run_id.startswith((".", "-"))
@@ -71,17 +71,17 @@ def prepare_run(
     source: str = COMMAND_LINE,
     base: Mapping[str, Any] | None = None,
 ) -> PreparedRun[Any]:
-    """Settle the configuration and the run.
+    """Resolve the configuration, and find or create the run.
 
     Args:
-        configuration: What can be chosen.
-        arms_of: Who plays in a run that is configured so.
-        settings: What was chosen, by name; None means not chosen.
-        file: A configuration file.
-        which: A new run, or an unfinished one.
-        command: The command line, for the record.
-        source: Who gives the settings: the command line, or a program.
-        base: Settings of another run, as stored, that a new one has unless it says otherwise.
+        configuration: Class of the configuration.
+        arms_of: Returns the arms for a configuration.
+        settings: Chosen values by setting name; None means not chosen.
+        file: Configuration file.
+        which: Options that choose between a new run and an unfinished one.
+        command: Command line, for the record.
+        source: Source of the settings: the command line, or a program.
+        base: Stored settings of another run that replace the defaults of a new run.
     """
     run_id, fresh = which.run_id, which.fresh
     if which.resume is not None and (fresh or run_id is not None):
@@ -133,7 +133,7 @@ def prepare_run(
 def run_record(
     config: Configuration, arms: Sequence[Arm], run_id: str, command: str
 ) -> RunRecord:
-    """A new run as it is written down, with an experiment for each arm."""
+    """Make the record of a new run, with one experiment per arm."""
     return RunRecord(
         id=run_id,
         command=command,
@@ -156,7 +156,7 @@ def run_record(
 def _refuse_unreadable(
     unreadable: Mapping[Path, str], name: str = "", *, anew: str = "start anew with --fresh"
 ) -> None:
-    """Stop where a run whose name begins so cannot be read; it may be the one that is meant."""
+    """Raise UsageError if a run with this name prefix is unreadable: it may be meant."""
     for folder, reason in unreadable.items():
         if folder.name.startswith(name):
             raise UsageError(
@@ -192,7 +192,7 @@ def _with_id(database: Path, run_id: str, *, fresh: bool) -> RunFolder | None:
 
 
 def _free_id(database: Path, run_id: str, config: Any, *, fresh: bool) -> str:
-    """The id for a new run: the one given, unless a run that is stored has it."""
+    """Return an unused run id: the given one, or a numbered variant if `fresh` is set."""
     stored = stored_run(database, run_id)
     if stored is None:
         return run_id
@@ -216,7 +216,7 @@ def _free_id(database: Path, run_id: str, config: Any, *, fresh: bool) -> str:
 
 
 def stored_run(database: Path, run_id: str) -> StoredRun | None:
-    """The row of a run in a database; None if there is none."""
+    """Return the stored row of a run, or None if the database does not have it."""
     if not database.exists():
         return None
     with (
@@ -271,11 +271,11 @@ def _refuse_held(folder: RunFolder) -> None:
 
 
 _PATIENCE = 5.0
-"""Seconds to wait for who holds the database."""
+"""Seconds to wait while another process holds the database."""
 
 
 class Remaining(NamedTuple):
-    """What one arm still has to play, at most."""
+    """Maximum numbers of episodes and calls that one arm has left."""
 
     episodes: int
     calls: int
@@ -287,17 +287,18 @@ def remaining(
     turns: int,
     given: Callable[[Any], int] | None = None,
 ) -> dict[str, Remaining]:
-    """What each arm still has to play; all of it, if the run is new.
+    """Count the episodes and calls that each arm has left; everything, for a new run.
 
     Args:
         run: The run.
         plan: All its trials.
-        turns: Calls of one trial, at most.
-        given: How many of them a trial begins with, from its payload; none by default.
+        turns: Maximum number of calls of one trial.
+        given: Returns the number of calls that a trial starts with, from its payload;
+            default: none.
 
     Raises:
         StoreBusy: Another process holds the database.
-        UsageError: Some journal cannot be read.
+        UsageError: A journal cannot be read.
     """
     asked = _asked(run) if run.resumed else {}
     left = {}
@@ -312,12 +313,12 @@ def remaining(
 
 
 def _asked(run: PreparedRun[RunConfiguration]) -> dict[str, int | None]:
-    """The turns that each session has already; None for those that are over."""
+    """Return the number of calls made so far by session id; None for completed sessions."""
     asked: dict[str, int | None] = {}
     for _, session in sessions_left(run.resumed) if run.resumed else ():
         over = session.end and session.end.state is not TrialState.INFRASTRUCTURE
         asked[session.header.session_id] = None if over else len(session.calls)
-    # Without a database nothing was stored yet.
+    # A missing database raises UsageError: nothing was stored yet.
     store = Store(run.settings.database, patience=_PATIENCE)
     with suppress(UsageError), store.reading() as connection:
         for session_id, state in committed_sessions(connection, run.record.id).items():

@@ -1,9 +1,8 @@
-"""What earlier attempts at a run have left: journals to hand on, and what is played already.
+"""State left by earlier processes of a run: journals to store, and sessions already played.
 
-Who answers the models of a run: recorded with each experiment, and kept on resume.
-
-Variables and the user's list of models decide it, and are no setting of the run. It stands in
-the tags of an experiment, without secrets, and counts for no identity.
+The address of the model server is recorded with each experiment and compared on resume. It
+follows from environment variables and the user's model list, and is not a setting of the run.
+It is stored without secrets in the tags of the experiment, and does not affect its identity.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,20 +26,20 @@ from assay.types import TrialState
 
 
 class EarlierAttempts(NamedTuple):
-    """What earlier attempts at a run have left."""
+    """State left by earlier processes of a run."""
 
     earned: Mapping[str, float | None]
-    """Sessions that need not be played, and what they earned where that is looked at."""
+    """Value of the deciding metric by completed session; None if there is no such metric."""
     begun: frozenset[str]
-    """Sessions with a journal and no end."""
+    """Ids of sessions with an unfinished journal."""
 
 
 def sessions_left(folder: RunFolder) -> Iterator[tuple[Path, SessionRecord]]:
-    """The journals of an unfinished run, and what they hold.
+    """Yield the journals of an unfinished run with their contents.
 
     Raises:
-        UsageError: Some cannot be read, told after all others: answers in them were paid
-            for, so their episodes are not played anew unasked.
+        UsageError: A journal cannot be read; raised after all others were yielded. Its calls
+            were paid for, so its episode is not silently played again.
     """
     unreadable: list[str] = []
     for path in folder.journals():
@@ -62,10 +61,10 @@ def sessions_left(folder: RunFolder) -> Iterator[tuple[Path, SessionRecord]]:
 def catch_up(
     run: PreparedRun[RunConfiguration], folder: RunFolder, store: Store, writer: Writer
 ) -> EarlierAttempts:
-    """Hand on journals that have an end, and say what earlier attempts came to.
+    """Submit finished journals to the writer, and return the state of earlier attempts.
 
     Raises:
-        UsageError: Some journal cannot be read.
+        UsageError: A journal cannot be read.
     """
     metric = run.settings.until_decided
     earned: dict[str, float | None] = {}
@@ -77,7 +76,7 @@ def catch_up(
             earned[session.header.session_id] = value
         else:
             begun.add(session.header.session_id)
-    # A new run has stored nothing yet, so it need not wait for who holds the database.
+    # A new run has stored nothing yet, so it does not wait for a locked database.
     look = store if run.resumed is not None else Store(store.path, patience=0)
     try:
         with look.reading() as connection:
@@ -97,17 +96,17 @@ _THEN: Final = ", then "
 
 
 def without_secrets(address: str) -> str:
-    """An address without user, password, query and fragment."""
+    """Return an address without user, password, query and fragment."""
     parts = urlsplit(address)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
 def with_addresses(run: PreparedRun[Any], addresses: Mapping[str, str]) -> PreparedRun[Any]:
-    """A run that records where the model of each arm is asked, by the arm's label.
+    """Return a run that records the model server address of each arm, by arm label.
 
     Raises:
-        UsageError: It was asked elsewhere before, and nobody allowed that.
+        UsageError: The address differs from the recorded one, and this was not allowed.
     """
     experiments, changes = [], []
     for experiment in run.record.experiments:
@@ -130,14 +129,15 @@ def with_addresses(run: PreparedRun[Any], addresses: Mapping[str, str]) -> Prepa
 
 
 def store_addresses(run: PreparedRun[Any]) -> None:
-    """Note in the database where answers came from two addresses."""
+    """Store the addresses of experiments whose responses came from more than one address."""
     mixed = {
         experiment.id: experiment.tags[_TAG]
         for experiment in run.record.experiments
         if _THEN in str(experiment.tags.get(_TAG))
     }
     if mixed:
-        # Where another holds it, the next resume does: the folder of the run knows, too.
+        # If another process holds the database, the next resume stores them: the run folder has
+        # them as well.
         with suppress(StoreError), Store(run.settings.database).writing() as connection:
             for experiment_id, address in mixed.items():
                 set_tag(connection, experiment_id, _TAG, address)
