@@ -1,15 +1,10 @@
-"""How a trial ended, and what an exception says about that.
+"""Control of trials: verdicts, classification of exceptions, limits, retries, stop requests.
 
-A verdict holds text and light values only: nothing of the trial lives on in it.
+A verdict contains only text and small values, so it keeps no objects of the trial alive.
 
-How many trials may be open at once, and how often and when one is tried again.
-
-The wish of a user to stop: once to leave in good order, twice to leave at once.
-
-Who asked once and has waited long enough says so: what is open is then cancelled, and all
-else still goes in good order.
-
-May be asked from a signal handler and from any thread. Starts and ends nothing itself.
+A user may request a stop twice: the first request lets open trials finish their current work,
+the second cancels them. `Stop.hurry` cancels open trials without cutting anything else short.
+Requests may come from a signal handler or any thread; `Stop` itself only wakes its watchers.
 """
 
 import asyncio
@@ -40,7 +35,7 @@ from assay.errors import (
 from assay.types import TrialState
 
 _INFRASTRUCTURE = (
-    ConnectionError,  # ModelUnavailable and ServiceError among them
+    ConnectionError,  # includes ModelUnavailable and ServiceError
     TimeoutError,
     InstanceLimit,
     UnknownInstance,
@@ -50,7 +45,7 @@ _INFRASTRUCTURE = (
     TrainerFailed,
     MemoryError,
 )
-# The machine is out of something. Other errors of files come from code of the subject.
+# The machine has run out of a resource. Other file errors come from code of the entry.
 _EXHAUSTED = {
     errno.EDQUOT,
     errno.EIO,
@@ -63,15 +58,15 @@ _EXHAUSTED = {
 
 
 class Interrupted(AssayError):
-    """A trial left because it was asked to stop; it has no end, and can be resumed."""
+    """The trial stopped on request; it has no end and can be resumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialError:
-    """What went wrong."""
+    """Type, message and traceback of an exception, as text."""
 
     type: str
-    """The name of the exception's class."""
+    """Class name of the exception."""
     message: str
     traceback: str = ""
 
@@ -82,32 +77,32 @@ class TrialVerdict:
 
     state: TrialState
     reason: str
-    """Why it ended there; for an exception, the name of its class."""
+    """Stop reason; for an exception, its class name."""
     error: TrialError | None = None
     value: Any = None
-    """What listeners may want to know of the trial; light, and unknown to the engine."""
+    """Small data about the trial for observers; the engine does not use it."""
     retry_after: float | None = None
-    """Seconds to wait where there was no room for the trial, None where there was.
+    """Seconds to wait if there was no room for the trial; None otherwise.
 
-    For an infrastructure error only. It costs no attempt as long as a trial is open that
-    started earlier, which will make room; and no new trial starts in the place of this one.
+    Only for infrastructure errors. The attempt is not counted while an older trial is open,
+    because that trial will make room, and no new trial starts in the place of this one.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStop:
-    """Why no trial of a group can succeed; the one that found out is left without an end."""
+    """Reason why no trial of a group can succeed; the trial that raised it gets no end."""
 
     reason: str
     error: TrialError | None = None
 
 
 def classify(error: Exception) -> TrialVerdict | GroupStop:
-    """Say whose fault an exception is.
+    """Classify an exception of a trial.
 
-    Lost connections, timeouts, no room, and what the store or the machine lacks are
-    infrastructure. A rejected model or a denied access stops the group. All else, a refusal
-    or a bug, is a failure.
+    Lost connections, timeouts, missing room, and errors of the database or the machine are
+    infrastructure errors. A rejected model or denied access stops the group. Everything else,
+    such as a refusal or a bug, is a failure.
     """
     kind = type(error).__name__
     if isinstance(error, ModelRejected | AccessDenied):
@@ -125,7 +120,7 @@ def classify(error: Exception) -> TrialVerdict | GroupStop:
 
 
 def trial_error(error: BaseException) -> TrialError:
-    """The type, message and traceback of an exception, as text without secrets."""
+    """Return type, message and traceback of an exception, as text without secrets."""
     return TrialError(
         type(error).__name__,
         mask(exception_text(error)),
@@ -135,12 +130,12 @@ def trial_error(error: BaseException) -> TrialError:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much goes on at once."""
+    """Limits on concurrency."""
 
     max_open: int = 1000
-    """Trials open at once, over all groups; the groups that are open share them evenly."""
+    """Maximum number of open trials; open groups share them evenly."""
     max_groups: int = 1
-    """Groups open at once; 1 is one after the other."""
+    """Maximum number of open groups; 1 runs them one after another."""
 
     def __post_init__(self) -> None:
         _at_least("max_open", self.max_open, 1)
@@ -149,19 +144,19 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How a trial is tried again after an infrastructure error; other ends are final.
+    """Rules for retries after an infrastructure error; other ends are final.
 
-    The wait doubles from attempt to attempt. A random part of up to half of it is left out,
-    so that trials that failed together do not come back together; it follows from the seed,
-    the trial and the attempt alone.
+    The wait doubles with each attempt. It is shortened by a random share of up to one half, so
+    that trials that failed together do not retry together. The share is determined by the
+    seed, the trial and the attempt.
     """
 
     attempts: int = 5
-    """In all, the first one included; 1 is no retry."""
+    """Maximum number of attempts, including the first; 1 means no retry."""
     first_wait: float = 1.0
     """Seconds before the second attempt."""
     longest_wait: float = 60.0
-    """Seconds that no wait exceeds."""
+    """Maximum wait in seconds."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -170,7 +165,7 @@ class Retries:
         _at_least("longest_wait", self.longest_wait, self.first_wait)
 
     def wait(self, trial_id: str, attempt: int) -> float:
-        """Seconds between this attempt of a trial and the next one."""
+        """Return the seconds between this attempt of a trial and the next one."""
         share = int(derived_id(self.seed, trial_id, attempt), 16) / 16**20
         return backoff(attempt - 1, self.first_wait, self.longest_wait) * (1 - share / 2)
 
@@ -181,50 +176,50 @@ def _at_least(name: str, value: float, least: float) -> None:
 
 
 class Stop:
-    """A flag with two levels, which is never taken back."""
+    """A stop request with two levels, which cannot be withdrawn."""
 
     def __init__(self) -> None:
-        # Grown by one atomic call, which neither threads nor handlers can tear apart.
+        # list.append is atomic, also with threads and signal handlers.
         self._asks: list[None] = []
         self._hurried = False
         self._watchers: tuple[tuple[asyncio.AbstractEventLoop, Callable[[], None]], ...] = ()
 
     def ask(self) -> None:
-        """Ask once more. From the second time on, open trials are cancelled."""
+        """Request a stop. From the second request on, open trials are cancelled."""
         self._asks.append(None)
         self._wake()
 
     def hurry(self) -> None:
-        """Have open trials cancelled, and nothing else cut short."""
+        """Cancel open trials, but cut nothing else short."""
         self._hurried = True
         self._wake()
 
     def _wake(self) -> None:
         for loop, wake in self._watchers:
-            # A loop that has closed has nothing left to stop.
+            # A closed loop has nothing left to stop.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(wake)
 
     @property
     def asked(self) -> bool:
-        """Whether nothing new is to start, and what is open is to leave."""
+        """Whether nothing new may start, and open trials should stop."""
         return len(self._asks) > 0
 
     @property
     def hurried(self) -> bool:
-        """Whether what is open is to be cancelled."""
+        """Whether open trials are to be cancelled."""
         return self.asked and (self._hurried or self.forced)
 
     @property
     def forced(self) -> bool:
-        """Whether nothing is worth waiting for any longer."""
+        """Whether nothing is to be waited for any longer."""
         return len(self._asks) > 1
 
     @contextmanager
     def watched(self, wake: Callable[[], None]) -> Iterator[None]:
-        """While inside, call `wake` in the running loop each time somebody asks."""
+        """Within the context, call `wake` in the running loop on each stop request."""
         watcher = (asyncio.get_running_loop(), wake)
-        # Replaced as a whole, so that a handler never sees it half changed.
+        # Replaced as a whole, so that a signal handler never sees a partial change.
         self._watchers = (*self._watchers, watcher)
         try:
             yield

@@ -1,13 +1,10 @@
-"""The engine: one loop that starts trials, and callbacks that judge how they ended.
+"""The engine: one loop that starts trials, and callbacks that handle how they ended.
 
-What it starts it awaits, whatever happens. A trial that fails is counted; an exception of
-the observer, the plan or the classifier is a broken program, and ends the run.
+Every task that the engine starts is awaited, even after an error. A failed trial is counted;
+an exception of the observer, the plan or the classifier is a bug, and ends the run.
 
-The door to the engine.
-
-Where the body of a trial runs: in this event loop, or wherever another executor puts it.
-
-An executor runs one attempt of one trial and knows nothing of queues, limits and retries.
+An executor runs one attempt of a trial, in this event loop or elsewhere. It does not deal with
+queues, limits and retries.
 """
 
 import asyncio
@@ -43,7 +40,7 @@ P_contra = TypeVar("P_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What an attempt knows of the run it is part of."""
+    """Information about the run that an attempt receives."""
 
     attempt: int = 1
     """Counted from 1."""
@@ -54,33 +51,33 @@ class Context:
 
     @property
     def stopping(self) -> bool:
-        """Whether the trial is to finish what it has in hand and leave."""
+        """Whether the trial should finish its current work and return."""
         return self.asked_to_stop()
 
     def check(self) -> None:
-        """Raise Interrupted if the trial is to leave; call it where that loses nothing."""
+        """Raise Interrupted if the trial should stop; call it where no work is lost."""
         if self.asked_to_stop():
             raise Interrupted("asked to stop; resume goes on from here")
 
     def progress(self, payload: Any) -> None:
-        """Tell the listeners of the run how the trial goes."""
+        """Report progress of the trial to the observer of the run."""
         self.report(payload)
 
 
 class Executor(Protocol[P_contra]):
-    """Runs attempts; many may be open at once."""
+    """Runs attempts; many may be open at the same time."""
 
     async def run(self, trial: Trial[P_contra], context: Context) -> TrialVerdict:
         """Run one attempt to its end.
 
-        Raises Interrupted when it leaves without one. Other exceptions are sorted by whoever
-        called. Once cancelled, it holds nothing any more when it returns.
+        Raises Interrupted if it stops without an end. The caller classifies other exceptions.
+        If cancelled, it releases all its resources before it returns.
         """
         ...
 
 
 Body: TypeAlias = Callable[[Trial[P], Context], Awaitable[TrialVerdict]]
-"""What one attempt of a trial does."""
+"""Executes one attempt of a trial."""
 
 
 class AsyncioExecutor(Generic[P]):
@@ -95,30 +92,32 @@ class AsyncioExecutor(Generic[P]):
 
 
 Sleep: TypeAlias = Callable[[float], Coroutine[Any, Any, None]]
-"""Waits for so many seconds."""
+"""Waits for a number of seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules(Generic[P]):
-    """How the engine schedules, retries and classifies trials."""
+    """Rules by which the engine schedules, retries and classifies trials."""
 
     limits: Limits = Limits()
     retries: Retries = Retries()
-    """When a trial is tried again. While it waits, others may take its place."""
+    """When a trial is retried. While it waits, other trials may run in its place."""
     classify: Callable[[Exception], TrialVerdict | GroupStop] = classify_error
-    """Classifies what the executor raises. Never sees Interrupted or a cancellation."""
+    """Classifies exceptions of the executor, except Interrupted and cancellations."""
     sleep: Sleep = asyncio.sleep
     """Waits between attempts."""
     done: Callable[[str], bool] = lambda _: False
     """Returns whether the trial with this id needs no more work."""
     admit: Callable[[Trial[P]], Admission] = lambda _: Admission.NOW
     """Returns whether the next trial of a group may start; called again whenever a trial has
-    ended. Trials that wait for others while nothing is open are not started. If trials of one
-    group wait for those of another, both groups must be open at once."""
+    ended. Trials that still wait when nothing is open are never started. If trials of one
+    group wait for those of another, both groups must be open at the same time.
+    """
     room: Callable[[str, Mapping[str, int]], bool] = lambda _, __: True
-    """Returns whether another trial of a group may start, given how many trials of each open
-    group are begun and have not ended; called again whenever one makes progress or ends. There
-    is room where nothing is begun."""
+    """Returns whether another trial of a group may start, given the number of started and
+    unfinished trials of each open group; called again whenever a trial makes progress or
+    ends. Must return True if no trial is unfinished.
+    """
 
 
 class Engine(Generic[P]):
@@ -145,11 +144,11 @@ class Engine(Generic[P]):
         self._queue = iter(plan.groups)
         self._tallies: dict[str, GroupCounts] = {}
         self._open: dict[asyncio.Task[TrialVerdict], Attempt[P]] = {}
-        self._held = 0  # places kept for trials that found no room
+        self._held = 0  # places reserved for trials that found no room
         self._starts = 0
 
     async def run(self) -> dict[str, GroupCounts]:
-        """Work off the plan; the counts of each group."""
+        """Run the plan, and return the counts of each group."""
         self._tell(RunStarted({group.name: group.size for group in self._plan.groups}))
         try:
             with self._stop.watched(self._wake.set):
@@ -167,7 +166,7 @@ class Engine(Generic[P]):
         return tallies
 
     def _advance(self) -> bool:
-        """Do all that can be done at this moment; False once there is nothing to wait for."""
+        """Do everything possible now; return False if there is nothing to wait for."""
         if self._crash is not None:
             raise self._crash
         if self._stop.asked:
@@ -196,12 +195,12 @@ class Engine(Generic[P]):
             self._lines.append(self._line(group))
             self._tell(GroupStarted(group.name, group.size))
         while ready := self._startable():
-            # The one with the least share; among equals, the one that has waited longest.
+            # The group with the fewest open trials; among equals, the one that waited longest.
             line = min(ready, key=lambda one: (one.open, one.started))
             self._start(line, line.take())
 
     def _startable(self) -> list[Line[P]]:
-        """The groups of which another trial may start at this moment."""
+        """Return the groups of which another trial may start now."""
         if not self._has_place():
             return []
         begun = {line.name: line.begun for line in self._lines}
@@ -210,7 +209,7 @@ class Engine(Generic[P]):
         ]
 
     def _can_change(self) -> bool:
-        """Whether anything is going on that could admit a trial that waits for it."""
+        """Return whether anything is running that could admit a waiting trial."""
         return bool(self._open) or any(line.rests or line.ready for line in self._lines)
 
     def _has_place(self) -> bool:
@@ -247,9 +246,9 @@ class Engine(Generic[P]):
         try:
             self._tell(TrialProgress(trial, payload))
             if self._startable():
-                self._wake.set()  # there is more room than there was
+                self._wake.set()  # there is more room than before
         except Exception as error:
-            # The body is not to blame, and must not take it for an error of its own.
+            # This is not an error of the trial, and must not be classified as one.
             self._wake.set()
             raise Interrupted("the run is over: its listener raised") from error
 
@@ -326,7 +325,7 @@ class Engine(Generic[P]):
             line.due.append(again)
 
     def _close(self, line: Line[P]) -> None:
-        """Let nothing more of a group start; what is open is asked to leave."""
+        """Start no more trials of a group; its open trials see that they should stop."""
         if line.closed:
             return
         line.close()
@@ -349,7 +348,7 @@ class Engine(Generic[P]):
             raise
 
     def _guarded(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Call from the event loop, which would swallow what is raised."""
+        """Call a function from the event loop, which would otherwise swallow its exceptions."""
         try:
             call(*arguments)
         except (KeyboardInterrupt, SystemExit):
@@ -366,7 +365,7 @@ class Engine(Generic[P]):
         return tasks
 
     async def _leave(self) -> None:
-        """Cancel and await all that is open; a second cancellation does not cut that short."""
+        """Cancel and await all open tasks, even if this task is cancelled again."""
         self._over = True
         cancelled = False
         while tasks := self._cancel_all():
@@ -386,14 +385,14 @@ async def run_trials(
     observer: RunObserver = SILENT,
     stop: Stop | None = None,
 ) -> dict[str, GroupCounts]:
-    """Run all trials of a plan; return, for each group, how they ended.
+    """Run all trials of a plan, and return the counts of each group.
 
     Args:
         plan: The trials. Within a group, they start in order.
         executor: Runs one attempt of a trial.
-        rules: How trials are scheduled, retried and classified.
+        rules: Rules for scheduling, retries and classification.
         observer: Receives every event, in this thread and loop.
-        stop: Asked once, open trials leave when they can and nothing new starts; asked
-            twice, they are cancelled.
+        stop: After the first request, nothing new starts and open trials stop when they can;
+            after the second, they are cancelled.
     """
     return await Engine(plan, executor, rules or Rules(), observer, stop or Stop()).run()

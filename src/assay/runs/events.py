@@ -1,4 +1,4 @@
-"""What happens in a run of trials, in order, and the callbacks that receive it.
+"""Events of a run, and the callbacks that receive them in order.
 
 Each trial that is not skipped has a `TrialStarted` for each attempt, `TrialRetried` between
 two of them, and then exactly one of `TrialEnded` and `TrialInterrupted`.
@@ -14,15 +14,15 @@ from assay.runs.plan import GroupCounts, Trial
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """Work on the plan begins."""
+    """The run starts."""
 
     planned: Mapping[str, int]
-    """The number of trials of each group, in the order of the plan."""
+    """Number of trials of each group, in the order of the plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStarted:
-    """The first trials of a group may start."""
+    """Trials of a group may start now."""
 
     group: str
     planned: int
@@ -30,14 +30,14 @@ class GroupStarted:
 
 @dataclass(frozen=True, slots=True)
 class TrialSkipped:
-    """A trial was done before this run."""
+    """A trial was completed before this run."""
 
     trial: Trial[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class TrialStarted:
-    """An attempt of a trial begins; from here on the trial is open."""
+    """An attempt of a trial starts; from here on the trial is open."""
 
     trial: Trial[Any]
     attempt: int
@@ -46,43 +46,43 @@ class TrialStarted:
 
 @dataclass(frozen=True, slots=True)
 class TrialProgress:
-    """A trial that is open says how it goes."""
+    """Progress of an open trial."""
 
     trial: Trial[Any]
     payload: Any
-    """Whatever the body passed on."""
+    """Data passed by the trial."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallRetried:
-    """A call that a trial waits for failed, and will be made again; told by who makes calls."""
+    """A model call of a trial failed and will be retried."""
 
     model: str
-    """Who was asked."""
+    """Model name."""
     reason: str
     """Untrusted text."""
     attempt: int
-    """How often this call was made so far."""
+    """Number of times this call was made so far."""
     wait: float
-    """Seconds until it may be made again, what a Retry-After asks for included."""
+    """Seconds until the next attempt, including those of a Retry-After header."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRetried:
-    """An attempt ended as an infrastructure error; the trial waits, not open, for the next."""
+    """An attempt ended with an infrastructure error; the trial waits for the next attempt."""
 
     trial: Trial[Any]
     attempt: int
-    """The number of the attempt that ended."""
+    """Number of the attempt that ended."""
     wait: float
     """Seconds until the trial may start again."""
     verdict: TrialVerdict
-    """What ended it; its `error` says more."""
+    """Verdict of the attempt; its `error` has the details."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialEnded:
-    """A trial ended, for good as far as this run goes."""
+    """A trial ended; this run does not retry it."""
 
     trial: Trial[Any]
     attempt: int
@@ -91,14 +91,14 @@ class TrialEnded:
 
 @dataclass(frozen=True, slots=True)
 class TrialInterrupted:
-    """A trial that had started was left without an end, to be resumed."""
+    """A started trial stopped without an end; it can be resumed."""
 
     trial: Trial[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStopped:
-    """A trial found that none of its group can succeed; no more of them start."""
+    """A trial showed that no trial of its group can succeed; no more of them start."""
 
     group: str
     stop: GroupStop
@@ -106,7 +106,7 @@ class GroupStopped:
 
 @dataclass(frozen=True, slots=True)
 class GroupEnded:
-    """No trial of a group is open or waits."""
+    """No trial of a group is open or waiting."""
 
     group: str
     tally: GroupCounts
@@ -114,7 +114,7 @@ class GroupEnded:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """Nothing is open; groups that never started are counted too."""
+    """The run ended; groups that never started are counted as well."""
 
     tallies: Mapping[str, GroupCounts]
 
@@ -133,20 +133,20 @@ Event = (
     | GroupEnded
     | RunEnded
 )
-"""Anything that happens in a run."""
+"""Any event of a run."""
 
 
 class RunObserver:
     """Callbacks of a run; those that are not overridden do nothing."""
 
     def on_locked(self) -> None:
-        """Called once, after this process has locked the run and before the first trial."""
+        """Handle that this process has locked the run; called once, before the first trial."""
 
     def on_event(self, event: Event) -> None:
-        """Called for every event, in the thread and event loop of the trials."""
+        """Handle an event; called in the thread and event loop of the trials."""
 
     def on_message(self, message: str) -> None:
-        """Called with a sentence for the user, from any thread."""
+        """Handle a message for the user; called from any thread."""
 
 
 SILENT = RunObserver()
@@ -160,24 +160,24 @@ class CallbackObserver(RunObserver):
     notice: Callable[[str], None] | None = None
 
     def on_event(self, event: Event) -> None:
-        """Call `listen`, if there is one."""
+        """Call `listen`, if given."""
         if self.listen is not None:
             self.listen(event)
 
     def on_message(self, message: str) -> None:
-        """Call `notice`, if there is one."""
+        """Call `notice`, if given."""
         if self.notice is not None:
             self.notice(message)
 
 
 class RetryLog:
-    """Reports calls that are made again as events, and keeps the last reason."""
+    """Reports retried calls as events, and keeps the latest reason."""
 
     def __init__(self, observer: RunObserver) -> None:
         self.last: str | None = None
         self._observer = observer
 
     def __call__(self, model: str, reason: str, attempt: int, wait: float) -> None:
-        """Keep the reason, and report the call."""
+        """Keep the reason, and report the retry."""
         self.last = reason
         self._observer.on_event(CallRetried(model, reason, attempt, wait))

@@ -1,8 +1,9 @@
-"""Looks at a run that goes on until it is decided: who may still play, and what was found.
+"""Interim analyses (looks) of a run that stops when its comparison is decided.
 
-The first model is the baseline, the others are candidates. Pairs are looked at strictly in
-the order of their worlds, whatever ended first, so that looks follow from the outcomes alone
-and are the same after a resume. Sees events and values; opens nothing.
+The first model is the baseline, the others are candidates. Pairs are analysed strictly in
+world order, regardless of which trial ended first, so the looks depend only on the outcomes
+and are identical after a resume. The monitor also decides which trials may start. It receives
+events and values, and opens no files.
 """
 
 import time
@@ -21,33 +22,33 @@ from assay.stats.sequential import LookResult, SequentialDesign, decide, looks
 from assay.types import TrialState, Verdict
 
 AHEAD: Final = 5
-"""Worlds that may be played before those in front of them have been looked at, at least."""
+"""Minimum number of worlds that may be played ahead of the worlds analysed so far."""
 _AHEAD_SHARE: Final = 4
-"""A quarter as many as have been looked at may be ahead, if that is more."""
+"""A quarter of the analysed worlds may be ahead, if that is more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateResult:
-    """What the looks at one candidate came to."""
+    """Result of the interim analyses of one candidate."""
 
     model: str
     baseline: str
     metric: str
     decision: Verdict | None
-    """None while it is open: the run is unfinished."""
+    """None while undecided because the run is unfinished."""
     pairs: int
-    """Pairs that were looked at."""
+    """Number of analysed pairs."""
     left_out: int
-    """Pairs without a number on both sides, because an episode failed."""
+    """Number of pairs without a value on both sides, because an episode failed."""
     difference: Interval
-    """Mean of candidate minus baseline, with the interval that holds at every look."""
+    """Mean of candidate minus baseline, with an interval that is valid at every look."""
     design: SequentialDesign
     looks: int
-    """How often it was looked at."""
+    """Number of looks."""
 
     @property
     def sentence(self) -> str:
-        """The same in words; names of models are in it as they are."""
+        """The result as a sentence; model names are not escaped."""
         said = {
             Verdict.BETTER: "is better than {0} in {1}",
             Verdict.WORSE: "is worse than {0} in {1}",
@@ -72,7 +73,7 @@ class CandidateResult:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The same for a program; what is not known is null."""
+        """Return the result as JSON values; unknown numbers are null."""
         known = self.difference.known
         return {
             "model": self.model,
@@ -94,14 +95,14 @@ class CandidateResult:
 
 @dataclass(slots=True)
 class _Candidate:
-    """How far one candidate has come."""
+    """Progress of one candidate."""
 
     model: str
     worlds: int = 0
-    """Worlds in front, without a gap, in which both have ended."""
+    """Number of leading worlds, without a gap, in which both episodes have ended."""
     differences: list[float] = field(default_factory=list)
     looks: list[tuple[LookResult, float]] = field(default_factory=list)
-    """Each with the time it was made at."""
+    """Each look with its time."""
 
     @property
     def decision(self) -> Verdict | None:
@@ -109,12 +110,12 @@ class _Candidate:
 
     @property
     def reach(self) -> int:
-        """How many worlds it may have begun."""
+        """Number of worlds that it may have started."""
         return self.worlds + max(AHEAD, self.worlds // _AHEAD_SHARE)
 
 
 class SequentialMonitor:
-    """Looks at pairs as their episodes end, and says which episodes may start."""
+    """Analyses pairs as their episodes end, and decides which episodes may start."""
 
     def __init__(
         self,
@@ -124,13 +125,13 @@ class SequentialMonitor:
         known: Mapping[str, float | None],
         begun: Iterable[str] = (),
     ) -> None:
-        """Begin with what earlier attempts at the run have left.
+        """Start with the results of earlier attempts at the run.
 
         Args:
             run: The run; its `until_decided` names the metric.
             plan: Its trials; a world has the same index in every group.
-            known: Sessions that have ended, and what they earned; None if nothing.
-            begun: Sessions that have a journal and no end: they are played to it.
+            known: Metric values of ended sessions, by id; None for a session without a value.
+            begun: Ids of sessions with an unfinished journal; these are always completed.
         """
         settings = run.settings
         assert settings.until_decided is not None, "the run has a fixed number of episodes"
@@ -148,13 +149,13 @@ class SequentialMonitor:
         self._candidates = {model: _Candidate(model) for model in rivals}
         self._begun = frozenset(begun)
         self._earned = dict(known)
-        # Worked out here, and not while episodes wait.
+        # Computed here, so that no episode waits for it.
         self._design.bounds([self._worlds])
         for candidate in self._candidates.values():
             self._look(candidate)
 
     def on_event(self, event: Event) -> None:
-        """Take in how an episode ended; one that has to be played again has not ended."""
+        """Record the result of an ended episode; one that will be retried has not ended."""
         if not isinstance(event, TrialEnded):
             return
         verdict = event.verdict
@@ -168,10 +169,10 @@ class SequentialMonitor:
                 self._look(candidate)
 
     def admit(self, trial: Trial[Any]) -> Admission:
-        """Whether an episode may start.
+        """Return whether an episode may start.
 
-        A candidate that is decided stops, and the baseline goes on while one is open. Models
-        that play only as rows of reference follow, in worlds that have been looked at.
+        A decided candidate stops, and the baseline continues while a candidate is undecided.
+        Reference models only play worlds that have been analysed.
         """
         if trial.id in self._begun:
             return Admission.NOW
@@ -181,7 +182,7 @@ class SequentialMonitor:
         return Admission.LATER if more else Admission.NEVER
 
     def _limit(self, model: str) -> tuple[int, bool]:
-        """How many worlds a model may have begun, and whether there may be more of them."""
+        """Return how many worlds a model may have started, and whether that may increase."""
         going = [one for one in self._candidates.values() if one.decision is None]
         if model in self._candidates:
             candidate = self._candidates[model]
@@ -191,7 +192,7 @@ class SequentialMonitor:
         return max(one.worlds for one in self._candidates.values()), bool(going)
 
     def _look(self, candidate: _Candidate) -> None:
-        """Look at every pair that is complete in front, until it is decided."""
+        """Analyse all complete leading pairs, until the candidate is decided."""
         while candidate.decision is None and candidate.worlds < self._worlds:
             pair = [
                 self._groups[arm].make(candidate.worlds).id
@@ -208,14 +209,14 @@ class SequentialMonitor:
                 look = decide(candidate.differences, self._design)
                 candidate.looks.append((look, time.time()))
         if candidate.decision is None:
-            # Some pairs were left out, so that the last planned look does not come.
+            # Pairs were left out, so the last planned look is never reached.
             last = looks(candidate.differences, self._design, ended=True)[-1]
             if len(candidate.looks) and candidate.looks[-1][0].pairs == last.pairs:
                 candidate.looks.pop()
             candidate.looks.append((last, time.time()))
 
     def comparisons(self) -> tuple[CandidateResult, ...]:
-        """What was found so far, a candidate after the other."""
+        """Return the current result of each candidate."""
         return tuple(map(self._comparison, self._candidates.values()))
 
     def _comparison(self, candidate: _Candidate) -> CandidateResult:
@@ -235,7 +236,7 @@ class SequentialMonitor:
         )
 
     def records(self) -> list[Look]:
-        """All looks, as they are stored."""
+        """Return all looks in their stored form."""
         design = self._design.stored() | {"level": self._design.level}
         return [
             Look(

@@ -1,7 +1,7 @@
-"""A run from its first trial to its last row: tries, stores, and leaves files behind.
+"""Execution of a prepared run: runs its trials, stores them, and writes its files.
 
-Whatever stops it, the journals that are not stored yet stay where they are, and the same
-command goes on from there. Receives a kind of trial; knows nothing of what is tried.
+If the run stops early for any reason, journals that are not stored yet are kept, and the same
+command resumes from them. Everything specific to the kind of trial is in the `TrialKind`.
 """
 
 import time
@@ -39,7 +39,7 @@ from assay.store.writer import JournalDamaged, StoringFailed, Writer, WriterEven
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What came of a run."""
+    """Result of a run."""
 
     run_id: str
     database: Path
@@ -47,31 +47,31 @@ class RunResult:
     interrupted: bool
     """Whether it was stopped on request; it can be resumed."""
     resumed: bool
-    """Whether it went on from an earlier attempt."""
+    """Whether it continued an earlier run."""
     tallies: Mapping[str, GroupCounts]
-    """How the trials of each arm ended."""
+    """Counts of trials by how they ended, by arm label."""
     episodes: tuple[EpisodeRow, ...]
-    """Every episode that is stored, in arm, episode order."""
+    """All stored episodes, ordered by arm and episode."""
     results_file: Path | None
-    """Where the numbers are, as a file; None if the run was interrupted."""
+    """Path of the results file; None if the run was interrupted."""
     decisions: tuple[CandidateResult, ...] = ()
-    """What the looks at each candidate came to, if it was to go on until that is decided."""
+    """Result of the interim analyses of each candidate, if the run stops when decided."""
     looks: tuple[Look, ...] = ()
-    """Those looks one by one, as stored."""
+    """The individual interim analyses, as stored."""
     outcomes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """What each episode earned, by session; empty if the run was interrupted."""
+    """Metric values of each episode, by session id; empty if the run was interrupted."""
     stopped_by: str | None = None
-    """What stopped it, if it was not the user: the budget."""
+    """Reason the run stopped by itself (a spent budget); None otherwise."""
     open_spending: Mapping[str, OpenSpending] = field(default_factory=dict)
-    """What trials without an end have cost so far, by arm."""
+    """Spending of trials without an end, by arm."""
     lost_usd: float = 0.0
-    """Dollars of calls whose answers were lost, at most."""
+    """Upper bound of the cost of calls whose responses were lost, in dollars."""
     last_trouble: str | None = None
-    """Why a call had to be asked again the last time; None if none had."""
+    """Reason of the latest retry of a call; None if there was none."""
 
     @property
     def started(self) -> dict[str, int]:
-        """How many episodes of each arm were started, now or earlier."""
+        """Number of started episodes of each arm, including those of earlier processes."""
         return {name: tally.skipped + tally.started for name, tally in self.tallies.items()}
 
 
@@ -90,12 +90,12 @@ def execute(
     Args:
         run: The run.
         kind: The kind of its trials.
-        executor: Where they run; in this process by default.
-        retries: How trials are retried after infrastructure errors.
-        pool: The models of providers: their budget continues from earlier attempts, and a stop
+        executor: Runs the attempts; default: in this process.
+        retries: Rules for retries after infrastructure errors.
+        pool: Models of providers. Their budget continues from earlier attempts, and a stop
             request ends their waits. Closed by the caller.
         observer: Receives progress and messages.
-        stop: How to stop early.
+        stop: Receives stop requests.
     """
     _check_outputs(run)
     running = _Running(run, kind, pool, observer, stop or Stop())
@@ -121,7 +121,7 @@ def execute(
 
 
 def finished_result(run_id: str, database: Path) -> RunResult:
-    """The result of a run that was finished by an earlier process, without its episodes."""
+    """Return the result of a run that an earlier process finished, without its episodes."""
     return RunResult(
         run_id=run_id,
         database=database,
@@ -135,7 +135,7 @@ def finished_result(run_id: str, database: Path) -> RunResult:
 
 
 class _Running(RunObserver):
-    """What the parts of one run share; observes its trials."""
+    """Shared state of one running run; observes its trials."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class _Running(RunObserver):
         self.run, self.settings, self.kind = run, run.settings, kind
         self.stop = stop
         self._pool, self._observer = pool, observer
-        # Code of users may change the working directory.
+        # User code may change the working directory.
         database = self.settings.database.absolute()
         folder = self.settings.traces_dir
         self._traces_dir = None if folder is None else folder.absolute()
@@ -181,14 +181,14 @@ class _Running(RunObserver):
                 )
 
     def report_storing(self, left: int) -> None:
-        """Report how many trials are left to store, after all have ended."""
+        """Report the number of unsaved trials, after all have ended."""
         self._observer.on_message(
             f"storing: {left:,} episodes left; two Ctrl-C leave them in their journals, from "
             "which a resume stores them"
         )
 
     def catch_up(self) -> None:
-        """Hand on what earlier attempts have left, and look at it."""
+        """Submit finished journals of earlier attempts, and set up interim analyses."""
         left = catch_up(self.run, self.folder, self._store, self.writer)
         self._done = set(left.earned)
         if self.settings.until_decided is not None:
@@ -202,7 +202,7 @@ class _Running(RunObserver):
         executor: TrialExecutor,
         retries: Retries,
     ) -> dict[str, GroupCounts]:
-        """Try what is left of the plan."""
+        """Run the remaining trials of the plan."""
         plan, monitor = self.kind.plan(self.run.record), self._monitor
         try:
             async with executor.open(self.kind, self._observer) as start:
@@ -211,7 +211,8 @@ class _Running(RunObserver):
                     try:
                         return await start(trial, self.folder.path(trial.id), context)
                     except BudgetSpent as error:
-                        # Every open trial finds out by itself; asking twice would cut them off.
+                        # Every open trial raises this itself; a second stop request would
+                        # cancel them.
                         if self._out_of_budget is None:
                             self._out_of_budget = str(error)
                             self.stop.ask()
@@ -220,7 +221,8 @@ class _Running(RunObserver):
                 rules = Rules(
                     limits=Limits(
                         max_open=self.settings.max_open,
-                        # Side by side: who is ahead waits for the others.
+                        # All arms are open at once, because an arm that is ahead waits for the
+                        # others.
                         max_groups=len(plan.groups) if monitor else self.settings.max_arms,
                     ),
                     retries=retries,
@@ -242,7 +244,7 @@ class _Running(RunObserver):
             self._pool.leave()
 
     def on_event(self, event: Event) -> None:
-        """Have the trial stored if it has ended, and pass the event on."""
+        """Submit an ended trial for storage, and forward the event."""
         if isinstance(event, TrialEnded):
             self.writer.submit(self.folder.record, self.folder.path(event.trial.id))
         if self._monitor is not None:
@@ -250,7 +252,7 @@ class _Running(RunObserver):
         self._observer.on_event(event)
 
     def conclude(self, tallies: Mapping[str, GroupCounts]) -> RunResult:
-        """Store what is about the run as a whole, and write its files."""
+        """Store the data of the run as a whole, and write its files."""
         record, store = self.run.record, self._store
         complete = not self.folder.journals() and all(
             tally.infrastructure == tally.interrupted == tally.not_started == 0
@@ -306,7 +308,7 @@ class _Running(RunObserver):
         ]
 
     def _write_files(self, folder: Path, now: float, result: RunResult) -> Path:
-        """Write the traces and the results, and copies of them above; returns the results."""
+        """Write traces, results and their published copies; return the path of the results."""
         settings, store, run_id = self.settings, self._store, self.run.record.id
         named = settings.traces_dir or folder
         results = named / run_id / results_name(now)
@@ -331,7 +333,7 @@ class _Running(RunObserver):
         return results
 
     def left(self) -> RunResult:
-        """What is known of a run that was left while another process held the database."""
+        """Return the result of a run that ended before everything was stored."""
         return RunResult(
             run_id=self.run.record.id,
             database=self.settings.database,
@@ -345,7 +347,7 @@ class _Running(RunObserver):
 
 
 def _check_outputs(run: PreparedRun[RunConfiguration]) -> None:
-    """Find out before the first trial that a database or a folder cannot be used at all."""
+    """Raise UsageError before the first trial if the database or a folder is unusable."""
     settings = run.settings
     store = Store(settings.database, patience=0)
     try:
@@ -355,7 +357,7 @@ def _check_outputs(run: PreparedRun[RunConfiguration]) -> None:
         if settings.traces_dir is not None:
             check_trace_folder(settings.traces_dir, run.record.id)
     except StoreBusy:
-        pass  # it will be free again, and until then journals are enough
+        pass  # it will be free again; until then, journals are enough
     except StoreError as error:
         raise UsageError(str(error)) from error
     except OSError as error:

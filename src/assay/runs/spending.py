@@ -1,11 +1,11 @@
-"""What a run may have spent: written down before each call goes out, and settled after it.
+"""Ledger of a run: the cost of each call is reserved before the call, and settled after it.
 
-A file of lines beside the journals, each with its checksum: `reserve 7 4350000`, then
-`settle 7 910000`, or `lose` where there is no answer to show for it; `begin` is what was spent
-before the file was there. Amounts are whole picodollars. A call that was open when the process
-was killed has no second line, and counts with all that was set aside for it.
+The ledger is a text file next to the journals. Each line has a checksum: `reserve 7 4350000`,
+then `settle 7 910000`, or `lose` if there was no response; `begin` is the amount spent before
+the file existed. Amounts are integers in picodollars. A call that was open when the process
+was killed has no second line, and counts with its full reservation.
 
-What a run has cost so far, from its ledger, its journals and its database.
+The total cost of a run follows from its ledger, its journals and its database.
 """
 
 import errno
@@ -33,41 +33,41 @@ _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 @dataclass(slots=True)
 class Balance:
-    """What a ledger comes to, in picodollars."""
+    """Totals of a ledger, in picodollars."""
 
     spent: int = 0
-    """By calls that have an end, the lost ones among them."""
+    """Spent on calls that have ended, including lost ones."""
     lost: int = 0
-    """By calls that have no answer to show for it."""
+    """Spent on calls without a response."""
     open: dict[int, int] = field(default_factory=dict)
-    """What is set aside for calls without an end, by their numbers."""
+    """Reservations of open calls, by call number."""
     calls: int = 0
 
     @property
     def open_usd(self) -> float:
-        """The most that calls without an end can have cost."""
+        """Maximum cost of open calls, in dollars."""
         return sum(self.open.values()) / PICO
 
     @property
     def most_usd(self) -> float:
-        """The most that can have been spent."""
+        """Maximum total spending, in dollars."""
         return self.spent / PICO + self.open_usd
 
     @property
     def lost_usd(self) -> float:
-        """What calls without an answer may have cost."""
+        """Maximum cost of calls without a response, in dollars."""
         return self.lost / PICO
 
 
 class Ledger:
-    """The ledger of one run; only the process that holds the run writes to it."""
+    """Ledger of one run; only the process that holds the run writes to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._calls = 0
 
     def begin(self, spent: int) -> None:
-        """Start a ledger with what was spent before; an older one is replaced."""
+        """Start a ledger with the amount spent before, replacing an older ledger."""
         draft = self.path.with_name(f"{self.path.name}.part")
         draft.unlink(missing_ok=True)
         self._write(_line("begin", 0, spent), draft)
@@ -76,32 +76,32 @@ class Ledger:
         sync_now(self.path.parent)
 
     def reserve(self, amount: int) -> int:
-        """Write down what a call may cost; the number of the call."""
+        """Record the maximum cost of a call, and return the number of the call."""
         self._calls += 1
         self._write(_line("reserve", self._calls, amount))
         return self._calls
 
     def settle(self, call: int, amount: int, *, lost: bool) -> None:
-        """Write down what a call cost, or may have cost without an answer."""
+        """Record the cost of a call; if it is lost, the maximum cost without a response."""
         self._write(_line("lose" if lost else "settle", call, amount))
 
     def resume(self) -> Balance:
-        """What earlier processes left; calls that they left open count as lost from now on."""
+        """Return the totals of earlier processes; record the calls they left open as lost."""
         balance = self.read()
         self._calls = balance.calls
         content = self.path.read_bytes()
         if not content.endswith(b"\n"):
-            # Torn by a lost machine; what it was to say counts as never said.
+            # Torn by a machine crash; an incomplete line is discarded.
             os.truncate(self.path, content.rfind(b"\n") + 1)
         for call, amount in balance.open.items():
             self.settle(call, amount, lost=True)
         return balance
 
     def read(self) -> Balance:
-        """What it comes to.
+        """Return the totals.
 
         Raises:
-            FileNotFoundError: It is not there.
+            FileNotFoundError: The ledger does not exist.
             UsageError: It is damaged.
         """
         balance = Balance()
@@ -113,7 +113,7 @@ class Ledger:
                     balance.open[call] = amount
                     balance.calls = max(balance.calls, call)
                 case _:
-                    # A line that could not be written whole is written again by nobody.
+                    # An incompletely written line is never written again.
                     balance.open.pop(call, None)
                     balance.spent += amount
                     balance.lost += amount if word == "lose" else 0
@@ -132,7 +132,7 @@ class Ledger:
                 raise UsageError(f"{self.path} is damaged in line {number}") from None
 
     def _write(self, line: bytes, path: Path | None = None) -> None:
-        # Opened for each line, so that code of a user that closes descriptors does no harm.
+        # Opened for each line, in case user code closes file descriptors.
         try:
             descriptor = os.open(path or self.path, _FLAGS, 0o666)
             try:
@@ -156,16 +156,16 @@ def _line(word: str, call: int, amount: int) -> bytes:
 
 
 class OpenSpending(NamedTuple):
-    """What the trials of an arm have cost that are begun and have no end."""
+    """Spending of the open trials of an arm."""
 
     trials: int
     tokens: int
     dollars: float | None
-    """None if the price of a call is not known."""
+    """None if the price of a call is unknown."""
 
 
 def open_spending(folder: RunFolder) -> dict[str, OpenSpending]:
-    """What open trials have cost, by arm; one that cannot be read says nothing."""
+    """Return the spending of open trials by arm; unreadable journals are skipped."""
     spent: dict[str, OpenSpending] = {}
     for path in folder.journals():
         with suppress(JournalError):
@@ -187,16 +187,16 @@ def spent_so_far(
     patience: float | None = None,
     allow_different: Collection[str] = (),
 ) -> float:
-    """Dollars that an unfinished run has spent, at most; 0 for a new one.
+    """Return the maximum spending of an unfinished run in dollars; 0 for a new run.
 
     Args:
         run: The run.
         patience: Seconds to wait for the database.
-        allow_different: With `ledger` in it, a ledger that is gone is done without.
+        allow_different: If it contains `ledger`, a missing or damaged ledger is ignored.
 
     Raises:
-        StoreBusy: Another process held the database for longer than that.
-        UsageError: The ledger is gone or damaged.
+        StoreBusy: Another process held the database longer than `patience`.
+        UsageError: The ledger is missing or damaged.
     """
     folder = run.resumed
     if folder is None:
@@ -211,10 +211,12 @@ def resume_budget(
     budget: Budget,
     allow_different: Collection[str] = (),
 ) -> Balance:
-    """Have a budget count what was spent before, and write down what comes; for the holder.
+    """Charge earlier spending to a budget, and record later spending in the ledger.
+
+    Called by the process that holds the run.
 
     Returns:
-        What the ledger came to; its open calls were in flight when the run was left.
+        The totals of the ledger. Its open calls were in flight when the run stopped.
     """
     spent = spent_so_far(run, allow_different=allow_different)
     ledger, balance = Ledger(folder.ledger), _balance(folder, allow_different)
@@ -234,7 +236,7 @@ def begin_run(
     on_message: Callable[[str], None],
     folder: RunFolder,
 ) -> None:
-    """Keep who answers from now on, and count what earlier attempts have spent."""
+    """Save the current record of the run, and charge the spending of earlier attempts."""
     if folder.record != prepared.record:
         folder.rewrite(prepared.record, has_ledger=folder.has_ledger)
     if budget is None:
@@ -248,7 +250,7 @@ def begin_run(
 
 
 def lost_so_far(folder: RunFolder) -> float:
-    """Dollars of calls that have no answer to show for it, at most."""
+    """Return the maximum cost of calls without a response, in dollars."""
     lost = folder.losses()
     with suppress(OSError, UsageError):
         lost += Ledger(folder.ledger).read().lost_usd
@@ -256,9 +258,9 @@ def lost_so_far(folder: RunFolder) -> float:
 
 
 def _balance(folder: RunFolder, allow_different: Collection[str]) -> Balance | None:
-    """What the ledger comes to; None without one."""
+    """Return the totals of the ledger; None if there is none or a lost one is allowed."""
     if not folder.has_ledger:
-        return None  # the run is older than ledgers, or had no budget
+        return None  # the run predates ledgers, or had no budget
     try:
         return Ledger(folder.ledger).read()
     except FileNotFoundError:
@@ -277,7 +279,7 @@ def _balance(folder: RunFolder, allow_different: Collection[str]) -> Balance | N
 def _recorded(
     run: PreparedRun[RunConfiguration], folder: RunFolder, patience: float | None
 ) -> float:
-    """What journals and the database say."""
+    """Return the cost recorded in journals and the database."""
     dollars = folder.losses()
     journaled = []
     for path in (*folder.journals(), *folder.aside()):
@@ -286,7 +288,7 @@ def _recorded(
             if path.suffix == ".jsonl":
                 journaled.append(session.header.session_id)
             dollars += sum(call.cost_usd or 0.0 for call in session.calls)
-    # Without a database nothing was stored yet.
+    # A missing database raises UsageError: nothing was stored yet.
     store = Store(run.settings.database, patience=patience)
     with suppress(UsageError), store.reading() as connection:
         dollars += stored_cost(connection, run.record.id, without=journaled)

@@ -1,10 +1,11 @@
-"""One connection between a driver and a worker: objects by pickle, in order, both ways.
+"""Connection between a driver and a worker: pickled objects, in order, in both directions.
 
-Answers to what arrived together leave together. An exception arrives as the same
-class with the same message, and with the traceback of where it was raised; one that cannot
-be pickled arrives as a class of the same name. Both ends are trusted: they are one program.
+Replies to messages that arrived together are sent together. An exception arrives with its
+class, its message and its original traceback; if it cannot be pickled, it arrives as a new
+class of the same name. Both ends are trusted, because they are one program.
 
-The command that starts a worker; light to import, because nodes of clusters do it.
+`program` builds the command that starts a worker. This module is light to import, because
+cluster nodes import it.
 """
 
 import asyncio
@@ -20,10 +21,10 @@ _LENGTH: Final = Struct(">Q")
 
 
 class Channel(asyncio.Protocol):
-    """One end of a connection; what is sent before there is one leaves with it."""
+    """One end of a connection; messages sent before it is connected are sent on connection."""
 
     def __init__(self, hear: Callable[[Any], None], lost: Callable[[], None]) -> None:
-        """Say who hears what arrives, and that nothing will arrive any more."""
+        """Set the callbacks for received messages and for a lost connection."""
         self._hear, self._lost = hear, lost
         self._transport: asyncio.Transport | None = None
         self._arrived = bytearray()
@@ -31,21 +32,21 @@ class Channel(asyncio.Protocol):
         self._hearing = False
 
     def send(self, *message: Any) -> None:
-        """Send some values as one tuple; only from the thread of the loop."""
+        """Send values as one tuple; call it only from the thread of the loop."""
         body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         self._leaving += (_LENGTH.pack(len(body)), body)
-        # At once, so that the other end works while this one does.
+        # Sent immediately, so that the other end can work in parallel.
         if not self._hearing:
             self._flush()
 
     def close(self) -> None:
-        """Send what is waiting, and hang up."""
+        """Send waiting data, and close the connection."""
         if self._transport is not None:
             self._flush()
             self._transport.close()
 
     def abort(self) -> None:
-        """Hang up at once: nobody is at the other end."""
+        """Close the connection immediately, because the other end is gone."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -57,13 +58,13 @@ class Channel(asyncio.Protocol):
             self._transport.write(packet)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the event loop."""
+        """Send waiting messages; called by the event loop."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """Called by the event loop."""
+        """Dispatch complete messages; called by the event loop."""
         self._arrived += data
         start, there = 0, len(self._arrived)
         self._hearing = True
@@ -80,35 +81,35 @@ class Channel(asyncio.Protocol):
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the event loop."""
+        """Report the lost connection; called by the event loop."""
         self._lost()
 
 
 class PackedError(NamedTuple):
-    """An exception on its way to another process."""
+    """An exception in a form that can be sent to another process."""
 
     pickled: bytes | None
     name: str
     message: str
     base: type[BaseException]
-    """The nearest class of it that every process knows."""
+    """Its nearest base class that every process can import."""
     traceback: str
 
 
 class _RemoteTraceback(Exception):
-    """Stands for where an exception was raised, in another process."""
+    """Traceback of an exception in another process; used as its cause."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
 
 
 def pack_error(error: BaseException) -> PackedError:
-    """Get an exception ready to be sent; any can be."""
+    """Make any exception ready to be sent."""
     known = ("builtins", "assay.errors")
     said = trial_error(error)
     try:
         pickled = pickle.dumps(error)
-    except Exception:  # the class may be anybody's
+    except Exception:  # the class may be user-defined
         pickled = None
     return PackedError(
         pickled,
@@ -120,11 +121,11 @@ def pack_error(error: BaseException) -> PackedError:
 
 
 def unpack_error(packed: PackedError) -> BaseException:
-    """The exception that was sent, or one that is sorted and reads like it."""
+    """Return the sent exception, or one with an equal name, message and known base class."""
     try:
         error = pickle.loads(packed.pickled or b"")
         assert type(error).__name__ == packed.name
-    except Exception:  # the class may be anybody's, and unknown here
+    except Exception:  # the class may be user-defined and missing here
         like: Any = type(packed.name, (packed.base,), {})
         error = like.__new__(like, packed.message)
     error.__cause__ = _RemoteTraceback(packed.traceback)
@@ -141,13 +142,14 @@ _PROGRAM: Final = (
 def program(
     path: Sequence[str], descriptor: int, *, parent: int | None = None, own_path: bool = False
 ) -> list[str]:
-    """The command that starts a worker.
+    """Return the command that starts a worker.
 
     Args:
-        path: Where it finds modules, as `sys.path`.
-        descriptor: The socket that it inherits, connected to its driver.
-        parent: The process with which it ends; None if its connection is enough.
-        own_path: Whether it looks first where Python does there, and in `path` after that.
+        path: Module search path, as `sys.path`.
+        descriptor: Inherited socket, connected to the driver.
+        parent: Process id; the worker ends with that process. None if the connection is
+            enough to end it.
+        own_path: Whether its own module search path comes first, and `path` after it.
     """
     where = "sys.path += " if own_path else "sys.path[:] = "
     text = _PROGRAM.format(f"{where}{list(path)!r}", descriptor, parent)

@@ -1,13 +1,11 @@
-"""Attempts in processes of their own, on this machine.
+"""Pool of workers, and the executor that runs attempts in local worker processes.
 
-The driver, which is the process of the run, keeps what must be in one place: journals,
-models, keys, pace and budget.
+The driver is the process of the run. It keeps everything that must be in one place: journals,
+models, keys, rate limits and budget.
 
-The workers of a run, wherever they are, and which trial each of them gets.
-
-A worker that dies costs its trials the turn in hand: they resume from their journals in
-another one, and get the answers that were still on their way. Who ends three workers, the last
-of them alone, is an error of the trial.
+If a worker dies, its trials lose at most the current turn: they resume from their journals in
+another worker, and responses still in flight are reused. A trial that loses three workers, the
+last of which ran it alone, ends with an error.
 """
 
 import asyncio
@@ -51,7 +49,7 @@ async def _any_number() -> int:
 
 
 class WorkerPool:
-    """Starts workers when there is something to do for them, and tries trials in them."""
+    """Starts workers when they are needed, and runs trials in them."""
 
     def __init__(
         self,
@@ -62,14 +60,15 @@ class WorkerPool:
         *,
         each: int = MANY,
     ) -> None:
-        """Starts nothing yet.
+        """Store the settings; no worker is started yet.
 
         Args:
-            kind: What is tried.
-            size: How many workers there are, at most.
-            start_worker: Makes one; told whether it is beside the others, for one trial alone.
-            capacity: How many there may be at this moment.
-            each: Trials that one of them has open at once, at most.
+            kind: Kind of the trials.
+            size: Maximum number of workers.
+            start_worker: Starts a worker; the argument is True if it is an extra worker for a
+                single trial.
+            capacity: Returns the number of workers that can currently run.
+            each: Maximum number of open trials per worker.
         """
         self._kind, self._size, self._each = kind, size, each
         self._start_worker, self._capacity = start_worker, capacity
@@ -78,7 +77,7 @@ class WorkerPool:
         self._alone = asyncio.Semaphore(size)
 
     async def begin(self) -> None:
-        """Find out that a worker can be started, before any trial is."""
+        """Check that a worker can be started, before any trial starts."""
         worker = await self._free()
         try:
             await worker.ready
@@ -87,12 +86,12 @@ class WorkerPool:
 
     @property
     def is_begun(self) -> bool:
-        """Whether a worker is there."""
+        """Whether there is a worker."""
         return any(not worker.is_gone for worker in self._workers)
 
     @property
     def shared(self) -> int:
-        """How many workers there are, or are waited for, beside those of one trial alone."""
+        """Number of running or starting workers, without those for a single trial."""
         return sum(worker.is_shared and not worker.is_gone for worker in self._workers)
 
     async def close(self) -> None:
@@ -119,7 +118,7 @@ class WorkerPool:
                     self._make_do(error)
                 except WorkerDied as died:
                     if not self._kind.resumes(trial):
-                        # It is tried anew, with a journal that begins anew.
+                        # The trial restarts with a new journal.
                         raise WorkerLost(str(died)) from None
                     deaths += 1
                 context.check()
@@ -142,7 +141,7 @@ class WorkerPool:
             await worker.close()
 
     async def _free(self) -> WorkerProcess:
-        """The worker with the least to do, or a new one; waits while all have enough."""
+        """Return the least busy worker or a new one; wait while all are full."""
         async with self._changed:
             while True:
                 self._workers = [worker for worker in self._workers if not worker.is_gone]
@@ -167,14 +166,14 @@ class WorkerPool:
                 self._changed.notify_all()
 
     def _make_do(self, error: NoPlace) -> None:
-        """Ask for no more workers than there is room for."""
+        """Reduce the number of workers to those that there is room for."""
         if not self.shared:
             raise WorkerLost(str(error))
         self._size = min(self._size, self.shared)
 
 
 class _Pickler(pickle.Pickler):
-    """Refuses what another process could not find again."""
+    """Rejects objects of `__main__`, which another process could not import."""
 
     def persistent_id(self, value: Any) -> None:
         if isinstance(value, type | FunctionType) and value.__module__ == "__main__":
@@ -184,11 +183,11 @@ class _Pickler(pickle.Pickler):
 
 
 def pickled(value: Any, what: str = "the run") -> bytes:
-    """Something by pickle, as a worker can read it; UsageError if that cannot be."""
+    """Pickle a value for a worker; raise UsageError if that is not possible."""
     file = BytesIO()
     try:
         _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(value)
-    except Exception as error:  # anybody's objects say it in their own ways
+    except Exception as error:  # user-defined objects may raise anything
         raise UsageError(
             f"{what} cannot be sent to other processes: {error}; put it into a file and name "
             f"it, as mine.py:act, {OTHERWISE}"
@@ -197,7 +196,7 @@ def pickled(value: Any, what: str = "the run") -> bytes:
 
 
 class Processes:
-    """Runs attempts in workers, each of which has many open at once."""
+    """Runs attempts in worker processes, each with many open at once."""
 
     def __init__(
         self,
@@ -207,13 +206,13 @@ class Processes:
         hang_s: float = 90.0,
         each: int = MANY,
     ) -> None:
-        """Starts nothing yet.
+        """Store the settings; no worker is started yet.
 
         Args:
-            workers: How many there are, at most; None for one per usable CPU.
-            withheld: Environment variables that they do not get, because they hold keys.
-            hang_s: Seconds after which a worker ends in which no thread of Python can run.
-            each: Trials that one worker has open at once, at most.
+            workers: Maximum number of workers; None for one per usable CPU.
+            withheld: Environment variables that workers do not get, because they contain keys.
+            hang_s: Seconds without a running Python thread after which a worker ends.
+            each: Maximum number of open trials per worker.
         """
         self._workers = workers or usable_cpus()
         self._withheld, self._hang_s, self._each = withheld, hang_s, each
@@ -222,7 +221,7 @@ class Processes:
     async def open(
         self, kind: TrialKind[Any], observer: RunObserver = SILENT
     ) -> AsyncIterator[Start]:
-        """Start the first worker; the others follow when there is something to do for them."""
+        """Start the first worker; others are started when they are needed."""
         environment = {
             name: value for name, value in os.environ.items() if name not in self._withheld
         }
@@ -242,20 +241,20 @@ class Processes:
 
 
 def setup_of(kind: TrialKind[Any], hang_s: float) -> WorkerSetup:
-    """What a worker needs before its first trial of a kind; the models stay here."""
+    """Return the setup for workers of a kind; the models stay in this process."""
     providers = {name: model.provider for name, model in kind.models.items()}
     return WorkerSetup(pickled(kind), providers, hang_s)
 
 
 class _Child:
-    """The process of a worker, as a child of this one."""
+    """Worker process that is a child of this process."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
 
     @classmethod
     async def start(cls, worker: WorkerProcess, environment: dict[str, str]) -> "_Child":
-        """Start a process and connect it; it is ready some time later."""
+        """Start a process and connect it; it becomes ready later."""
         try:
             ours, theirs = socket.socketpair()
             with theirs:
@@ -272,7 +271,7 @@ class _Child:
         try:
             loop = asyncio.get_running_loop()
             await loop.create_connection(lambda: worker.channel, sock=ours)
-        except BaseException:  # cancelled: nobody else knows of it
+        except BaseException:  # cancelled: no other code has the process
             ours.close()
             process.kill()
             process.wait()
@@ -280,7 +279,7 @@ class _Child:
         return cls(process)
 
     async def ended(self) -> int:
-        """Its status; it ends with its connection, or is ended a second later."""
+        """Return the exit status; kill the process if it does not end within a second."""
         try:
             return self._process.wait(1.0)
         except subprocess.TimeoutExpired:
@@ -288,6 +287,6 @@ class _Child:
             return self._process.returncode
 
     async def end(self) -> None:
-        """Kill it."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()

@@ -1,7 +1,7 @@
-"""A worker as the driver sees it: its process, and the attempts that it was given.
+"""The driver's side of a worker: its process, and the attempts that it runs.
 
-What a worker sends is written to the journal here, and what it asks a model is asked here. See
-`worker` for the other end.
+Journal lines from a worker are written here, and its model calls are made here. `worker` is
+the other end.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from assay.store.recorder import Recorder
 from assay.types import ChatModel, ChatReply, ChatRequest
 
 DEATHS: Final = 3
-"""Workers that a trial may lose; it has the last of them for itself."""
+"""Number of workers that a trial may lose; it runs alone in the last one."""
 OTHERWISE: Final = 'or play in one process, with executor = "asyncio"'
 _LOOK_S: Final = 0.5
-"""Seconds between two looks whether trials are to leave."""
+"""Seconds between checks whether trials should stop."""
 _GRACE_S: Final = 3.0
-"""Seconds that a worker gets to let go of what it holds."""
+"""Seconds that a worker gets to close its resources."""
 
 
 class WorkerAttempt:
-    """One attempt at a trial, whichever workers it comes to."""
+    """One attempt at a trial, over all workers that run it."""
 
     def __init__(self, trial: Trial[Any], recorder: Recorder, context: Context) -> None:
         self.trial, self.recorder, self.context = trial, recorder, context
@@ -41,10 +41,10 @@ class WorkerAttempt:
         self._of_lost_workers: list[tuple[Hashable, asyncio.Task[ChatReply]]] = []
 
     def begin(self, number: int) -> Task:
-        """What a worker has to know to go on from the journal."""
+        """Return the task for a worker, which continues from the journal."""
         self.ended = asyncio.get_running_loop().create_future()
-        # Workers before have asked these, and did not live to record the answers; one that
-        # ends before it has begun leaves those of the worker before it.
+        # Earlier workers requested these and died before they recorded the responses. A worker
+        # that dies before it starts leaves those of its predecessor.
         self._of_lost_workers += self._asked
         self._asked = []
         recorded = read_journal(self.recorder.journal.path)
@@ -59,7 +59,7 @@ class WorkerAttempt:
         )
 
     def write(self, body: bytes) -> PackedError | None:
-        """Write a line of the journal."""
+        """Write a journal line, and return the error if that fails."""
         try:
             self.recorder.journal.append(body)
         except AssayError as error:
@@ -69,7 +69,7 @@ class WorkerAttempt:
         return None
 
     def ask(self, model: ChatModel, request: ChatRequest) -> "asyncio.Task[ChatReply]":
-        """Ask, unless the same was asked for a worker that died."""
+        """Call a model, or reuse an identical call of a worker that died."""
         key = (
             *(request.model, *(message.hash for message in request.messages)),
             *(request.tools.hash, request.temperature, request.max_tokens, request.seed),
@@ -87,7 +87,7 @@ class WorkerAttempt:
         return await model.reply(request)
 
     async def leave(self) -> None:
-        """Ask for nothing any more."""
+        """Cancel all calls."""
         calls = [call for _, call in (*self._asked, *self._of_lost_workers)]
         for call in calls:
             call.cancel()
@@ -95,36 +95,37 @@ class WorkerAttempt:
 
 
 class WorkerDied(Exception):
-    """The process is gone that ran an attempt."""
+    """The process that ran an attempt died."""
 
     def __init__(self, error: AssayError) -> None:
         super().__init__(str(error))
         self.error = error
-        """What is wrong with a trial that was alone in it, for the third time."""
+        """The error of a trial that was alone in the worker, and has lost the last one it may.
+        """
 
 
 class NoPlace(Exception):
-    """There is no place for another worker."""
+    """There is no room for another worker."""
 
 
 class WorkerHost(Protocol):
-    """Holds the process of a worker, on this machine or on another."""
+    """Owner of a worker process, on this machine or on another."""
 
     async def ended(self) -> int | str:
-        """How the process ended, asked once its connection is closed.
+        """Return how the process ended; called after its connection is closed.
 
-        The status as `subprocess` has it; where nobody could see it, words that follow
+        This is the exit status as in `subprocess`. If it is unknown, it is a text that follows
         "a worker process".
         """
         ...
 
     async def end(self) -> None:
-        """End the process at once, whatever it does."""
+        """Kill the process."""
         ...
 
 
 class WorkerProcess:
-    """A worker, as the driver sees it."""
+    """A worker, as seen by the driver."""
 
     _numbers = count(1)
     host: WorkerHost
@@ -132,7 +133,7 @@ class WorkerProcess:
     def __init__(
         self, kind: TrialKind[Any], setup: WorkerSetup, on_message: Callable[[str], None]
     ) -> None:
-        """Whoever makes it gives it a host, and connects its channel."""
+        """Create a worker; the caller sets its host and connects its channel."""
         self.open: dict[int, WorkerAttempt] = {}
         self.is_shared = True
         self.is_gone = False
@@ -149,7 +150,7 @@ class WorkerProcess:
         self._begin(self._tell_stops())
 
     async def run(self, attempted: WorkerAttempt) -> TrialEnd:
-        """Have one attempt run to its end."""
+        """Run one attempt to its end."""
         task = attempted.begin(next(self._numbers))
         if self.is_gone:
             raise WorkerDied(WorkerLost("a worker process ended before its first trial"))
@@ -169,7 +170,7 @@ class WorkerProcess:
         return end
 
     async def close(self) -> None:
-        """End the process, in good order if it is able to."""
+        """End the process, gracefully if possible."""
         self._closing = True
         try:
             if not self.is_gone:
@@ -182,12 +183,12 @@ class WorkerProcess:
                 task.cancel()
 
     def refuse(self, error: NoPlace) -> None:
-        """It has no place, and will not get one."""
+        """Mark the worker as gone because there is no room for it."""
         self.is_gone = self._closing = True
         self._settle(error, error)
 
     def lost(self) -> None:
-        """The connection is closed: the process has ended, or is about to."""
+        """Handle a closed connection: the process has ended, or is about to."""
         if not self.is_gone:
             self.is_gone = True
             self._begin(self._find_out())
@@ -202,7 +203,8 @@ class WorkerProcess:
                 call = self.open[number].ask(self._kind.models[name], request)
                 self._begin(self._answer(question, call))
             case ("progress", number, payload) if number in self.open:
-                # The engine knows already if its listener raised, and asks all to leave.
+                # The engine has already recorded the exception of its observer, and stops all
+                # trials.
                 with suppress(Interrupted):
                     self.open[number].context.progress(payload)
             case ("end", number, seconds, end, error) if number in self.open:
@@ -220,8 +222,8 @@ class WorkerProcess:
         try:
             reply, error = await asyncio.shield(call), None
         except asyncio.CancelledError:
-            return  # nobody waits for it any more
-        except BaseException as raised:  # the attempt sorts it
+            return  # the response is no longer needed
+        except BaseException as raised:  # the attempt classifies it
             reply, error = None, pack_error(raised)
         if not self.is_gone:
             self.channel.send("answer", question, reply, error)
@@ -232,7 +234,7 @@ class WorkerProcess:
         task.add_done_callback(self._tasks.discard)
 
     async def _tell_stops(self) -> None:
-        """Tell trials that are to leave; those with few lines would not hear of it."""
+        """Forward stop requests; trials that write few lines would not see them otherwise."""
         told: set[int] = set()
         while not self.is_gone:
             await asyncio.sleep(_LOOK_S)
@@ -242,7 +244,7 @@ class WorkerProcess:
                     self.channel.send("stop", number)
 
     async def _find_out(self) -> None:
-        """See how the process ended, and tell those whose trials it had."""
+        """Find out how the process ended, and fail its open attempts."""
         self._status = await self.host.ended()
         if not self._closing:
             self._on_message(
@@ -256,7 +258,7 @@ class WorkerProcess:
     def _settle(self, unready: Exception, unplaced: NoPlace | None) -> None:
         if not self.ready.done():
             self.ready.set_exception(unready)
-            self.ready.exception()  # only the first worker is waited for
+            self.ready.exception()  # only the first worker is awaited
         for attempted in self.open.values():
             if not attempted.ended.done():
                 attempted.ended.set_exception(
@@ -266,7 +268,7 @@ class WorkerProcess:
             self._gone.set_result(None)
 
     def _how(self) -> str:
-        """How the process ended, in words that follow its name."""
+        """Return how the process ended, as a text that follows "a worker process"."""
         status = self._status
         if self._failure:
             return f"could not start: {self._failure}"

@@ -1,15 +1,13 @@
-"""What runs on a node of a Ray cluster: it holds the place of a worker, and its process.
+"""Executor that runs attempts in workers on the nodes of a Ray cluster.
 
-The worker itself is the same program as on one machine. Its environment is that of the node,
-without the variables that hold keys; what it sends goes to the driver over a connection that it
-opens and that a secret made for it alone lets in. It ends with this process and its driver.
+Ray only places a worker and reserves its CPU and memory: trials, responses and journal lines do
+not go through its object store, and it retries nothing. As with local workers, the driver keeps
+journals, models, keys, rate limits, budget and retries. Each worker has its own connection to
+the driver.
 
-Attempts in workers that Ray places on the nodes of a cluster.
-
-Ray decides where a worker is and holds its CPU and memory; nothing else of it is used: no
-trial, answer or line of a journal goes through its object store, and it retries nothing. The
-driver keeps journals, models, keys, pace, budget and retries, as it does for workers on one
-machine, and each worker has a connection of its own to it.
+On a node, a Ray task starts the worker program and holds its place. The program gets the
+environment of the node without the variables that contain keys. It connects to the driver and
+authenticates with a secret made for it alone. It ends with the Ray task and with its driver.
 """
 
 import asyncio
@@ -38,42 +36,44 @@ from assay.runs.workers.process import NoPlace, WorkerProcess
 SECRET_BYTES: Final = 32
 _CONNECT_S: Final = 20.0
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
-"""After how many seconds of silence, how often and how many times it is asked for a sign."""
+"""Seconds of silence before the first keepalive probe, seconds between probes, and their
+number.
+"""
 
 
 class Origin(NamedTuple):
-    """A Python on a machine."""
+    """A Python interpreter on a machine."""
 
     machine: str
     python: str
 
 
 def this_origin() -> Origin:
-    """The Python that this process is."""
+    """Return the Python interpreter of this process."""
     return Origin(socket.gethostname(), sys.executable)
 
 
 class PlaceOrder(NamedTuple):
-    """What a node has to know to start a worker."""
+    """Data that a node needs to start a worker."""
 
     driver: tuple[str, int]
-    """Where the driver listens."""
+    """Host and port on which the driver listens."""
     secret: bytes
-    """Lets this one worker in."""
+    """Authenticates this one worker."""
     version: str
-    """The assay of the driver."""
+    """Version of assay in the driver."""
     origin: Origin
-    """The Python of the driver."""
+    """Python interpreter of the driver."""
     path: tuple[str, ...]
-    """Where the driver finds modules."""
+    """Module search path of the driver."""
     folder: str
-    """Where the driver works."""
+    """Working directory of the driver."""
     withheld: frozenset[str]
-    """Variables that the worker does not get, by name."""
+    """Names of environment variables that the worker does not get."""
 
 
 def hold_worker(order: PlaceOrder) -> int:
-    """Run a worker to its end; returns the status of its process."""
+    """Run a worker to its end, and return its exit status."""
     if order.version != __version__:
         raise WorkerLost(
             f"node {socket.gethostname()!r} has assay {__version__}, the driver has "
@@ -118,19 +118,19 @@ def _connected(order: PlaceOrder) -> socket.socket:
 
 
 MEMORY: Final = 1 << 30
-"""Bytes of memory that Ray keeps for a worker, unless told otherwise."""
+"""Default of the memory that Ray reserves for a worker, in bytes."""
 _REACH_S: Final = 5.0
-"""Seconds in which the head of a cluster has to let itself be reached."""
+"""Seconds within which the cluster head must accept a connection."""
 _LOOK_S: Final = 1.0
-"""Seconds between two looks whether a worker has its place."""
+"""Seconds between checks whether a worker has connected."""
 _LAST_WORD_S: Final = 2.0
-"""Seconds between the end of a process and that of its connection."""
+"""Seconds between the end of a process and the end of its connection."""
 _STATUS_S: Final = 10.0
-"""Seconds that Ray gets to say how a worker ended."""
+"""Seconds that Ray gets to report how a worker ended."""
 
 
 class RayWorkers:
-    """Runs attempts in workers on a Ray cluster, each of which has many open at once."""
+    """Runs attempts in workers on a Ray cluster, each with many open at once."""
 
     def __init__(
         self,
@@ -144,18 +144,18 @@ class RayWorkers:
         room_s: float = 60.0,
         more_s: float = 60.0,
     ) -> None:
-        """Connects to nothing yet.
+        """Store the settings; the cluster is joined by `open`.
 
         Args:
-            address: HOST:PORT of the head of a cluster, `auto` for the one that this machine
-                is a node of, `local` to start one here for this run.
-            workers: How many there are, at most; None for one per CPU of the cluster.
-            withheld: Environment variables that they do not get, because they hold keys.
-            hang_s: Seconds after which a worker ends in which no thread of Python can run.
-            each: Trials that one worker has open at once, at most.
-            memory: Bytes that Ray keeps for each.
-            room_s: Seconds to wait for the place of the first.
-            more_s: Seconds to wait for that of another one.
+            address: HOST:PORT of the cluster head, `auto` for the cluster that this machine
+                belongs to, or `local` to start a cluster for this run.
+            workers: Maximum number of workers; None for one per CPU of the cluster.
+            withheld: Environment variables that workers do not get, because they contain keys.
+            hang_s: Seconds without a running Python thread after which a worker ends.
+            each: Maximum number of open trials per worker.
+            memory: Bytes that Ray reserves for each worker.
+            room_s: Seconds to wait for room for the first worker.
+            more_s: Seconds to wait for room for each further worker.
         """
         self._address, self._workers = address, workers
         self._withheld, self._hang_s = frozenset(withheld), hang_s
@@ -166,7 +166,7 @@ class RayWorkers:
     async def open(
         self, kind: TrialKind[Any], observer: RunObserver = SILENT
     ) -> AsyncIterator[Start]:
-        """Join the cluster and start the first worker there; the others follow."""
+        """Join the cluster and start the first worker; others are started when needed."""
         setup = setup_of(kind, self._hang_s)
         async with _cluster(self._address, self._workers) as ray, _Reception.open(ray) as desk:
 
@@ -181,7 +181,7 @@ class RayWorkers:
                     os.getcwd(),
                     self._withheld,
                 )
-                # One beside the others must not wait for them to leave.
+                # An extra worker must not wait until the others leave.
                 needs = {} if beside else {"num_cpus": 1, "memory": self._memory}
                 desk.expect(order.secret, worker)
                 room_s = self._more_s if pool.is_begun else self._room_s
@@ -207,7 +207,7 @@ class RayWorkers:
 
 
 class _Placed:
-    """The process of a worker, somewhere in the cluster."""
+    """A worker process somewhere in the cluster."""
 
     def __init__(
         self,
@@ -229,19 +229,19 @@ class _Placed:
         self._waiting = asyncio.create_task(self._wait(needs, room_s, fits))
 
     def _over(self, result: "asyncio.Future[int]") -> None:
-        """Its process has ended, or Ray has lost sight of it."""
+        """Handle that the process has ended, or that Ray has lost it."""
         if not result.cancelled():
-            result.exception()  # whoever asks hears of it
+            result.exception()  # marks the exception as retrieved
         if self._desk.forget(self._secret):
             self._worker.lost()
         else:
-            # What it sent last may still arrive.
+            # Its last messages may still arrive.
             asyncio.get_running_loop().call_later(_LAST_WORD_S, self._worker.channel.abort)
 
     async def _wait(
         self, needs: dict[str, int], room_s: float, fits: Callable[[], Awaitable[bool]]
     ) -> None:
-        """Give up once it has had no place for so long, or the cluster is too small for it."""
+        """Give up if it has no place after `room_s` seconds, or if the cluster is too small."""
         end = time.monotonic() + room_s
         while self._desk.expects(self._secret):
             await asyncio.sleep(_LOOK_S)
@@ -252,7 +252,7 @@ class _Placed:
             self._worker.refuse(NoPlace(_no_room(self._ray, needs, room_s)))
 
     async def ended(self) -> int | str:
-        """Its status, or what Ray says of it."""
+        """Return the exit status, or a text about Ray's error."""
         try:
             return await asyncio.wait_for(asyncio.shield(self._result), _STATUS_S)
         except TimeoutError:
@@ -261,7 +261,7 @@ class _Placed:
             return _lost_words(self._ray, error)
 
     async def end(self) -> None:
-        """Have Ray kill it, unless it has ended."""
+        """Make Ray kill the process, unless it has ended."""
         self._waiting.cancel()
         if not self._result.done():
             self._ray.cancel(self._task, force=True)
@@ -269,7 +269,7 @@ class _Placed:
 
 
 class _Reception:
-    """Lets in the workers that are expected, and nobody else."""
+    """Accepts connections from expected workers only."""
 
     address: tuple[str, int]
 
@@ -279,7 +279,7 @@ class _Reception:
     @classmethod
     @asynccontextmanager
     async def open(cls, ray: Any) -> AsyncIterator["_Reception"]:
-        """Listen where the nodes of a cluster reach this machine."""
+        """Listen at the address of this machine within the cluster."""
         desk, host = cls(), ray.util.get_node_ip_address()
         server = await asyncio.get_running_loop().create_server(lambda: _Arrival(desk), host, 0)
         desk.address = (host, server.sockets[0].getsockname()[1])
@@ -289,25 +289,25 @@ class _Reception:
             server.close()
 
     def expect(self, secret: bytes, worker: WorkerProcess) -> None:
-        """Let in who shows a secret, once, as a worker."""
+        """Accept one connection with a secret, as a worker."""
         self._expected[secret] = worker
 
     def expects(self, secret: bytes) -> bool:
-        """Whether nobody has come with it yet."""
+        """Return whether no connection has used a secret yet."""
         return secret in self._expected
 
     def forget(self, secret: bytes) -> bool:
-        """Let in nobody with it any more; whether it was still waited for."""
+        """Reject a secret from now on; return whether it was still unused."""
         return self._expected.pop(secret, None) is not None
 
     def welcome(self, shown: bytes) -> WorkerProcess | None:
-        """Who comes with a secret."""
+        """Return the worker of a secret, or None, and reject the secret from now on."""
         known = next((one for one in self._expected if hmac.compare_digest(one, shown)), None)
         return None if known is None else self._expected.pop(known)
 
 
 class _Arrival(asyncio.Protocol):
-    """A connection of which nobody knows yet whose it is."""
+    """A connection that has not authenticated yet."""
 
     _transport: asyncio.Transport
 
@@ -315,13 +315,13 @@ class _Arrival(asyncio.Protocol):
         self._desk, self._shown = desk, b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the event loop."""
+        """Start the timeout for the secret; called by the event loop."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._patience = asyncio.get_running_loop().call_later(_REACH_S, transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Called by the event loop."""
+        """Check the secret, and hand the connection to its worker; called by the event loop."""
         self._shown += data
         if len(self._shown) < SECRET_BYTES:
             return
@@ -339,7 +339,7 @@ class _Arrival(asyncio.Protocol):
 
 @asynccontextmanager
 async def _cluster(address: str, workers: int | None) -> AsyncIterator[Any]:
-    """Ray, connected to a cluster; one that this process has joined before stays joined."""
+    """Yield Ray, connected to a cluster; an existing connection of this process is kept."""
     ray = await asyncio.to_thread(_ray)
     if ray.is_initialized():
         yield ray
@@ -359,7 +359,7 @@ async def _cluster(address: str, workers: int | None) -> AsyncIterator[Any]:
 
 
 def _ray() -> Any:
-    # Ray asks for these when it is imported; what it counts is nobody's business.
+    # Ray reads these on import; the first one disables usage statistics.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -369,13 +369,13 @@ def _ray() -> Any:
             '--executor ray needs Ray, which is not installed; pip install "assay[ray]" here '
             "and on every node, or choose --executor processes"
         ) from error
-    # It warns of drivers in threads and of lost nodes, which is told in our own words.
+    # Ray warns about drivers in threads and lost nodes; assay reports these itself.
     logging.getLogger("ray").setLevel(logging.ERROR)
     return ray
 
 
 async def _reach(address: str) -> None:
-    """Find out quickly that nobody is there; Ray itself waits for a minute."""
+    """Raise UsageError early if the head is unreachable; Ray itself waits for a minute."""
     if address in ("auto", "local"):
         return
     host, _, port = address.rpartition(":")
@@ -416,7 +416,7 @@ def _no_room(ray: Any, needs: dict[str, int], room_s: float) -> str:
 
 
 def _lost_words(ray: Any, error: Exception) -> str:
-    """What became of a worker, in words that follow "a worker process"."""
+    """Return how a worker was lost, as a text that follows "a worker process"."""
     exceptions = ray.exceptions
     if isinstance(error, exceptions.RayTaskError):
         return f"could not start: {_first_line(error.cause)}"

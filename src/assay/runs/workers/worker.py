@@ -1,8 +1,8 @@
-"""A process that runs trials for a driver; many at once, in one event loop.
+"""Worker process that runs trials for a driver, many at once in one event loop.
 
-It writes no file: each line of a journal goes to the driver, and the trial goes on once the
-driver has it on disk. Models that it was not given are asked through the driver. It ends
-with its driver, and by itself once code of a user lets no other thread run for too long.
+It writes no files: each journal line is sent to the driver, and the trial continues after the
+driver has written it to disk. Models that are not in the worker are called through the driver.
+The worker exits when the driver exits, or when user code blocks the interpreter for too long.
 """
 
 import asyncio
@@ -32,26 +32,26 @@ from assay.store.records import SessionRecord
 from assay.types import ChatModel, ChatReply, ChatRequest
 
 _BEATS = 4
-"""How often a worker shows that it lives, within the time in which it has to."""
+"""Number of times per `hang_s` that a worker resets its alarm."""
 _DEATH_OF_PARENT = 1
 """PR_SET_PDEATHSIG of Linux."""
 
 
 class WorkerSetup(NamedTuple):
-    """What a worker needs before its first trial."""
+    """Data that a worker receives before its first trial."""
 
     kind: bytes
     models: Mapping[str, str]
-    """The providers of the models of the driver, by name."""
+    """Providers of the driver's models, by model name."""
     hang_s: float
-    """Seconds after which it ends if no thread of Python got to run."""
+    """Seconds without a running Python thread after which it exits."""
 
 
 class Task(NamedTuple):
     """One attempt at a trial."""
 
     number: int
-    """Of this attempt; no other of the run has it."""
+    """Number of this attempt, unique within the run."""
     trial: Trial[Any]
     journal: Path
     recorded: SessionRecord | None
@@ -60,11 +60,11 @@ class Task(NamedTuple):
 
 
 _number: ContextVar[int] = ContextVar("number")
-"""Of the attempt that a task of the loop belongs to."""
+"""Number of the attempt that an asyncio task belongs to."""
 
 
 class _SentJournal(Journal):
-    """A journal whose lines the driver writes."""
+    """A journal whose lines are written by the driver."""
 
     __slots__ = ("_number", "_send", "_sent", "_unkept")
 
@@ -75,27 +75,27 @@ class _SentJournal(Journal):
         self._unkept: list[asyncio.Future[None]] = []
 
     def append(self, body: bytes, flags: int = 0) -> None:
-        """Send a line."""
+        """Send a line to the driver."""
         line: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sent.append(line)
         self._unkept.append(line)
         self._send("line", self._number, body)
 
     def confirm(self, error: PackedError | None) -> None:
-        """The driver has the oldest line on disk, or could not write it."""
+        """Mark the oldest sent line as written, or as failed with an error."""
         line = self._sent.popleft()
         if not line.done():
             line.set_exception(unpack_error(error)) if error else line.set_result(None)
 
     async def kept(self) -> None:
-        """Wait until the driver has all lines on disk."""
+        """Wait until the driver has written all lines to disk."""
         lines, self._unkept = self._unkept, []
         for line in lines:
             await line
 
 
 class _DriverModel:
-    """A model of the driver, asked on behalf of one attempt."""
+    """A model of the driver, called on behalf of one attempt."""
 
     def __init__(
         self,
@@ -106,15 +106,15 @@ class _DriverModel:
         self.name, self.provider, self._ask = name, provider, ask
 
     async def reply(self, request: ChatRequest) -> ChatReply:
-        """Have the driver ask."""
+        """Call the model through the driver."""
         return await self._ask(self.name, request)
 
     async def close(self) -> None:
-        """The driver closes it."""
+        """Do nothing: the driver closes the model."""
 
 
 class _Models(Mapping[str, ChatModel]):
-    """The models of a kind; what an attempt takes from here asks on its behalf."""
+    """Models of a kind; a model taken from here is bound to the current attempt."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class _Models(Mapping[str, ChatModel]):
     def __getitem__(self, name: str) -> ChatModel:
         if name in self._here:
             return self._here[name]
-        # An agent of a user asks from a thread, which knows nothing of the attempt.
+        # A user's agent calls models from a thread, where the context variable is not set.
         number = _number.get()
         return _DriverModel(
             name, self._there[name], lambda name, request: self._ask(number, name, request)
@@ -141,7 +141,7 @@ class _Models(Mapping[str, ChatModel]):
 
 
 class _Worker:
-    """All that one process does."""
+    """State of a worker process."""
 
     _kind: TrialKind[Any]
     _channel: Channel
@@ -155,7 +155,7 @@ class _Worker:
         self._closing = asyncio.Event()
 
     async def run(self, connection: socket.socket) -> None:
-        """Serve until the driver says that it is enough."""
+        """Serve until the driver sends `close`."""
         loop = asyncio.get_running_loop()
         _, self._channel = await loop.create_connection(
             lambda: Channel(self._hear, lambda: os._exit(1)), sock=connection
@@ -171,7 +171,7 @@ class _Worker:
             if self._tasks:
                 await asyncio.wait(self._tasks.values())
             await self._kind.close()
-        # What was noticed last is on its way to the loop.
+        # The last notices are still scheduled in the loop.
         await asyncio.sleep(0)
         self._channel.close()
 
@@ -205,7 +205,7 @@ class _Worker:
         try:
             kind = pickle.loads(setup.kind)
             kind.models = _Models(kind.models, setup.models, self._ask)
-        except Exception as error:  # anything may happen while files of a user are loaded
+        except Exception as error:  # loading user files may raise anything
             self._channel.send("failed", pack_error(error))
             self._channel.close()
             return
@@ -228,8 +228,8 @@ class _Worker:
             end = await self._kind.attempt(task.trial, recorder, context)
             send("end", number, recorder.seconds, end, None)
         except asyncio.CancelledError:
-            pass  # the driver asked for it, and has left
-        except BaseException as error:  # the driver sorts it
+            pass  # the driver requested this, and does not wait
+        except BaseException as error:  # the driver classifies it
             send("end", number, recorder.seconds, None, pack_error(error))
         finally:
             del self._tasks[number], self._journals[number]
@@ -244,10 +244,10 @@ class _Worker:
 
 
 def _beat(limit: float) -> None:
-    """Put off the end of the process again and again.
+    """Keep postponing the alarm that ends the process.
 
-    Native code that does not return and lets no other thread run cannot be stopped from
-    within Python, but by the alarm of the operating system it can.
+    Native code that never returns and blocks all other threads cannot be stopped from within
+    Python, but the alarm of the operating system stops it.
     """
     while True:
         signal.setitimer(signal.ITIMER_REAL, limit)
@@ -255,7 +255,7 @@ def _beat(limit: float) -> None:
 
 
 def main(descriptor: int, parent: int | None = None) -> None:
-    """Work for whoever is at the other end of a socket, as long as a process lives."""
+    """Work for the driver at the other end of a socket, at most as long as `parent` lives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     if parent is not None:
@@ -264,7 +264,7 @@ def main(descriptor: int, parent: int | None = None) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Have the system end this process with its parent; elsewhere its connection does."""
+    """Make Linux kill this process with its parent; elsewhere the lost connection ends it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
         if os.getppid() != parent:
@@ -275,5 +275,5 @@ async def _serve(connection: socket.socket) -> None:
     await _Worker().run(connection)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Threads of users may never end, and must not keep the process.
+    # Threads of user code may never end, and must not keep the process alive.
     os._exit(0)
