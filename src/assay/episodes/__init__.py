@@ -1,1 +1,1 @@
-"""The episode as a kind of trial, its hooks, metrics and outcomes, replay and verification."""
+"""Episodes as a kind of trial, with hooks, metrics, outcomes, replay and verification."""

@@ -1,4 +1,4 @@
-"""Who plays in a run of episodes: models with our agent, agents of users, and baselines."""
+"""Arms of a run of episodes: models, user-defined agents, and baselines."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,12 +19,12 @@ def arms_of(
     agents: Mapping[str, OwnAgent],
     environment: OwnEnvironment | None = None,
 ) -> tuple[Arm, ...]:
-    """The arms of a run, in the order they were asked for; baselines that play beside last.
+    """Return the arms of a run in the given order, followed by automatic baselines.
 
     Args:
-        config: The run.
-        agents: Agents of the user's own, by the words of the configuration.
-        environment: Where they play, if it is not Crafter.
+        config: Configuration of the run.
+        agents: User-defined agents, by their name in the configuration.
+        environment: The environment, if it is not Crafter.
     """
     asked = [*_asked(config, agents, environment)]
     if environment is not None:
@@ -66,7 +66,7 @@ def _check_models(asked: Sequence[ArmTable], environment: OwnEnvironment) -> Non
 
 
 def arm_options(config: RunConfig, arm: Arm) -> AgentOptions:
-    """How an arm is asked: as the run says, but for what it has of its own."""
+    """Return the agent options of an arm: those of the run with its own overrides."""
     stored = config.agent.stored() | dict(arm.settings)
     return AgentOptions(**stored)
 
@@ -74,7 +74,7 @@ def arm_options(config: RunConfig, arm: Arm) -> AgentOptions:
 def _asked(
     config: RunConfig, agents: Mapping[str, OwnAgent], environment: OwnEnvironment | None
 ) -> Iterator[ArmTable]:
-    # Where our agent has no words for the world, models are there for the agents that ask.
+    # If the environment has no text, models are only used by agents that call them.
     asking = any(agents[spec].takes_model for spec in config.agents)
     silent = asking and environment is not None and not environment.can_be_told
     for model in config.models:
@@ -104,7 +104,7 @@ def _arm(
     beside: bool = False,
 ) -> Arm:
     if environment is not None and table.model == RANDOM and table.agent is None:
-        # Not a model that reads, but a draw from the actions there are.
+        # Not a language model, but a random choice from the available actions.
         table = replace(table, model=None, agent=RANDOM)
         agents = {**agents, RANDOM: environment.random_agent()}
     version: dict[str, Any] = {"model": table.model or table.label}
@@ -122,7 +122,7 @@ def _arm(
     if table.model is not None and table.model != table.label:
         tags["model"] = table.model
     if table.label in BASELINES and (beside or config.models == DEFAULT_MODELS):
-        tags["baseline"] = True  # one that nobody named
+        tags["baseline"] = True  # added automatically
     if environment is not None and environment.outcomes:
         tags["metrics"] = {
             name: {
@@ -132,10 +132,10 @@ def _arm(
             }
             for name, better in environment.outcomes.items()
         }
-    # In another environment the same name is somebody else to follow over time.
+    # In another environment, the same name is a different series.
     series = table.label if environment is None else f"{table.label} in {environment.name}"
     if config.forks:
-        # What is played on from a state says nothing of whole episodes.
+        # Forked episodes are not comparable with whole episodes.
         series = f"{table.label} forked"
     if config.name is not None and not beside:
         series = config.name if alone else f"{config.name} {table.label}"

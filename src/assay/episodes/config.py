@@ -1,10 +1,8 @@
-"""The settings of a run in Crafter, each declared once; see `assay.core.settings`.
+"""Settings of a run of episodes, each declared once; see `assay.core.settings`.
 
-A `RunConfig` is valid once it exists. Paths are relative to the working directory, whoever
-gives them. The help of `assay run` needs this module, so what is heavy is imported where it
-is used.
-
-The configuration file of a run in Crafter that `assay init` writes.
+Every `RunConfig` object is valid. Paths are relative to the working directory, regardless of
+their source. The help of `assay run` imports this module, so heavy modules are imported where
+they are used. `run_template` makes the configuration file that `assay init` writes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,9 +42,9 @@ if TYPE_CHECKING:
     from assay.runs.kind import RunSettings
 
 DEFAULT_MODELS: Final = ("builtin/noop", "builtin/random", "builtin/forager", "builtin/expert")
-"""Who plays if nobody is named; they need no key and no network."""
+"""Models of a run without models; they need no key and no network."""
 BASELINES: Final = ("builtin/noop", "builtin/random")
-"""Who plays beside the models, so that their numbers have a measure."""
+"""Models that are added to a run for reference."""
 
 _LAST_SEED: Final = 2**31 - 1
 NOTHING, RUN, SAMPLE, VERSION = Counts
@@ -56,7 +54,7 @@ NOTHING, RUN, SAMPLE, VERSION = Counts
     "the name of an outcome, such as achievements or reward", words="?", none=(False, "")
 )
 def _outcome(value: Any) -> str:
-    """One of the numbers that an episode earns; true alone stands for achievements."""
+    """Parse the name of an outcome; True means achievements."""
     from assay.judge.outcomes import OUTCOMES
 
     # An option without a value is an empty tuple.
@@ -79,7 +77,7 @@ def _outcome(value: Any) -> str:
     choices=tuple(DIFFICULTIES),
 )
 def _difficulty(value: Any) -> Difficulty | tuple[Difficulty, ...]:
-    """One alone stays as it is: a run with one was always stored so."""
+    """Parse one or several difficulties; a single one is stored without a list."""
     if not isinstance(value, (list, tuple)):
         return resolve_difficulty(value)
     each = tuple(map(resolve_difficulty, value))
@@ -90,13 +88,13 @@ def _difficulty(value: Any) -> Difficulty | tuple[Difficulty, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ArmTable:
-    """One of `[[arms]]`: who plays, and what it has other than the run."""
+    """One `[[arms]]` table: a model or an agent, and the settings that it overrides."""
 
     label: str
     model: str | None
     agent: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """By the names of `AgentOptions`, as kept."""
+    """Values by the names of `AgentOptions`, as stored."""
 
 
 _ARM_KEYS: Final = ("label", "model", "agent", *settings_of(AgentOptions))
@@ -104,7 +102,7 @@ _ARM_KEYS: Final = ("label", "model", "agent", *settings_of(AgentOptions))
 
 @value_type("tables, each with a label, a model or an agent, and settings of its own")
 def _given_arms(value: Any) -> tuple[ArmTable, ...]:
-    """Arms as a file or a program gives them."""
+    """Parse arms from a file or a program."""
     return tuple(_kept_arm(_given_arm(table)) for table in _list(value))
 
 
@@ -126,7 +124,7 @@ def _given_arm(table: Any) -> Any:
 
 @value_type("tables with label, model, agent and settings")
 def _arms(value: Any) -> tuple[ArmTable, ...]:
-    """Arms as they are kept."""
+    """Parse stored arms."""
     return tuple(map(_kept_arm, _list(value)))
 
 
@@ -153,21 +151,21 @@ def _list(value: Any) -> list[Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkPoint:
-    """A state to play on from: a stored session, after some of its turns."""
+    """A state to continue from: a stored session after some of its turns."""
 
     session: str
     turn: int
-    """Turns in common; 0 is the start of the episode."""
+    """Number of turns copied from the session; 0 is the start of the episode."""
     steps: int
-    """Steps of the environment in common."""
+    """Number of environment steps copied from the session."""
     seed: int
-    """Of the world."""
+    """Seed of the world."""
     task: int = 0
-    """Which of the tasks of the run, counted from 0."""
+    """Index of its task within the run, counted from 0."""
     tokens: int = 0
-    """Those of the turns in common, which a limit of the whole episode counts."""
+    """Tokens of the copied turns; they count towards the token limit of the episode."""
     seconds: float = 0.0
-    """The same, of their calls."""
+    """Seconds of the calls of the copied turns; they count towards the time limit."""
 
 
 @value_type("states of stored sessions, as 'assay fork' finds them")
@@ -183,26 +181,26 @@ def _forks(value: Any) -> tuple[ForkPoint, ...]:
 
 @value_type(names.allowed, words="+")
 def _models(value: Any) -> tuple[str, ...]:
-    """Names of models; a run of agents alone is stored with none."""
+    """Parse model names; a run with agents only is stored with none."""
     if value is DEFAULT_MODELS or value in ([], ()):
         return tuple(value)
     return tuple(names.read(value))
 
 
 def _content(path: Path) -> bytes:
-    """What a file of an agent holds: weights, or code, of which an error names the trouble."""
+    """Read an agent file: weights, or code, whose reading errors are explained."""
     return path.read_bytes() if path.suffix == ".safetensors" else file_text(path).encode()
 
 
 @value_type("one or more agents, each once, such as mine.py:act", words="+")
 def _agents(value: Any) -> tuple[str, ...]:
-    """Agents of the user's own: a file and a name in it, or a name that a program gives."""
+    """Parse user-defined agents: a file and a name in it, or a name given by a program."""
     return tuple(names.read(value)) if value else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig(Configuration):
-    """All that can be chosen about a run. A value that is not allowed is a UsageError."""
+    """Configuration of a run; an invalid value raises UsageError."""
 
     models: tuple[str, ...] = Setting(
         DEFAULT_MODELS,
@@ -218,7 +216,7 @@ class RunConfig(Configuration):
         "trained policy, as checkpoint:training/mine"
     )
     agent_hashes: tuple[str, ...] = derived((), RUN, added=True)
-    """What the files of those agents held when the configuration was made."""
+    """Content hashes of the agent files, when the configuration was made."""
     arms: tuple[ArmTable, ...] = Setting(
         (), _arms, RUN, at="[arms]", added=True, given=_given_arms, in_files=True
     ).about("Models or agents with settings of their own, such as a second prompt")
@@ -250,7 +248,7 @@ class RunConfig(Configuration):
         "gymnasium:CartPole-v1"
     )
     environment_hash: str | None = derived(None, VERSION, added=True)
-    """What the file of that class held when the configuration was made."""
+    """Content hash of the environment file, when the configuration was made."""
     replicates: int = Setting(
         1, whole(1, 1000), SAMPLE, at="experiment eval", added=True
     ).about("How many times each model plays each world")
@@ -352,12 +350,12 @@ class RunConfig(Configuration):
         "Python files with your own hooks"
     )
     hook_hashes: tuple[str, ...] = derived((), RUN)
-    """What those files held when the configuration was made."""
+    """Content hashes of the hook files, when the configuration was made."""
     metrics_from: Path | None = Setting(None, text_file, NOTHING, at="run").about(
         "A Python file with your own metrics; each episode gets them"
     )
     metrics_hash: str | None = derived(None, NOTHING)
-    """What that file held when the configuration was made."""
+    """Content hash of the metrics file, when the configuration was made."""
     traces_dir: Path = Setting(
         "traces_multi_model", path, NOTHING, at="output", beside=("eval", "traces_v2_synth")
     ).about("The folder for the results file and for the files of episodes")
@@ -369,7 +367,7 @@ class RunConfig(Configuration):
     )
 
     def complete(self) -> None:
-        """Add the hashes of files, and check what settings say together."""
+        """Add the hashes of files, and check the combination of settings."""
         from assay.core.canonical_json import content_hash
 
         hashes = tuple(content_hash(file_text(path).encode()) for path in self.hooks)
@@ -385,7 +383,7 @@ class RunConfig(Configuration):
             sha = content_hash(file_text(world.path).encode())
             object.__setattr__(self, "environment_hash", sha)
         if self.models is DEFAULT_MODELS and (self.agents or self.arms):
-            # Nobody named them: those who were named play alone.
+            # The default models do not play if other entries were named.
             object.__setattr__(self, "models", ())
         elif self.models is DEFAULT_MODELS and self.environment is not None:
             object.__setattr__(self, "models", ("builtin/random",))
@@ -429,7 +427,7 @@ class RunConfig(Configuration):
         from assay.episodes.totals import EpisodeTotals
 
         if self.until_decided == "achievements":
-            # What decides where nothing is named; in other worlds there are none.
+            # The default metric does not exist in other environments.
             object.__setattr__(self, "until_decided", "reward")
         common = EpisodeTotals().common_outcomes(0.0)
         if self.until_decided not in common:
@@ -439,7 +437,7 @@ class RunConfig(Configuration):
             )
 
     def warnings(self) -> Iterator[str]:
-        """Say what was chosen and does nothing."""
+        """Yield a warning for each setting that has no effect."""
         if self.min_effect is not None and self.until_decided is None:
             yield (
                 f"min_effect = {self.min_effect:g} has no effect: all episodes are played; "
@@ -471,36 +469,36 @@ class RunConfig(Configuration):
 
     @property
     def baselines_beside(self) -> tuple[str, ...]:
-        """The baselines that play beside the others, because nobody named them."""
+        """Baselines that are added because the user did not name them."""
         if not self.baselines:
             return ()
-        # Doing nothing is an action of Crafter.
+        # Doing nothing is an action of Crafter only.
         usual = BASELINES if self.environment is None else BASELINES[1:]
         return tuple(name for name in usual if name not in self.models)
 
     @property
     def difficulties(self) -> tuple[Difficulty, ...]:
-        """The tasks of the run."""
+        """Tasks of the run."""
         one = self.difficulty
         return one if isinstance(one, tuple) else (one,)
 
     @property
     def difficulty_names(self) -> tuple[str, ...]:
-        """What the tasks of the run are called."""
+        """Names of the tasks of the run."""
         from assay.episodes.spec import difficulty_name
 
         return tuple(map(difficulty_name, self.difficulties))
 
     @property
     def trials(self) -> int:
-        """Episodes of each arm: in `episodes` worlds of each task, or from each of `forks`."""
+        """Episodes per arm, from `episodes`, tasks or `forks`, and `replicates`."""
         if self.forks:
             return len(self.forks) * self.replicates
         return self.episodes * len(self.difficulties) * self.replicates
 
     @property
     def worlds(self) -> Iterator[tuple[int, int]]:
-        """The worlds of the run: which of its tasks, and the seed."""
+        """Worlds of the run, each as task index and seed."""
         if self.forks:
             yield from dict.fromkeys((point.task, point.seed) for point in self.forks)
             return
@@ -509,7 +507,7 @@ class RunConfig(Configuration):
                 yield task, self.seed + number
 
     def model_settings(self) -> "ModelSettings":
-        """Return how its models are called."""
+        """Return the settings for calling models."""
         from assay.agents.chat_models import ModelSettings
 
         return ModelSettings(
@@ -526,7 +524,7 @@ class RunConfig(Configuration):
         )
 
     def run_settings(self) -> "RunSettings":
-        """Return what the run itself takes from it."""
+        """Return the settings that the run itself uses."""
         from assay.judge.outcomes import LOWER_IS_BETTER
         from assay.runs.kind import RunSettings
 
@@ -547,12 +545,13 @@ class RunConfig(Configuration):
 
 
 SETTINGS: Final = settings_of(RunConfig)
-"""The settings by name."""
+"""Settings by name."""
 UNLOGGED: Final = frozenset(
     key for key, counts in RunConfig.counted().items() if counts < SAMPLE
 )
-"""Keys of a stored configuration that say where, beside whom and how fast, and not what is
-played; a changelog passes over them."""
+"""Keys of a stored configuration that do not change what is played, such as paths, other
+models and concurrency; a changelog omits them.
+"""
 
 _HEAD: Final = """\
 # What 'assay run --config FILE' does. Every key is here with its default or an example:
@@ -575,7 +574,7 @@ _ARMS: Final = """\
 
 
 def run_template() -> str:
-    """The text of the file."""
+    """Return the text of the configuration file with every setting commented out."""
     numbers = [
         f"#{name} = {number}" for name, number in asdict(DIFFICULTIES["classic"]).items()
     ]

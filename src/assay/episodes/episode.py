@@ -1,9 +1,8 @@
-"""One episode: a player and a world take turns, and a journal keeps up.
+"""One episode: a player and a world take turns, and every turn is written to a journal.
 
-An episode whose journal has turns is replayed with the recorded answers, without asking
-anybody, and goes on where it stopped.
-
-Who decides in an episode: the ReAct agent with its model, or an agent of the user's own.
+If the journal already has turns, they are replayed with the recorded responses, without model
+calls, and the episode continues where it stopped. The player is the ReAct agent with its model,
+or a user-defined agent.
 """
 
 import time
@@ -29,41 +28,41 @@ from assay.types import ChatModel, Encoded, Message, NewMessage, StopReason
 
 
 class EpisodePlayer(Protocol):
-    """Decides turn by turn, from what it sees."""
+    """Decides each turn from its observation."""
 
     tools: Encoded | None
-    """What its requests offer, if they are always the same."""
+    """Tools that its requests offer, if they never change."""
 
     async def begin(self, view: Any) -> None:
-        """See the world for the first time."""
+        """Receive the first observation."""
         ...
 
     async def decide(self, asking: Asking) -> Decision:
-        """What to do in this turn."""
+        """Return the decision for this turn."""
         ...
 
     def observe(self, played: PlayedRecord, view: Any) -> None:
-        """See what came of it."""
+        """Receive the result of the last decision."""
         ...
 
     def leave(self) -> None:
-        """The episode is over."""
+        """Release resources at the end of the episode."""
         ...
 
 
 class ReactPlayer:
-    """The ReAct agent and its model: one call in each turn."""
+    """The ReAct agent and its model: one call per turn."""
 
     def __init__(self, agent: ReactAgent, model: ChatModel) -> None:
         self.tools: Encoded | None = agent.tools
         self._agent, self._model = agent, model
 
     async def begin(self, view: Any) -> None:
-        """Open the conversation."""
+        """Start the conversation."""
         self._agent.begin(view)
 
     async def decide(self, asking: Asking) -> Decision:
-        """Ask the model, and read its reply."""
+        """Call the model, and parse its reply."""
         agent, decision = self._agent, Decision()
 
         def read(reply: Message) -> NewMessage:
@@ -77,21 +76,21 @@ class ReactPlayer:
         return decision
 
     def observe(self, played: PlayedRecord, view: Any) -> None:
-        """Tell what came of the last reply."""
+        """Pass the result of the last reply to the agent."""
         self._agent.observe(played, view)
 
     def leave(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources."""
 
 
 _T = TypeVar("_T")
 
 
 class EpisodeAttempt:
-    """One attempt at an episode; the recorder decides where it starts.
+    """One attempt at an episode; the recorder's journal determines where it starts.
 
-    The context is asked before every new call; when it says stop, the episode leaves with
-    Interrupted, and its journal waits for the next attempt.
+    Before each new call it checks the context for a stop request. If there is one, the episode
+    raises Interrupted, and the next attempt continues from its journal.
     """
 
     def __init__(
@@ -111,13 +110,13 @@ class EpisodeAttempt:
         self._asking = Asking(recorder, self._totals, context)
         self._hooks, self._watch = hooks, Watch()
         own = any(hook not in DEFAULT_HOOKS for hook in hooks)
-        # Ours neither hang nor raise; a thread would cost more than they do.
+        # Built-in hooks neither hang nor raise, and a thread would cost more than they do.
         self._hook_thread = UserThread("a hook", hook_limit_s) if own else None
         self._inventory: Mapping[str, int] = {}
         self._view: Any = None
 
     async def play(self) -> EpisodeEnd:
-        """Play to the end, or raise what stopped it."""
+        """Play to the end, or raise the exception that stopped the episode."""
         try:
             self._watch = await self._by_hooks(lambda: Watch(self._hooks))
             self._view, self._inventory = await self._world.begin()
@@ -131,7 +130,7 @@ class EpisodeAttempt:
             await self._world.leave()
 
     async def _turns(self) -> str:
-        """Take turns until something ends the episode, and say what it was."""
+        """Play turns until something ends the episode, and return the reason."""
         turn = 0
         while (reason := self._limit(turn)) is None:
             turn += 1
@@ -166,7 +165,7 @@ class EpisodeAttempt:
         return None
 
     async def _act(self, turn: int, decision: Decision) -> tuple[PlayedRecord, Stepped | None]:
-        """Play what was decided, and write it down unless the journal has it."""
+        """Execute a decision, and record it unless the journal has it."""
         actions = decision.actions
         if self._limits.steps is not None:
             actions = actions[: self._limits.steps - self._totals.steps]
@@ -189,7 +188,7 @@ class EpisodeAttempt:
         return played, stepped
 
     async def _by_hooks(self, function: Callable[[], _T]) -> _T:
-        """What hooks say; those of users in their thread, within their time."""
+        """Call hook code; user-defined hooks run in their thread, with a time limit."""
         if self._hook_thread is None:
             return function()
         return cast("_T", await self._hook_thread.call(function))
@@ -197,7 +196,7 @@ class EpisodeAttempt:
     def _watched(
         self, played: PlayedRecord, inventories: Sequence[Mapping[str, int]]
     ) -> PlayedRecord:
-        """The turn with what the hooks noticed about it."""
+        """Return the turn with the results of the hooks."""
         noticed: list[HookRecord] = []
         for step, inventory in zip(played.steps, inventories or repeat({}), strict=False):
             noticed += self._watch.step(StepSeen(played.turn, step, inventory, self._inventory))

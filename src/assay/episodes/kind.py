@@ -1,8 +1,7 @@
-"""The episode as a kind of trial: which there are, what their journals say, how one is played.
+"""The episode as a kind of trial: lists the episodes of a run, and plays one of them.
 
-A kind goes to other processes by pickle: without a key, without its models, which are the
-driver's unless they come with assay, and without what it has opened, which each process opens
-for itself.
+A kind is pickled to worker processes without keys, and without opened resources, which each
+process opens for itself. Only built-in models are pickled with it; others stay in the driver.
 """
 
 import os
@@ -48,26 +47,26 @@ if TYPE_CHECKING:
     from assay.store.store import Store
 
 _WORKERS_OF_A_CLUSTER: Final = 1024
-"""Workers assumed on a Ray cluster; their number is unknown before the cluster is joined."""
+"""Assumed number of workers on a Ray cluster, which is unknown before the cluster is joined."""
 
 
 class EpisodeParts(NamedTuple):
-    """What episodes are made of, beside their configuration."""
+    """Parts that episodes need besides their configuration."""
 
     open_worlds: "Callable[[], WorldClient] | None" = None
-    """Connects to a Crafter service, in the event loop that uses it; None without one."""
+    """Connects to a Crafter service, in the event loop that uses it; None without a service."""
     hooks: Sequence[type[Hook]] = ()
-    """What watches, made anew for each episode."""
+    """Hook classes, instantiated for each episode."""
     agents: Mapping[str, OwnAgent] = {}
-    """Agents of the user's own, by the words of the configuration."""
+    """User-defined agents, by their name in the configuration."""
     environment: OwnEnvironment | None = None
-    """Where to play, if it is not Crafter."""
+    """The environment, if it is not Crafter."""
     parent: Callable[[str], SessionRecord] | None = None
     """Reads a stored session that episodes are forked from."""
 
 
 class EpisodeKind(TrialKind[EpisodeSpec]):
-    """Episodes of some arms, each in the same worlds."""
+    """Episodes of several arms, all in the same worlds."""
 
     name = "episode"
 
@@ -81,15 +80,15 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
         metrics: MetricSet | None = None,
         analyse: "Callable[[RunResult], Mapping[str, Any]] | None" = None,
     ) -> None:
-        """Store what episodes are made of; worker processes do not get `metrics` and `analyse`.
+        """Store the parts of episodes; worker processes do not get `metrics` and `analyse`.
 
         Args:
-            config: The settings of the run.
-            arms: Agents and models that play.
+            config: Configuration of the run.
+            arms: Arms of the run.
             load: Loads the other parts, once in each process.
             models: Models by name.
-            metrics: Metrics of the user's own, computed at the end.
-            analyse: Computes what the results file holds of all episodes together.
+            metrics: User-defined metrics, computed at the end.
+            analyse: Computes the aggregates of all episodes for the results file.
         """
         self.models = models
         self._metrics, self._analyse = metrics, analyse
@@ -103,7 +102,7 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
     def __getstate__(self) -> dict[str, Any]:
         config = copy(self._config)
         object.__setattr__(config, "openai_api_key", None)
-        # They are functions of the request alone, so it does not matter where they answer.
+        # Their replies depend only on the request, so they can run in any process.
         models = {
             name: model for name, model in self.models.items() if type(model) is BuiltinModel
         }
@@ -112,11 +111,11 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
-        # What is wrong with files of the user is no trial's fault.
+        # An error in user files must not be attributed to a trial.
         self._parts = self._load(self._config)
 
     def plan(self, run: RunRecord) -> Plan[EpisodeSpec]:
-        """Every arm plays the same worlds, in the same order."""
+        """Return the plan: every arm plays the same worlds in the same order."""
         config = self._config
         tasks, again, forks = len(config.difficulties), config.replicates, config.forks
         before = _earlier_of_world(forks)
@@ -151,7 +150,7 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
         return Plan(tuple(map(group, self._arms)))
 
     def header(self, trial: Trial[EpisodeSpec]) -> SessionHeader | SessionRecord:
-        """What the journal of an episode begins with; a fork also has the turns in common."""
+        """Return the journal header of an episode; a fork also has the turns of its parent."""
         fork = trial.payload.fork
         if fork is None:
             return self._header(trial)
@@ -206,7 +205,7 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
         try:
             return await episode.play()
         except ReplayDiffers as error:
-            # Code of the user's own may have answered differently; ours cannot have.
+            # User code may have responded differently; built-in code cannot.
             theirs = [self._arms[spec.arm].agent, self._config.environment]
             if not any(theirs):
                 raise
@@ -224,9 +223,9 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
     def capacities(
         self, run: PreparedRun[RunConfig], pool: "ModelPool | None"
     ) -> dict[str, ProviderCapacity]:
-        """Return the capacity of each arm of ours; none if the user limits open episodes.
+        """Return the capacity of each built-in arm; none if the user limits open episodes.
 
-        Agents and models of the user's own are left out.
+        User-defined agents and models are left out.
         """
         config = self._config
         usual = config.max_concurrent_episodes == SETTINGS["max_concurrent_episodes"].default
@@ -252,7 +251,7 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
     def measure(
         self, store: "Store", experiment_ids: Sequence[str], on_message: Callable[[str], None]
     ) -> None:
-        """Compute the metrics of the user's own."""
+        """Compute user-defined metrics."""
         from assay.episodes.stored_metrics import apply_metrics
 
         if self._metrics is not None:
@@ -260,11 +259,11 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
             apply_metrics(store, experiment_ids, self._metrics, on_message, limit_s=limit_s)
 
     def analyse(self, result: "RunResult") -> Mapping[str, Any]:
-        """Return what the results file holds of all episodes together."""
+        """Return the aggregates of all episodes for the results file."""
         return {} if self._analyse is None else self._analyse(result)
 
     def resumes(self, trial: Trial[EpisodeSpec]) -> bool:
-        """Whether an episode can be resumed in the middle."""
+        """Return whether an interrupted episode can continue; if not, it restarts."""
         environment = self._made.environment
         return environment is None or environment.deterministic
 
@@ -285,7 +284,7 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
         )
 
     def _limits_left(self, spec: EpisodeSpec) -> EpisodeLimits:
-        """The limits of the whole episode, less what the turns in common took elsewhere."""
+        """Return the limits minus the usage of the turns copied from the parent."""
         limits = self._limits
         if spec.fork is None:
             return limits
@@ -347,7 +346,7 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
 
 
 def _earlier_of_world(forks: Sequence[ForkPoint]) -> list[int]:
-    """For each state, how many before it are of the same world."""
+    """Return, for each fork point, the number of earlier fork points in the same world."""
     seen: Counter[tuple[int, int]] = Counter()
     earlier = []
     for point in forks:

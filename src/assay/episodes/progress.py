@@ -1,8 +1,8 @@
-"""What an episode tells while it is played, and what it came to.
+"""Progress of an episode during play, and its result.
 
-Plain values, cheap to make once per turn: displays and other listeners read them, nothing
-is stored from them. `TurnProgress` counts from the start of the episode, so a listener that
-misses some of them loses nothing.
+Plain values that are cheap to create each turn. Displays and other listeners read them; nothing
+is stored from them. `TurnProgress` has totals since the start of the episode, so a listener
+may miss some of them.
 """
 
 from dataclasses import dataclass
@@ -12,37 +12,37 @@ from assay.runs.kind import TrialEnd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnProgress:
-    """Where an episode stands after a turn; all numbers count from its start."""
+    """Totals of an episode after a turn, counted from its start."""
 
     turn: int
-    """The turn that was just played, counted from 1."""
+    """Number of the last turn, counted from 1."""
     max_turns: int
     steps: int
-    """Environment steps made."""
+    """Number of environment steps."""
     achievements: int | None
-    """Different ones unlocked; None in worlds that have none."""
+    """Number of different achievements; None if the environment has none."""
     reward: float
     asked: int
-    """Actions asked for, unknown ones included."""
+    """Number of requested actions, including unknown ones."""
     invalid: int
-    """Those of them that were unknown or had no effect."""
+    """Number of requested actions that were unknown or had no effect."""
     tokens: int
     cost_usd: float | None
-    """None if the price of a call is not known."""
+    """None if the price of a call is unknown."""
     note: str = ""
-    """What the turn was about, in a few words; may hold text of a model."""
+    """Short description of the turn; may contain text from a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeEnd(TrialEnd):
-    """What an episode that ended came to; the value of its verdict."""
+    """Result of a finished episode; the value of its `TrialVerdict`."""
 
     achievements: int | None
     reward: float
     steps: int
     turns: int
     invalid_rate: float
-    """Actions unknown or without effect over actions asked for; 0 if none was asked for."""
+    """Unknown actions and actions without effect, divided by requested actions; 0 if none."""
     tokens: int
     cost_usd: float | None
-    """None if the price of a call is not known."""
+    """None if the price of a call is unknown."""

@@ -1,18 +1,12 @@
-"""A recorded episode, played again from its seed, its difficulty and its actions.
+"""Replay and verification of recorded episodes.
 
-Needs no model and asks nobody. What the world does now is shown beside what was recorded;
-whether the two agree is for `verify_session` to say.
+A replay repeats an episode from its seed, difficulty and actions, without a model. It yields
+what the world does now next to what was recorded. `verify_session` compares digest, reward,
+achievements and missing effect of every step, and then the outcomes that follow from them. It
+stops at the first difference and changes nothing.
 
-Whether a recorded episode is what its world really does.
-
-Every step is made again and its digest, reward, achievements and lack of effect compared;
-then the outcomes that follow from them. Changes nothing, and stops at the first difference.
-
-Whether a recorded episode is what its environment really does, wherever it was played.
-
-Those of Crafter are verified by `assay.metrics`. One of another environment is played again
-if that is there, unchanged, and says of itself that it is deterministic. Never raises for
-what is in a trace.
+`verify_episode` also handles other environments: an episode is replayed if its environment is
+available, unchanged and declared deterministic. The content of a trace never makes it raise.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,18 +26,18 @@ from assay.types import TrialState
 
 
 class Replayed(NamedTuple):
-    """One step, as it was recorded and as it came out again."""
+    """One step, as recorded and as replayed."""
 
     turn: int
     recorded: StepRecord
     result: StepResult
-    """What the world did this time."""
+    """Result of the replayed step."""
 
 
 class Replay:
-    """Plays when iterated over, and sums up what was played so far.
+    """Replays a session while it is iterated over, and keeps totals.
 
-    A session that says too little to be played again is a ReplayError with the reason.
+    Raises ReplayError with the reason if the session has too little data to be replayed.
     """
 
     def __init__(self, session: SessionRecord) -> None:
@@ -51,14 +45,14 @@ class Replay:
         self.world = _world(session.header)
         _require_actions(session)
         self.reward = 0.0
-        """The sum of all rewards."""
+        """Sum of all rewards so far."""
         self.unlocked: dict[str, int] = {}
-        """The achievements in the order they came, each with its step."""
+        """Step of each unlocked achievement, in order."""
         self.steps = sum(len(played.steps) for played in session.played)
-        """How many steps were recorded."""
+        """Number of recorded steps."""
 
     def __iter__(self) -> Iterator[Replayed]:
-        """Yield the steps as they are made; EpisodeOver if the world ends before they do."""
+        """Yield the replayed steps; raise EpisodeOver if the world ends too early."""
         for played in self.session.played:
             for recorded in played.steps:
                 result = self.world.step(recorded.action)
@@ -78,12 +72,12 @@ def _require_actions(session: SessionRecord) -> None:
 
 
 def replay_session(session: SessionRecord) -> Iterator[Replayed]:
-    """Play a recorded session again, step by step."""
+    """Replay a recorded session step by step."""
     return iter(Replay(session))
 
 
 def _world(header: SessionHeader) -> World:
-    """The world of a session at its start."""
+    """Make the world of a session at its start."""
     if not header.task.startswith(TASK):
         raise ReplayError(
             f"its task is {header.task[:80]!r}; only episodes of Crafter can be played again"
@@ -104,7 +98,7 @@ def _world(header: SessionHeader) -> World:
 
 
 def _difficulty(header: SessionHeader) -> str | Mapping[str, Any]:
-    # All numbers of a difficulty are recorded, because its name may come to mean others.
+    # All numbers of a difficulty are recorded, because the meaning of its name may change.
     given = header.metadata.get("difficulty", header.difficulty)
     if isinstance(given, (str, Mapping)):
         return given
@@ -116,25 +110,25 @@ _PLACES = 6
 
 
 class Finding(StrEnum):
-    """What came of a verification."""
+    """Result of a verification."""
 
     SAME = "same"
-    """Every step came out as it was recorded."""
+    """Every step was reproduced as recorded."""
     DIFFERENT = "different"
-    """At least one did not: the trace is damaged, or another world made it."""
+    """At least one step was not: the trace is damaged, or a different world produced it."""
     UNVERIFIABLE = "unverifiable"
-    """The session says too little to tell."""
+    """The session has too little data to be compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first place where a trace and its world disagree."""
+    """The first difference between a trace and its replay."""
 
     step: int | None
-    """The index of the step; None for the episode as a whole."""
+    """Index of the step; None for the episode as a whole."""
     turn: int | None
     field: str
-    """What differs: digest, reward, unlocked, ..."""
+    """Name of the field that differs: digest, reward, unlocked, ..."""
     recorded: str
     replayed: str
 
@@ -145,19 +139,19 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The answer for one session."""
+    """Result of the verification of one session."""
 
     session_id: str
     finding: Finding
     steps: int
-    """How many steps were made again and agreed."""
+    """Number of steps that were replayed without a difference."""
     difference: Difference | None = None
     reason: str | None = None
-    """Why nothing can be said, if nothing can."""
+    """Reason why the session cannot be verified, if so."""
 
 
 def verify_session(session: SessionRecord) -> Verification:
-    """Play a session again and compare; never raises for what is in the trace."""
+    """Replay a session and compare; never raises because of the content of the trace."""
     name, steps = session.header.session_id, 0
     difference = None
     try:
@@ -207,7 +201,7 @@ def _compare_step(world: World, replayed: Replayed) -> Difference | None:
 
 
 def _compare_outcomes(session: SessionRecord) -> Difference | None:
-    """The first stored outcome that the steps, which agree, do not come to."""
+    """Return the first stored outcome that does not follow from the steps, which agree."""
     end = session.end
     if end is None or end.state is not TrialState.RESULT:
         return None
@@ -229,11 +223,11 @@ _LIMIT_S = 60.0
 
 
 def verify_episode(session: SessionRecord, given: OwnEnvironment | None = None) -> Verification:
-    """Play an episode again and compare every step with the trace.
+    """Replay an episode and compare every step with the trace.
 
     Args:
         session: The episode.
-        given: Its environment, if a program had given that as a class.
+        given: Its environment, if a program gave it as a class.
     """
     declared = session.header.metadata.get("environment")
     if not isinstance(declared, dict):
@@ -277,7 +271,7 @@ def _check_digests(session: SessionRecord, environment: OwnEnvironment) -> None:
 async def _replayed(
     session: SessionRecord, environment: OwnEnvironment
 ) -> tuple[int, Difference | None]:
-    """How many steps came out the same, and the first that did not."""
+    """Return the number of equal steps, and the first difference if any."""
     world = OwnWorld(environment, session.header.seed or 0, _LIMIT_S)
     agreed = 0
     try:

@@ -1,7 +1,7 @@
-"""Which episode to play, and by which rules. Light and picklable; nothing is opened here.
+"""Specification of an episode and its limits. Light and picklable; nothing is opened here.
 
-Ids stay the same for good: a part that is added to one later is in it only where it is not
-its default.
+Ids never change: a component that was added to an id later is included only if it differs
+from its default.
 """
 
 from dataclasses import asdict, dataclass
@@ -20,36 +20,37 @@ class EpisodeSpec:
 
     run_id: str
     arm: str
-    """Its label."""
+    """Label of the arm."""
     episode: int
-    """Counted from 0 within the arm."""
+    """Number within the arm, counted from 0."""
     seed: int
     task: int = 0
-    """Which of the tasks of the run, counted from 0."""
+    """Index of its task within the run, counted from 0."""
     replicate: int = 0
-    """How often the arm has played this world before."""
+    """Number of earlier episodes of the arm in this world."""
     fork: int | None = None
-    """Which of the states of the run it is played on from; None for the start of a world."""
+    """Index of the fork point in the run's `forks`; None to start at the beginning of a world.
+    """
     future: int = 0
-    """How often the arm has played on from this state before."""
+    """Number of earlier continuations from this fork point."""
 
     @property
     def experiment_id(self) -> str:
-        """The id of the experiment that it belongs to."""
+        """Id of its experiment."""
         return derived_id(self.run_id, self.arm)
 
     @property
     def session_id(self) -> str:
-        """The id of its session, the same in every process."""
+        """Id of its session, equal in every process."""
         again = (self.replicate,) if self.replicate else ()
         return derived_id(self.run_id, self.arm, self.seed, self.episode, *again)
 
     @property
     def sampling_seed(self) -> int:
-        """The seed of its requests: that of the world, but each future has one of its own.
+        """Seed of its model requests: the world seed, or for a fork a seed per continuation.
 
-        It is the same for every arm, and another in every run, so that more futures of a
-        state are new ones.
+        A fork seed is equal for all arms of a run and differs between runs, so that another run
+        of the same fork points produces new continuations.
         """
         if self.fork is None:
             return self.seed
@@ -58,17 +59,17 @@ class EpisodeSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeLimits:
-    """When an episode is stopped from outside; None means never."""
+    """Limits of an episode; None means no limit."""
 
     turns: int
     steps: int | None = None
     tokens: int | None = None
     seconds: float | None = None
-    """Time of its model and its world; waiting for a turn is not in it."""
+    """Time in model calls and the world, without waiting for other trials."""
 
 
 def difficulty_name(difficulty: Difficulty) -> str:
-    """The name of a difficulty; numbers of the user's own are named by their hash."""
+    """Return the name of a difficulty; custom numbers are named by their hash."""
     for name, known in DIFFICULTIES.items():
         if known == difficulty:
             return name
@@ -78,9 +79,9 @@ def difficulty_name(difficulty: Difficulty) -> str:
 def episode_metadata(
     difficulty: Difficulty, agent: AgentOptions, limits: EpisodeLimits
 ) -> dict[str, Any]:
-    """All that a replay needs and no column holds."""
+    """Return the data that a replay needs and that has no column of its own."""
     from assay.crafter.engine.digest import (
-        DIGEST_VERSION,  # what it comes from loads a compiler
+        DIGEST_VERSION,  # importing it loads a compiler
     )
 
     return {

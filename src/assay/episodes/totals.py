@@ -1,7 +1,7 @@
-"""Running totals of one episode, and the outcomes they come to.
+"""Running totals of one episode, and the outcomes computed from them.
 
-Fed with calls and turns as they come; the same records in the same order always give the
-same numbers, so that outcomes can be made again from a trace.
+Calls and turns are added in order. Equal records in equal order always give equal numbers, so
+outcomes can be recomputed from a trace.
 """
 
 from assay.crafter.rules import ACHIEVEMENTS, NoEffect
@@ -10,7 +10,7 @@ from assay.store.records import PlayedRecord, SessionRecord
 
 
 class EpisodeTotals(CallTotals):
-    """What one episode has come to so far."""
+    """Totals of one episode so far."""
 
     __slots__ = (
         *("asked", "asleep", "malformed", "no_effect", "steps"),
@@ -20,24 +20,25 @@ class EpisodeTotals(CallTotals):
     def __init__(self) -> None:
         super().__init__()
         self.steps = 0
-        """Steps of the environment."""
+        """Number of environment steps."""
         self.asked = 0
-        """Actions asked for, unknown ones included."""
+        """Number of requested actions, including unknown ones."""
         self.unknown = 0
-        """Those among them that do not exist."""
+        """Number of requested actions that do not exist."""
         self.no_effect = 0
-        """Actions played that changed nothing, not counting those of a sleeper."""
+        """Number of executed actions that changed nothing, without those ignored while asleep.
+        """
         self.asleep = 0
-        """Actions that a sleeping player did not carry out."""
+        """Number of actions ignored while the player was asleep."""
         self.malformed = 0
-        """Replies that could not be read."""
+        """Number of replies that could not be parsed."""
         self.unlocked: dict[str, int] = {}
-        """Achievements in the order they came, each with the index of its step."""
+        """Step index of each unlocked achievement, in order."""
         self._reward = 0.0
 
     @classmethod
     def of(cls, session: SessionRecord) -> "EpisodeTotals":
-        """The totals of a recorded session."""
+        """Return the totals of a recorded session."""
         tally = cls()
         for call in session.calls:
             tally.add_call(call)
@@ -46,7 +47,7 @@ class EpisodeTotals(CallTotals):
         return tally
 
     def add_played(self, played: PlayedRecord) -> None:
-        """Count what was played in one turn."""
+        """Add the actions and steps of one turn."""
         self._turns.add(played.turn)
         self.asked += len(played.asked)
         self.unknown += len(played.unknown)
@@ -63,23 +64,23 @@ class EpisodeTotals(CallTotals):
 
     @property
     def achievements(self) -> int:
-        """How many different achievements were unlocked."""
+        """Number of different unlocked achievements."""
         return len(self.unlocked)
 
     @property
     def reward(self) -> float:
-        """The sum of all rewards."""
-        # Rewards are tenths, and so are their sums, which floats alone would not keep.
+        """Sum of all rewards."""
+        # Rewards are multiples of 0.1; rounding removes the floating-point error of the sum.
         return round(self._reward, 6)
 
     @property
     def invalid(self) -> int:
-        """Actions that do not exist or had no effect."""
+        """Number of actions that do not exist or had no effect."""
         return self.unknown + self.no_effect
 
     @property
     def invalid_rate(self) -> float:
-        """`invalid` over `asked`; 0 if nothing was asked for."""
+        """`invalid` divided by `asked`; 0 if no action was requested."""
         return self.invalid / self.asked if self.asked else 0.0
 
     @property
@@ -89,7 +90,7 @@ class EpisodeTotals(CallTotals):
 
     @property
     def achievement_rate(self) -> float:
-        """The share of the 22 achievements that was unlocked."""
+        """Proportion of the 22 achievements that were unlocked."""
         return sum(name in self.unlocked for name in ACHIEVEMENTS) / len(ACHIEVEMENTS)
 
     @property
@@ -99,18 +100,18 @@ class EpisodeTotals(CallTotals):
 
     @property
     def rule_understanding(self) -> float:
-        """The share of `asked` that is not `invalid`; 0 if nothing was asked for."""
+        """Proportion of `asked` that is not `invalid`; 0 if no action was requested."""
         return (self.asked - self.invalid) / self.asked if self.asked else 0.0
 
     @property
     def time_efficiency(self) -> float:
-        """The share of actions and malformed replies that is not `waste`; 0 if none came."""
+        """Proportion of actions and malformed replies that is not `waste`; 0 without any."""
         tried = self.asked + self.malformed
         return (tried - self.waste) / tried if tried else 0.0
 
     @property
     def time_management(self) -> float:
-        """The share of the achievements that was unlocked, averaged over all steps."""
+        """Proportion of unlocked achievements, averaged over all steps."""
         held = sum(
             self.steps - self.unlocked[name] + 1
             for name in ACHIEVEMENTS
@@ -119,7 +120,7 @@ class EpisodeTotals(CallTotals):
         return held / (len(ACHIEVEMENTS) * self.steps) if self.steps else 0.0
 
     def common_outcomes(self, duration_s: float) -> dict[str, float]:
-        """What an episode earns in any environment."""
+        """Return the outcomes that exist in every environment."""
         earned = {
             "reward": self.reward,
             "steps": float(self.steps),
@@ -133,7 +134,7 @@ class EpisodeTotals(CallTotals):
         return earned
 
     def outcomes(self, duration_s: float) -> dict[str, float]:
-        """What the episode earned, by the names in `assay.judge.outcomes.OUTCOMES`."""
+        """Return the outcomes, by the names in `assay.judge.outcomes.OUTCOMES`."""
         earned = {
             "achievements": float(self.achievements),
             **self.common_outcomes(duration_s),

@@ -1,7 +1,7 @@
-"""The world of one episode, as the episode sees it: it begins, steps, and is left.
+"""The world of one episode: interface and Crafter implementations.
 
-Crafter is one of them; `environments` has those of users. What is recorded of a step is the
-world's to say, and so is what an episode in it earns.
+`environments` has the implementation for user-defined environments. The world decides which
+data of a step is recorded, and computes the outcomes of an episode.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,21 +16,21 @@ from assay.errors import AssayError, InvalidField, WorldFull
 from assay.store.records import StepRecord
 from assay.types import StopReason
 
-# What prepares a run imports this module, and must not load the compiled world.
+# Modules that prepare a run import this one, and must not load the compiled world.
 if TYPE_CHECKING:
     from assay.crafter.service.client import WorldClient
 
 
 class Stepped(NamedTuple):
-    """What came of some actions."""
+    """Result of some actions."""
 
     steps: tuple[StepRecord, ...]
     view: Any
-    """What can be seen after the last of them."""
+    """Observation after the last action."""
     ended: str | None
-    """Why the world is over, if it is."""
+    """Reason the world ended; None if it continues."""
     inventories: Sequence[Mapping[str, int]] = ()
-    """What the player has after each step, where the world knows of such."""
+    """Inventory after each step; empty if the world has no inventory."""
 
 
 class EpisodeWorld(Protocol):
@@ -39,24 +39,24 @@ class EpisodeWorld(Protocol):
     has_achievements: bool
 
     async def begin(self) -> tuple[Any, Mapping[str, int]]:
-        """Open it: what can be seen first, and what the player has."""
+        """Open the world, and return the first observation and the inventory."""
         ...
 
     async def step(self, actions: Sequence[str], made: int) -> Stepped:
-        """Carry out actions until one ends the world, after so many steps made before."""
+        """Execute actions until one ends the world; `made` is the number of earlier steps."""
         ...
 
     def outcomes(self, totals: EpisodeTotals, seconds: float) -> dict[str, float]:
-        """What the episode earned, at its end."""
+        """Return the outcomes of the episode, at its end."""
         ...
 
     async def leave(self) -> None:
-        """Let go of it."""
+        """Close the world."""
         ...
 
 
 class CrafterWorld:
-    """A world of Crafter in this process."""
+    """A Crafter world in this process."""
 
     has_achievements = True
 
@@ -65,7 +65,7 @@ class CrafterWorld:
         self._inventory: Mapping[str, int] = {}
 
     async def begin(self) -> tuple[View, Mapping[str, int]]:
-        """Make the world."""
+        """Create the world."""
         from assay.crafter.world import World
 
         try:
@@ -77,7 +77,7 @@ class CrafterWorld:
         return self._world.view(), self._inventory
 
     async def step(self, actions: Sequence[str], made: int) -> Stepped:
-        """Carry out actions."""
+        """Execute actions."""
         world = self._world
         steps: list[StepRecord] = []
         inventories: list[Mapping[str, int]] = []
@@ -115,7 +115,7 @@ class CrafterWorld:
         terminated: bool,
         truncated: bool,
     ) -> str | None:
-        """Return why the world is over, if it is; keep the inventory for the next turn."""
+        """Return why the world ended, if it did; keep the inventory for the next turn."""
         before = inventories[-2] if len(inventories) > 1 else self._inventory
         self._inventory = inventories[-1] if inventories else self._inventory
         if terminated:
@@ -123,15 +123,15 @@ class CrafterWorld:
         return StopReason.LENGTH if truncated else None
 
     def outcomes(self, totals: EpisodeTotals, seconds: float) -> dict[str, float]:
-        """Return what follows from the steps."""
+        """Return the outcomes that follow from the totals."""
         return totals.outcomes(seconds)
 
     async def leave(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the world has nothing to close."""
 
 
 class ServiceWorld(CrafterWorld):
-    """A world of Crafter at a service."""
+    """A Crafter world at a service."""
 
     def __init__(self, client: "WorldClient", seed: int, difficulty: Difficulty) -> None:
         super().__init__(seed, difficulty)
@@ -139,7 +139,7 @@ class ServiceWorld(CrafterWorld):
         self._id: str | None = None
 
     async def begin(self) -> tuple[View, Mapping[str, int]]:
-        """Have the service make the world."""
+        """Create the world at the service."""
         started = await self._client.initialize(
             self._seed, self._difficulty, WORLD_LENGTH, include=("view", "inventories")
         )
@@ -148,7 +148,7 @@ class ServiceWorld(CrafterWorld):
         return started.observation.as_view(), started.observation.inventory
 
     async def step(self, actions: Sequence[str], made: int) -> Stepped:
-        """Have the service carry out actions."""
+        """Execute actions at the service."""
         assert self._id is not None, "begin() comes first"
         reply = await self._client.step(self._id, *actions)
         info, view = reply.info, reply.observation.as_view()
@@ -170,8 +170,8 @@ class ServiceWorld(CrafterWorld):
         return Stepped(steps, view, ended, inventories)
 
     async def leave(self) -> None:
-        """Have the service forget it."""
+        """Remove the world from the service."""
         if self._id is not None:
-            # A service that is gone, or has forgotten it, holds nothing of ours.
+            # A service that is unreachable or has lost the world needs no cleanup.
             with suppress(AssayError):
                 await self._client.terminate(self._id)
