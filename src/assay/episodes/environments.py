@@ -1,12 +1,9 @@
-"""Environments other than Crafter: classes of users, and whatever gymnasium has registered.
+"""Environments other than Crafter: user-defined classes, and registered Gymnasium environments.
 
-Says what can be played and how its actions are kept as text: by their names where there are
-names, else as JSON. `OwnWorld` plays in one.
-
-An environment of the user's own as the world of an episode.
-
-It runs in a thread, so that one that hangs stops nobody else. A digest of what is shown after
-each step lets an episode be verified where the environment is deterministic.
+Actions are stored as text: by name if they have names, otherwise as JSON. `OwnWorld` runs an
+environment as the world of an episode. It runs in a thread, so that a hanging environment does
+not block others. For deterministic environments, a digest of the observation after each step
+makes episodes verifiable.
 """
 
 import json
@@ -33,36 +30,37 @@ from assay.types import StopReason
 
 GYMNASIUM: Final = "gymnasium:"
 RANDOM: Final = "builtin/random"
-"""Who draws actions at random, in any environment."""
+"""Name of the baseline that chooses random actions, in any environment."""
 _BETTER: Final = ("higher", "lower")
 
 
 @dataclass(frozen=True, slots=True)
 class OwnEnvironment:
-    """An environment that was found, and what it says of itself."""
+    """A loaded environment and its declared properties."""
 
     spec: str
-    """What the configuration calls it."""
+    """Name in the configuration."""
     name: str
     sha: str
-    """A hash of the file it is in; of its id and version for one of gymnasium."""
+    """Hash of its file; for Gymnasium, of its id and the Gymnasium version."""
     make: Callable[[], Any]
     actions: tuple[str, ...] | None
-    """The names of its actions; None if any value is one."""
+    """Names of its actions; None if actions are arbitrary values."""
     outcomes: Mapping[str, str]
     deterministic: bool
     has_text: bool
     rules: str
     space: Any = None
-    """The actions of an environment of gymnasium, which are not named."""
+    """Action space of a Gymnasium environment without action names."""
 
     @property
     def can_be_told(self) -> bool:
-        """Whether a language model can be told what there is to see and to do."""
+        """Whether a language model can play: observations have a text, and actions have names.
+        """
         return self.has_text and self.actions is not None
 
     def written(self, action: Any) -> str:
-        """An action as it is kept."""
+        """Return an action as stored."""
         if self.actions is not None:
             return self.actions[int(action)] if not isinstance(action, str) else action
         return canonical_json(self._jsonable(action)).decode()
@@ -70,7 +68,7 @@ class OwnEnvironment:
     def _jsonable(self, action: Any) -> Any:
         if self.space is None:
             return action
-        if self.space.shape is None:  # made of other spaces
+        if self.space.shape is None:  # a composite space
             return self.space.to_jsonable([action])
         array = np.asarray(action, self.space.dtype)
         if array.shape != self.space.shape:
@@ -78,7 +76,7 @@ class OwnEnvironment:
         return self.space.to_jsonable([array])[0]
 
     def meant(self, written: str) -> Any:
-        """The action that a text means."""
+        """Return the action for a stored text."""
         if self.space is None:
             if self.actions is None:
                 return _json(written)
@@ -87,11 +85,11 @@ class OwnEnvironment:
         return self.space.from_jsonable([kept] if self.space.shape is not None else kept)[0]
 
     def random_agent(self) -> OwnAgent:
-        """Who draws actions at random."""
+        """Return an agent that chooses random actions."""
         environment = self
 
         class RandomActions:
-            """Draws from all actions alike, with a generator of its own."""
+            """Chooses uniformly from all actions, with its own generator."""
 
             def __init__(self, seed: int) -> None:
                 self._random = np.random.default_rng(seed)
@@ -100,7 +98,7 @@ class OwnEnvironment:
                     self._space.seed(seed)
 
             def act(self, observation: Any) -> Any:
-                """One action."""
+                """Return a random action."""
                 if self._space is not None:
                     return self._space.sample()
                 if environment.actions is None:
@@ -114,7 +112,7 @@ class OwnEnvironment:
 
 
 def load_environment(spec: str) -> OwnEnvironment:
-    """What `file.py:Class` or `gymnasium:ID` means; it is made once, to see that it can be."""
+    """Load `file.py:Class` or `gymnasium:ID`; an instance is created once as a check."""
     if spec.startswith(GYMNASIUM):
         return _of_gymnasium(spec)
     if "@" in spec and ":" not in spec:
@@ -139,12 +137,12 @@ def load_environment(spec: str) -> OwnEnvironment:
 def own_environment(
     value: type, *, spec: str | None = None, sha: str | None = None
 ) -> OwnEnvironment:
-    """An environment of a class; UsageError where it lacks something.
+    """Make an environment from a class; raise UsageError if a required method is missing.
 
     Args:
         value: The class.
-        spec: What the configuration calls it; by its name and source unless given.
-        sha: A hash of the file it is in; of its source unless given.
+        spec: Name in the configuration; default: from its name and source.
+        sha: Hash of its file; default: hash of its source.
     """
     name = value.__name__
     sha = sha or source_hash(value)
@@ -196,7 +194,7 @@ def _of_gymnasium(spec: str) -> OwnEnvironment:
 
     try:
         made = make()
-    except Exception as error:  # gymnasium and whoever registered it raise all sorts
+    except Exception as error:  # Gymnasium and registered packages raise many exception types
         raise UsageError(f"environment {spec!r}: {type(error).__name__}: {error}") from error
     space = made.action_space
     names = None
@@ -221,7 +219,7 @@ def _of_gymnasium(spec: str) -> OwnEnvironment:
 def environment_metadata(
     environment: OwnEnvironment, agent: AgentOptions, limits: EpisodeLimits
 ) -> dict[str, Any]:
-    """All that a replay needs and no column holds."""
+    """Return the data that a replay needs and that is not in a column."""
     return {
         "environment": {
             "spec": environment.spec,
@@ -234,7 +232,7 @@ def environment_metadata(
 
 
 def first_observation(shown: Any) -> Any:
-    """The first observation; gymnasium gives it with a dictionary beside it."""
+    """Return the first observation; Gymnasium returns it in a tuple with a dictionary."""
     if isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], dict):
         return shown[0]
     return shown
@@ -248,16 +246,16 @@ def _json(text: str) -> Any:
 
 
 class Seen(NamedTuple):
-    """What can be seen after a step."""
+    """Observation after a step."""
 
     observation: Any
-    """As the environment shows it."""
+    """As returned by the environment."""
     text: str | None
-    """The same for a language model; None if there is no such text."""
+    """Text for a language model; None if there is none."""
 
 
 class OwnWorld:
-    """An environment of the user's own as the world of an episode, in a thread."""
+    """A user-defined environment as the world of an episode, in a thread."""
 
     has_achievements = False
 
@@ -266,10 +264,10 @@ class OwnWorld:
         self._thread = UserThread(environment.name, limit_s)
         self._made: Any = None
         self.declared: dict[str, float] = {}
-        """What its outcomes are after the last step."""
+        """Values of its declared outcomes after the last step."""
 
     async def begin(self) -> tuple[Seen, Mapping[str, int]]:
-        """Make it, and see what it shows first."""
+        """Create the environment, and return the first observation."""
         return await self._thread.call(self._begin), {}
 
     def _begin(self) -> Seen:
@@ -277,7 +275,7 @@ class OwnWorld:
         return self._seen(first_observation(self._made.reset(seed=self._seed)))
 
     async def step(self, actions: Sequence[str], made: int) -> Stepped:
-        """Carry out actions until one ends it."""
+        """Execute actions until one ends the episode."""
         stepped: Stepped = await self._thread.call(lambda: self._step(actions, made))
         return stepped
 
@@ -320,14 +318,14 @@ class OwnWorld:
         }
 
     def outcomes(self, totals: EpisodeTotals, seconds: float) -> dict[str, float]:
-        """What any episode earns, and what the environment declares."""
+        """Return the common outcomes and those declared by the environment."""
         return totals.common_outcomes(seconds) | self.declared
 
     async def leave(self) -> None:
-        """Let the thread end."""
+        """Close the environment, and let the thread end."""
         close = getattr(self._made, "close", None)
         if callable(close):
-            with suppress(UserCodeError):  # the episode is over, whatever it says
+            with suppress(UserCodeError):  # the episode is over, so its errors do not matter
                 await self._thread.call(close)
         self._thread.leave()
 
@@ -366,7 +364,7 @@ def _number(environment: OwnEnvironment, name: str, value: Any) -> float:
 
 
 def digest_of(shown: Any) -> str | None:
-    """A short hash of what was shown; None where nothing tells two of them apart."""
+    """Return a short hash of values; None if a value has an unsupported type."""
     state = sha256()
     try:
         _feed(state.update, shown)

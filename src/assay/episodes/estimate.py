@@ -1,12 +1,9 @@
-"""What a run would take, before anything is spent: calls, tokens, dollars and time.
+"""Estimate of a run before it starts: calls, tokens, dollars and time.
 
-Pure arithmetic over a sample of the run. The dollars come twice: about as many as to expect,
-and a bound that holds however a provider counts tokens and however long its replies are.
-
-How long requests and replies of a run are: measured, by playing a few turns of it.
-
-A built-in model plays in the first world of the run, asked as the models would be. Needs no
-key and no network, and leaves nothing behind.
+The estimate is computed from a sample. A built-in model plays a few turns in the first world of
+the run, with the requests that the models would get. It needs no key and no network, and leaves
+no files. Dollars are given twice: the expected cost, and an upper bound that holds for any
+tokenizer and any reply length.
 """
 
 import json
@@ -39,33 +36,34 @@ from assay.store.recorder import Recorder
 from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
 
 PLAYER: Final = "builtin/forager"
-"""Who plays; its replies are about as long as a call of a tool with a short reason."""
+"""Model that plays the sample; its replies have the length of a tool call with a short reason.
+"""
 _FULL_TURNS: Final = 40
-"""Turns to play once the history is full."""
+"""Number of turns to play after the history is full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Some turns at the beginning of an episode."""
+    """Lengths of requests and replies in the first turns of an episode."""
 
     request_bytes: Sequence[int]
-    """The messages and tools of each turn."""
+    """Size of messages and tools of each turn."""
     reply_bytes: Sequence[int]
     largest: ChatRequest
     history: int
-    """After so many turns requests grow little."""
+    """Number of turns after which requests hardly grow."""
     where: str
-    """Who played it, or in which environment."""
+    """Model that played, or the environment."""
     seconds: float
-    """What all of it took, with the engine ready."""
+    """Total duration, without warmup of the engine."""
 
     @property
     def turns(self) -> int:
-        """How many were played."""
+        """Number of turns played."""
         return len(self.request_bytes)
 
     def prompt_bytes(self, turns: int) -> float:
-        """All requests of an episode of so many turns; those not played are like the last."""
+        """Return the size of all requests of an episode, extrapolated from the last ones."""
         if turns <= self.turns:
             return float(sum(self.request_bytes[:turns]))
         alike = self.request_bytes[self.history :] or self.request_bytes[-1:]
@@ -74,12 +72,12 @@ class Sample:
 
     @property
     def mean_reply_bytes(self) -> float:
-        """The length of a reply, on average."""
+        """Mean size of a reply."""
         return sum(self.reply_bytes) / len(self.reply_bytes)
 
 
 class _Measured:
-    """A model that notes what it is asked and what it answers."""
+    """A model that records the requests it gets and the size of its replies."""
 
     name, provider = PLAYER, "builtin"
 
@@ -95,14 +93,14 @@ class _Measured:
         return reply
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there are no resources."""
 
 
 _REASONING: Final = "I do this because of what I have seen in the last turns, and wait for it."
 
 
 class _Plain:
-    """Always answers with the same action, in a world that no built-in model knows."""
+    """Model that always takes the same action, for worlds without a built-in model."""
 
     name, provider = PLAYER, "builtin"
 
@@ -117,14 +115,14 @@ class _Plain:
         return ChatReply(Message(says), finish_reason="tool_calls")
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there are no resources."""
 
 
 def play_sample(config: RunConfig, environment: OwnEnvironment | None = None) -> Sample:
-    """Play until requests are as long as they get, or the episode is over.
+    """Play until requests reach their full length, or the episode ends.
 
-    An environment that cannot be told in words is sampled as Crafter: whoever asks models
-    there writes requests that nobody can foresee.
+    An environment without a text form is sampled as Crafter, because the requests of agents
+    that call models there cannot be predicted.
     """
     if environment is not None and not environment.can_be_told:
         environment = None
@@ -157,7 +155,7 @@ async def _play(
     turns: int,
     folder: Path,
 ) -> None:
-    # Only turns end it early: limits in tokens or time would be those of another player.
+    # Only turns end it early: token and time limits would depend on the sample's model.
     alone = RunConfig(
         models=(PLAYER,),
         episodes=1,
@@ -182,9 +180,9 @@ async def _play(
 
 
 ASSUMED_LATENCY: Final = 2.0
-"""Seconds that a call over the network is taken to last."""
+"""Assumed duration of a call over the network, in seconds."""
 BYTES_PER_TOKEN: Final = 4
-"""Of English text and JSON, about."""
+"""Approximate size of a token in English text and JSON."""
 _MILLION: Final = 1_000_000
 
 
@@ -192,46 +190,46 @@ class BudgetFit(StrEnum):
     """Whether a run stays within its budget."""
 
     SURELY = "surely"
-    """Even if every call costs the most it can."""
+    """Yes, even if every call has its maximum cost."""
     LIKELY = "likely"
-    """If the calls cost what they are expected to."""
+    """Yes, if calls have their expected cost."""
     NO = "no"
-    """It would stop at the cap."""
+    """No: the run would stop at the budget."""
     UNKNOWN = "unknown"
     """A price is missing."""
 
 
 class Asker(StrEnum):
-    """Whose agent plays, which decides how often a model is asked."""
+    """Kind of agent, which determines the number of model calls."""
 
     OURS = "ours"
-    """Once in a turn."""
+    """The built-in agent: one call per turn."""
     OWN = "own"
-    """The user's: as often as it likes; taken to ask as ours does."""
+    """A user-defined agent: any number of calls; one per turn is assumed."""
     NOBODY = "nobody"
-    """The user's, without a model."""
+    """A user-defined agent without a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """Who answers for a model, and at what price."""
+    """Provider and price of a model."""
 
     model: str
     provider: str
     in_process: bool = False
-    """Whether it plays here, without a network."""
+    """Whether it runs in this process, without a network."""
     price: Price | None = None
-    """None if it is not known."""
+    """None if unknown."""
     per_minute: int | None = None
-    """Calls that the provider is known to take."""
+    """Known rate limit of the provider, in calls per minute."""
     missing: tuple[str, ...] = ()
-    """What has to be set before it can be asked, in sentences."""
+    """Settings that are missing before it can be called, as sentences."""
     asked_by: Asker = Asker.OURS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEstimate:
-    """What the episodes of one model take, if all of them have all their turns."""
+    """Estimate for the episodes of one model, if all of them use all their turns."""
 
     model: str
     provider: str
@@ -240,58 +238,58 @@ class ModelEstimate:
     prompt_tokens: int
     completion_tokens: int
     dollars: float | None
-    """As expected; None if the price is not known."""
+    """Expected cost; None if the price is unknown."""
     dollars_at_most: float | None
-    """For tokens of one byte each, and replies as long as they may be; None if not known."""
+    """Upper bound, for tokens of one byte and replies of maximum length; None if unknown."""
     seconds: float
     at_once: int
-    """Calls that are open at the same time."""
+    """Number of concurrent calls."""
     missing: tuple[str, ...] = ()
     asked_by: Asker = Asker.OURS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEstimate:
-    """What a run takes, model by model and in all."""
+    """Estimate for a run, by model and in total."""
 
     models: tuple[ModelEstimate, ...]
     seconds: float
     latency_s: float
     sample_turns: int
     sampled: str
-    """Who played those turns, or in which environment."""
+    """Model that played the sample, or the environment."""
     budget: float | None = None
     spent: float = 0.0
-    """Dollars that earlier attempts at the run have cost."""
+    """Dollars spent by earlier attempts at the run."""
 
     @property
     def calls(self) -> int:
-        """All calls, at most."""
+        """Maximum number of calls."""
         return sum(one.calls for one in self.models)
 
     @property
     def prompt_tokens(self) -> int:
-        """Of all models."""
+        """Prompt tokens of all models."""
         return sum(one.prompt_tokens for one in self.models)
 
     @property
     def completion_tokens(self) -> int:
-        """Of all models."""
+        """Completion tokens of all models."""
         return sum(one.completion_tokens for one in self.models)
 
     @property
     def dollars(self) -> float:
-        """Of the models whose price is known."""
+        """Expected cost of the models with a known price."""
         return sum(one.dollars or 0.0 for one in self.models)
 
     @property
     def dollars_at_most(self) -> float:
-        """Of the models whose price is known."""
+        """Maximum cost of the models with a known price."""
         return sum(one.dollars_at_most or 0.0 for one in self.models)
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """The models that are not in the dollars."""
+        """Models that are not included in the dollars."""
         return tuple(
             one.model
             for one in self.models
@@ -301,7 +299,7 @@ class RunEstimate:
 
     @property
     def fit(self) -> BudgetFit | None:
-        """Whether it stays within its budget; None if it has none."""
+        """Whether the run stays within its budget; None without a budget."""
         if self.budget is None:
             return None
         left = self.budget - self.spent
@@ -323,15 +321,15 @@ def estimate_run(
     spent: float = 0.0,
     latency_s: float = ASSUMED_LATENCY,
 ) -> RunEstimate:
-    """What is left of a run takes.
+    """Estimate the remaining part of a run.
 
     Args:
-        config: The run.
-        quotes: Who plays, in this order.
-        sample: Some turns of it.
-        left: What each model still has to play.
-        spent: Dollars that are gone already.
-        latency_s: How long a call over the network is taken to last.
+        config: Configuration of the run.
+        quotes: Models, in order.
+        sample: Sample of its turns.
+        left: Remaining episodes and calls of each model.
+        spent: Dollars spent so far.
+        latency_s: Assumed duration of a call over the network.
     """
     models = tuple(
         _model(config, quote, quotes, sample, left[quote.model], latency_s) for quote in quotes
@@ -370,7 +368,7 @@ def _model(
         expected = cost(usage, quote.price)
         most = _most(config, sample, quote.price)
     if quote.asked_by is Asker.OWN and left.calls and most:
-        most = None  # what it will ask is not known
+        most = None  # its calls are unknown
     return ModelEstimate(
         model=quote.model,
         provider=quote.provider,
@@ -388,14 +386,14 @@ def _model(
 
 
 def _most(config: RunConfig, sample: Sample, price: Price) -> float | None:
-    """The most that a call can cost, with a history of replies as long as they may be."""
+    """Return the maximum cost of a call, with a history of replies of maximum length."""
     shortest = min(sample.reply_bytes)
     longer = config.agent.history * max(0, config.agent.max_tokens - shortest)
     dearest = max(price.input, price.cached or 0.0, price.cache_write or 0.0)
     try:
         return upper_bound(sample.largest, price) + longer * dearest / _MILLION
     except ModelRefused:
-        return None  # longer than what the price is for
+        return None  # longer than the price allows
 
 
 def _at_once(config: RunConfig, quote: Quote, quotes: Sequence[Quote], episodes: int) -> int:
@@ -406,7 +404,7 @@ def _at_once(config: RunConfig, quote: Quote, quotes: Sequence[Quote], episodes:
         groups, episodes = len(quotes), min(episodes, AHEAD)
     most = min(episodes, config.max_concurrent_episodes // groups)
     if config.max_connections is not None:
-        # Models of one provider share its connections while they play together.
+        # Models of one provider share its connections while they run at the same time.
         sharing = min(groups, sum(one.provider == quote.provider for one in quotes))
         most = min(most, config.max_connections // sharing)
     return max(1, most)
@@ -425,7 +423,7 @@ def _seconds(
 
 
 def _in_lanes(seconds: Sequence[float], lanes: int) -> float:
-    """How long it takes if the next one starts whenever a lane is free."""
+    """Return the total time if the next task starts whenever a lane is free."""
     free_at = [0.0] * min(lanes, len(seconds))
     for one in seconds:
         first = free_at.index(min(free_at))

@@ -1,8 +1,8 @@
-"""Episodes whose beginning is given: the first turns of a stored session, and then a future.
+"""Forks: episodes that start with the first turns of a stored session.
 
-A fork is a session whose journal begins with turns of another one, as if an earlier attempt had
-made them; from there on it is resumed like any other. Those turns were paid for once: here
-their calls have no tokens, no cost and no time, and say which session they were made in.
+The journal of a fork begins with turns of its parent session, as if an earlier attempt had made
+them, and the fork is then resumed like any other episode. The copied turns are not charged
+again: their calls have no tokens, cost and time, and name the session that made them.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -25,15 +25,15 @@ _FORK: Final = "fork"
 
 
 def fork_point(session: SessionRecord, turn: int, tasks: Sequence[str]) -> ForkPoint:
-    """The state of a session after some of its turns.
+    """Return the fork point of a session after some of its turns.
 
     Args:
-        session: An episode of Crafter that our agent played.
-        turn: How many turns; 0 is its start.
-        tasks: The names of the difficulties of its run.
+        session: A Crafter episode played by the built-in agent.
+        turn: Number of turns; 0 is its start.
+        tasks: Names of the difficulties of its run.
 
     Raises:
-        UsageError: It says too little to be played on from, or has no such turn.
+        UsageError: The session has too little data to be continued, or does not have the turn.
     """
     header = session.header
     who = f"episode {header.session_id}"
@@ -93,7 +93,7 @@ def _check_forkable(session: SessionRecord, who: str) -> None:
 
 
 def forked_header(header: SessionHeader, point: ForkPoint) -> SessionHeader:
-    """The header of an episode that is played on from a state."""
+    """Return the header of an episode that continues from a fork point."""
     fork = {"turn": point.turn, "tokens": point.tokens, "seconds": point.seconds}
     return replace(
         header,
@@ -104,7 +104,7 @@ def forked_header(header: SessionHeader, point: ForkPoint) -> SessionHeader:
 
 
 def beginning(parent: SessionRecord, header: SessionHeader, turn: int) -> SessionRecord:
-    """The first turns of a session, as those of another one that goes on from there."""
+    """Return the first turns of a session, as the start of another session."""
     calls = [call for call in parent.calls if call.turn <= turn]
     last = max((call.reply for call in calls), default=-1)
     return SessionRecord(
@@ -117,7 +117,7 @@ def beginning(parent: SessionRecord, header: SessionHeader, turn: int) -> Sessio
 
 
 def copied_call(call: CallRecord, session_id: str) -> CallRecord:
-    """A call that was made in another session, and costs nothing in this one."""
+    """Return a call that was made and charged in another session."""
     taken = {"session": session_id, "tokens": call.usage.total, "seconds": call.latency_s}
     return replace(
         call,
@@ -126,7 +126,7 @@ def copied_call(call: CallRecord, session_id: str) -> CallRecord:
         latency_s=0.0,
         waited_s=0.0,
         retries=0,
-        # One that was copied before was made in the first session of them.
+        # A call that was already a copy keeps its original session.
         parameters={COPIED: taken, **call.parameters},
     )
 
@@ -134,10 +134,10 @@ def copied_call(call: CallRecord, session_id: str) -> CallRecord:
 async def check_replays(
     begun: SessionRecord, attempt: Callable[[Recorder, Context], Awaitable[object]]
 ) -> None:
-    """Make the turns in common again, without asking anybody, and compare them with the trace.
+    """Replay the copied turns without model calls, and compare them with the trace.
 
     Raises:
-        UsageError: The world or the messages come out otherwise.
+        UsageError: The world or the messages differ from the trace.
     """
     where = f"episode {begun.header.parent} cannot be forked at turn {len(begun.played)}"
     recorder = Recorder(Journal(Path("unwritten")), begun)

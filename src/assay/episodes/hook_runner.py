@@ -1,12 +1,11 @@
-"""The hooks of one episode, called in order, and what they report checked.
+"""Loading of hooks, and calls to the hooks of one episode, with checked results.
 
-Whatever comes out of here can be stored: typed, bounded, and equal to what a reader of the
-store gets back. A hook that raises, or reports something else, is a HookError.
+All results can be stored: they are typed, bounded, and equal to what is read back from the
+database. A hook that raises or returns an invalid result causes a HookError.
 
-Hooks from outside: a user's Python file, and installed packages.
-
-Loading a file runs it. What is wrong with one is a UsageError that names the file, the line
-and what is expected; it is never found out in the middle of an episode.
+Hooks come from a user's Python file and from installed packages. Loading a file runs it. An
+invalid file raises UsageError with the file, the line and the expected content, before any
+episode starts.
 """
 
 import json
@@ -24,9 +23,9 @@ from assay.errors import HookError, UsageError
 from assay.store.records import HookRecord, PlayedRecord
 
 MAX_DATA = 16_384
-"""The data of one result may have this many bytes as JSON."""
+"""Maximum size of the data of one result as JSON, in bytes."""
 MAX_RESULTS = 100
-"""A hook may report this much at once."""
+"""Maximum number of results per call of a hook."""
 _MAX_NAME = 100
 _MAX_DESCRIPTION = 1_000
 _MAX_PRIORITY = 1_000
@@ -35,7 +34,7 @@ _T = TypeVar("_T")
 
 
 class Watch:
-    """Hooks made for one episode; give it each step, then each turn, in order."""
+    """Hooks of one episode; call `step` for each step, then `turn`, in order."""
 
     def __init__(self, classes: Sequence[type[Hook]] = DEFAULT_HOOKS) -> None:
         self._hooks = [
@@ -43,10 +42,11 @@ class Watch:
         ]
 
     def step(self, seen: StepSeen) -> list[HookRecord]:
-        """What the hooks notice about a step."""
+        """Return the results of the hooks for a step."""
         found: list[HookRecord] = []
         for hook, is_trusted in self._hooks:
-            # Ours are tested: to check them again would cost more than to run them.
+            # Built-in hooks are tested, and checking their results would cost more than running
+            # them.
             if is_trusted:
                 found.extend(hook.on_step(seen))
             else:
@@ -54,7 +54,7 @@ class Watch:
         return found
 
     def turn(self, played: PlayedRecord) -> list[HookRecord]:
-        """What the hooks notice about a turn; `played` has its steps, and no results yet."""
+        """Return the results of the hooks for a turn; `played` has no results yet."""
         found: list[HookRecord] = []
         for hook, is_trusted in self._hooks:
             if is_trusted:
@@ -90,7 +90,7 @@ def _called(
     kind = type(hook)
 
     def results() -> list[HookRecord]:
-        # A generator runs here, not when it is made; an endless one is cut off.
+        # A generator runs here, not when it is created; an endless one is cut off.
         found: list[HookRecord] = []
         given: Any = function(argument)
         if (
@@ -109,7 +109,7 @@ def _called(
 
 
 def _checked(kind: type, method: str, result: object, steps: Collection[int]) -> HookRecord:
-    """The result as it will be read back, or an error that says what is wrong with it."""
+    """Return the result as it will be read back; raise HookError if it is invalid."""
     if not isinstance(result, HookRecord):
         raise _refused(kind, method, f"{shown(result)}, which is not a HookRecord")
     problem = _problem(result, steps)
@@ -148,31 +148,31 @@ def _refused(kind: type, method: str, words: str) -> HookError:
 
 
 ENTRY_POINTS: Final = "assay.hooks"
-"""The group of entry points in which packages offer hooks, a class each."""
+"""Entry point group in which packages offer hooks, one class each."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookSet:
-    """Hooks that belong together, and what tells them from others."""
+    """A set of hooks, with a hash that identifies it."""
 
     classes: tuple[type[Hook], ...]
     sha: str
-    """A hash of where they come from: it changes when a file or a package does."""
+    """Hash of their sources; it changes with a file or a package version."""
 
     def __add__(self, other: "HookSet") -> "HookSet":
-        """Both sets, each class once."""
+        """Return the union of both sets, each class once."""
         joined = content_hash(canonical_json([self.sha, other.sha]))
         return HookSet(tuple(dict.fromkeys((*self.classes, *other.classes))), joined)
 
 
 def gather_hooks(path: Path | None = None) -> HookSet:
-    """All hooks of a run: the built-in ones, the installed ones, those of a file."""
+    """Return the built-in hooks, the installed hooks, and those of a file."""
     found = HookSet(DEFAULT_HOOKS, content_hash(b"builtin")) + installed_hooks()
     return found if path is None else found + load_hooks(path)
 
 
 def load_hooks(path: Path) -> HookSet:
-    """Run a Python file and take the classes it marked with `@hook`, in their order."""
+    """Run a Python file, and return the classes it marked with `@hook`, in order."""
     code = run_user_file(path, "hooks")
     classes: list[Any] = [value for value in code.values if is_marked(value)]
     if not classes:
@@ -184,7 +184,7 @@ def load_hooks(path: Path) -> HookSet:
 
 
 def installed_hooks() -> HookSet:
-    """The hooks that installed packages offer as entry points of `assay.hooks`."""
+    """Return the hooks that installed packages offer as `assay.hooks` entry points."""
     found = sorted(
         entry_points(group=ENTRY_POINTS), key=lambda point: (point.name, point.value)
     )

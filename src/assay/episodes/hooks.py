@@ -1,13 +1,11 @@
-"""The seam of hooks: what a hook is shown, and what it must be.
+"""Hooks: the interface, the decorator, and the hooks that every episode has.
 
-A hook watches one episode and reports what it notices. It is a class, made anew for every
-episode, so that what it remembers belongs to one episode alone. It cannot change the game.
+A hook watches one episode and reports events. It is a class that is instantiated for every
+episode, so its state belongs to that episode. It cannot change the game.
 
-The hooks every episode has: achievements by tier, wasted actions, and what was gained.
-
-What is waste follows from the rules of the world (`NoEffect`), never from comparing states.
-
-How hard achievements are held to be, as data. The tiers are those of the original hooks.
+The built-in hooks report achievements by tier, wasted actions, and gained items. Waste is
+determined by the rules of the world (`NoEffect`), never by comparing states. The tiers of
+achievements are those of the original hooks.
 """
 
 import inspect
@@ -25,39 +23,40 @@ _METHODS = {"on_step": "seen", "on_turn": "played"}
 
 
 class StepSeen(NamedTuple):
-    """One step, as a hook sees it."""
+    """One step, as a hook receives it."""
 
     turn: int
     """Counted from 1."""
     step: StepRecord
     inventory: Mapping[str, int]
-    """How much the player has of each item after the step, vitals included; empty in other
-    environments than Crafter."""
+    """Number of each item after the step, including vitals; empty in environments other than
+    Crafter.
+    """
     inventory_before: Mapping[str, int]
 
 
 @runtime_checkable
 class Hook(Protocol):
-    """Watches one episode; called after each step, then once for the turn as a whole."""
+    """Watches one episode; called after each step, then once for the whole turn."""
 
     def on_step(self, seen: StepSeen) -> Iterable[HookRecord]:
-        """What is worth noting about a step; usually nothing."""
+        """Return the events of a step; usually none."""
         ...
 
     def on_turn(self, played: PlayedRecord) -> Iterable[HookRecord]:
-        """What is worth noting about a turn, once all its steps were made."""
+        """Return the events of a turn, after all its steps."""
         ...
 
 
 class BaseHook:
-    """A hook that notices nothing: a base for those that care about one of the two."""
+    """A hook without events: a base class for hooks that need only one of the methods."""
 
     def on_step(self, seen: StepSeen) -> Iterable[HookRecord]:
-        """Nothing."""
+        """Return no events."""
         return ()
 
     def on_turn(self, played: PlayedRecord) -> Iterable[HookRecord]:
-        """Nothing."""
+        """Return no events."""
         return ()
 
 
@@ -77,7 +76,7 @@ def hook(kind: _C) -> _C:
                         name="hungry", code="F", priority=1, step=seen.step.index
                     )
 
-    A class that cannot be a hook is a UsageError.
+    A class that cannot be a hook raises UsageError.
     """
     problem = hook_problem(kind)
     if problem:
@@ -87,12 +86,12 @@ def hook(kind: _C) -> _C:
 
 
 def is_marked(value: object) -> bool:
-    """Whether `value` is a class that was itself marked; heirs of one are not."""
+    """Return whether `value` is a marked class; subclasses of a marked class are not."""
     return isinstance(value, type) and _MARK in vars(value)
 
 
 def hook_problem(kind: object) -> str | None:
-    """What keeps `kind` from being a hook, if anything does."""
+    """Return the reason why `kind` cannot be a hook, or None."""
     if not isinstance(kind, type):
         return f"{kind!r} is not a class; a hook is a class, made anew for each episode"
     name = f"hook {kind.__name__!r}"
@@ -114,20 +113,20 @@ def _takes(function: object, count: int) -> bool:
         inspect.signature(function).bind(*[None] * count)  # type: ignore[arg-type]
     except TypeError:
         return False
-    except ValueError:  # some classes made in C do not tell
+    except ValueError:  # some classes implemented in C have no signature
         return True
     return True
 
 
 class Tier(StrEnum):
-    """Each achievement belongs to one of these."""
+    """Difficulty of an achievement."""
 
     EASY = "easy"
-    """What a newcomer does by walking about."""
+    """Reached by walking around."""
     MEDIUM = "medium"
-    """What takes a tool, a table or a hunt."""
+    """Needs a tool, a table or a hunt."""
     HARD = "hard"
-    """What takes a plan, or a fight."""
+    """Needs a plan or a fight."""
 
 
 _NAMES = {
@@ -148,10 +147,10 @@ _NAMES = {
 TIERS: Final = MappingProxyType(
     {name: tier for tier, names in _NAMES.items() for name in names}
 )
-"""The tier of each achievement."""
+"""Tier of each achievement."""
 
 UNKNOWN_ACTION: Final = "unknown_action"
-"""The reason `invalid_action` gives for a name that is no action."""
+"""Reason in `invalid_action` for a name that does not exist."""
 
 _MAX_NAME = 200
 _VITALS = frozenset(VITALS)
@@ -163,7 +162,7 @@ class _Achievement(BaseHook):
     priority: ClassVar[int]
 
     def on_step(self, seen: StepSeen) -> Iterable[HookRecord]:
-        """One result if the step unlocked anything of this tier."""
+        """Return one event if the step unlocked an achievement of this tier."""
         if not seen.step.unlocked:
             return ()
         names = [name for name in seen.step.unlocked if TIERS.get(name) is self.tier]
@@ -182,19 +181,19 @@ class _Achievement(BaseHook):
 
 
 class EasyAchievement(_Achievement):
-    """`easy_achievement`: something easy was unlocked."""
+    """`easy_achievement`: an easy achievement was unlocked."""
 
     tier, code, priority = Tier.EASY, "E", 3
 
 
 class MediumAchievement(_Achievement):
-    """`medium_achievement`: something of medium difficulty was unlocked."""
+    """`medium_achievement`: an achievement of medium difficulty was unlocked."""
 
     tier, code, priority = Tier.MEDIUM, "M", 4
 
 
 class HardAchievement(_Achievement):
-    """`hard_achievement`: something hard was unlocked."""
+    """`hard_achievement`: a hard achievement was unlocked."""
 
     tier, code, priority = Tier.HARD, "H", 5
 
@@ -202,11 +201,12 @@ class HardAchievement(_Achievement):
 class InvalidAction(BaseHook):
     """`invalid_action`: an action that does not exist, or that changed nothing.
 
-    What a sleeper did not carry out is not reported: it was no mistake about the world.
+    Actions ignored while asleep are not reported, because they are not a mistake about the
+    world.
     """
 
     def on_step(self, seen: StepSeen) -> Iterable[HookRecord]:
-        """One result if the action had no effect."""
+        """Return one event if the action had no effect."""
         step = seen.step
         reason = step.no_effect
         if reason is None or reason == NoEffect.ASLEEP:
@@ -215,8 +215,8 @@ class InvalidAction(BaseHook):
         return (_invalid(step.action, str(reason), said, step.index),)
 
     def on_turn(self, played: PlayedRecord) -> Iterable[HookRecord]:
-        """One result for each action that does not exist."""
-        # Names come from a model and may be of any length.
+        """Return one event for each action that does not exist."""
+        # Names come from a model and may have any length.
         return [
             _invalid(name[:_MAX_NAME], UNKNOWN_ACTION, f"no action {name[:_MAX_NAME]!r}", None)
             for name in played.unknown
@@ -238,7 +238,7 @@ class InventoryIncrease(BaseHook):
     """`inventory_increase`: the player has more of an item; vitals do not count."""
 
     def on_step(self, seen: StepSeen) -> Iterable[HookRecord]:
-        """One result for each item there is more of."""
+        """Return one event for each item that increased."""
         after, before = seen.inventory, seen.inventory_before
         if after == before:
             return ()
@@ -263,4 +263,4 @@ DEFAULT_HOOKS: Final[tuple[type[Hook], ...]] = (
     InvalidAction,
     InventoryIncrease,
 )
-"""The hooks of every episode, in the order they are asked."""
+"""Hooks of every episode, in the order they are called."""

@@ -1,27 +1,18 @@
-"""`@metric`: a function over recorded episodes whose numbers become outcomes.
+"""Metrics: functions over recorded episodes whose results become outcomes.
 
-A metric is given one `Episode`, or all episodes of an experiment as a list; its signature says
-which. Only marks functions: `measuring` calls them.
+`@metric` marks a function. A metric receives one `Episode`, or all episodes of an experiment as
+a list, depending on its signature. `measure` and `measure_all` call it and check its results.
+An invalid result or an exception becomes a `Problem` with the episode and the line: these
+functions never raise because of a metric, and do not access the database.
 
-Metrics, called; and what they give, checked.
+Every Crafter episode has the built-in metrics, from 0 (worst) to 1 (best). They depend only on
+the record of an episode, so a trace always gives the same numbers; `EpisodeTotals` computes
+them during play. *Requested actions* are all actions in the replies of the model, including
+those that do not exist. *Waste* has four kinds: malformed replies, unknown actions, actions
+without effect, and actions ignored while asleep.
 
-Whatever a metric returns is checked before anybody uses it, and what is wrong with it, or
-what it raises, is a `Problem` that names the episode and the line. Never raises for what a
-metric does. Reads and writes no store.
-
-The metrics that every episode of Crafter has, from 0, the worst, to 1, the best.
-
-Definitions of our own. They follow from the record of an episode alone, so that the same
-trace always gives the same numbers; `Tally` computes them while an episode is played.
-
-In all of them, *actions asked for* counts what the answers of the model asked for, actions
-that do not exist included. *Waste* has four kinds, by the rules of the world: a malformed
-reply, an unknown action, an action without effect, an action ignored while asleep.
-
-Metrics from a user's Python file.
-
-Loading a file runs it. What is wrong with one is a UsageError that names the file, the line
-and what is expected, before anything is played or read.
+User-defined metrics come from a Python file. Loading the file runs it. An invalid file raises
+UsageError with the file, the line and the expected content, before anything is played or read.
 """
 
 import inspect
@@ -57,12 +48,12 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class MetricInput(StrEnum):
-    """What a metric is called with."""
+    """Argument type of a metric."""
 
     EPISODE = "episode"
     """One episode."""
     EPISODES = "episodes"
-    """A list of all episodes of an experiment that completed."""
+    """A list of all completed episodes of an experiment."""
 
 
 _NAMES = {
@@ -75,22 +66,22 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A function that was marked, and how it is called."""
+    """A marked function, and how to call it."""
 
     name: str
-    """Of its outcome; a dictionary that it returns brings names of its own."""
+    """Name of its outcome; if the function returns a dictionary, the keys are used instead."""
     function: Callable[[Any], Any]
     takes: MetricInput
     higher_is_better: bool = True
 
     @property
     def file(self) -> str:
-        """Where it is defined."""
+        """File in which it is defined."""
         return _code_place(self.function)[0]
 
     @property
     def where(self) -> str:
-        """The file and the line it is defined at."""
+        """File and line where it is defined."""
         file, line = _code_place(self.function)
         return f"{file}:{line}"
 
@@ -114,21 +105,21 @@ def metric(
         def first_table(episode):
             return episode.achievements.get("place_table", len(episode.steps))
 
-    The function stays what it is and may be called. It takes one argument. Its annotation
-    says what that is, `Episode` or `list[Episode]`; or else its name does, `episode` and
-    `trace` for one, `episodes` and `traces` for a list.
+    The function is not changed and can still be called. It takes one argument. The annotation
+    of the argument selects its type: `Episode` or `list[Episode]`. Without an annotation its
+    name does: `episode` or `trace` for one episode, `episodes` or `traces` for a list.
 
-    It returns a number, or a dictionary of numbers whose keys are names of outcomes. One that
-    takes a list may return as many of these as it was given episodes, and then each belongs
-    to its episode; else the number belongs to the experiment as a whole.
+    It returns a number, or a dictionary of numbers by outcome name. A function that takes a
+    list may return a list of the same length, with one result per episode. Any other result
+    belongs to the experiment as a whole.
 
     Args:
-        function: What to mark.
-        name: Of the outcome; the name of the function if not given.
-        higher_is_better: False if less of it is better.
+        function: Function to mark.
+        name: Name of the outcome; default: the name of the function.
+        higher_is_better: False if lower values are better.
 
     Raises:
-        UsageError: It cannot be a metric, or its name is not allowed.
+        UsageError: The function cannot be a metric, or the name is invalid.
     """
 
     def mark(function: _F) -> _F:
@@ -144,13 +135,13 @@ def metric(
 
 
 def metric_of(value: object) -> Metric | None:
-    """The metric that a function was marked as, if it was."""
+    """Return the metric that a function was marked as, or None."""
     found = getattr(value, _MARK, None) if inspect.isfunction(value) else None
     return found if isinstance(found, Metric) else None
 
 
 def name_problem(name: object) -> str | None:
-    """What keeps a text from being the name of an outcome, if anything does."""
+    """Return the reason why a text cannot be the name of an outcome, or None."""
     if not isinstance(name, str) or not name:
         return f"metric name {shown(name)} is not allowed; give a text"
     if len(name) > _LONGEST_NAME:
@@ -164,7 +155,7 @@ def name_problem(name: object) -> str | None:
 
 
 def _takes(function: object, label: object) -> MetricInput:
-    """What a function wants to be called with, by its signature."""
+    """Return the argument type of a function, from its signature."""
     name = f"metric {label!r}"
     if not inspect.isfunction(function):
         raise UsageError(f"{name}: {shown(function)} is no function; put @metric above a def")
@@ -219,11 +210,11 @@ def _code_place(function: Callable[..., Any]) -> tuple[str, int]:
 
 
 class Problem(NamedTuple):
-    """Why an outcome is missing."""
+    """Reason for a missing outcome."""
 
     metric: str
     about: str
-    """The episode or the experiment, in words."""
+    """Description of the episode or the experiment."""
     where: str
     """File and line."""
     what: str
@@ -234,17 +225,17 @@ class Problem(NamedTuple):
 
 @dataclass(slots=True)
 class Measured:
-    """What one call of a metric came to."""
+    """Results of one call of a metric."""
 
     trials: dict[str, dict[str, float]] = field(default_factory=dict)
-    """By session id, then by name of the outcome."""
+    """Values by session id, then by outcome name."""
     whole: dict[str, float] = field(default_factory=dict)
-    """Numbers of the experiment as a whole, by name."""
+    """Values of the experiment as a whole, by outcome name."""
     problems: list[Problem] = field(default_factory=list)
 
 
 Call = Callable[[Metric, Callable[[], object]], object]
-"""Has a metric called, wherever that is; what it raises is the metric's."""
+"""Calls a metric, possibly in a thread; exceptions of the metric are raised."""
 
 
 def _here(_: Metric, function: Callable[[], object]) -> object:
@@ -252,7 +243,7 @@ def _here(_: Metric, function: Callable[[], object]) -> object:
 
 
 def measure(metric: Metric, episode: Episode, call: Call = _here) -> Measured:
-    """Ask a metric about one episode."""
+    """Apply a metric to one episode."""
     found = Measured()
     value = _called(metric, episode, _words(episode), found, call)
     if not found.problems:
@@ -263,7 +254,7 @@ def measure(metric: Metric, episode: Episode, call: Call = _here) -> Measured:
 def measure_all(
     metric: Metric, episodes: Sequence[Episode], experiment: str, call: Call = _here
 ) -> Measured:
-    """Ask a metric about all episodes of an experiment, which is named for messages."""
+    """Apply a metric to all episodes of an experiment; its name is used in messages."""
     found, about = Measured(), f"experiment {printable(experiment)!r}"
     value = _called(metric, list(episodes), about, found, call)
     if found.problems:
@@ -287,7 +278,7 @@ def _called(
     try:
         return call(metric, lambda: metric.function(argument))
     except (Exception, SystemExit) as error:
-        # A thread says of an error where it was raised; what counts is the error itself.
+        # A thread wraps the error of the metric; report the original one.
         cause = error.__cause__ if isinstance(error, UserCodeError) else None
         raised = cause or error
         line = line_in(raised, metric.file)
@@ -298,18 +289,18 @@ def _called(
 
 
 def _listed(value: Any) -> Any:
-    """Arrays and columns of data frames as lists, whatever library made them."""
+    """Return arrays and data frame columns of any library as lists."""
     try:
         shape = getattr(value, "shape", None)
         return list(value) if isinstance(shape, tuple) and len(shape) == 1 else value
-    except Exception:  # the class may be anybody's
+    except Exception:  # the class may be user-defined
         return value
 
 
 def _take(
     metric: Metric, value: object, about: str, earned: dict[str, float], found: Measured
 ) -> None:
-    """Check a number, or a dictionary of them, and keep what can be stored."""
+    """Check a number or a dictionary of numbers, and keep the valid ones."""
     if not isinstance(value, Mapping):
         number, problem = _number(value)
         if number is None:
@@ -339,7 +330,7 @@ def _items(
 
 
 def _number(value: object) -> tuple[float | None, str]:
-    """A finite number, 1 or 0 for a truth value, or None and what is wrong."""
+    """Return a finite number (1 or 0 for a boolean), or None with the problem."""
     if value is None:
         return None, "gave None; return a number, or {} where an episode has no such number"
     if not isinstance(value, (Real, np.bool_)):
@@ -347,7 +338,7 @@ def _number(value: object) -> tuple[float | None, str]:
     try:
         number = float(cast("Any", value))
     except Exception:
-        # Numbers may be of any class, and integers too large for a float.
+        # Any class may be a number, and integers may be too large for a float.
         return None, f"gave {shown(value)}, which does not fit into a float"
     if not math.isfinite(number):
         return None, f"gave {number}, which is no finite number"
@@ -427,27 +418,27 @@ SHIPPED: Final[Mapping[str, Metric]] = MappingProxyType(
         if (found := metric_of(function)) is not None
     }
 )
-"""By name. They are outcomes of every episode that assay played."""
+"""Built-in metrics by name; they are outcomes of every Crafter episode played by assay."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricSet:
-    """Metrics that belong together, and what tells them from others."""
+    """A set of metrics, with a hash that identifies it."""
 
     metrics: tuple[Metric, ...]
     sha: str
-    """A hash of the file they come from."""
+    """Hash of the file they come from."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the metrics, in their order."""
+        """Names of the metrics, in order."""
         return tuple(each.name for each in self.metrics)
 
 
 def load_metrics(path: Path) -> MetricSet:
-    """Run a Python file and take the functions it marked with `@metric`, in their order.
+    """Run a Python file, and return the functions it marked with `@metric`, in order.
 
-    Shipped metrics that it imports stay what they are, and are not taken.
+    Built-in metrics that the file imports are not included.
     """
     code = run_user_file(path, "metrics")
     metrics = tuple(
@@ -465,7 +456,7 @@ def load_metrics(path: Path) -> MetricSet:
 
 
 def check_names(metrics: Iterable[Metric]) -> None:
-    """Raise a UsageError if two metrics, or one and an outcome of every episode, clash."""
+    """Raise UsageError if names of metrics or built-in outcomes clash."""
     seen: dict[str, Metric] = {}
     for each in metrics:
         if each.name in OUTCOMES:

@@ -1,8 +1,8 @@
-"""What a command means, settled and checked before anything starts or anything heavy loads.
+"""Preparation of a run of episodes: settings are resolved and checked before anything starts.
 
-What the episodes of a run are made of: agents, an environment, hooks, metrics and worlds.
-
-How a fine-tuned model was asked while it was taught, and that a run asks it so.
+Nothing heavy is loaded here. The module also loads the parts of episodes (agents, environment,
+hooks, metrics, worlds), and gives fine-tuned models the agent options of their training
+episodes.
 """
 
 import os
@@ -48,20 +48,20 @@ if TYPE_CHECKING:
     from assay.store.records import SessionRecord
 
 _PROBE_S = 3.0
-"""Seconds in which a service has to say that it is one."""
+"""Timeout of the health check of a service, in seconds."""
 _TOKEN_VARIABLE = "ASSAY_SERVICE_TOKEN"
 
 AgentLoader = Callable[[RunConfig, str], OwnAgent]
-"""Makes the agent that a configuration names; workers get it by pickle."""
+"""Makes the agent that a configuration names; pickled to workers."""
 
 
 class OwnObjects(NamedTuple):
-    """What a program hands over that has no name in a file: agents and models of its own."""
+    """Objects that a program passes directly: agents, models and an environment."""
 
     agents: Mapping[str, OwnAgent] = {}
-    """By the words that stand for them in the configuration."""
+    """Agents by their name in the configuration."""
     models: Mapping[str, ChatModel] = {}
-    """By their names."""
+    """Models by name."""
     environment: OwnEnvironment | None = None
 
 
@@ -71,7 +71,7 @@ NOTHING_OWN = OwnObjects()
 def episode_parts(
     config: RunConfig, *, own: OwnObjects, load_agent: AgentLoader
 ) -> "EpisodeParts":
-    """What a worker needs to play episodes of a run, loaded by its configuration."""
+    """Load the parts that a process needs to play the episodes of a run."""
     from assay.episodes.kind import EpisodeParts
 
     # A worker may start hours after the run did.
@@ -96,7 +96,7 @@ def episode_parts(
 
 
 def _parents(database: Path) -> "Callable[[str], SessionRecord]":
-    """Reads stored sessions; those that are forked several times in a row are read once."""
+    """Return a cached reader of stored sessions; forks of one session read it once."""
 
     @lru_cache(maxsize=4)
     def parent(session_id: str) -> "SessionRecord":
@@ -110,7 +110,7 @@ def _parents(database: Path) -> "Callable[[str], SessionRecord]":
 
 
 def environment_of(config: RunConfig, given: OwnEnvironment | None) -> OwnEnvironment | None:
-    """The environment of a run: the one that was given, or the one it names."""
+    """Return the environment of a run: the given one, or the configured one."""
     if config.environment is None or given is not None:
         return given
     return load_environment(config.environment)
@@ -119,7 +119,7 @@ def environment_of(config: RunConfig, given: OwnEnvironment | None) -> OwnEnviro
 def agents_of(
     config: RunConfig, given: Mapping[str, OwnAgent], load_agent: AgentLoader
 ) -> dict[str, OwnAgent]:
-    """The agents of a run and of its arms, by what names them."""
+    """Return the agents of a run and its arms, by their name in the configuration."""
     specs = (*config.agents, *(arm.agent for arm in config.arms if arm.agent))
     return {spec: given.get(spec) or load_agent(config, spec) for spec in dict.fromkeys(specs)}
 
@@ -127,18 +127,18 @@ def agents_of(
 def run_models(
     prepared: "PreparedRun[RunConfig]", pool: ModelPool, own: OwnObjects
 ) -> dict[str, ChatModel]:
-    """The chat models of a run's arms, by their names."""
+    """Return the chat models of a run's arms, by name."""
     names = dict.fromkeys(arm.model for arm in prepared.arms if arm.model is not None)
     settings = prepared.config.model_settings()
     return {name: own.models.get(name) or make_model(name, settings, pool) for name in names}
 
 
 def hooks_of(config: RunConfig) -> tuple[type[Hook], ...]:
-    """The classes of a run's hooks: those that ship, installed ones, and its files'."""
+    """Return the hook classes of a run: built-in, installed, and from its files."""
     found: dict[type[Hook], None] = {}
     places: tuple[Path | None, ...] = config.hooks
     if config.environment is None:
-        # Those that come with assay and with packages know Crafter.
+        # Built-in and installed hooks are made for Crafter.
         found, places = dict.fromkeys(DEFAULT_HOOKS), (None, *config.hooks)
     for path in places:
         found |= dict.fromkeys(gather_hooks(path).classes)
@@ -146,12 +146,12 @@ def hooks_of(config: RunConfig) -> tuple[type[Hook], ...]:
 
 
 def metrics_of(config: RunConfig) -> MetricSet | None:
-    """The metrics of a run's file, if it names one."""
+    """Return the metrics of the configured file, or None."""
     return None if config.metrics_from is None else load_metrics(config.metrics_from)
 
 
 def check_service_answers(config: RunConfig) -> None:
-    """Find out before anything is loaded that nobody has worlds there, or somebody else is."""
+    """Raise UsageError if the configured service is unreachable or not a Crafter service."""
     if config.service_url is None:
         return
     from assay.crafter.service.http_client import RequestRetries
@@ -184,18 +184,20 @@ _OPTIONS: Final = {
 }
 
 Taught = Mapping[str, Mapping[str, Any]]
-"""By model, what its teaching episodes were played with."""
+"""Agent options of the training episodes, by model."""
 
 
 def as_taught(
     prepared: PreparedRun[RunConfig],
     again: Callable[[Mapping[str, Any]], PreparedRun[RunConfig]],
 ) -> PreparedRun[RunConfig]:
-    """The run with what its fine-tuned models were taught with, unless the user says otherwise.
+    """Return the run with the agent options of its fine-tuned models' training episodes.
+
+    Options chosen by the user are kept.
 
     Args:
-        prepared: The run as it would be.
-        again: Prepares it with other settings.
+        prepared: The run without these options.
+        again: Prepares the run with other settings.
     """
     taught = _taught(prepared)
     if not taught:
@@ -277,19 +279,19 @@ def prepare(
     base: Mapping[str, Any] | None = None,
     load_agent: AgentLoader,
 ) -> PreparedRun[RunConfig]:
-    """Settle what a run would do, and check all that can be checked; starts nothing.
+    """Resolve the settings of a run, and check everything possible; nothing is started.
 
     Args:
-        settings: What to choose, by the names of `RunConfig`.
-        config: A configuration file; the settings count before it.
-        which: A new run, or an unfinished one.
-        command: The command line, for the record.
-        dry: Leave out what only a run needs: keys, addresses and the file of replies.
-        model_map: Names of models to replace, each with the name that takes its place.
-        provider: Who answers for fine-tuned models whose names do not tell.
-        source: Who gives the settings, for errors and the record.
-        own: Agents and models of a program.
-        base: Settings of another run, as stored, that a new one has unless it says otherwise.
+        settings: Values by the names of `RunConfig`.
+        config: Configuration file; `settings` override it.
+        which: Options that choose between a new run and an unfinished one.
+        command: Command line, for the record.
+        dry: Skip checks that only a real run needs: keys, addresses and the reply cache.
+        model_map: Replacements of model names, by old name.
+        provider: Provider of fine-tuned models whose names are ambiguous.
+        source: Source of the settings, for errors and the record.
+        own: Agents, models and environment of a program.
+        base: Stored settings of another run that replace the defaults of a new run.
         load_agent: Makes the agents that the settings name.
     """
 
@@ -318,7 +320,7 @@ def prepare(
     if which.resume is None:
         prepared = as_taught(prepared, lambda taught: prepared_with({**settings, **taught}))
     chosen = prepared.config
-    # A file of the user that cannot be used is found out before anything is played.
+    # An unusable user file is reported before anything is played.
     hooks_of(chosen)
     metrics_of(chosen)
     if chosen.forks:
@@ -340,7 +342,7 @@ def prepare(
 
 
 def _check_forks(prepared: PreparedRun[RunConfig], load_agent: AgentLoader) -> None:
-    """Find out before anything is asked that every state can be made again, exactly."""
+    """Raise UsageError before any model call if a fork point cannot be reproduced exactly."""
     from assay.agents.builtin import make_builtin
     from assay.core.aio import run_apart
     from assay.episodes.forks import check_replays
@@ -357,7 +359,7 @@ def _check_forks(prepared: PreparedRun[RunConfig], load_agent: AgentLoader) -> N
         partial(episode_parts, own=NOTHING_OWN, load_agent=load_agent),
         {arm.model or "": nobody},
     )
-    # The state after a turn is on the way to those after later ones.
+    # The replay of a later turn includes all earlier states.
     latest: dict[str, int] = {}
     for number, point in enumerate(config.forks):
         known = latest.setdefault(point.session, number)
@@ -379,7 +381,7 @@ def _check_forks(prepared: PreparedRun[RunConfig], load_agent: AgentLoader) -> N
 
 
 def _known_worlds(config: RunConfig, own: OwnObjects) -> list[str]:
-    """What the store knows of training data that was made of the worlds of a run."""
+    """Return warnings about training data that was made from the worlds of a run."""
     from assay.store.finetune_jobs import find_training_worlds
     from assay.store.store import Store
 
@@ -391,7 +393,7 @@ def _known_worlds(config: RunConfig, own: OwnObjects) -> list[str]:
         (place.name if place is not None else tasks[task], seed) for task, seed in config.worlds
     ]
     try:
-        # Somebody who writes to the store is not waited for: this is only a word of warning.
+        # This is only a warning, so it does not wait long for a locked database.
         with Store(config.database, patience=0.5).reading() as connection:
             found = find_training_worlds(connection, worlds)
     except (StoreError, UsageError):
@@ -402,7 +404,7 @@ def _known_worlds(config: RunConfig, own: OwnObjects) -> list[str]:
 def _renamed(
     config: RunConfig, model_map: Mapping[str, str], provider: str | None, own: OwnObjects
 ) -> list[str] | None:
-    """The models as they are to be called; None if that is as they were named."""
+    """Return the corrected model names; None if they are unchanged."""
     unknown = next((name for name in model_map if name not in config.models), None)
     if unknown is not None:
         raise UsageError(unknown_name("model in --model-map", unknown, config.models))
@@ -419,7 +421,7 @@ def _renamed(
 
 
 def _asked_at(prepared: PreparedRun[RunConfig], pool: ModelPool) -> dict[str, str]:
-    """Where the model of each arm is asked, by the arm's label, and under which name."""
+    """Return the address and remote name of each arm's model, by arm label."""
     found = {}
     for arm in prepared.arms:
         asked = pool.addresses.get(arm.model or "")

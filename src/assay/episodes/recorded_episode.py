@@ -1,7 +1,7 @@
-"""One recorded episode as a metric sees it: typed, read-only, and free of how it is stored.
+"""A recorded episode as metrics receive it: typed, read-only, and independent of storage.
 
-Made from a `SessionRecord`. Messages are the bulk of a session, so that they are read when a
-metric asks for them. Knows nothing of metrics.
+An `Episode` is made from a `SessionRecord`. Messages are the largest part of a session, so they
+are read only when a metric accesses them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,42 +16,42 @@ from assay.types import TrialState, Usage
 
 @dataclass(frozen=True, slots=True)
 class EpisodeStep:
-    """One step of the environment."""
+    """One environment step."""
 
     index: int
     """Counted from 1 over the whole episode."""
     turn: int
-    """The turn that asked for it, counted from 1."""
+    """Turn that requested it, counted from 1."""
     action: str
     reward: float
     unlocked: tuple[str, ...]
-    """Achievements reached for the first time."""
+    """Achievements unlocked for the first time."""
     no_effect: str | None
-    """Why the action changed nothing, `asleep` among the reasons; None if it had an effect."""
+    """Reason why the action changed nothing, such as `asleep`; None if it had an effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeTurn:
-    """One turn: what the model was asked, and what was played."""
+    """One turn: the model calls, the requested actions and the steps."""
 
     number: int
     """Counted from 1."""
     asked: tuple[str, ...]
-    """The actions it asked for, unknown ones included."""
+    """Requested actions, including unknown ones."""
     unknown: tuple[str, ...]
-    """Those among them that do not exist."""
+    """Requested actions that do not exist."""
     malformed: str | None
-    """What was wrong with the answer, if it could not be read."""
+    """Parsing problem of the reply, if it was malformed."""
     skipped: int
-    """Known actions that were not played, because the episode had ended."""
+    """Number of known actions that were not executed, because the episode had ended."""
     steps: tuple[EpisodeStep, ...]
     usage: Usage
-    """Its tokens over all calls: prompt, completion, cached, reasoning, total."""
+    """Tokens over all calls: prompt, completion, cached, reasoning, total."""
     cost_usd: float | None
-    """None if the price of a call is not known."""
+    """None if the price of a call is unknown."""
     latency_s: float
     calls: int
-    """Calls of the model: 1 for most agents, 0 for one that decided without asking."""
+    """Number of model calls: 1 for most agents, 0 if the agent decided without a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,37 +59,37 @@ class Episode:
     """One episode that has ended."""
 
     id: str
-    """The session id."""
+    """Session id."""
     experiment_id: str
     run_id: str
     model: str
-    """Who played."""
+    """Label of the entry that played."""
     task: str
-    """For episodes of Crafter `crafter/<difficulty>`."""
+    """Task name; `crafter/<difficulty>` for Crafter."""
     difficulty: str | None
     seed: int | None
     number: int
-    """Counted from 0 within the experiment."""
+    """Number within the experiment, counted from 0."""
     replicate: int
     """0 unless a world is played again."""
     state: TrialState
-    """Metrics are given results only."""
+    """End state; metrics receive only completed episodes."""
     stop_reason: str
-    """A `StopReason`, or `terminate: ` and the model's reason."""
+    """A `StopReason`, or `terminate: ` followed by the reason of the model."""
     duration_s: float
-    """Seconds played, without waiting for a turn."""
+    """Seconds of play, without waiting for other trials."""
     source: str = "assay"
-    """The format it was imported from, or assay."""
+    """Format it was imported from, or assay."""
     turns: tuple[EpisodeTurn, ...] = field(repr=False)
     steps: tuple[EpisodeStep, ...] = field(repr=False)
     achievements: Mapping[str, int] = field(repr=False)
-    """Those unlocked, in the order they came, each with the index of its step."""
+    """Step index of each unlocked achievement, in order."""
     outcomes: Mapping[str, float] = field(repr=False)
-    """The numbers that are stored for it already."""
+    """Outcomes that are already stored for it."""
     tally: EpisodeTotals = field(repr=False)
-    """Its totals: actions asked for, the four kinds of waste, and what follows from them."""
+    """Totals: requested actions, the four kinds of waste, and values computed from them."""
     read_messages: Callable[[], Sequence[MessageRecord]] = field(repr=False)
-    """What `messages` calls."""
+    """Reads the messages; called by `messages`."""
 
     @classmethod
     def of(
@@ -99,10 +99,10 @@ class Episode:
         source: str = "assay",
         read_messages: Callable[[], Sequence[MessageRecord]] | None = None,
     ) -> "Episode":
-        """The view of a session; without `read_messages`, it holds on to its messages.
+        """Make an episode from a session; without `read_messages`, it keeps its messages.
 
         Raises:
-            UsageError: The session goes on.
+            UsageError: The session has not ended.
         """
         header, end, tally = session.header, session.end, EpisodeTotals.of(session)
         if end is None:
@@ -135,7 +135,7 @@ class Episode:
 
     @property
     def reward(self) -> float:
-        """The sum of all rewards."""
+        """Sum of all rewards."""
         return self.tally.reward
 
     @property
@@ -145,14 +145,14 @@ class Episode:
 
     @property
     def cost_usd(self) -> float | None:
-        """What all calls cost; None if the price of one is not known."""
+        """Total cost of all calls; None if a price is unknown."""
         return self.tally.cost_usd
 
     @property
     def messages(self) -> tuple[MessageRecord, ...]:
-        """All messages in their order, read from the store each time this is asked for.
+        """All messages in order, read from the database on each access.
 
-        `message.role` and `message.text` of each are what was said, by whom.
+        Each has `message.role` and `message.text`.
         """
         return tuple(self.read_messages())
 
@@ -160,7 +160,7 @@ class Episode:
 def _turns(
     calls: Sequence[CallRecord], played: Sequence[PlayedRecord]
 ) -> tuple[EpisodeTurn, ...]:
-    """Calls and what was played of them, by turn; either may be missing."""
+    """Group calls and played turns by turn number; either may be missing."""
     by_turn: dict[int, list[CallRecord]] = {}
     for call in calls:
         by_turn.setdefault(call.turn, []).append(call)

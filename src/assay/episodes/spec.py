@@ -79,7 +79,7 @@ def difficulty_name(difficulty: Difficulty) -> str:
 def episode_metadata(
     difficulty: Difficulty, agent: AgentOptions, limits: EpisodeLimits
 ) -> dict[str, Any]:
-    """Return the data that a replay needs and that has no column of its own."""
+    """Return the data that a replay needs and that is not in a column."""
     from assay.crafter.engine.digest import (
         DIGEST_VERSION,  # importing it loads a compiler
     )

@@ -1,8 +1,8 @@
-"""Metrics over the sessions of a store, their numbers stored as outcomes.
+"""Apply metrics to stored sessions, and store their results as outcomes.
 
-Only sessions that completed are asked about. The store is closed while a metric runs,
-however long that takes. An experiment's numbers are stored together; what a metric could not
-say is missing, and reported.
+Metrics are applied to completed sessions only. The database is closed while a metric runs. All
+results of an experiment are stored together. If a metric fails for an episode, its outcome is
+missing and the problem is reported.
 """
 
 from collections import Counter
@@ -41,25 +41,25 @@ from assay.store.schema import ASSAY_SOURCE
 from assay.store.store import Store
 
 _BATCH = 64
-"""Sessions in memory with all their messages, at most."""
+"""Maximum number of sessions in memory with all their messages."""
 _LIMIT_S = 600.0
 _TOLD = 3
-"""Different problems of one line that are told."""
+"""Maximum number of different problems reported per line."""
 
 Notice = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What metrics came to."""
+    """Results of applying metrics."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
-    """By name of the outcome, how many numbers were stored."""
+    """Number of stored values, by outcome name."""
     problems: tuple[Problem, ...] = ()
-    """Why some are missing."""
+    """Reasons for missing values."""
 
     def __add__(self, other: "Applied") -> "Applied":
-        """Both together."""
+        """Return the sum of both."""
         counts = Counter(self.counts) + Counter(other.counts)
         return Applied(dict(counts), (*self.problems, *other.problems))
 
@@ -72,19 +72,19 @@ def apply_metrics(
     *,
     limit_s: float | None = None,
 ) -> Applied:
-    """Ask metrics about all results of experiments, and store what they say.
+    """Apply metrics to all completed sessions of experiments, and store the results.
 
-    What the same metrics had said before is replaced. Each runs in a thread of its own.
+    Earlier results of the same metrics are replaced. Each metric runs in its own thread.
 
     Args:
-        store: Where the sessions are.
-        experiment_ids: Each counts once.
-        metrics: What to ask.
-        notice: Told of the first problem of each line, then how many there were in all.
-        limit_s: Seconds that a metric may take for one call, if a run says so.
+        store: Database with the sessions.
+        experiment_ids: Experiments; duplicates are ignored.
+        metrics: Metrics to apply.
+        notice: Receives the first problems of each line, then their number.
+        limit_s: Maximum seconds per call of a metric, if a run sets it.
 
     Raises:
-        UsageError: There is no such experiment, or names of metrics clash.
+        UsageError: An experiment does not exist, or names of metrics clash.
     """
     check_names(metrics.metrics)
     hint = "make it quicker" if limit_s is None else "--decision-limit allows more"
@@ -120,19 +120,19 @@ def ensure_metrics(
     extra: MetricSet | None = None,
     notice: Notice = SILENT.on_message,
 ) -> Applied:
-    """See to it that results have the metrics that somebody asks for.
+    """Make sure that completed sessions have the requested metrics.
 
-    Shipped ones are computed where they are missing; names of other outcomes are passed over.
+    Missing built-in metrics are computed; names of other outcomes are ignored.
 
     Args:
-        store: Where the sessions are; written to only if something is missing.
-        experiment_ids: Each counts once.
-        names: What is asked for.
-        extra: Metrics of a user, all of which are applied.
-        notice: Told of problems.
+        store: Database with the sessions; written to only if something is missing.
+        experiment_ids: Experiments; duplicates are ignored.
+        names: Requested metrics.
+        extra: User-defined metrics, all of which are applied.
+        notice: Receives problems.
 
     Raises:
-        UsageError: There is no such experiment, or names of metrics clash.
+        UsageError: An experiment does not exist, or names of metrics clash.
     """
     wanted = [SHIPPED[name] for name in dict.fromkeys(names) if name in SHIPPED]
     done = Applied()
@@ -144,7 +144,7 @@ def ensure_metrics(
 def _complete(
     store: Store, experiment_id: str, wanted: Sequence[Metric], notice: Notice
 ) -> Applied:
-    """Compute shipped metrics for the sessions of an experiment that lack them."""
+    """Compute built-in metrics for the sessions of an experiment that lack them."""
     names = {each.name for each in wanted}
     with store.reading() as connection:
         lacking = [
@@ -176,7 +176,7 @@ def _complete(
 def _read(
     store: Store, sessions: Sequence[ResultSession]
 ) -> Iterator[tuple[ResultSession, SessionRecord]]:
-    """Sessions a batch at a time; the store is closed while they are looked at."""
+    """Yield sessions in batches; the database is closed while they are processed."""
     for start in range(0, len(sessions), _BATCH):
         batch = sessions[start : start + _BATCH]
         with store.reading() as connection:
@@ -185,7 +185,7 @@ def _read(
 
 
 class _Work:
-    """Metrics on one experiment."""
+    """Application of metrics to one experiment."""
 
     def __init__(
         self,
@@ -201,14 +201,14 @@ class _Work:
         self._id = known.id
         self._set = metrics
         self._owners = owners
-        """For each outcome the metric that makes it, over all experiments."""
+        """Metric that produces each outcome, over all experiments."""
         self._told = told
         self._found: list[MetricOutcome] = []
         self._made: dict[str, MadeBy] = {}
         self._problems: list[Problem] = []
 
     def done(self) -> Applied:
-        """Ask, store, and tell."""
+        """Apply the metrics, store the results, and report problems."""
         kept: list[Episode] = []
         whole = [each for each in self._set.metrics if each.takes is MetricInput.EPISODES]
         for one, session in _read(self._store, self._known.sessions):
@@ -224,7 +224,7 @@ class _Work:
         return Applied(dict(Counter(e.metric for e in self._found)), tuple(self._problems))
 
     def _without_messages(self, session: SessionRecord, one: ResultSession) -> Episode:
-        """An episode that leaves its messages in the store until they are asked for."""
+        """Return an episode that reads its messages from the database on access."""
         name = one.session_id
 
         def read() -> Sequence[MessageRecord]:
@@ -238,7 +238,7 @@ class _Work:
             self._report(problem)
         for episode in episodes:
             for name, value in given.trials.get(episode.id, {}).items():
-                # A dictionary may repeat a number that the episode has, not change it.
+                # A dictionary may repeat a built-in outcome with its value, but not change it.
                 if episode.outcomes.get(name) == value and name in OUTCOMES:
                     continue
                 self._add(metric, episode.id, name, value, f"episode {episode.id}")
@@ -285,7 +285,7 @@ class _Work:
 
 
 class _Told:
-    """Tells of the first problems of each line, because the rest is likely to be alike."""
+    """Reports the first problems of each line, because the others are probably similar."""
 
     def __init__(self, notice: Notice) -> None:
         self._notice = notice
@@ -293,7 +293,7 @@ class _Told:
         self._texts: dict[tuple[str, str], set[str]] = {}
 
     def of(self, problem: Problem) -> None:
-        """Tell of a problem, unless its line had one like it, or several."""
+        """Report a problem, unless its line had an equal one or too many."""
         key = (problem.metric, problem.where)
         self._seen[key] += 1
         texts = self._texts.setdefault(key, set())
@@ -302,7 +302,7 @@ class _Told:
             self._notice(str(problem))
 
     def sum_up(self) -> None:
-        """Tell how many there were at lines that had more."""
+        """Report the number of problems for lines with unreported ones."""
         for (name, where), count in self._seen.items():
             if count > len(self._texts[name, where]):
                 self._notice(f"{where}: metric {name!r} has {count} such problems in all")

@@ -1,8 +1,8 @@
-"""An agent of the user's own as the player of an episode.
+"""User-defined agent as the player of an episode.
 
-It runs in a thread, so that one that hangs stops nobody else. After a resume it is shown the
-same views and given the recorded answers, which brings it back to where it was; if it then
-wants something else than it wanted before, its episode fails, and says so.
+It runs in a thread, so that a hanging agent does not block others. After a resume it receives
+the same views and the recorded responses, which restores its state. If it then decides
+differently than before, its episode fails with an error.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from assay.types import (
 
 
 class OwnPlayer:
-    """Shows an agent each view, and asks it what to do."""
+    """Passes each view to an agent, and returns its decision."""
 
     tools: Encoded | None = None
 
@@ -57,12 +57,12 @@ class OwnPlayer:
         self._view: Any = None
 
     async def begin(self, view: Any) -> None:
-        """Make the agent."""
+        """Create the agent."""
         self._act = await self._thread.call(lambda: self._agent.made(self._given))
         self.observe(None, view)
 
     async def decide(self, asking: Asking) -> Decision:
-        """What the agent does about what it sees."""
+        """Return the actions that the agent chooses for its view."""
         if self._model is not None:
             self._model.asking, self._model.loop = asking, asyncio.get_running_loop()
         try:
@@ -82,39 +82,40 @@ class OwnPlayer:
         return Decision(asked=asked, unknown=unknown, actions=known, cut=cut)
 
     def _named(self, answer: Any) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-        """What the agent chose as texts, and the names of all actions if they have names."""
+        """Return the chosen actions as texts, and the names of all actions, if any."""
         environment = self._environment
         if environment is None or environment.actions is not None:
             actions = ACTIONS if environment is None else environment.actions
             return action_names(self._agent.name, answer, actions or ()), actions
-        # A list is one action here, or a sequence of them: only the space could tell.
+        # A list may be one action or a sequence of actions; only the space could tell them
+        # apart.
         try:
             return (environment.written(answer),), None
         except (TypeError, ValueError) as error:
             raise UserCodeError(f"{self._agent.name} chose {answer!r}: {error}") from error
 
     async def _end_calls(self) -> None:
-        """Have the calls of this turn end with it, even those that nobody waits for."""
+        """End the calls of this turn with it, including those that are not awaited."""
         if self._model is None:
             return
         await self._model.end_calls()
-        # What went wrong with a call counts, even if the agent made light of it.
+        # An error of a call counts, even if the agent caught it.
         if self._model.trouble is not None:
             raise self._model.trouble
 
     def observe(self, played: PlayedRecord | None, view: Any) -> None:
-        """See what came of it."""
+        """Keep the new view."""
         self._view = view.observation if isinstance(view, Seen) else view
 
     def leave(self) -> None:
-        """Let the thread end; one that hangs asks no more."""
+        """Let the thread end; a hanging agent can make no more calls."""
         if self._model is not None:
             self._model.asking = None
         self._thread.leave()
 
 
 class _Conversation:
-    """The model that an agent is given; see `assay.agents.user_agents.AgentModel`."""
+    """Model object given to an agent; see `assay.agents.user_agents.AgentModel`."""
 
     def __init__(
         self, model: ChatModel, seed: int, options: AgentOptions, thread: UserThread
@@ -129,19 +130,19 @@ class _Conversation:
         self._one_at_a_time = asyncio.Lock()
 
     def ask(self, messages: str | Sequence[Mapping[str, Any]], **more: Any) -> ChatReply:
-        """Ask, and wait for the answer."""
+        """Call the model, and wait for the response."""
         with self._thread.waiting():
             return self._started(messages, more).result()
 
     async def ask_async(
         self, messages: str | Sequence[Mapping[str, Any]], **more: Any
     ) -> ChatReply:
-        """The same for a coroutine, which runs in a loop of its own."""
+        """Call the model from a coroutine, which runs in an event loop of the agent."""
         with self._thread.waiting():
             return await asyncio.wrap_future(self._started(messages, more))
 
     async def end_calls(self) -> None:
-        """Refuse new calls, and wait for those that were begun."""
+        """Reject new calls, and wait for running ones."""
         self.asking = None
         async with self._one_at_a_time:
             pass
@@ -175,7 +176,7 @@ class _Conversation:
             max_tokens=options.max_tokens if max_tokens is None else max_tokens,
             seed=self._seed,
         )
-        # In the order they were asked: a resume must find the same places for messages.
+        # In the order of the calls: a resume must assign equal positions to the messages.
         async with self._one_at_a_time:
             new: list[NewMessage] = []
             positions = tuple(self._place(message, new) for message in sent)
@@ -193,7 +194,7 @@ class _Conversation:
                 raise
 
     def _place(self, message: Message, new: list[NewMessage]) -> int:
-        """Where a message stands in the session; each is written down once."""
+        """Return the position of a message in the session; each message is recorded once."""
         known = self._positions.get(message.encoded)
         if known is None:
             known = self._positions[message.encoded] = self._count
