@@ -1,7 +1,7 @@
-"""assay: evaluates agents, and the worlds they play in.
+"""assay: evaluates agents, and includes the worlds they play in.
 
-What is imported for the type checker is loaded when it is first asked for, so that
-`import assay` costs next to nothing. Every command has its function here.
+Names imported for the type checker are loaded on first access, so that `import assay` is fast.
+Every command has its function here.
 """
 
 from typing import TYPE_CHECKING

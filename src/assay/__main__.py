@@ -1,4 +1,4 @@
-"""`python -m assay` is the command `assay`."""
+"""Entry point of `python -m assay`, which runs the command `assay`."""
 
 import sys
 

@@ -1,3 +1,3 @@
-"""The version of assay, read by the build as well."""
+"""Version of assay, also read by the build."""
 
 __version__ = "0.1.0"

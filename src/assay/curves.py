@@ -1,4 +1,4 @@
-"""The analysis of training runs, by the path that documents name.
+"""Public import path for the analysis of training runs.
 
 The definitions are in `assay.training`.
 """

@@ -1,63 +1,63 @@
-"""Every exception assay raises on purpose.
+"""All exceptions that assay raises deliberately.
 
     AssayError
-    ├── UsageError (ValueError)      a value the caller gave is not allowed
-    │   ├── AmbiguousName            a name that could mean several things
-    │   ├── SnapshotError            bytes that are not a valid saved world
-    │   ├── InvalidField             fields of a request that are not allowed
-    │   ├── RequestTooLarge          more than a request may hold
-    │   ├── AccessDenied             a service that asks for a token, or for another host
-    │   ├── ReplayError              a session that says too little to be played again
-    │   └── ModelRejected            no such model, no access, or a request it cannot read
-    ├── EpisodeOver (RuntimeError)   a finished world was asked to go on
-    ├── WorldFull (RuntimeError)     more creatures and plants than a world can hold
-    ├── UnknownInstance (LookupError)      no such instance, or no longer
-    ├── InstanceLimit (RuntimeError)       a service holds as many instances as it may
-    ├── ServiceError (ConnectionError)     a service could not be reached, or failed
-    ├── ModelRefused (RuntimeError)        a model will not answer: a failure of the subject
-    ├── ModelUnavailable (ConnectionError) a model could not be asked, for all the retries
-    ├── BudgetSpent (RuntimeError)   the next call does not fit into what may be spent
-    ├── TrainingStopped (RuntimeError)     a training was stopped, and can be resumed
+    ├── UsageError (ValueError)      a value given by the caller is invalid
+    │   ├── AmbiguousName            a name has several possible meanings
+    │   ├── SnapshotError            data is not a valid saved world
+    │   ├── InvalidField             fields of a request are invalid
+    │   ├── RequestTooLarge          a request exceeds its maximum size
+    │   ├── AccessDenied             a service requires a token, or another host name
+    │   ├── ReplayError              a session has too little data to be replayed
+    │   └── ModelRejected            unknown model, no access, or an unsupported request
+    ├── EpisodeOver (RuntimeError)   a step in a world that has ended
+    ├── WorldFull (RuntimeError)     more creatures and plants than a world can contain
+    ├── UnknownInstance (LookupError)      an instance does not exist (any more)
+    ├── InstanceLimit (RuntimeError)       a service has its maximum number of instances
+    ├── ServiceError (ConnectionError)     a service is unreachable, or failed
+    ├── ModelRefused (RuntimeError)        a model refuses to respond: counts as a failure
+    ├── ModelUnavailable (ConnectionError) a model call failed after all retries
+    ├── BudgetSpent (RuntimeError)   the next call would exceed the budget
+    ├── TrainingStopped (RuntimeError)     training was stopped, and can be resumed
     ├── LoopStopped (RuntimeError)         a stage of a loop was stopped, and can be resumed
-    ├── HookError (RuntimeError)     a user's hook raised, or reported nonsense
+    ├── HookError (RuntimeError)     a user's hook raised, or returned an invalid result
     ├── UserCodeError (RuntimeError) a user's agent or environment raised, hung, or erred
-    ├── SandboxUnavailable (ConnectionError)  no sandbox, or one that cannot hold a limit
-    │   └── SetupTimeout (TimeoutError)       a repository that was not ready in time
+    ├── SandboxUnavailable (ConnectionError)  no sandbox, or a limit cannot be enforced
+    │   └── SetupTimeout (TimeoutError)       a repository was not ready in time
     ├── PatchRejected (RuntimeError)       a patch does not apply, or leaves its repository
-    ├── TrainerFailed (RuntimeError)       a trainer ended before its time
-    ├── WorkerLost (ConnectionError) processes that ran a trial were killed, or did not start
-    ├── JournalError (OSError)       a journal that is damaged in the middle
-    ├── StoreError (OSError)         a database that cannot be opened, read or written
-    │   └── StoreBusy                another process holds it
-    └── OutputError (OSError)        a result could not be written
+    ├── TrainerFailed (RuntimeError)       a trainer ended too early
+    ├── WorkerLost (ConnectionError) worker processes were killed, or did not start
+    ├── JournalError (OSError)       a journal is damaged, or cannot be written
+    ├── StoreError (OSError)         a database cannot be opened, read or written
+    │   └── StoreBusy                another process holds the database
+    └── OutputError (OSError)        a result cannot be written
 
-Messages name the bad value, what is allowed and what to do next; the command
-line prints them as they are, without a traceback. Imports nothing of assay.
+Messages name the invalid value, the allowed values and the next step. The command line prints
+them unchanged, without a traceback. This module imports nothing from assay.
 """
 
 from typing import Any
 
 
 class AssayError(Exception):
-    """The base of all exceptions that assay raises on purpose."""
+    """Base class of all exceptions that assay raises deliberately."""
 
 
 class UsageError(AssayError, ValueError):
-    """A value the caller gave is not allowed; nothing was started."""
+    """A value given by the caller is invalid; nothing was started."""
 
 
 class AmbiguousName(UsageError):
-    """A name that could mean several things; the message has some of them."""
+    """A name has several possible meanings; the message lists some of them."""
 
 
 class SnapshotError(UsageError):
-    """Bytes that are not a valid saved world."""
+    """Data is not a valid saved world."""
 
 
 class InvalidField(UsageError):
-    """Fields of a request that are not allowed.
+    """Fields of a request are invalid.
 
-    `problems` has a (field, message, allowed values or None) for each of them.
+    `problems` has a tuple (field, message, allowed values or None) for each of them.
     """
 
     def __init__(self, problems: list[tuple[str, str, list[Any] | None]]) -> None:
@@ -69,19 +69,19 @@ class InvalidField(UsageError):
 
 
 class RequestTooLarge(UsageError):
-    """More than a request may hold."""
+    """A request exceeds its maximum size."""
 
 
 class AccessDenied(UsageError):
-    """A service that asks for a token, or that answers to another host only."""
+    """A service requires a token, or accepts only another host name."""
 
 
 class EpisodeOver(AssayError, RuntimeError):
-    """A finished world was asked to go on."""
+    """A step in a world that has ended."""
 
 
 class WorldFull(AssayError, RuntimeError):
-    """More creatures and plants than a world can hold."""
+    """More creatures and plants than a world can contain."""
 
 
 class UnknownInstance(AssayError, LookupError):
@@ -89,7 +89,7 @@ class UnknownInstance(AssayError, LookupError):
 
 
 class InstanceLimit(AssayError, RuntimeError):
-    """A service holds as many instances as it may; `retry_after` is in seconds."""
+    """A service has its maximum number of instances; `retry_after` is in seconds."""
 
     def __init__(self, message: str, retry_after: int = 1) -> None:
         super().__init__(message)
@@ -97,36 +97,36 @@ class InstanceLimit(AssayError, RuntimeError):
 
 
 class ServiceError(AssayError, ConnectionError):
-    """A service could not be reached, or did not do its part."""
+    """A service is unreachable, or did not work as expected."""
 
 
 class ModelRefused(AssayError, RuntimeError):
-    """A model will not answer this, or the request is too long for it."""
+    """A model refuses to respond, or the request is too long for it."""
 
 
 class ModelUnavailable(AssayError, ConnectionError):
-    """A model could not be asked, for all the retries; `kind` says why."""
+    """A model call failed after all retries; `kind` is the kind of error."""
 
     def __init__(self, message: str, kind: str = "connection") -> None:
         super().__init__(message)
         self.kind = kind
-        """rate_limit, overload, timeout, connection, server_error or malformed."""
+        """One of rate_limit, overload, timeout, connection, server_error and malformed."""
 
 
 class ReplayError(UsageError):
-    """A session that says too little to be played again."""
+    """A session has too little data to be replayed."""
 
 
 class ModelRejected(UsageError):
-    """A model does not exist, may not be used, or cannot read such requests at all."""
+    """A model does not exist, is not accessible, or does not support such requests at all."""
 
 
 class BudgetSpent(AssayError, RuntimeError):
-    """The next call does not fit into what may be spent."""
+    """The next call would exceed the budget."""
 
 
 class TrainingStopped(AssayError, RuntimeError):
-    """A training was stopped, and kept what it had learned so far."""
+    """Training was stopped; its progress is saved."""
 
 
 class LoopStopped(AssayError, RuntimeError):
@@ -134,18 +134,18 @@ class LoopStopped(AssayError, RuntimeError):
 
 
 class HookError(AssayError, RuntimeError):
-    """A hook raised, or reported something that cannot be stored: a failure of the subject."""
+    """A hook raised, or returned a result that cannot be stored; counts as a failure."""
 
 
 class UserCodeError(AssayError, RuntimeError):
-    """An agent or environment of the user's own raised, hung, or gave what cannot be used.
+    """A user-defined agent or environment raised, hung, or returned an invalid value.
 
-    A failure of the subject, whatever it raised.
+    Counts as a failure of the entry, regardless of the original exception.
     """
 
 
 class SandboxUnavailable(AssayError, ConnectionError):
-    """A sandbox cannot be made here, broke down, or cannot hold a limit that was asked for."""
+    """A sandbox cannot be created here, broke down, or cannot enforce a requested limit."""
 
 
 class SetupTimeout(SandboxUnavailable, TimeoutError):
@@ -153,11 +153,11 @@ class SetupTimeout(SandboxUnavailable, TimeoutError):
 
 
 class PatchRejected(AssayError, RuntimeError):
-    """A patch does not apply to its repository, or would change something outside of it."""
+    """A patch does not apply to its repository, or would change files outside of it."""
 
 
 class TrainerFailed(AssayError, RuntimeError):
-    """A trainer ended before its time, and why is not known; it may be tried again."""
+    """A trainer ended too early for an unknown reason; it may be retried."""
 
 
 class WorkerLost(AssayError, ConnectionError):
@@ -165,11 +165,11 @@ class WorkerLost(AssayError, ConnectionError):
 
 
 class JournalError(AssayError, OSError):
-    """A journal that is damaged where it should not be."""
+    """A journal is damaged, or cannot be written."""
 
 
 class StoreError(AssayError, OSError):
-    """A database that cannot be opened, read or written."""
+    """A database cannot be opened, read or written."""
 
 
 class StoreBusy(StoreError):
@@ -177,4 +177,4 @@ class StoreBusy(StoreError):
 
 
 class OutputError(AssayError, OSError):
-    """A result could not be written."""
+    """A result cannot be written."""

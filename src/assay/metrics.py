@@ -1,4 +1,4 @@
-"""Hooks and metrics of one's own, by the path that users' files name.
+"""Public import path for user-defined hooks and metrics.
 
 The definitions are in `assay.episodes`.
 """

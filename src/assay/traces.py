@@ -1,4 +1,4 @@
-"""The store of sessions, by the path that documents name.
+"""Public import path for the database of sessions.
 
 The definitions are in `assay.store`.
 """

@@ -1,8 +1,8 @@
-"""The seams: what packages that do not know each other exchange.
+"""Shared types and interfaces, for packages that do not import each other.
 
-Language models are asked by a `ChatRequest` and answer with a `ChatReply`, in the shapes of
-the OpenAI chat protocol. Messages are encoded once, when they are made: what is sent, what is
-hashed and what is stored are the same bytes.
+Language models receive a `ChatRequest` and return a `ChatReply`, in the format of the OpenAI
+chat protocol. A message is encoded once, when it is created: the same bytes are sent, hashed
+and stored.
 """
 
 import json
@@ -16,72 +16,72 @@ from assay.core.values import Count
 
 
 class TrialState(StrEnum):
-    """How a trial ended. There is no fourth way."""
+    """How a trial ended; there are exactly three ways."""
 
     RESULT = "result"
-    """It earned its outcomes, good or bad."""
+    """Completed, with outcomes."""
     FAILURE = "failure"
-    """The subject is to blame: it refused, asked too much, or its code raised."""
+    """The entry is at fault: it refused, sent too long a request, or its code raised."""
     INFRASTRUCTURE = "infrastructure"
-    """Neither the subject nor the task is to blame; never scored, tried again on resume."""
+    """Neither the entry nor the task is at fault; never scored, retried on resume."""
 
 
 class Verdict(StrEnum):
-    """What a comparison of a candidate with a baseline came to."""
+    """Result of the comparison of a candidate with a baseline."""
 
     BETTER = "better"
-    """It differs, in the direction that is good."""
+    """It differs in the desired direction."""
     WORSE = "worse"
-    """It differs, in the direction that is bad."""
+    """It differs in the undesired direction."""
     HIGHER = "higher"
-    """It has more, of something that is neither good nor bad."""
+    """It has a higher value of a metric without a direction."""
     LOWER = "lower"
-    """It has less of that."""
+    """It has a lower value of a metric without a direction."""
     NO_DIFFERENCE = "no_difference"
-    """It differs by less than the smallest difference that matters, if at all."""
+    """Any difference is smaller than the smallest difference that matters."""
     UNDECIDED = "undecided"
-    """The data cannot tell."""
+    """The data is not sufficient to decide."""
     UNKNOWN = "unknown"
-    """There is nothing to judge by: no interval, not the same task, or the same trials."""
+    """No comparison is possible: no interval, different tasks, or identical trials."""
 
 
 class StopReason(StrEnum):
-    """What ended a session that ran to its end.
+    """Reason why a session ended.
 
-    What is stored is a text: one of these, `died: ` and what of, `terminate: ` and the
-    model's own reason, or the name of an error. An imported log may say anything else.
+    The stored value is a text: one of these, `died: ` with the cause, `terminate: ` with the
+    reason given by the model, or the name of an error. Imported logs may have other texts.
     """
 
     DIED = "died"
-    """The player died; what of follows after a colon, where it is known."""
+    """The player died; the cause follows after a colon, if known."""
     LENGTH = "length"
-    """The world came to the end of its length."""
+    """The world reached its maximum length."""
     MAX_TURNS = "max_turns"
-    """As many turns were taken as there may be."""
+    """The maximum number of turns was reached."""
     STEP_LIMIT = "step_limit"
-    """As many steps were made as there may be."""
+    """The maximum number of steps was reached."""
     TOKEN_LIMIT = "token_limit"
-    """The tokens of the session are used up."""
+    """The token limit of the session was reached."""
     TIME_LIMIT = "time_limit"
-    """The time played is used up."""
+    """The time limit was reached."""
     TERMINATE = "terminate"
-    """The model asked for the end; its reason follows after a colon."""
+    """The model ended the session; its reason follows after a colon."""
     DONE = "done"
-    """The loop that was traced came to its end, or another program's world did."""
+    """The traced loop ended, or the world of another program did."""
     MAX_STEPS = "max_steps"
-    """A policy, or another program's agent, made as many steps as it may."""
+    """A policy, or the agent of another program, reached its maximum number of steps."""
     FINISHED = "finished"
-    """Another program says no more than that it ended."""
+    """Another program reports only that it ended."""
     PROCESS_DIED = "process died"
-    """The process that recorded it was gone."""
+    """The process that recorded it died."""
 
     def with_words(self, words: str) -> str:
-        """The text that is stored where somebody gave a reason of their own."""
+        """Return the stored text with an additional reason."""
         return f"{self}: {words}"
 
 
 class Encoded:
-    """A JSON value with its canonical bytes and their hash, both made once."""
+    """A JSON value with its canonical bytes and their hash, both computed once."""
 
     __slots__ = ("encoded", "hash", "value")
 
@@ -89,12 +89,12 @@ class Encoded:
         self.encoded = canonical_json(value)
         """Canonical JSON in UTF-8."""
         self.hash = content_hash(self.encoded)
-        # What cannot be encoded was replaced, and then the bytes are what counts.
+        # Characters that cannot be encoded were replaced, so the value follows the bytes.
         self.value: Any = json.loads(self.encoded) if b"\xef\xbf\xbd" in self.encoded else value
 
     @classmethod
     def stored(cls, body: str) -> Self:
-        """One that was encoded before, from its bytes as text: they stay as they are."""
+        """Make an object from stored canonical JSON; the bytes are kept unchanged."""
         kept = cls.__new__(cls)
         kept.encoded = body.encode()
         kept.hash = content_hash(kept.encoded)
@@ -112,9 +112,9 @@ class Encoded:
 
 
 class Message(Encoded):
-    """One message of a conversation, in the shape of the chat protocol.
+    """One message of a conversation, in the format of the chat protocol.
 
-    `value` has `role`, `content` and, where they apply, `tool_calls` or `tool_call_id`.
+    `value` has `role`, `content` and, if they apply, `tool_calls` or `tool_call_id`.
     """
 
     __slots__ = ()
@@ -122,19 +122,19 @@ class Message(Encoded):
 
     @property
     def role(self) -> str:
-        """Who speaks: system, user, assistant or tool."""
+        """Role of the sender: system, user, assistant or tool."""
         return str(self.value["role"])
 
     @property
     def text(self) -> str:
-        """The content, or nothing where there are only tool calls."""
+        """Text content; empty if there are only tool calls."""
         content = self.value.get("content")
         return content if isinstance(content, str) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call; those of `cached` are part of the prompt, `reasoning` of the rest."""
+    """Tokens of one call; `cached` is part of the prompt, `reasoning` of the completion."""
 
     prompt: Count = 0
     completion: Count = 0
@@ -157,41 +157,41 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One question to a model."""
+    """One request to a model."""
 
     model: str
-    """The name the model is known by here."""
+    """Name of the model in assay."""
     messages: Sequence[Message]
     tools: Encoded
-    """A list of tools in the shape of the chat protocol; empty where there are none."""
+    """List of tools in the format of the chat protocol; empty if there are none."""
     temperature: float | None = None
     max_tokens: int = 1024
-    """The most tokens a reply may have."""
+    """Maximum number of tokens in the reply."""
     seed: int | None = None
 
 
 class MessageType(StrEnum):
-    """What a message of the conversation is."""
+    """Kind of a message in a conversation."""
 
     SYSTEM = "system"
-    """The rules and the instructions."""
+    """Rules and instructions."""
     OBSERVATION = "observation"
-    """What was done and what can be seen."""
+    """Results of actions, and the current view."""
     TOOL_CALL = "tool_call"
-    """A reply that calls tools."""
+    """A reply with tool calls."""
     REPLY = "reply"
-    """A reply that calls none."""
+    """A reply without tool calls."""
     FEEDBACK = "feedback"
-    """An answer without an observation."""
+    """A response to the model without an observation."""
 
 
 class PreparedRequest(NamedTuple):
-    """A request, and where its messages stand in the conversation."""
+    """A request, and the positions of its messages in the conversation."""
 
     request: ChatRequest
     positions: tuple[int, ...]
     reply: int
-    """The position that the answer will have."""
+    """Position of the reply."""
 
 
 class NewMessage(NamedTuple):
@@ -200,79 +200,79 @@ class NewMessage(NamedTuple):
     position: int
     message: Message
     message_type: str
-    """A `MessageType`, or a word of whoever talks."""
+    """A `MessageType`, or another text chosen by the caller."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """One answer of a model."""
+    """One response of a model."""
 
     message: Message
-    """The assistant's message, as it goes into the history."""
+    """Message of the assistant, as it is added to the history."""
     finish_reason: str = "stop"
-    """In the words of the chat protocol: stop, length, tool_calls, content_filter."""
+    """As in the chat protocol: stop, length, tool_calls, content_filter."""
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = None
-    """What the call cost; None if the price is not known."""
+    """Cost of the call; None if the price is unknown."""
     latency_s: float = 0.0
-    """Of the attempt that succeeded, without waiting for a turn."""
+    """Duration of the successful attempt, without waiting in the queue."""
     waited_s: float = 0.0
-    """Time in the queue for a turn and between attempts: not the model's time."""
+    """Time in the queue and between attempts, which is not spent by the model."""
     retries: int = 0
     answered_as: str | None = None
-    """What the provider calls the model that answered, where it says so."""
+    """Name that the provider reports for the model that responded, if any."""
 
 
 class ChatModel(Protocol):
-    """Answers requests; many may be open at once.
+    """Responds to requests; many may be open at the same time.
 
-    Raises ModelRefused, ModelUnavailable or ModelRejected, of `assay.errors`.
+    Raises ModelRefused, ModelUnavailable or ModelRejected from `assay.errors`.
     """
 
     name: str
-    """What users call it."""
+    """Name used by users."""
     provider: str
-    """Who answers: `builtin`, `openai` and so on."""
+    """Name of the provider: `builtin`, `openai` and so on."""
 
     async def reply(self, request: ChatRequest) -> ChatReply:
-        """Answer one request."""
+        """Respond to one request."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         ...
 
 
 class Agent(Protocol):
-    """Chooses what to do from what it sees; made anew for each episode.
+    """Chooses actions from observations; created for each episode.
 
-    A plain function `act(view)` will do. A class may take `model`, `seed` and `settings`, keep
-    state, and have a coroutine for `act`; see `assay.agents.user_agents`.
+    A plain function `act(view)` works as well. A class may take `model`, `seed` and `settings`,
+    keep state, and have a coroutine for `act`; see `assay.agents.user_agents`.
     """
 
     def act(self, view: Any) -> Any:
-        """One action or several: names of actions, or their indices."""
+        """Return one action or several, by names or indices."""
         ...
 
 
 class Environment(Protocol):
-    """A world to play in; made anew for each episode.
+    """A world to play in; created for each episode.
 
-    Beside the two methods a class may have:
+    Besides the two methods, a class may have:
 
-    - `actions`: the names of all actions. Without them, any value that JSON has is one.
-    - `outcomes`: by name, "higher" or "lower", whichever is better. At the end of an episode
-      the attributes of these names are what it earned, beside its reward and steps.
-    - `text(observation)`: what a language model is told; not needed where observations are
-      texts. `rules`, a text, says what it is about.
-    - `deterministic = False`: where the same actions after the same `reset` may show another
-      thing. Such episodes cannot be verified, nor resumed in the middle.
+    - `actions`: the names of all actions. Without it, any JSON value is an action.
+    - `outcomes`: a dictionary of outcome names with "higher" or "lower", whichever is better.
+      The attributes with these names are stored as outcomes at the end of an episode.
+    - `text(observation)`: the text for a language model; not needed if observations are texts.
+      `rules` is a text that describes the environment.
+    - `deterministic = False`: if equal actions after an equal `reset` may have different
+      results. Such episodes cannot be verified, and restart on resume.
     """
 
     def reset(self, seed: int) -> Any:
-        """Begin, and show the first observation."""
+        """Start an episode, and return the first observation."""
         ...
 
     def step(self, action: Any) -> tuple[Any, ...]:
-        """Observation, reward and done; or those of gymnasium, with terminated, truncated."""
+        """Return observation, reward and done, or the five values of Gymnasium."""
         ...

@@ -1,11 +1,12 @@
-"""The Python face of assay: what a command can do, as a function with values in and out.
+"""Python interface of assay: every command as a function.
 
     import assay
     result = assay.run(models=["builtin/forager"], episodes=3)
     assay.open(result.database).episodes()
 
-Here alone classes are picked and names resolved; `cli` calls the modules and prints. `assay`
-has the functions that most programs use; here are the others that commands are made of.
+Only this package chooses classes and resolves names; `cli` calls its modules and prints. The
+functions that most programs use are in `assay`; this module has the other functions behind
+commands.
 """
 
 from typing import TYPE_CHECKING

@@ -1,10 +1,10 @@
-"""What happened in many episodes: every `assay analyze` command as a function.
+"""Analyses of many episodes: every `assay analyze` command as a function.
 
     import assay
     assay.analyze.quality("traces_multi_model").models
     assay.analyze.achievements(run="latest", database="traces.duckdb")
 
-The first argument is a folder of traces, or a file of them; without it the database is read.
+The first argument is a folder or file of traces; without it the database is read.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class _Chosen:
-    """Episodes of a store that is open as long as they are asked about."""
+    """Selected episodes, with their database, which is open while they are analysed."""
 
     store: "Store"
     session_ids: Sequence[str]
@@ -54,7 +54,7 @@ class _Chosen:
         return load_facts(self.store, self.session_ids, by=self.by, **parts)
 
     def said(self, value: _T) -> _T:
-        """The same value, which says where its episodes come from."""
+        """Return the analysis with the source of its episodes added."""
         given: Any = value
         notes = (*self.notes, *given.basis.notes)
         basis = replace(given.basis, source=self.source, notes=notes)
@@ -68,7 +68,7 @@ def _chosen(source: Source, which: SessionGroups, database: Where) -> Iterator[_
     given = asdict(which)
     by = given.pop("by")
     narrowed = {name: value for name, value in given.items() if value is not None}
-    # Forks share their beginnings: among whole episodes they would count those many times.
+    # Forks share their first turns, which would count several times among whole episodes.
     named = "run" in narrowed or "experiment" in narrowed
     with _store(source, database) as (store, where, notes):
         with store.reading() as connection:
@@ -133,7 +133,7 @@ def _nothing(where: str, narrowed: dict[str, Any], total: int) -> str:
 def achievements(
     source: Source = None, *, which: SessionGroups, database: Where = None
 ) -> "AchievementsAnalysis":
-    """How often and how soon each achievement is reached, and what was missing at the end."""
+    """Analyse how often and how early each achievement is unlocked, and what was missing."""
     from assay.analyses.achievements import analyse_achievements
     from assay.analyses.deaths import play_endings
 
@@ -146,7 +146,7 @@ def achievements(
 def deaths(
     source: Source = None, *, which: SessionGroups, database: Where = None
 ) -> "DeathsAnalysis":
-    """What episodes died of, how long they lived, and what the player did last."""
+    """Analyse causes of death, lifetimes, and the last actions of the player."""
     from assay.analyses.deaths import analyse_deaths, play_endings
 
     with _chosen(source, which, database) as chosen:
@@ -158,7 +158,7 @@ def deaths(
 def hooks(
     source: Source = None, *, which: SessionGroups, database: Where = None
 ) -> "HooksAnalysis":
-    """How often each hook fires: by model, by turn, together, and on what."""
+    """Analyse how often each hook fires: by model, by turn, together, and on what."""
     from assay.analyses.hooks import analyse_hooks
 
     with _chosen(source, which, database) as chosen:
@@ -169,7 +169,7 @@ def hooks(
 def actions(
     source: Source = None, *, which: SessionGroups, database: Where = None
 ) -> "ActionsAnalysis":
-    """What models do, what follows what, what leads somewhere, and what is wasted."""
+    """Analyse the actions of models: frequencies, sequences, results and waste."""
     from assay.analyses.actions import analyse_actions
 
     with _chosen(source, which, database) as chosen:
@@ -180,7 +180,7 @@ def actions(
 def costs(
     source: Source = None, *, which: SessionGroups, database: Where = None
 ) -> "CostsAnalysis":
-    """What results cost: dollars and tokens by model, by result and by turn."""
+    """Analyse dollars and tokens by model, by result and by turn."""
     from assay.analyses.costs import analyse_costs
 
     with _chosen(source, which, database) as chosen:
@@ -195,13 +195,13 @@ def seeds(
     which: SessionGroups,
     database: Where = None,
 ) -> "WorldsAnalysis":
-    """How much the world decides: results by world, shares of variance, outliers.
+    """Analyse the influence of the world: results by world, shares of variance, outliers.
 
     Args:
-        source: A folder or file of traces; without it the database is read.
+        source: Folder or file of traces; default: the database.
         metric: achievements, reward, steps or invalid_rate.
-        which: Which episodes; `seeds` takes some worlds.
-        database: The store to read, or a snapshot of one.
+        which: Filters for the episodes; `seeds` selects worlds.
+        database: Database to read, or a snapshot of one.
     """
     from assay.analyses.worlds import analyse_worlds, make_worlds
 
@@ -223,15 +223,15 @@ def enhanced_hooks(
     which: SessionGroups,
     database: Where = None,
 ) -> "EnhancedHooksAnalysis":
-    """Try hooks of a file on stored episodes, and say what goes with their firing.
+    """Apply hooks from a file to stored episodes, and analyse what is associated with them.
 
     Args:
-        source: A folder or file of traces; without it the database is read.
-        enhancements: A JSON file of hooks; `assay.analyze.hook_schema()` is its format.
-        landmark: The step at which episodes are parted; that of the file if not given.
-        progress: Told how many episodes are replayed, and of how many.
-        which: Which episodes.
-        database: The store to read, or a snapshot of one.
+        source: Folder or file of traces; default: the database.
+        enhancements: JSON file of hooks; `assay.analyze.hook_schema()` is its format.
+        landmark: Step at which episodes are split; default: from the file.
+        progress: Called with the number of replayed episodes and their total.
+        which: Filters for the episodes.
+        database: Database to read, or a snapshot of one.
     """
     from assay.analyses.enhanced_hooks import analyse_enhanced_hooks, fire_all
     from assay.analyses.hook_files import read_hooks
@@ -244,7 +244,7 @@ def enhanced_hooks(
 
 
 def hook_schema() -> dict[str, Any]:
-    """The JSON schema of a file of hooks."""
+    """Return the JSON schema of a hook file."""
     from assay.analyses.hook_files import SCHEMA
 
     return dict(SCHEMA)
@@ -254,7 +254,7 @@ def hook_schema() -> dict[str, Any]:
 def quality(
     source: Source = None, *, which: SessionGroups, database: Where = None
 ) -> "QualityAnalysis":
-    """Score every trace from 0 to 1, say why, and name those that are nearly the same."""
+    """Score every trace from 0 to 1 with reasons, and list near duplicates."""
     from assay.analyses.quality import analyse_quality
 
     with _chosen(source, which, database) as chosen:
@@ -262,11 +262,11 @@ def quality(
 
 
 def training(job_ids: str | Sequence[str], *, database: Where = None) -> "TrainingAnalysis":
-    """How fine-tuning jobs went: loss, accuracy, rate, speed, and whether they overfit.
+    """Analyse fine-tuning jobs: loss, accuracy, learning rate, speed, and overfitting.
 
     Args:
-        job_ids: Ids or starts of ids, as a list or with commas between; `latest` is the newest.
-        database: The store.
+        job_ids: Ids or starts of ids, as a list or separated by commas; `latest` is the newest.
+        database: Database to read.
     """
     from assay.analyses.training import analyse_training
     from assay.store.finetune_jobs import find_job, job_events
@@ -275,7 +275,7 @@ def training(job_ids: str | Sequence[str], *, database: Where = None) -> "Traini
     store = store_at(database)
     with store.reading() as connection:
         jobs = [find_job(connection, name.strip()) for name in names if name.strip()]
-        # A job that is named twice is one job.
+        # A job that is named twice counts once.
         once = {(job.address, job.id): job for job in jobs}
         found = [(job, job_events(connection, job)) for job in once.values()]
     return analyse_training(found, str(store.path))

@@ -1,7 +1,4 @@
-"""Benchmarks that have run: summed up, compared, tagged, and brought from other machines.
-
-The coding agents that a benchmark can name, and how those of others are installed.
-"""
+"""Summaries, comparisons, tags and imports of benchmark rollouts, and their coding agents."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -39,22 +36,22 @@ def bench_summary(
     save: bool = False,
     notice: Callable[[str], None] = lambda _: None,
 ) -> "BenchmarkSummary":
-    """Sum up a benchmark that has run, arm by arm and task by task.
+    """Summarise a benchmark by arm and task.
 
     assay.bench_summary("my_benchmark").arms[0].score
 
     Args:
         benchmark: Its name, `name@stamp`, the start of a stamp, a tag, or a path.
-        *rollouts: Stamps of its rollouts, or the starts of them; several are summed up
-            together. Without any it is the latest.
-        latest: Say that it is the latest.
-        data_dir: Where benchmarks are.
-        options: How it is summed up.
-        save: Write `summary.md` into the folder of the rollout too, if all tasks count.
-        notice: Told if that could not be written.
+        *rollouts: Stamps of its rollouts, or the starts of them; several are summarised
+            together. Default: the latest.
+        latest: Use the latest rollout.
+        data_dir: Folder of the benchmarks.
+        options: Options of the summary.
+        save: Also write `summary.md` into the folder of the rollout, if all tasks count.
+        notice: Callback for a message if that file could not be written.
 
     Raises:
-        UsageError: There is no such rollout, or it is damaged.
+        UsageError: The rollout does not exist, or is damaged.
     """
     from assay.bench.rollouts import select_rollout
     from assay.bench.summary import summarize_benchmark
@@ -81,18 +78,18 @@ def bench_summary(
 def bench_compare(
     *rollouts: str, data_dir: Path | str = _DATA_DIR, options: RolloutComparisonOptions
 ) -> "RolloutComparison":
-    """Compare rollouts of benchmarks, task by task and arm by arm.
+    """Compare rollouts of benchmarks by task and arm.
 
     assay.bench_compare("v1", "my_benchmark").changes(TaskChange.NEWLY_FAILING)
 
     Args:
         *rollouts: Two or more: names, `name@stamp`, starts of stamps, tags or paths. The
-            first is what the others are compared with.
-        data_dir: Where benchmarks are.
-        options: How they are compared.
+            first is the baseline.
+        data_dir: Folder of the benchmarks.
+        options: Options of the comparison.
 
     Raises:
-        UsageError: One is not there, or one is named twice.
+        UsageError: A rollout does not exist, or is named twice.
     """
     from assay.bench.rollout_comparison import compare_rollouts
     from assay.bench.rollouts import select_rollout
@@ -104,7 +101,7 @@ def bench_compare(
     for text, rollout in zip(rollouts, found, strict=True):
         stamp = rollout.manifest.created_at if one_name else rollout.label
         label = text if text in rollout.manifest.tags else stamp
-        # Rollouts of two machines may have one stamp.
+        # Rollouts of two machines may have the same stamp.
         named[label if label not in named else str(rollout.path)] = rollout.manifest
     return compare_rollouts(named, options=options)
 
@@ -112,16 +109,17 @@ def bench_compare(
 def bench_tag(
     rollout: str, tag: str, *, data_dir: Path | str = _DATA_DIR, remove: bool = False
 ) -> "Rollout":
-    """Give a rollout a tag to name it by, or take it away.
+    """Add a tag to a rollout, or remove it.
 
     Args:
         rollout: A name (its latest rollout), `name@stamp`, another tag of it, or a path.
-        tag: The tag; one rollout of a data folder has it.
-        data_dir: Where benchmarks are.
-        remove: Take it away instead.
+        tag: The tag, unique within the data folder.
+        data_dir: Folder of the benchmarks.
+        remove: Remove the tag.
 
     Raises:
-        UsageError: The tag is no good name, another rollout has it, or this one lacks it.
+        UsageError: The tag is invalid or used by another rollout, or cannot be removed because
+            this rollout does not have it.
     """
     from assay.bench.rollouts import select_rollout, tag_rollout
 
@@ -132,20 +130,20 @@ def bench_tag(
 def bench_import(
     *folders: Path | str, data_dir: Path | str = _DATA_DIR, database: Where = None
 ) -> "RolloutImports":
-    """Copy rollouts of other machines into a data folder, with the folders of their runs.
+    """Copy rollouts from other machines into a data folder, with their run folders.
 
-    What is there stays as it is; a rollout that is damaged or not whole is refused by name.
-    Its sessions are not stored: `assay traces import` brings traces. A job of Harbor becomes a
-    rollout, and its trials sessions of the store.
+    Existing files are kept. A damaged or incomplete rollout is rejected and reported. The
+    sessions of a rollout are not stored: `assay traces import` imports traces. A Harbor job
+    becomes a rollout, and its trials become sessions in the database.
 
     Args:
-        *folders: Rollout folders, or folders above them, such as another data folder; or
-            folders of jobs of Harbor.
-        data_dir: Where to.
-        database: The DuckDB file for the trials of Harbor.
+        *folders: Rollout folders, folders above them (such as another data folder), or folders
+            of Harbor jobs.
+        data_dir: Destination folder.
+        database: DuckDB file for the trials of Harbor jobs.
 
     Raises:
-        UsageError: In one of the folders there is no rollout.
+        UsageError: A folder contains no rollout.
         OutputError: A file cannot be written.
     """
     from assay.api.traces import import_traces
@@ -170,19 +168,19 @@ def _check_different(paths: list[Path]) -> None:
 
 
 class ListedAgent(NamedTuple):
-    """A coding agent by name."""
+    """A coding agent in a list."""
 
     about: str
     default: bool
-    """Whether it works where a task names none."""
+    """Whether it is used for tasks that name no agent."""
     version: str | None
-    """Of one that is a program of others, and is installed."""
+    """Installed version of a third-party program; None for others."""
     sha256: str | None
     installed: bool
 
 
 def bench_agents() -> dict[str, ListedAgent]:
-    """The coding agents that a benchmark can name, by name."""
+    """Return the coding agents that a benchmark can use, by name."""
     default = default_agent()
     listed = {}
     for name, about in AGENTS.items():
@@ -198,10 +196,10 @@ def bench_agents() -> dict[str, ListedAgent]:
 
 
 def bench_install_agent(name: str, version: str | None = None) -> InstalledAgent:
-    """Install a coding agent below the cache folder; another version of it is replaced.
+    """Install a coding agent in the cache folder, replacing another version.
 
     Args:
-        name: The agent.
-        version: Of it; the latest if None.
+        name: Name of the agent.
+        version: Version; default: the latest.
     """
     return install_agent(name, version)

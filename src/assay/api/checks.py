@@ -1,11 +1,10 @@
-"""What a run depends on. Each check is a function that tells how one thing stands.
+"""Checks of everything a run depends on; each function checks one thing.
 
-A check repairs nothing, raises nothing for a sick system, and takes a few seconds at most; only
-the database is read as a whole, which takes about a second for each gigabyte.
+A check repairs nothing, does not raise for a broken system, and takes a few seconds at most.
+Only the database is read completely, which takes about a second per gigabyte.
 
-How providers stand: rows of the user, keys and addresses.
-
-Keys are told by the names of their variables, and sent to nobody.
+Checks of providers cover user rows, keys and addresses. Keys are reported by the names of their
+variables, and are never sent.
 """
 
 import os
@@ -38,19 +37,19 @@ _PACKAGE: Final = re.compile(r"[\s<>=!~;\[(]")
 
 
 class CheckState(StrEnum):
-    """How something stands."""
+    """Result of a check."""
 
     OK = "ok"
     """Nothing to do."""
     WARN = "warn"
-    """It works, or will soon, but somebody should know."""
+    """It works or will soon, but the user should know."""
     FAIL = "fail"
     """A run would fail because of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """How one thing stands, and what to do about it."""
+    """Result of one check, and the recommended next step."""
 
     name: str
     state: CheckState
@@ -64,12 +63,12 @@ def doctor(
     database: Path | str | None = None,
     sandbox: str | None = None,
 ) -> Iterator[Check]:
-    """Look at everything a run depends on, one thing after the other; repairs nothing.
+    """Check everything a run depends on, one thing after another; repairs nothing.
 
     Args:
-        service_url: A service that has to answer; without it, one on port 8901 may.
-        database: The database that runs write to.
-        sandbox: A sandbox in which to try attacks, see `check_protection`.
+        service_url: Service that must respond; by default, one on port 8901 may.
+        database: Database that runs write to.
+        sandbox: Sandbox in which to try attacks, see `check_protection`.
     """
     path = default_database() if database is None else Path(database)
     yield check_python()
@@ -92,12 +91,12 @@ def doctor(
 
 
 def check_python() -> Check:
-    """The Python that runs this."""
+    """Report the Python version and executable."""
     return Check("python", CheckState.OK, f"{platform.python_version()} at {sys.executable}")
 
 
 def check_assay() -> Check:
-    """The version of assay, and its commit where it runs from a checkout."""
+    """Report the version of assay, and its commit if it runs from a checkout."""
     made = provenance()
     detail = made.assay
     if made.commit is not None:
@@ -108,7 +107,7 @@ def check_assay() -> Check:
 
 
 def check_extras() -> Check:
-    """Which optional dependencies are there."""
+    """Report which optional dependencies are installed."""
     try:
         extras = metadata("assay").get_all("Provides-Extra") or []
         needs = requires("assay") or []
@@ -142,7 +141,7 @@ def _is_installed(package: str) -> bool:
 
 
 def check_engine() -> Check:
-    """Whether the engine of the world is compiled already; compiles nothing."""
+    """Check whether the engine of the world is already compiled; compiles nothing."""
     from assay.crafter.engine.jit import compiled_home
 
     home, is_there = compiled_home()
@@ -163,7 +162,7 @@ def check_engine() -> Check:
 
 
 def check_service(url: str | None, token: str | None = None) -> Check:
-    """Whether a service of worlds answers: the one named, which must, or the usual one."""
+    """Check whether a world service responds: the given one, which must, or the default one."""
     import asyncio
 
     from assay.crafter.service.http_client import HttpClient, RequestRetries
@@ -192,7 +191,7 @@ def check_service(url: str | None, token: str | None = None) -> Check:
 
 
 def check_sandbox() -> Check:
-    """What the sandbox of coding benchmarks can enforce here."""
+    """Check which limits the sandbox of coding benchmarks can enforce here."""
     import warnings
 
     from assay.sandboxes.backends import choose_backend
@@ -200,7 +199,7 @@ def check_sandbox() -> Check:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of none, which is told below
+            warnings.simplefilter("ignore")  # the warning about no sandbox is reported below
             backend = choose_backend()
         told = backend.enforcement(ResourceLimits())
     except AssayError as error:
@@ -220,7 +219,7 @@ def check_sandbox() -> Check:
 
 
 def check_protection(name: str) -> Check:
-    """What a sandbox holds here, by trying attacks in one."""
+    """Check what a sandbox blocks here, by trying attacks in one."""
     from assay.sandboxes.backends import choose_backend
     from assay.sandboxes.self_test import run_self_test
 
@@ -240,7 +239,7 @@ def check_protection(name: str) -> Check:
 
 
 def check_docker() -> Check:
-    """Whether an engine of Docker answers; only the sandbox `docker` needs one."""
+    """Check whether a Docker engine responds; only the sandbox `docker` needs one."""
     from assay.sandboxes.backends import choose_backend
     from assay.sandboxes.base import ResourceLimits
 
@@ -255,7 +254,7 @@ def check_docker() -> Check:
 
 
 def check_modal() -> Check:
-    """Whether Modal takes the account that its client knows; only `modal` needs one."""
+    """Check whether Modal accepts the configured account; only `modal` needs one."""
     from assay.sandboxes.base import ResourceLimits
     from assay.sandboxes.modal.backend import ModalBackend
 
@@ -268,7 +267,7 @@ def check_modal() -> Check:
 
 
 def check_agents() -> Check:
-    """Which coding agents of others are installed."""
+    """Report which third-party coding agents are installed."""
     from assay.bench.coders.installation import PROGRAMS, installed_agent
 
     told = []
@@ -281,7 +280,7 @@ def check_agents() -> Check:
 
 
 def check_database(path: Path, patience: float = _TIMEOUT) -> Check:
-    """Whether traces can be written and read, and who holds the file if not."""
+    """Check whether the database can be read and written, and who holds it if not."""
     from assay.store.migrations import stored_version
     from assay.store.queries import count_sessions, read_everything
     from assay.store.store import Store
@@ -312,7 +311,7 @@ def check_database(path: Path, patience: float = _TIMEOUT) -> Check:
 
 
 def check_journals(database: Path) -> list[Check]:
-    """What runs left behind: those that did not finish, and journals that are damaged."""
+    """Report unfinished runs, and damaged journals."""
     from assay.store.run_folder import journal_root, unfinished_runs, unreadable_runs
 
     try:
@@ -345,7 +344,7 @@ def _unfinished(run: "RunFolder", database: Path) -> Check:
 
 
 def check_disk(database: Path) -> Check:
-    """How much room is left where traces go."""
+    """Check the free disk space for traces."""
     folder = _existing(database.parent)
     try:
         free = shutil.disk_usage(folder).free
@@ -361,7 +360,7 @@ def check_disk(database: Path) -> Check:
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest above it that exists."""
+    """Return the folder, or its nearest existing parent."""
     for candidate in (folder, *folder.parents):
         if candidate.exists():
             return candidate
@@ -369,7 +368,7 @@ def _existing(folder: Path) -> Path:
 
 
 def check_models() -> Check:
-    """Whether the rows of models can be read, those of the user too."""
+    """Check whether the model tables can be read, including those of the user."""
     from assay.models.registry_file import load_registry, user_rows
 
     path = user_rows()
@@ -385,7 +384,7 @@ def check_models() -> Check:
 
 
 def check_providers(timeout: float = _TIMEOUT) -> list[Check]:
-    """How the providers stand that a variable is set for; one line names all others."""
+    """Check the providers for which a variable is set; one line lists all others."""
     import asyncio
 
     from assay.models.connections import find_unreachable
@@ -394,7 +393,7 @@ def check_providers(timeout: float = _TIMEOUT) -> list[Check]:
     try:
         registry = load_registry()
     except UsageError:
-        return []  # told by `check_models`
+        return []  # reported by `check_models`
     used = [one for one in registry.providers.values() if _is_used(one, os.environ)]
     found = [_access(provider) for provider in used]
     addresses = [one.address for one in found if isinstance(one, _Access)]
@@ -407,7 +406,7 @@ def check_providers(timeout: float = _TIMEOUT) -> list[Check]:
 
 
 def check_backends() -> Check:
-    """Which fine-tuning services can be used, and what others lack; asks nobody."""
+    """Report which fine-tuning services are configured, and what others lack; no requests."""
     from importlib.util import find_spec
 
     from assay.finetune.backends import BACKENDS
@@ -427,11 +426,11 @@ def check_backends() -> Check:
 
 
 class _Access(NamedTuple):
-    """A provider that can be asked."""
+    """A provider that can be called."""
 
     name: str
     key: str
-    """In words."""
+    """Description of the key's source."""
     address: str
 
 

@@ -1,6 +1,6 @@
-"""Who is better: experiments of a store, files of results, or subjects of one's own.
+"""Comparison of experiments, and the list, log, tags, export and deletion of experiments.
 
-Versions of what was played: listed, shown, tagged, followed, and written to a file.
+The compared subjects are experiments in a database, results files, or objects of the caller.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -36,21 +36,22 @@ def compare(
     options: ComparisonOptions,
     methods: MethodOptions,
 ) -> "Comparison":
-    """Say which of several is better: what `assay compare` shows, as values.
+    """Compare models or agents; returns what `assay compare` shows.
 
     assay.compare("latest").decisive[0].verdict
 
     Args:
-        *subjects: Experiments or runs of a database by name, or subjects of your own. The
-            first is what the others are compared with.
-        database: Where the named ones are.
-        metrics: What to compare; the first decides. Without it all that everybody has.
-        metrics_from: A Python file with metrics of your own, applied to the named ones.
-        notice: Told of metrics that could not be computed.
-        plan: A TOML or JSON file that was registered before the trials; it says what decides.
-        baseline: The id or name of the one to compare with, if it is not the first.
-        options: How they are compared.
-        methods: How intervals and p values are made.
+        *subjects: Names of experiments or runs in a database, or `Subject` objects. The first
+            is the baseline.
+        database: Database with the named subjects.
+        metrics: Metrics to compare; the first is the primary metric. Default: all metrics that
+            every subject has.
+        metrics_from: Python file with user-defined metrics, applied to the named subjects.
+        notice: Callback for messages about metrics that could not be computed.
+        plan: TOML or JSON file that was pre-registered; it defines the primary metric.
+        baseline: Id or name of the baseline, if it is not the first subject.
+        options: Options of the comparison.
+        methods: Methods for intervals and p values.
     """
     from assay.judge.comparison import compare
 
@@ -85,7 +86,7 @@ def compare(
 
 
 def _known_worlds(subjects: Sequence["Subject"], database: Where) -> list[str]:
-    """What the store knows of training data that was made of the worlds of these trials."""
+    """Return notes about training data that was made from the worlds of these trials."""
     from assay.store.finetune_jobs import find_training_worlds
 
     worlds = {
@@ -102,7 +103,7 @@ def _known_worlds(subjects: Sequence["Subject"], database: Where) -> list[str]:
 def _beside_plan(
     comparison: "Comparison", plan: "ComparisonPlan", database: Where
 ) -> "Comparison":
-    """The comparison with what it did otherwise than its plan, before all other notes."""
+    """Add deviations from the plan to a comparison, before all other notes."""
     from assay.judge.plans import plan_deviations
     from assay.store.plans import find_plan
 
@@ -117,7 +118,7 @@ def _beside_plan(
 
 
 def register_comparison_plan(plan: Path | str, *, database: Where = None) -> "RegisteredPlan":
-    """Store a plan of a comparison before its trials are there."""
+    """Store (pre-register) a comparison plan before its trials exist."""
     from assay.api.training_runs import RegisteredPlan
     from assay.judge.plans import read_comparison_plan
     from assay.store.plans import experiments_with_trials, store_plan
@@ -140,17 +141,17 @@ def over_time(
     tasks: "TaskRule | str | None" = None,
     allow_different: Collection[str] = (),
 ) -> "OverTime":
-    """Follow one metric over the versions of a series.
+    """Compute one metric over the versions of a series.
 
     Args:
-        series: The series, or the start of its name.
-        database: Where it is.
-        metric: What to follow; without it achievements, or the first that all have.
-        metrics_from: A Python file with metrics of your own.
-        notice: Told of metrics that could not be computed.
-        level: Of the intervals.
-        seed: Of the random numbers that resampling draws.
-        tasks: fixed or sample; without it ten tasks or more are a sample.
+        series: Name of the series, or the start of it.
+        database: Database to read.
+        metric: Metric; default: achievements, or the first that all versions have.
+        metrics_from: Python file with user-defined metrics.
+        notice: Callback for messages about metrics that could not be computed.
+        level: Confidence level of the intervals.
+        seed: Seed of the random numbers for resampling.
+        tasks: fixed or sample; default: ten tasks or more are a sample.
         allow_different: Settings of the task that may differ, such as max_turns.
     """
     from assay.judge.versions import over_time
@@ -167,7 +168,7 @@ def over_time(
         metrics_from=metrics_from,
         notice=notice,
     )
-    own = {*names}  # one alone comes with the baselines of its run
+    own = {*names}  # a single experiment is returned with the baselines of its run
     return over_time(
         [subject for subject in subjects if subject.id in own],
         metric=metric,
@@ -186,11 +187,11 @@ def stored_subjects(
     metrics_from: Path | str | None = None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> "list[Subject]":
-    """Experiments of a store that names stand for, with the metrics somebody asks for.
+    """Load experiments by name, with the requested metrics.
 
-    One experiment alone is joined by the baselines that played beside it. Shipped metrics
-    that are asked for and not stored are computed from the traces, and so are all of
-    `metrics_from`; both are stored as outcomes.
+    A single experiment is returned with the baselines of its run. Requested built-in metrics
+    that are not stored are computed from the traces, as are all metrics of `metrics_from`; both
+    are stored as outcomes.
     """
     from assay.episodes.metrics import load_metrics
     from assay.episodes.stored_metrics import ensure_metrics
@@ -213,7 +214,7 @@ def stored_subjects(
     with store.reading() as connection:
         subjects = load_subjects(connection, ids)
     usual = store.path.absolute() == DEFAULT_DATABASE.absolute()
-    # A baseline that somebody names is as good as any other.
+    # A baseline that the user named is compared like any other experiment.
     return [
         replace(
             subject,
@@ -225,14 +226,14 @@ def stored_subjects(
 
 
 def read_experiments(path: Path | str) -> "list[Subject]":
-    """The experiments of a file that `export_experiments` wrote, or of one written by hand."""
+    """Read experiments from a file of `export_experiments`, or a handwritten one."""
     from assay.store.experiments_file import read_experiments_file
 
     return read_experiments_file(path)
 
 
 def read_results(*files: str) -> "list[Subject]":
-    """The models of results files, each as FILE or FILE#MODEL, with names of their own."""
+    """Read the models of results files, given as FILE or FILE#MODEL; names are made unique."""
     from assay.store.experiments_file import disambiguate, read_results_file
 
     return disambiguate([subject for file in files for subject in read_results_file(file)])
@@ -240,28 +241,28 @@ def read_results(*files: str) -> "list[Subject]":
 
 _METRIC = "achievements"
 _USUAL = (_METRIC, "reward")
-"""Metrics that may be missing."""
+"""Metrics that are accepted even if the database does not have them."""
 
 
 class ExperimentDetails(NamedTuple):
-    """One experiment: where it comes from, and what its trials came to."""
+    """One experiment: its log entry, and its trials with results."""
 
     entry: "LogEntry"
     subject: "Subject"
 
 
 class ExportedExperiments(NamedTuple):
-    """What went into a file of experiments."""
+    """Experiments that were written to a file."""
 
     names: tuple[str, ...]
     left_out: int
-    """Trials without a result."""
+    """Number of trials without a result."""
 
 
 def list_experiments(
     *, series: str | None = None, metric: str = _METRIC, database: Where = None
 ) -> "list[ListedExperiment]":
-    """All experiments, or those of a series, the oldest first, each with a mean of `metric`."""
+    """List all experiments, or those of a series, oldest first, with the mean of `metric`."""
     from assay.store import versions
     from assay.store.training_tables import open_with_trials
 
@@ -272,7 +273,7 @@ def list_experiments(
 
 
 def show_experiment(experiment: str, *, database: Where = None) -> ExperimentDetails:
-    """One experiment, by its id, its name, or the start of one."""
+    """Return one experiment by its id or name, or the start of one."""
     from assay.episodes.config import UNLOGGED
     from assay.store.names import resolve_experiment
     from assay.store.subjects import load_subjects
@@ -292,7 +293,7 @@ def tag_experiment(
     note: str | None = None,
     database: Where = None,
 ) -> "Tagged":
-    """Give an experiment a version or a note of your own; an empty note takes it away."""
+    """Set the version or note of an experiment; an empty note removes it."""
     from assay.store import versions
     from assay.store.names import resolve_experiment
 
@@ -306,7 +307,7 @@ def tag_experiment(
 def experiment_log(
     series: str, *, metric: str = _METRIC, database: Where = None
 ) -> "list[LogEntry]":
-    """The experiments of a series, the oldest first, each with what changed before it."""
+    """Return the experiments of a series, oldest first, each with the changes before it."""
     from assay.episodes.config import UNLOGGED
     from assay.store.versions import check_metric, series_log
 
@@ -323,13 +324,13 @@ def export_experiments(
     force: bool = False,
     database: Where = None,
 ) -> ExportedExperiments:
-    """Write experiments into a file that `read_subjects` and `assay compare` read.
+    """Write experiments to a file that `read_experiments` and `assay compare` can read.
 
     Args:
         names: Experiments or runs; `latest` is the last run.
-        output: The file to write.
-        force: Replace the file if it is there.
-        database: The store to read.
+        output: File to write.
+        force: Replace an existing file.
+        database: Database to read.
     """
     from assay.store.experiments_file import write_experiments_file
     from assay.store.subjects import load_subjects, resolve_subjects
@@ -350,12 +351,12 @@ def export_experiments(
 def delete_experiments(
     *names: str, dry_run: bool = False, database: Where = None
 ) -> "Deletion":
-    """Delete experiments with all their trials; `dry_run` only says what that is.
+    """Delete experiments with all their trials.
 
     Args:
         *names: Experiments or runs; `latest` is the last run.
-        dry_run: Change nothing.
-        database: The store to change.
+        dry_run: Delete nothing, and return what would be deleted.
+        database: Database to change.
     """
     from assay.store.deletion import delete, plan_deletion
     from assay.store.subjects import resolve_subjects

@@ -1,4 +1,4 @@
-"""The closed loop, composed of what the single commands do."""
+"""The fine-tuning loop, composed of the functions behind the single commands."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopResult:
-    """What came of a loop."""
+    """Result of a loop."""
 
     plan: LoopPlan
     stages: Mapping[str, StageDone]
     comparison: "Comparison"
-    """Of the student before and after, and of who sat the exam beside it."""
+    """Comparison of the student before and after, and of the other entries in the exam."""
     student: str
-    """The name of the model that was made."""
+    """Name of the fine-tuned model."""
     report: Path
 
 
@@ -57,16 +57,16 @@ def _follow(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopWatch:
-    """Who watches a loop; by default nobody."""
+    """Callbacks that observe a loop; by default they do nothing."""
 
     stage: Callable[[StageEvent], None] = lambda event: None
-    """Told when a stage begins and ends."""
+    """Called when a stage starts and ends."""
     play: "Callable[[PreparedRun[RunConfig]], RunResult]" = _play
-    """Plays a run, and shows it."""
+    """Executes a run, and may show its progress."""
     rows: Callable[[int, int], None] = lambda done, total: None
-    """Told how many turns have become rows."""
+    """Called with the number of turns that were turned into rows, and their total."""
     follow: "Callable[[Sequence[FinetuneJob], Path, float], Sequence[FinetuneJob]]" = _follow
-    """Follows jobs of a store to their end, asking every so many seconds, and shows them."""
+    """Follows jobs to their end, with a database and a polling interval in seconds."""
     notice: Callable[[str], None] = lambda words: None
 
 
@@ -74,7 +74,7 @@ _NOBODY: Final = LoopWatch()
 
 
 class _Actions:
-    """What the stages of a loop have the other commands do."""
+    """Actions of the stages, which call the functions behind other commands."""
 
     def __init__(self, watch: LoopWatch) -> None:
         self._watch, self.follow = watch, watch.follow
@@ -99,14 +99,14 @@ class _Actions:
 
 
 def plan_loop(config: Path | str | None = None, **settings: Any) -> LoopPlan:
-    """Settle what a loop would do; starts nothing.
+    """Resolve the settings of a loop; nothing is started.
 
     Args:
-        config: A TOML file; what is given here counts before it.
-        **settings: By the names of `LoopConfig`.
+        config: TOML file; `settings` override it.
+        **settings: Values by the names of `LoopConfig`.
 
     Raises:
-        UsageError: A value is not allowed, or the exam is among what is taught.
+        UsageError: A value is invalid, or the exam overlaps with the teaching data.
     """
     from assay.runs.configuration import resolve
 
@@ -120,15 +120,15 @@ def plan_loop(config: Path | str | None = None, **settings: Any) -> LoopPlan:
 def run_loop(
     plan: LoopPlan | Path | str | None = None, *, watch: LoopWatch = _NOBODY, **settings: Any
 ) -> LoopResult:
-    """Teach, train and examine, and say whether the student got better.
+    """Run a loop: teach, train, examine, and compare the student before and after.
 
-    What was done with the same settings is not done again, and a loop that was stopped
-    resumes with the stage it was in.
+    Stages that were completed with the same settings are skipped, and a stopped loop resumes
+    with its current stage.
 
     Args:
-        plan: A TOML file, or what `plan_loop` made of one.
-        watch: Who watches.
-        **settings: By the names of `LoopConfig`; they count before the file.
+        plan: TOML file, or a plan returned by `plan_loop`.
+        watch: Callbacks that observe the loop.
+        **settings: Values by the names of `LoopConfig`; they override the file.
 
     Raises:
         LoopStopped: A stage was stopped, and can be resumed.
@@ -157,7 +157,7 @@ def run_loop(
 
 
 def _find_service(watch: LoopWatch) -> None:
-    """Learn before anything is taught that nobody can train."""
+    """Raise an error before the teaching starts if local training is not available."""
     from assay.finetune.start import backend_of, place_of
     from assay.models.local_service import check_local, ensure_local
 
@@ -191,8 +191,8 @@ def _reported(plan: LoopPlan, done: Mapping[str, StageDone], comparison: "Compar
 
 
 def estimate_loop(plan: LoopPlan) -> LoopEstimate:
-    """Estimate each stage of a loop: by what this folder took before, else by what is known.
+    """Estimate each stage of a loop from earlier runs in its folder, or from known values.
 
-    Needs no key, no network and no extra, and writes nothing.
+    Needs no key, network or optional package, and writes nothing.
     """
     return LoopStages(plan, _Actions(_NOBODY)).estimate()

@@ -1,4 +1,4 @@
-"""Models that can be named, and one question to one of them."""
+"""List of known models, and a test request to a model."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from assay.types import ChatModel, ChatReply
 
 BUILTIN_PROVIDER = "builtin"
-"""Who provides the models that need no network."""
+"""Provider name of models that need no network."""
 
 
 class ModelCatalogue(NamedTuple):
-    """The models that are known."""
+    """Known models."""
 
     registry: "Registry"
     builtin: tuple[str, ...]
-    """Names of models that play in this process."""
+    """Names of models that run in this process."""
     entries: "tuple[ModelEntry, ...]"
     """Models of providers."""
 
 
 def list_models(provider: str | None = None, *, database: Where = None) -> ModelCatalogue:
-    """The models that are known, or those of one provider; asks nobody.
+    """Return the known models, or those of one provider; makes no requests.
 
     Args:
-        provider: Only its models.
-        database: The store; models that its fine-tuning jobs have made are known too.
+        provider: Only models of this provider.
+        database: Database; models made by its fine-tuning jobs are included.
     """
     from assay.agents.builtin import BUILTIN_MODELS
     from assay.agents.chat_models import registry_for
@@ -58,13 +58,13 @@ def try_model(
     database: Where = None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> "tuple[ChatModel, ChatReply]":
-    """Ask a model one short question; it costs far less than a cent with most models.
+    """Send one short request to a model; costs far less than a cent with most models.
 
     Args:
         name: The model.
-        provider: Who answers for it, if it is a fine-tuned one that its name does not tell.
-        database: The store whose jobs may have made it.
-        notice: Told of a service that was started for it.
+        provider: Provider of a fine-tuned model with an ambiguous name.
+        database: Database whose fine-tuning jobs may have made the model.
+        notice: Callback for messages, such as a local service that was started.
     """
     from assay.agents.chat_models import ask_once, chat_model
 

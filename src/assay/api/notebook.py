@@ -1,4 +1,4 @@
-"""How a run goes, where a notebook watches: one line on standard error that is written over."""
+"""Progress of a run in a notebook: one line on stderr that is overwritten."""
 
 import sys
 import time
@@ -24,13 +24,13 @@ _LONGEST = 100
 
 
 def in_notebook() -> bool:
-    """Whether IPython runs this: in a notebook, or as a shell."""
+    """Return whether IPython runs this code, as a notebook or a shell."""
     shell = sys.modules.get("IPython")
     return shell is not None and getattr(shell, "get_ipython", lambda: None)() is not None
 
 
 class NotebookProgress(RunObserver):
-    """Writes the progress of one run on a line."""
+    """Writes the progress of one run to a line."""
 
     def __init__(
         self, stream: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic
@@ -43,7 +43,7 @@ class NotebookProgress(RunObserver):
         self._started = self._next = clock()
 
     def on_event(self, event: Event) -> None:
-        """Count, and write the line anew where it is time."""
+        """Update the counts, and rewrite the line if it is due."""
         now = self._clock()
         match event:
             case RunStarted(planned=planned):
@@ -67,7 +67,7 @@ class NotebookProgress(RunObserver):
             self._write(now)
 
     def on_message(self, message: str) -> None:
-        """Write a sentence of its own."""
+        """Write a message on its own line."""
         start = "\n" if self._width else ""
         self._width = 0
         self._stream.write(f"{start}{cut(message, 2 * _LONGEST)}\n")
@@ -79,7 +79,7 @@ class NotebookProgress(RunObserver):
             f"{self._turns:,} turns in all, {now - self._started:.0f} s{self._trouble}",
             _LONGEST,
         )
-        # What was longer before is covered.
+        # Padding overwrites the rest of a longer line.
         self._stream.write(f"\r{line.ljust(self._width)}")
         self._stream.flush()
         self._width = len(line)
@@ -88,7 +88,7 @@ class NotebookProgress(RunObserver):
 def make_observer(
     listen: Callable[[Event], None] | None, notice: Callable[[str], None] | None
 ) -> RunObserver:
-    """Return an observer with these callbacks; in a notebook a line replaces missing ones."""
+    """Return an observer with these callbacks; a notebook replaces missing ones by a line."""
     if in_notebook():
         progress = NotebookProgress()
         listen, notice = listen or progress.on_event, notice or progress.on_message

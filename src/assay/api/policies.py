@@ -1,4 +1,4 @@
-"""Training of policies, planned and done; the store has the curves as they grow."""
+"""Training of policies; their learning curves are stored in the database during training."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from assay.training.training_loop import TrainingEnd, TrainingProgress
 
 _SCORE_SEED = 0
-"""Of the draws for the interval of a score."""
+"""Seed of the random draws for the interval of a score."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """What would be trained, and where."""
+    """Configuration and folder of a training run that has not started."""
 
     config: "TrainingConfig"
     sources: Mapping[str, str]
-    """Where each setting comes from."""
+    """Source of each setting's value."""
     folder: Path
     done: int
-    """Steps that were made in that folder before."""
+    """Number of steps already completed in that folder."""
 
     @property
     def run_id(self) -> str:
-        """What the run is called in the store."""
+        """Id of the run in the database."""
         return self.folder.resolve().name
 
 
 class HeldOutResult(NamedTuple):
-    """How a policy did on held-out worlds, beside random actions in the same worlds."""
+    """Result of a policy on held-out worlds, and of random actions in the same worlds."""
 
     metric: str
     policy: "Interval"
@@ -45,18 +45,18 @@ class HeldOutResult(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """How many times as much; None where random actions come to nothing or less."""
+        """Policy mean divided by random mean; None if the random mean is not positive."""
         return self.policy.point / self.random.point if self.random.point > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """A training run that ended, or was stopped."""
+    """Result of a training run that ended or was stopped."""
 
     plan: TrainingPlan
     end: "TrainingEnd"
     worlds: int
-    """Held-out worlds that were played; 0 before the first evaluation."""
+    """Number of held-out worlds played; 0 before the first evaluation."""
     evaluated: tuple[HeldOutResult, ...]
 
 
@@ -68,18 +68,17 @@ def plan_training(
     source: str = COMMAND_LINE,
     **settings: Any,
 ) -> TrainingPlan:
-    """What would be trained; nothing is started, and torch is not needed.
+    """Plan a training run; nothing is started, and torch is not needed.
 
     Args:
-        config: A TOML file with [training], [ppo], [evaluation] and [machine].
-        folder: Where the run is kept; training/ and a name made of its settings unless given.
-        resume: The folder of a run that was begun; its settings count, but for those of the
-            machine.
-        source: Who gives the settings, for messages.
-        **settings: What to choose, by the names of `TrainingConfig`.
+        config: TOML file with [training], [ppo], [evaluation] and [machine].
+        folder: Folder of the run; default: below training/, with a name made of its settings.
+        resume: Folder of a run to resume; its settings apply, except those of the machine.
+        source: Source of the settings, for messages.
+        **settings: Values by the names of `TrainingConfig`.
 
     Raises:
-        UsageError: A setting is not allowed, or nothing can be resumed.
+        UsageError: A setting is invalid, or there is no run to resume.
     """
     from assay.training.config import TrainingConfig
     from assay.training.folder import TrainingFolder
@@ -112,19 +111,20 @@ def train(
     stop: Callable[[], bool] = lambda: False,
     **settings: Any,
 ) -> TrainingResult:
-    """Train a policy, or resume what was begun in the folder; its curves go to the store.
+    """Train a policy, or resume training in its folder, and store its learning curves.
 
     Settings have the names of `TrainingConfig`: architecture, curriculum, seed, total_steps and
-    so on. The same call again resumes a run that was stopped or killed, with the same curve.
+    so on. Repeating the call resumes a run that was stopped or killed, with the same curve.
 
     Args:
-        config: A TOML file; what is given here counts before it.
-        folder: Where the run is kept; training/ and a name made of its settings unless given.
-        resume: The folder of a run that was begun.
-        database: The store to write.
-        watch: Told after each update.
-        stop: Asked after each update; True writes a checkpoint and ends.
-        **settings: What to choose; the rest has its default.
+        config: TOML file; arguments override it.
+        folder: Folder of the run; default: below training/, with a name made of its settings.
+        resume: Folder of a run to resume.
+        database: Database to write to.
+        watch: Called after each update.
+        stop: Called after each update; if it returns True, a checkpoint is written and training
+            ends.
+        **settings: Values by the names of `TrainingConfig`.
     """
     plan = plan_training(config, folder=folder, resume=resume, source="assay.train", **settings)
     return train_planned(plan, database=database, watch=watch, stop=stop)
@@ -137,7 +137,7 @@ def train_planned(
     watch: "Callable[[TrainingProgress], None]" = lambda progress: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> TrainingResult:
-    """Do what was planned; see `train`."""
+    """Execute a training plan; see `train`."""
     from assay.training.config import require_train
 
     require_train(plan.config.wandb, plan.config.environment)
@@ -169,7 +169,7 @@ def _store(plan: TrainingPlan, store: Any) -> None:
 
 
 def _evaluated(folder: Path) -> tuple[int, tuple[HeldOutResult, ...]]:
-    """The last evaluation of a run with its intervals."""
+    """Return the last evaluation of a run, with intervals."""
     import numpy as np
 
     from assay.stats.intervals import mean_interval

@@ -1,4 +1,4 @@
-"""Runs prepared with every kind of agent that can be named, trained policies included."""
+"""Preparation of runs with every kind of agent, including trained policies."""
 
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from assay.errors import UsageError
 
 
 def load_agent(config: RunConfig, spec: str) -> OwnAgent:
-    """The agent that `file.py:name` or `checkpoint:FOLDER` means."""
+    """Load the agent for `file.py:name` or `checkpoint:FOLDER`."""
     if not spec.startswith(CHECKPOINT):
         return load_own_agent(spec)
     from assay.training.config import require_train
@@ -28,4 +28,4 @@ def load_agent(config: RunConfig, spec: str) -> OwnAgent:
 
 
 prepare = partial(prepare_with, load_agent=load_agent)
-"""Settles what a run would do, with these agents; takes what `preparing.prepare` takes."""
+"""Resolves and checks the settings of a run; see `assay.episodes.prepare.prepare`."""

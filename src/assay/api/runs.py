@@ -1,10 +1,7 @@
-"""Runs, played: here the parts of a run are picked and put together.
+"""Runs of episodes: execution, forks, estimates, reports, and the configuration template.
 
-Forks: stored episodes played on from one of their states, several futures each.
-
-What a run would take and cost, before it starts; and the file that configures one.
-
-What came of a run, as a document: tables, rankings, notes.
+This module chooses the parts of a run and puts them together. A fork continues stored episodes
+from chosen turns, several times each.
 """
 
 import re
@@ -60,20 +57,20 @@ if TYPE_CHECKING:
 
 
 def run_report(result: RunResult) -> "Document":
-    """What `assay run` prints of a run: tables, rankings, notes; `values()` is data."""
+    """Return the report that `assay run` prints; its `values()` are plain data."""
     from assay.report.run import run_document
     from assay.report.run_summary import rank_models, summarize
 
     summaries = [
         _with_open(summary, result) for summary in summarize(result.episodes, result.started)
     ]
-    # Where looks decided, a test that ignores them would say another thing.
+    # Rankings ignore the interim analyses, and could contradict their decisions.
     rankings = () if result.decisions else rank_models(result.episodes)
     return run_document(summaries, result.run_id, rankings, _own_outcomes(result))
 
 
 def _with_open(summary: "ModelSummary", result: RunResult) -> "ModelSummary":
-    """A summary whose totals count what open episodes have cost, too."""
+    """Add the spending of open episodes to the totals of a summary."""
     spent = result.open_spending.get(summary.model)
     if spent is None:
         return summary
@@ -85,7 +82,7 @@ def _with_open(summary: "ModelSummary", result: RunResult) -> "ModelSummary":
 
 
 def _own_outcomes(result: RunResult) -> dict[str, dict[str, Interval]]:
-    """Means of what a metric or an environment of the user's own declares, by arm and name."""
+    """Return the means of user-defined outcomes, by arm and name."""
     values: dict[str, dict[str, list[float]]] = {}
     for row in result.episodes:
         for name, value in result.outcomes.get(row.session_id, {}).items():
@@ -98,13 +95,13 @@ def _own_outcomes(result: RunResult) -> dict[str, dict[str, Interval]]:
 
 
 def analysis_values(result: RunResult) -> dict[str, Any]:
-    """What a results file says of all episodes together."""
+    """Return the aggregates of all episodes for the results file."""
     decisions = [decision.as_json() for decision in result.decisions]
     return {**run_report(result).values(), "decisions": decisions}
 
 
 _HANG_S = 30.0
-"""Seconds that a worker may hang in native code, beyond what a decision may take."""
+"""Seconds that a worker may hang in native code, in addition to the decision limit."""
 
 
 @takes_options
@@ -119,24 +116,23 @@ def run(
     notice: Callable[[str], None] | None = None,
     **settings: Any,
 ) -> RunResult:
-    """Let models and agents play, record everything, and return what came of it.
+    """Run models and agents, record everything, and return the result.
 
     Settings have the names of `RunConfig`: episodes, max_turns, difficulty, seed, database
-    and so on. Like the command, it resumes the latest unfinished run that has the same
-    settings, unless `fresh` is given. In a notebook a line says how far it is.
+    and so on. Like the command, this resumes the latest unfinished run with the same settings,
+    unless `fresh` is given. In a notebook, a line shows the progress.
 
     Args:
-        models: Names of models, or objects that answer like `assay.types.ChatModel`.
-        agents: Agents of your own, as a dictionary of functions or classes by name, or as
-            a list such as `["mine.py:act"]`.
-        environment: A class with `reset` and `step`, or a name such as
-            `gymnasium:CartPole-v1`; Crafter unless given.
-        config: A configuration file; what is given here counts before it.
-        which: A new run, or an unfinished one to resume.
-        listen: Callback for events of `assay.runs`; in a notebook, a line on standard error
-            by default.
-        notice: Callback for messages; in a notebook, standard error by default.
-        **settings: What to choose; the rest has its default.
+        models: Names of models, or objects with the interface of `assay.types.ChatModel`.
+        agents: User-defined agents: a dictionary of functions or classes by name, or a list
+            such as `["mine.py:act"]`.
+        environment: Class with `reset` and `step`, or a name such as `gymnasium:CartPole-v1`;
+            default: Crafter.
+        config: Configuration file; arguments override it.
+        which: Options that choose between a new run and an unfinished one.
+        listen: Callback for events of `assay.runs`; default in a notebook: a line on stderr.
+        notice: Callback for messages; default in a notebook: stderr.
+        **settings: Values by the names of `RunConfig`.
     """
     observer = make_observer(listen, notice)
     named = [models] if isinstance(models, str) else models
@@ -174,7 +170,7 @@ def run_prepared(
     stop: Stop | None = None,
     own: OwnObjects = NOTHING_OWN,
 ) -> RunResult:
-    """Execute a run that `prepare` returned."""
+    """Execute a run that was returned by `prepare`."""
     config = prepared.config
     retries = RetryLog(observer)
     budget = None if config.budget is None else Budget(config.budget)
@@ -191,7 +187,7 @@ def run_prepared(
         metrics=metrics_of(config),
         analyse=analysis_values,
     )
-    # What cannot be sent is found out before anything is written.
+    # Agents that cannot be pickled are reported before anything is written.
     for agent in own.agents.values() if config.executor != "asyncio" else ():
         pickled(agent, f"agent {agent.name!r}")
     executor = make_executor(prepared.settings, config.decision_limit + _HANG_S)
@@ -215,7 +211,7 @@ def run_prepared(
 At = int | str | Sequence[int | str]
 _AT = re.compile(r"(?P<turn>\d{1,9})|(?P<share>\d{1,3}(?:\.\d+)?)%|\+(?P<later>\d{1,9})")
 _HERE = frozenset({"environment", "environment_hash", "openai_base_url", "decision_limit"})
-"""How an episode was played that does not decide what is asked next."""
+"""Settings of a version that do not change the requests of an episode."""
 
 
 @takes_options
@@ -229,23 +225,23 @@ def fork(
     notice: Callable[[str], None] | None = None,
     **settings: Any,
 ) -> RunResult:
-    """Play stored episodes of Crafter on from some of their states, as a run of its own.
+    """Continue stored Crafter episodes from chosen turns, as a new run.
 
-    The world and the conversation are what they were after the turn, checked against the
-    trace; from there on models play, up to the limits of the whole episode. Turns in common
-    cost nothing. Like `assay.run`, it resumes the latest unfinished run of the same settings.
+    World and conversation are restored as they were after the turn, and checked against the
+    trace. From there models play, up to the limits of the whole episode. Copied turns cost
+    nothing. Like `assay.run`, this resumes the latest unfinished run with the same settings.
 
     Args:
-        *sessions: Sessions, experiments or runs; `best`, `worst` and `latest` are those of the
-            latest run that is no fork.
-        models: Who plays on.
-        at: After which turns: 10, "50%" of the turns of an episode, or "+1" for a turn after
-            that at which a session was itself forked; or several.
-        futures: How often each model plays on from each state.
-        which: A new run, or an unfinished one to resume.
+        *sessions: Sessions, experiments or runs; `best`, `worst` and `latest` refer to the
+            latest run that is not a fork.
+        models: Models that continue the episodes.
+        at: Turns after which to continue, one or several: 10, "50%" of the turns of an
+            episode, or "+1" for one turn after the point where a session was itself forked.
+        futures: Number of continuations per model and state.
+        which: Options that choose between a new run and an unfinished one.
         listen: Callback for events of `assay.runs`.
         notice: Callback for messages.
-        **settings: More of `RunConfig`, such as temperature, budget and database.
+        **settings: Other settings of `RunConfig`, such as temperature, budget and database.
     """
     observer = make_observer(listen, notice)
     named = [models] if isinstance(models, str) else models
@@ -276,15 +272,15 @@ def prepare_fork(
     which: WhichRun,
     **how: Any,
 ) -> PreparedRun[RunConfig]:
-    """Settle what a fork would do, and check that its states can be made again.
+    """Prepare a fork, and check that its states can be reproduced.
 
     Args:
         sessions: Sessions, experiments or runs.
-        at: After which turns.
-        futures: How often each model plays on from each state.
-        settings: What else to choose, by the names of `RunConfig`.
-        which: A new run, or an unfinished one to resume.
-        **how: What else `prepare` takes.
+        at: Turns after which to continue.
+        futures: Number of continuations per model and state.
+        settings: Other settings, by the names of `RunConfig`.
+        which: Options that choose between a new run and an unfinished one.
+        **how: Other arguments of `prepare`.
     """
     if which.resume is not None:
         return prepare(settings, which=which, **how)
@@ -306,7 +302,7 @@ def prepare_fork(
 
 
 def _wanted(at: At) -> list[Callable[["Trace"], int]]:
-    """What turn of an episode each word means."""
+    """Parse `at` into functions that return a turn of an episode."""
     words = [at] if isinstance(at, int) else at.split(",") if isinstance(at, str) else at
     return [_turn(str(word).strip()) for word in words]
 
@@ -343,7 +339,7 @@ def _points(
     names: Sequence[str],
     wanted: Sequence[Callable[["Trace"], int]],
 ) -> tuple[dict[str, Any], tuple[ForkPoint, ...]]:
-    """How the episodes were played, which must be alike, and the states that are meant."""
+    """Return the common settings of the episodes, and their fork points."""
     from assay.episodes.forks import fork_point
     from assay.runs.configuration import difference
     from assay.store.load import load_traces
@@ -353,7 +349,7 @@ def _points(
     first = ""
     points: dict[tuple[str, int], ForkPoint] = {}
     with store.reading() as connection:
-        # Words stand for whole episodes, so that the same command resumes.
+        # `best`, `worst` and `latest` never refer to forks, so that the same command resumes.
         chosen = select_sessions(connection, names, fork_words=False)
         for trace in load_traces(connection, chosen):
             session, own = trace.session.header.session_id, _played_as(trace)
@@ -378,7 +374,7 @@ def _points(
 
 
 def _played_as(trace: "Trace") -> dict[str, Any]:
-    """The settings that decide what an episode is asked next, as its run stored them."""
+    """Return the stored settings of an episode that determine its requests."""
     counted, stored = RunConfig.counted(), trace.run.configuration
     own = {
         name: value
@@ -392,14 +388,14 @@ def _played_as(trace: "Trace") -> dict[str, Any]:
 
 
 _PATIENCE = 5.0
-"""Seconds that who asks for an estimate waits for the database."""
+"""Seconds that an estimate waits for the database."""
 
 
 def estimate(prepared: PreparedRun[RunConfig]) -> RunEstimate:
-    """What a prepared run would take; needs no key and no network, and writes nothing.
+    """Estimate a prepared run; needs no key and no network, and writes nothing.
 
     Raises:
-        ModelRejected: There is no such model, or it is gone.
+        ModelRejected: A model does not exist, or is retired.
     """
     config = prepared.config
     pool = make_pool(replace(config.model_settings(), cache=None))
@@ -450,7 +446,7 @@ def _quote(arm: Arm, config: RunConfig, pool: ModelPool) -> Quote:
 
 
 def config_template() -> str:
-    """The text of a configuration file with every key, its default and what it may be."""
+    """Return a configuration file with every key, its default and its allowed values."""
     from assay.episodes.config import run_template
 
     return run_template()

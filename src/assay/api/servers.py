@@ -1,4 +1,4 @@
-"""An episode of a scripted policy; the world and the built-in models over HTTP."""
+"""Episodes of scripted policies, and servers for worlds, built-in models and fine-tuning."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -18,7 +18,7 @@ def play(
     difficulty: "str | Mapping[str, Any]" = "classic",
     max_steps: int | None = None,
 ) -> "PolicyEpisode":
-    """An episode of a scripted policy; it is played by iterating over it."""
+    """Return an episode of a scripted policy; iterate over it to play."""
     from assay.crafter.players.episode import PolicyEpisode
     from assay.crafter.players.policies import make_policy
     from assay.crafter.world import World
@@ -28,12 +28,12 @@ def play(
 
 
 def serve(**settings: Any) -> "AbstractContextManager[RunningService]":
-    """The world over HTTP in a thread, for as long as a `with` block takes.
+    """Serve worlds over HTTP in a thread, within a `with` block.
 
     with assay.serve(port=0) as service: print(service.address)
 
     Args:
-        **settings: By the names of `ServiceSettings`: host, port, max_instances and so on.
+        **settings: Fields of `ServiceSettings`: host, port, max_instances and so on.
     """
     from assay.crafter.service.app import ServiceSettings, running
 
@@ -41,12 +41,12 @@ def serve(**settings: Any) -> "AbstractContextManager[RunningService]":
 
 
 def serve_models(**settings: Any) -> "AbstractContextManager[RunningModels]":
-    """The built-in models over HTTP in a thread, for as long as a `with` block takes.
+    """Serve the built-in models over HTTP in a thread, within a `with` block.
 
     with assay.serve_models(port=0) as server: print(server.base_url)
 
     Args:
-        **settings: By the names of `ModelServerSettings`: host, port, aliases and so on.
+        **settings: Fields of `ModelServerSettings`: host, port, aliases and so on.
     """
     from assay.agents.builtin import builtin_models
     from assay.models.serving.app import ModelServerSettings, running
@@ -55,12 +55,12 @@ def serve_models(**settings: Any) -> "AbstractContextManager[RunningModels]":
 
 
 def serve_finetune(**settings: Any) -> "AbstractContextManager[RunningFinetune]":
-    """Fine-tune local models in a thread and let them answer, for as long as a block takes.
+    """Serve fine-tuning and inference of local models in a thread, within a `with` block.
 
     with assay.serve_finetune(port=0) as service: print(service.base_url)
 
     Args:
-        **settings: By the names of `FinetuneServerSettings`: host, port, folder and so on.
+        **settings: Fields of `FinetuneServerSettings`: host, port, folder and so on.
     """
     from assay.finetune.service.server import FinetuneServerSettings, running
     from assay.models.local_service import require_local

@@ -1,6 +1,6 @@
-"""Training data: rows made of recorded episodes.
+"""Training data: rows made from recorded episodes.
 
-Where the episodes of training data are read from: a store, or a folder of traces.
+The episodes are read from a database or a folder of traces.
 """
 
 import os
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_source(input_dir: Path | str | None, database: Where) -> "Iterator[Store]":
-    """The store that is meant, or one for as long as the block takes, made of a folder."""
+    """Open the database, or a temporary one with the traces of a folder, in a `with` block."""
     if input_dir is None:
         yield store_at(database)
         return
@@ -62,7 +62,7 @@ def _no_folder(folder: Path) -> str:
 
 
 def source_from(input_dir: Path | str | None, store: "Store", output: Path) -> dict[str, str]:
-    """Where the episodes are, seen from the data file."""
+    """Return the location of the episodes, relative to the data file."""
     here = output.absolute().parent
     if input_dir is not None:
         return {"input_dir": os.path.relpath(Path(input_dir).absolute(), here)}
@@ -70,7 +70,7 @@ def source_from(input_dir: Path | str | None, store: "Store", output: Path) -> d
 
 
 def store_of_folder(folder: Path) -> "Store | None":
-    """The store whose traces a folder holds, if it is there."""
+    """Return the database from which a trace folder was written, if it exists."""
     from assay.store.trace_folder import read_index
 
     try:
@@ -84,7 +84,7 @@ def store_of_folder(folder: Path) -> "Store | None":
 _SCORED_AT_ONCE = 500
 
 Progress = Callable[[int, int], None]
-"""Told how much is done, and of how much."""
+"""Called with the number of completed items and their total."""
 
 
 @takes_options
@@ -99,20 +99,20 @@ def sft_filter(
     command: str = "",
     progress: Progress = lambda done, total: None,
 ) -> "BuiltDataset":
-    """Choose episodes and write them as training data; without `output`, only count.
+    """Select episodes and write them as training data; without `output`, only count them.
 
     Args:
-        output: The file to write, such as data.jsonl; None for the funnel alone.
-        input_dir: A folder of traces to read in place of a store.
-        database: The store to read.
-        filters: Which episodes are used.
-        rows: How rows are made of them.
-        card: Also write a card in Markdown with figures.
-        command: What the user typed, for the manifest.
-        progress: Told of the turns that are done.
+        output: File to write, such as data.jsonl; None to return only the counts per filter.
+        input_dir: Folder of traces to read instead of a database.
+        database: Database to read.
+        filters: Criteria for the episodes.
+        rows: Options for making rows.
+        card: Also write a dataset card in Markdown, with figures.
+        command: Command line, for the manifest.
+        progress: Called with the number of completed turns and their total.
 
     Raises:
-        UsageError: A value is not allowed, or nothing is left to write.
+        UsageError: A value is invalid, or no rows are left to write.
     """
     from assay.finetune.datasets.build import build_dataset, episodes_only
     from assay.finetune.datasets.filters import choose_episodes
@@ -143,7 +143,7 @@ def sft_filter(
             "experiments": sorted({each.experiment_id for each in chosen}),
             "models": dict(Counter(each.model for each in chosen).most_common()),
             "holdout_seeds": sorted(out),
-            # Rows of other modes show more or less of the past than a request did.
+            # Rows of other modes contain more or less history than a request did.
             PLAYED: played if rows.mode is Mode.CALL else {**played, "history": None},
         }
         built = build_dataset(
@@ -169,7 +169,7 @@ def sft_filter(
 
 
 def _qualities(store: "Store") -> dict[str, float]:
-    """The score of each completed trace."""
+    """Return the quality score of each completed trace."""
     from assay.analyses.episodes import completed, load_facts
     from assay.analyses.quality import trace_quality
     from assay.store.queries import select_sessions
@@ -186,11 +186,7 @@ def _qualities(store: "Store") -> dict[str, float]:
 
 
 def _check_names(connection: Any, filters: EpisodeFilters) -> None:
-    """Refuse names that no episode can have.
-
-    Raises:
-        UsageError: An achievement or a hook is not known.
-    """
+    """Raise UsageError if a filter names an unknown achievement or hook."""
     from assay.core.text import unknown
     from assay.crafter.rules import ACHIEVEMENTS
     from assay.store.session_facts import known_achievements, known_hooks
@@ -208,7 +204,7 @@ def _check_names(connection: Any, filters: EpisodeFilters) -> None:
 
 
 def _note_worlds(built: "BuiltDataset", store: "Store | None") -> Path | None:
-    """Let a store know which worlds were trained on; None where it cannot."""
+    """Record in a database which worlds were used for training; return None if impossible."""
     from assay.errors import StoreError
     from assay.store.finetune_jobs import register_dataset
 
@@ -223,7 +219,7 @@ def _note_worlds(built: "BuiltDataset", store: "Store | None") -> Path | None:
 
 
 def peak_memory() -> int:
-    """The most bytes that this process has held in memory."""
+    """Return the peak memory usage of this process in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

@@ -1,7 +1,4 @@
-"""Data files of any format: checked, counted, and shown row by row.
-
-From a row of a data set back to the episode it came from.
-"""
+"""Training data files of any format: validate, summarise, show rows, and trace their origin."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,46 +19,46 @@ if TYPE_CHECKING:
     from assay.store.records import SessionRecord, Trace
 
 Progress = Callable[[int, int], None]
-"""Told how much is done, and of how much."""
+"""Called with the number of completed items and their total."""
 
 
 class RowRendering(NamedTuple):
-    """A row as a chat template writes it."""
+    """A row as rendered by a chat template."""
 
     template: Path
     parts: "list[RowMask]"
-    """Its text, in parts that are trained or not."""
+    """Its text, in parts that are either trained or not."""
     marked: bool
-    """Whether the template marks answers itself; if not, each was blanked in turn."""
+    """Whether the template marks replies itself; if not, each reply was blanked in turn."""
 
 
 class ShownRow(NamedTuple):
-    """One row of a data set, whatever its format."""
+    """One row of a data file of any format."""
 
     row: int
     form: str
     masks: "list[RowMask]"
     """Its messages, and which of them are trained."""
     tools: list[str]
-    """The names of the tools it offers."""
+    """Names of the tools it offers."""
     origin: "RowOrigin | None"
-    """Where it came from; None where no manifest says it."""
+    """Episode and turns of the row; None without a manifest."""
     estimated: bool = True
-    """Whether the tokens are estimates, because no tokenizer counted them."""
+    """Whether token counts are estimates, because no tokenizer was given."""
     rendering: RowRendering | None = None
-    """The row as the chat template of a model writes it; None where there is none."""
+    """The row as rendered by a chat template; None without a template."""
     not_rendered: str = ""
-    """Why a template that is there does not show it."""
+    """Reason why an existing template does not render the row."""
 
 
 class DatasetStats(NamedTuple):
-    """What is in a data file."""
+    """Contents of a data file."""
 
     report: "ValidationReport"
     lineage: dict[str, Any] | None
-    """What its manifest says of all rows; None where there is none."""
+    """Data of its manifest about all rows; None without a manifest."""
     rewards: tuple[float, float, float] | None
-    """The least, the mean and the most reward of a row's turns."""
+    """Minimum, mean and maximum reward of a row's turns."""
 
 
 @takes_options
@@ -73,14 +70,14 @@ def sft_validate(
     files: TokenizerOptions,
     progress: Progress = lambda done, total: None,
 ) -> "ValidationReport":
-    """Check a data file before it is trained on.
+    """Validate a data file before training.
 
     Args:
-        data: JSON Lines or Parquet, of any format that `sft_filter` writes.
-        max_tokens: A row that is longer is an error.
-        holdout_seeds: Worlds that must not be in it, beside those its manifest names.
-        files: How the model to train reads a row.
-        progress: Told how many rows are done.
+        data: JSON Lines or Parquet file, in any format that `sft_filter` writes.
+        max_tokens: Maximum number of tokens per row; a longer row is an error.
+        holdout_seeds: Worlds that it must not contain, in addition to those in its manifest.
+        files: Tokenizer and chat template of the model to train.
+        progress: Called with the number of completed rows and their total.
 
     Raises:
         UsageError: The file cannot be read, or has no rows.
@@ -111,15 +108,15 @@ def sft_show(
     *,
     files: TokenizerOptions,
 ) -> ShownRow:
-    """One row, message by message, with what is trained of it.
+    """Return one row, message by message, with its trained parts.
 
     Args:
-        data: A data file of any format that `sft_filter` writes.
-        row: The row, counted from 1.
-        files: How the model to train reads a row.
+        data: Data file in any format that `sft_filter` writes.
+        row: Number of the row, counted from 1.
+        files: Tokenizer and chat template of the model to train.
 
     Raises:
-        UsageError: There is no such row, or it cannot be read.
+        UsageError: The row does not exist, or cannot be read.
     """
     from assay.finetune.datasets.chat_template import mask_of
     from assay.finetune.datasets.formats import read_row, written_row
@@ -158,10 +155,10 @@ def sft_show(
 
 
 def _row(path: Path, row: int) -> Any:
-    """The value of a row, which has a shape that is known.
+    """Return the value of a row, which has a known format.
 
     Raises:
-        UsageError: There is no such row, or it cannot be read.
+        UsageError: The row does not exist, or cannot be read.
     """
     from assay.finetune.datasets.formats import read_row
     from assay.finetune.datasets.validate import read_values
@@ -189,10 +186,10 @@ def _tokenizer(path: Path | str | None) -> "TokenizerFile | None":
 def _template(
     files: TokenizerOptions,
 ) -> tuple["ChatTemplate | None", str]:
-    """The chat template that is named, or the one beside a tokenizer, or why it is not used.
+    """Return the named chat template or the one next to the tokenizer, or why it is unusable.
 
     Raises:
-        UsageError: The one that is named cannot be used.
+        UsageError: The named template cannot be used.
     """
     from assay.finetune.datasets.chat_template import ChatTemplate, find_template
 
@@ -210,7 +207,7 @@ def _template(
 def sft_stats(
     data: Path | str, *, progress: Progress = lambda done, total: None
 ) -> DatasetStats:
-    """What is in a data file: rows, tokens, actions, worlds, rewards.
+    """Summarise a data file: rows, tokens, actions, worlds, rewards.
 
     Raises:
         UsageError: The file cannot be read, or has no rows.
@@ -233,39 +230,40 @@ def sft_stats(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedRow:
-    """One row of a data set, and the moment it came from."""
+    """One row of a data file, and the moment it came from."""
 
     row: int
-    """Counted from 1, as the lines of the file."""
+    """Number of the row, counted from 1, as the lines of the file."""
     origin: "RowOrigin"
     trace: "Trace"
     steps_before: int
-    """Steps of the world before the first turn of the row."""
+    """Number of steps before the first turn of the row."""
     actions: tuple[str, ...]
-    """What was played in its turns."""
+    """Actions of its turns."""
     replayed: bool | None
-    """Whether the world, played again up to there, is the one that was recorded; None where
-    it cannot be played again."""
+    """Whether a replay up to the row agrees with the recording; None if the session cannot be
+    replayed.
+    """
     why_not: str = ""
-    """Why it cannot be, or where it differs."""
+    """Reason why it cannot be replayed, or the first difference."""
     unlocked: Mapping[str, int] = field(default_factory=dict)
-    """What was achieved up to there, in the world that was played again."""
+    """Achievements unlocked before the row, in the replay."""
     inventory: Mapping[str, int] = field(default_factory=dict)
-    """What the player had."""
+    """Inventory of the player before the row, in the replay."""
     database: Path | None = None
-    """Where the session is stored; None if it was read from a folder."""
+    """Database of the session; None if it was read from a folder."""
 
 
 def sft_trace(data: Path | str, row: int, *, database: Where = None) -> TracedRow:
-    """The episode that a row came from, played again up to the row's first turn.
+    """Return the episode that a row came from, replayed up to the row's first turn.
 
     Args:
-        data: The data file; its manifest stands beside it.
-        row: The row, counted from 1.
-        database: The store to read; the one that the manifest names if there is none.
+        data: Data file, with its manifest next to it.
+        row: Number of the row, counted from 1.
+        database: Database to read; default: the one named in the manifest.
 
     Raises:
-        UsageError: There is no such row, or no manifest, or no such session any more.
+        UsageError: The row, the manifest or the session does not exist.
     """
     from assay.api.traces import load_trace
     from assay.finetune.datasets.manifest import read_lineage, row_origins
@@ -305,7 +303,7 @@ def sft_trace(data: Path | str, row: int, *, database: Where = None) -> TracedRo
 
 
 def _replayed_to(session: "SessionRecord", steps: int) -> dict[str, Any]:
-    """Play a session again for some steps, comparing each with what was recorded."""
+    """Replay a session for some steps, and compare each with the recording."""
     from assay.episodes.replay import Replay, verify_session
 
     found = verify_session(session)

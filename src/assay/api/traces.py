@@ -1,6 +1,6 @@
-"""What was recorded: listed, loaded, played again, verified, and carried elsewhere.
+"""Recorded sessions: list, load, replay, verify, export, import, merge and delete.
 
-Traces of files and folders, as a store.
+`traces_as_store` opens traces in files and folders as a temporary database.
 """
 
 import tempfile
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from assay.store.store import Store
 
 Progress = Callable[[int, int], None]
-"""Told how much is done, and of how much."""
+"""Called with the number of completed items and their total."""
 
 _SESSIONS_AT_ONCE = 64
 
 
 class SessionList(NamedTuple):
-    """The sessions of a store, run by run, the newest last."""
+    """Sessions of a database by run, newest last."""
 
     total: int
-    """How many there are, before `limit`."""
+    """Number of sessions before `limit` was applied."""
     runs: "list[ListedRun]"
     unfinished: "list[OpenRun]"
-    """Runs that can be resumed, or are being played; left out where sessions are narrowed."""
+    """Runs that can be resumed or are still running; empty if sessions are filtered."""
     baselines: int = 0
-    """How many sessions of baselines that nobody named are left out."""
+    """Number of omitted sessions of automatically added baselines."""
 
 
 def open(database: Where = None) -> "Database":
-    """The traces in a database, as DataFrames and typed rows."""
+    """Open the traces in a database, as DataFrames and typed rows."""
     from assay.store.dataframes import Database
 
     return Database(store_at(database).path)
@@ -60,15 +60,15 @@ def list_sessions(
     baselines: bool = True,
     database: Where = None,
 ) -> SessionList:
-    """The last sessions of a store.
+    """Return the last sessions of a database.
 
     Args:
-        only: Which sessions.
-        limit: How many at most.
-        sort: By this outcome, or reward, steps, turns, cost_usd, duration_s or seed, the
-            highest first; the first `limit` are taken then, and not grouped by run.
-        baselines: Whether those of baselines that nobody named are wanted beside others.
-        database: The store to read.
+        only: Filters for the sessions.
+        limit: Maximum number of sessions.
+        sort: An outcome, or reward, steps, turns, cost_usd, duration_s or seed. The first
+            `limit` sessions with the highest values are returned, not grouped by run.
+        baselines: Whether to include automatically added baselines.
+        database: Database to read.
     """
     from assay.store.queries import (
         list_open,
@@ -95,7 +95,7 @@ def list_sessions(
 
 
 def load_trace(session: str, *, database: Where = None) -> "Trace":
-    """A session with its run and experiment; `best`, `worst` and `latest` are allowed."""
+    """Load a session with its run and experiment; accepts `best`, `worst` and `latest`."""
     from assay.store.load import load_traces
     from assay.store.names import resolve_session
 
@@ -104,10 +104,10 @@ def load_trace(session: str, *, database: Where = None) -> "Trace":
 
 
 def replay(session: str, *, database: Where = None) -> "Replay":
-    """A session to play again, step by step, by iterating over it.
+    """Return a session for replay; iterate over it to replay its steps.
 
     Raises:
-        ReplayError: It says too little to be played again.
+        ReplayError: The session has too little data to be replayed.
     """
     from assay.episodes.replay import Replay
 
@@ -120,13 +120,13 @@ def verify(
     database: Where = None,
     progress: Progress = lambda done, total: None,
 ) -> "list[Verification]":
-    """Play stored sessions again and compare every step with the trace; asks no model.
+    """Replay stored sessions and compare every step with the trace; calls no model.
 
     Args:
-        *names: Sessions, experiments or runs; all sessions if there is none.
-        environment: The class that was given to `assay.run`, for sessions that played in it.
-        database: The store to read.
-        progress: Told of each session.
+        *names: Sessions, experiments or runs; default: all sessions.
+        environment: Class that was given to `assay.run`, for sessions played in it.
+        database: Database to read.
+        progress: Called after each session.
     """
     from assay.episodes.environments import own_environment
     from assay.episodes.replay import verify_episode
@@ -138,7 +138,7 @@ def verify(
     with store.reading() as connection:
         chosen = select_sessions(connection, names)
     verifications: list[Verification] = []
-    # The store is let go between two batches: a run that goes on must be able to write.
+    # The database is closed between batches, so that an active run can write.
     for start in range(0, len(chosen), _SESSIONS_AT_ONCE):
         with store.reading() as connection:
             some = chosen[start : start + _SESSIONS_AT_ONCE]
@@ -156,14 +156,14 @@ def export(
     database: Where = None,
     progress: Progress = lambda done, total: None,
 ) -> "Exported":
-    """Write sessions into files that need no database.
+    """Export sessions to files that need no database.
 
     Args:
-        *names: Sessions, experiments or runs; all sessions if there is none.
-        output: A folder, made if missing; for jsonl, or for one session, also a file.
+        *names: Sessions, experiments or runs; default: all sessions.
+        output: Folder, created if missing; for jsonl or a single session, also a file.
         format: json, jsonl, parquet or atif.
-        database: The store to read.
-        progress: Told of each session.
+        database: Database to read.
+        progress: Called after each session.
     """
     from assay.core.text import unknown_name
     from assay.store.export import ExportFormat, export_sessions
@@ -190,9 +190,9 @@ def import_traces(
     database: Where = None,
     progress: Progress = lambda done, total: None,
 ) -> "ImportReport":
-    """Read sessions from files and folders: those of assay, and the logs of other programs.
+    """Import sessions from files and folders of assay, and from logs of other programs.
 
-    A session that is in the store stays as it is. Damaged files are in the report.
+    Sessions that are already in the database are kept. Damaged files are listed in the report.
     """
     from assay.store.imports import import_traces, trace_files
 
@@ -207,7 +207,7 @@ def import_traces(
 def merge(
     *others: Where, database: Where = None, progress: Progress = lambda done, total: None
 ) -> "Merged":
-    """Copy all sessions of other stores into one; the others stay as they are."""
+    """Copy all sessions of other databases into one; the others are not changed."""
     from assay.store.merge import merge_stores
 
     if not others:
@@ -220,19 +220,19 @@ def merge(
 
 
 def snapshot(output: Path | str, *, force: bool = False, database: Where = None) -> "Snapshot":
-    """Copy the store as it is between two writes; `force` replaces a file that is there."""
+    """Copy the database in a consistent state; `force` replaces an existing file."""
     from assay.store.export import take_snapshot
 
     return take_snapshot(store_at(database), Path(output), replace=force)
 
 
 def delete_sessions(*names: str, dry_run: bool = False, database: Where = None) -> "Deletion":
-    """Delete sessions with all that is theirs alone; `dry_run` only says what that is.
+    """Delete sessions with all data that only they use.
 
     Args:
-        *names: Sessions, experiments or runs; `best`, `worst` and `latest` are allowed.
-        dry_run: Change nothing.
-        database: The store to change.
+        *names: Sessions, experiments or runs; accepts `best`, `worst` and `latest`.
+        dry_run: Delete nothing, and return what would be deleted.
+        database: Database to change.
     """
     from assay.store.deletion import delete, plan_deletion
     from assay.store.queries import select_sessions
@@ -246,19 +246,19 @@ def delete_sessions(*names: str, dry_run: bool = False, database: Where = None) 
 
 
 class TraceStore(NamedTuple):
-    """Traces of files and folders, as a store."""
+    """Traces from files and folders, as a temporary database."""
 
     store: "Store"
     damaged: "tuple[DamagedSource, ...]"
-    """What could not be read."""
+    """Sources that could not be read."""
 
 
 @contextmanager
 def traces_as_store(paths: Sequence[Path]) -> Iterator[TraceStore]:
-    """A store of the traces in files and folders, there as long as it is used.
+    """Open the traces in files and folders as a temporary database, within a `with` block.
 
     Raises:
-        UsageError: A path does not exist, or none of them holds a trace.
+        UsageError: A path does not exist, or none of them contains a trace.
     """
     from assay.store.imports import import_traces, trace_files
 

@@ -1,4 +1,4 @@
-"""Training runs: their curves in the store, how many are enough, and who is better."""
+"""Training runs: import of learning curves, required number of runs, and comparisons."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 class ImportedCurves(NamedTuple):
-    """Training runs that were read, and what the store did with each, by its id."""
+    """Training runs that were read, and the result of storing each, by run id."""
 
     runs: "list[TrainingRun]"
     written: "dict[str, Written]"
 
 
 class VarianceResult(NamedTuple):
-    """How much runs differ, and how many are enough."""
+    """Variance between runs, and the number of runs that is enough."""
 
     gathered: "Gathered"
     summaries: "tuple[SummaryVariance, ...]"
@@ -43,19 +43,19 @@ class VarianceResult(NamedTuple):
 
 
 class AnalysisResult(NamedTuple):
-    """A control against a candidate, and in what it differs from its plan."""
+    """Comparison of a control with a candidate, and its deviations from a plan."""
 
     analysis: "Analysis"
     deviations: list[str] | None
-    """None where there was no plan."""
+    """None without a plan."""
 
 
 class RegisteredPlan(NamedTuple):
-    """A plan in the store."""
+    """A plan in the database."""
 
     plan: "StoredPlan"
     is_new: bool
-    """False where the same plan was registered before."""
+    """False if the same plan was registered before."""
 
 
 @takes_options
@@ -65,14 +65,14 @@ def import_curves(
     wandb: str | None = None,
     database: Where = None,
 ) -> ImportedCurves:
-    """Store the training runs of files and folders, all of them or none.
+    """Store the training runs in files and folders, either all or none.
 
     Args:
         *files: A .csv, .tsv, .jsonl, .json or .parquet file with a column `step`, a folder of
             W&B's offline mode, of TensorBoard or MLflow, or MLflow's SQLite file.
-        instead: What is stored in place of what the files say.
-        wandb: ENTITY/PROJECT, in which names that are no file are ids of runs.
-        database: The store to write, made if missing.
+        instead: Values that replace those in the files.
+        wandb: ENTITY/PROJECT; names that are not files are run ids in this project.
+        database: Database to write to, created if missing.
     """
     from assay.core.text import natural_key
     from assay.store.training_runs import TrainingStatus
@@ -114,7 +114,7 @@ def _check_ids(runs: "Sequence[TrainingRun]") -> None:
 
 
 def list_curves(*, database: Where = None) -> "list[ListedTrainingRun]":
-    """The training runs of a store, without their points."""
+    """Return the training runs in a database, without their points."""
     from assay.store.training_tables import list_training_runs
 
     with store_at(database).reading() as connection:
@@ -122,12 +122,12 @@ def list_curves(*, database: Where = None) -> "list[ListedTrainingRun]":
 
 
 def load_curves(run: str, *, wandb: str | None = None, database: Where = None) -> "TrainingRun":
-    """A training run with all its points.
+    """Load a training run with all its points.
 
     Args:
         run: An id, the start of one, or the path of a file or folder.
-        wandb: ENTITY/PROJECT, where an id is looked up that is in neither.
-        database: The store to read.
+        wandb: ENTITY/PROJECT in which ids are looked up that are not found elsewhere.
+        database: Database to read.
     """
     from assay.training.gather import find_run
 
@@ -152,16 +152,16 @@ def variance(
     wandb: str | None = None,
     database: Where = None,
 ) -> VarianceResult:
-    """How many training runs are enough.
+    """Estimate how many training runs are enough.
 
     Args:
-        *runs: Two or more, ids of the store, files or folders, in the order for the plain rule.
-        metric: Which curve.
-        threshold: As a share of the mean: 0.05 is 5 %.
-        summary: Which part of a curve counts, such as {"percent": 25}.
-        precision: What their number must be enough for.
-        wandb: ENTITY/PROJECT, where ids are looked up that are nowhere else.
-        database: The store to read.
+        *runs: Two or more run ids, files or folders, in the order for the plain rule.
+        metric: Name of the curve.
+        threshold: Proportion of the mean: 0.05 is 5 %.
+        summary: Part of a curve that counts, such as {"percent": 25}.
+        precision: Precision that the number of runs must achieve.
+        wandb: ENTITY/PROJECT in which ids are looked up that are not found elsewhere.
+        database: Database to read.
     """
     from assay.training.analysis_settings import make_summary
     from assay.training.gather import gather_runs
@@ -189,16 +189,17 @@ def analysis(
 ) -> AnalysisResult:
     """Compare training runs of a control with those of a candidate.
 
-    A look at runs of the store is recorded there, and later looks at more of them know it.
+    An analysis of runs in the database is recorded there as a look, and later looks at more of
+    them take it into account.
 
     Args:
-        arms: Which runs are compared.
-        plan: A TOML or JSON file that was written before the runs.
-        summary: What is taken of a curve, such as {"type": "final"}.
-        intervals: How intervals are made.
-        tests: What else is reported.
-        wandb: ENTITY/PROJECT, where ids are looked up that are nowhere else.
-        database: The store to read, and to record the look in.
+        arms: Runs to compare.
+        plan: TOML or JSON file that was written before the runs.
+        summary: Summary of a curve, such as {"type": "final"}.
+        intervals: Options for intervals.
+        tests: Additional tests to report.
+        wandb: ENTITY/PROJECT in which ids are looked up that are not found elsewhere.
+        database: Database to read, and to record the look in.
     """
     from assay.training.analysis import analyse_and_record, find_deviations
     from assay.training.analysis_settings import make_settings, read_plan
@@ -224,7 +225,7 @@ def analysis(
 def _runs_of(
     arm: str, runs: tuple[str, ...], series: str | None, store: "Store"
 ) -> tuple[str, ...]:
-    """The runs of an arm: those that were named, or all of a series."""
+    """Return the runs of an arm: the named ones, or all runs of a series."""
     from assay.store.training_tables import runs_of_series
 
     if series is None:
@@ -258,7 +259,7 @@ def _design(arms: ArmOptions, metric: str, places: "Places") -> "Design":
 
 
 def register_plan(plan: Path | str, *, database: Where = None) -> RegisteredPlan:
-    """Store a plan of an analysis before its runs are there."""
+    """Store (pre-register) an analysis plan before its runs exist."""
     from assay.store.plans import store_plan
     from assay.store.training_tables import runs_with_metric
     from assay.training.analysis_settings import read_plan

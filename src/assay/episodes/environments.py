@@ -55,8 +55,7 @@ class OwnEnvironment:
 
     @property
     def can_be_told(self) -> bool:
-        """Whether a language model can play: observations have a text, and actions have names.
-        """
+        """Whether a language model can play: there are texts, and names of actions."""
         return self.has_text and self.actions is not None
 
     def written(self, action: Any) -> str:

@@ -223,9 +223,9 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
     def capacities(
         self, run: PreparedRun[RunConfig], pool: "ModelPool | None"
     ) -> dict[str, ProviderCapacity]:
-        """Return the capacity of each built-in arm; none if the user limits open episodes.
+        """Return the capacity of each arm with a built-in model or a model of a provider.
 
-        User-defined agents and models are left out.
+        Other arms are left out. Nothing is returned if the user limits open episodes.
         """
         config = self._config
         usual = config.max_concurrent_episodes == SETTINGS["max_concurrent_episodes"].default

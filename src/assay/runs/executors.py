@@ -5,8 +5,8 @@ The journal is always written by the driver: data from a worker process is on di
 worker continues. Each completed or failed attempt gets an end record in its journal.
 
 The number of open trials is kept small, so that trials finish one after another: a quarter
-more than the calls that may be in flight, and at least 16. If the number of calls is
-not limited, the limit of the run applies.
+more than the calls that may be in flight, and at least 16. If the number of possible calls is
+unknown, only the limit of the run applies.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

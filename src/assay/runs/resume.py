@@ -29,7 +29,7 @@ class EarlierAttempts(NamedTuple):
     """State left by earlier processes of a run."""
 
     earned: Mapping[str, float | None]
-    """Value of the deciding metric by completed session; None if there is no such metric."""
+    """Ids of completed sessions, with the value of the deciding metric or None."""
     begun: frozenset[str]
     """Ids of sessions with an unfinished journal."""
 

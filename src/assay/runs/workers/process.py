@@ -100,8 +100,7 @@ class WorkerDied(Exception):
     def __init__(self, error: AssayError) -> None:
         super().__init__(str(error))
         self.error = error
-        """The error of a trial that was alone in the worker, and has lost the last one it may.
-        """
+        """Error to raise if the trial was alone in the worker and has used all its workers."""
 
 
 class NoPlace(Exception):
