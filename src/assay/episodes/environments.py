@@ -55,7 +55,7 @@ class OwnEnvironment:
 
     @property
     def can_be_told(self) -> bool:
-        """Whether a language model can play: there are texts, and names of actions."""
+        """Whether a language model can play it, because it has texts and action names."""
         return self.has_text and self.actions is not None
 
     def written(self, action: Any) -> str:

@@ -36,8 +36,7 @@ from assay.store.recorder import Recorder
 from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
 
 PLAYER: Final = "builtin/forager"
-"""Model that plays the sample; its replies have the length of a tool call with a short reason.
-"""
+"""Model that plays the sample; its replies are as long as a tool call with a short reason."""
 _FULL_TURNS: Final = 40
 """Number of turns to play after the history is full."""
 

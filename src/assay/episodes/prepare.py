@@ -1,8 +1,8 @@
-"""Preparation of a run of episodes: settings are resolved and checked before anything starts.
+"""Preparation of a run of episodes: settings are resolved and checked before it starts.
 
-Nothing heavy is loaded here. The module also loads the parts of episodes (agents, environment,
-hooks, metrics, worlds), and gives fine-tuned models the agent options of their training
-episodes.
+Nothing heavy is imported for that. The module also loads the parts of episodes (agents,
+environment, hooks, metrics, worlds), and gives fine-tuned models the agent options of their
+training episodes.
 """
 
 import os

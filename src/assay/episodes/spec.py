@@ -29,8 +29,7 @@ class EpisodeSpec:
     replicate: int = 0
     """Number of earlier episodes of the arm in this world."""
     fork: int | None = None
-    """Index of the fork point in the run's `forks`; None to start at the beginning of a world.
-    """
+    """Index of the fork point in the run's `forks`; None for a whole episode."""
     future: int = 0
     """Number of earlier continuations from this fork point."""
 

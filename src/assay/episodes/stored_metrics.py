@@ -1,4 +1,4 @@
-"""Apply metrics to stored sessions, and store their results as outcomes.
+"""Application of metrics to stored sessions; their results are stored as outcomes.
 
 Metrics are applied to completed sessions only. The database is closed while a metric runs. All
 results of an experiment are stored together. If a metric fails for an episode, its outcome is

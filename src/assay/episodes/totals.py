@@ -26,7 +26,7 @@ class EpisodeTotals(CallTotals):
         self.unknown = 0
         """Number of requested actions that do not exist."""
         self.no_effect = 0
-        """Number of executed actions that changed nothing, without those ignored while asleep.
+        """Number of executed actions that changed nothing; actions while asleep do not count.
         """
         self.asleep = 0
         """Number of actions ignored while the player was asleep."""
@@ -85,7 +85,7 @@ class EpisodeTotals(CallTotals):
 
     @property
     def waste(self) -> int:
-        """Malformed replies, and actions unknown, without effect or ignored while asleep."""
+        """Number of malformed replies and wasted actions (unknown, no effect, asleep)."""
         return self.malformed + self.unknown + self.no_effect + self.asleep
 
     @property
@@ -105,7 +105,7 @@ class EpisodeTotals(CallTotals):
 
     @property
     def time_efficiency(self) -> float:
-        """Proportion of actions and malformed replies that is not `waste`; 0 without any."""
+        """Proportion of actions and malformed replies that are not `waste`, or 0."""
         tried = self.asked + self.malformed
         return (tried - self.waste) / tried if tried else 0.0
 

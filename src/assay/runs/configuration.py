@@ -1,4 +1,4 @@
-"""Resolve a configuration from options, a file, a stored run and environment variables.
+"""Resolution of a configuration from options, a file, a stored run and the environment.
 
 Each value is parsed where it is read, so that errors name its source. Every table and key of
 a file must be known, and a file may not give one setting two values. Files in several layouts

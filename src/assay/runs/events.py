@@ -69,7 +69,7 @@ class CallRetried:
 
 @dataclass(frozen=True, slots=True)
 class TrialRetried:
-    """An attempt ended with an infrastructure error; the trial waits for the next attempt."""
+    """An attempt ended with an infrastructure error; the trial waits to be retried."""
 
     trial: Trial[Any]
     attempt: int
@@ -140,7 +140,7 @@ class RunObserver:
     """Callbacks of a run; those that are not overridden do nothing."""
 
     def on_locked(self) -> None:
-        """Handle that this process has locked the run; called once, before the first trial."""
+        """Handle the lock: called once, after this process locked the run, before any trial."""
 
     def on_event(self, event: Event) -> None:
         """Handle an event; called in the thread and event loop of the trials."""

@@ -1,4 +1,4 @@
-"""Execute attempts: in this event loop, or in worker processes.
+"""Executors of attempts: in this event loop, or in worker processes.
 
 An executor is opened for one kind of trial and then starts attempts, each with a journal path.
 The journal is always written by the driver: data from a worker process is on disk before that

@@ -2,7 +2,7 @@
 
 A kind lists the trials of a run and executes one of them. The run does everything else:
 journals, resume, storage, budget, interim analyses, results. A kind is pickled to worker
-processes, but its models are not: workers call the models in the driver process.
+processes without its models, except built-in ones: workers call the models of the driver.
 
 An arm is an entry of a run: a model or an agent with its settings. Each arm becomes one
 experiment of the run, and one subject of its statistics.
@@ -78,7 +78,7 @@ class TrialKind(ABC, Generic[P]):
 
     name: str
     models: Mapping[str, ChatModel]
-    """Models by name. They always run in the driver process."""
+    """Models by name. Those of providers always run in the driver process."""
 
     @abstractmethod
     def resumes(self, trial: Trial[P]) -> bool:

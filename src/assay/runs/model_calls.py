@@ -35,7 +35,7 @@ class CallTotals:
 
     @property
     def turns(self) -> int:
-        """Number of turns with a call."""
+        """Number of counted turns."""
         return len(self._turns)
 
 

@@ -1,4 +1,4 @@
-"""Options that say which run a command means."""
+"""Options that select the run of a command."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from assay.errors import UsageError
 
 
 def read_model_map(given: Mapping[str, str] | Sequence[str]) -> Mapping[str, str]:
-    """Return what `--model-map OLD=NEW` says, by the old names."""
+    """Parse `--model-map OLD=NEW`, and return the new names by old name."""
     if isinstance(given, Mapping):
         return given
     found = {}

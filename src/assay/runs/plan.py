@@ -51,8 +51,7 @@ class Group(Generic[P_co]):
     size: int
     """Number of trials."""
     make: Callable[[int], Trial[P_co]]
-    """Makes the trial at an index; called when it is next, and always returns an equal trial.
-    """
+    """Makes the trial at an index when it is next; always returns an equal trial."""
 
     def __post_init__(self) -> None:
         if self.size < 0:
@@ -92,7 +91,11 @@ class Plan(Generic[P_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCounts:
-    """Numbers of trials of one group, by how they ended."""
+    """Numbers of trials of one group, by how they ended.
+
+    planned = skipped + started + not_started + unneeded, and
+    started = results + failures + infrastructure + interrupted after the run.
+    """
 
     planned: int
     skipped: int = 0

@@ -1,4 +1,4 @@
-"""Determine which run a command refers to: a new one, or an unfinished one to resume.
+"""Choice of the run that a command refers to: a new one, or an unfinished one to resume.
 
 Reads configuration and journals, and writes nothing. A repeated command resumes the latest
 unfinished run with the same configuration that no living process holds. If an unfinished run
@@ -318,7 +318,7 @@ def _asked(run: PreparedRun[RunConfiguration]) -> dict[str, int | None]:
     for _, session in sessions_left(run.resumed) if run.resumed else ():
         over = session.end and session.end.state is not TrialState.INFRASTRUCTURE
         asked[session.header.session_id] = None if over else len(session.calls)
-    # A missing database raises UsageError: nothing was stored yet.
+    # A missing database raises UsageError; then nothing was stored yet.
     store = Store(run.settings.database, patience=_PATIENCE)
     with suppress(UsageError), store.reading() as connection:
         for session_id, state in committed_sessions(connection, run.record.id).items():

@@ -67,7 +67,7 @@ class RunResult:
     lost_usd: float = 0.0
     """Upper bound of the cost of calls whose responses were lost, in dollars."""
     last_trouble: str | None = None
-    """Reason of the latest retry of a call; None if there was none."""
+    """Reason for the latest retry of a call; None if no call was retried."""
 
     @property
     def started(self) -> dict[str, int]:
@@ -211,8 +211,7 @@ class _Running(RunObserver):
                     try:
                         return await start(trial, self.folder.path(trial.id), context)
                     except BudgetSpent as error:
-                        # Every open trial raises this itself; a second stop request would
-                        # cancel them.
+                        # Each open trial gets this error; a second request would cancel them.
                         if self._out_of_budget is None:
                             self._out_of_budget = str(error)
                             self.stop.ask()
@@ -221,8 +220,7 @@ class _Running(RunObserver):
                 rules = Rules(
                     limits=Limits(
                         max_open=self.settings.max_open,
-                        # All arms are open at once, because an arm that is ahead waits for the
-                        # others.
+                        # All arms are open at once: one that is ahead waits for the others.
                         max_groups=len(plan.groups) if monitor else self.settings.max_arms,
                     ),
                     retries=retries,

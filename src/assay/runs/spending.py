@@ -288,7 +288,7 @@ def _recorded(
             if path.suffix == ".jsonl":
                 journaled.append(session.header.session_id)
             dollars += sum(call.cost_usd or 0.0 for call in session.calls)
-    # A missing database raises UsageError: nothing was stored yet.
+    # A missing database raises UsageError; then nothing was stored yet.
     store = Store(run.settings.database, patience=patience)
     with suppress(UsageError), store.reading() as connection:
         dollars += stored_cost(connection, run.record.id, without=journaled)

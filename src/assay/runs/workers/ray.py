@@ -229,7 +229,7 @@ class _Placed:
         self._waiting = asyncio.create_task(self._wait(needs, room_s, fits))
 
     def _over(self, result: "asyncio.Future[int]") -> None:
-        """Handle that the process has ended, or that Ray has lost it."""
+        """Handle the end of the process, or its loss by Ray."""
         if not result.cancelled():
             result.exception()  # marks the exception as retrieved
         if self._desk.forget(self._secret):
