@@ -241,9 +241,7 @@ class TracedRow:
     actions: tuple[str, ...]
     """Actions of its turns."""
     replayed: bool | None
-    """Whether a replay up to the row agrees with the recording; None if the session cannot be
-    replayed.
-    """
+    """Whether a replay up to the row agrees with the recording; None if impossible."""
     why_not: str = ""
     """Reason why it cannot be replayed, or the first difference."""
     unlocked: Mapping[str, int] = field(default_factory=dict)

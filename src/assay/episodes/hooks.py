@@ -1,6 +1,6 @@
 """Hooks: the interface, the decorator, and the hooks that every episode has.
 
-A hook watches one episode and reports events. It is a class that is instantiated for every
+A hook watches one episode and reports results. It is a class that is instantiated for every
 episode, so its state belongs to that episode. It cannot change the game.
 
 The built-in hooks report achievements by tier, wasted actions, and gained items. Waste is
@@ -29,9 +29,7 @@ class StepSeen(NamedTuple):
     """Counted from 1."""
     step: StepRecord
     inventory: Mapping[str, int]
-    """Number of each item after the step, including vitals; empty in environments other than
-    Crafter.
-    """
+    """Number of each item after the step, including vitals; empty outside Crafter."""
     inventory_before: Mapping[str, int]
 
 
@@ -40,23 +38,23 @@ class Hook(Protocol):
     """Watches one episode; called after each step, then once for the whole turn."""
 
     def on_step(self, seen: StepSeen) -> Iterable[HookRecord]:
-        """Return the events of a step; usually none."""
+        """Return the results for a step; usually none."""
         ...
 
     def on_turn(self, played: PlayedRecord) -> Iterable[HookRecord]:
-        """Return the events of a turn, after all its steps."""
+        """Return the results for a turn, after all its steps."""
         ...
 
 
 class BaseHook:
-    """A hook without events: a base class for hooks that need only one of the methods."""
+    """A hook without results: a base class for hooks that need only one of the methods."""
 
     def on_step(self, seen: StepSeen) -> Iterable[HookRecord]:
-        """Return no events."""
+        """Return no results."""
         return ()
 
     def on_turn(self, played: PlayedRecord) -> Iterable[HookRecord]:
-        """Return no events."""
+        """Return no results."""
         return ()
 
 
@@ -162,7 +160,7 @@ class _Achievement(BaseHook):
     priority: ClassVar[int]
 
     def on_step(self, seen: StepSeen) -> Iterable[HookRecord]:
-        """Return one event if the step unlocked an achievement of this tier."""
+        """Return one result if the step unlocked an achievement of this tier."""
         if not seen.step.unlocked:
             return ()
         names = [name for name in seen.step.unlocked if TIERS.get(name) is self.tier]
@@ -206,7 +204,7 @@ class InvalidAction(BaseHook):
     """
 
     def on_step(self, seen: StepSeen) -> Iterable[HookRecord]:
-        """Return one event if the action had no effect."""
+        """Return one result if the action had no effect."""
         step = seen.step
         reason = step.no_effect
         if reason is None or reason == NoEffect.ASLEEP:
@@ -215,7 +213,7 @@ class InvalidAction(BaseHook):
         return (_invalid(step.action, str(reason), said, step.index),)
 
     def on_turn(self, played: PlayedRecord) -> Iterable[HookRecord]:
-        """Return one event for each action that does not exist."""
+        """Return one result for each action that does not exist."""
         # Names come from a model and may have any length.
         return [
             _invalid(name[:_MAX_NAME], UNKNOWN_ACTION, f"no action {name[:_MAX_NAME]!r}", None)
@@ -238,7 +236,7 @@ class InventoryIncrease(BaseHook):
     """`inventory_increase`: the player has more of an item; vitals do not count."""
 
     def on_step(self, seen: StepSeen) -> Iterable[HookRecord]:
-        """Return one event for each item that increased."""
+        """Return one result for each item that increased."""
         after, before = seen.inventory, seen.inventory_before
         if after == before:
             return ()

@@ -26,8 +26,7 @@ class EpisodeTotals(CallTotals):
         self.unknown = 0
         """Number of requested actions that do not exist."""
         self.no_effect = 0
-        """Number of executed actions that changed nothing; actions while asleep do not count.
-        """
+        """Number of executed actions without effect, except while asleep."""
         self.asleep = 0
         """Number of actions ignored while the player was asleep."""
         self.malformed = 0

@@ -32,9 +32,7 @@ from assay.store.store import Store
 from assay.types import TrialState
 
 ALLOWED: Final = ("address", "ledger")
-"""Differences that can be allowed on resume: another address of the model server, and a
-missing or damaged ledger.
-"""
+"""Differences that may be allowed on resume: the model server, and a lost ledger."""
 
 _MAX_RUN_ID = 80
 _PATIENCE_S = 5.0

@@ -36,9 +36,7 @@ from assay.runs.workers.process import NoPlace, WorkerProcess
 SECRET_BYTES: Final = 32
 _CONNECT_S: Final = 20.0
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
-"""Seconds of silence before the first keepalive probe, seconds between probes, and their
-number.
-"""
+"""Seconds before the first keepalive probe and between probes, and their number."""
 
 
 class Origin(NamedTuple):
