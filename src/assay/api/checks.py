@@ -280,7 +280,7 @@ def check_agents() -> Check:
 
 
 def check_database(path: Path, patience: float = _TIMEOUT) -> Check:
-    """Check whether the database can be read and written, and who holds it if not."""
+    """Check whether the database can be read and written, or which process holds it."""
     from assay.store.migrations import stored_version
     from assay.store.queries import count_sessions, read_everything
     from assay.store.store import Store

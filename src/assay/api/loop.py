@@ -57,7 +57,7 @@ def _follow(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopWatch:
-    """Callbacks that observe a loop; by default they do nothing."""
+    """Callbacks that observe a loop; the defaults show nothing."""
 
     stage: Callable[[StageEvent], None] = lambda event: None
     """Called when a stage starts and ends."""
@@ -157,7 +157,7 @@ def run_loop(
 
 
 def _find_service(watch: LoopWatch) -> None:
-    """Raise an error before the teaching starts if local training is not available."""
+    """Start the local service if needed; raise before the teaching if it cannot train."""
     from assay.finetune.start import backend_of, place_of
     from assay.models.local_service import check_local, ensure_local
 

@@ -1,4 +1,4 @@
-"""Training data files of any format: validate, summarise, show rows, and trace their origin."""
+"""Training data files of any format: validation, statistics, rows and their origin."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
