@@ -16,7 +16,7 @@ from assay.core.values import Count
 
 
 class TrialState(StrEnum):
-    """How a trial ended; there are exactly three ways."""
+    """End state of a trial."""
 
     RESULT = "result"
     """Completed, with outcomes."""

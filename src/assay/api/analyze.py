@@ -158,7 +158,7 @@ def deaths(
 def hooks(
     source: Source = None, *, which: SessionGroups, database: Where = None
 ) -> "HooksAnalysis":
-    """Analyse how often each hook fires: by model, by turn, in combination, and on what."""
+    """Analyse how often hooks fire: by model, turn and action, and in combination."""
     from assay.analyses.hooks import analyse_hooks
 
     with _chosen(source, which, database) as chosen:

@@ -73,7 +73,7 @@ class TrialError:
 
 @dataclass(frozen=True, slots=True)
 class TrialVerdict:
-    """How a trial ended."""
+    """End state of a trial, with its reason."""
 
     state: TrialState
     reason: str
