@@ -346,7 +346,7 @@ class BenchConfig(Configuration):
     """All models that are called, the judge included."""
 
     def complete(self) -> None:
-        """Derive the values that follow from the tasks."""
+        """Check the name, and collect the models of all tasks and of the judge."""
         if not re.fullmatch(r"[\w][\w.-]*", self.name, re.ASCII):
             raise UsageError(
                 f"name: {self.name!r} is not allowed; it names a folder: give letters, "

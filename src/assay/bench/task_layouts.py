@@ -113,7 +113,7 @@ class ImageTask:
         return HarborAttempt(self, self.definition, setup)
 
     async def grade(self, run_dir: Path, place: Workplace, judge: Judge | None) -> Grade:
-        """Verify every step that was worked on."""
+        """Verify every step of the task that the agent attempted."""
         phases = HarborPhases(self.definition, place)
         return await grade_steps(
             self.definition, phases, run_dir / "artifacts", timeout_s=place.timeout_s

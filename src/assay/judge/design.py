@@ -125,7 +125,7 @@ def allowed_names(names: Iterable[str]) -> frozenset[str]:
 def design_differences(
     baseline: Subject, candidate: Subject, allowed: Collection[str] = ()
 ) -> tuple[DesignDifference, ...]:
-    """Return the differences between two subjects, the task side first."""
+    """Return the differences between two subjects, those of the task first."""
     tasks = [
         [task for task in dict.fromkeys(Trials.of(subject.trials).tasks) if task is not None]
         for subject in (baseline, candidate)

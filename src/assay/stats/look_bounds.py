@@ -283,7 +283,7 @@ def _later(
 
 
 class _Walk:
-    """Density of W among paths that have crossed no bound, before and after a look.
+    """Density of the statistic W on paths that crossed no bound, before and after a look.
 
     It is even, so a Chebyshev series in (w / edge) squared represents it.
     """

@@ -61,7 +61,7 @@ class Reals(Protocol):
 
 
 class CompileReport(NamedTuple):
-    """Result of `load`."""
+    """How the engine was loaded: compiled or cached, how fast, and from where."""
 
     compiled: bool
     """Whether the engine was compiled; otherwise it was read from the cache."""

@@ -167,7 +167,7 @@ class Lines:
         return cells
 
     def compare(self, text: str) -> None:
-        """Raise UsageError for the first line that differs from a text."""
+        """Raise UsageError for the first of these lines that differs from `text`."""
         other = text.split("\n")
         for i in range(max(len(self._lines), len(other))):
             if self._lines[i : i + 1] != other[i : i + 1]:

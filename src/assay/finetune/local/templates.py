@@ -173,7 +173,7 @@ class LinesOfWords:
         return EncodedRow(row.prefix, rest, np.zeros(len(rest), bool))
 
     def position(self, prompt: EncodedRow, place: int) -> tuple[int, ...]:
-        """Return the next column in the single line of the reply."""
+        """Return the position of the next token of a reply, which is a single line."""
         return int(prompt.rest[-1, 1]), 0, place + 1
 
     def head_tokens(self, messages: Messages, tools: Tools) -> int:

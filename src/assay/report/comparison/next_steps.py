@@ -62,7 +62,10 @@ class _Player(NamedTuple):
 
 
 def _commands(pair: list[Subject], first: int, trials: int) -> list[str]:
-    """Return one command if both have the same settings, else one each; [] if impossible."""
+    """Return the commands that run more trials: one for both if their settings are equal.
+
+    The list is empty if a command cannot express the settings.
+    """
     options = [_options(subject) for subject in pair]
     players = [_player(subject) for subject in pair]
     if options[0] == options[1] and players[0] != players[1]:

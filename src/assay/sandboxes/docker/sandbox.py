@@ -256,7 +256,7 @@ class _Exit:
             asyncio.get_running_loop().add_reader(self._handle, self._seen.set)
 
     async def wait(self, seconds: float) -> bool:
-        """Return whether it has ended or ends within this time."""
+        """Wait up to `seconds` for the end of the process; return whether it has ended."""
         try:
             await asyncio.wait_for(self._seen.wait(), max(0.0, seconds))
         except TimeoutError:

@@ -328,7 +328,7 @@ def _with_training(
 
 
 def _extended(name: str, given: Mapping[str, Any]) -> "tuple[LaunchManifest, dict[str, Any]]":
-    """Return an existing benchmark, and the settings of a launch with its missing seeds."""
+    """Return an existing benchmark, and the settings of a launch for the seeds it lacks."""
     from assay.training.launch.kind import SEEDS, LaunchConfig, chosen_seeds
     from assay.training.launch.manifest import read_launch_manifest
 
