@@ -46,7 +46,7 @@ def test_a_service_that_a_command_started_is_told_of_and_ends_with_it(tmp_path: 
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    told = re.search(r"answer at (\S+) until this command ends \(log: (.+)\)", done.stderr)
+    told = re.search(r"served at (\S+) until this command ends \(log: (.+)\)", done.stderr)
     assert told is not None, done.stderr
     assert told[1] == f"http://127.0.0.1:{port}/v1"
     assert Path(told[2]).is_file()
