@@ -1,4 +1,4 @@
-"""`assay analysis` and `assay variance`: training runs, and how many of them are enough."""
+"""`assay analysis` compares training runs; `assay variance` estimates how many are needed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,12 +39,12 @@ _WHICH = Group("Plan", sort_key=2)
 @Parameter(name="*", group=_WHICH)
 @dataclass(frozen=True, kw_only=True)
 class _Plan:
-    """What was planned before the runs."""
+    """Options for an analysis plan, registered before the runs."""
 
     plan: Annotated[Path | None, Parameter(show_default=False)] = None
-    """A TOML or JSON file written before the runs; deviations from it are reported."""
+    """Analysis plan (TOML or JSON) written before the runs; deviations are reported."""
     register: Flag = False
-    """Only store --plan, before the runs are trained."""
+    """Only store the file of --plan, before the runs are trained."""
 
 
 @option_groups(
@@ -69,34 +69,35 @@ def analysis(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Compare the training runs of a candidate with those of a control.
+    """Compare training runs of a candidate and a control.
 
     Each run is summarised by one number (--summary.type). The report has the difference of
-    the means with its interval, an exact test, effect sizes, and for pairs how much sharing
-    seeds helped; the seeds of a pair are checked.
+    the means with its confidence interval, an exact test and effect sizes. For paired runs,
+    it checks the seeds of each pair and reports the gain from pairing.
 
-    A run is an id in the store (see 'assay curves import'), a file with a column 'step', or
-    a folder of W&B's offline mode, TensorBoard or MLflow. 'run1 ... run15' includes the runs
-    between. Runs that are missing, crashed, still running, or without a partner are listed
+    A run is an id in the database (see 'assay curves import'), a file with a column 'step',
+    or a folder of W&B's offline mode, TensorBoard or MLflow. 'run1 ... run15' includes the
+    runs in between. Runs that are missing, crashed, still running or unpaired are listed
     and left out; the exit code is then 3.
 
-    The store remembers at which of its runs you looked: a second look, after a set was
-    extended, has a wider interval. Name looks in a plan beforehand, and they share alpha.
+    Each analysis is recorded in the database. If you add runs and analyse them again, the
+    interval is wider, because that is a second look at the data. Looks that are declared in
+    a plan share alpha.
 
     For example:
 
         assay analysis --control vit --candidate trxl --pair-by-seed
 
     Args:
-        arms: Which runs are compared.
-        planned: What was planned before the runs.
-        summary: What is taken of a curve.
-        intervals: How intervals are made.
-        tests: What else is reported.
-        output: Files.
-        wandb: ENTITY/PROJECT at W&B, where ids are looked up that are nowhere else.
-        database: The store to read.
-        show: What to print.
+        arms: Runs to compare.
+        planned: Plan of the analysis.
+        summary: Summary of a curve.
+        intervals: Options for intervals.
+        tests: Additional tests.
+        output: Files to write.
+        wandb: ENTITY/PROJECT at W&B, to look up ids that are not found elsewhere.
+        database: Database to read.
+        show: Output options.
     """
     from assay.api.training_runs import analysis
     from assay.report.training_analysis import analysis_document
@@ -136,7 +137,7 @@ def analysis(
 
 
 def _check_output(output: OutputOptions) -> None:
-    """What cannot be written is told before anything is computed."""
+    """Raise UsageError before the computation if an output file cannot be written."""
     if output.csv_path is not None and output.csv_path.is_dir():
         raise UsageError(
             f"--output.csv_path {str(output.csv_path)!r} is a folder; name a file in it"
@@ -175,7 +176,7 @@ def _write(document: "Document", found: "Analysis", output: OutputOptions) -> li
 
     files = [path for path in (output.csv_path, output.report) if path is not None]
     if output.csv_path is not None:
-        # A table whatever its name ends with.
+        # Always CSV, whatever the file extension.
         from assay.report.files import as_csv
 
         atomic_write(output.csv_path, as_csv(document).encode("utf-8", "replace"))
@@ -195,7 +196,7 @@ def _write(document: "Document", found: "Analysis", output: OutputOptions) -> li
 
 
 def _warn(found: "Analysis", deviations: Sequence[str] | None) -> None:
-    """What must not be missed where no report is printed."""
+    """Print the important caveats if no report is printed."""
     if found.look is not None and found.look.sentence:
         warn(found.look.sentence)
     for gap in found.design.capacity:
@@ -223,32 +224,32 @@ def variance(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Estimate from a pilot how many training runs are enough.
+    """Estimate from pilot runs how many training runs are needed.
 
-    Each run is summarised by the area under its curve and by its slope. The report has the
-    plain rule (the first N at which sd / mean of the first N runs falls below the
-    threshold) and what answers the question: the relative standard error, the N for that
-    precision, and the N to detect a difference of that size, with their ranges.
+    Each run is summarised by the area under its curve and by its slope. The report has a
+    rule of thumb, the first N at which sd / mean of the first N runs is below the threshold.
+    It also has better estimates, with their ranges: the relative standard error, the number
+    of runs for that precision, and the number of runs to detect a difference of that size.
 
-    A run is an id in the store (see 'assay curves import'), a file with a column 'step', or
-    a folder of W&B's offline mode, TensorBoard or MLflow. 'run1 ... run15' includes the runs
-    between. Runs that are missing, crashed or still running are listed and left out; the
-    exit code is then 3.
+    A run is an id in the database (see 'assay curves import'), a file with a column 'step',
+    or a folder of W&B's offline mode, TensorBoard or MLflow. 'run1 ... run15' includes the
+    runs in between. Runs that are missing, crashed or still running are listed and left
+    out; the exit code is then 3.
 
     For example:
 
         assay variance run1 ... run15 --metric overview/reward --threshold 0.05
 
     Args:
-        runs: Two or more runs; the plain rule takes them in this order.
-        metric: The metric whose curves are read.
-        threshold: The precision wanted, as a share of the mean: 0.05 is 5 %.
-        output: The file to write: a figure (.png) or a report (.html, .md, .json, .csv).
-        summary: Which part of a curve counts.
-        precision: What their number must be enough for.
-        wandb: ENTITY/PROJECT at W&B, where ids are looked up that are nowhere else.
-        database: The store to read.
-        show: What to print.
+        runs: Two or more runs; the rule of thumb uses this order.
+        metric: Metric to read the curves of.
+        threshold: Target precision as a share of the mean; 0.05 is 5 %.
+        output: Write a figure (.png) or a report (.html, .md, .json, .csv) to this file.
+        summary: Part of the curve to summarise.
+        precision: Power and error rates to plan for.
+        wandb: ENTITY/PROJECT at W&B, to look up ids that are not found elsewhere.
+        database: Database to read.
+        show: Output options.
     """
     from assay.api.training_runs import variance
     from assay.report.files import ENDINGS, write_document

@@ -1,4 +1,4 @@
-"""`assay analyze`: what happened in many episodes, in numbers and pictures."""
+"""`assay analyze`: summaries of many episodes in tables and figures."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,33 +22,34 @@ _OF_EPISODES = option_groups({"which": _WHICH}, which="assay.store.options:Sessi
 @Parameter(name="*", group=_WHICH)
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where episodes are read from."""
+    """Source of the episodes."""
 
     traces: Annotated[list[Path] | None, Parameter(negative="")] = None
-    """Folders or files of traces to read instead of the store."""
+    """Read these folders or files of traces instead of the database."""
     database: Annotated[Database, Parameter(group=_WHICH)] = DEFAULT_DATABASE
-    """The store to read, or a snapshot of one."""
+    """Database to read, or a snapshot of one."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Telling:
-    """Where an analysis goes, and how much of it is printed."""
+    """Output files of an analysis, and the amount of printed detail."""
 
     output: Annotated[list[Path] | None, Parameter(negative="")] = None
-    """Files to write; their endings say what."""
+    """Write the analysis to these files; the extension sets the format."""
     detail: Flag = False
-    """Print all tables and lists, and not only what fits the screen."""
+    """Print all tables and lists in full, instead of an extract."""
 
 
 _STORE, _BRIEF = Place(), Telling()
 
 analyze = App(
     name="analyze",
-    help="""Say what happened in many episodes, in numbers and pictures.
+    help="""Summarise many episodes in tables and figures.
 
-Each command reads the store, or a folder of traces that is named first, and writes
-what --output names: .html, .md, .json, .csv, or the figure as .png or .svg.
+Each command reads the database, or a folder of traces given as its first argument.
+--output writes the analysis to files: .html, .md, .json or .csv for a report, .png or
+.svg for its figure.
 
 For example:
 
@@ -61,16 +62,16 @@ For example:
 _ARGS = """
 
 Args:
-    source: A folder or file of traces to read in place of the store.
-    which: Which episodes.
-    place: Where they are.
-    to: How it is told.
-    show: What to print.
+    source: Folder or file of traces to read instead of the database.
+    which: Filters for the episodes.
+    place: Source of the episodes.
+    to: Output files and detail.
+    show: Output options.
 """
 
 
 def _analysis(name: str, about: str) -> Callable[..., int]:
-    """A command that asks for nothing but which episodes it is about."""
+    """Build a command whose only options are filters for episodes, and output."""
 
     @_OF_EPISODES
     def command(
@@ -92,10 +93,11 @@ def _analysis(name: str, about: str) -> Callable[..., int]:
 
 achievements = _analysis(
     "achievements",
-    """Show how often and how soon each achievement is reached.
+    """Show how often and how early each achievement is unlocked.
 
-Beside each model stand people and the random policy of the Crafter paper. Named
-is also what was missing for the next achievement when episodes ended.
+Human players and the random policy of the Crafter paper are shown for comparison.
+The report also lists what was missing for the next achievement at the end of the
+episodes.
 
 For example:
 
@@ -104,10 +106,10 @@ For example:
 
 deaths = _analysis(
     "deaths",
-    """Show what episodes died of, when, and what the player was doing.
+    """Show causes of death, survival times, and the last actions.
 
-The engine knows what killed a player: a zombie, an arrow, lava, thirst, hunger
-or fatigue. Episodes that died are played again to see their last steps.
+The cause is a zombie, an arrow, lava, thirst, hunger or fatigue. Episodes that
+ended in death are replayed to find their last steps.
 
 For example:
 
@@ -118,7 +120,8 @@ hooks = _analysis(
     "hooks",
     """Show how often each hook fires, by model and by turn.
 
-Also which hooks fire in the same episodes, on which actions, and when first.
+The report also shows which hooks fire in the same episodes, on which actions, and
+when each hook fires first.
 
 For example:
 
@@ -127,10 +130,10 @@ For example:
 
 actions = _analysis(
     "actions",
-    """Show what models do, what leads somewhere, and what is wasted.
+    """Show which actions models take, which make progress, and waste.
 
-Waste has four kinds: an action without effect, one ignored while asleep, one
-that does not exist, and a reply that cannot be read.
+Waste has four kinds: actions without effect, actions ignored while asleep, actions
+that do not exist, and malformed replies.
 
 For example:
 
@@ -139,10 +142,11 @@ For example:
 
 costs = _analysis(
     "costs",
-    """Show what results cost, in dollars and tokens.
+    """Show the cost of results in dollars and tokens.
 
-By model, by achievement and by turn, with cached and reasoning tokens apart, and
-who is on the frontier: nobody is both cheaper and better.
+Costs are reported by model, by achievement and by turn, with cached and reasoning
+tokens listed separately. Models are on the cost/quality frontier if no other model
+is both cheaper and better.
 
 For example:
 
@@ -160,23 +164,24 @@ def seeds(
     to: Telling = _BRIEF,
     show: Show = Show(),
 ) -> int:
-    """Show how much the world decides, and which worlds tell models apart.
+    """Show how results depend on the world, and which worlds separate models.
 
-    The variance of results is shared among the world, the model, both together and
-    the rest. Outliers are shown from above, with the way to what a player needs.
-    --seeds takes some worlds alone.
+    The variance of results is split into shares of the world, the model, their
+    interaction and the remainder. Outlier worlds are shown as maps, with the distance to
+    each resource. Use --seeds to select worlds.
 
     For example:
 
         assay analyze seeds --seeds 42,43,44,45 --output seed_report.json
 
     Args:
-        source: A folder or file of traces to read in place of the store.
-        metric: achievements, reward, steps or invalid_rate; achievements where there are any.
-        which: Which episodes.
-        place: Where they are.
-        to: How it is told.
-        show: What to print.
+        source: Folder or file of traces to read instead of the database.
+        metric: achievements, reward, steps or invalid_rate; the default is achievements, or
+            reward in environments without them.
+        which: Filters for the episodes.
+        place: Source of the episodes.
+        to: Output files and detail.
+        show: Output options.
     """
     from assay.api import analyze
 
@@ -195,26 +200,26 @@ def enhanced_hooks(
     to: Telling = _BRIEF,
     show: Show = Show(),
 ) -> int:
-    """Try hooks of a file on stored episodes, and show what goes with them.
+    """Apply hooks from a file to stored episodes, and show associations.
 
-    Episodes are played again, so that a hook can ask for inventory, what is near,
-    day and night. Those that last beyond the landmark, a step fixed beforehand, are
-    parted by whether a hook had fired, and what they reach after it is compared: an
-    association, not an effect. --schema prints the format of the file.
+    Episodes are replayed, so that a hook can test the inventory, nearby objects, and day
+    or night. Episodes that last longer than the landmark, a step that is fixed in advance,
+    are divided by whether the hook has fired by then, and their results after the landmark
+    are compared. This shows an association, not a causal effect.
 
     For example:
 
         assay analyze enhanced-hooks --enhancements enhanced_hooks.json --landmark 100
 
     Args:
-        source: A folder or file of traces to read in place of the store.
-        enhancements: A JSON file of hooks.
-        landmark: The step at which episodes are parted; fix it before you look at results.
-        schema: Print the JSON schema of such a file.
-        which: Which episodes.
-        place: Where they are.
-        to: How it is told.
-        show: What to print.
+        source: Folder or file of traces to read instead of the database.
+        enhancements: JSON file of hooks.
+        landmark: Step at which episodes are divided; choose it before you see results.
+        schema: Print the JSON schema of the hook file.
+        which: Filters for the episodes.
+        place: Source of the episodes.
+        to: Output files and detail.
+        show: Output options.
     """
     from assay.api import analyze
 
@@ -243,10 +248,10 @@ def enhanced_hooks(
 
 quality = _analysis(
     "quality",
-    """Score every trace from 0 to 1, and say why.
+    """Score every trace from 0 to 1 as training data, with reasons.
 
-The score is progress x (1 - waste) x (1 - loops) x (1 - replies without use).
-Named are the best and the worst traces, and those that are nearly the same.
+The score is progress x (1 - waste) x (1 - loops) x (1 - unusable replies). The
+report lists the best and the worst traces, and near duplicates.
 
 For example:
 
@@ -261,20 +266,20 @@ def training(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Show how fine-tuning jobs went, side by side.
+    """Compare the training curves of fine-tuning jobs.
 
-    Losses, token accuracy and learning rate by step, speed, and whether the loss on
-    validation data rises while that on training data falls.
+    The report has losses, token accuracy and learning rate by step, the speed, and a check
+    for overfitting: a validation loss that rises while the training loss falls.
 
     For example:
 
         assay analyze training --job-ids ftjob-abc123,ftjob-def456 --output training.html
 
     Args:
-        job_ids: Ids of jobs, or starts of ids, with commas between them.
-        to: How it is told.
-        database: The store that keeps the jobs.
-        show: What to print.
+        job_ids: Job ids, or starts of ids, separated by commas.
+        to: Output files and detail.
+        database: Database with the jobs.
+        show: Output options.
     """
     from assay.api import analyze
     from assay.report.files import check_endings
@@ -313,7 +318,7 @@ def _found(
 
 
 def _say_found(found: Any, to: Telling, show: Show) -> int:
-    """Write and print what an analysis found."""
+    """Write and print the result of an analysis."""
     from assay.analyses.episodes import analysis_document
     from assay.report.files import write_document
 
