@@ -269,78 +269,82 @@ class BenchConfig(Configuration):
     """Settings of a benchmark. Invalid values raise UsageError."""
 
     name: str = Setting("benchmark", label, RUN, group="What to choose, before the file").about(
-        "What the benchmark is called"
+        "Name of the benchmark"
     )
     config_file: str = Setting("", ValueType(str, "a path"), NOTHING).about(
-        "The file it is configured by, as it was named"
+        "Path of the benchmark file, as given"
     )
-    tasks: tuple[TaskEntry, ...] = Setting((), _entries, RUN, in_files=True).about("The tasks")
+    tasks: tuple[TaskEntry, ...] = Setting((), _entries, RUN, in_files=True).about(
+        "Tasks of the benchmark"
+    )
     checksums: tuple[str, ...] = Setting(
         (), ValueType(tuple, "hashes"), RUN, in_files=True
-    ).about("What each task holds, overrides included")
+    ).about("Hash of the content of each task, including overrides")
     agent_hashes: tuple[str, ...] = Setting(
         (), ValueType(tuple, "hashes"), RUN, in_files=True, added=True
-    ).about("What the file of each agent in Python holds")
+    ).about("Hash of the file of each agent that is a Python class")
     judge: str | None = Setting(None, label, RUN, without="none").about(
-        "The model that scores rubrics without tests"
+        "Model that scores rubrics without tests"
     )
-    judge_votes: int = Setting(3, whole(1, 25), RUN).about("How often it is asked for each")
+    judge_votes: int = Setting(3, whole(1, 25), RUN).about(
+        "Number of votes of the judge for each rubric"
+    )
     parallel: int = Setting(1, whole(1, 10_000), NOTHING).about(
-        "The most trials at the same time, rollouts included"
+        "Maximum number of concurrent trials, including rollouts"
     )
     executor: str = Setting(
         "asyncio", choice("asyncio", "processes", "ray"), NOTHING, added=True
-    ).about("Where trials are run: asyncio (here), processes, or ray for a cluster")
+    ).about("Where to run trials: asyncio (this process), processes, or ray for a cluster")
     workers: int | None = Setting(
         None, whole(1, 1024), NOTHING, added=True, without="one per CPU"
-    ).about("With --executor processes or ray, the most workers")
+    ).about("Maximum number of workers, with --executor processes or ray")
     ray_address: str = Setting("auto", label, NOTHING, added=True).about(
-        "With --executor ray, HOST:PORT of the head of the cluster, auto or local"
+        "Address of the Ray cluster: HOST:PORT of its head, auto or local"
     )
     stamp: str = Setting("", ValueType(str, "a time"), NOTHING, in_files=True).about(
-        "When it began, which names its folders"
+        "Start time, which is used in folder names"
     )
     data_dir: Path = Setting("data", path, NOTHING).about(
-        "The folder for rollouts and the files of trials"
+        "Folder for rollouts and files of trials"
     )
     database: Path = Setting(DEFAULT_DATABASE, path, NOTHING, variable=DATABASE_VARIABLE).about(
-        "The DuckDB file for traces"
+        "DuckDB file for traces"
     )
     budget: float | None = Setting(None, real(0.000001, 1e9), NOTHING, without="none").about(
-        "The most dollars that all trials may spend together, the judge included"
+        "Maximum cost of all trials together in dollars, including the judge"
     )
     price: str | None = Setting(None, rates, NOTHING).about(
-        "The price of models without a known one: IN/OUT in dollars per million tokens"
+        "Price of models without a known price: IN/OUT in dollars per million tokens"
     )
     max_connections: int | None = Setting(
         None, whole(1, 100_000), NOTHING, without="as many as it accepts"
-    ).about("The most calls at the same time per provider")
+    ).about("Maximum number of concurrent calls per provider")
     call_patience: float = Setting(120.0, real(0.1, 86_400), NOTHING).about(
-        "Give up a call that keeps failing after this many seconds"
+        "Give up on a failing call after this many seconds of retries"
     )
     base_images: tuple[str, ...] = Setting((), _base_images, NOTHING, added=True).about(
-        "What stands for an image of FROM, as NAME=LOCAL: a folder or tar file, or an image"
+        "Replacements of FROM images, as NAME=LOCAL: a folder, a tar file or an image"
     )
     build_network: bool = Setting(False, flag, NOTHING, added=True).about(
-        "Whether building an image reaches the network"
+        "Allow network access while images are built"
     )
     allow_network: tuple[str, ...] = Setting((), _destinations, RUN, added=True).about(
-        "Where a task that asks for a network may connect by HTTP(S): public, HOST or HOST:PORT"
+        "HTTP(S) destinations for tasks that request a network: public, HOST or HOST:PORT"
     )
     allow_repos: tuple[str, ...] = Setting((), _texts, NOTHING, added=True).about(
-        "Paths outside of a task's folder that its git_url may name"
+        "Paths outside a task's folder that its git_url may use"
     )
     allow_variables: tuple[str, ...] = Setting((), _texts, NOTHING, added=True).about(
-        "Variables of this machine that ${NAME} in a task of Harbor may stand for"
+        "Environment variables that ${NAME} in a Harbor task may refer to"
     )
     cache: Path | None = Setting(None, path, NOTHING).about(
-        "A file that keeps replies, so that repeated requests cost nothing"
+        "File that caches replies, so that repeated requests cost nothing"
     )
     openai_base_url: str | None = Setting(None, url, RUN).about(
-        "The server for OpenAI's models and for models in no list"
+        "Server for OpenAI models and for models that are not in the model list"
     )
     openai_api_key: Secret | None = Setting(None, key, NOTHING, secret="OPENAI_API_KEY").about(
-        "A key does not belong in a file: set the variable OPENAI_API_KEY"
+        "Keys do not belong in files: set the variable OPENAI_API_KEY"
     )
     models: tuple[str, ...] = derived((), NOTHING)
     """All models that are called, the judge included."""

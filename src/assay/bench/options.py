@@ -13,85 +13,85 @@ _GRADING = Option(given=Literal["separate", "in-process"])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReplacements:
-    """What holds for every task of a benchmark, whatever its file says."""
+    """Values that apply to every task of a benchmark and override its file."""
 
     agent: str | None = None
-    """Who works on every task, whatever the file says; see 'assay bench agents', or
+    """Agent for every task, overriding the file: a name (see 'assay bench agents'), or
     my_agent.py:MyAgent for a class in a file."""
     sandbox: str | None = None
-    """Where every task runs, whatever the file says: bubblewrap, docker, modal, none, or
+    """Sandbox for every task, overriding the file: bubblewrap, docker, modal, none, or
     mine.py:Class."""
     model_map: Annotated[
         Mapping[str, str] | None,
         Option(given=tuple[str, ...], read=read_model_map, repeated=True),
     ] = None
-    """Replace a model by another, as OLD=NEW. May be repeated."""
+    """Replace a model with another, as OLD=NEW. May be repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryOptions:
-    """How a benchmark is summed up."""
+    """Options of a benchmark summary."""
 
     baseline: Annotated[str | None, Option(without="the first arm")] = None
-    """The arm that the others are compared with."""
+    """Arm that the others are compared with."""
     min_effect: float | None = None
-    """The smallest difference in mean score that matters to you."""
+    """Smallest difference in mean score that matters."""
     grading: Annotated[str | None, _GRADING] = None
-    """Count only tasks that were graded so: "separate" if the code under test could not reach
-    its tests."""
+    """Include only tasks graded in this way: "separate" means that the code under test could
+    not access its tests."""
     level: float = 0.95
-    """The confidence level of the intervals."""
+    """Confidence level of the intervals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutComparisonOptions:
-    """How rollouts are compared."""
+    """Options of a comparison of rollouts."""
 
     min_effect: float | None = None
-    """The smallest difference in mean score that matters to you."""
+    """Smallest difference in mean score that matters."""
     grading: Annotated[str | None, _GRADING] = None
-    """Compare only tasks that were graded so: "separate" if the code under test could not reach
-    its tests."""
+    """Compare only tasks graded in this way: "separate" means that the code under test could
+    not access its tests."""
     level: float = 0.95
-    """The confidence level, for all verdicts together."""
+    """Confidence level for all verdicts together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegradeOptions:
-    """How trials of a rollout are graded after their run."""
+    """Options for grading trials after their run."""
 
     latest: bool = False
-    """Take the latest rollout, as a name alone does."""
+    """Use the latest rollout, the default if only a name is given."""
     judge: Annotated[str | None, Option(without="that of the run")] = None
-    """The model that scores rubrics without tests."""
+    """Model that scores rubrics without tests."""
     budget: float | None = None
-    """The most dollars that the judge may cost."""
+    """Maximum cost of the judge, in dollars."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTaskOptions:
-    """What a task that is captured from commits says."""
+    """Texts of a task that is created from commits."""
 
     title: Annotated[str | None, Option(without="the subject of the end commit")] = None
-    """What people call it."""
+    """Title of the task."""
     instructions: Annotated[str | None, Option(without="the messages of the commits")] = None
-    """What the agent is asked to do."""
+    """Instructions for the agent."""
     subdir: str | None = None
-    """The folder of the repository that the task is about."""
+    """Folder of the repository to which the task is limited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCheckOptions:
-    """How a task is checked."""
+    """Options for checking a task."""
 
     tries: int = 3
-    """How often the reference solution is graded."""
+    """Number of times the reference solution is graded."""
     overrides: Annotated[Path | None, Option(without="the overrides.json of the task")] = None
-    """Overrides to apply."""
+    """Overrides file to apply."""
     sandbox: Annotated[str | None, Option(without="bubblewrap")] = None
-    """Where it is graded."""
+    """Sandbox for the grading."""
     build_network: bool = False
-    """Let the building of an image reach the network."""
+    """Allow network access while images are built."""
     allow_network: Annotated[tuple[str, ...], Option(repeated=True)] = ()
-    """Where a task that asks for a network may connect, by an HTTP(S) proxy: public, HOST or
-    HOST:PORT. May be repeated."""
+    """Destinations for a task that requests a network, through an HTTP(S) proxy: public, HOST
+    or HOST:PORT. May be repeated."""

@@ -176,7 +176,7 @@ def _write(document: "Document", found: "Analysis", output: OutputOptions) -> li
 
     files = [path for path in (output.csv_path, output.report) if path is not None]
     if output.csv_path is not None:
-        # Always CSV, whatever the file extension.
+        # Always CSV, regardless of the file extension.
         from assay.report.files import as_csv
 
         atomic_write(output.csv_path, as_csv(document).encode("utf-8", "replace"))

@@ -1,12 +1,7 @@
-"""`assay bench summarize`: what a benchmark came to.
+"""Commands on the results of a benchmark.
 
-`assay bench compare`: rollouts of benchmarks beside each other.
-
-`assay bench eval` and `regrade`: what each trial came to, test by test.
-
-`assay bench import`: rollouts of other machines.
-
-`assay bench tag`: names for rollouts.
+`assay bench summarize` and `compare` report on rollouts, `eval` and `regrade` grade their
+trials, `import` copies rollouts from other machines, and `tag` names a rollout.
 """
 
 from pathlib import Path
@@ -44,11 +39,11 @@ def summarize(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     show: Show = Show(),
 ) -> int:
-    """Sum up a benchmark: mean scores with intervals, pass@k, cost, time and failures.
+    """Summarise a benchmark: scores, pass@k, cost, time and failures.
 
-    Arms are compared pair by pair on the tasks they share. Trials that the agent failed count
-    with a score of 0; trials that ended by infrastructure errors do not count, and are named.
-    It also writes summary.md into the folder of the rollout.
+    Mean scores have confidence intervals. Arms are compared on the tasks they share, pair by
+    pair. Failed trials have a score of 0. Trials that ended in infrastructure errors are
+    excluded and listed. The summary is also written to summary.md in the rollout folder.
 
     For example:
 
@@ -56,15 +51,15 @@ def summarize(
         assay bench summarize my_benchmark --rollout 20250824__12-34-56 --output report.html
 
     Args:
-        name: A benchmark, name@stamp, the start of a stamp, a tag, or a path.
-        latest: Take the latest rollout, as a name alone does.
-        rollout: The stamp of a rollout, or the start of it. May be repeated: several rollouts
-            are summed up together.
-        options: How it is summed up.
+        name: Benchmark name, name@stamp, start of a stamp, tag, or path.
+        latest: Use the latest rollout, the default if only a name is given.
+        rollout: Stamp of a rollout, or the start of it. May be repeated, to summarise
+            several rollouts together.
+        options: Options of the summary.
         output: Write the report to this file: .html, .md, .json or .csv. May be repeated.
-        detail: Also print all tables, and how to read them.
-        data_dir: Where benchmarks are.
-        show: What to print.
+        detail: Also print all tables, with explanations.
+        data_dir: Folder of the benchmarks.
+        show: Output options.
     """
     from assay.api.bench import bench_summary
     from assay.report.benchmark import benchmark_document
@@ -98,11 +93,11 @@ def compare(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     show: Show = Show(),
 ) -> int:
-    """Compare rollouts: scores task by task, flaky tasks, and a verdict for every arm.
+    """Compare rollouts: scores by task, flaky tasks, a verdict per arm.
 
-    The first rollout is what the others are compared with. An arm is compared with the arm of
-    the same label; where each rollout has one arm, with that. Tasks that changed between the
-    rollouts are named and not judged.
+    The first rollout is the baseline. An arm is compared with the arm of the same label, or
+    with the only arm if each rollout has one. Tasks that changed between the rollouts are
+    listed, and excluded from the verdict.
 
     For example:
 
@@ -110,14 +105,14 @@ def compare(
         assay bench compare v1 v2 --fail-if-worse
 
     Args:
-        rollouts: Two or more: names, name@stamp, starts of stamps, tags, or paths.
-        options: How they are compared.
+        rollouts: Two or more rollouts: names, name@stamp, starts of stamps, tags, or paths.
+        options: Options of the comparison.
         output: Write the report to this file: .html, .md, .json or .csv. May be repeated.
-        detail: Also print all tables, and how to read them.
+        detail: Also print all tables, with explanations.
         fail_if_worse: Exit with code 1 if an arm is worse than in the first rollout, or cannot
-            be judged.
-        data_dir: Where benchmarks are.
-        show: What to print.
+            be compared.
+        data_dir: Folder of the benchmarks.
+        show: Output options.
     """
     from assay.api.bench import bench_compare
     from assay.report.benchmark import rollouts_document
@@ -157,19 +152,19 @@ def eval_(
     allow: AllowedOptions = AllowedOptions(),
     show: Show = Show(),
 ) -> int:
-    """Grade the trials that have no grade, and print every rubric and test of all of them.
+    """Grade ungraded trials; print rubrics and tests of all trials.
 
     For example:
 
         assay bench eval my_benchmark --latest
 
     Args:
-        name: A benchmark, name@stamp, the start of a stamp, a tag, or a path.
-        options: How they are graded.
-        rollout: The stamp of a rollout, or the start of it.
-        data_dir: Where benchmarks are.
-        allow: What tasks may read outside of their folders.
-        show: What to print.
+        name: Benchmark name, name@stamp, start of a stamp, tag, or path.
+        options: Options of the grading.
+        rollout: Stamp of a rollout, or the start of it.
+        data_dir: Folder of the benchmarks.
+        allow: Data outside their folders that tasks may read.
+        show: Output options.
     """
     from assay.bench.regrade import bench_eval
 
@@ -199,19 +194,19 @@ def regrade(
     allow: AllowedOptions = AllowedOptions(),
     show: Show = Show(),
 ) -> int:
-    """Grade all trials again, from their patches; the old grades are kept beside the new.
+    """Grade all trials again from their patches; old grades are kept.
 
     For example:
 
         assay bench regrade my_benchmark --rollout 20250824__12-34-56
 
     Args:
-        name: A benchmark, name@stamp, the start of a stamp, a tag, or a path.
-        options: How they are graded.
-        rollout: The stamp of a rollout, or the start of it.
-        data_dir: Where benchmarks are.
-        allow: What tasks may read outside of their folders.
-        show: What to print.
+        name: Benchmark name, name@stamp, start of a stamp, tag, or path.
+        options: Options of the grading.
+        rollout: Stamp of a rollout, or the start of it.
+        data_dir: Folder of the benchmarks.
+        allow: Data outside their folders that tasks may read.
+        show: Output options.
     """
     from assay.bench.regrade import bench_eval, bench_trials
 
@@ -289,12 +284,12 @@ def import_(
     database: Annotated[Path | None, Parameter(show_default=False)] = None,
     show: Show = Show(),
 ) -> int:
-    """Copy rollouts of other machines here, with the folders of their runs.
+    """Import rollouts from other machines, with their run folders.
 
-    Nothing that is here is overwritten: a rollout that is here already is left as it is, and
-    one whose stamp is taken gets the next that is free. A rollout that is damaged or not whole
-    is refused by name, and the others are copied; the exit code is then 1. A job of Harbor
-    becomes a rollout, and its trials are stored as sessions.
+    Nothing is overwritten. A rollout that is already imported is skipped, and a rollout whose
+    stamp is in use gets the next free one. A damaged or incomplete rollout is rejected with a
+    message, and the others are imported; the exit code is then 1. A Harbor job becomes a
+    rollout, and its trials are stored as sessions.
 
     For example:
 
@@ -303,11 +298,11 @@ def import_(
         assay bench import jobs/2026-01-02__03-04-05
 
     Args:
-        folders: Rollout folders, or folders above them, such as another data folder; or
-            folders of jobs of Harbor.
-        data_dir: Where to.
-        database: The DuckDB file for the trials of Harbor.
-        show: What to print.
+        folders: Rollout folders, folders above them (such as another data folder), or
+            folders of Harbor jobs.
+        data_dir: Destination folder.
+        database: DuckDB file for the trials of Harbor jobs.
+        show: Output options.
     """
     from assay.api.bench import bench_import
 
@@ -349,7 +344,7 @@ def tag(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     show: Show = Show(),
 ) -> int:
-    """Give a rollout a tag, which other commands take in its place.
+    """Tag a rollout; other commands accept the tag as its name.
 
     For example:
 
@@ -357,11 +352,11 @@ def tag(
         assay bench compare v1 my_benchmark
 
     Args:
-        rollout: A benchmark (its latest rollout), name@stamp, another tag of it, or a path.
-        tag: A letter and then letters, digits, '.', '_' or '-'. One rollout has it.
-        remove: Take the tag away.
-        data_dir: Where benchmarks are.
-        show: What to print.
+        rollout: Benchmark name (its latest rollout), name@stamp, another tag, or path.
+        tag: A letter, then letters, digits, '.', '_' or '-'; unique in the data folder.
+        remove: Remove the tag.
+        data_dir: Folder of the benchmarks.
+        show: Output options.
     """
     from assay.api.bench import bench_tag
 

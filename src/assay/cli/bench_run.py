@@ -1,8 +1,7 @@
-"""`assay bench`: coding benchmarks.
+"""`assay bench run` and `resume`: run tasks x models x rollouts in sandboxes.
 
-`assay bench run` and `resume`: tasks x models x rollouts, in sandboxes.
-
-What is printed while a benchmark runs: a line a trial, and how far it is.
+While a benchmark runs, one line is printed per trial, and a status line shows the progress. The
+other `assay bench` commands are registered here.
 """
 
 import shlex
@@ -42,7 +41,10 @@ if TYPE_CHECKING:
 
 
 class BenchDisplay(StatusDisplay):
-    """Hears the events of a run; silent, brief, with lines (1) or with whole logs (2)."""
+    """Display of a run's events.
+
+    It is silent or brief, or prints plain lines (verbosity 1) or whole logs (2).
+    """
 
     def __init__(self, prepared: "PreparedBench", *, silent: bool, verbosity: int) -> None:
         super().__init__(silent=silent, lines_only=verbosity > 0)
@@ -55,7 +57,7 @@ class BenchDisplay(StatusDisplay):
         self._begun = time.monotonic()
 
     def __call__(self, event: "Event") -> None:
-        """Take in what happened."""
+        """Handle an event."""
         from assay.runs.events import TrialEnded, TrialRetried, TrialSkipped, TrialStarted
 
         if isinstance(event, TrialSkipped):
@@ -101,7 +103,7 @@ class BenchDisplay(StatusDisplay):
         return f"{self._stamp}-{spec.index}"
 
     def status(self) -> str:
-        """Return how far the benchmark is."""
+        """Return the progress of the benchmark."""
         parts = [f"Running tasks... {self._done}/{self._total} completed"]
         if self._here and self._done < self._total:
             each = (time.monotonic() - self._begun) / self._here
@@ -121,18 +123,18 @@ _CHOICES = Group("What to choose, before the file", sort_key=1)
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class _Access(AllowedOptions):
-    """What images are built over, and what tasks may reach outside of their sandboxes."""
+    """Base images, and network access of tasks and image builds."""
 
     base_image: Pairs = None
-    """What stands for an image of FROM: NAME=LOCAL. May be repeated."""
+    """Replace a FROM image by a local one: NAME=LOCAL. May be repeated."""
     build_network: RunFlag = False
-    """Let the building of an image reach the network."""
+    """Allow network access while images are built."""
     allow_network: Pairs = None
-    """Where tasks that ask for a network may connect, by an HTTP(S) proxy: public, HOST or
+    """Destinations for tasks that request a network, through an HTTP(S) proxy: public, HOST or
     HOST:PORT. May be repeated."""
 
     def settings(self) -> dict[str, Any]:
-        """Return what was given, by the names of settings; None where nothing was."""
+        """Return the given values by setting name; None for options that were not given."""
         return {
             "base_images": base_images_of(self.base_image) or None,
             "build_network": self.build_network or None,
@@ -155,9 +157,9 @@ def run(
     verbose: Verbosity = 0,
     show: Show = Show(),
 ) -> int:
-    """Run a benchmark: every task of a TOML file, in a sandbox, graded by hidden tests.
+    """Run tasks from a TOML file in sandboxes, graded by hidden tests.
 
-    Ctrl-C stops cleanly; the same command, or 'assay bench resume', finishes the rest.
+    Press Ctrl-C to stop. Repeat the command, or use 'assay bench resume', to continue.
 
     For example:
 
@@ -165,14 +167,14 @@ def run(
         assay bench run configs/your_benchmark.toml --dry-run
 
     Args:
-        config: The TOML file; docs/bench.md says what it may hold.
-        settings: What to choose, by the names of settings.
-        replacements: What holds for every task.
-        access: What images are built over, and what tasks may reach.
-        fresh: Start a new run, even if the same command left an unfinished one.
-        dry_run: Print the plan, the number of trials and the estimated cost; start nothing.
-        verbose: Print plain lines, without icons; given twice, whole logs.
-        show: What to print.
+        config: Benchmark file (TOML); docs/bench.md describes its keys.
+        settings: Settings that override the file.
+        replacements: Values that apply to every task.
+        access: Base images and network access.
+        fresh: Start a new run, even if this command has an unfinished one.
+        dry_run: Print the plan, the number of trials and the estimated cost; run nothing.
+        verbose: Print plain lines without icons; -vv also prints whole logs.
+        show: Output options.
     """
     from assay.bench.prepare import prepare_bench
 
@@ -197,17 +199,17 @@ def resume(
     verbose: Verbosity = 0,
     show: Show = Show(),
 ) -> int:
-    """Finish a benchmark that was interrupted: what has ended is not run again.
+    """Resume an interrupted benchmark; finished trials are kept.
 
     For example:
 
         assay bench resume my_benchmark
 
     Args:
-        rollout: The benchmark, for its latest rollout; or NAME@TIME, or a tag.
-        settings: What may change, by the names of settings.
-        verbose: Print plain lines, without icons; given twice, whole logs.
-        show: What to print.
+        rollout: Benchmark name (its latest rollout), NAME@TIME, or a tag.
+        settings: Settings that may be changed.
+        verbose: Print plain lines without icons; -vv also prints whole logs.
+        show: Output options.
     """
     from assay.bench.prepare import prepare_bench_resume
 
@@ -355,7 +357,7 @@ def _planned(prepared: "PreparedBench", show: Show) -> int:
 
 
 def _programs(prepared: "PreparedBench") -> Sequence[str]:
-    """The versions of agents that were installed."""
+    """Return a line with the version of each installed agent."""
     from assay.bench.coders.installation import default_agent, installed_agent
 
     names = dict.fromkeys(entry.agent for entry in prepared.config.tasks)
@@ -382,7 +384,7 @@ def _lines(prepared: "PreparedBench") -> Sequence[str]:
 
 bench = App(
     name="bench",
-    help="""Run coding benchmarks, sum them up, and compare them.
+    help="""Run, summarise and compare coding benchmarks.
 
 For example:
 

@@ -1,7 +1,4 @@
-"""`assay bench new`, `prepare` and `check`: tasks, from a repository to a proof.
-
-`assay bench agents`: who can work on tasks, and how agents of others are installed.
-"""
+"""`assay bench new`, `prepare` and `check` create and check tasks; `agents` manages agents."""
 
 import json
 import shlex
@@ -36,24 +33,24 @@ def new(
     tag: Annotated[list[str] | None, Parameter(negative="", show_default=False)] = None,
     show: Show = Show(),
 ) -> int:
-    """Capture a task from a git repository: what changed between two commits is the solution.
+    """Create a task from the changes between two git commits.
 
-    Test files that changed become the hidden tests, the rest the reference solution.
+    Changed test files become the hidden tests; all other changes are the reference solution.
 
     For example:
 
         assay bench new . --start HEAD~1 --title "Fix the parser"
 
     Args:
-        repository: A local git repository.
-        start: The commit that the agent starts from.
-        end: The commit that has the solution and its tests.
-        into: Gets the folder of the task.
-        options: What the task says.
-        instructions_file: The file that has the instructions.
-        rubric: A criterion, as ID=TEXT. May be repeated.
-        tag: A tag of the task. May be repeated.
-        show: What to print.
+        repository: Local git repository.
+        start: Commit from which the agent starts.
+        end: Commit with the solution and its tests.
+        into: Parent of the new task folder.
+        options: Texts of the task.
+        instructions_file: Read the instructions from this file.
+        rubric: Grading criterion, as ID=TEXT. May be repeated.
+        tag: Tag of the task. May be repeated.
+        show: Output options.
     """
     from assay.bench.regrade import bench_new
 
@@ -88,18 +85,18 @@ def prepare(
     allow_repo: Pairs = None,
     show: Show = Show(),
 ) -> int:
-    """Make a task ready to run: its repository is put beside it, so that no network is needed.
+    """Prepare a task to run offline, with a copy of its repository.
 
     For example:
 
         assay bench prepare data/tasks/created/fix-the-parser_20250824_123456 --allow-repo .
 
     Args:
-        created: The folder of a task, as 'assay bench new' writes it.
-        into: Gets the folder of the prepared task.
-        name: What that is called.
-        allow_repo: A path outside of the task that its git_url may name. May be repeated.
-        show: What to print.
+        created: Task folder, as written by 'assay bench new'.
+        into: Parent of the new folder.
+        name: Name of the new folder.
+        allow_repo: Path outside the task that its git_url may use. May be repeated.
+        show: Output options.
     """
     from assay.bench.regrade import bench_prepare
 
@@ -120,19 +117,19 @@ def check(
     allow: AllowedOptions = AllowedOptions(),
     show: Show = Show(),
 ) -> int:
-    """Prove a task: the reference solution scores 1 every time, and doing nothing scores 0.
+    """Check a task: the reference must score 1, an empty solution 0.
 
     For example:
 
         assay bench check examples/bench/tasks/fix-bookings --tries 5
 
     Args:
-        task: The folder of a prepared task.
-        options: How it is checked.
-        timeout: The most seconds for each grading.
-        base_image: What stands for an image of FROM: NAME=LOCAL. May be repeated.
-        allow: What the task may read outside of its folder.
-        show: What to print.
+        task: Folder of a prepared task.
+        options: Options of the check.
+        timeout: Time limit of each grading, in seconds.
+        base_image: Replace a FROM image by a local one: NAME=LOCAL. May be repeated.
+        allow: Data outside its folder that the task may read.
+        show: Output options.
     """
     from assay.bench.regrade import bench_check
 
@@ -185,7 +182,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 agents = App(
     name="agents",
-    help="""List the coding agents that a benchmark can name, or install one.
+    help="""List the coding agents that a benchmark can use, or install one.
 
 For example:
 
@@ -198,14 +195,14 @@ For example:
 
 @agents.default
 def list_agents(*, show: Show = Show()) -> int:
-    """List the coding agents that a benchmark can name.
+    """List the coding agents that a benchmark can use.
 
     For example:
 
         assay bench agents
 
     Args:
-        show: What to print.
+        show: Output options.
     """
     from assay.api.bench import bench_agents
 
@@ -228,17 +225,17 @@ def list_agents(*, show: Show = Show()) -> int:
 
 @agents.command(name="install")
 def install(agent: str, /, *, show: Show = Show()) -> int:
-    """Install a coding agent below the cache folder, for every sandbox to use.
+    """Install a coding agent in the cache folder, for use in all sandboxes.
 
-    Another version of it is replaced. Nothing is installed in a trial.
+    An installed version is replaced. Trials never install anything.
 
     For example:
 
         assay bench agents install codex@0.166.0
 
     Args:
-        agent: Its name, or NAME@VERSION; the latest version without one.
-        show: What to print.
+        agent: Agent name, or NAME@VERSION; the default version is the latest.
+        show: Output options.
     """
     from assay.api.bench import bench_install_agent
 
