@@ -1,7 +1,4 @@
-"""`assay compare`: which of several is better, by how much, and how sure that is.
-
-What is said of a plan that was registered.
-"""
+"""`assay compare`: compare models or agents. Also prints registered analysis plans."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def say_registered(registered: "RegisteredPlan", show: Show) -> None:
-    """Name the plan, and what of its metric the store had by then."""
+    """Print a registered plan, and how much data for it the database had by then."""
     kept, first = registered
     if show.json:
         say_json(
@@ -49,7 +46,7 @@ _WHAT = {
 
 _FAILED = 1
 _OF_A_SERIES = ("level", "seed", "tasks", "allow_different")
-"""The options that --over-time follows; others are about two experiments."""
+"""Options that apply to --over-time; the others are about two experiments."""
 _ONE_SOURCE = (
     "compare either experiments of the store, or --experiments FILE, or --baseline FILE with"
     " --improved FILE"
@@ -59,41 +56,41 @@ _ONE_SOURCE = (
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class _Source:
-    """What is compared, beside names of the store, and in which metrics."""
+    """Files to compare, the baseline, and the metrics."""
 
     experiments: Annotated[Path | None, Parameter(show_default=False)] = None
-    """A JSON file of experiments to compare; 'assay experiments export' writes one."""
+    """JSON file of experiments to compare, as written by 'assay experiments export'."""
     baseline: Annotated[str | None, Parameter(show_default=False)] = None
-    """With --improved: a results file, or FILE#MODEL for one model of it. With names: which of
-    them is the baseline."""
+    """With --improved: results file, or FILE#MODEL for one model in it. With names: the name
+    of the baseline."""
     improved: Annotated[list[str] | None, Parameter(negative="", show_default=False)] = None
-    """A results file to compare with the baseline. May be repeated."""
+    """Results file to compare with the baseline. May be repeated."""
     metrics: Annotated[
         str | None,
         Parameter(
             name=["--metrics", "--metric"], show_default="all they share, achievements first"
         ),
     ] = None
-    """The metrics to compare, separated by commas; the first decides."""
+    """Metrics to compare, separated by commas; the first is the primary metric."""
     metrics_from: Annotated[Path | None, Parameter(show_default=False)] = None
-    """A Python file with your own metrics."""
+    """Python file with your own metrics."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class _Purpose:
-    """What the comparison is for."""
+    """Purpose of the comparison: a plan, a CI check, or a history."""
 
     plan: Annotated[Path | None, Parameter(show_default=False)] = None
-    """A TOML or JSON file with the planned metric and n; deviations are reported."""
+    """TOML or JSON file with the planned metric and sample size; deviations are reported."""
     register: Flag = False
-    """Only store --plan, before the episodes are played."""
+    """Only store the file of --plan, before the episodes are run."""
     detail: Flag = False
-    """Also print all tables, and how to read them."""
+    """Also print all tables, with explanations."""
     fail_if_worse: Flag = False
-    """Exit with code 1 if one is worse than the baseline in the first metric."""
+    """Exit with code 1 if a candidate is worse in the primary metric or cannot be compared."""
     over_time: Flag = False
-    """Follow one metric over all versions of a series."""
+    """Show one metric over all versions of a series."""
 
 
 @option_groups(options="assay.judge.options:ComparisonOptions")
@@ -106,12 +103,12 @@ def compare(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Say which of several is better, by how much, and how sure that is.
+    """Compare models or agents: difference, confidence interval, verdict.
 
-    The first name is the baseline; the first metric decides. Episodes with the same task
-    and seed are compared pair by pair. If the task differs between them, such as in its
-    limits, there is no verdict. The report answers four questions: is it better, by how
-    much, how sure is that, and what would settle it.
+    The first name is the baseline, and the first metric is the primary one. Episodes with
+    the same task and seed are compared pair by pair. There is no verdict if settings of the
+    task differ, such as its limits. The report answers four questions: is a candidate
+    better, by how much, how certain is that, and what to run next if it is undecided.
 
     For example:
 
@@ -122,14 +119,14 @@ def compare(
         assay compare gpt-4o-mini --over-time --output history.html
 
     Args:
-        names: Experiments: ids, names, or the start of one. A run, or 'latest', stands for
-            all its experiments.
-        source: What is compared, beside names of the store.
+        names: Experiments: ids, names, or the start of one. A run, or 'latest', means all
+            its experiments.
+        source: Files to compare, the baseline, and the metrics.
         output: Write the report to this file: .html, .md, .json or .csv. May be repeated.
-        options: How it is compared.
-        purpose: What the comparison is for.
-        database: The store to read.
-        show: What to print.
+        options: Options of the comparison.
+        purpose: Plan, exit code and history.
+        database: Database to read.
+        show: Output options.
     """
     from assay.api.comparison import compare, register_comparison_plan, stored_subjects
     from assay.report.comparison.document import comparison_document
@@ -191,7 +188,7 @@ def _metrics(text: str | None) -> list[str] | None:
 
 
 def _read(source: _Source) -> "list[Subject]":
-    """Subjects from files."""
+    """Read the subjects from files."""
     from assay.api.comparison import read_experiments, read_results
 
     if source.experiments is None and not source.improved:
@@ -233,7 +230,7 @@ def _tell(
 
 
 def judgement(comparison: "Comparison") -> int:
-    """1 if a candidate is worse, or could not be judged; says which, and why."""
+    """Return 1 and print the reasons if a candidate is worse or cannot be compared, else 0."""
     for contrast in comparison.worse:
         name = comparison.of(contrast.candidate).name
         complain(f"{name} is worse than {comparison.baseline.name} in {contrast.metric}")

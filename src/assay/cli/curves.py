@@ -1,4 +1,4 @@
-"""`assay curves`: training runs and their metrics, in and out of the store."""
+"""`assay curves`: import, list and show the learning curves of training runs."""
 
 import json
 from collections.abc import Sequence
@@ -60,26 +60,26 @@ def import_(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Read training runs from files, from folders of trackers, or from W&B.
+    """Import training runs from files, tracker folders or W&B.
 
     A file (.csv, .tsv, .jsonl, .json or .parquet) has a column 'step' or '_step' and a
-    column per metric. The id of the run is its field 'id', else the name of the file; the
-    seed is its field 'seed', else the digits after 'seed' in the name. A folder of W&B's
-    offline mode, of TensorBoard or of MLflow's mlruns, and MLflow's SQLite file, stand for
-    all runs in them. Either all runs are stored or none. Importing the same run twice adds
-    nothing.
+    column per metric. The run id is the field 'id', or the file name if there is none. The
+    seed is the field 'seed', or the digits after 'seed' in the file name. All runs are
+    imported from a folder of W&B's offline mode, of TensorBoard or of MLflow's mlruns, and
+    from MLflow's SQLite file. If a run cannot be imported, none is stored. Importing a run
+    twice has no effect.
 
     For example:
 
         assay curves import runs/vit.seed1072.csv wandb/ --series vit --prefix vit/
 
     Args:
-        files: The files and folders to read; with --wandb also ids of runs.
-        instead: What is stored in place of what the files say.
-        wandb: ENTITY/PROJECT at W&B, for names that are no file; needs the package wandb and
-            WANDB_API_KEY.
-        database: The store to write, made if missing.
-        show: What to print.
+        files: Files and folders to read; with --wandb also run ids.
+        instead: Values that replace those in the files.
+        wandb: ENTITY/PROJECT at W&B, to look up names that are not files; needs the package
+            wandb and WANDB_API_KEY.
+        database: Database to write to; created if missing.
+        show: Output options.
     """
     from assay.api.training_runs import import_curves
 
@@ -105,16 +105,16 @@ def list_(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """List the training runs in the store.
+    """List the training runs in the database.
 
     For example:
 
         assay curves list --series baseline
 
     Args:
-        series: Only runs of this series.
-        database: The store to read.
-        show: What to print.
+        series: List only runs of this series.
+        database: Database to read.
+        show: Output options.
     """
     from assay.api.training_runs import list_curves
 
@@ -150,19 +150,19 @@ def show_(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Show one training run: its facts, and each of its metrics.
+    """Show one training run: its metadata and a summary of each metric.
 
-    --json prints all points, in a form that 'assay curves import' reads.
+    --json prints all points, in a format that 'assay curves import' reads.
 
     For example:
 
         assay curves show run1
 
     Args:
-        run: The id of a run, the start of it, or the path of a file or folder.
-        wandb: ENTITY/PROJECT at W&B, where an id is looked up that is nowhere else.
-        database: The store to read.
-        show: What to print.
+        run: Run id, the start of one, or the path of a file or folder.
+        wandb: ENTITY/PROJECT at W&B, to look up an id that is not found elsewhere.
+        database: Database to read.
+        show: Output options.
     """
     from assay.api.training_runs import load_curves
 

@@ -1,4 +1,4 @@
-"""`assay doctor`: what is in order, with the next step for the rest. `assay warmup`."""
+"""`assay doctor` checks the installation; `assay warmup` compiles the world engine."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,20 +22,21 @@ def doctor(
     sandbox: str | None = None,
     show: Show = Show(),
 ) -> int:
-    """Check everything a run depends on, and say how to fix it.
+    """Check everything a run depends on, and print how to fix problems.
 
-    Each line is one check: ok, warn or fail. Nothing is changed. The exit code is 1 if any
-    check fails.
+    Each line is the result of one check: ok, warn or fail. Nothing is changed. The exit code
+    is 1 if a check fails.
 
     For example:
 
         assay doctor --database my_experiments.duckdb
 
     Args:
-        service_url: The Crafter service to check; it must answer.
-        database: The store that runs write to.
-        sandbox: Try attacks in a sandbox, and report what it holds: bubblewrap or docker.
-        show: What to print.
+        service_url: Crafter service to check; it must respond.
+        database: Database that runs write to.
+        sandbox: Also run attacks in this sandbox, and report whether it blocks them: bubblewrap
+            or docker.
+        show: Output options.
     """
     from assay.api.checks import CheckState, doctor
     from assay.episodes.config import SETTINGS
@@ -84,9 +85,9 @@ def _sum_up(failed: int, warned: int) -> str:
 
 
 def warmup(*, show: Show = Show()) -> int:
-    """Compile the world engine now, so that no later command has to wait for it.
+    """Compile the world engine now, so that later commands start faster.
 
-    The result is kept in your cache folder, for this version of assay and this kind of
+    The result is stored in your cache folder, for this version of assay and this type of
     processor.
 
     For example:

@@ -1,4 +1,4 @@
-"""What `assay run --dry-run` prints: the plan, and what it would take."""
+"""Output of `assay run --dry-run`: the plan, with estimates of tokens, cost and time."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -16,7 +16,7 @@ _HEADS = ("model", "calls", "prompt tokens", "reply tokens", "dollars", "at most
 
 
 def describe(prepared: "PreparedRun[Any]", estimate: "RunEstimate", show: Show) -> None:
-    """Print what a run would do and take."""
+    """Print the plan and the estimate of a run."""
     if show.json:
         say_json(_plain(prepared, estimate))
         return
@@ -34,7 +34,7 @@ def describe(prepared: "PreparedRun[Any]", estimate: "RunEstimate", show: Show) 
 
 
 def opening(prepared: "PreparedRun[Any]") -> Iterator[str]:
-    """What will be played: who, how often, and in which worlds."""
+    """Yield lines with the models, episodes and worlds of a run."""
     config = prepared.config
     played = [arm.label for arm in prepared.arms if not arm.tags.get("baseline")]
     beside = [arm.label for arm in prepared.arms if arm.tags.get("baseline")]
@@ -63,7 +63,7 @@ def opening(prepared: "PreparedRun[Any]") -> Iterator[str]:
 
 
 def _seeds(config: Any) -> tuple[int, int]:
-    """The smallest and the largest seed of a run."""
+    """Return the smallest and the largest seed of a run."""
     if not config.forks:
         return config.seed, config.seed + config.episodes - 1
     seeds = [point.seed for point in config.forks]

@@ -1,6 +1,6 @@
-"""`assay experiments`: versions of what was played, and what came of each.
+"""`assay experiments`: list, show, tag, export and delete experiments.
 
-`traces delete` shares how a deletion is shown and confirmed.
+`assay traces delete` also uses `delete_when_agreed`.
 """
 
 import sys
@@ -34,13 +34,13 @@ Yes = Annotated[bool, Parameter(name="--yes", negative="", show_default=False)]
 def delete_when_agreed(
     do: Callable[[bool], "Deletion"], *, dry_run: bool, yes: bool, show: Show
 ) -> int:
-    """Say what would be deleted, ask unless that was agreed, and delete it.
+    """Print what would be deleted, ask for confirmation unless `yes`, and delete it.
 
     Args:
-        do: Deletes; given true, only says what it would delete.
-        dry_run: Only say it.
-        yes: Ask nothing.
-        show: What to print.
+        do: Function that deletes; with True it only returns what it would delete.
+        dry_run: Only print what would be deleted.
+        yes: Do not ask for confirmation.
+        show: Output options.
     """
     if not dry_run and not yes:
         _tell(do(True), "would be deleted", show)
@@ -76,18 +76,18 @@ def _tell(done: "Deletion", what: str, show: Show) -> None:
 
 
 LEVEL = 0.95
-"""Of every interval shown."""
+"""Confidence level of all intervals shown."""
 
 HEADS = ("experiment", "series", "version", "model", "episodes", "mean", "created (UTC)")
 WORDS = ("experiment", "series", "version", "model", "created (UTC)")
-"""The columns of `HEADS` that hold words."""
+"""Columns of `HEADS` that contain text."""
 _WIDEST = 40
 _SHORT_COMMIT = 12
 _UNLOCKED = "unlocked/"
 
 
 def log_lines(entry: "LogEntry", metric: str) -> list[str]:
-    """One experiment of a series: version, commit, change, note and result."""
+    """Format one experiment of a series: version, commit, changes, note and result."""
     note = [f"  note    {entry.note}"] if entry.note else []
     return [
         f"{entry.version}  {entry.name}, {_time(entry.created_at)} UTC, {_commit(entry)}",
@@ -98,7 +98,7 @@ def log_lines(entry: "LogEntry", metric: str) -> list[str]:
 
 
 def subject_lines(entry: "LogEntry", subject: "Subject") -> list[str]:
-    """One experiment with all its means."""
+    """Format one experiment with all its means."""
     by_metric = _by_metric(subject)
     width = max((len(n) for n in by_metric if not n.startswith(_UNLOCKED)), default=0)
     note = [f"  note     {entry.note}"] if entry.note else []
@@ -125,7 +125,7 @@ def subject_lines(entry: "LogEntry", subject: "Subject") -> list[str]:
 
 
 def tagged_lines(tagged: "Tagged") -> list[str]:
-    """What a tag changed."""
+    """Format the changes made by a tag."""
     pairs = (
         ("version", tagged.old_version, tagged.version),
         ("name", tagged.old_name, tagged.name),
@@ -138,7 +138,7 @@ def tagged_lines(tagged: "Tagged") -> list[str]:
 
 
 def described(entry: "LogEntry", subject: "Subject") -> dict[str, Any]:
-    """One experiment with all its means, for a program to read."""
+    """Return one experiment with all its means, as JSON values."""
     return {
         **logged(entry),
         "series": subject.series,
@@ -152,7 +152,7 @@ def described(entry: "LogEntry", subject: "Subject") -> dict[str, Any]:
 
 
 def logged(entry: "LogEntry") -> dict[str, Any]:
-    """One experiment of a series, for a program to read."""
+    """Return one experiment of a series, as JSON values."""
     row = {
         key: value for key, value in asdict(entry).items() if key not in ("values", "worlds")
     }
@@ -162,7 +162,7 @@ def logged(entry: "LogEntry") -> dict[str, Any]:
 
 
 def plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Values that JSON has, with times as text."""
+    """Return the row as JSON values, with times as text."""
     return {
         key: value.isoformat() if isinstance(value, datetime) else value
         for key, value in row.items()
@@ -182,7 +182,7 @@ def _unlocked(by_metric: Mapping[str, Sequence[tuple[str, float]]]) -> list[str]
 
 
 def experiment_cells(each: "ListedExperiment") -> tuple[str, ...]:
-    """One experiment of a list, below `HEADS`."""
+    """Return the cells of an experiment, in the order of `HEADS`."""
     return (
         cut(each.name, _WIDEST),
         cut(each.series, _WIDEST),
@@ -195,7 +195,7 @@ def experiment_cells(each: "ListedExperiment") -> tuple[str, ...]:
 
 
 def _arm(entry: "LogEntry", subject: "Subject") -> list[str]:
-    """Who played and where, as far as it is not what all others do."""
+    """Format the model, agent, environment and settings that are not the default."""
     agent, place = entry.arm.get("agent"), subject.facts.get("environment")
     settings = entry.arm.get("settings")
     lines = {
@@ -237,7 +237,7 @@ def _trials(entry: "LogEntry") -> str:
 
 
 _Earned: TypeAlias = Sequence[tuple[str, float]]
-"""Values of a metric, each with its world."""
+"""Values of a metric, each as (world, value)."""
 
 
 def _earned(entry: "LogEntry") -> _Earned:
@@ -245,7 +245,7 @@ def _earned(entry: "LogEntry") -> _Earned:
 
 
 def _mean(earned: _Earned, metric: str) -> "tuple[Interval, int]":
-    """The mean over worlds, with its interval, and how many worlds there are."""
+    """Return the mean over worlds with its interval, and the number of worlds."""
     from assay.judge.matching import mean_of_values
 
     worlds: dict[str, list[float]] = {}
@@ -258,7 +258,7 @@ def _result(earned: _Earned, metric: str) -> str:
     if not earned:
         return "not known: no trial has it"
     mean, worlds = _mean(earned, metric)
-    # Shares and seconds need more digits than counts.
+    # Proportions and short times need more digits than counts.
     largest = max(abs(bound) for bound in (mean if mean.known else mean[:1]))
     digits = 2 if largest >= 0.5 or largest == 0 else 4
     point, low, high = (f"{bound:,.{digits}f}" for bound in mean)
@@ -302,14 +302,14 @@ def _time(at: datetime) -> str:
 
 _T = TypeVar("_T")
 _USUAL = ("achievements", "reward")
-"""What is shown unless another metric is named: the first that any of them has."""
+"""Default metrics: the first one that any experiment has is shown."""
 _Metric = Annotated[
     str | None, Parameter(show_default="achievements, or reward where there are none")
 ]
 
 experiments = App(
     name="experiments",
-    help="""See versions of models and agents, what changed between them, and their results.
+    help="""Show versions of models and agents, their changes and results.
 
 For example:
 
@@ -322,7 +322,7 @@ For example:
 def _first_earned(
     metric: str | None, read: Callable[[str], list[_T]], has: Callable[[_T], bool]
 ) -> tuple[str, list[_T]]:
-    """What is read for a metric, and its name: the one given, or the first that one has."""
+    """Return the metric and its rows; the default metric is the first that any row has."""
     if metric is None:
         for name in _USUAL:
             rows = read(name)
@@ -342,19 +342,19 @@ def list_experiments(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """List experiments, the newest last: one for each model of each run.
+    """List experiments, one per model and run, newest last.
 
     For example:
 
         assay experiments list --series builtin/expert
 
     Args:
-        series: Only experiments of this series; the start of its name is enough.
-        metric: The metric whose mean is shown.
-        limit: List at most this many.
-        baselines: Also list the baselines that were added to runs; --json always does.
-        database: The store to read.
-        show: What to print.
+        series: List only experiments of this series; the start of its name is enough.
+        metric: Metric whose mean is shown.
+        limit: Maximum number of experiments.
+        baselines: Also list baselines that were added to runs; --json always lists them.
+        database: Database to read.
+        show: Output options.
     """
     from assay.api.comparison import list_experiments
 
@@ -398,16 +398,16 @@ def show_experiment(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Show one experiment: its origin, what changed in it, and the mean of every metric.
+    """Show one experiment: origin, changes, and the mean of each metric.
 
     For example:
 
         assay experiments show 'builtin/expert v1.0'
 
     Args:
-        experiment: An id, a name, or the start of one.
-        database: The store to read.
-        show: What to print.
+        experiment: Id or name, or the start of one.
+        database: Database to read.
+        show: Output options.
     """
     from assay.api.comparison import show_experiment
 
@@ -432,21 +432,21 @@ def tag_experiment(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Give an experiment a version or a note of your own.
+    """Set the version or the note of an experiment.
 
-    The name of the experiment changes with its version. New versions of the series count up
-    from the highest one: after v2.0 comes v2.1.
+    The name of the experiment changes with its version. New versions of the series continue
+    from the highest one: v2.1 follows v2.0.
 
     For example:
 
         assay experiments tag 'builtin/expert v1.0' --version v2.0 --note faster
 
     Args:
-        experiment: An id, a name, or the start of one.
-        version: The version, such as v2.0.
-        note: A note about this version; '' removes the note.
-        database: The store to change.
-        show: What to print.
+        experiment: Id or name, or the start of one.
+        version: Version, such as v2.0.
+        note: Note about this version; '' removes it.
+        database: Database to change.
+        show: Output options.
     """
     from assay.api.comparison import tag_experiment
 
@@ -473,20 +473,20 @@ def log_series(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Show the history of a series: version, commit, changes, note and result.
+    """Show the history of a series: versions, changes, notes and results.
 
-    Changes are those since the experiment before. The result is a mean with an interval at
-    about 95 % (Student's t). A + after a commit marks uncommitted changes.
+    Changes are relative to the previous experiment. The result is a mean with an approximate
+    95 % CI (Student's t). A + after a commit means that there were uncommitted changes.
 
     For example:
 
         assay experiments log builtin/expert
 
     Args:
-        series: The series, or the start of its name.
-        metric: The metric of the result.
-        database: The store to read.
-        show: What to print.
+        series: Name of the series, or the start of it.
+        metric: Metric of the result.
+        database: Database to read.
+        show: Output options.
     """
     from assay.api.comparison import experiment_log
 
@@ -515,7 +515,7 @@ def export_experiments(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Write experiments to a file that 'assay compare --experiments' reads.
+    """Write experiments to a file for 'assay compare --experiments'.
 
     The file has the achievements, instances, seeds and durations of all completed episodes.
 
@@ -525,10 +525,10 @@ def export_experiments(
 
     Args:
         names: Experiments or runs: ids, names, or the start of one. 'latest' is the last run.
-        output: The file to write.
+        output: Write the experiments to this file.
         force: Replace an existing file.
-        database: The store to read.
-        show: What to print.
+        database: Database to read.
+        show: Output options.
     """
     from assay.api.comparison import export_experiments
 
@@ -554,8 +554,8 @@ def delete_experiments(
 ) -> int:
     """Delete experiments with all their episodes, results and files.
 
-    When the last experiment of a run is deleted, so is the run. A run that is still being
-    played cannot be deleted.
+    If the last experiment of a run is deleted, the run is deleted too. A run that is still in
+    progress cannot be deleted.
 
     For example:
 
@@ -564,9 +564,9 @@ def delete_experiments(
     Args:
         names: Experiments or runs: ids, names, or the start of one. 'latest' is the last run.
         dry_run: Only print what would be deleted.
-        yes: Delete without asking.
-        database: The store to change.
-        show: What to print.
+        yes: Delete without confirmation.
+        database: Database to change.
+        show: Output options.
     """
     from assay.api.comparison import delete_experiments
 

@@ -7,7 +7,7 @@ from assay.core.options import Option
 from assay.errors import UsageError
 
 SUCCESS_ACHIEVEMENTS = 3
-"""An episode with as many achievements is a success, unless another number is chosen."""
+"""Default number of achievements that makes an episode a success."""
 
 
 def _read_seeds(seeds: str | tuple[int, int]) -> tuple[int, int]:
@@ -24,34 +24,34 @@ def _read_seeds(seeds: str | tuple[int, int]) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonOptions:
-    """How subjects are compared."""
+    """Options for comparing subjects."""
 
     success_achievements: float = SUCCESS_ACHIEVEMENTS
-    """An episode with this many achievements is a success."""
+    """Number of achievements that makes an episode a success."""
     min_effect: float | None = None
-    """The smallest difference in the first metric that matters to you."""
+    """Smallest difference in the primary metric that matters."""
     level: Annotated[float | None, Option(without="0.95")] = None
-    """The confidence level of the intervals."""
+    """Confidence level of the intervals."""
     seed: int = 0
-    """The seed for resampling."""
+    """Seed for resampling."""
     tasks: Annotated[str | None, Option(without="fixed below 10 tasks, else sample")] = None
-    """With several tasks: is the verdict about these tasks (fixed), or about all tasks like
-    them (sample)? [choices: fixed, sample]"""
+    """With several tasks, whether the verdict is about these tasks (fixed) or about all similar
+    tasks (sample). [choices: fixed, sample]"""
     seeds: Annotated[
         tuple[int, int] | None, Option(given=str | tuple[int, int], read=_read_seeds)
     ] = None
-    """Compare only the worlds with these seeds, such as 54-93."""
+    """Compare only worlds with these seeds, such as 54-93."""
     allow_different: Annotated[tuple[str, ...], Option(repeated=True)] = ()
-    """Give a verdict although this setting of the task differs. May be repeated."""
+    """Give a verdict even if this setting of the task differs. May be repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodOptions:
-    """What Python alone can choose about a comparison."""
+    """Options of a comparison that are available only in Python."""
 
     method: str = "auto"
-    """How intervals of differences are made: auto, t, studentised, bca or percentile."""
+    """Method for intervals of differences: auto, t, studentised, bca or percentile."""
     correction: str = "holm"
-    """How p values of several candidates are adjusted: holm or bh."""
+    """Correction of p-values for several candidates: holm or bh."""
     lower_is_better: tuple[str, ...] = ()
-    """Metrics of which less is better, beside those that are known."""
+    """Metrics where lower is better, in addition to the built-in ones."""
