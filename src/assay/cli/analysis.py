@@ -242,7 +242,7 @@ def variance(
 
     Args:
         runs: Two or more runs; the rule of thumb uses this order.
-        metric: Metric to read the curves of.
+        metric: Metric whose curves are read.
         threshold: Target precision as a share of the mean; 0.05 is 5 %.
         output: Write a figure (.png) or a report (.html, .md, .json, .csv) to this file.
         summary: Part of the curve to summarise.

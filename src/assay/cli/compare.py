@@ -106,9 +106,9 @@ def compare(
     """Compare models or agents: difference, confidence interval, verdict.
 
     The first name is the baseline, and the first metric is the primary one. Episodes with
-    the same task and seed are compared pair by pair. There is no verdict if settings of the
-    task differ, such as its limits. The report answers four questions: is a candidate
-    better, by how much, how certain is that, and what to run next if it is undecided.
+    the same task and seed are compared pair by pair. If settings of the task differ, such as
+    its limits, no verdict is given. The report answers four questions: is a candidate
+    better, by how much, how certain is that, and what to run next.
 
     For example:
 

@@ -1,4 +1,4 @@
-"""`assay finetune start`, `test`, `check-model`, `health`: train on recorded episodes."""
+"""`assay finetune start`, `test`, `check-model` and `health`: fine-tune on episode data."""
 
 import shlex
 from pathlib import Path
@@ -50,19 +50,21 @@ def test(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Ask a fine-tuned model one question: the first row of its data.
+    """Test a fine-tuned model with one request.
 
-    The exit code is 1 if tools were offered and it calls none, or calls one wrongly.
+    The request is the first row of its training data, or a short question if that file is
+    missing. The exit code is 1 if the request offers tools and the model calls none, or calls
+    one incorrectly.
 
     For example:
 
         assay finetune test ftjob-abc123
 
     Args:
-        job: Its id, the start of one, the model it has made, or latest.
-        data: A data file to take the question from, if not the one it was trained on.
-        database: The store that keeps the jobs.
-        show: What to print.
+        job: Job id, the start of one, the model it produced, or latest.
+        data: Take the request from this file instead of the training data.
+        database: Database with the jobs.
+        show: Output options.
     """
     from assay.finetune.follow import finetune_test
 
@@ -86,7 +88,7 @@ def test(
 
 
 def say_test(found: "SmokeTest") -> None:
-    """Say what a new model answered."""
+    """Print the reply of a new model."""
     what = "the first row of its data" if found.from_data else "a short question"
     say(f"{found.model} answers {what} ({found.reply.latency_s:.1f} s):")
     if found.reply.message.text:
@@ -108,20 +110,20 @@ def check_model(
     data: Annotated[Path | None, Parameter(show_default=False)] = None,
     show: Show = Show(),
 ) -> int:
-    """Say whether a model can be fine-tuned, what it costs, and whether data fits it.
+    """Check whether a model can be fine-tuned, and show its price.
 
-    Its service is asked where a key and an address are there. The exit code is 1 if the
-    model cannot be trained.
+    With --data, the data file is checked too. The service is queried if a key and an address
+    are available. The exit code is 1 if the model cannot be fine-tuned.
 
     For example:
 
         assay finetune check-model Qwen/Qwen2.5-7B-Instruct
 
     Args:
-        model: The model to train further.
-        service: Who trains it.
-        data: A data file that must fit it.
-        show: What to print.
+        model: Model to fine-tune.
+        service: Fine-tuning service.
+        data: Data file to check for this model.
+        show: Output options.
     """
     from assay.finetune.follow import finetune_check_model
 
@@ -154,16 +156,16 @@ def check_model(
 
 
 def health(*, backend: str = "synth", base_url: Text = None, show: Show = Show()) -> int:
-    """Ask whether a fine-tuning service answers, and takes the key.
+    """Check that a fine-tuning service responds and accepts the key.
 
     For example:
 
         assay finetune health --backend openai
 
     Args:
-        backend: Which one. [choices: openai, synth, local]
-        base_url: Where that service is, if not where its variable says.
-        show: What to print.
+        backend: Fine-tuning service. [choices: openai, synth, local]
+        base_url: URL of the service; overrides its environment variable.
+        show: Output options.
     """
     from assay.finetune.follow import finetune_health
 
@@ -198,12 +200,12 @@ def start(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Train a model further on a data file, and follow it to its end.
+    """Fine-tune a model on a data file, and wait for the result.
 
-    The data is checked first; what it costs, how long it takes and where the data goes is
-    shown before anything is uploaded. Several models, subsets, epochs, batch sizes or rates
-    make one job each. Ctrl-C leaves, and training continues: 'assay finetune wait' follows
-    again. At the end the new model is asked once.
+    The data is checked first. The estimated cost and time and the destination of the data
+    are printed before anything is uploaded. Several models, subsets, epochs, batch sizes or
+    learning rates start one job each. Ctrl-C ends the command but not the training; use
+    'assay finetune wait' to follow it again. Each new model is tested with one request.
 
     For example:
 
@@ -211,14 +213,14 @@ def start(
         assay finetune start data.jsonl --model Qwen/Qwen2.5-7B-Instruct --subset 100 300 1000
 
     Args:
-        data: The data, as 'assay sft filter' writes it.
-        tuning: What is trained, and how.
-        service: Who trains it.
-        poll_interval: Seconds between two questions about a job.
-        wait: Follow the jobs to their end.
-        dry_run: Check the data and print the plan; upload nothing, ask nobody.
-        database: The store that keeps the jobs.
-        show: What to print.
+        data: Data file, as written by 'assay sft filter'.
+        tuning: Model and hyperparameters.
+        service: Fine-tuning service.
+        poll_interval: Seconds between two status requests for a job.
+        wait: Wait until the jobs have ended.
+        dry_run: Check the data and print the plan; upload nothing, call no service.
+        database: Database with the jobs.
+        show: Output options.
     """
     from assay.finetune.start import finetune_plan, finetune_start
 
@@ -268,7 +270,7 @@ def start(
 
 
 def _tested(jobs: Any, database: Path, show: Show) -> dict[str, Any]:
-    """Ask each new model once, and say how to use it."""
+    """Send one request to each new model, and print how to use it."""
     from assay.finetune.follow import finetune_test
 
     found: dict[str, Any] = {}
@@ -278,7 +280,7 @@ def _tested(jobs: Any, database: Path, show: Show) -> dict[str, Any]:
         try:
             test = finetune_test(job.id, database=database, notice=note)
         except AssayError as error:
-            # The model is there and paid for: that it does not answer yet loses nothing.
+            # The model exists and is paid for, so a failed first request is only a warning.
             warn(f"{job.result_model} was made, and did not answer: {error}")
             found[job.id] = {"error": str(error)}
         else:
@@ -379,7 +381,7 @@ def _plan_json(plan: "FinetunePlan") -> dict[str, Any]:
 
 finetune = App(
     name="finetune",
-    help="""Train a model further, at OpenAI, at a Synth service or on this machine.
+    help="""Fine-tune a model with OpenAI, a Synth service or on this machine.
 
 For example:
 

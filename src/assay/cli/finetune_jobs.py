@@ -1,4 +1,4 @@
-"""`assay finetune status`, `wait`, `list`, `events` and `cancel`: jobs that were started."""
+"""`assay finetune status`, `wait`, `list`, `events` and `cancel`: manage started jobs."""
 
 import math
 import shlex
@@ -26,7 +26,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def as_json(job: "FinetuneJob") -> dict[str, Any]:
-    """A job for a program to read."""
+    """Return a job as JSON values."""
     values = asdict(job)
     for name in ("created_at", "finished_at"):
         values[name] = None if values[name] is None else f"{values[name].isoformat()}Z"
@@ -35,18 +35,18 @@ def as_json(job: "FinetuneJob") -> dict[str, Any]:
 
 
 def event_json(event: "FinetuneEvent") -> dict[str, Any]:
-    """An event for a program to read."""
+    """Return an event as JSON values."""
     at = event.created_at
     return {**asdict(event), "created_at": None if at is None else f"{at.isoformat()}Z"}
 
 
 def in_database(database: Path) -> str:
-    """The option that names a store, where it is not the usual one."""
+    """Return the option for a database; empty for the default database."""
     return "" if database == default_database() else f" --database {shlex.quote(str(database))}"
 
 
 def outcome(job: "FinetuneJob") -> str:
-    """How a job ended, in one line."""
+    """Describe the outcome or status of a job in one line."""
     took = "" if job.seconds is None else f" after {short_time(job.seconds)}"
     if job.succeeded:
         tokens = f", {job.trained_tokens:,} tokens trained" if job.trained_tokens else ""
@@ -57,7 +57,7 @@ def outcome(job: "FinetuneJob") -> str:
 
 
 def usage(job: "FinetuneJob", database: Path) -> list[str]:
-    """The commands that use a new model."""
+    """Return the commands to use a new model."""
     assay, where = program(), in_database(database)
     name = shlex.quote(str(job.result_model))
     against = shlex.quote(job.model)
@@ -72,14 +72,14 @@ def usage(job: "FinetuneJob", database: Path) -> list[str]:
 
 
 def _fresh_seed(job: "FinetuneJob") -> int:
-    """The first seed beyond those of the worlds that its data was made of."""
+    """Return the first seed after those of the worlds in its training data."""
     worlds = job.lineage.get("worlds", {})
     seeds = [seed for split in worlds.values() for _, seed in split if isinstance(seed, int)]
     return max(seeds, default=999) + 1
 
 
 def short_time(seconds: float) -> str:
-    """A time as people say it."""
+    """Format a duration in seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 90 * 60:
@@ -88,7 +88,7 @@ def short_time(seconds: float) -> str:
 
 
 def sparkline(values: Sequence[float], width: int = 24) -> str:
-    """A curve in one line of text: means of as many pieces as there are letters."""
+    """Draw a curve as one line of text; each character is the mean of a segment."""
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return ""
@@ -102,13 +102,13 @@ def sparkline(values: Sequence[float], width: int = 24) -> str:
 
 FAILED, INTERRUPTED = 1, 130
 _TOLD_STEPS = 10
-"""Lines with a loss for each job, where nobody watches."""
+"""Number of loss lines per job if no progress bars are drawn."""
 
 
 def follow(
     jobs: "Sequence[FinetuneJob]", database: Path, poll_interval: float, show: Show
 ) -> "tuple[list[FinetuneJob], bool]":
-    """Follow jobs to their end; the jobs as they are then, and whether somebody left."""
+    """Wait for jobs; return their last state, and whether the user interrupted the wait."""
     from assay.finetune.follow import finetune_follow
 
     last = {(job.address, job.id): job for job in jobs}
@@ -138,12 +138,12 @@ def follow(
 
 
 def exit_code(jobs: "Sequence[FinetuneJob]") -> int:
-    """0 if all made a model."""
+    """Return 0 if all jobs produced a model, else 1."""
     return 0 if all(job.succeeded for job in jobs) else FAILED
 
 
 def _tell_lines(bars: JobBars) -> "Callable[[JobProgress], None]":
-    """Print a line for each new state, and some with the loss."""
+    """Return a callback that prints a line for each new status, and some for the loss."""
     states: dict[str, str] = {}
     told: dict[str, int] = {}
 
@@ -170,7 +170,7 @@ def _tell_lines(bars: JobBars) -> "Callable[[JobProgress], None]":
 
 
 def _tell_bars(jobs: "Sequence[FinetuneJob]", bars: JobBars) -> "Callable[[JobProgress], None]":
-    """Draw a bar for each job, with its loss as a curve."""
+    """Return a callback that draws a progress bar per job, with its loss as a curve."""
     for job in jobs:
         bars.begin(job.id, printable(f"{job.id} {job.status}"), loss="")
     losses: dict[str, list[float]] = {job.id: [] for job in jobs}
@@ -207,17 +207,17 @@ def status(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Ask how a job stands.
+    """Show the status of a job.
 
     For example:
 
         assay finetune status ftjob-abc123
 
     Args:
-        job: Its id, the start of one, the model it has made, or latest.
-        service: Where to look for a job that the store does not know.
-        database: The store that keeps the jobs.
-        show: What to print.
+        job: Job id, the start of one, the model it produced, or latest.
+        service: Service to query for a job that is not in the database.
+        database: Database with the jobs.
+        show: Output options.
     """
     from assay.finetune.follow import finetune_events, finetune_status
 
@@ -257,18 +257,20 @@ def wait(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Follow jobs to their end; the exit code is 1 if one makes no model.
+    """Wait until jobs have ended.
+
+    The exit code is 1 if a job produces no model.
 
     For example:
 
         assay finetune wait ftjob-abc123 --poll-interval 10
 
     Args:
-        jobs: Their ids, starts of ids, or latest, which is meant if there is none.
-        service: Where to look for a job that the store does not know.
-        poll_interval: Seconds between two questions about a job.
-        database: The store that keeps the jobs.
-        show: What to print.
+        jobs: Job ids, starts of ids, or latest, which is the default.
+        service: Service to query for a job that is not in the database.
+        poll_interval: Seconds between two status requests for a job.
+        database: Database with the jobs.
+        show: Output options.
     """
     from assay.finetune.follow import finetune_status
 
@@ -292,15 +294,17 @@ def wait(
 
 
 def list_(*, database: Database = DEFAULT_DATABASE, show: Show = Show()) -> int:
-    """List the jobs of the store, the newest first; no service is asked.
+    """List the jobs in the database, newest first.
+
+    No service is called, so the status may be out of date.
 
     For example:
 
         assay finetune list
 
     Args:
-        database: The store that keeps the jobs.
-        show: What to print.
+        database: Database with the jobs.
+        show: Output options.
     """
     from assay.finetune.follow import finetune_list
 
@@ -335,17 +339,17 @@ def events(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Show what happened to a job, the oldest first.
+    """Show the events of a job, oldest first.
 
     For example:
 
         assay finetune events ftjob-abc123
 
     Args:
-        job: Its id, the start of one, the model it has made, or latest.
-        service: Where to look for a job that the store does not know.
-        database: The store that keeps the jobs.
-        show: What to print.
+        job: Job id, the start of one, the model it produced, or latest.
+        service: Service to query for a job that is not in the database.
+        database: Database with the jobs.
+        show: Output options.
     """
     from assay.finetune.follow import finetune_events
 
@@ -368,17 +372,17 @@ def cancel(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """End jobs before their time.
+    """Cancel jobs.
 
     For example:
 
         assay finetune cancel ftjob-abc123
 
     Args:
-        jobs: Their ids, or starts of ids.
-        service: Where to look for a job that the store does not know.
-        database: The store that keeps the jobs.
-        show: What to print.
+        jobs: Job ids, or starts of ids.
+        service: Service to query for a job that is not in the database.
+        database: Database with the jobs.
+        show: Output options.
     """
     from assay.errors import UsageError
     from assay.finetune.follow import finetune_cancel

@@ -9,63 +9,63 @@ from assay.core.options import Option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningOptions:
-    """The models to train and their hyperparameters; several values make one job each."""
+    """Models to fine-tune and hyperparameters; several values start one job each."""
 
     models: Annotated[tuple[str, ...], Option("model")] = ()
-    """The model to train further; several make one job each."""
+    """Model to fine-tune; several models start one job each."""
     epochs: Annotated[
         tuple[int, ...], Option(least=1, without="3; local models have their own")
     ] = ()
-    """How often the data is gone through."""
+    """Number of epochs."""
     batch_sizes: Annotated[
         tuple[int, ...],
         Option("batch_size", least=1, without="4; local models have their own"),
     ] = ()
-    """Rows of a training step."""
+    """Batch size in rows."""
     learning_rates: Annotated[
         tuple[float, ...],
         Option("learning_rate", without="5e-5; OpenAI and local models have their own"),
     ] = ()
-    """How far a step goes."""
+    """Learning rate."""
     multipliers: Annotated[tuple[float, ...], Option("learning_rate_multiplier")] = ()
-    """For openai: of the rate that it picks."""
+    """With openai: multiplier of the learning rate that the service chooses."""
     subsets: Annotated[tuple[int, ...], Option("subset", without="all rows")] = ()
-    """Rows to take, chosen by the seed; a smaller subset is inside a larger one."""
+    """Number of rows to use, drawn by the seed; larger subsets contain smaller ones."""
     validation: Annotated[
         Path | str | bool | None, Option(without="the .holdout file beside the data")
     ] = None
-    """Data that is not trained on, to compute the loss on."""
+    """Validation data, used only to compute the loss."""
     no_validation: bool = False
-    """Upload no validation data, even if there is some beside the data."""
+    """Use no validation data, even if there is a .holdout file next to the data."""
     suffix: str | None = None
-    """A part of the new model's name."""
+    """Suffix for the name of the new model."""
     seed: int = 42
-    """Of the subsets, and for the service."""
+    """Seed for subsets and for the service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions:
-    """The service that trains."""
+    """Fine-tuning service."""
 
     backend: Annotated[str | None, Option(without="whoever has the model")] = None
-    """Who trains it. [choices: openai, synth, local]"""
+    """Fine-tuning service. [choices: openai, synth, local]"""
     base_url: str | None = None
-    """Where that service is, if not where its variable says."""
+    """URL of the service; overrides its environment variable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaidServiceOptions(ServiceOptions):
-    """The service that trains, and its price."""
+    """Fine-tuning service and its price."""
 
     price: float | None = None
-    """Dollars for a million trained tokens, as your provider lists them."""
+    """Price in dollars per million trained tokens, from the price list of your provider."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobServiceOptions:
-    """The service of a job that the store does not know."""
+    """Service of a job that is not in the database."""
 
     backend: str | None = None
-    """Where to look for a job that the store does not know."""
+    """Service to query for a job that is not in the database."""
     base_url: str | None = None
-    """Where that backend is."""
+    """URL of that service."""

@@ -7,7 +7,7 @@ from assay.core.options import Option
 from assay.errors import UsageError
 
 SUCCESS_ACHIEVEMENTS = 3
-"""Default number of achievements that makes an episode a success."""
+"""Default minimum number of achievements of a successful episode."""
 
 
 def _read_seeds(seeds: str | tuple[int, int]) -> tuple[int, int]:
@@ -27,7 +27,7 @@ class ComparisonOptions:
     """Options for comparing subjects."""
 
     success_achievements: float = SUCCESS_ACHIEVEMENTS
-    """Number of achievements that makes an episode a success."""
+    """Minimum number of achievements of a successful episode."""
     min_effect: float | None = None
     """Smallest difference in the primary metric that matters."""
     level: Annotated[float | None, Option(without="0.95")] = None
