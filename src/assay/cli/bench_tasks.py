@@ -119,6 +119,8 @@ def check(
 ) -> int:
     """Check a task: the reference must score 1, an empty solution 0.
 
+    The reference solution is graded several times, and must score 1 each time.
+
     For example:
 
         assay bench check examples/bench/tasks/fix-bookings --tries 5
@@ -227,7 +229,7 @@ def list_agents(*, show: Show = Show()) -> int:
 def install(agent: str, /, *, show: Show = Show()) -> int:
     """Install a coding agent in the cache folder, for use in all sandboxes.
 
-    An installed version is replaced. Trials never install anything.
+    An installed version is replaced. Agents are never installed during a trial.
 
     For example:
 
