@@ -1,7 +1,6 @@
-"""The command line: each file parses one group of commands, calls, and prints.
+"""The command line. Each module parses one group of commands, calls the API and prints.
 
-Command files import what is heavy inside the function that needs it, so that
-`assay --help` answers at once.
+Command modules import heavy modules inside functions, so that `assay --help` starts quickly.
 """
 
 import os
@@ -21,7 +20,7 @@ _INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command, that of the process unless one is given, and return its exit code."""
+    """Run one command, by default from `sys.argv`, and return its exit code."""
     with _left_quietly(is_program=arguments is None):
         from assay.cli import program
 
@@ -30,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _left_quietly(*, is_program: bool) -> Iterator[None]:
-    """Let Ctrl-C end the process without a word, as long as there is nothing to tell of."""
+    """Let Ctrl-C end the process without a message while the program is being imported."""
     if not is_program or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return

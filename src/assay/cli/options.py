@@ -1,14 +1,7 @@
-"""Options of a command, made from the settings of a configuration.
+"""Options that several commands share, and options generated from settings and dataclasses.
 
-An option that was not given is not there, so that a file or a default can count.
-
-Options of the commands on training runs, with dots and underscores in their names.
-
-None means that an option was not given, so that a plan or a default can fill it.
-
-The option `--database`, which every command that reads or writes a store has.
-
-Options that commands about benchmarks share, and how they print a report.
+Options that were not given are absent or None, so that a file, a plan or a default can provide
+the value. Options for training curves have dots and underscores in their names.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,12 +43,12 @@ if TYPE_CHECKING:
 
 
 Given: TypeAlias = dict[str, Any]
-"""Options of a group that were given, by the names of arguments in Python."""
+"""Given options of a group, by the names of the Python arguments."""
 _C = TypeVar("_C", bound=Callable[..., Any])
 
 
 def add_commands(app: App, *commands: Callable[..., int], **how: Any) -> None:
-    """Register commands by their paths: their options are made when they are called."""
+    """Register commands by import path; their options are built when they are called."""
     for command in commands:
         app.command(
             f"{command.__module__}:{command.__qualname__}",
@@ -68,10 +61,11 @@ def add_commands(app: App, *commands: Callable[..., int], **how: Any) -> None:
 def option_groups(
     groups: Mapping[str, Group] = MappingProxyType({}), **classes: str
 ) -> Callable[[_C], _C]:
-    """Let parameters of a command be the options of dataclasses, such as `filters: Given`.
+    """Return a decorator that turns parameters such as `filters: Given` into options.
 
-    Each class is named by its path, `assay.module:Class`, and loaded when the command is
-    called or its help is asked for. `groups` has the headings above them, by parameter.
+    The options are the fields of dataclasses. Each class is given by its path,
+    `assay.module:Class`, and is loaded when the command or its help is called. `groups` has
+    the headings of the options, by parameter.
     """
 
     def annotate(command: _C) -> _C:
@@ -89,7 +83,7 @@ def option_groups(
 
 
 def _options_at(path: str) -> Any:
-    """A typed dictionary with an option for each field of a dataclass."""
+    """Build a typed dictionary with an option for each field of a dataclass."""
     module, _, name = path.partition(":")
     declared = declared_options(getattr(import_module(module), name))
     options = {option.name: _parsed(option) for option in declared.values()}
@@ -103,7 +97,7 @@ def _parsed(option: DeclaredOption) -> Any:
         item: Any = _number(get_args(kind)[0])
         kind = tuple[item, ...]
         more |= {"negative": "", "consume_multiple": not extra.repeated}
-    elif get_origin(kind) in (Union, UnionType):  # Python accepts more
+    elif get_origin(kind) in (Union, UnionType):  # the other types are for Python callers
         kind = get_args(kind)[0]
     elif default is False or (kind is bool and default is None):
         more["negative"] = ""
@@ -123,10 +117,10 @@ def _number(kind: Any) -> Any:
 def options_of(
     configuration: type[Configuration], only: Mapping[str, str | None] | None = None
 ) -> Any:
-    """A typed dictionary with an option for each setting that is no secret, in groups.
+    """Build a typed dictionary with an option for each setting, in groups.
 
-    `only` names those that are wanted, if not all are, with what the help says in place of
-    their defaults.
+    Secrets and settings for files only get no option. `only` limits the options to its keys;
+    its values replace the defaults shown in the help.
     """
     groups: dict[str, Group] = {}
     options: dict[str, Any] = {}
@@ -138,7 +132,7 @@ def options_of(
             said = (only or {}).get(setting.name)
             shown = setting if said is None else setting._replace(default=None, without=said)
             options[setting.name] = _annotated(shown, group)
-    # Not a dataclass: that takes 8 ms to make, at every start of the program.
+    # Not a dataclass: creating one takes 8 ms at every start of the program.
     return TypedDict("Options", options, total=False)  # type: ignore[operator]
 
 
@@ -179,51 +173,51 @@ _FILES = Group("Files", sort_key=6)
 
 
 def _named(name: str, default: str | bool = False, **more: Any) -> Parameter:
-    """The name as it is written, underscores included, and the default as help shows it."""
+    """Return a parameter with exactly this name and this default in the help."""
     return Parameter(name=name, show_default=default, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryOptions:
-    """How a curve becomes a number."""
+    """Summary of a curve as one number."""
 
     type: Annotated[
         Literal["auc", "last_n", "final", "slope", "time_to_threshold"] | None,
         _named("type", "auc"),
     ] = None
-    """The summary: auc is the area under the curve, last_n the mean of the last points."""
+    """Statistic: auc is the area under the curve, last_n the mean of the last points."""
     percent: Annotated[float | None, _named("percent", "0.25 for auc, else 1")] = None
-    """The share of a curve's steps that counts."""
+    """Fraction of the curve's steps to use."""
     percent_window: Annotated[
         Literal["last", "first"] | None, _named("percent_window", "last")
     ] = None
-    """The end of the curve that share is taken from."""
+    """End of the curve from which that fraction is taken."""
     step_min: Annotated[float | None, _named("step_min")] = None
-    """The first step that counts; replaces the share."""
+    """First step to use; replaces the fraction."""
     step_max: Annotated[float | None, _named("step_max")] = None
-    """The last step that counts; replaces the share."""
+    """Last step to use; replaces the fraction."""
     normalize_steps: Annotated[bool | None, _named("normalize_steps", "on")] = None
-    """Divide the area by the number of steps, which gives a mean value."""
+    """Divide the area by the number of steps to get a mean value."""
     n: Annotated[Whole | None, _named("n", "5")] = None
-    """The number of points that last_n averages."""
+    """Number of points that last_n averages."""
     threshold: Annotated[float | None, _named("threshold")] = None
-    """The value that time_to_threshold waits for; it needs one."""
+    """Value to reach; required for time_to_threshold."""
     falling: Annotated[bool | None, _named("falling", negative="")] = None
-    """The threshold is reached from above, as with a loss."""
+    """The threshold is reached from above, as for a loss."""
 
     def given(self) -> dict[str, Any]:
-        """What was given, by name."""
+        """Return the given options by name."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """What is written where."""
+    """Tables to print and files to write."""
 
     print_table: Annotated[bool, Parameter(name="print_table")] = True
     """Print the tables."""
     csv_path: Annotated[Path | None, _named("csv_path")] = None
-    """Write a CSV file with every number and what made it."""
+    """Write a CSV file with every number and its provenance."""
     dir: Annotated[Path | None, _named("dir")] = None
     """Write figures, analysis.csv and analysis.json into this folder."""
     report: Annotated[Path | None, _named("report")] = None
@@ -244,11 +238,11 @@ no_output = OutputOptions()
 Database: TypeAlias = Annotated[
     Path, Parameter(name="--database", env_var=DATABASE_VARIABLE, show_env_var=True)
 ]
-"""The store a command works on."""
+"""The option `--database`: the DuckDB file that a command reads or writes."""
 
 
 def open_store(path: Path, show: Show) -> "Store":
-    """The store at `path`; whoever has to wait for it is told for whom."""
+    """Open the database at `path`; if another process has it open, print a notice and wait."""
     from rich.console import Console
 
     from assay.store.store import Store
@@ -263,7 +257,7 @@ def open_store(path: Path, show: Show) -> "Store":
 
 DEFAULT_DATA_DIR = Path("data")
 DataDir: TypeAlias = Annotated[Path, Parameter(name="--data-dir")]
-"""Where benchmarks are."""
+"""Folder with the benchmarks."""
 Text: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
 Flag: TypeAlias = Annotated[bool, Parameter(negative="", show_default=False)]
 Pairs: TypeAlias = Annotated[list[str] | None, Parameter(negative="", show_default=False)]
@@ -273,23 +267,23 @@ Paths: TypeAlias = Annotated[list[Path] | None, Parameter(negative="")]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class AllowedOptions:
-    """What of this machine the user lets tasks read, beside their own folders."""
+    """Parts of this machine that tasks may read in addition to their own folders."""
 
     allow_repo: Pairs = None
-    """A path outside of a task's folder that its git_url may name. May be repeated."""
+    """Path outside the task folder that git_url of a task may refer to. May be repeated."""
     allow_variable: Pairs = None
-    """A variable that ${NAME} in a task of Harbor may stand for. May be repeated."""
+    """Environment variable that ${NAME} in a Harbor task may refer to. May be repeated."""
 
     @property
     def allowed(self) -> "Allowed":
-        """The same for the functions of `assay.api`."""
+        """These options as an argument for functions of `assay.api`."""
         from assay.bench.base import Allowed
 
         return Allowed(tuple(self.allow_repo or ()), tuple(self.allow_variable or ()))
 
 
 def base_images_of(pairs: list[str] | None) -> tuple[str, ...]:
-    """What `--base-image` gives, each as NAME=LOCAL."""
+    """Check the values of `--base-image`, each NAME=LOCAL, and return them."""
     for pair in pairs or ():
         name, _, place = pair.partition("=")
         if not (name and place):
@@ -301,7 +295,7 @@ def base_images_of(pairs: list[str] | None) -> tuple[str, ...]:
 
 
 def tell(document: "Document", paths: Sequence[Path], show: Show, *, detail: bool) -> None:
-    """Print a report, or its answers in short where it was written to files."""
+    """Print a report, or only its summary if it was written to files."""
     if show.json:
         say_json(document.values())
     elif paths or show.quiet:

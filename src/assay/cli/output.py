@@ -1,8 +1,8 @@
-"""Where the commands print: results on standard output, all else on standard error.
+"""Output of the commands: results to standard output, everything else to standard error.
 
-Whatever is printed here is shown as it is: nothing in it is read as markup, and
-nothing in it reaches the terminal as a command. No known secret is in it, and beside results
-nothing that looks like one. Progress is drawn on standard error, in a terminal only.
+Text is printed literally: markup is not interpreted, and control sequences do not reach the
+terminal. Known secrets are removed; outside results, so is anything that looks like a secret.
+Progress is drawn on standard error, and only in a terminal.
 """
 
 import gc
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def program() -> str:
-    """How this program is called in this shell: by its name, or by its path if it must be."""
+    """Return how to call this program in this shell: `assay`, or its path if necessary."""
     import shutil
     import sys
 
@@ -43,7 +43,7 @@ def program() -> str:
 
 
 command_line: ContextVar[tuple[str, ...]] = ContextVar("command_line", default=())
-"""What the program was called with, for records."""
+"""Command-line arguments of the program, for records."""
 
 _PLAIN_WIDTH = 100
 OUTPUT = Group("Output", sort_key=8)
@@ -52,7 +52,7 @@ OUTPUT = Group("Output", sort_key=8)
 @Parameter(name="*", group=OUTPUT)
 @dataclass(frozen=True, kw_only=True)
 class Show:
-    """What every command lets the user choose about its output."""
+    """Output options of every command."""
 
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False
     """Print the result as one JSON object and nothing else."""
@@ -70,7 +70,7 @@ def say(line: str) -> None:
 
 
 def width_there_is() -> int | None:
-    """Letters in a line of the terminal, or as COLUMNS says; None for a pipe or a file."""
+    """Return the width of the terminal, or COLUMNS; None for a pipe or a file."""
     from rich.console import Console
 
     console = Console()
@@ -78,7 +78,7 @@ def width_there_is() -> int | None:
 
 
 def say_report(report: "RenderableType") -> None:
-    """Print tables; where nobody watches, as plain text of a fixed width."""
+    """Print tables; outside a terminal, as plain text of a fixed width."""
     from rich.console import Console
 
     from assay.report.terminal import as_text
@@ -95,28 +95,28 @@ def say_report(report: "RenderableType") -> None:
 
 
 def say_json(result: Mapping[str, object]) -> None:
-    """Print a result for a program to read."""
+    """Print a result as JSON."""
     from rich.console import Console
 
     _print(Console(), redact(json.dumps(result)))
 
 
 def complain(message: str) -> None:
-    """Print one line about what went wrong."""
+    """Print an error in one line."""
     from rich.console import Console
 
     _print(Console(stderr=True), f"error: {mask(printable(message))}", style="red")
 
 
 def note(line: str) -> None:
-    """Print one line that is no result and no trouble."""
+    """Print an informational line on standard error."""
     from rich.console import Console
 
     _print(Console(stderr=True), mask(printable(line)))
 
 
 def warn(message: str) -> None:
-    """Print one line about something that is allowed, and perhaps not meant."""
+    """Print a warning in one line."""
     from rich.console import Console
 
     _print(Console(stderr=True), f"warning: {mask(printable(message))}", style="yellow")
@@ -124,13 +124,13 @@ def warn(message: str) -> None:
 
 @contextmanager
 def working(show: Show, what: str) -> Iterator[None]:
-    """Let the user see that something goes on, where somebody watches."""
+    """Show a spinner in a terminal while the block runs."""
     from rich.console import Console
 
     console = Console(stderr=True)
     watched = console.is_terminal and not show.quiet and not show.json
     collects = gc.isenabled()
-    # Much is made here that stays: the collector would look through all of it again and again.
+    # Many long-lived objects are created here; the collector would scan them again and again.
     gc.disable()
     try:
         with console.status(what) if watched else nullcontext():
@@ -142,7 +142,7 @@ def working(show: Show, what: str) -> Iterator[None]:
 
 @contextmanager
 def compiling_shown(show: Show) -> Iterator[None]:
-    """Let the user know while the engine compiles, which takes long the first time."""
+    """Show a notice while the engine compiles, which takes long the first time."""
     logger = logging.getLogger("assay.crafter")
     notices = logging.NullHandler() if show.quiet else _Notices()
     logger.addHandler(notices)
@@ -154,7 +154,7 @@ def compiling_shown(show: Show) -> Iterator[None]:
 
 
 class _Notices(logging.Handler):
-    """Prints what the engine says; where somebody watches, as a clock that runs along."""
+    """Handler that prints messages of the engine; in a terminal, with the elapsed time."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -179,7 +179,7 @@ class _Notices(logging.Handler):
 
 
 def _bars(console: "Console", *columns: str) -> "Progress":
-    """Make bars of named columns; other names are templates of text."""
+    """Create progress bars from named columns; other names are text templates."""
     from rich import progress
 
     kinds: dict[str, Callable[[], Any]] = {
@@ -202,7 +202,7 @@ def _print(console: "Console", line: str, style: str | None = None) -> None:
 
 
 class StatusDisplay(AbstractContextManager["StatusDisplay"]):
-    """A status line in a terminal, with other lines above it; elsewhere only those."""
+    """Status line in a terminal with messages above it; elsewhere only the messages."""
 
     def __init__(self, *, silent: bool, lines_only: bool = False) -> None:
         self._silent, self._lines_only = silent, lines_only
@@ -242,16 +242,21 @@ class StatusDisplay(AbstractContextManager["StatusDisplay"]):
 
 
 class JobBars(AbstractContextManager["JobBars"]):
-    """Bars of named jobs in a terminal, with other lines above them; elsewhere only those."""
+    """Progress bars of jobs in a terminal with messages above; elsewhere only the messages."""
 
     def __init__(self, show: Show, *columns: str) -> None:
-        """Columns are `bar`, `short bar`, `count`, `elapsed`, `left`, or templates of text."""
+        """Create bars with columns.
+
+        Args:
+            show: Output options of the command.
+            columns: `bar`, `short bar`, `count`, `elapsed`, `left`, or text templates.
+        """
         from rich.console import Console
 
         self._silent = show.quiet or show.json
         self._console = Console(stderr=True)
         self.drawn = self._console.is_terminal and not self._silent
-        """Whether there are bars."""
+        """Whether bars are drawn."""
         self._bars = _bars(self._console, *columns) if self.drawn else None
         self._tasks: dict[str, TaskID] = {}
 
@@ -265,7 +270,7 @@ class JobBars(AbstractContextManager["JobBars"]):
             self._bars.stop()
 
     def begin(self, name: str, text: str, **columns: Any) -> None:
-        """Add the bar of a job."""
+        """Add a bar for a job."""
         if self._bars is not None:
             self._tasks[name] = self._bars.add_task(text, **{"total": None, **columns})
 
@@ -282,7 +287,7 @@ class JobBars(AbstractContextManager["JobBars"]):
 
 @contextmanager
 def counting(show: Show, what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show how many are done while the block runs; gives the function to tell it."""
+    """Show a progress bar while the block runs; yield the function that updates it."""
     with JobBars(show, "{task.description}", "bar", "count", "left") as bars:
         bars.begin(what, what)
         yield lambda done, total: bars.update(what, completed=done, total=total)

@@ -1,4 +1,4 @@
-"""`assay run`, `fork` and `init`: let models and agents play, and record everything."""
+"""`assay run`, `fork` and `init`: run episodes with models and agents, and record them."""
 
 import os
 import shlex
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 FAILED, BAD_USAGE, INFRASTRUCTURE, INTERRUPTED = 1, 2, 3, 130
 _USUAL_FILE = "multi_model_config.toml"
 _IN_HAND_S = 2.5
-"""Seconds after the first Ctrl-C in which calls that are open may still be answered."""
+"""Seconds that open calls may take to complete after the first Ctrl-C."""
 _LEAVE_S = 2.0
-"""Seconds after the second Ctrl-C in which a run may leave in order; code of users, a large
-transaction or many files may hold it up."""
+"""Seconds that a run may take to shut down cleanly after the second Ctrl-C; user code, a large
+transaction or many files can delay it."""
 _OF_RUNS = option_groups({"which": WHICH}, which="assay.runs.options:WhichRun")
 
 
@@ -59,10 +59,10 @@ def run(
     printed: Printed = Printed(),
     show: Show = Show(),
 ) -> int:
-    """Let models and agents play, record every turn, and compare them.
+    """Run episodes with models and agents, record every turn, and compare them.
 
-    With no options the built-in models play; they need no key and no network. Ctrl-C
-    finishes the current turns and loses nothing; the same command resumes the run.
+    Without options the built-in models are run; they need no key and no network. Ctrl-C
+    finishes the current turns and saves everything; the same command resumes the run.
 
     For example:
 
@@ -70,14 +70,14 @@ def run(
         assay run --agents mine.py:act --models builtin/random
 
     Args:
-        options: The settings of the run.
-        config: A TOML file with settings ('assay init' writes one). Options given here win.
-        which: A new run, or an unfinished one.
-        model_map: Replace a model by another, as OLD=NEW. May be repeated.
-        provider: Who answers for fine-tuned models (ft:…) whose names do not tell.
-        dry_run: Print the plan and its estimated cost; start nothing.
-        printed: How much is printed of it.
-        show: What to print.
+        options: Settings of the run.
+        config: TOML file with settings ('assay init' writes one). Options override the file.
+        which: A new run, or an unfinished one to resume.
+        model_map: Replace a model with another, as OLD=NEW. May be repeated.
+        provider: Provider of fine-tuned models (ft:…) whose names are ambiguous.
+        dry_run: Print the plan and its estimated cost without starting anything.
+        printed: Amount of detail to print.
+        show: Output options.
     """
     from assay.api.run_preparation import prepare
     from assay.runs.options import read_model_map
@@ -104,7 +104,7 @@ def run(
 def run_shown(
     prepared: "PreparedRun[Any]", printed: Printed, show: Show, *, dry_run: bool
 ) -> int:
-    """Do what was prepared, show how it goes and what came of it, and return the exit code."""
+    """Execute a prepared run, print its progress and results, and return the exit code."""
     from assay.api.runs import estimate
 
     for warning in () if show.quiet else prepared.warnings:
@@ -127,7 +127,7 @@ def run_shown(
 
 
 def _warm_up(prepared: "PreparedRun[Any]", show: Show) -> None:
-    """Have the world compiled before anything is timed, and say so where that takes long."""
+    """Compile the world before anything is timed, with a notice if that takes long."""
     if prepared.config.environment is None:
         with compiling_shown(show):
             from assay.crafter.world import warmup
@@ -136,7 +136,7 @@ def _warm_up(prepared: "PreparedRun[Any]", show: Show) -> None:
 
 
 def watched_run(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunResult":
-    """Run what was prepared, with a live display and signals that stop it."""
+    """Execute a prepared run with a live display, and stop it on signals."""
     from assay.api.runs import run_prepared
     from assay.cli.display import choose_display
     from assay.runs.control import Stop
@@ -154,7 +154,7 @@ def watched_run(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunR
 
 @contextmanager
 def stopped_by_signals(stop: "Stop", notice: Any, again: str) -> Iterator[None]:
-    """While inside, Ctrl-C and SIGTERM ask to stop; `again` is the command that resumes."""
+    """Turn Ctrl-C and SIGTERM into stop requests; `again` is the command that resumes."""
     enough = threading.Timer(_IN_HAND_S, stop.hurry)
     last_resort = threading.Timer(_LEAVE_S, _leave, [again])
     enough.daemon = last_resort.daemon = True
@@ -178,7 +178,7 @@ def stopped_by_signals(stop: "Stop", notice: Any, again: str) -> Iterator[None]:
 
 
 def _leave(again: str) -> None:
-    """End the process as it is: what was answered is in journals, as after a kill."""
+    """Exit the process immediately; journals keep all replies received so far."""
     os.write(2, f"left at once. Resume:   {again}\n".encode())
     os._exit(INTERRUPTED)
 
@@ -240,7 +240,7 @@ def _next_steps(prepared: "PreparedRun[Any]", result: "RunResult") -> Iterator[s
     if result.status != "finished":
         more = ""
         if prepared.config.budget is not None:
-            # The same budget would stop it at once.
+            # With an unchanged budget it would stop again immediately.
             more = f" --budget {(2 if result.stopped_by else 1) * prepared.config.budget:g}"
         yield f"Unfinished. Resume:  {assay} run --resume {result.run_id}{more}{in_database}"
     if not result.episodes:
@@ -260,7 +260,7 @@ def _next_steps(prepared: "PreparedRun[Any]", result: "RunResult") -> Iterator[s
 
 
 def _reasons(result: "RunResult") -> Iterator[str]:
-    """Why a run has less than was planned, for the last lines of the screen."""
+    """Yield the reasons why a run has fewer results than planned, to print last."""
     for name, tally in result.tallies.items():
         if tally.stop is not None:
             yield f"{name} was stopped: {tally.stop.reason}"
@@ -302,11 +302,12 @@ def fork(
     printed: Printed = Printed(),
     show: Show = Show(),
 ) -> int:
-    """Play stored episodes on from some of their states, several futures each.
+    """Continue stored episodes from chosen turns, several times each.
 
-    The world and the conversation are as they were after a turn, checked against the trace;
-    then a model plays on, up to the limits of the whole episode. Turns in common are not paid
-    again. It is a run of its own: Ctrl-C loses nothing, and the same command resumes it.
+    World and conversation are restored to their state after a turn and checked against the
+    trace. Then a model continues, up to the limits of the whole episode. Copied turns are not
+    charged again. A fork is a new run: Ctrl-C saves everything, and the same command resumes
+    it.
 
     For example:
 
@@ -314,16 +315,16 @@ def fork(
         assay sft filter --models builtin/random --format preference --output pairs.jsonl
 
     Args:
-        sessions: Episodes, experiments or runs; 'best', 'worst' and 'latest' are those of the
-            latest run that is no fork.
-        at: After which turns: 10,25 or 50% of the turns of an episode; +1 is a turn after the
-            one at which an episode was itself forked.
-        futures: How many times each model plays on from each state.
-        options: The settings of the run; all others are those of the forked episodes.
-        which: A new run, or an unfinished one.
-        dry_run: Print the plan and its estimated cost; start nothing.
-        printed: How much is printed of it.
-        show: What to print.
+        sessions: Episodes, experiments or runs; 'best', 'worst' and 'latest' refer to the
+            latest run that is not a fork.
+        at: Turns after which to fork: 10,25 or 50% of the turns of an episode. If the episode
+            is itself a fork, +1 is one turn after its fork point.
+        futures: Number of continuations per model and state.
+        options: Settings of the run; all others are copied from the forked episodes.
+        which: A new run, or an unfinished one to resume.
+        dry_run: Print the plan and its estimated cost without starting anything.
+        printed: Amount of detail to print.
+        show: Output options.
     """
     from assay.api.runs import prepare_fork
 
@@ -355,9 +356,9 @@ def init(
         assay init assay.toml
 
     Args:
-        path: The file to write.
-        force: Replace the file if there is one.
-        show: What to print.
+        path: File to write.
+        force: Replace the file if it exists.
+        show: Output options.
     """
     from assay.api.runs import config_template
 
@@ -375,7 +376,7 @@ def init(
 def _write(path: Path, text: str, *, replace: bool) -> None:
     if path.is_dir():
         raise UsageError(f"{str(path)!r} is a directory; name a file in it")
-    # Opened so that a file that appears in between is not lost either.
+    # O_EXCL also protects a file that another process creates in the meantime.
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if replace else os.O_EXCL)
     try:
         with open(os.open(path, flags, 0o644), "w", encoding="utf-8") as file:

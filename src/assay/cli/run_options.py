@@ -1,6 +1,6 @@
-"""The options of `assay run`, `bench run` and other commands: settings, by their names.
+"""Options of `assay run`, `bench run` and other commands, generated from settings.
 
-They are made when somebody asks for them, so that the help of the program need not.
+They are generated on first access, so that `assay --help` does not have to do it.
 """
 
 from dataclasses import dataclass
@@ -17,31 +17,31 @@ _MADE = (
 )
 WHICH = Group("Which run", sort_key=7)
 RunName = Annotated[str | None, Parameter(group=WHICH, show_default=False)]
-"""The id of a run."""
+"""Text option in the group of run options, such as a run id."""
 RunFile = Annotated[Path | None, Parameter(group=WHICH, show_default=False)]
-"""A file that configures it."""
+"""Configuration file of a run."""
 RunFlag = Annotated[bool, Parameter(group=WHICH, negative="", show_default=False)]
-"""Whether to start anew, or nothing at all."""
+"""Flag in the group of run options, such as `--dry-run`."""
 MayDiffer = Annotated[list[str] | None, Parameter(group=WHICH, negative="", show_default=False)]
-"""What a resumed run may have otherwise, and other words that may be repeated."""
+"""Repeatable option, such as `--model-map`."""
 Verbosity = Annotated[
     int,
     Parameter(
         name=["--verbose", "-v"], count=True, negative="", group=OUTPUT, show_default=False
     ),
 ]
-"""How many lines are printed while it plays."""
+"""Number of times `--verbose` was given."""
 
 
 @Parameter(name="*", group=OUTPUT)
 @dataclass(frozen=True, kw_only=True)
 class Printed:
-    """How much is printed of a run."""
+    """Amount of detail to print for a run."""
 
     detail: Annotated[bool, Parameter(negative="", show_default=False)] = False
-    """Also print all tables, and how to read them."""
+    """Also print all tables with explanations."""
     verbose: Verbosity = 0
-    """Print a line per episode; given twice, a line per turn."""
+    """Print a line per episode; if given twice, a line per turn."""
 
 
 _OF_FORKS = {
@@ -65,8 +65,8 @@ _OF_FORKS = {
     "temperature": "as it was",
     "max_tokens": "as it was",
 }
-"""Settings that a fork may have otherwise than the episodes it goes on from, and what their
-help says for a default, where that is not the usual one."""
+"""Settings that a fork can change, with the default shown in the help if it differs from the
+usual one."""
 
 _OF_BENCHMARKS: dict[str, dict[str, str | None]] = {
     "BenchOptions": dict.fromkeys(
@@ -80,23 +80,23 @@ _OF_BENCHMARKS: dict[str, dict[str, str | None]] = {
         **dict.fromkeys(("parallel", "database", "budget"), "as it was"),
     },
 }
-"""Settings of a benchmark that have an option, and what their help says for a default."""
+"""Settings of a benchmark that have an option, with the default shown in the help."""
 
 if TYPE_CHECKING:
     RunOptions = dict[str, Any]
-    """What was given, by the names of settings."""
+    """Given options of `assay run`, by setting name."""
     ForkOptions = dict[str, Any]
-    """The same, for a fork."""
+    """Given options of `assay fork`, by setting name."""
     LoopOptions = dict[str, Any]
-    """The same, for a loop."""
+    """Given options of `assay loop`, by setting name."""
     TrainOptions = dict[str, Any]
-    """The same, for training."""
+    """Given options of `assay train`, by setting name."""
     LaunchOptions = dict[str, Any]
-    """The same, for the training of many seeds."""
+    """Given trainer options of `assay launch`, by setting name."""
     BenchOptions = dict[str, Any]
-    """The same, for a benchmark."""
+    """Given options of `assay bench run`, by setting name."""
     BenchResumeOptions = dict[str, Any]
-    """The same, for a benchmark that is resumed."""
+    """Given options of a resumed benchmark, by setting name."""
 
 
 def __getattr__(name: str) -> Any:
