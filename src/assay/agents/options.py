@@ -20,15 +20,21 @@ def _prompt_file(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions(Configuration):
-    """How the agent talks to a model; a value that is not allowed is a UsageError."""
+    """Settings for calling a model; an invalid value raises UsageError."""
 
-    history: int = Setting(8, whole(1, 100)).about("How many of its last turns the model sees")
-    temperature: float = Setting(0.0, real(0, 2)).about("The sampling temperature, from 0 to 2")
-    max_tokens: int = Setting(1024, whole(1, 10**9)).about("The most tokens in one reply")
-    actions_per_turn: int = Setting(5, whole(1, 50)).about("The most actions in one turn")
+    history: int = Setting(8, whole(1, 100)).about(
+        "Number of previous turns that the model sees"
+    )
+    temperature: float = Setting(0.0, real(0, 2)).about("Sampling temperature, from 0 to 2")
+    max_tokens: int = Setting(1024, whole(1, 10**9)).about(
+        "Maximum number of tokens in a reply"
+    )
+    actions_per_turn: int = Setting(5, whole(1, 50)).about(
+        "Maximum number of actions in a turn"
+    )
     view: ViewForm = Setting("full", choice(*get_args(ViewForm))).about(
-        "The length of observations; short is for small models"
+        "Length of observations; short is for small models"
     )
     prompt: str | None = Setting(None, _prompt, given=_prompt_file).about(
-        "A text file with your own instructions; rules and tools are always added"
+        "Text file with your own instructions; rules and tools are always added"
     )

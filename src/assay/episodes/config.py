@@ -210,32 +210,32 @@ class RunConfig(Configuration):
         at="run experiment eval.model_name",
         group="Who plays, and what",
         aliases=("--model",),
-    ).about("The models that play")
+    ).about("Models to run")
     agents: tuple[str, ...] = Setting((), _agents, RUN, at="run", added=True).about(
-        "Your own agents: a Python file and a function or class in it, as mine.py:act, or a "
-        "trained policy, as checkpoint:training/mine"
+        "Your own agents: a function or class in a Python file, such as mine.py:act, or a "
+        "trained policy, such as checkpoint:training/mine"
     )
     agent_hashes: tuple[str, ...] = derived((), RUN, added=True)
     """Content hashes of the agent files, when the configuration was made."""
     arms: tuple[ArmTable, ...] = Setting(
         (), _arms, RUN, at="[arms]", added=True, given=_given_arms, in_files=True
-    ).about("Models or agents with settings of their own, such as a second prompt")
+    ).about("Models or agents with individual settings, such as a second prompt")
     episodes: int = Setting(10, whole(1, 1_000_000), SAMPLE, at="experiment eval").about(
-        "Episodes per model; with --until-decided, at most"
+        "Episodes per model; with --until-decided, the maximum"
     )
     until_decided: str | None = Setting(None, _outcome, SAMPLE, at="experiment eval").about(
-        "Stop as soon as this outcome shows how each model differs from the first; without a "
-        "value, achievements"
+        "Stop when this outcome shows how each model differs from the first; achievements if "
+        "no value is given"
     )
     min_effect: float | None = Setting(
         None, real(1e-9, 1e9), SAMPLE, at="experiment eval", without="any difference"
-    ).about("With --until-decided: the smallest difference that matters")
+    ).about("With --until-decided: smallest difference that matters")
     max_turns: int = Setting(100, whole(1, 1_000_000), at="experiment eval.max_steps").about(
-        "The most turns (model calls) in an episode"
+        "Maximum number of turns (model calls) in an episode"
     )
     difficulty: Difficulty | tuple[Difficulty, ...] = Setting(
         "easy", _difficulty, at="experiment eval [difficulty]"
-    ).about("The rules of the worlds; several may be given")
+    ).about("Rules of the worlds; several values are allowed")
     environment: str | None = Setting(
         None,
         label,
@@ -244,62 +244,62 @@ class RunConfig(Configuration):
         example="gymnasium:CartPole-v1",
         without="Crafter",
     ).about(
-        "Another world: your own class, as mine.py:World, or an id of Gymnasium, as "
-        "gymnasium:CartPole-v1"
+        "Another environment: your own class, such as mine.py:World, or a Gymnasium id, such "
+        "as gymnasium:CartPole-v1"
     )
     environment_hash: str | None = derived(None, VERSION, added=True)
     """Content hash of the environment file, when the configuration was made."""
     replicates: int = Setting(
         1, whole(1, 1000), SAMPLE, at="experiment eval", added=True
-    ).about("How many times each model plays each world")
+    ).about("Number of episodes per model and world")
     forks: tuple[ForkPoint, ...] = Setting((), _forks, SAMPLE, added=True, in_files=True).about(
-        "The states of stored episodes to play on from; 'assay fork' finds them"
+        "States of stored episodes to continue from; 'assay fork' finds them"
     )
     seed: int = Setting(42, whole(0, _LAST_SEED), SAMPLE, at="experiment eval").about(
-        "The seed of the first world; the next ones count up. All models play the same worlds"
+        "Seed of the first world; the others follow by 1. All models play the same worlds"
     )
     baselines: bool = Setting(True, flag, RUN, at="run").about(
-        "Also let builtin/noop and builtin/random play, for comparison"
+        "Also run builtin/noop and builtin/random for comparison"
     )
     name: str | None = Setting(
         None, label, RUN, at="run", example="my series", without="the model's name"
-    ).about("The series that the results belong to over time")
+    ).about("Series that the results are added to")
     concurrent_models: bool = Setting(
         False, flag, NOTHING, at="run", group="At the same time"
-    ).about("Let models play at the same time, not one after another")
+    ).about("Run models at the same time, not one after another")
     max_concurrent_models: int = Setting(3, whole(1, 1000), NOTHING, at="run").about(
-        "With --concurrent-models: the most models at the same time"
+        "With --concurrent-models: maximum number of models at the same time"
     )
     max_concurrent_episodes: int = Setting(1000, whole(1, 100_000), NOTHING, at="run").about(
-        "The most episodes at the same time; if not given, also at most a quarter more than "
-        "open calls, and at least 16"
+        "Maximum number of episodes at the same time; if not given, also at most 25 % more "
+        "than open calls, but at least 16"
     )
     executor: str = Setting(
         "asyncio", choice("asyncio", "processes", "ray"), NOTHING, at="run", added=True
     ).about(
-        "Where episodes are played: asyncio is this process, processes are worker processes, "
+        "Where episodes are run: asyncio is this process, processes are worker processes, "
         "ray are workers on the nodes of a Ray cluster"
     )
     workers: int | None = Setting(
         None, whole(1, 1024), NOTHING, at="run", added=True, without="one per CPU"
-    ).about("With --executor processes or ray: the most workers")
+    ).about("With --executor processes or ray: maximum number of workers")
     ray_address: str = Setting("auto", label, NOTHING, at="run", added=True).about(
-        "With --executor ray: HOST:PORT of the head of the cluster, auto for the one that this "
-        "machine is a node of, local to start one for this run"
+        "With --executor ray: HOST:PORT of the cluster's head, auto for the cluster this "
+        "machine belongs to, local to start one for this run"
     )
     agent: AgentOptions = section(AgentOptions, VERSION, group="How models are called")
     step_limit: int | None = Setting(
         None, whole(1, 10**9), at="limits", group="Limits of an episode", without="none"
-    ).about("The most environment steps in an episode")
+    ).about("Maximum number of environment steps in an episode")
     token_limit: int | None = Setting(
         None, whole(1, 10**15), at="limits", without="none"
     ).about("End an episode after this many tokens")
     time_limit: float | None = Setting(
         None, real(0.001, 1e9), at="limits", without="none"
-    ).about("End an episode after this many seconds, without the time it waits in the queue")
+    ).about("End an episode after this many seconds, not counting time in the queue")
     decision_limit: float = Setting(60.0, real(0.01, 86_400), at="limits", added=True).about(
-        "Seconds that your own code may take: an agent per decision (without its model calls), "
-        "hooks per turn, a metric per call"
+        "Maximum seconds for your own code: an agent per decision (without model calls), hooks "
+        "per turn, a metric per call"
     )
     budget: float | None = Setting(
         None,
@@ -308,26 +308,28 @@ class RunConfig(Configuration):
         at="run",
         group="Providers and money",
         without="none",
-    ).about("The most dollars the run may spend; then it stops and can be resumed with more")
+    ).about(
+        "Maximum cost in dollars; the run then stops and can be resumed with a larger budget"
+    )
     price: str | None = Setting(None, rates, NOTHING, at="run").about(
-        "The price of models without a known one: IN/OUT in dollars per million tokens"
+        "Price of models without a known price: IN/OUT in dollars per million tokens"
     )
     max_connections: int | None = Setting(
         None, whole(1, 100_000), NOTHING, at="run", without="as many as it accepts"
-    ).about("The most calls at the same time per provider")
+    ).about("Maximum number of calls at the same time per provider")
     call_patience: float = Setting(
         120.0, real(0.1, 86_400), NOTHING, at="run", added=True
-    ).about("Give up a call that keeps failing after this many seconds")
+    ).about("Give up on a call that keeps failing after this many seconds")
     cache: Path | None = Setting(None, path, NOTHING, at="run").about(
-        "A file that keeps replies, so that repeated requests cost nothing"
+        "File that caches replies, so that repeated requests cost nothing"
     )
     openai_base_url: str | None = Setting(None, url, at="openai.base_url").about(
-        "The server for OpenAI's models and for models in no list, such as that of vLLM at "
+        "Server for OpenAI models and for unlisted models, such as a vLLM server at "
         "http://localhost:8000/v1"
     )
     openai_api_key: Secret | None = Setting(
         None, key, NOTHING, at="openai.api_key", secret="OPENAI_API_KEY"
-    ).about("A key does not belong in a file: set the variable OPENAI_API_KEY")
+    ).about("Do not put a key into a file: set the environment variable OPENAI_API_KEY")
     database: Path = Setting(
         DEFAULT_DATABASE,
         path,
@@ -335,30 +337,30 @@ class RunConfig(Configuration):
         at="services.database_path",
         group="Files and services",
         variable=DATABASE_VARIABLE,
-    ).about("The DuckDB file for traces")
+    ).about("DuckDB file for traces")
     service_url: str | None = Setting(
         None,
         url,
         NOTHING,
         at="services.crafter_service_url service.base_url",
         without="in this process",
-    ).about("A Crafter service that runs the worlds, such as http://localhost:8901")
+    ).about("Crafter service that runs the worlds, such as http://localhost:8901")
     service_timeout: float = Setting(
         30.0, real(0.1, 86_400), NOTHING, at="service.timeout"
-    ).about("Seconds that a request to that service may take")
+    ).about("Timeout of a request to that service, in seconds")
     hooks: tuple[Path, ...] = Setting((), text_files, NOTHING, at="run").about(
         "Python files with your own hooks"
     )
     hook_hashes: tuple[str, ...] = derived((), RUN)
     """Content hashes of the hook files, when the configuration was made."""
     metrics_from: Path | None = Setting(None, text_file, NOTHING, at="run").about(
-        "A Python file with your own metrics; each episode gets them"
+        "Python file with your own metrics, computed for each episode"
     )
     metrics_hash: str | None = derived(None, NOTHING)
     """Content hash of the metrics file, when the configuration was made."""
     traces_dir: Path = Setting(
         "traces_multi_model", path, NOTHING, at="output", beside=("eval", "traces_v2_synth")
-    ).about("The folder for the results file and for the files of episodes")
+    ).about("Folder for the results file and the episode files")
     save_traces: bool = Setting(True, flag, NOTHING, at="output").about(
         "Also write a file per episode"
     )

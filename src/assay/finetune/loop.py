@@ -35,94 +35,96 @@ class LoopConfig(Configuration):
     """Settings of a loop; an invalid value raises a UsageError."""
 
     name: str = Setting("loop", label, at="loop", group="The loop").about(
-        "What the loop is called in its report"
+        "Name of the loop in its report"
     )
     folder: Path = Setting("loop", path, Counts.NOTHING, at="loop").about(
-        "Where data, figures and the report go"
+        "Folder for data, figures and the report"
     )
     database: Path | None = Setting(
         None, path, Counts.NOTHING, at="loop", without="traces.duckdb in the folder"
-    ).about("The store for what is played")
+    ).about("Database for the episodes")
     budget: float | None = Setting(
         None, real(0.000001, 1e9), Counts.NOTHING, at="loop", without="none"
-    ).about("The most dollars that the whole loop may spend")
+    ).about("Maximum cost of the whole loop in dollars")
 
     difficulty: str = Setting(
         "classic", choice("easy", "medium", "hard", "classic"), at="play", group="The game"
-    ).about("The rules of the worlds, in teaching and in the exam")
+    ).about("Rules of the worlds, in teaching and in the exam")
     view: str = Setting("short", choice("full", "short"), at="play").about(
-        "How models see the world"
+        "Length of observations"
     )
-    history: int = Setting(1, whole(1, 100), at="play").about("Turns that models see again")
+    history: int = Setting(1, whole(1, 100), at="play").about(
+        "Number of previous turns that models see"
+    )
     actions_per_turn: int = Setting(1, whole(1, 50), at="play").about(
-        "The most actions in a turn"
+        "Maximum number of actions in a turn"
     )
     step_limit: int = Setting(300, whole(1, 10**6), at="play").about(
-        "The most environment steps in an episode"
+        "Maximum number of environment steps in an episode"
     )
     max_turns: int = Setting(300, whole(1, 10**6), at="play").about(
-        "The most turns (model calls) in an episode"
+        "Maximum number of turns (model calls) in an episode"
     )
     concurrent: int = Setting(16, whole(1, 1000), Counts.NOTHING, at="play").about(
-        "Episodes at the same time"
+        "Number of episodes at the same time"
     )
 
     teacher: str = Setting("builtin/expert", label, at="teacher.model", group="Teaching").about(
-        "The model that plays what is learned"
+        "Model whose episodes are the training data"
     )
     teacher_worlds: int = Setting(80, whole(1, 10**6), at="teacher.worlds").about(
-        "Worlds that it plays"
+        "Number of worlds that the teacher plays"
     )
     teacher_seed: int = Setting(100_000, whole(0, _LAST_SEED), at="teacher.seed").about(
-        "The seed of the first of them; the next ones count up"
+        "Seed of the first teacher world; the others follow by 1"
     )
 
     min_achievements: int | None = Setting(
         None, whole(1, 100), at="filter", group="The data", without="any"
-    ).about("Only episodes with at least so many achievements")
+    ).about("Only episodes with at least this many achievements")
     top: str | None = Setting(None, _share, at="filter", without="all").about(
-        "Only the best share of each world's episodes"
+        "Only this share of each world's episodes, the best ones"
     )
     drop_notes: bool = Setting(True, flag, at="filter").about(
-        "Take the teacher's notes out of requests and replies"
+        "Remove the teacher's notes from requests and replies"
     )
     holdout: str = Setting("10%", _share, at="filter").about(
-        "The share of worlds whose rows are not trained on, to validate by"
+        "Share of worlds that are held out for validation"
     )
 
     relabel_rounds: int = Setting(
         0, whole(0, 100), at="relabel.rounds", group="Practice"
-    ).about("How often a pupil plays and builtin/expert says what it would have done there")
+    ).about("Rounds in which a pupil plays and builtin/expert relabels its actions")
     relabel_worlds: int = Setting(40, whole(1, 10**6), at="relabel.worlds").about(
-        "Worlds that a pupil plays in a round; their seeds follow those of the teacher"
+        "Worlds that a pupil plays per round; their seeds follow the teacher's seeds"
     )
     relabel_epochs: int = Setting(1, whole(1, 1000), at="relabel.epochs").about(
-        "How often a pupil goes through the data before it plays"
+        "Training epochs of a pupil before it plays"
     )
     relabel_temperature: float = Setting(0.7, real(0.0, 2.0), at="relabel.temperature").about(
-        "How freely a pupil answers: the more freely, the more mistakes it is corrected for"
+        "Sampling temperature of a pupil; the higher, the more mistakes are relabelled"
     )
 
     student: str = Setting("local/tiny", label, at="finetune.model", group="Training").about(
-        "The model that is trained further"
+        "Model to fine-tune"
     )
     backend: str = Setting("local", choice("openai", "synth", "local"), at="finetune").about(
-        "Who trains it"
+        "Service that trains it"
     )
     subset: int | None = Setting(None, whole(1, 10**9), at="finetune", without="all").about(
-        "How many of the rows are trained on, drawn by the training seed"
+        "Number of rows to train on, sampled with the training seed"
     )
     epochs: int | None = Setting(
         None, whole(1, 1000), at="finetune", without="the model's own"
-    ).about("How often the data is gone through")
+    ).about("Number of passes over the data")
     batch_size: int | None = Setting(
         None, whole(1, 4096), at="finetune", without="the model's own"
-    ).about("Rows of a training step")
+    ).about("Rows per training step")
     learning_rate: float | None = Setting(
         None, real(1e-9, 1.0), at="finetune", without="the model's own"
-    ).about("How far each step goes")
+    ).about("Learning rate")
     training_seed: int = Setting(42, whole(0, _LAST_SEED), at="finetune.seed").about(
-        "Of the first weights and the order of rows"
+        "Seed of the initial weights and the order of rows"
     )
     training_price: float | None = Setting(
         None,
@@ -130,31 +132,31 @@ class LoopConfig(Configuration):
         Counts.NOTHING,
         at="finetune.price",
         without="the backend's own, where it is known",
-    ).about("Dollars for a million trained tokens, as your provider lists them")
+    ).about("Price in dollars per million trained tokens, as listed by your provider")
     suffix: str | None = Setting(None, text(64), at="finetune", without="none").about(
-        "A part of the new model's name"
+        "Text added to the new model's name"
     )
 
     exam_worlds: int = Setting(50, whole(2, 10**6), at="exam.worlds", group="The exam").about(
-        "Fresh worlds that all play"
+        "Number of fresh worlds, played by all models"
     )
     exam_seed: int = Setting(900_000, whole(0, _LAST_SEED), at="exam.seed").about(
-        "The seed of the first of them"
+        "Seed of the first exam world"
     )
     until_decided: bool = Setting(False, flag, at="exam").about(
-        "End the exam as soon as it is known whether the student got better"
+        "End the exam as soon as it shows whether the student improved"
     )
     temperature: float = Setting(0.7, real(0.0, 2.0), at="exam").about(
-        "How freely models answer in the exam; small ones go round in circles at 0"
+        "Sampling temperature in the exam; at 0 small models repeat themselves"
     )
     max_tokens: int = Setting(128, whole(1, 10**6), at="exam").about(
-        "The most tokens of a reply in the exam"
+        "Maximum number of tokens in a reply in the exam"
     )
     price: str | None = Setting(
         None, text(64), Counts.NOTHING, at="exam.price", without="none"
-    ).about("The price of models without a known one: IN/OUT in dollars per million tokens")
+    ).about("Price of models without a known price: IN/OUT in dollars per million tokens")
     beside: tuple[str, ...] = Setting(("builtin/random",), names, at="exam.beside").about(
-        "Models that sit the same exam, for comparison"
+        "Models that take the same exam, for comparison"
     )
 
     def complete(self) -> None:

@@ -26,11 +26,11 @@ class WhichRun:
     """A new run, or an unfinished one to resume."""
 
     resume: str | None = None
-    """Resume an unfinished run: its id, or the start of it."""
+    """Resume an unfinished run, given by its id or the start of its id."""
     fresh: bool = False
     """Start a new run, even if the same command left an unfinished one."""
     run_id: str | None = None
-    """The id of the run, for tests and schedulers."""
+    """Id for the new run, for tests and schedulers."""
     allow_different: Annotated[tuple[str, ...], Option(repeated=True)] = ()
-    """What may differ from before in a resumed run: address (the server that answers its
-    models) or ledger (the record of its spending is lost). [choices: address, ledger]"""
+    """Accept a change in a resumed run: address (another model server) or ledger (its
+    spending record is missing). [choices: address, ledger]"""

@@ -1,4 +1,4 @@
-"""Options that choose sessions of a store."""
+"""Options that select sessions in a database."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from assay.errors import UsageError
 
 
 def _read_seeds(given: str | Sequence[int]) -> tuple[int, ...]:
-    """Seeds from `42,43` or `42-61`, or both."""
+    """Parse seeds such as `42,43`, `42-61` or `42,50-59`."""
     if not isinstance(given, str):
         return tuple(given)
     seeds: list[int] = []
@@ -27,22 +27,22 @@ def _read_seeds(given: str | Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFilters:
-    """Which sessions are meant; None asks for nothing."""
+    """Filters for sessions; None means no filter."""
 
     run: str | None = None
-    """Only episodes of this run: its id, the start of it, or 'latest'."""
+    """Only episodes in this run: an id, the start of an id, or 'latest'."""
     experiment: str | None = None
-    """Only episodes of this experiment: its id, its name, or the start of one."""
+    """Only episodes in this experiment: an id, a name, or the start of either."""
     model: str | None = None
-    """Only episodes that this model played."""
+    """Only episodes with this model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldFilters(SessionFilters):
-    """Which sessions are meant, by their worlds, too."""
+    """Filters for sessions, including their worlds."""
 
     difficulty: str | None = None
-    """Only worlds of this difficulty. [choices: classic, easy, medium, hard]"""
+    """Only worlds with this difficulty. [choices: classic, easy, medium, hard]"""
     seeds: Annotated[
         tuple[int, ...] | None, Option(given=str | Sequence[int], read=_read_seeds)
     ] = None
@@ -51,7 +51,7 @@ class WorldFilters(SessionFilters):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionGroups(WorldFilters):
-    """Which sessions are meant, and which of them are counted together."""
+    """Filters for sessions, and how the sessions are grouped."""
 
     by: str = "model"
-    """Whose episodes belong together. [choices: model, experiment]"""
+    """How episodes are grouped. [choices: model, experiment]"""

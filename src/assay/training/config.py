@@ -38,72 +38,70 @@ class TrainingConfig(Configuration):
 
     architecture: str = Setting(
         "vit_reset", _architecture, at="training", group="What is trained"
-    ).about("The kind of network")
+    ).about("Network architecture")
     width: int | None = Setting(
         None, whole(1, 4096), at="training", without="the architecture's own"
-    ).about("How wide its layers are")
-    environment: str = Setting("crafter", _environment, at="training").about("Where it plays")
+    ).about("Width of the layers")
+    environment: str = Setting("crafter", _environment, at="training").about(
+        "Training environment"
+    )
     curriculum: str = Setting("terrain_2", _curriculum, at="training").about(
-        "The kinds of worlds it is trained on"
+        "Distribution of training worlds"
     )
     seed: int = Setting(1, whole(0, _LAST_SEED), at="training").about(
-        "Of first weights, worlds, actions and the order of data"
+        "Seed of initial weights, worlds, actions and data order"
     )
     total_steps: int = Setting(1_000_000, whole(1, 10**12), at="training").about(
-        "Environment steps in all; the last rollout may go a little beyond"
+        "Total number of environment steps; the last rollout may exceed it slightly"
     )
     length: int = Setting(10_000, whole(1, 100_000), at="training").about(
-        "Steps after which an episode ends"
+        "Maximum number of steps in an episode"
     )
 
     worlds: int = Setting(64, whole(1, 65_536), at="ppo", group="PPO").about(
-        "Worlds that are played at the same time"
+        "Number of worlds run at the same time"
     )
     rollout: int = Setting(64, whole(1, 65_536), at="ppo").about(
-        "Steps of each world between two updates"
+        "Steps per world between two updates"
     )
     epochs: int = Setting(3, whole(1, 1000), at="ppo").about(
-        "How often each rollout is learned from"
+        "Number of passes over each rollout"
     )
     minibatches: int = Setting(8, whole(1, 65_536), at="ppo").about(
-        "Parts that the worlds of a rollout are split into"
+        "Number of minibatches that the worlds of a rollout are split into"
     )
-    learning_rate: float = Setting(5e-4, real(1e-9, 1.0), at="ppo").about(
-        "How far each update goes"
-    )
+    learning_rate: float = Setting(5e-4, real(1e-9, 1.0), at="ppo").about("Learning rate")
     anneal: bool = Setting(True, flag, at="ppo").about(
-        "Let the learning rate fall to a tenth over the run"
+        "Reduce the learning rate to a tenth over the run"
     )
-    gamma: float = Setting(0.95, real(0.0, 1.0), at="ppo").about(
-        "What a reward counts one step later"
-    )
+    gamma: float = Setting(0.95, real(0.0, 1.0), at="ppo").about("Discount factor of rewards")
     gae_lambda: float = Setting(0.65, real(0.0, 1.0), at="ppo").about(
-        "How far advantages look ahead"
+        "Lambda of generalized advantage estimation (GAE)"
     )
     clip: float = Setting(0.2, real(1e-6, 10.0), at="ppo").about(
-        "How far the chance of an action may change in an update, as a share"
+        "Clip range of the probability ratio"
     )
     entropy: float = Setting(0.01, real(0.0, 10.0), at="ppo").about(
-        "What being undecided counts"
+        "Coefficient of the entropy bonus"
     )
     value_coefficient: float = Setting(0.5, real(0.0, 100.0), at="ppo").about(
-        "What an error in the value of a state counts"
+        "Coefficient of the value loss"
     )
     max_grad_norm: float = Setting(0.5, real(1e-6, 1e6), at="ppo").about(
-        "The longest gradient; longer ones are cut"
+        "Maximum norm of the gradient; longer gradients are clipped"
     )
 
     eval_every: int = Setting(
         100_000, whole(1, 10**12), at="evaluation", group="Evaluation"
-    ).about("Steps between two evaluations on the held-out worlds; there is one at the end")
+    ).about("Steps between evaluations on held-out worlds; the last one is at the end")
     eval_worlds: int = Setting(64, whole(2, 65_536), at="evaluation").about(
-        "Held-out worlds, the same for every run of the curriculum"
+        "Number of held-out worlds; every run of a curriculum has the same ones"
     )
     checkpoint_every: int = Setting(
         100_000, whole(1, 10**12), Counts.NOTHING, at="machine", group="On this machine"
-    ).about("Steps between two checkpoints; the last two are kept")
+    ).about("Steps between checkpoints; the last two are kept")
     threads: int = Setting(1, whole(1, 1024), Counts.NOTHING, at="machine").about(
-        "Threads of the network; with more than one, curves differ from run to run"
+        "Number of threads for the network; with more than one, runs are not reproducible"
     )
     wandb: str = Setting(
         "off", choice("off", "offline", "online"), Counts.NOTHING, at="machine"

@@ -14,12 +14,12 @@ from assay.finetune.datasets.formats import RowFormat
 
 
 class Mode(StrEnum):
-    """What one row is."""
+    """Content of one row."""
 
     CALL = "call"
-    """One call: what the model was sent, and its answer."""
+    """One model call: the request and the reply."""
     WINDOW = "window"
-    """Some turns that follow one another."""
+    """Several consecutive turns."""
     EPISODE = "episode"
     """All turns of an episode."""
 
@@ -72,7 +72,7 @@ def _read_seeds_given(seeds: str | Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Holdout:
-    """Which seeds are held out: these, or a share of those there are."""
+    """Held-out seeds: these seeds, or a share of the available ones."""
 
     seeds: tuple[int, ...] = ()
     share: float | None = None
@@ -105,7 +105,7 @@ _Count = Annotated[int | None, Option(least=0)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeFilters:
-    """What an episode must have to be trained on; what is empty or None asks for nothing."""
+    """Criteria an episode must meet to be used for training; None or empty means no filter."""
 
     min_achievements: _Count = None
     """At least this many different achievements."""
@@ -114,12 +114,12 @@ class EpisodeFilters:
     max_turns: _Count = None
     """At most this many turns."""
     require_termination: bool = False
-    """Only episodes that ended by themselves: died, length or terminate, and not a limit of
-    turns, steps, tokens or time."""
+    """Only episodes that ended with died, length or terminate, not with a limit on turns,
+    steps, tokens or time."""
     experiments: Annotated[tuple[str, ...], Option("experiment")] = ()
-    """Only these experiments, or those of these runs, by id or name."""
+    """Only episodes in these experiments or runs, given by id or name."""
     models: tuple[str, ...] = ()
-    """Only episodes that these models played; if none is named, all but baselines."""
+    """Only episodes with these models; by default, all except baselines."""
     seeds: Annotated[
         tuple[int, ...], Option(given=str | Sequence[int], read=_read_seeds_given)
     ] = ()
@@ -129,27 +129,27 @@ class EpisodeFilters:
     require_achievements: Annotated[tuple[str, ...], Option("require_achievement")] = ()
     """Only episodes that unlocked all of these."""
     max_invalid_rate: float | None = None
-    """At most this share of actions that were unknown or had no effect."""
+    """Maximum share of actions that are unknown or had no effect."""
     max_cost: float | None = None
     """At most this many dollars."""
     hooks: Annotated[tuple[str, ...], Option("hook")] = ()
-    """Only episodes in which all of these hooks noticed something."""
+    """Only episodes in which all of these hooks reported something."""
     min_quality: float | None = None
-    """At least this score of 'assay analyze quality', from 0 to 1."""
+    """Minimum score of 'assay analyze quality', from 0 to 1."""
     sql: str | None = None
-    """A condition of your own over the columns of the view episodes."""
+    """SQL condition on the columns of the view episodes."""
     top: Annotated[
         float | None,
         Option(given=str | float, read=lambda share: read_share(str(share), "--top")),
     ] = None
-    """The best share of the episodes of each world, such as 20%."""
+    """Only this share of the episodes of each world, the best ones, such as 20%."""
     max_per_world: _Count = None
-    """At most this many episodes of each world, the best ones."""
+    """Maximum number of episodes per world; the best ones are used."""
     holdout: Annotated[
         Holdout | None,
         Option("holdout_seeds", given=str | Sequence[int], read=Holdout.read),
     ] = None
-    """Worlds to write into a file of their own: seeds, or a share as 20%."""
+    """Worlds to write to a separate file: seeds, or a share such as 20%."""
 
     def given(self) -> dict[str, Any]:
         """Return the filters in use as JSON values, without the holdout."""
@@ -160,43 +160,43 @@ class EpisodeFilters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerOptions:
-    """Files of the model to train that say how it reads a row."""
+    """Files of the model to train that define how rows become tokens."""
 
     tokenizer: Annotated[Path | str | None, Option(without="estimates")] = None
-    """The tokenizer.json of the model to train, a local file. Needs 'pip install
+    """Local tokenizer.json file of the model to train. Requires 'pip install
     tokenizers'."""
     chat_template: Annotated[Path | str | None, Option(without="beside the tokenizer")] = None
-    """The chat_template.jinja of the model to train, or the tokenizer_config.json that holds
-    it. Shows which of its text is trained. Needs 'pip install jinja2'."""
+    """chat_template.jinja of the model to train, or the tokenizer_config.json that contains
+    it. Shows which parts of the text are trained. Requires 'pip install jinja2'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowOptions:
-    """How rows are made of the episodes that were chosen."""
+    """Conversion of the chosen episodes to rows."""
 
     mode: Mode = Mode.CALL
-    """One row for each call, for some turns in a row, or for the whole episode."""
+    """Write one row per call, per window of consecutive turns, or per episode."""
     turns: Annotated[int, Option(least=1)] = 8
-    """How many turns a window has."""
+    """Number of turns in a window."""
     form: Annotated[RowFormat, Option("format")] = RowFormat.OPENAI
-    """What a row looks like."""
+    """Format of the rows."""
     drop_waste: bool = False
-    """Leave out calls whose turn came to nothing."""
+    """Leave out calls of wasted turns: a malformed reply, or no action with an effect."""
     mask_waste: bool = False
-    """Keep their answers in a window or an episode, with weight 0."""
+    """Keep the replies of wasted turns in a window or an episode, with weight 0."""
     balance_actions: bool = False
-    """Let no first action have more rows than the median one."""
+    """Limit the rows of each first action to the median number of rows per action."""
     dedupe: bool = False
-    """Leave out rows that are the same as one before."""
+    """Leave out duplicate rows."""
     drop_notes: bool = False
-    """Take the notes out of all answers, in requests and replies, such as the memory of
+    """Remove notes from all replies, also inside requests, such as the memory of
     builtin/expert."""
     relabel: bool = False
-    """Put in place of each answer what builtin/expert would have answered there."""
+    """Replace each reply with the reply of builtin/expert in the same state."""
     train_history: bool = False
-    """Also train on earlier answers in the prompt, which else have weight 0."""
+    """Also train on earlier replies in the prompt, which have weight 0 by default."""
     prompt_completion: bool = False
-    """For trl: prompt and completion in place of messages."""
+    """For trl: write prompt and completion instead of messages."""
 
     def __post_init__(self) -> None:
         """Raise UsageError if options contradict each other."""
@@ -240,7 +240,7 @@ class RowOptions:
 
     @property
     def is_preference(self) -> bool:
-        """Whether a row is a pair of answers."""
+        """Whether a row is a pair of replies."""
         return self.form in (RowFormat.PREFERENCE, RowFormat.PREFERENCE_TRL)
 
     @property

@@ -105,37 +105,37 @@ class LaunchConfig(Configuration):
     """Settings of a launch, which trains one configuration with several seeds."""
 
     base_run_name: str = Setting("", ValueType(str, "a name"), NOTHING, in_files=True).about(
-        "What the names of its runs begin with"
+        "Start of the run names"
     )
-    architecture: str = Setting("vit_reset", label).about("What is trained")
-    curriculum: str = Setting("terrain_2", label).about("The kinds of worlds it is trained on")
-    environment: str = Setting("crafter", label).about("Where it plays")
+    architecture: str = Setting("vit_reset", label).about("Network architecture")
+    curriculum: str = Setting("terrain_2", label).about("Distribution of training worlds")
+    environment: str = Setting("crafter", label).about("Training environment")
     training: Mapping[str, Any] | None = Setting(None, _table, in_files=True).about(
-        "All settings of our trainer but the seed; none where a command trains"
+        "All settings of the built-in trainer except the seed; empty if a command trains"
     )
     command: str | None = Setting(None, text(100_000)).about(
-        "The command of another trainer, with {seed} and {folder} in it"
+        "Command of another trainer, with {seed} and {folder} in it"
     )
     seeds: tuple[int, ...] = Setting(SEEDS[:DEFAULT_SEEDS], _seeds, SAMPLE).about(
-        "Seeds, or how many of the fixed list"
+        "Seeds, or the number of seeds from the fixed list"
     )
     parallel: int | None = Setting(
         None, whole(1, 1024), NOTHING, without="what the machine holds"
-    ).about("The most runs at the same time")
+    ).about("Maximum number of runs at the same time")
     retries: int = Setting(2, ValueType(int, "a whole number of at least 0"), NOTHING).about(
-        "How often a run that ends before its time is tried again"
+        "Maximum number of retries of a run that ends early"
     )
     executor: str = Setting("processes", choice("processes", "ray"), NOTHING).about(
-        "Where runs are: in worker processes, or on the nodes of a Ray cluster"
+        "Where runs are executed: worker processes, or the nodes of a Ray cluster"
     )
-    ray_address: str = Setting("auto", label, NOTHING).about("The head of that cluster")
-    folder: Path = Setting("training", path, NOTHING).about("Where runs are kept")
+    ray_address: str = Setting("auto", label, NOTHING).about("Head of the Ray cluster")
+    folder: Path = Setting("training", path, NOTHING).about("Folder for the runs")
     database: Path = Setting(DEFAULT_DATABASE, path, NOTHING, variable=DATABASE_VARIABLE).about(
-        "The DuckDB file for curves"
+        "DuckDB file for curves"
     )
     extended_from: int = Setting(
         0, ValueType(int, "a whole number"), SAMPLE, in_files=True
-    ).about("How many runs the set had before it was extended")
+    ).about("Number of runs in the set before it was extended")
 
     def complete(self) -> None:
         """Check that the names of runs are valid file names."""

@@ -8,23 +8,23 @@ from assay.core.options import Option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkOptions:
-    """What a benchmark is called and compared with."""
+    """Name of a benchmark, and what it is compared with."""
 
     base_run_name: Annotated[str | None, Option(without="icl_benchmark_<time>")] = None
-    """What names of runs begin with: <base>.<architecture>.seed<seed>."""
+    """Start of the run names: <base>.<architecture>.seed<seed>."""
     control: str | None = None
-    """The base name of a benchmark to say in what this one differs."""
+    """Base name of a benchmark; print how this one differs from it."""
     since: Annotated[str | None, Option(without="that of the last benchmark")] = None
-    """The commit since which changes of the trainer are told."""
+    """Commit since which changes to the trainer are reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeOptions:
-    """Which launch is continued, if any."""
+    """Launch to resume or extend, if any."""
 
     resume: str | None = None
-    """An unfinished launch, by the start of its name."""
+    """Resume an unfinished launch, given by the start of its name."""
     extend: str | None = None
-    """A benchmark that gets more seeds, by its base name."""
+    """Add seeds to a benchmark, given by its base name."""
     fresh: bool = False
-    """Start anew, even if the same command left something unfinished."""
+    """Start a new launch, even if the same command left an unfinished one."""
