@@ -1,4 +1,4 @@
-"""`assay launch`: the same training for many seeds."""
+"""`assay launch`: train one configuration with many seeds."""
 
 import shlex
 import time
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from assay.training.launch.run import LaunchResult, PreparedLaunch
 
 _EVERY_S = 30.0
-"""Seconds between two lines about progress, where nobody watches."""
+"""Seconds between progress lines outside a terminal."""
 
 
 class LaunchDisplay(StatusDisplay):
-    """Hears the events of a launch."""
+    """Display of a launch, updated by its events."""
 
     def __init__(self, total: int, *, silent: bool) -> None:
         super().__init__(silent=silent)
@@ -49,7 +49,7 @@ class LaunchDisplay(StatusDisplay):
         self._told = time.monotonic()
 
     def __call__(self, event: "Event") -> None:
-        """Take in what happened."""
+        """Update the display after an event."""
         from assay.runs.events import (
             TrialEnded,
             TrialInterrupted,
@@ -88,7 +88,7 @@ class LaunchDisplay(StatusDisplay):
             self.notice(self.status())
 
     def status(self) -> str:
-        """Return how far each run is."""
+        """Return the progress of each run."""
         each = "; ".join(f"{name}: {how}" for name, how in self._open.items())
         return f"{self._done} of {self._total} runs ended{'; ' if each else ''}{each}"
 
@@ -107,51 +107,51 @@ _WHERE = Group("Where, and how many at once", sort_key=1)
 @Parameter(name="*", group=_WHAT)
 @dataclass(frozen=True, kw_only=True)
 class _What:
-    """Settings of a launch: what is trained."""
+    """Settings that define what is trained."""
 
     architecture: Annotated[str | None, Parameter(show_default="vit_reset")] = None
-    """The kind of network."""
+    """Network architecture."""
     curriculum: Annotated[str | None, Parameter(show_default="terrain_2")] = None
-    """The kinds of worlds it is trained on."""
+    """Distribution of training worlds."""
     environment: Annotated[str | None, Parameter(show_default="crafter")] = None
-    """Where it plays; mettagrid is the ICL recipe of resource chains."""
+    """Training environment; mettagrid is the ICL recipe of resource chains."""
     seeds: Annotated[
         tuple[Whole, ...] | None,
         Parameter(negative="", consume_multiple=True, show_default="15"),
     ] = None
-    """How many of the fixed list, up to 30; or two or more seeds themselves."""
+    """Number of seeds from the fixed list, up to 30; or two or more seeds."""
     command: Text = None
-    """Another trainer, with {seed} and {folder} in it; it writes metrics.jsonl there."""
+    """Command of another trainer with {seed} and {folder}; it writes {folder}/metrics.jsonl."""
 
 
 @Parameter(name="*", group=_WHERE)
 @dataclass(frozen=True, kw_only=True)
 class _Where:
-    """Settings of a launch: where it runs."""
+    """Settings that define where the runs are executed."""
 
     parallel: Annotated[Whole | None, Parameter(show_default="what the machine holds")] = None
-    """The most runs at the same time."""
+    """Maximum number of runs at the same time."""
     retries: Annotated[Whole | None, Parameter(show_default="2")] = None
-    """How often a run that ends before its time is tried again."""
+    """Maximum number of retries of a run that ends early."""
     executor: Annotated[str | None, Parameter(show_default="processes")] = None
-    """Where runs are: processes of this machine, or ray for a cluster."""
+    """Where runs are executed: processes on this machine, or ray for a cluster."""
     ray_address: Annotated[str | None, Parameter(show_default="auto")] = None
-    """With --executor ray: HOST:PORT of the head, auto, or local."""
+    """With --executor ray: HOST:PORT of the cluster's head, auto, or local."""
     skypilot: Flag = False
-    """Hand every seed to SkyPilot as a job."""
+    """Submit every seed to SkyPilot as a job."""
     gpus: Whole = 4
-    """With --skypilot: GPUs of each job."""
+    """With --skypilot: number of GPUs per job."""
     accelerator: str = "L4"
-    """With --skypilot: their kind."""
+    """With --skypilot: GPU type."""
     folder: Annotated[Path | None, Parameter(show_default="training")] = None
-    """Where runs, logs and the manifest are kept."""
+    """Folder for runs, logs and the manifest."""
     database: Annotated[
         Path | None, Parameter(show_default=f"$ASSAY_DATABASE, else {DEFAULT_DATABASE}")
     ] = None
-    """The store for the curves."""
+    """DuckDB file for the curves."""
 
     def settings(self) -> dict[str, Any]:
-        """The settings of a launch among them, by name."""
+        """Return the settings of the launch, without SkyPilot options, by name."""
         cloud = ("skypilot", "gpus", "accelerator")
         return {name: value for name, value in vars(self).items() if name not in cloud}
 
@@ -173,11 +173,11 @@ def launch(
     dry_run: RunFlag = False,
     show: Show = Show(),
 ) -> int:
-    """Train the same for many seeds, and keep every curve and fact for the comparison.
+    """Train one configuration with many seeds and record every run.
 
-    Ctrl-C writes checkpoints and stops; the same command, or --resume, finishes the rest. A
-    manifest is written before the first run. Our trainer needs the extra 'train' (torch);
-    '--dry-run' and '--command' do not.
+    Ctrl-C writes checkpoints and stops; the same command, or --resume, completes the launch. A
+    manifest is written before the first run. The built-in trainer requires the extra 'train'
+    (torch); '--dry-run' and '--command' do not.
 
     For example:
 
@@ -186,14 +186,14 @@ def launch(
         assay launch --command "python train.py --seed {seed} --out {folder}" --seeds 5
 
     Args:
-        config: A TOML file for our trainer, as 'assay train' takes it.
-        what: What is trained.
-        benchmark: What it is called and compared with.
-        options: Settings of our trainer.
-        where: Where it runs.
-        start: Which launch is continued, if any.
-        dry_run: Print the command of every seed; start nothing.
-        show: What to print.
+        config: TOML file for the built-in trainer, as for 'assay train'.
+        what: Architecture, worlds and seeds.
+        benchmark: Name of the benchmark, and what it is compared with.
+        options: Settings of the built-in trainer.
+        where: Where the runs are executed.
+        start: Launch to resume or extend, if any.
+        dry_run: Print the command for every seed without starting anything.
+        show: Output options.
     """
     from assay.training.launch.run import prepare_launch
 
@@ -237,7 +237,7 @@ def _run(prepared: "PreparedLaunch", show: Show) -> int:
 
 
 def _finished(prepared: "PreparedLaunch", show: Show) -> int:
-    """Show the result of a launch that an earlier process has finished."""
+    """Print the result of a launch that an earlier process completed."""
     from assay.training.launch.run import launch_prepared
 
     name = prepared.config.base_run_name

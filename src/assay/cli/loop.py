@@ -1,4 +1,4 @@
-"""`assay loop`: teach, train, examine, judge."""
+"""`assay loop`: record a teacher, fine-tune a student, and compare them in an exam."""
 
 import shlex
 from dataclasses import asdict
@@ -26,11 +26,11 @@ def loop(
     options: "run_options.LoopOptions | None" = None,
     show: Show = Show(),
 ) -> int:
-    """Let a teacher play, train a student on it, and examine both on fresh worlds.
+    """Fine-tune a student on a teacher's episodes and test it on new worlds.
 
-    One command for the whole loop: play, filter, fine-tune, play again, compare. What is done
-    is kept; the same command again does only what is missing, and resumes a stage that was
-    stopped. The exam is fixed before anything is trained, on worlds that nobody was taught on.
+    One command for the whole loop: play, filter, fine-tune, play again, compare. Completed
+    stages are kept: the same command runs only missing stages, and resumes an interrupted one.
+    The exam is fixed before training, on worlds that are not in the training data.
 
     For example:
 
@@ -38,10 +38,10 @@ def loop(
         assay loop examples/loop/quick.toml --dry-run
 
     Args:
-        config: A TOML file with [teacher], [play], [filter], [finetune] and [exam].
-        dry_run: Show what would be done, how long it takes and what it costs; start nothing.
-        options: What to choose, before the file.
-        show: What to print.
+        config: TOML file with [teacher], [play], [filter], [finetune] and [exam].
+        dry_run: Print the plan with estimated time and cost without starting anything.
+        options: Settings of the loop; they override the file.
+        show: Output options.
     """
     from assay.api.loop import plan_loop
 
@@ -64,7 +64,7 @@ def loop(
 
 
 def _played_with(result: "LoopResult") -> str:
-    """The command with which the student plays as it was taught."""
+    """Return the command that runs the student with the settings of the loop."""
     config = result.plan.config
     given = {
         "--models": result.student,

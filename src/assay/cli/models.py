@@ -1,4 +1,4 @@
-"""`assay models`: which models there are, what they cost, and whether one answers."""
+"""`assay models`: list the known models with their prices, and test one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -45,7 +45,7 @@ def list_models(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """List the known models, their prices, and whether there is a key for them.
+    """List the known models, their prices, and whether an API key is set.
 
     Prices are in dollars per million tokens, on the date shown. Keys are never shown.
 
@@ -54,9 +54,9 @@ def list_models(
         assay models --provider openai
 
     Args:
-        provider: Only models of this provider.
-        database: The store; models that its fine-tuning jobs made are listed too.
-        show: What to print.
+        provider: Only models from this provider.
+        database: DuckDB file; models from its fine-tuning jobs are also listed.
+        show: Output options.
     """
     from assay.api.models import list_models
 
@@ -82,19 +82,19 @@ def try_model(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Ask a model one short question; print its reply, latency, tokens and cost.
+    """Send a model a short request; print its reply, latency, tokens and cost.
 
-    With most models this costs far less than a cent.
+    For most models this costs far less than a cent.
 
     For example:
 
         assay models test builtin/noop
 
     Args:
-        name: The name of the model, as in 'assay run --models'.
-        provider: Who answers for a fine-tuned model whose name does not tell.
-        database: The store whose fine-tuning jobs may have made it.
-        show: What to print.
+        name: Name of the model, as in 'assay run --models'.
+        provider: Provider of a fine-tuned model whose name is ambiguous.
+        database: DuckDB file whose fine-tuning jobs may have created the model.
+        show: Output options.
     """
     from assay.api.models import try_model
 
@@ -255,7 +255,7 @@ def _plain_price(price: "Price") -> Mapping[str, Any]:
 
 
 def _key_present(provider: "Provider") -> bool | None:
-    """Whether there is a key; None where none is needed."""
+    """Return whether an API key is set; None if none is needed."""
     if provider.key_variable is None and provider.key is None:
         return None
     return _has_key(provider)

@@ -1,4 +1,4 @@
-"""`assay play`: one episode to look at."""
+"""`assay play`: watch one episode of a scripted policy."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class _Picture:
-    """What is drawn of an episode."""
+    """Options for the animation of an episode."""
 
     output: Path = Path("play")
-    """The folder for the GIF, made if missing."""
+    """Folder for the GIF, created if missing."""
     fps: Annotated[Whole, Parameter(validator=Number(gte=1, lte=50))] = 12
-    """Steps per second, live and in the GIF; at most 50."""
+    """Steps per second in the terminal and in the GIF; at most 50."""
     size: Whole = 288
     """Width and height of the GIF in pixels."""
     live: bool = True
-    """Show the world in the terminal while it is played."""
+    """Show the world in the terminal during the episode."""
 
 
 def play(
@@ -43,22 +43,22 @@ def play(
     picture: _Picture = _Picture(),
     show: Show = Show(),
 ) -> int:
-    """Play one episode with a scripted policy, and write an animation of it.
+    """Play one episode with a scripted policy and write a GIF of it.
 
-    In a terminal you watch it live; elsewhere each achievement prints a line. Ctrl-C
-    ends the episode and keeps the animation so far.
+    A terminal shows the episode live; otherwise a line is printed for each achievement. Ctrl-C
+    ends the episode and writes the GIF up to there.
 
     For example:
 
         assay play --policy random --seed 7 --output demo
 
     Args:
-        policy: Who plays. [choices: noop, random, expert]
-        seed: The seed of the world and of the policy.
-        difficulty: The rules of the world. [choices: classic, easy, medium, hard]
-        max_steps: Stop after this many steps.
-        picture: What is drawn of it.
-        show: What to print.
+        policy: Policy to run. [choices: noop, random, expert]
+        seed: Seed of the world and the policy.
+        difficulty: Rules of the world. [choices: classic, easy, medium, hard]
+        max_steps: Maximum number of steps.
+        picture: Options for the animation.
+        show: Output options.
     """
     from assay.cli.screen import Caption, Film, choose_screen
 

@@ -1,7 +1,7 @@
-"""How an episode is shown while it is played: live, as plain lines, or not at all.
+"""Display of an episode while it is played or replayed: live, as plain lines, or not at all.
 
-Of an episode of unknown length a few hundred frames are kept at most. In a terminal each
-character shows two pixels, one above the other.
+At most a few hundred frames are kept of an episode, regardless of its length. In a terminal
+each character shows two pixels, one above the other.
 """
 
 import time
@@ -34,7 +34,7 @@ _UPPER_HALF = "▀"
 
 
 class Pixels:
-    """A picture (height, width, 3) that Rich can print; an odd last row is left out."""
+    """Image of shape (height, width, 3) that Rich can print; an odd last row is left out."""
 
     def __init__(self, picture: NDArray[np.uint8]) -> None:
         height, width, _ = picture.shape
@@ -51,7 +51,7 @@ class Pixels:
             yield Segment.line()
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """Return the width, which cannot change."""
+        """Return the width, which is fixed."""
         return Measurement(self._width, self._width)
 
 
@@ -69,7 +69,7 @@ _COLOURS = {"health": "red", "food": "yellow", "drink": "blue", "energy": "green
 
 
 class Shown(Protocol):
-    """An episode that can be shown, whether it is played or played again."""
+    """Episode that can be shown, either played or replayed."""
 
     world: World
     reward: float
@@ -77,7 +77,7 @@ class Shown(Protocol):
 
 
 class Screen:
-    """Shows nothing; the others show what was played."""
+    """Screen that shows nothing; base class of the others."""
 
     def __enter__(self) -> Self:
         return self
@@ -91,17 +91,17 @@ class Screen:
         return None
 
     def show(self, episode: Shown, moment: Moment, caption: str = "") -> None:
-        """Show the step that was just made, with words of one's own."""
+        """Show the last step with a caption."""
 
 
 class PlainScreen(Screen):
-    """One line for each achievement."""
+    """Screen that prints a line for each achievement."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
     def show(self, episode: Shown, moment: Moment, caption: str = "") -> None:
-        """Print what this step unlocked."""
+        """Print the achievements that this step unlocked."""
         for name in moment.result.unlocked:
             self._console.print(
                 f"step {moment.step:5}  {name}", markup=False, highlight=False, soft_wrap=True
@@ -109,7 +109,7 @@ class PlainScreen(Screen):
 
 
 class LiveScreen(Screen):
-    """The world in pixels, beside it what the player has and what it achieved."""
+    """Screen that draws the world, and next to it the inventory and the achievements."""
 
     def __init__(self, console: Console, title: str, fps: int) -> None:
         self._unit = _unit(console)
@@ -119,7 +119,7 @@ class LiveScreen(Screen):
         self._next = 0.0
         self._console = console
         self._last: RenderableType = ""
-        # The alternate screen is painted over in place; the usual one would flicker.
+        # The alternate screen is redrawn in place; the normal one would flicker.
         self._live = Live(console=console, auto_refresh=False, screen=True)
 
     def __enter__(self) -> Self:
@@ -137,7 +137,7 @@ class LiveScreen(Screen):
         self._console.print(self._last)
 
     def show(self, episode: Shown, moment: Moment, caption: str = "") -> None:
-        """Draw this step, not before it is due."""
+        """Wait until the step is due, then draw it."""
         self._next += self._pause
         time.sleep(max(0.0, self._next - time.monotonic()))
         columns, rows = VIEW
@@ -150,7 +150,7 @@ class LiveScreen(Screen):
 
 
 def choose_screen(title: str, fps: int, *, live: bool, silent: bool) -> Screen:
-    """Return the live screen where the terminal can show it, else plain lines."""
+    """Return the live screen if the terminal supports it, plain lines if not."""
     console = Console()
     if silent:
         return Screen()
@@ -161,7 +161,7 @@ def choose_screen(title: str, fps: int, *, live: bool, silent: bool) -> Screen:
 
 
 def _unit(console: Console) -> int:
-    """How many pixels wide and high a cell can be, so that everything fits."""
+    """Return the largest size of a cell, in pixels, at which everything fits."""
     columns, rows = VIEW
     wide = (console.width - _PANEL_WIDTH - 3) // columns
     high = (console.height - 2) * 2 // rows
@@ -206,7 +206,7 @@ _NARROWEST = 200
 
 
 def captioned(picture: NDArray[np.uint8], *lines: str) -> NDArray[np.uint8]:
-    """A picture with lines of text below it; one too narrow for words stays as it is."""
+    """Return the image with lines of text below it; narrow images are returned unchanged."""
     from PIL import Image, ImageDraw
 
     height, width, _ = picture.shape
@@ -220,27 +220,28 @@ def captioned(picture: NDArray[np.uint8], *lines: str) -> NDArray[np.uint8]:
 
 
 class Caption:
-    """What stands below a frame: the step, the action, and what was unlocked last."""
+    """Text below a frame: the step, the action and the last unlocked achievements."""
 
     def __init__(self) -> None:
         self._lines = ("step 0", "")
 
     def take(self, step: int, action: str, unlocked: Sequence[str]) -> None:
-        """Note a step."""
+        """Update the text for a step."""
         last = self._lines[1]
         if unlocked:
             last = f"unlocked {', '.join(unlocked)} in step {step}"
         self._lines = (f"step {step}: {action}", last)
 
     def under(self, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """The picture with it."""
+        """Return the image with the text below it."""
         return captioned(picture, *self._lines)
 
 
 class Film:
-    """Keeps every frame at first; each time it is full, it drops every other one.
+    """Frames of an episode, limited in number.
 
-    So the frames it holds are evenly spaced, and drawing stops where none is kept.
+    Each time the film is full, every other frame is dropped and the interval between frames
+    doubles. The frames are therefore evenly spaced, and steps in between are not drawn.
     """
 
     def __init__(
@@ -253,7 +254,7 @@ class Film:
         self._is_current = True
 
     def offer(self, step: int) -> None:
-        """Take a picture, if one is due at this step."""
+        """Draw a frame if one is due at this step."""
         self._is_current = step % self._stride == 0
         if not self._is_current:
             return
@@ -263,11 +264,11 @@ class Film:
             self._stride *= 2
 
     def frames(self) -> list[NDArray[np.uint8]]:
-        """Return the frames kept, the last of them as the world is now."""
+        """Return the frames; the last one shows the current state of the world."""
         return self._frames if self._is_current else [*self._frames, self._draw()]
 
     def save(self, path: Path, *, fps: int) -> None:
-        """Write a GIF that plays at `fps` frames a second."""
+        """Write a GIF with `fps` frames per second."""
         try:
             save_gif(self.frames(), path, fps=fps, comment=str(provenance()))
         except OSError as error:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def secret_of(variable: str, *, default: str, option: str, what: str) -> str | None:
-    """The secret in an environment variable; None where the default one is not set.
+    """Return the secret in an environment variable; None if the default variable is not set.
 
-    It is shown nowhere, not even when it is wrong. `what` is the word for it.
+    The secret is never printed, even if it is invalid. `what` names it in messages.
     """
     secret = os.environ.get(variable)
     if secret is None:
@@ -42,7 +42,7 @@ def secret_of(variable: str, *, default: str, option: str, what: str) -> str | N
 
 
 def warn_of_others(host: str, variable: str, *, has_secret: bool, what: str) -> None:
-    """Say on standard error that other machines can reach a server."""
+    """Warn on standard error that other machines can reach a server."""
     sent, unasked = f"the {what} is sent in clear", f"no {what} is asked for: set {variable}"
     line = printable(f"other machines can reach {host}, and {sent if has_secret else unasked}")
     print(f"warning: {line}", file=sys.stderr, flush=True)
@@ -66,25 +66,26 @@ def serve(
 ) -> int:
     """Serve Crafter worlds over HTTP until Ctrl-C.
 
-    Clients create worlds with POST /env/CrafterClassic/initialize and play them with
+    Clients create worlds with POST /env/CrafterClassic/initialize and send actions to
     /step; /openapi.json describes every route. Worlds are kept in memory until the
-    service ends.
+    service stops.
 
     For example:
 
         assay serve --port 8901 --max-instances 64
 
     Args:
-        host: The address to listen on; any address but loopback can be reached from other
+        host: Address to listen on; addresses other than loopback are reachable from other
             machines.
-        port: The port to listen on; 0 picks a free port.
-        max_instances: The most worlds that may be open at once.
+        port: Port to listen on; 0 picks a free port.
+        max_instances: Maximum number of open worlds.
         idle_timeout: Seconds without a request after which a world is closed.
-        token_env: The environment variable with the token that clients must send. If it is
-            not set, no token is needed.
-        allow_host: Another host name that clients may use for this service. May be repeated.
-        seed: The seed for worlds that are created without one.
-        show: What to print.
+        token_env: Environment variable with the token that clients must send. If it is not
+            set, no token is required.
+        allow_host: Additional host name that clients may use for this service. May be
+            repeated.
+        seed: Seed for worlds created without one.
+        show: Output options.
     """
     token = secret_of(token_env, default=_TOKEN_VARIABLE, option="--token-env", what="token")
     from assay.crafter.service.app import RunningService, ServiceSettings, run
@@ -153,32 +154,32 @@ _Count = Annotated[Whole | None, Parameter(validator=Number(gte=1, lte=10_000_00
 @Parameter(name="*", group=_FAULTS)
 @dataclass(frozen=True, kw_only=True)
 class FaultOptions:
-    """What goes wrong on purpose."""
+    """Faults that the server injects."""
 
     latency: _Seconds = 0.0
-    """Seconds that every reply takes."""
+    """Latency of every reply in seconds."""
     jitter: _Seconds = 0.0
-    """Up to this many seconds more, drawn at random for each call."""
+    """Maximum additional latency in seconds, drawn at random for each call."""
     rate_limit: str | None = None
-    """Calls per minute, such as 300 or 300/min; more get 429 with Retry-After."""
+    """Calls per minute, such as 300 or 300/min; further calls get 429 with Retry-After."""
     rate_burst: Annotated[_Count, Parameter(show_default="one second's worth")] = None
-    """Calls allowed at once after a pause."""
+    """Size of a burst of calls after a pause."""
     max_concurrency: _Count = None
-    """Calls that may be open at once; more get 429."""
+    """Maximum number of open calls; further calls get 429."""
     error_rate: _Share = 0.0
-    """The share of calls answered with 500, 502 or 503."""
+    """Share of calls answered with 500, 502 or 503."""
     busy_rate: _Share = 0.0
-    """The share of calls answered with 429, whatever the limits are."""
+    """Share of calls answered with 429, regardless of the limits."""
     cut_rate: _Share = 0.0
-    """The share of calls whose connection breaks, mostly in the middle of the reply."""
+    """Share of calls whose connection breaks, usually in the middle of the reply."""
     malformed_rate: _Share = 0.0
-    """The share of calls answered with 200 but without a valid completion."""
+    """Share of calls answered with 200 but without a valid completion."""
     late_rate: _Share = 0.0
-    """The share of calls whose reply comes late."""
+    """Share of calls with a delayed reply."""
     late_seconds: _Seconds = 30.0
-    """Seconds that a late reply takes longer."""
+    """Additional delay of such a reply in seconds."""
     seed: Annotated[Whole, Parameter(validator=Number(gte=0))] = 0
-    """The seed of the faults: with the same seed, a request always gets the same fault."""
+    """Seed of the faults: with the same seed, a request always gets the same fault."""
 
 
 _NONE: Final = FaultOptions()
@@ -195,28 +196,28 @@ def serve_models(
     faults: FaultOptions = _NONE,
     show: Show = Show(),
 ) -> int:
-    """Serve the built-in models to clients of OpenAI's chat API until Ctrl-C.
+    """Serve the built-in models over OpenAI's chat API until Ctrl-C.
 
-    A real HTTP server that needs no key and no network: to try things out, to test under
-    load, and to see how a client handles slow, refused, broken or malformed replies. GET
-    /stats counts the requests.
+    A mock model server with fault injection; it needs no key and no network. Use it for trials
+    and load tests, and to test how a client handles slow, refused, broken or malformed
+    replies. GET /stats returns request counts.
 
     For example:
 
         assay serve-models --latency 0.5 --rate-limit 300 --error-rate 0.05
 
     Args:
-        host: The address to listen on; any address but loopback can be reached from other
+        host: Address to listen on; addresses other than loopback are reachable from other
             machines.
-        port: The port to listen on; 0 picks a free port.
-        alias: Another name for a model, as NAME=builtin/noop. May be repeated.
-        script: A TOML file with shell commands that a further model runs one after another, to
-            try coding agents: solve.toml is served as scripted/solve.
-        api_key_env: The environment variable with the key that clients must send. If it is not
-            set, no key is needed.
-        allow_host: Another host name that clients may use for this server. May be repeated.
-        faults: What goes wrong on purpose.
-        show: What to print.
+        port: Port to listen on; 0 picks a free port.
+        alias: Additional name for a model, as NAME=builtin/noop. May be repeated.
+        script: TOML file with shell commands that an additional model runs in order, for
+            testing coding agents: solve.toml is served as scripted/solve.
+        api_key_env: Environment variable with the key that clients must send. If it is not
+            set, no key is required.
+        allow_host: Additional host name that clients may use for this server. May be repeated.
+        faults: Faults to inject.
+        show: Output options.
     """
     key = secret_of(
         api_key_env, default=_MODELS_KEY_VARIABLE, option="--api-key-env", what="API key"
@@ -321,20 +322,19 @@ _GIGABYTE: Final = 1_000_000_000
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class _Training:
-    """Where models are kept, and how they are trained and answer."""
+    """Folder of the models, and settings for training and inference."""
 
     folder: Annotated[Path | None, Parameter(show_default="~/.local/share/assay/finetune")] = (
         None
     )
-    """Where files, jobs and models are kept."""
+    """Folder for files, jobs and models."""
     quota_gb: Annotated[float, Parameter(validator=Number(gt=0))] = 10.0
-    """How large that folder may become, in gigabytes."""
+    """Maximum size of that folder in gigabytes."""
     threads: Annotated[Whole, Parameter(validator=Number(gte=1, lte=1024))] = 1
-    """Processor threads for training and for answers; with one, the same data and seed give the
-    same weights."""
+    """Number of CPU threads for training and inference; with one, the same data and seed give
+    the same weights."""
     free_calls: Flag = False
-    """Let models write tool calls as they like, instead of keeping them to the schemas of the
-    tools."""
+    """Do not constrain tool calls of models to the schemas of the tools."""
 
 
 def serve_finetune(
@@ -347,28 +347,28 @@ def serve_finetune(
     end_with_stdin: Annotated[bool, Parameter(negative="", show=False)] = False,
     show: Show = Show(),
 ) -> int:
-    """Fine-tune local models, and let them answer, until Ctrl-C.
+    """Serve fine-tuning and inference of local models until Ctrl-C.
 
-    Speaks OpenAI's protocol for files, fine-tuning jobs and chats; its models are local/tiny,
-    which is trained from scratch, and local/smollm2-135m. Jobs are trained one after the
-    other. Those that have not ended are resumed when the service starts again.
+    Implements OpenAI's API for files, fine-tuning jobs and chats. The models are local/tiny,
+    which is trained from scratch, and local/smollm2-135m. Jobs run one after another.
+    Unfinished jobs are resumed when the service is restarted.
 
-    Needs the extra: pip install 'assay[local]'
+    Requires the extra: pip install 'assay[local]'
 
     For example:
 
         assay serve-finetune --port 8904
 
     Args:
-        host: The address to listen on; any address but loopback can be reached from other
+        host: Address to listen on; addresses other than loopback are reachable from other
             machines.
-        port: The port to listen on; 0 picks a free port.
-        training: Where models are kept, and how they are trained and answer.
-        api_key_env: The environment variable with the key that clients must send. If it is not
-            set, no key is needed.
-        allow_host: Another host name that clients may use for this server. May be repeated.
-        end_with_stdin: End when standard input does, for a command that starts it.
-        show: What to print.
+        port: Port to listen on; 0 picks a free port.
+        training: Folder of the models, and settings for training and inference.
+        api_key_env: Environment variable with the key that clients must send. If it is not
+            set, no key is required.
+        allow_host: Additional host name that clients may use for this server. May be repeated.
+        end_with_stdin: Stop when standard input is closed, for commands that start the server.
+        show: Output options.
     """
     key = secret_of(
         api_key_env, default=_FINETUNE_KEY_VARIABLE, option="--api-key-env", what="API key"

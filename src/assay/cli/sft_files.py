@@ -1,4 +1,4 @@
-"""`assay sft show`, `stats`, `trace` and `validate`: questions about a data file."""
+"""`assay sft show`, `stats`, `trace` and `validate`: inspect and check a data file."""
 
 import shlex
 from collections.abc import Sequence
@@ -26,12 +26,12 @@ _BRIEF = 100
 
 
 def tokens(number: int, report: "ValidationReport") -> str:
-    """A number of tokens, marked where it is an estimate."""
+    """Format a number of tokens, with a ~ if it is an estimate."""
     return f"{'' if report.tokenizer else '~'}{number:,}"
 
 
 def length_lines(report: "ValidationReport") -> list[str]:
-    """How long rows are, with a histogram."""
+    """Format the lengths of rows, with a histogram."""
     lengths = report.lengths
     if lengths is None:
         return []
@@ -57,7 +57,7 @@ def length_lines(report: "ValidationReport") -> list[str]:
 
 
 def say_trained(shown: "ShownRow", *, full: bool) -> None:
-    """Print what is trained of a row, as a chat template writes it if there is one."""
+    """Print which parts of a row are trained, rendered with the chat template if available."""
     if shown.not_rendered:
         say(f"not shown as the chat template writes it: {printable(shown.not_rendered)}")
     if shown.rendering is None:
@@ -75,7 +75,7 @@ def say_trained(shown: "ShownRow", *, full: bool) -> None:
 
 
 def _say_masks(masks: Sequence["RowMask"], *, full: bool, estimated: bool) -> None:
-    """Print the messages of a row, what is trained in green and marked."""
+    """Print the messages of a row; trained ones are green and marked."""
     from rich.console import Console
     from rich.text import Text
 
@@ -101,12 +101,12 @@ def _say_masks(masks: Sequence["RowMask"], *, full: bool, estimated: bool) -> No
 
 
 def _brief(text: str) -> str:
-    """The beginning of a text, on one line."""
+    """Return the beginning of a text on one line."""
     return cut(" ".join(text.split()), _BRIEF)
 
 
 def _ends(text: str, width: int) -> str:
-    """The beginning and the end of a text, on one line that shows where lines end."""
+    """Return the beginning and the end of a text on one line, with line ends marked."""
     whole = printable(text.replace("\n", "↵"))
     half = (max(width, 20) - 3) // 2
     return whole if len(whole) <= width else f"{whole[:half]} … {whole[-half:]}"
@@ -122,18 +122,18 @@ def show_(
     files: Given,
     show: Show = Show(),
 ) -> int:
-    """Show one row message by message, and which of its messages are trained.
+    """Show the messages of one row, and which of them are trained.
 
     For example:
 
         assay sft show data.jsonl 17 --full
 
     Args:
-        file: A data file of any format that 'assay sft filter' writes.
-        row: The row, counted from 1.
-        full: Show what is said in full.
-        files: How the model to train reads a row.
-        show: What to print.
+        file: Data file in any format that 'assay sft filter' writes.
+        row: Row number, counted from 1.
+        full: Show messages in full.
+        files: Tokenizer and chat template of the model to train.
+        show: Output options.
     """
     from assay.api.sft_files import sft_show
 
@@ -181,15 +181,15 @@ _MOST = 12
 
 
 def stats(file: Path, /, *, show: Show = Show()) -> int:
-    """Say what is in a data file: rows, tokens, actions, worlds and rewards.
+    """Summarise a data file: rows, tokens, actions, worlds and rewards.
 
     For example:
 
         assay sft stats data.jsonl
 
     Args:
-        file: A data file of any format that 'assay sft filter' writes.
-        show: What to print.
+        file: Data file in any format that 'assay sft filter' writes.
+        show: Output options.
     """
     from assay.api.sft_files import sft_stats
 
@@ -249,20 +249,20 @@ def trace(
     database: Annotated[Path | None, Parameter(show_default=False)] = None,
     show: Show = Show(),
 ) -> int:
-    """Go from a row back to its episode, and play that again up to there.
+    """Find the episode of a row and replay it up to that row.
 
-    The world is made again from its seed and compared with the trace after every
-    step. The store is the one that the manifest names, unless another is given.
+    The world is recreated from its seed and compared with the trace after every step.
+    By default the episode is read from the database named in the manifest.
 
     For example:
 
         assay sft trace data.jsonl 17
 
     Args:
-        file: A data file that 'assay sft filter' wrote.
-        row: The row, counted from 1, as the lines of the file.
-        database: Another store to look for the episode in.
-        show: What to print.
+        file: Data file that 'assay sft filter' wrote.
+        row: Row number, counted from 1 like the lines of the file.
+        database: Another database to search for the episode.
+        show: Output options.
     """
     from assay.api.sft_files import sft_trace
 
@@ -333,25 +333,25 @@ def validate(
     price: Annotated[float | None, Parameter(show_default=False)] = None,
     show: Show = Show(),
 ) -> int:
-    """Check a data file: JSON, roles, tool calls, lengths, secrets, duplicates and leaks.
+    """Check a data file: JSON, roles, tool calls, lengths, secrets, leaks.
 
-    Reads every format that 'assay sft filter' writes, as JSON Lines or Parquet, and
-    says which messages are trained. Of each kind of problem the first lines are named.
-    The exit code is 1 if there is an error, and 0 if there are warnings alone.
+    Also finds duplicates. Reads every format that 'assay sft filter' writes, as JSON Lines or
+    Parquet, and shows which messages are trained. For each kind of problem the first lines
+    are listed. The exit code is 1 if there are errors, and 0 if there are only warnings.
 
     For example:
 
         assay sft validate data.jsonl --max-tokens 8192
 
     Args:
-        file: The file to check.
-        max_tokens: A row with more tokens is an error.
-        holdout_seeds: Worlds that must not be in it, such as 42,50-59, beside those that
-            its manifest names.
-        files: How the model to train reads a row.
-        epochs: How often training goes through the file, for the estimate of its cost.
-        price: Dollars for a million trained tokens, as your provider lists them.
-        show: What to print.
+        file: File to check.
+        max_tokens: Maximum number of tokens in a row; a longer row is an error.
+        holdout_seeds: Seeds of worlds that must not be in the file, such as 42,50-59, in
+            addition to the manifest's.
+        files: Tokenizer and chat template of the model to train.
+        epochs: Number of training epochs, for the cost estimate.
+        price: Price in dollars per million trained tokens, as listed by your provider.
+        show: Output options.
     """
     from assay.api.sft_files import sft_validate
 

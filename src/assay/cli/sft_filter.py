@@ -1,7 +1,4 @@
-"""`assay sft`: training data from what was recorded.
-
-`assay sft filter`: choose episodes and write them as training data.
-"""
+"""`assay sft` and `assay sft filter`: write training data from recorded episodes."""
 
 import shlex
 from collections.abc import Sequence
@@ -41,11 +38,11 @@ def filter_(
     card: Annotated[bool, Parameter(negative="--no-card")] = True,
     show: Show = Show(),
 ) -> int:
-    """Choose episodes and write what their models were sent and answered, as training data.
+    """Write requests and replies from selected episodes as training data.
 
-    Every filter is a step whose losses are printed. An episode for which the store
-    does not say what a filter asks does not pass it. Beside the data stands a
-    manifest that says where each row came from.
+    The number of episodes that each filter removes is printed. An episode without the value
+    that a filter needs does not pass it. A manifest next to the data file records the origin
+    of each row.
 
     For example:
 
@@ -53,14 +50,14 @@ def filter_(
         assay sft filter --sql "steps < 500 AND model LIKE 'gpt%'" --stats-only
 
     Args:
-        output: The file to write.
-        input_dir: Read the files of this folder, such as traces_v2_synth, and no store.
-        database: The store to read.
-        stats_only: Print what the filters leave, and write nothing.
-        filters: Which episodes are used.
-        rows: How rows are made of them.
+        output: File to write.
+        input_dir: Read files in this folder, such as traces_v2_synth, instead of the database.
+        database: DuckDB file to read.
+        stats_only: Print the result of the filters without writing anything.
+        filters: Filters for episodes.
+        rows: Conversion of episodes to rows.
         card: Also write a data card in Markdown, with figures.
-        show: What to print.
+        show: Output options.
     """
     from assay.api.sft import sft_filter
 
@@ -123,7 +120,7 @@ def _episodes(built: "BuiltDataset") -> str:
 
 
 def funnel_table(built: "BuiltDataset") -> tuple[Sequence[str], list[Sequence[str]]]:
-    """The funnel as heads and rows: what each step removed, and what was left after it."""
+    """Return the heads and rows of the filter table: removed and remaining, per filter."""
     heads = ("step", "removed", "turns", "tokens", "left", "turns", "tokens", "")
     left = [built.found.episodes, built.found.turns, built.found.tokens]
     rows: list[Sequence[str]] = [("in the store", "", "", "", *(f"{n:,}" for n in left), "")]
@@ -151,7 +148,7 @@ def _as_json(built: "BuiltDataset") -> dict[str, object]:
 
 sft = App(
     name="sft",
-    help="""Make training data of recorded episodes, and check it.
+    help="""Write training data from recorded episodes, and check it.
 
 For example:
 

@@ -1,4 +1,4 @@
-"""`assay sweep`: hyperparameters are searched, and what wins is run on fresh seeds."""
+"""`assay sweep`: search hyperparameters, and train the best trial on new seeds."""
 
 import json
 import shlex
@@ -31,12 +31,12 @@ def sweep(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Search for hyperparameters, and run what wins on fresh seeds.
+    """Search hyperparameters and train the best trial on new seeds.
 
     Every trial trains once with the same seed. Trials are compared by the area under the
-    last quarter of the metric's curve. The best of many is partly luck, so the winner is
-    trained again on seeds that the search never saw, and that mean is the one to believe.
-    All runs go to the store. The same command resumes a sweep. Needs the extra 'train'
+    last quarter of the metric's curve. The best of many trials is partly best by chance, so it
+    is trained again on seeds that the search did not use; report that mean. All runs are
+    saved in the database. The same command resumes a sweep. Requires the extra 'train'
     (Optuna, torch); '--dry-run' does not.
 
     For example:
@@ -44,13 +44,13 @@ def sweep(
         assay sweep space.toml --folder sweeps/trxl --trials 20
 
     Args:
-        space: A TOML file: [fixed] has options of every run, [space] those to search, each
-            a list of values or {low = 1e-5, high = 1e-2, log = true}.
-        folder: Where the plan, the results and every run are kept.
-        options: What it spends, and what it looks for.
-        dry_run: Show what would be spent and the command of a run; start nothing.
-        database: The store for the curves, made if missing.
-        show: What to print.
+        space: TOML file: [fixed] has options for every run, [space] the options to search,
+            each a list of values or {low = 1e-5, high = 1e-2, log = true}.
+        folder: Folder for the plan, the results and every run.
+        options: Size and objective of the search.
+        dry_run: Print the planned number of steps and one command without starting anything.
+        database: DuckDB file for the curves, created if missing.
+        show: Output options.
     """
     from assay.training.sweep import SWEEP_WINNER, plan_sweep, sweep, sweep_command
 
