@@ -1,9 +1,9 @@
-"""Displays of a running run: a live table with a line per model, or plain lines.
+"""Progress displays of a run: a live table with a line per model, or plain lines.
 
-A display listens to the events of `assay.runs` and to notices of the writer. It writes to
-standard error, shows names and messages as text, and costs little: counting is the work of
-`LiveStandings`, drawing happens a few times a second whatever happens in between. The table is
-one text, laid out by hand: a Rich table of the same size takes several times as long.
+A display receives the events of `assay.runs` and messages of the writer. It writes to standard
+error and prints names and messages literally. It is cheap: `LiveStandings` does the counting,
+and the table is drawn a few times per second, regardless of the number of events. The table is
+a text that is laid out here, because a Rich table of the same size is several times slower.
 """
 
 import time
@@ -54,11 +54,11 @@ from assay.types import TrialState
 _BAR, _ROOM_FOR_BAR = 12, 92
 _NARROWEST_NAME = 12
 _MOST_TROUBLES = 3
-"""Models whose retries stand in the table at once."""
+"""Maximum number of models whose retries are shown below the table."""
 _DISPENSABLE = ("Tokens", "Reward", "Cost")
-"""What a narrow terminal does without, the first of them first."""
+"""Columns left out in a narrow terminal, in this order."""
 _LINES_LEFT = 4
-"""Of the terminal, for what else is printed."""
+"""Lines of the terminal reserved for other output."""
 
 
 def live_table(
@@ -68,7 +68,7 @@ def live_table(
     width: int,
     height: int,
 ) -> Text:
-    """The table as it is at a moment, for a terminal of a size."""
+    """Return the table at a time, for a terminal of this size."""
     rows = _trouble_rows(troubles, now, width)
     table = _table(groups, now, width, max(1, height - _LINES_LEFT - len(rows)))
     for row in rows:
@@ -77,7 +77,7 @@ def live_table(
 
 
 def _trouble_rows(troubles: Mapping[str, LiveTrouble], now: float, width: int) -> list[str]:
-    """What is retried: the models that failed last."""
+    """Return lines about retries, for the models that failed last."""
     latest = sorted(troubles, key=lambda name: troubles[name].again_at)[-_MOST_TROUBLES:]
     return [
         line
@@ -115,7 +115,7 @@ def _table(groups: list[LiveStanding], now: float, width: int, height: int) -> T
 
 
 def _line(columns: dict[str, list[str]], at: int | None) -> str:
-    """The heads, or one row, each at the right end of its column."""
+    """Return the heads if `at` is None, or one row, right-aligned in columns."""
     return "".join(
         f"{head if at is None else texts[at]:>{1 + _widest(head, texts)}}"
         for head, texts in columns.items()
@@ -146,7 +146,10 @@ def _widest(head: str, texts: list[str]) -> int:
 
 
 def _fitting(groups: list[LiveStanding], height: int) -> tuple[list[LiveStanding], str]:
-    """As many models as there are lines for: those at work, then those that ended last."""
+    """Return the models that fit, and a line about the others.
+
+    Running models come first, then the models that ended last.
+    """
     if len(groups) <= height:
         return groups, ""
 
@@ -174,17 +177,17 @@ def _left(standing: LiveStanding, now: float) -> str:
 
 
 _REFRESHES = 4
-"""Drawings a second."""
+"""Redraws per second."""
 _LINES_EVERY = 1 / 8
-"""Seconds between two writings of lines above a live display."""
+"""Seconds between writes of lines above a live display."""
 _TROUBLE_EVERY = 10.0
-"""Seconds between two lines about a model that is retried."""
+"""Seconds between lines about retries of a model."""
 _PLAIN_EVERY = 60.0
-"""Seconds between two lines about a model that plays where nobody watches."""
+"""Seconds between progress lines about a model outside a terminal."""
 
 
 class RunDisplay(RunObserver):
-    """Shows nothing; the others show how a run goes."""
+    """Display that shows nothing; base class of the others."""
 
     def __enter__(self) -> Self:
         return self
@@ -199,9 +202,10 @@ class RunDisplay(RunObserver):
 
 
 class PlainDisplay(RunDisplay):
-    """Lines: troubles, one per model every minute, and more if they are wanted.
+    """Display that prints lines: problems, and one line per model every minute.
 
-    `verbosity` 1 adds the start and the end of each model and of each episode, 2 turns.
+    `verbosity` 1 adds the start and end of each model and the end of each episode; 2 adds
+    turns.
     """
 
     def __init__(
@@ -220,7 +224,7 @@ class PlainDisplay(RunDisplay):
         self._troubles: set[tuple[str, str]] = set()
 
     def on_event(self, event: Event) -> None:
-        """Take in an event, and print what is due."""
+        """Record an event, and print the lines that are due."""
         now = self._clock()
         standing = self._standings.take(event, now)
         for line in self._lines(event):
@@ -250,7 +254,7 @@ class PlainDisplay(RunDisplay):
             self._print(trouble_line(model, self._standings.troubles[model], now))
 
     def _lines(self, event: Event) -> list[str]:
-        """What an event is worth saying at once."""
+        """Return the lines to print for an event."""
         match event:
             case TrialProgress(trial=trial, payload=TurnProgress() as at) if (
                 self._verbosity >= 2
@@ -270,7 +274,7 @@ class PlainDisplay(RunDisplay):
         return []
 
     def _worth_saying(self, group: str, verdict: TrialVerdict) -> bool:
-        """Every end if asked for, else the first of each kind of trouble."""
+        """Return whether to print the end of a trial: if verbose, or for a new problem."""
         if self._verbosity or verdict.state is TrialState.RESULT:
             return bool(self._verbosity)
         kind = group, verdict.reason
@@ -283,7 +287,7 @@ class PlainDisplay(RunDisplay):
 
 
 class LiveDisplay(PlainDisplay):
-    """A table with a line per model while it runs; other lines scroll by above it."""
+    """Display with a live table, a line per model; other lines scroll above it."""
 
     def __init__(
         self,
@@ -299,7 +303,7 @@ class LiveDisplay(PlainDisplay):
             console=console,
             refresh_per_second=_REFRESHES,
             get_renderable=self.drawn,
-            transient=True,  # the tables of the report say the same, and more
+            transient=True,  # the report has the same numbers and more
         )
 
     def __enter__(self) -> Self:
@@ -316,12 +320,12 @@ class LiveDisplay(PlainDisplay):
         self._live.stop()
 
     def on_event(self, event: Event) -> None:
-        """Take in an event; the table follows by itself."""
+        """Record an event; the table is redrawn by a timer."""
         now = self._clock()
         self._standings.take(event, now)
         self._waiting += self._lines(event)
         if self._waiting and now >= self._wrote_at + _LINES_EVERY:
-            # Each writing draws the table anew, so lines that come fast share one.
+            # Each write redraws the table, so lines in quick succession share one.
             self._wrote_at = now
             self._write()
 
@@ -331,7 +335,7 @@ class LiveDisplay(PlainDisplay):
             self._print("\n".join(lines))
 
     def drawn(self) -> Text:
-        """The table as it is at this moment, for the terminal as large as it is."""
+        """Return the current table for the current size of the terminal."""
         size = self._console.size
         standings = self._standings
         return live_table(
@@ -342,7 +346,10 @@ class LiveDisplay(PlainDisplay):
 def choose_display(
     *, silent: bool, verbosity: int = 0, console: Console | None = None
 ) -> RunDisplay:
-    """The live table where the terminal can show it, else plain lines, or nothing."""
+    """Return the live table if the terminal supports it, plain lines if not.
+
+    Return a display that shows nothing if `silent` is true.
+    """
     if silent:
         return RunDisplay()
     console = console or Console(stderr=True)

@@ -1,4 +1,4 @@
-"""The program `assay`: its commands, the layout of their help, and how it ends."""
+"""The program `assay`: its commands, the layout of their help, and its exit codes."""
 
 import os
 import re
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class HelpFormatter(DefaultFormatter):
-    """As Cyclopts has it, with the line ends of the source taken out of paragraphs."""
+    """Help formatter of Cyclopts that joins the lines of a paragraph."""
 
     def __call__(
         self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel"
@@ -55,8 +55,8 @@ class HelpFormatter(DefaultFormatter):
     def render_description(
         self, console: "Console", options: "ConsoleOptions", description: Any
     ) -> None:
-        """Print what a command does."""
-        _unwrap(description, r"(?<=\S)\n(?=\S)")  # indented lines, such as examples, stay
+        """Print the description of a command."""
+        _unwrap(description, r"(?<=\S)\n(?=\S)")  # keeps indented lines, such as examples
         super().render_description(console, options, description)
 
 
@@ -92,7 +92,7 @@ OPTIONS = Group("Options", sort_key=9)
 app = App(
     name="assay",
     help=(
-        "Evaluate language models and agents: play, record, compare, replay.\n\n"
+        "Evaluate language models and agents: run, record, compare, replay.\n\n"
         "Try this first; it needs no key and no network:\n\n    assay run --episodes 3"
     ),
     version=f"assay {__version__}",
@@ -119,25 +119,26 @@ for _flag in ("--help", "--version"):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    0 done; 1 the work failed; 2 bad usage, nothing started; 130 interrupted. The
-    whole of an error is one line on standard error, unless `--debug` is given.
+    The exit code is 0 for success, 1 for a failure, 2 for invalid usage (nothing was started)
+    and 130 for an interruption. Errors are one line on standard error, unless `--debug` is
+    given.
     """
     if arguments is not None:
         return _done(list(arguments))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # never an error for a letter
+            stream.reconfigure(errors="backslashreplace")  # no errors for characters
     try:
         code = _done(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever reads has enough, as `head` does; nothing is to be said, here or at the end.
+        # The reader, such as `head`, closed the pipe: exit without a message, also at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     if user_threads_left():
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)  # an end in the usual way would wait for them
+        os._exit(code)  # a normal exit would wait for these threads
     return code
 
 
@@ -155,7 +156,7 @@ def _done(tokens: list[str]) -> int:
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
-        # Whoever pressed the key knows; what a run has to say of it, it has said.
+        # No message: the user pressed the key, and a run has already printed its own.
         if "--debug" in tokens:
             traceback.print_exc()
         return INTERRUPTED
@@ -163,13 +164,13 @@ def _done(tokens: list[str]) -> int:
         short = "the memory of this machine was not enough; what was stored before is kept"
         return _failed(f"{short}: ask for less at once, or free some memory", FAILED, tokens)
     except Exception as error:
-        # The boundary of the program: a bug is told in one line like any other failure.
+        # The boundary of the program: a bug is reported in one line, like other failures.
         bug = f"{type(error).__name__}: {error}; '--debug' shows where"
         return _failed(bug, FAILED, tokens)
 
 
 def _noted(error: AssayError) -> str:
-    """What an error says, with what was noted on its way here."""
+    """Return the message of an error with its notes."""
     return "; ".join([str(error), *getattr(error, "__notes__", ())])
 
 

@@ -1,9 +1,9 @@
-"""How the models of a run stand, kept up from its events, and the words and numbers for it.
+"""Live progress of the models in a run, computed from its events, and its formatting.
 
-Names, reasons and messages come from outside: each is made printable and cut short here. An
-event costs the same however many episodes there are: sums go along, nothing is added up again.
-Means are over episodes that completed and over open ones as far as they are; what was spent is
-over all. Knows nothing of terminals.
+Names, reasons and messages are untrusted: they are made printable and shortened here. The cost
+of an event does not depend on the number of episodes, because sums are updated incrementally.
+Means include completed episodes and the progress of open ones; tokens and cost include all
+episodes. This module does not depend on a terminal.
 """
 
 import math
@@ -32,20 +32,20 @@ from assay.types import TrialState
 
 @dataclass(slots=True)
 class _Sums:
-    """Sums over episodes; each may be taken out again."""
+    """Sums over episodes; an episode can also be subtracted."""
 
     episodes: int = 0
     achievements: int = 0
     without: int = 0
-    """Episodes in worlds that have no achievements."""
+    """Number of episodes in environments without achievements."""
     reward: float = 0.0
     invalid_rate: float = 0.0
     turns: int = 0
     share: float = 0.0
-    """Of their turns that were played, each episode counting 1."""
+    """Sum of the completed fraction of each episode, by turns."""
 
     def add(self, at: TurnProgress, sign: int = 1) -> None:
-        """Add an open episode as it stands, or take it out with the sign -1."""
+        """Add the current state of an open episode, or subtract it with sign -1."""
         self.episodes += sign
         self.achievements += sign * (at.achievements or 0)
         self.without += sign * (at.achievements is None)
@@ -57,37 +57,37 @@ class _Sums:
 
 @dataclass(slots=True)
 class LiveTrouble:
-    """What went wrong with the calls or episodes of one model, and was or will be retried."""
+    """Retries of calls or episodes of one model."""
 
     retries: int = 0
     reason: str = ""
-    """The last one; untrusted text."""
+    """Reason of the last retry; untrusted text."""
     again_at: float = 0.0
-    """When the last one may be tried again."""
+    """Time of the last scheduled retry."""
 
     def retried(self, reason: str, again_at: float) -> None:
-        """Count one more."""
+        """Count a retry."""
         self.retries += 1
         self.reason, self.again_at = reason, again_at
 
 
 @dataclass(slots=True)
 class LiveStanding:
-    """One model: what is done, what is open, and what it came to so far."""
+    """Progress and results so far of one model."""
 
     group: str
-    """The model's name; untrusted text."""
+    """Name of the model; untrusted text."""
     planned: int
     started_at: float | None = None
     ended_at: float | None = None
     stopped: str | None = None
-    """Why no more of its episodes start, if that is so."""
+    """Reason why no more of its episodes are started, if any."""
     skipped: int = 0
-    """Episodes done before this run."""
+    """Number of episodes completed before this run."""
     ended: int = 0
     tokens: int = 0
     cost_usd: float | None = 0.0
-    """None once a price was not known."""
+    """Cost so far; None if a price is unknown."""
     _done: _Sums = field(default_factory=_Sums)
     _open: _Sums = field(default_factory=_Sums)
     _latest: dict[str, TurnProgress] = field(default_factory=dict)
@@ -96,37 +96,38 @@ class LiveStanding:
 
     @property
     def finished(self) -> int:
-        """Episodes that need nothing more."""
+        """Number of episodes that are done."""
         return self.skipped + self.ended
 
     @property
     def share(self) -> float:
-        """How much of the work is done, from 0 to 1; open episodes count by their turns."""
+        """Completed fraction of the work, from 0 to 1; open episodes count by their turns."""
         if not self.planned:
             return 1.0
         return min(1.0, (self.finished + self._open.share) / self.planned)
 
     @property
     def achievements(self) -> float | None:
-        """The mean so far; None before the first turn, and in worlds that have none."""
+        """Mean achievements so far; None before the first turn, or without achievements."""
         if self._done.without + self._open.without:
             return None
         return self._mean(self._done.achievements + self._open.achievements)
 
     @property
     def reward(self) -> float | None:
-        """The mean so far."""
+        """Mean reward so far; None before the first turn."""
         return self._mean(self._done.reward + self._open.reward)
 
     @property
     def invalid_rate(self) -> float | None:
-        """The mean so far."""
+        """Mean rate of invalid actions so far; None before the first turn."""
         return self._mean(self._done.invalid_rate + self._open.invalid_rate)
 
     def seconds_left(self, now: float) -> float | None:
-        """What the rest takes at the pace so far; None before there is one.
+        """Estimate the remaining time from the speed so far; None if that is unknown.
 
-        An episode is expected to be as long as those that ended, or else as it may be.
+        The expected length of an episode is the mean of completed episodes, or the maximum
+        number of turns before one is completed.
         """
         if self.started_at is None or self.ended_at is not None or not self._turns_made:
             return None
@@ -141,13 +142,13 @@ class LiveStanding:
         return total / episodes if episodes else None
 
     def progressed(self, trial_id: str, at: TurnProgress) -> None:
-        """An open episode played a turn."""
+        """Record a turn of an open episode."""
         before = self._latest.get(trial_id)
         self._latest[trial_id] = at
         self._open.add(at)
         self._max_turns = at.max_turns
         if before is None:
-            # A resumed episode begins late; the turns before are not this run's work.
+            # A resumed episode starts in the middle; its earlier turns are not counted here.
             self._turns_made += 1
             self._spend(at.tokens, at.cost_usd)
         else:
@@ -156,7 +157,7 @@ class LiveStanding:
             self._spend_since(before, at.tokens, at.cost_usd)
 
     def ended_as(self, trial_id: str, state: TrialState, end: EpisodeEnd | None) -> None:
-        """An episode came to its end."""
+        """Record the end of an episode."""
         at = self._closed(trial_id)
         self.ended += 1
         if end is None:
@@ -178,7 +179,7 @@ class LiveStanding:
         if at is not None:
             self._open.add(at, -1)
         if not self._latest:
-            self._open = _Sums()  # what rounding left behind
+            self._open = _Sums()  # removes rounding errors
         return at
 
     def _spend_since(self, at: TurnProgress, tokens: int, cost_usd: float | None) -> None:
@@ -192,15 +193,15 @@ class LiveStanding:
 
 
 class LiveStandings:
-    """All models of a run, in the order of its plan."""
+    """Progress of all models of a run, in the order of its plan."""
 
     def __init__(self) -> None:
         self.groups: dict[str, LiveStanding] = {}
         self.troubles: dict[str, LiveTrouble] = {}
-        """By the name of the model or of the arm."""
+        """Retries by the name of the model or the arm."""
 
     def take(self, event: Event, now: float) -> LiveStanding | None:
-        """Note an event; returns the standing that it changed, if it was one model's."""
+        """Record an event; return the progress of its model, if it belongs to one."""
         match event:
             case TrialProgress(trial=trial, payload=payload):
                 standing = self.groups[trial.group]
@@ -225,7 +226,7 @@ class LiveStandings:
                 self._trouble(trial.group).retried(reason, now + wait)
                 return self.groups[trial.group]
             case TrialInterrupted(trial=trial):
-                # It stays where it stands, so that one sees how far the model came.
+                # The episode is not removed, so that its progress stays visible.
                 return self.groups[trial.group]
             case CallRetried(model=model, reason=reason, wait=wait):
                 self._trouble(model).retried(reason, now + wait)
@@ -259,7 +260,7 @@ _LONGEST_TEXT = 200
 
 
 def standing_line(standing: LiveStanding, now: float) -> str:
-    """How a model stands."""
+    """Format the progress of a model."""
     parts = [
         f"{standing.finished} of {standing.planned} episodes",
         f"{100 * standing.share:.0f} % done",
@@ -271,7 +272,7 @@ def standing_line(standing: LiveStanding, now: float) -> str:
             f"reward {number(standing.reward, 1)}",
             f"invalid {number(standing.invalid_rate, 1, 100)} %",
         ]
-        # Not above: --help loads this module, and the built-in models load numpy.
+        # Imported here: --help loads this module, and the built-in models import numpy.
         from assay.agents.builtin import is_scripted
 
         if not is_scripted(standing.group):
@@ -283,7 +284,7 @@ def standing_line(standing: LiveStanding, now: float) -> str:
 
 
 def trouble_line(name: str, trouble: LiveTrouble, now: float) -> str:
-    """What went wrong with a model: how often it was retried, and how long that waits."""
+    """Format the retries of a model: number, time until the next one, and last error."""
     left = trouble.again_at - now
     wait = f", next in {duration(math.ceil(left))}" if left > 0 else ""
     return (
@@ -293,7 +294,7 @@ def trouble_line(name: str, trouble: LiveTrouble, now: float) -> str:
 
 
 def turn_line(at: TurnProgress) -> str:
-    """Where an episode stands after a turn, and what the turn was about."""
+    """Format the state of an episode after a turn, with the note of the turn."""
     note = f": {short(at.note)}" if at.note else ""
     return (
         f"turn {at.turn}/{at.max_turns}, {at.steps} steps,{_achieved(at.achievements)}"
@@ -306,7 +307,7 @@ def _achieved(count: int | None) -> str:
 
 
 def end_line(verdict: TrialVerdict) -> str:
-    """How an episode ended."""
+    """Format the end of an episode."""
     end = verdict.value
     if verdict.state is not TrialState.RESULT or not isinstance(end, EpisodeEnd):
         words = {
@@ -323,19 +324,19 @@ def end_line(verdict: TrialVerdict) -> str:
 
 
 def why(verdict: TrialVerdict) -> str:
-    """What an end that is no result was due to."""
+    """Format the reason for the end of a trial: its error, if any."""
     if verdict.error is None:
         return short(verdict.reason)
     return short(f"{verdict.error.type}: {verdict.error.message}")
 
 
 def short(text: str) -> str:
-    """Text from outside, in one line of a bounded length."""
+    """Shorten untrusted text to one line of limited length."""
     return cut(text, _LONGEST_TEXT)
 
 
 def middle(name: str, width: int) -> str:
-    """A name cut in its middle: what tells versions apart is at the end."""
+    """Shorten a name in its middle, because versions are at its end."""
     shown = printable(name)
     if len(shown) <= width:
         return shown
@@ -344,13 +345,13 @@ def middle(name: str, width: int) -> str:
 
 
 def number(value: float | None, digits: int, scale: float = 1) -> str:
-    """A number that may not be known yet."""
-    # Adding zero takes the sign from a zero.
+    """Format a number; a dash if it is unknown."""
+    # Adding zero removes the sign of a negative zero.
     return "-" if value is None else f"{round(value * scale, digits) + 0.0:.{digits}f}"
 
 
 def big(count: int) -> str:
-    """A count in three digits or so."""
+    """Format a count with a unit, such as 1.2k."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= size:
             return f"{count / size:.1f}{letter}"
@@ -358,14 +359,14 @@ def big(count: int) -> str:
 
 
 def cost(amount: float | None) -> str:
-    """Dollars, or a question mark where a price is not known."""
+    """Format dollars, with a question mark if the price is unknown."""
     if amount is None:
         return "$?"
     return f"${amount:,.{2 if amount >= 1 or amount == 0 else 4}f}"
 
 
 def duration(seconds: float) -> str:
-    """A time in its two largest units."""
+    """Format a time in its two largest units."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"

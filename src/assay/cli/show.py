@@ -1,4 +1,4 @@
-"""`assay traces show` and `replay`: one session, turn by turn, or to look at."""
+"""`assay traces show` and `replay`: print one session turn by turn, or replay it."""
 
 import json
 import pydoc
@@ -61,9 +61,9 @@ def show_(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Show one episode, turn by turn: vitals, actions, what the model said and saw.
+    """Show one episode turn by turn: vitals, actions, replies, observations.
 
-    'best' and 'worst' are taken from the latest run; 'latest' is the episode that ended last.
+    'best' and 'worst' refer to the latest run; 'latest' is the episode that ended last.
     In a terminal, long output opens in $PAGER [default: less].
 
     For example:
@@ -71,11 +71,11 @@ def show_(
         assay traces show best --turns -5
 
     Args:
-        episode: The id of an episode or the start of it; or 'best', 'worst' or 'latest'.
+        episode: Id of an episode or the start of it; or 'best', 'worst' or 'latest'.
         turns: Only these turns: 7, 3-9, 60- (from turn 60), -5 (the last five) or 'last'.
         full: Show observations and replies in full.
-        database: The store to read.
-        show: What to print.
+        database: DuckDB file to read.
+        show: Output options.
     """
     from assay.api.traces import load_trace
 
@@ -89,7 +89,7 @@ def show_(
     if show.json:
         say_json(_as_json(trace, shown))
         return 0
-    width = width_there_is()  # within the pager nobody knows it
+    width = width_there_is()  # unknown once output is redirected to the pager
     with _paged():
         if not show.quiet:
             _say_about(trace, width)
@@ -98,7 +98,7 @@ def show_(
 
 
 def _wanted(turns: str | None) -> Callable[[Sequence[int]], Sequence[int]]:
-    """Which of the turns of a session are asked for."""
+    """Parse `--turns`; return a function that selects turns of a session."""
     if turns is None:
         return lambda there: there
     said = turns.strip().replace("last", "-1")
@@ -125,7 +125,7 @@ def _turns(session: "SessionRecord") -> list[int]:
 
 @contextmanager
 def _paged() -> Iterator[None]:
-    """Page what is printed where somebody watches and it is longer than their screen."""
+    """Page the output of the block if it is longer than the terminal."""
     if not sys.stdout.isatty():
         yield
         return
@@ -151,7 +151,7 @@ def _as_json(trace: "Trace", turns: Sequence[int]) -> dict[str, Any]:
 
 def _say_about(trace: "Trace", width: int | None) -> None:
     def told(line: str) -> None:
-        """Fold it at words on a terminal; a program reads it whole."""
+        """Print a line, wrapped at words in a terminal."""
         for part in textwrap.wrap(line, width) if width else [line]:
             say(part)
 
@@ -169,7 +169,7 @@ def _say_about(trace: "Trace", width: int | None) -> None:
     if end is not None:
         steps = [step for played in session.played for step in played.steps]
         names = [name for step in steps for name in step.unlocked]
-        # Of an imported session the log may know more than its turns say.
+        # The log of an imported session may have totals that its turns do not show.
         totals = {
             "num_turns": len(_turns(session)),
             "num_timesteps": len(steps),
@@ -177,7 +177,7 @@ def _say_about(trace: "Trace", width: int | None) -> None:
             "total_reward": sum(step.reward for step in steps),
             **session.imported_totals,
         }
-        # Worlds other than Crafter have none.
+        # Other environments have no achievements.
         has_any = totals["num_achievements"] or header.task.startswith("crafter/")
         achieved = f"{totals['num_achievements']} achievements, " if has_any else ""
         how = (
@@ -228,7 +228,7 @@ def _say_turns(
 
 
 def _vitals(seen: str) -> str:
-    """How the player is, as an observation of Crafter says."""
+    """Return the vitals of the player in a Crafter observation; empty if there are none."""
     found = _VITALS.search(seen)
     if found is None:
         return ""
@@ -249,13 +249,13 @@ def _cost(call: "CallRecord | None") -> str:
 def _told(
     session: "SessionRecord", turn: int, call: "CallRecord | None", *, full: bool
 ) -> Iterator[tuple[str, str]]:
-    """What the model was told last, and what it answered."""
+    """Yield the last message to the model and its reply, each with a label."""
     messages = session.messages
     if call is not None:
         seen = call.request[-1:] or _before(messages, call.reply)
         replies = [messages[call.reply]]
     else:
-        # A log of another program may hold answers and no calls.
+        # Logs of other programs may contain replies without calls.
         replies = [
             each for each in messages if each.turn == turn and each.message.role == "assistant"
         ]
@@ -272,7 +272,7 @@ def _told(
 
 
 def _before(messages: "Sequence[MessageRecord]", position: int) -> tuple[int, ...]:
-    """The message before an answer, unless it is an answer itself."""
+    """Return the position of the message before a reply, unless that is a reply, too."""
     said = position > 0 and messages[position - 1].message.role != "assistant"
     return (position - 1,) if said else ()
 
@@ -285,7 +285,7 @@ def _reasons(reply: "Message") -> Iterator[str]:
         try:
             reasoning = json.loads(tool["function"]["arguments"])["reasoning"]
         except (KeyError, TypeError, ValueError, RecursionError):
-            continue  # a model may have written anything there
+            continue  # models may write anything there
         if isinstance(reasoning, str) and reasoning.strip():
             yield reasoning
 
@@ -324,7 +324,7 @@ def _say_part(label: str, text: str, width: int, *, full: bool) -> None:
         text = text if len(text) <= _BRIEF else f"{text[: _BRIEF - 1]}…"
     room = width - _LABEL - 3
     lines = [part for line in text.split("\n") for part in _wrapped(printable(line), room)]
-    # One write for all lines: a text in full may have tens of thousands.
+    # One write for all lines: a full text may have tens of thousands.
     print(
         "\n".join(
             f"  {'' if i else label:<{_LABEL}} {line}".rstrip() for i, line in enumerate(lines)
@@ -334,7 +334,7 @@ def _say_part(label: str, text: str, width: int, *, full: bool) -> None:
 
 def _wrapped(line: str, room: int) -> list[str]:
     if len(line) > _BRIEF * 20:
-        # Wrapping at words takes far too long for a line of megabytes.
+        # Wrapping at words is too slow for lines of several megabytes.
         return [line[start : start + room] for start in range(0, len(line), room)]
     return textwrap.wrap(line, room) or [""]
 
@@ -343,14 +343,14 @@ _SAID = 300
 
 
 class _Shot(NamedTuple):
-    """What is to be shown of a replay, and how."""
+    """Part of a replay to show, and how to show it."""
 
     first: int
-    """The step after which showing starts."""
+    """Step after which the display starts."""
     fps: int
     size: int
     steps: int
-    """How many steps are played again."""
+    """Number of steps to replay."""
 
 
 def replay(
@@ -367,8 +367,8 @@ def replay(
 ) -> int:
     """Replay a recorded episode as an animation.
 
-    In a terminal you watch it, with what the model said beside it; elsewhere each
-    achievement prints a line. The world is computed again from its seed and compared with
+    A terminal shows the episode with the model's replies next to it; otherwise a line is
+    printed for each achievement. The world is recomputed from its seed and compared with
     the recording; if they differ, the replay stops there.
 
     For example:
@@ -377,15 +377,15 @@ def replay(
         assay traces replay best --gif best.gif
 
     Args:
-        episode: The id of an episode or the start of it; or 'best' or 'worst' of the latest
-            run; or 'latest'.
-        gif: Write a GIF to this file; show nothing.
-        frames: Write a PNG per step into this folder; show nothing.
+        episode: Id of an episode or the start of it; or 'best' or 'worst' in the latest run;
+            or 'latest'.
+        gif: Write a GIF to this file instead of showing the episode.
+        frames: Write a PNG per step to this folder instead of showing the episode.
         fps: Steps per second; at most 50.
-        from_step: Start showing after this step.
+        from_step: Start after this step.
         size: Width and height of the images in pixels.
-        database: The store to read.
-        show: What to print.
+        database: DuckDB file to read.
+        show: Output options.
     """
     if gif is not None and frames is not None:
         raise UsageError("give --gif or --frames, not both")
@@ -407,7 +407,7 @@ def replay(
 
 
 def _playable(episode: "Replay", found: "Verification") -> int:
-    """How many steps can be shown: up to the first that is not what was recorded."""
+    """Return the number of steps up to the first difference from the recording."""
     if found.difference is None or found.difference.step is None:
         return episode.steps
     return found.steps
@@ -500,14 +500,14 @@ def _frames(
 
 
 def _sayings(session: "SessionRecord") -> dict[int, str]:
-    """What the model said in each turn, fit for a terminal."""
+    """Return the model's reply in each turn as printable text."""
     messages = {record.position: record.message for record in session.messages}
     said = ((call.turn, messages.get(call.reply)) for call in session.calls)
     return {turn: printable(_said(message)[:_SAID]) for turn, message in said if message}
 
 
 def _said(message: "Message") -> str:
-    """The words of a reply, or the reasoning it gave with its actions."""
+    """Return the text of a reply, or the reasoning in its tool calls."""
     if message.text.strip():
         return message.text.strip()
     for call in message.value.get("tool_calls") or ():
@@ -515,7 +515,7 @@ def _said(message: "Message") -> str:
             arguments = json.loads(call["function"]["arguments"])
             reasoning = arguments["reasoning"]
         except (KeyError, TypeError, ValueError, RecursionError):
-            continue  # whatever a model wrote there, it is not a reasoning
+            continue  # the arguments do not contain a reasoning
         if isinstance(reasoning, str):
             return reasoning.strip()
     return ""

@@ -1,6 +1,6 @@
-"""Lists: columns that fold where there is little room, and prose that wraps between words.
+"""Tables whose columns wrap in narrow terminals, and text that wraps between words.
 
-In a pipe or a file a row is one line, however long, for programs that read lines.
+In a pipe or a file a row is always one line, for programs that read lines.
 """
 
 import re
@@ -15,27 +15,27 @@ from assay.core.text import printable
 
 _GAP: Final = "  "
 _NARROW: Final = 12
-"""What a column of words is not folded below."""
+"""Minimum width of a wrapped text column."""
 _PIECES: Final = re.compile(r"[^-/]*[-/]|[^-/]+$")
-"""Of a name that is too long for its column: it is broken after each."""
+"""Parts of a name; a name that is too long for its column is broken after any of them."""
 
 
 def say_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[str]
 ) -> None:
-    """Print rows below their heads, no wider than the terminal.
+    """Print a table that is at most as wide as the terminal.
 
     Args:
-        heads: The names of the columns.
-        rows: Their cells; untrusted text.
-        left: Columns of words, which may be folded; the others hold numbers.
+        heads: Column names.
+        rows: Cells of each row; untrusted text.
+        left: Text columns, which may be wrapped; the others contain numbers.
     """
     for line in table_lines(heads, rows, left, width_there_is()):
         say(line)
 
 
 def say_prose(text: str, indent: int = 2) -> None:
-    """Print a line; where it is too long, it goes on below itself, set in by `indent`."""
+    """Print a line; if it is too long, wrap it and indent the rest by `indent`."""
     width, shown = width_there_is(), printable(text)
     if width is None or len(shown) <= width:
         say(shown)
@@ -58,7 +58,7 @@ def table_lines(
     left: Collection[str],
     width: int | None = None,
 ) -> list[str]:
-    """A table as lines no longer than `width`, as far as words and numbers stay whole."""
+    """Format a table as lines of at most `width`, if that is possible without cutting words."""
     table = [
         _ListColumn([printable(cell) for cell in (head, *cells)], head in left)
         for head, *cells in zip(heads, *rows, strict=True)
@@ -71,7 +71,7 @@ def table_lines(
 
 class _ListColumn(NamedTuple):
     cells: list[str]
-    """The head first; a cell may have several lines."""
+    """Cells, with the head first; a cell may have several lines."""
     words: bool
 
     @property
@@ -79,7 +79,7 @@ class _ListColumn(NamedTuple):
         return max(len(line) for cell in self.cells for line in cell.split("\n"))
 
     def folded(self, width: int) -> "_ListColumn":
-        """Words in lines of a width, numbers below a head of several lines."""
+        """Return the column wrapped to a width; of a number column, only the head wraps."""
         head, *cells = self.cells
         if self.words:
             cells = [_broken(cell, width) for cell in cells]
@@ -87,7 +87,7 @@ class _ListColumn(NamedTuple):
 
 
 def _parts(table: Sequence[_ListColumn], width: int | None) -> Iterator[list[_ListColumn]]:
-    """The columns as they fit; where they do not, the rest beside the first one again."""
+    """Split a table into parts that fit the width; each part starts with the first column."""
     first, *rest = table
     part = [first]
     for column in rest:
@@ -103,7 +103,7 @@ def _parts(table: Sequence[_ListColumn], width: int | None) -> Iterator[list[_Li
 
 
 def _fitted(table: Sequence[_ListColumn], width: int) -> list[_ListColumn]:
-    """The widest column folded, then the next one, until all fit or none can be folded."""
+    """Wrap the widest column, then the next one, until all fit or none can be wrapped."""
     fitted = [*table]
     while (over := _total(fitted) - width) > 0:
         narrower = {
@@ -147,7 +147,7 @@ def _laid_out(table: Sequence[_ListColumn]) -> Iterator[str]:
 
 
 def _whole(kind: Any, tokens: Sequence[Token]) -> int:
-    # Cyclopts by itself would take 1.5 for 2.
+    # By default, Cyclopts would round 1.5 to 2.
     text = tokens[0].value
     try:
         return int(text)
@@ -156,4 +156,4 @@ def _whole(kind: Any, tokens: Sequence[Token]) -> int:
 
 
 Whole: TypeAlias = Annotated[int, Parameter(converter=_whole)]
-"""The type of an option that takes a whole number."""
+"""Type of an option with an integer value."""

@@ -1,4 +1,4 @@
-"""`assay traces`: look at what was recorded, check it, and carry it elsewhere."""
+"""`assay traces`: list, verify, export, import, merge and delete recorded episodes."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -32,9 +32,8 @@ def delete(
 ) -> int:
     """Delete episodes with their steps, results, files and unshared messages.
 
-    When the last episode of an experiment is deleted, so is the experiment, and with the
-    last experiment the run. A run that is still being played cannot be deleted. The freed
-    space in the file is used by later runs.
+    An experiment is deleted with its last episode, and a run with its last experiment. A run
+    that is still in progress cannot be deleted. Later runs reuse the freed space in the file.
 
     For example:
 
@@ -43,10 +42,10 @@ def delete(
     Args:
         names: Episodes, experiments or runs: ids, names, or the start of one; or 'best',
             'worst' or 'latest', which name one episode.
-        dry_run: Only print what would be deleted.
-        yes: Delete without asking.
-        database: The store to change.
-        show: What to print.
+        dry_run: Print what would be deleted without deleting it.
+        yes: Delete without asking for confirmation.
+        database: DuckDB file to change.
+        show: Output options.
     """
     from assay.api.traces import delete_sessions
 
@@ -70,9 +69,9 @@ def export(
 ) -> int:
     """Write recorded episodes to files that other programs can read.
 
-    json writes one file per episode, jsonl one line per episode; both are complete, and
-    'assay traces import' reads them back. parquet writes one file per table. atif is
-    Harbor's trajectory format, one file per episode.
+    json writes one file per episode, jsonl one line per episode. Both are complete, and
+    'assay traces import' can read them. parquet writes one file per table. atif is
+    Harbor's trajectory format, with one file per episode.
 
     For example:
 
@@ -81,11 +80,11 @@ def export(
     Args:
         names: Episodes, experiments or runs: ids, names, or the start of one; or 'best',
             'worst' or 'latest', which name one episode. Without names: all episodes.
-        form: The format of the files.
-        output: The folder to write to, made if missing. For jsonl, or for one episode, it may
+        form: File format.
+        output: Folder to write to, created if missing. For jsonl, or for one episode, it may
             be a file.
-        database: The store to read.
-        show: What to print.
+        database: DuckDB file to read.
+        show: Output options.
     """
     from assay.api.traces import export
 
@@ -116,14 +115,14 @@ def import_(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Import episodes from files of assay and from the logs of other programs.
+    """Import episodes from assay files and from logs of other programs.
 
-    It reads what 'assay traces export' or a run wrote, folders of Harbor and BALROG, ATIF
-    trajectories and Inspect logs (.eval, .json); it detects the format by itself. Episodes
-    of other programs can be shown and compared, but not replayed.
+    Supported are files from 'assay traces export' and from runs, Harbor and BALROG folders,
+    ATIF trajectories and Inspect logs (.eval, .json). The format is detected automatically.
+    Episodes from other programs can be shown and compared, but not replayed.
 
-    Importing twice adds nothing. A damaged file is reported and the rest is imported; the
-    exit code is then 1.
+    Importing a file twice has no effect. Damaged files are reported and the others are
+    imported; the exit code is then 1.
 
     For example:
 
@@ -131,8 +130,8 @@ def import_(
 
     Args:
         paths: Files (.json, .jsonl, .eval), or folders with such files.
-        database: The store to write, made if missing.
-        show: What to print.
+        database: DuckDB file to write to, created if missing.
+        show: Output options.
     """
     from assay.api.traces import import_traces
 
@@ -192,22 +191,22 @@ def list_(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """List recorded episodes: run by run, the newest last, or sorted by a number.
+    """List recorded episodes by run, the newest last, or sorted by a metric.
 
     For example:
 
         assay traces list --model builtin/expert --sort reward --top 5
 
     Args:
-        only: Which episodes.
-        sort: Sort by this number, the highest first: achievements, reward, steps, turns,
+        only: Filters for episodes.
+        sort: Sort by this value, the highest first: achievements, reward, steps, turns,
             cost_usd, duration_s, seed, or any metric.
-        top: List only the best ones: this many, by --sort, else by achievements.
-        limit: List at most this many episodes.
-        baselines: Also list episodes of the baselines that were added to runs; --json always
-            does.
-        database: The store to read.
-        show: What to print.
+        top: List only this many episodes, the best by --sort or by achievements.
+        limit: Maximum number of episodes to list.
+        baselines: Also list episodes of baselines that were added to runs; --json always
+            lists them.
+        database: DuckDB file to read.
+        show: Output options.
     """
     from assay.api.traces import list_sessions
 
@@ -276,7 +275,7 @@ def _say_open(run: "OpenRun") -> None:
 
 
 def _earned(sessions: Sequence["ListedSession"], sort: str | None) -> list[str]:
-    """What the sessions of a run earned: achievements, or the outcomes they declare."""
+    """Return the result columns of sessions: achievements, or the outcomes they declare."""
     from assay.judge.outcomes import OUTCOMES
 
     if any(session.achievements or session.task.startswith("crafter/") for session in sessions):
@@ -284,7 +283,7 @@ def _earned(sessions: Sequence["ListedSession"], sort: str | None) -> list[str]:
     else:
         names = dict.fromkeys(name for session in sessions for name in session.outcomes)
         own = [name for name in names if name not in _COUNTS and "/" not in name]
-        # What only these sessions have comes before what every episode has.
+        # Outcomes that only these sessions have come before common ones.
         own = sorted(own, key=lambda name: name in OUTCOMES)[:_MOST_OUTCOMES]
     return own if sort is None or sort in (*own, *_COUNTS) else [sort, *own]
 
@@ -329,19 +328,19 @@ def merge(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Copy all episodes of other stores into one store.
+    """Copy all episodes from other databases into one.
 
-    The other stores are not changed. Merging twice adds nothing. An experiment whose name is
-    already taken gets the next number.
+    The other databases are not changed. Merging a database twice has no effect. An experiment
+    whose name is already in use gets the next number.
 
     For example:
 
         assay traces merge monday.duckdb tuesday.duckdb --database week.duckdb
 
     Args:
-        others: The stores to copy from.
-        database: The store to copy into, made if missing.
-        show: What to print.
+        others: DuckDB files to copy from.
+        database: DuckDB file to copy into, created if missing.
+        show: Output options.
     """
     from assay.api.traces import merge
 
@@ -374,19 +373,19 @@ def snapshot(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Copy the store, for reading while a run is writing to it.
+    """Copy the database, to read it while a run is writing to it.
 
-    Unfinished episodes are not in the copy.
+    The copy does not contain unfinished episodes.
 
     For example:
 
         assay traces snapshot now.duckdb
 
     Args:
-        output: The file to write.
-        force: Replace an existing file.
-        database: The store to copy.
-        show: What to print.
+        output: File to write.
+        force: Replace the file if it exists.
+        database: DuckDB file to copy.
+        show: Output options.
     """
     from assay.api.traces import snapshot
 
@@ -428,8 +427,8 @@ def verify(
     Args:
         names: Episodes, experiments or runs: ids, names, or the start of one; or 'best',
             'worst' or 'latest', which name one episode. Without names: all episodes.
-        database: The store to read.
-        show: What to print.
+        database: DuckDB file to read.
+        show: Output options.
     """
     from assay.api.traces import verify
 

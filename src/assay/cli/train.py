@@ -1,4 +1,4 @@
-"""`assay train`: a policy learns by PPO."""
+"""`assay train`: train a policy with PPO."""
 
 import shlex
 import signal
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FAILED, INTERRUPTED = 1, 130
 _LINES = 10
-"""Lines about progress, where nobody watches."""
+"""Number of progress lines outside a terminal."""
 
 
 def train(
@@ -41,11 +41,11 @@ def train(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Train a policy by PPO, log its curves, and examine it on held-out worlds.
+    """Train a policy with PPO and evaluate it on held-out worlds.
 
-    Ctrl-C writes a checkpoint and stops; the same command resumes, and the curve is the one
-    that an uninterrupted run would have. Curves go to the store, for 'assay variance' and
-    'assay analysis'. Needs the extra 'train' (torch); '--dry-run' does not.
+    Ctrl-C writes a checkpoint and stops; the same command resumes the run, with the same curve
+    as an uninterrupted run. Curves are saved in the database for 'assay variance' and 'assay
+    analysis'. Requires the extra 'train' (torch); '--dry-run' does not.
 
     For example:
 
@@ -53,13 +53,13 @@ def train(
         assay train --architecture trxl --seed 1072 --dry-run
 
     Args:
-        config: A TOML file with [training], [ppo], [evaluation] and [machine].
-        options: The settings of the run; they count before the file.
-        folder: Where metrics and checkpoints are kept.
-        resume: The folder of a run that was begun; its settings count.
-        dry_run: Show the settings and how big the network is; start nothing.
-        database: The store for the curves.
-        show: What to print.
+        config: TOML file with [training], [ppo], [evaluation] and [machine].
+        options: Settings of the run; they override the file.
+        folder: Folder for metrics and checkpoints.
+        resume: Resume the run in this folder, with its settings.
+        dry_run: Print the settings and the network size without starting anything.
+        database: DuckDB file for the curves.
+        show: Output options.
     """
     from assay.api.policies import plan_training, train_planned
     from assay.training.config import require_train
@@ -97,7 +97,7 @@ def _exit_code(result: "TrainingResult") -> int:
 
 @contextmanager
 def _stopped_by_ctrl_c() -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C asks for an orderly end, the second ends at once."""
+    """Turn the first Ctrl-C into a stop request; the second interrupts immediately."""
     asked = False
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -118,7 +118,7 @@ def _stopped_by_ctrl_c() -> Iterator[Callable[[], bool]]:
 def _watching(
     plan: "TrainingPlan", show: Show
 ) -> "Iterator[Callable[[TrainingProgress], None]]":
-    """Draw a bar in a terminal, else print some lines."""
+    """Show progress: a bar in a terminal, lines elsewhere."""
     total, told, began = plan.config.total_steps, plan.done, time.monotonic()
 
     def tell(progress: "TrainingProgress") -> None:
