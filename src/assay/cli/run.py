@@ -59,7 +59,7 @@ def run(
     printed: Printed = Printed(),
     show: Show = Show(),
 ) -> int:
-    """Run episodes with models and agents, record every turn, and compare them.
+    """Run models and agents, record every turn, and compare the results.
 
     Without options the built-in models are run; they need no key and no network. Ctrl-C
     finishes the current turns and saves everything; the same command resumes the run.
@@ -347,9 +347,10 @@ def init(
     force: Annotated[bool, Parameter(negative="")] = False,
     show: Show = Show(),
 ) -> int:
-    """Write a configuration file with every setting, its default and allowed values.
+    """Write a configuration file with every setting and its default.
 
-    Every line is commented out: remove the '#' in front of a setting to change it.
+    Allowed values are listed, too. Every line is commented out: remove the '#' in front of a
+    setting to change it.
 
     For example:
 

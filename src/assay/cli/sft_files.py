@@ -333,11 +333,12 @@ def validate(
     price: Annotated[float | None, Parameter(show_default=False)] = None,
     show: Show = Show(),
 ) -> int:
-    """Check a data file: JSON, roles, tool calls, lengths, secrets, leaks.
+    """Check a data file for errors, secrets, duplicates and leaks.
 
-    Also finds duplicates. Reads every format that 'assay sft filter' writes, as JSON Lines or
-    Parquet, and shows which messages are trained. For each kind of problem the first lines
-    are listed. The exit code is 1 if there are errors, and 0 if there are only warnings.
+    Checks JSON, roles, tool calls and lengths, and finds held-out worlds. Reads every format
+    that 'assay sft filter' writes, as JSON Lines or Parquet, and shows which messages are
+    trained. For each kind of problem the first lines are listed. The exit code is 1 if there
+    are errors, and 0 if there are only warnings.
 
     For example:
 
@@ -347,7 +348,7 @@ def validate(
         file: File to check.
         max_tokens: Maximum number of tokens in a row; a longer row is an error.
         holdout_seeds: Seeds of worlds that must not be in the file, such as 42,50-59, in
-            addition to the manifest's.
+            addition to the seeds in the manifest.
         files: Tokenizer and chat template of the model to train.
         epochs: Number of training epochs, for the cost estimate.
         price: Price in dollars per million trained tokens, as listed by your provider.
