@@ -41,7 +41,7 @@ def delete(
 
     Args:
         names: Episodes, experiments or runs: ids, names, or the start of one; or 'best',
-            'worst' or 'latest', which name one episode.
+            'worst' (one episode) or 'latest' (the latest run).
         dry_run: Print what would be deleted without deleting it.
         yes: Delete without asking for confirmation.
         database: DuckDB file to change.
@@ -79,7 +79,7 @@ def export(
 
     Args:
         names: Episodes, experiments or runs: ids, names, or the start of one; or 'best',
-            'worst' or 'latest', which name one episode. Without names: all episodes.
+            'worst' (one episode) or 'latest' (the latest run). Without names: all episodes.
         form: File format.
         output: Folder to write to, created if missing. For jsonl, or for one episode, it may
             be a file.
@@ -426,7 +426,7 @@ def verify(
 
     Args:
         names: Episodes, experiments or runs: ids, names, or the start of one; or 'best',
-            'worst' or 'latest', which name one episode. Without names: all episodes.
+            'worst' (one episode) or 'latest' (the latest run). Without names: all episodes.
         database: DuckDB file to read.
         show: Output options.
     """
