@@ -119,7 +119,7 @@ class EpisodeFilters:
     experiments: Annotated[tuple[str, ...], Option("experiment")] = ()
     """Only episodes in these experiments or runs, given by id or name."""
     models: tuple[str, ...] = ()
-    """Only episodes with these models; by default, all except baselines."""
+    """Only episodes with these models. If none is given: all except baselines."""
     seeds: Annotated[
         tuple[int, ...], Option(given=str | Sequence[int], read=_read_seeds_given)
     ] = ()
