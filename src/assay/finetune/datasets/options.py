@@ -194,7 +194,7 @@ class RowOptions:
     relabel: bool = False
     """Replace each reply with the reply of builtin/expert in the same state."""
     train_history: bool = False
-    """Also train on earlier replies in the prompt, which have weight 0 by default."""
+    """Also train on earlier replies in the prompt; otherwise they have weight 0."""
     prompt_completion: bool = False
     """For trl: write prompt and completion instead of messages."""
 
