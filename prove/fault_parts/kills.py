@@ -80,9 +80,10 @@ def start_run(folder: Path, before: Sequence[str] = ()) -> "subprocess.Popen[byt
 def lost_after(folder: Path, undisturbed: object) -> str:
     """What is not as it should be after the same command was given again."""
     database = folder / "traces.duckdb"
-    if database.exists() and not (journal_root(database) / RUN).exists():
-        # It had come to its end.
-        return "" if contents(database) == undisturbed else "other tables, without a kill"
+    # A kill before the folder of the run exists may leave an empty database.
+    ended = database.exists() and not (journal_root(database) / RUN).exists()
+    if ended and (found := contents(database))["runs"]:
+        return "" if found == undisturbed else "other tables, without a kill"
     before = journaled(folder)
     code = code_of(start_run(folder))
     if code != 0:
