@@ -91,21 +91,20 @@ def slim_root(root: Path) -> Path:
         shutil.copytree(here / package, packages / package)
     shutil.copy(here / "py.py", packages)
     # What agents of others expect beside that.
-    for library in (
-        Path(path) for path in _libraries("librt", "libgcc_s", "libpthread", "libdl", "libm")
-    ):
-        _copy(root, library, root / str(library).lstrip("/"))
+    copy_libraries(root, "librt", "libgcc_s", "libpthread", "libdl", "libm")
     return root
 
 
-def _libraries(*names: str) -> list[str]:
-    """Where this machine has libraries."""
+def copy_libraries(root: Path, *names: str) -> None:
+    """Copy libraries of this machine, those that it has."""
     known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True)
     rows = [line.split() for line in known.stdout.splitlines() if "=>" in line]
     found = {
         row[0].partition(".so")[0]: row[-1] for row in reversed(rows) if "x86-64" in row[1]
     }
-    return [found[name] for name in names if name in found]
+    for name in names:
+        if name in found:
+            _copy(root, Path(found[name]), root / found[name].lstrip("/"))
 
 
 def _copy(root: Path, program: Path, target: Path) -> None:
