@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import shlex
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -208,9 +209,9 @@ class StatusDisplay(AbstractContextManager["StatusDisplay"]):
         self._silent, self._lines_only = silent, lines_only
         self._status: Status | None = None
 
+    @abstractmethod
     def status(self) -> str:
         """Return the status line."""
-        raise NotImplementedError
 
     def update(self) -> None:
         """Draw the status line again."""
