@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from assay.core.provenance import provenance
+from assay.core.provenance import collect_provenance
 
 from .processes import INSPECT_PYTHON, ORACLES_PYTHON, PEERS_PYTHON
 
@@ -50,7 +50,7 @@ class Machine:
 
 def this_machine() -> Machine:
     """Look at the machine, and ask the peers for their versions."""
-    own = provenance()
+    own = collect_provenance()
     peers = {name: version(name) for name in ("crafter", "opensimplex", "pillow")}
     return Machine(
         made_by=str(own),

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import duckdb
 
-from assay.core.provenance import provenance
+from assay.core.provenance import collect_provenance
 from assay.core.text import counted
 
 from .fault_parts.processes import code_of, printed, start_assay
@@ -68,7 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             wrong += _load(Path(folder), asked.trials)
         if asked.part != "load":
             wrong += _kills(Path(folder) / "kills", asked.kills, random.Random(asked.seed))
-    print(f"\n{time.perf_counter() - started:,.0f} s, seed {asked.seed}, {provenance()}")
+    print(
+        f"\n{time.perf_counter() - started:,.0f} s, seed {asked.seed}, {collect_provenance()}"
+    )
     print(*(f"WRONG {words}" for words in wrong), sep="\n")
     return 1 if wrong else 0
 

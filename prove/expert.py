@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.core.provenance import provenance
+from assay.core.provenance import collect_provenance
 from assay.crafter import ACHIEVEMENTS
 from assay.stats.intervals import Interval, wilson
 from assay.stats.score import crafter_score
@@ -73,7 +73,7 @@ def report(
     seeds = [one.seed for one in played]
     return Report(
         command=command,
-        provenance=str(provenance()),
+        provenance=str(collect_provenance()),
         seeds=(min(seeds), max(seeds)),
         max_steps=max_steps,
         rates={name: wilson(len(came[name]), len(played)) for name in ACHIEVEMENTS},

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from assay.core.provenance import provenance
+from assay.core.provenance import collect_provenance
 
 from .fault_parts import Tried
 from .fault_parts.tried import set_scale
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{name}: {took}", file=sys.stderr, flush=True)
     print(
         f"\n{time.perf_counter() - started:,.0f} s, {_cpu_seconds():,.0f} of CPU, "
-        f"seed {asked.seed}, scale {asked.scale:g}, {provenance()}"
+        f"seed {asked.seed}, scale {asked.scale:g}, {collect_provenance()}"
     )
     print(*lost, sep="\n")
     return 1 if lost else 0

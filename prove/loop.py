@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import assay
 from assay.api.loop import LoopResult, LoopWatch, plan_loop
-from assay.core.provenance import provenance
+from assay.core.provenance import collect_provenance
 from assay.finetune.loop import Notebook, Stage, StageEvent, run_stages
 from assay.stats.differences import paired_difference
 from assay.stats.intervals import Interval
@@ -233,7 +233,7 @@ def report(done: LoopResult, curve: Mapping[str, Any], free: Sat) -> tuple[str, 
     ]
     if student.over(random).point < _WANTED:
         lines.append(f"+{_WANTED:g} over {_RANDOM} was not reached.")
-    lines.append(f"`python -m prove.loop`, {provenance()}")
+    lines.append(f"`python -m prove.loop`, {collect_provenance()}")
     return "\n\n".join(lines), missed
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial as bind
 from multiprocessing import get_context
 
-from assay.core.provenance import provenance
+from assay.core.provenance import collect_provenance
 
 from .chosen import chosen
 from .differences import differences
@@ -58,7 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = asked.part or list(PARTS)
     with get_context("spawn").Pool(min(asked.processes, len(names))) as pool:
         for name, found, seconds in pool.imap(bind(_run, asked.sets), names):
-            print(f"## {name}\n\n{found.text}\n\n{seconds:,.0f} s of CPU, {provenance()}\n")
+            print(
+                f"## {name}\n\n{found.text}\n\n{seconds:,.0f} s of CPU, "
+                f"{collect_provenance()}\n"
+            )
             missed += [f"{name}: {sentence}" for sentence in found.missed]
     for sentence in missed:
         print(f"MISSED {sentence}")

@@ -55,8 +55,8 @@ def no_terminal() -> None:
 @pytest.fixture(autouse=True)
 def unknown_secrets() -> None:
     """No test takes the keys of another one out of its texts."""
-    secrets._known.clear()
-    secrets._in_environment.cache_clear()
+    secrets._registered.clear()
+    secrets._read_environment_secrets.cache_clear()
 
 
 @pytest.fixture(scope="session")

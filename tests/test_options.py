@@ -14,7 +14,7 @@ from cyclopts import App
 import assay
 from assay.bench.prepare import prepare_bench
 from assay.cli import app
-from assay.core.options import Option, declared_options, takes_options
+from assay.core.options import Option, list_options, takes_options
 from assay.errors import UsageError
 from assay.training.sweep import plan_sweep
 
@@ -99,7 +99,7 @@ def test_options_of_a_command_are_fields_and_arguments_of_its_function(name: str
     parameters = inspect.signature(function).parameters
     shown = pydoc.render_doc(function, renderer=PLAIN)
     for kind in option_classes(program.default_command):
-        for option in declared_options(kind).values():
+        for option in list_options(kind).values():
             assert option.text, f"{kind.__name__}.{option.field} has no docstring"
             word = option.extra.option or "--" + option.name.replace("_", "-")
             argument = arguments[word]

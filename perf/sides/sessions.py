@@ -4,12 +4,12 @@ import asyncio
 from pathlib import Path
 from typing import NamedTuple
 
-from assay.episodes.arms import arms_of
+from assay.episodes.arms import make_arms
 from assay.episodes.config import RunConfig
 from assay.runs.control import Limits, Retries
 from assay.runs.engine import AsyncioExecutor, Rules, run_trials
-from assay.runs.executors import InProcess
-from assay.runs.prepare import run_record
+from assay.runs.executors import InProcessExecutor
+from assay.runs.prepare import make_run_record
 from assay.store.records import RunRecord
 from perf.peers import workload
 from perf.sides.stubs import StubModel, stub_agent, stub_kind
@@ -34,7 +34,7 @@ def make_journals(folder: Path, episodes: int) -> Journals:
     config = RunConfig(
         models=("stub",), baselines=False, episodes=episodes, max_turns=workload.TURNS
     )
-    run = run_record(config, arms_of(config, {}), "perf", "")
+    run = make_run_record(config, make_arms(config, {}), "perf", "")
     # Only here: other rows play real episodes in the same process.
     with stub_agent():
         asyncio.run(_play(folder, config, run))
@@ -43,7 +43,7 @@ def make_journals(folder: Path, episodes: int) -> Journals:
 
 async def _play(folder: Path, config: RunConfig, run: RunRecord) -> None:
     kind = stub_kind(config, StubModel())
-    async with InProcess().open(kind) as start:
+    async with InProcessExecutor().open(kind) as start:
         body = lambda trial, context: start(trial, folder / f"{trial.id}.jsonl", context)  # noqa: E731
         await run_trials(
             kind.plan(run),

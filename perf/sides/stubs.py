@@ -15,14 +15,14 @@ from assay.crafter import ACHIEVEMENTS, ITEMS, Difficulty, View
 from assay.crafter.service.results import Checkpoint, Started, StepReply, adapter
 from assay.crafter.text.observation import observe
 from assay.episodes import kind
-from assay.episodes.arms import arms_of
+from assay.episodes.arms import make_arms
 from assay.episodes.config import RunConfig
 from assay.episodes.kind import EpisodeKind, EpisodeParts
 from assay.metrics import DEFAULT_HOOKS
 from assay.models.budget import Budget
 from assay.runs.control import Retries
 from assay.runs.prepare import prepare_run
-from assay.runs.run import RunResult, execute
+from assay.runs.run import RunResult, execute_run
 from assay.types import ChatModel, ChatReply, ChatRequest, Message, MessageType, Usage
 from perf.peers import workload
 
@@ -145,7 +145,7 @@ class _StubAgent(ReactAgent):
 def stub_kind(config: RunConfig, model: ChatModel) -> EpisodeKind:
     """Episodes of a run in stub worlds, with one model."""
     parts = EpisodeParts(StubWorlds, DEFAULT_HOOKS)
-    return EpisodeKind(config, arms_of(config, {}), lambda _: parts, {"stub": model})
+    return EpisodeKind(config, make_arms(config, {}), lambda _: parts, {"stub": model})
 
 
 @contextmanager
@@ -161,9 +161,9 @@ def stub_agent() -> Iterator[None]:
 
 def stub_run(settings: Mapping[str, Any], model: ChatModel) -> RunResult:
     """Play a run of such episodes."""
-    prepared = prepare_run(RunConfig, lambda config: arms_of(config, {}), settings)
+    prepared = prepare_run(RunConfig, lambda config: make_arms(config, {}), settings)
     with stub_agent():
-        return execute(prepared, stub_kind(prepared.config, model), retries=Retries(seed=0))
+        return execute_run(prepared, stub_kind(prepared.config, model), retries=Retries(seed=0))
 
 
 _INVENTORY: Final = dict.fromkeys(ITEMS, 5)

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from assay.bench.base import cache_folder
-from assay.core.provenance import provenance
+from assay.core.provenance import collect_provenance
 
 from ..parts import markdown
 from . import boxes, files, folders, grader
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{place} …", file=sys.stderr, flush=True)
         found[place] = _in_place(place, [attack.name for attack in chosen])
     _print_table(chosen, found)
-    print(f"\n{time.perf_counter() - began:,.0f} s, {provenance()}")
+    print(f"\n{time.perf_counter() - began:,.0f} s, {collect_provenance()}")
     bad = ("OPEN", "BROKEN")
     return int(any(row[0] in bad for rows in found.values() for row in rows.values()))
 

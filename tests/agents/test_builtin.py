@@ -9,10 +9,10 @@ from assay.agents.builtin import (
     BUILTIN_MODELS,
     BuiltinModel,
     Choice,
-    draws,
+    draw_numbers,
     make_builtin,
-    max_actions,
-    notes,
+    read_max_actions,
+    read_notes,
 )
 from assay.agents.options import AgentOptions
 from assay.crafter import ACTIONS
@@ -83,12 +83,12 @@ def test_the_noop_model_waits() -> None:
 
 
 def test_random_draws_follow_the_seed_and_the_last_message_and_are_even() -> None:
-    drawn = [draws(asked(user(str(i))), 17, 50) for i in range(340)]
+    drawn = [draw_numbers(asked(user(str(i))), 17, 50) for i in range(340)]
     counts = [sum(row.count(action) for row in drawn) for action in range(17)]
     # A count is binomial with a mean of 1,000 and a deviation of 31.
     assert all(845 < count < 1155 for count in counts)
-    assert draws(asked(user("1"), seed=1), 17, 50) != drawn[1]
-    assert draws(asked(user("0"), user("1")), 17, 50) == drawn[1]
+    assert draw_numbers(asked(user("1"), seed=1), 17, 50) != drawn[1]
+    assert draw_numbers(asked(user("0"), user("1")), 17, 50) == drawn[1]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_random_draws_follow_the_seed_and_the_last_message_and_are_even() -> Non
     ],
 )
 def test_odd_tools_leave_a_sensible_limit(tools: Any, allowed: int) -> None:
-    assert max_actions(asked(user("x"), tools=tools)) == allowed
+    assert read_max_actions(asked(user("x"), tools=tools)) == allowed
 
 
 @pytest.mark.parametrize("name", SIMPLE)
@@ -136,20 +136,20 @@ def test_an_odd_request_gets_a_reply(name: str, messages: tuple[Message, ...]) -
 
 def test_notes_come_back_from_the_last_reply_with_and_without_tools() -> None:
     def decide(request: ChatRequest) -> Choice:
-        return Choice(("noop",), "because", f"{notes(request)}+")
+        return Choice(("noop",), "because", f"{read_notes(request)}+")
 
     model = BuiltinModel("test", decide)
     for tools in ([], [{"function": {"name": "interact"}}]):
         first = model.answer(asked(user("1"), tools=tools)).message
         second = model.answer(asked(user("1"), first, user("2"), tools=tools)).message
-        assert notes(asked(first, second, user("3"))) == "++"
+        assert read_notes(asked(first, second, user("3"))) == "++"
 
 
 @pytest.mark.parametrize("arguments", ["{", "[]", '{"notes": 5}', "[" * 60_000, 5, "x" * 10**6])
 def test_notes_that_cannot_be_read_are_empty(arguments: Any) -> None:
     call = {"function": {"name": "interact", "arguments": arguments}}
     reply = Message({"role": "assistant", "content": None, "tool_calls": [call]})
-    assert notes(asked(reply, user("x"))) == ""
+    assert read_notes(asked(reply, user("x"))) == ""
 
 
 def test_models_are_made_by_name_and_close() -> None:

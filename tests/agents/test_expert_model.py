@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from assay.agents import AgentOptions
-from assay.agents.builtin import decide
+from assay.agents.builtin import _play_expert as decide
 from assay.crafter import ACTIONS, World
 from assay.crafter.players.expert.policy import ExpertPolicy
 from assay.crafter.players.expert.terrain import MOVE, START, STEPS, STRIDE, Goal

@@ -2,13 +2,13 @@ from typing import Any
 
 import pytest
 
-from assay.agents.prompts import system_message, tools
+from assay.agents.prompts import make_system_message, make_tools
 from assay.crafter import rules_text
 
 
 def system(prompt: str | None = None, **changes: Any) -> str:
     options = {"short": False, "actions_per_turn": 5, "history": 8} | changes
-    return system_message(prompt, **options).text
+    return make_system_message(prompt, **options).text
 
 
 @pytest.mark.parametrize("short", [False, True])
@@ -30,8 +30,8 @@ def test_a_prompt_replaces_the_instructions_but_not_the_rules() -> None:
 
 
 def test_the_tools_say_how_many_actions_a_turn_may_have() -> None:
-    interact, terminate = (tool["function"] for tool in tools(3).value)
+    interact, terminate = (tool["function"] for tool in make_tools(3).value)
     assert (interact["name"], terminate["name"]) == ("interact", "terminate")
     actions = interact["parameters"]["properties"]["actions"]
     assert (actions["minItems"], actions["maxItems"]) == (1, 3)
-    assert tools(3) is tools(3)
+    assert make_tools(3) is make_tools(3)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.agents.replies import Decision, actions_in_text, read_reply
+from assay.agents.replies import Decision, find_actions, read_reply
 from assay.crafter import ACTIONS
 from assay.types import Message
 
@@ -246,4 +246,4 @@ def test_no_reply_raises_and_all_that_is_played_exists(
 @settings(max_examples=200)
 @given(st.text(st.sampled_from("do move_left,;:-*1.\n `actionACTION→>"), max_size=200))
 def test_plain_text_never_raises(text: str) -> None:
-    actions_in_text(text)
+    find_actions(text)

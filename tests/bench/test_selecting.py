@@ -42,7 +42,7 @@ def test_what_a_text_means(data: Path, text: str, label: str | None) -> None:
     tag_rollout(select_rollout(f"nightly@{FIRST}", data), "good", data)
     text = text.replace("DATA", str(data))
     if label is None:
-        with pytest.raises(AmbiguousName, match="give more of it"):
+        with pytest.raises(AmbiguousName, match="give a longer part of it"):
             select_rollout(text, data)
     else:
         assert select_rollout(text, data).label == label

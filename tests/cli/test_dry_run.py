@@ -158,7 +158,7 @@ def test_of_a_run_that_goes_on_only_the_rest_is_counted(tmp_path: Path) -> None:
     def listen(event: object) -> None:
         ended.append(type(event).__name__)
         if ended.count("TrialEnded") == 2:
-            stop.ask()
+            stop.request()
 
     run_prepared(prepare(settings), observer=CallbackObserver(listen), stop=stop)
     again = prepare(settings, dry=True)

@@ -8,13 +8,13 @@ from cyclopts import App
 
 from assay.cli.run import init
 from assay.crafter import Difficulty
-from assay.episodes.config import SETTINGS, RunConfig, run_template
+from assay.episodes.config import SETTINGS, RunConfig, format_run_template
 from assay.errors import UsageError
-from assay.runs.configuration import resolve, tables_of
+from assay.runs.configuration import list_tables, resolve
 
 KEY_LINE = re.compile(r"^#(\w+ = .*)$")
-TABLES = tables_of(RunConfig)
-LINES = run_template().splitlines()
+TABLES = list_tables(RunConfig)
+LINES = format_run_template().splitlines()
 KEY_LINES = [number for number, line in enumerate(LINES) if KEY_LINE.match(line)]
 WITHOUT_DEFAULT = ("environment", "name")
 
@@ -46,7 +46,7 @@ def run(*arguments: str) -> int:
 def test_the_written_file_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "assay.toml"
     assert run(str(file)) == 0
-    assert file.read_text("utf-8") == run_template()
+    assert file.read_text("utf-8") == format_run_template()
     done = resolve(RunConfig, {}, file, environment={})
     assert done.config == RunConfig()
     assert set(done.sources.values()) == {"default"}
@@ -104,7 +104,7 @@ def test_a_file_is_not_replaced_unless_asked(tmp_path: Path) -> None:
         run(str(file))
     assert file.read_text() == "mine"
     assert run(str(file), "--force") == 0
-    assert file.read_text("utf-8") == run_template()
+    assert file.read_text("utf-8") == format_run_template()
 
 
 def test_without_a_name_the_file_is_assay_toml(

@@ -62,7 +62,7 @@ def end(**but: Any) -> EpisodeEnd:
 
 async def play(trial: Trial[None], context: Context) -> TrialVerdict:
     for turn in range(1, TURNS + 1):
-        context.progress(at(turn))
+        context.report_progress(at(turn))
         await asyncio.sleep(0)
         context.check()
     return TrialVerdict(TrialState.RESULT, "max_turns", value=end())
@@ -175,7 +175,7 @@ def test_failures_are_spent_but_not_averaged() -> None:
     async def refuse(trial: Trial[None], context: Context) -> TrialVerdict:
         if trial.index:
             return await play(trial, context)
-        context.progress(at(1, achievements=22))
+        context.report_progress(at(1, achievements=22))
         return TrialVerdict(
             TrialState.FAILURE, "refused", value=end(achievements=22, tokens=1500)
         )
@@ -190,7 +190,7 @@ def test_failures_are_spent_but_not_averaged() -> None:
 
 def test_one_unknown_price_makes_the_cost_unknown() -> None:
     async def unpriced(trial: Trial[None], context: Context) -> TrialVerdict:
-        context.progress(at(1, cost_usd=None if trial.index == 1 else 0.01))
+        context.report_progress(at(1, cost_usd=None if trial.index == 1 else 0.01))
         return TrialVerdict(TrialState.RESULT, "died", value=end(cost_usd=0.01))
 
     screen = Screen()
@@ -322,8 +322,12 @@ def test_an_interrupted_run_shows_how_far_it_came() -> None:
 
     def listen(event: Event) -> None:
         display.on_event(event)
-        if isinstance(event, TrialProgress) and not stop.asked and event.payload.turn == 2:
-            stop.ask()
+        if (
+            isinstance(event, TrialProgress)
+            and not stop.is_requested
+            and event.payload.turn == 2
+        ):
+            stop.request()
 
     with display:
         run(
@@ -345,7 +349,7 @@ def test_names_and_notes_reach_no_terminal_as_commands() -> None:
     name = "[red]evil\x1b[2J"
 
     async def sing(trial: Trial[None], context: Context) -> TrialVerdict:
-        context.progress(at(1, note="\x1b]0;x\x07[bold]" + "y" * 5000))
+        context.report_progress(at(1, note="\x1b]0;x\x07[bold]" + "y" * 5000))
         return TrialVerdict(TrialState.RESULT, "x", value=end(stop_reason="terminate: \x1b[2J"))
 
     screen = terminal(120)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.agents import make_builtin
-from assay.agents.chat_models import ask_once
+from assay.agents.chat_models import send_test_request
 from assay.cli.models import list_models, models, try_model
 from assay.cli.output import Show
 from assay.errors import UsageError
@@ -120,14 +120,14 @@ class Counting:
 
 def test_one_short_question_is_asked_and_the_model_let_go() -> None:
     model = Counting()
-    assert asyncio.run(ask_once(model)).message.text == "ok"
+    assert asyncio.run(send_test_request(model)).message.text == "ok"
     (request,) = model.asked
     assert (len(request.messages), request.tools.value, model.closed) == (1, [], 1)
     assert request.max_tokens <= 256
 
 
 def test_a_built_in_model_answers_the_question() -> None:
-    reply = asyncio.run(ask_once(make_builtin("builtin/noop")))
+    reply = asyncio.run(send_test_request(make_builtin("builtin/noop")))
     assert reply.message.text
     assert reply.cost_usd == 0.0
 

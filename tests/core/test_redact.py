@@ -9,7 +9,7 @@ import pytest
 
 from assay.cli import main
 from assay.core.secrets import MARK, Secret, mask, redact
-from assay.runs.control import trial_error
+from assay.runs.control import describe_error
 from tests.support import run_python
 
 KEY = "sk-planted-0a1b2c3d4e5f6a7b8c9d"
@@ -60,8 +60,8 @@ def test_a_key_that_was_given_is_hidden_everywhere_from_then_on() -> None:
     text = "it is given-5316-given, yes"
     assert redact(text) == text
     assert Secret("given-5316-given").reveal() in text
-    assert redact(text) == mask(text) == trial_error(ValueError(text)).message == HIDDEN
-    assert "given-5316" not in trial_error(ValueError(text)).traceback
+    assert redact(text) == mask(text) == describe_error(ValueError(text)).message == HIDDEN
+    assert "given-5316" not in describe_error(ValueError(text)).traceback
 
 
 HIDDEN = f"it is {MARK}, yes"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay import __version__
-from assay.core.provenance import provenance
+from assay.core.provenance import collect_provenance
 from assay.core.text import natural_key, printable, unknown_name
 from assay.core.user_code import parse_object_spec
 
@@ -53,7 +53,7 @@ def test_file_and_name_of_a_user_object_are_parsed(
 
 
 def test_provenance_is_one_line_with_all_versions() -> None:
-    line = str(provenance())
+    line = str(collect_provenance())
     assert re.fullmatch(
         rf"assay {re.escape(__version__)}( \(commit [0-9a-f]{{12}}(, changed since)?\))?,"
         r"( in a project at commit [0-9a-f]{12}(, changed since)?,)?"
@@ -83,8 +83,8 @@ def provenance_from(source: Path, folder: Path = Path("/")) -> str:
     """What a process that runs the copy in `source` says of itself, started in a folder."""
     program = (
         f"import sys; sys.path.insert(0, {str(source)!r}); sys.dont_write_bytecode = True\n"
-        "from assay.core.provenance import provenance\n"
-        "print(provenance())"
+        "from assay.core.provenance import collect_provenance\n"
+        "print(collect_provenance())"
     )
     command = [sys.executable, "-c", program]
     return subprocess.run(

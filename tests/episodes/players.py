@@ -8,14 +8,14 @@ from typing import Any
 
 from assay.agents import make_builtin
 from assay.crafter.service.client import LocalClient, WorldClient
-from assay.episodes.arms import arms_of
+from assay.episodes.arms import make_arms
 from assay.episodes.config import RunConfig
 from assay.episodes.kind import EpisodeKind, EpisodeParts
 from assay.metrics import DEFAULT_HOOKS, Hook
 from assay.runs.control import Retries, Stop
 from assay.runs.engine import AsyncioExecutor, Rules, run_trials
 from assay.runs.events import CallbackObserver, Event
-from assay.runs.executors import InProcess
+from assay.runs.executors import InProcessExecutor
 from assay.runs.plan import GroupCounts
 from assay.store.records import RunRecord
 from assay.types import ChatModel, ChatReply, ChatRequest, Message
@@ -85,14 +85,14 @@ def play(
     config = replace(
         rules or settings(), models=(model.name,), episodes=episodes, seed=100, baselines=False
     )
-    arms = arms_of(config, {})
+    arms = make_arms(config, {})
     kind = EpisodeKind(config, arms, lambda _: EpisodeParts(worlds, hooks), {model.name: model})
     run = RunRecord(
         id="test", command="", configuration={}, provenance={}, created_at=0.0, experiments=()
     )
 
     async def all_of_them() -> dict[str, GroupCounts]:
-        async with InProcess().open(kind) as start:
+        async with InProcessExecutor().open(kind) as start:
             executor = AsyncioExecutor[Any](
                 lambda trial, context: start(trial, folder / f"{trial.id}.jsonl", context)
             )

@@ -76,7 +76,7 @@ def test_two_prompts_of_one_model_are_one_run_and_one_verdict(
         ([{"label": "mine"}], "an arm needs a model, an agent, or both"),
         ([{"model": "builtin/noop", "promt": "x"}], "unknown key in [[arms]] 'promt'"),
         ([{"model": "builtin/noop", "view": "wide"}], "'wide'"),
-        ([{"model": "builtin/noop"}] * 2, "two arms of the run are called 'builtin/noop'"),
+        ([{"model": "builtin/noop"}] * 2, "two arms of the run have the label 'builtin/noop'"),
         ([{"agent": "agents.py:lost"}], "agents.py has no 'lost'"),
         ("builtin/noop", "arms"),
     ],

@@ -12,11 +12,11 @@ from assay.agents.options import AgentOptions
 from assay.core.canonical_json import canonical_json, content_hash
 from assay.core.secrets import Secret
 from assay.crafter import DIFFICULTIES, Difficulty
-from assay.episodes.arms import arms_of
+from assay.episodes.arms import make_arms
 from assay.episodes.config import BASELINES, DEFAULT_MODELS, SETTINGS, RunConfig
 from assay.errors import UsageError
-from assay.runs.configuration import difference, resolve
-from assay.runs.prepare import run_record
+from assay.runs.configuration import list_differences, resolve
+from assay.runs.prepare import make_run_record
 from assay.store.location import DATABASE_VARIABLE
 
 KEY = "sk-very-secret"
@@ -139,7 +139,7 @@ def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
 
 
 def test_a_model_named_twice_is_pointed_out() -> None:
-    assert "'a' is there twice" in error_of(models=["a", "b", "a"])
+    assert "'a' is given twice" in error_of(models=["a", "b", "a"])
 
 
 def test_one_model_needs_no_list() -> None:
@@ -153,7 +153,7 @@ def test_a_setting_that_does_not_exist_is_an_error_with_a_suggestion() -> None:
 def test_a_configuration_made_by_hand_is_checked_as_well() -> None:
     with pytest.raises(UsageError, match=r"^episodes: 0 is not allowed; give a whole number"):
         RunConfig(episodes=0)
-    with pytest.raises(UsageError, match="leaves no room for 10 episodes"):
+    with pytest.raises(UsageError, match="is too large for 10 episodes"):
         RunConfig(seed=2**31 - 5)
     assert RunConfig(seed=2**31 - 10).seed == 2**31 - 10
 
@@ -207,7 +207,9 @@ def test_a_prompt_file_counts_by_its_text(tmp_path: Path) -> None:
     config = resolved(prompt=prompt)
     assert config.agent.prompt == "Play well."
     prompt.write_text("Play better.")
-    lines = difference(RunConfig, config.identity(), resolved(prompt=str(prompt)).identity())
+    lines = list_differences(
+        RunConfig, config.identity(), resolved(prompt=str(prompt)).identity()
+    )
     assert lines == ["agent.prompt: Play well. -> Play better."]
     assert "cannot read" in error_of(prompt=tmp_path / "none.md")
     prompt.write_bytes(b"\xff\xfe")
@@ -223,16 +225,16 @@ def test_hook_files_count_by_their_content(tmp_path: Path) -> None:
     assert one.hooks == (hooks,)
     assert one.identity() == resolved(hooks=str(moved)).identity()
     hooks.write_text("a = 2\n")
-    assert difference(RunConfig, one.identity(), resolved(hooks=[hooks]).identity())
-    assert "there is no such file" in error_of(hooks=[tmp_path / "none.py"])
+    assert list_differences(RunConfig, one.identity(), resolved(hooks=[hooks]).identity())
+    assert "the file does not exist" in error_of(hooks=[tmp_path / "none.py"])
     assert "twice" in error_of(hooks=[hooks, hooks])
 
 
 def test_baselines_play_unless_they_play_anyway() -> None:
-    assert RunConfig(models=("a",)).baselines_beside == BASELINES
-    assert RunConfig(models=("builtin/random", "a")).baselines_beside == ("builtin/noop",)
-    assert RunConfig().baselines_beside == ()
-    assert RunConfig(models=("a",), baselines=False).baselines_beside == ()
+    assert RunConfig(models=("a",)).added_baselines == BASELINES
+    assert RunConfig(models=("builtin/random", "a")).added_baselines == ("builtin/noop",)
+    assert RunConfig().added_baselines == ()
+    assert RunConfig(models=("a",), baselines=False).added_baselines == ()
 
 
 def test_a_key_is_neither_shown_nor_stored() -> None:
@@ -242,7 +244,7 @@ def test_a_key_is_neither_shown_nor_stored() -> None:
     assert KEY not in f"{config!r} {config} {json.dumps(config.stored())}"
     assert KEY not in json.dumps(config.identity())
     assert KEY not in error_of(openai_api_key=f"{KEY} {KEY}")
-    assert difference(RunConfig, config.stored(), RunConfig().stored()) == []
+    assert list_differences(RunConfig, config.stored(), RunConfig().stored()) == []
 
 
 @pytest.mark.parametrize(
@@ -263,7 +265,7 @@ def test_a_key_is_neither_shown_nor_stored() -> None:
     ],
 )
 def test_the_identity_holds_what_decides_results(name: str, value: Any) -> None:
-    assert difference(
+    assert list_differences(
         RunConfig, RunConfig().stored(), replace(RunConfig(), **{name: value}).stored()
     )
 
@@ -295,17 +297,17 @@ def test_a_difference_is_told_in_lines_that_can_be_read() -> None:
     new = RunConfig(
         episodes=20, step_limit=5, difficulty=Difficulty(), agent=AgentOptions(view="short")
     ).stored()
-    lines = difference(RunConfig, old, new)
+    lines = list_differences(RunConfig, old, new)
     assert "episodes: 10 -> 20" in lines
     assert "step_limit: none -> 5" in lines
     assert "agent.view: full -> short" in lines
     assert "difficulty.tree_chance: 0.3 -> 0.2" in lines
-    assert difference(RunConfig, old, json.loads(json.dumps(old))) == []
+    assert list_differences(RunConfig, old, json.loads(json.dumps(old))) == []
 
 
 def test_a_difference_at_the_end_of_a_long_text_is_not_lost() -> None:
     one, other = (AgentOptions(prompt="x" * 100 + end) for end in "ab")
-    lines = difference(
+    lines = list_differences(
         RunConfig, RunConfig(agent=one).stored(), RunConfig(agent=other).stored()
     )
     assert lines == ["agent.prompt: changed"]
@@ -324,10 +326,10 @@ def test_a_stored_run_takes_the_place_of_the_defaults(tmp_path: Path) -> None:
     assert again.config == config
     assert again.sources["episodes"] == "the run"
     other = resolve(RunConfig, {"episodes": 4}, stored=stored, environment={}).config
-    assert difference(RunConfig, stored, other.stored()) == ["episodes: 3 -> 4"]
+    assert list_differences(RunConfig, stored, other.stored()) == ["episodes: 3 -> 4"]
     hooks.write_text("a = 2\n")
     changed = resolve(RunConfig, {}, stored=stored, environment={}).config
-    assert re.match("hook_hashes: ", difference(RunConfig, stored, changed.stored())[0])
+    assert re.match("hook_hashes: ", list_differences(RunConfig, stored, changed.stored())[0])
 
 
 def test_a_stored_run_is_in_the_database_it_was_found_in() -> None:
@@ -427,5 +429,5 @@ def test_runs_of_the_first_format_keep_their_identity_and_fingerprints(
     config = resolved(**given)
     assert content_hash(canonical_json(config.identity())) == identity
     assert content_hash(canonical_json(config.stored())) == stored
-    record = run_record(config, arms_of(config, {}), "run-1", "")
+    record = make_run_record(config, make_arms(config, {}), "run-1", "")
     assert {one.model: one.fingerprint for one in record.experiments} == fingerprints

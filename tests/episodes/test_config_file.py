@@ -149,13 +149,13 @@ def test_a_key_in_the_wrong_table_is_told_its_place(tmp_path: Path) -> None:
 
 def test_a_key_outside_every_table_is_told_its_place(tmp_path: Path) -> None:
     message = error_of(tmp_path, "episodes = 3\n")
-    assert "'episodes' stands outside a table; write it below [experiment] or [eval]" in message
+    assert "'episodes' is outside a table; write it below [experiment] or [eval]" in message
 
 
 def test_a_value_in_place_of_a_table_is_an_error(tmp_path: Path) -> None:
     assert "write it as a table: [run]" in error_of(tmp_path, "run = 3\n")
     assert "write it as a table: [run]" in error_of(tmp_path, "[[run]]\nname = ''\n")
-    assert "'difficulty' stands outside a table" in error_of(tmp_path, "difficulty = 3\n")
+    assert "'difficulty' is outside a table" in error_of(tmp_path, "difficulty = 3\n")
 
 
 @pytest.mark.parametrize(

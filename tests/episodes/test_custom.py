@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.episodes.metrics import measure, measure_all, metric_of
+from assay.episodes.metrics import find_metric, measure, measure_all
 from assay.errors import UsageError
 from assay.judge.subjects import SUBJECT_METRICS
 from assay.metrics import (
@@ -56,13 +56,13 @@ def store(filled: bytes, tmp_path: Path) -> Store:
 
 
 def marked(function: Callable[..., Any]) -> Metric:
-    found = metric_of(metric(function))
+    found = find_metric(metric(function))
     assert found is not None
     return found
 
 
 def metrics(*functions: Callable[..., Any], sha: str = "0" * 32) -> MetricSet:
-    return MetricSet(tuple(metric_of(each) or marked(each) for each in functions), sha)
+    return MetricSet(tuple(find_metric(each) or marked(each) for each in functions), sha)
 
 
 def returning(value: object) -> Metric:
@@ -137,15 +137,15 @@ class Rude:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        pytest.param(float("nan"), "gave nan, which is no finite number", id="nan"),
-        pytest.param(-float("inf"), "gave -inf, which is no finite number", id="inf"),
-        pytest.param("0.5", "gave '0.5', a str; give a number", id="text"),
-        pytest.param(None, "gave None; return a number, or {}", id="nothing"),
+        pytest.param(float("nan"), "returned nan, which is not finite", id="nan"),
+        pytest.param(-float("inf"), "returned -inf, which is not finite", id="inf"),
+        pytest.param("0.5", "returned '0.5', a str; return a number", id="text"),
+        pytest.param(None, "returned None; return a number, or {}", id="nothing"),
         pytest.param(10**400, "does not fit into a float", id="huge"),
-        pytest.param([1.0], "gave [1.0], a list", id="list"),
-        pytest.param(Rude(), "gave <Rude>, a Rude", id="rude"),
+        pytest.param([1.0], "returned [1.0], a list", id="list"),
+        pytest.param(Rude(), "returned <Rude>, a Rude", id="rude"),
         pytest.param("\x1b[2J" * 99, r"\x1b[2J", id="escapes"),
-        pytest.param({"a": "b"}, "key 'a': gave 'b', a str", id="dictionary"),
+        pytest.param({"a": "b"}, "key 'a': returned 'b', a str", id="dictionary"),
         pytest.param({3: 1.0}, "metric name 3 is not allowed", id="key"),
         pytest.param({"a\n": 1.0}, "is not allowed; give letters", id="line end"),
     ],
@@ -166,7 +166,7 @@ def test_the_good_numbers_of_a_dictionary_are_kept_beside_a_bad_one() -> None:
     found = measure(returning({"good": 1, "bad": float("nan")}), EPISODE)
     assert found.trials == {EPISODE.id: {"good": 1.0}}
     assert [each.what for each in found.problems] == [
-        "key 'bad': gave nan, which is no finite number"
+        "key 'bad': returned nan, which is not finite"
     ]
 
 
@@ -192,7 +192,7 @@ def test_a_list_of_another_length_is_a_problem() -> None:
 
     found = measure_all(marked(short), [EPISODE, EPISODE], "e")
     assert found.trials == {}
-    assert "gave 1 values for 2 episodes; give one for each" in str(found.problems[0])
+    assert "returned 1 values for 2 episodes; return one for each" in str(found.problems[0])
 
 
 def seconds(episode: Episode) -> float:
@@ -288,8 +288,8 @@ def test_an_exception_names_the_episode_and_the_line_and_the_rest_goes_on(
     )
     assert told[1:] == [
         f"{path}:19: metric 'leaves', experiment {EXPERIMENTS[0]!r}: SystemExit: 3",
-        f"{path}:6: metric 'seeds' has 2 such problems in all",
-        f"{path}:19: metric 'leaves' has 2 such problems in all",
+        f"{path}:6: metric 'seeds' has 2 such problems in total",
+        f"{path}:19: metric 'leaves' has 2 such problems in total",
     ]
 
 
@@ -351,8 +351,8 @@ def test_a_name_that_means_something_else_is_a_problem(store: Store) -> None:
     assert earned(store, "reward") == rewards
     assert [line.split(": ", 2)[2].split("; ")[0] for line in told[:3]] == [
         "'reward' is an outcome of every episode, with another value",
-        "'unlocked/mine' was recorded with these episodes, by no metric",
-        "'shared' is given by metric 'grades' too",
+        "'unlocked/mine' was recorded with these episodes and is not from a metric",
+        "'shared' is also a result of metric 'grades'",
     ]
 
 
@@ -396,7 +396,7 @@ def test_sessions_that_cannot_tell_get_no_shipped_metric(store: Store) -> None:
     assert done == Applied({"time_efficiency": 1})
     assert told == [
         f"2 episodes of experiment {EXPERIMENTS[0]} were not played by assay in Crafter, "
-        "so that they have no time_efficiency"
+        "so they have no time_efficiency"
     ]
 
 
@@ -418,7 +418,7 @@ def test_an_experiment_that_is_not_there_is_named(store: Store) -> None:
 
 
 def test_two_metrics_of_one_name_are_refused(store: Store) -> None:
-    with pytest.raises(UsageError, match="metric 'seconds' is defined at"):
+    with pytest.raises(UsageError, match="metric 'seconds' is also defined at"):
         apply_metrics(store, EXPERIMENTS, MetricSet((marked(seconds),) * 2, ""))
 
 

@@ -14,12 +14,12 @@ from assay.api.runs import run_prepared
 from assay.api.traces import verify
 from assay.cli import main
 from assay.episodes.config import RunConfig
-from assay.episodes.environments import digest_of
-from assay.episodes.prepare import OwnObjects
+from assay.episodes.environments import compute_digest
+from assay.episodes.prepare import UserObjects
 from assay.errors import UsageError
 from assay.runs.control import Stop
 from assay.runs.events import CallbackObserver, Event, TrialProgress
-from assay.runs.spending import spent_so_far
+from assay.runs.spending import compute_spending
 from tests.runs.tables import rows
 
 from .own_things import AGENTS, BANDIT, CountedModel, asked, errors_of, play_in
@@ -121,9 +121,11 @@ def test_a_step_that_gives_nonsense_is_a_failure_that_says_what_is_expected(
     result = play_in(tmp_path, environment=Steps, agents=agents, episodes=1)
     said = {name: errors_of(result, name)[0] for name in Steps.actions}
     assert said["three"] == said["strange"] == ""
-    assert said["nan"] == "Steps: reward is nan; give a number that is finite"
-    assert said["words"] == "Steps: reward is 'much'; give a number that is finite"
-    assert said["four"].startswith("Steps.step gave a tuple of 4; give observation, reward and")
+    assert said["nan"] == "Steps: reward is nan; give a finite number"
+    assert said["words"] == "Steps: reward is 'much'; give a finite number"
+    assert said["four"].startswith(
+        "Steps.step returned a tuple of 4; return observation, reward and"
+    )
     assert "test_environments.py" in said["raises"]
     assert said["raises"].endswith("RuntimeError: the floor is gone")
     with chdir(tmp_path):
@@ -154,10 +156,10 @@ class Unready(Walk):
     ("environment", "said"),
     [
         (NoStep, "environment 'NoStep' has no method step"),
-        (Sideways, "outcomes['cost'] is 'sideways'; say which way is better"),
-        (Unready, "environment 'Unready' cannot be begun: OSError: no board"),
+        (Sideways, "outcomes['cost'] is 'sideways'; give 'higher' or 'lower'"),
+        (Unready, "environment 'Unready' cannot be started: OSError: no board"),
         ("bandit.py:Maze", "bandit.py has no class 'Maze'; it has Bandit"),
-        ("maze.py:Maze", "cannot read 'maze.py': there is no such file"),
+        ("maze.py:Maze", "cannot read 'maze.py': the file does not exist"),
         ("Bandit", "environment 'Bandit' is not allowed; give a Python file and a class"),
         ("gymnasium:CartPol-v1", "Did you mean: `CartPole`?"),
     ],
@@ -174,8 +176,8 @@ def test_what_is_no_environment_is_refused_before_anything_starts(
 @pytest.mark.parametrize(
     ("environment", "model", "said"),
     [
-        ("bandit.py:Bandit", "builtin/forager", "plays Crafter and nothing else"),
-        ("gymnasium:CartPole-v1", "counted", "cannot be told to a language model"),
+        ("bandit.py:Bandit", "builtin/forager", "can play only Crafter"),
+        ("gymnasium:CartPole-v1", "counted", "cannot play"),
     ],
 )
 def test_a_model_that_cannot_play_there_is_refused(
@@ -250,10 +252,10 @@ def test_an_action_of_another_shape_is_the_failure_of_the_agent(tmp_path: Path) 
     )
     said = {name: errors_of(result, name)[0] for name in answers}
     assert said["three"] == (
-        "three chose [1, 2, 3]: an action is one of Box(-2.0, 2.0, (1,), float32)"
+        "three returned [1, 2, 3]: an action must be in Box(-2.0, 2.0, (1,), float32)"
     )
     for name in answers:
-        assert said[name].startswith(f"{name} chose ")
+        assert said[name].startswith(f"{name} returned ")
 
 
 def test_hooks_of_the_user_watch_other_worlds_and_those_of_crafter_do_not(
@@ -281,7 +283,7 @@ class Pulls(BaseHook):
 
 
 def test_a_difficulty_of_crafter_is_refused_elsewhere(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="difficulty is about the worlds of Crafter"):
+    with pytest.raises(UsageError, match="difficulty applies only to Crafter"):
         play_in(tmp_path, environment=Walk, agents={"go": forward}, difficulty="hard")
 
 
@@ -293,10 +295,10 @@ def interrupted(folder: Path, turns: int, **settings: Any) -> dict[str, Any]:
         nonlocal seen
         seen += isinstance(event, TrialProgress)
         if seen == turns:
-            stop.ask()
+            stop.request()
 
     chosen = {"models": ["counted"], "episodes": 2, "baselines": False, **settings}
-    own = OwnObjects(models={"counted": CountedModel(cost_usd=0.5)})
+    own = UserObjects(models={"counted": CountedModel(cost_usd=0.5)})
     with chdir(folder):
         first = run_prepared(
             prepare(chosen, own=own), observer=CallbackObserver(listen), stop=stop, own=own
@@ -317,19 +319,19 @@ def test_what_is_not_deterministic_begins_anew_and_says_that_it_cannot_be_verifi
     assert chosen == interrupted(tmp_path, 7, environment="bandit.py:Bandit")
     before = asked(tmp_path)
     assert 15 <= before < 20
-    own = OwnObjects(models={"counted": CountedModel()})
+    own = UserObjects(models={"counted": CountedModel()})
     with chdir(tmp_path):
         prepared = prepare(chosen, own=own)
         assert prepared.resumed is not None
         # What was paid for twice stays on the bill. Each kill may have met a call that was
         # counted and not yet answered; what such a model will ask for is not known before.
-        assert 0.5 * (before - 2) <= spent_so_far(prepared) <= 0.5 * before
+        assert 0.5 * (before - 2) <= compute_spending(prepared) <= 0.5 * before
         result = run_prepared(prepared, own=own)
         assert {row.state for row in result.episodes} == {"result"}
         # All that was begun is asked again from its start.
         assert asked(tmp_path) == before + 20
         reasons = {str(found.reason) for found in verify()}
-    assert reasons == {"bandit.py:Bandit says that it is not deterministic"}
+    assert reasons == {"bandit.py:Bandit is declared as not deterministic"}
 
 
 def test_a_file_that_has_changed_is_another_configuration_and_cannot_be_verified(
@@ -338,7 +340,7 @@ def test_a_file_that_has_changed_is_another_configuration_and_cannot_be_verified
     play_in(tmp_path, environment="bandit.py:Bandit", agents=["agents.py:left"], episodes=1)
     chosen = interrupted(tmp_path, 5, environment="bandit.py:Bandit")
     (tmp_path / "bandit.py").write_text(BANDIT + "\n# changed\n", "utf-8")
-    own = OwnObjects(models={"counted": CountedModel()})
+    own = UserObjects(models={"counted": CountedModel()})
     with chdir(tmp_path):
         assert prepare(chosen, own=own).resumed is None
         (unfinished,) = Path(f"{DATABASE}.journal").iterdir()
@@ -385,10 +387,10 @@ def test_tables_of_other_worlds_have_no_columns_of_crafter(
 
 def test_digests_tell_observations_apart_and_know_what_they_cannot() -> None:
     shown = [1, 1.0, True, "1", None, [1], {"a": 1}, {"a": [1, 2]}, b"1"]
-    digests = [digest_of(value) for value in shown]
+    digests = [compute_digest(value) for value in shown]
     assert len({*digests}) == len(shown)
-    assert digest_of({"a": 1, "b": 2}) == digest_of({"b": 2, "a": 1})
-    assert digest_of(object()) is None
+    assert compute_digest({"a": 1, "b": 2}) == compute_digest({"b": 2, "a": 1})
+    assert compute_digest(object()) is None
 
 
 def test_early_looks_decide_by_reward_unless_another_common_outcome_is_named() -> None:
@@ -398,5 +400,7 @@ def test_early_looks_decide_by_reward_unless_another_common_outcome_is_named() -
 
     assert decided_by("achievements") == "reward"
     assert decided_by("steps") == "steps"
-    with pytest.raises(UsageError, match="time_management is not known in gymnasium:CartPole"):
+    with pytest.raises(
+        UsageError, match="time_management does not exist in gymnasium:CartPole"
+    ):
         decided_by("time_management")

@@ -262,7 +262,7 @@ def test_a_wish_to_stop_ends_the_turn_in_hand_and_loses_nothing(tmp_path: Path) 
 
     def listen(event: Event) -> None:
         if isinstance(event, TrialProgress) and event.payload.turn == 4:
-            stop.ask()
+            stop.request()
 
     first = CountingModel()
     tally = play(tmp_path, first, stop=stop, listen=listen)

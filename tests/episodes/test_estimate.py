@@ -52,9 +52,9 @@ def quote(model: str = "m", **known: object) -> Quote:
 
 
 def test_turns_that_were_not_played_are_like_the_last_ones() -> None:
-    assert SAMPLE.prompt_bytes(2) == 1200
-    assert SAMPLE.prompt_bytes(4) == 3600
-    assert SAMPLE.prompt_bytes(8) == 3600 + 4 * 1200
+    assert SAMPLE.estimate_prompt_bytes(2) == 1200
+    assert SAMPLE.estimate_prompt_bytes(4) == 3600
+    assert SAMPLE.estimate_prompt_bytes(8) == 3600 + 4 * 1200
 
 
 def test_tokens_are_a_quarter_of_the_bytes_of_all_turns() -> None:

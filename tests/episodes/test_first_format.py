@@ -8,7 +8,7 @@ import pytest
 
 from assay.crafter import Difficulty
 from assay.episodes.config import RunConfig
-from assay.episodes.spec import difficulty_name
+from assay.episodes.spec import name_difficulty
 from tests.golden.files import unpack
 
 
@@ -40,5 +40,5 @@ def test_a_number_of_worlds_that_was_added_is_written_where_it_is_not_its_defaul
     later = RunConfig(difficulty=LaterDifficulty(tree_chance=0.25))
     foggy = RunConfig(difficulty=LaterDifficulty(tree_chance=0.25, fog=0.5))
     assert plain.identity() == later.identity() != foggy.identity()
-    names = [difficulty_name(config.difficulties[0]) for config in (plain, later, foggy)]
+    names = [name_difficulty(config.difficulties[0]) for config in (plain, later, foggy)]
     assert names[0] == names[1] == "custom-e54f53f2" != names[2]

@@ -311,7 +311,7 @@ def test_sessions_that_cannot_be_played_on_are_refused_with_the_reason(
     assert "were not played in the same way: max_turns" in refusal(tmp_path, "whole", "hard")
     with Store(database).writing() as connection:
         connection.execute("UPDATE session_timesteps SET action = 'noop' WHERE step_index = 2")
-    assert "comes out otherwise than it was recorded" in refusal(tmp_path, "whole")
+    assert "differs from the recording" in refusal(tmp_path, "whole")
     with Store(database).writing() as connection:
         connection.execute("UPDATE session_timesteps SET digest = NULL")
     assert "steps without a digest" in refusal(tmp_path, "whole")

@@ -74,7 +74,9 @@ def test_the_same_text_has_the_same_sha_and_another_text_another(tmp_path: Path)
     [
         pytest.param("x = 1\ndef f(:\n", 2, "not valid Python", id="syntax"),
         pytest.param("\n1/0\n", 2, "ZeroDivisionError while its metrics", id="raises"),
-        pytest.param(f"{HEAD}def f(x): ...\n", 3, "nothing says whether 'x' is", id="unclear"),
+        pytest.param(
+            f"{HEAD}def f(x): ...\n", 3, "'x' may be one episode or a list", id="unclear"
+        ),
         pytest.param(f"{HEAD}def f(x: int): ...\n", 3, "call it 'episode'", id="annotation"),
         pytest.param(
             f"{HEAD}def f(episodes: 'Episode'): ...\n",
@@ -86,10 +88,13 @@ def test_the_same_text_has_the_same_sha_and_another_text_another(tmp_path: Path)
         pytest.param(f"{HEAD}def f(a, b): ...\n", 3, "must take one argument", id="two"),
         pytest.param(f"{HEAD}def f(*episodes): ...\n", 3, "without a star", id="star"),
         pytest.param(f"{HEAD}async def f(episode): ...\n", 3, "is async", id="async"),
-        pytest.param(f"{HEAD}def f(episode): yield 1\n", 3, "yields", id="generator"),
-        pytest.param(f"{HEAD}class f: ...\n", 3, "is no function", id="class"),
+        pytest.param(f"{HEAD}def f(episode): yield 1\n", 3, "is a generator", id="generator"),
+        pytest.param(f"{HEAD}class f: ...\n", 3, "is not a function", id="class"),
         pytest.param(
-            f"{HEAD}def reward(episode): ...\n", 3, "an outcome of every episode", id="taken"
+            f"{HEAD}def reward(episode): ...\n",
+            3,
+            "already an outcome of every episode",
+            id="taken",
         ),
         pytest.param(
             "import assay.metrics\n@assay.metrics.metric(name='a,b')\ndef f(episode): ...\n",
@@ -100,7 +105,7 @@ def test_the_same_text_has_the_same_sha_and_another_text_another(tmp_path: Path)
         pytest.param(
             f"{HEAD}def one(episode): ...\n\n@metric(name='one')\ndef two(episode): ...\n",
             6,
-            "'one' is defined at",
+            "'one' is also defined at",
             id="twice",
         ),
     ],

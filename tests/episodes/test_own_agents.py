@@ -216,8 +216,11 @@ def ends(program: Program, agent: str) -> list[tuple[str, str, str | None]]:
         ("exiting", "exiting: agents.py:28: SystemExit: 7"),
         ("stopping", "stopping: agents.py:32: Stop: now"),
         ("hanging", "hanging took longer than 2 s, at agents.py:36; --decision-limit"),
-        ("confused", "confused chose 3.5; give the name of an action, its index from 0 to 1"),
-        ("beyond", "beyond chose 2; give the name of an action, its index from 0 to 1"),
+        (
+            "confused",
+            "confused returned 3.5; return the name of an action, its index from 0 to 1",
+        ),
+        ("beyond", "beyond returned 2; return the name of an action, its index from 0 to 1"),
         ("Unmade", "Unmade: agents.py:64: ValueError: no luck"),
     ],
 )
@@ -246,14 +249,14 @@ def test_an_action_that_nobody_knows_is_counted_and_not_played(misbehaved: Progr
 
 def test_what_an_agent_prints_is_handed_on_in_lines_up_to_a_limit(misbehaved: Program) -> None:
     lines = misbehaved.errors.splitlines()
-    printed = [line for line in lines if line.startswith("printing prints")]
-    assert printed[0] == "printing prints: seen 12 letters"
-    assert printed[-1] == "printing prints more, which is not shown"
+    printed = [line for line in lines if line.startswith("printing printed")]
+    assert printed[0] == "printing printed: seen 12 letters"
+    assert printed[-1] == "printing printed more, which is not shown"
     assert len("".join(printed)) < 5_000
 
 
 def test_threads_that_an_agent_leaves_behind_are_told_of(misbehaved: Program) -> None:
-    assert "threads that user code has started are still running" in misbehaved.errors
+    assert "threads started by user code are still running" in misbehaved.errors
 
 
 @pytest.mark.parametrize(
@@ -262,13 +265,13 @@ def test_threads_that_an_agent_leaves_behind_are_told_of(misbehaved: Program) ->
         ({"mine": 7}, "agent 'mine' is 'int'; give a function act(view), or a class"),
         ({"mine": type("Mine", (), {})}, "agent 'mine' is a class without a method act(view)"),
         (["agents.py"], "agent 'agents.py' is not allowed; give a Python file and the name"),
-        (["agents.py:lefty"], "agents.py has no 'lefty'; there is left, Switching, Leaning"),
-        (["gone.py:act"], "cannot read 'gone.py': there is no such file"),
+        (["agents.py:lefty"], "agents.py has no 'lefty'; it has left, Switching, Leaning"),
+        (["gone.py:act"], "cannot read 'gone.py': the file does not exist"),
         (["agents.py:Twice"], "agents.py:Twice takes a model, and the run has none"),
-        ({"mine": lambda: "noop"}, "agent 'mine': act() is called with the view and nothing"),
+        ({"mine": lambda: "noop"}, "agent 'mine': act() must accept the view as its only"),
         (
             {"mine": type("Mine", (), {"act": lambda self, view, more: "noop"})},
-            "agent 'mine': act(self, view, more) is called with the view and nothing else",
+            "agent 'mine': act(self, view, more) must accept the view as its only argument",
         ),
     ],
 )
@@ -288,7 +291,7 @@ def test_a_class_may_take_no_other_parameter_than_those_that_are_given(tmp_path:
         def act(self, view: object) -> str:
             return "noop"
 
-    with pytest.raises(UsageError, match="'Needy' takes 'depth', which nobody gives it"):
+    with pytest.raises(UsageError, match="'Needy' requires 'depth', which is not provided"):
         play_in(tmp_path, agents={"Needy": Needy}, models=[CountedModel()])
 
 
@@ -358,7 +361,7 @@ def test_an_agent_that_answers_differently_after_a_resume_fails_and_says_so(
         nonlocal turns
         turns += isinstance(event, TrialProgress)
         if turns == 100:
-            stop.ask()
+            stop.request()
 
     with chdir(tmp_path):
         settings |= {"episodes": 1, "max_turns": 1000}
@@ -372,7 +375,7 @@ def test_an_agent_that_answers_differently_after_a_resume_fails_and_says_so(
     (said,) = errors_of(result, "moody")
     assert "differs from its journal" in said
     assert "agents.py:moody" in said
-    assert "must do the same again" in said
+    assert "must be deterministic" in said
 
 
 def test_a_call_that_an_agent_does_not_wait_for_belongs_to_its_turn(tmp_path: Path) -> None:

@@ -7,15 +7,15 @@ import pytest
 
 from assay.agents.options import AgentOptions
 from assay.crafter import DIFFICULTIES
-from assay.episodes.arms import arms_of
+from assay.episodes.arms import make_arms
 from assay.episodes.config import RunConfig
-from assay.runs.prepare import run_record
+from assay.runs.prepare import make_run_record
 
 CONFIG = RunConfig(models=("builtin/random", "builtin/expert"))
 
 
 def fingerprint(config: RunConfig, model: str = "builtin/expert") -> str | None:
-    experiments = run_record(config, arms_of(config, {}), "run", "assay run").experiments
+    experiments = make_run_record(config, make_arms(config, {}), "run", "assay run").experiments
     return {one.model: one.fingerprint for one in experiments}[model]
 
 

@@ -13,7 +13,7 @@ import pytest
 import assay
 from assay.api.run_preparation import prepare
 from assay.crafter.service.client import LocalClient
-from assay.episodes.arms import arms_of
+from assay.episodes.arms import make_arms
 from assay.episodes.config import RunConfig
 from assay.episodes.kind import EpisodeKind, EpisodeParts
 from assay.episodes.progress import EpisodeEnd
@@ -26,8 +26,8 @@ from assay.runs.events import CallbackObserver, TrialEnded
 from assay.runs.kind import PreparedRun
 from assay.runs.looks import SequentialMonitor
 from assay.runs.plan import Admission, Plan, Trial
-from assay.runs.prepare import run_record
-from assay.runs.run import RunResult, execute
+from assay.runs.prepare import make_run_record
+from assay.runs.run import RunResult, execute_run
 from assay.stats.sequential import SequentialDesign, looks
 from assay.store.load import load_outcomes
 from assay.store.looks import load_looks
@@ -74,8 +74,8 @@ def all_trials(config: RunConfig = CONFIG) -> list[Trial[Any]]:
 
 def monitored(config: RunConfig = CONFIG) -> tuple[PreparedRun[RunConfig], Plan[Any]]:
     """A run that is prepared, and its plan."""
-    arms = arms_of(config, {})
-    run = PreparedRun(config, run_record(config, arms, "run", ""), arms, None, {}, ())
+    arms = make_arms(config, {})
+    run = PreparedRun(config, make_run_record(config, arms, "run", ""), arms, None, {}, ())
     kind = EpisodeKind(config, arms, lambda _: EpisodeParts(LocalClient), {})
     return run, kind.plan(run.record)
 
@@ -92,7 +92,7 @@ def test_looks_do_not_depend_on_the_order_in_which_episodes_end() -> None:
     for seed in range(3):
         trials = all_trials()
         random.Random(seed).shuffle(trials)
-        lookout = SequentialMonitor(*monitored(), known={})
+        lookout = SequentialMonitor(*monitored(), earlier_outcomes={})
         for trial in trials:
             if trial.group in MODELS:
                 lookout.on_event(ended(trial, reward(trial.group, trial.index)))
@@ -103,17 +103,19 @@ def test_looks_do_not_depend_on_the_order_in_which_episodes_end() -> None:
 
 
 def test_what_is_known_from_before_gives_the_same_looks_as_hearing_of_it() -> None:
-    heard = SequentialMonitor(*monitored(), known={})
+    heard = SequentialMonitor(*monitored(), earlier_outcomes={})
     known = {}
     for trial in all_trials():
         if trial.group in MODELS:
             known[trial.id] = reward(trial.group, trial.index)
             heard.on_event(ended(trial, known[trial.id]))
-    assert repr(found(SequentialMonitor(*monitored(), known=known))) == repr(found(heard))
+    assert repr(found(SequentialMonitor(*monitored(), earlier_outcomes=known))) == repr(
+        found(heard)
+    )
 
 
 def test_looks_are_those_of_the_statistics() -> None:
-    lookout = SequentialMonitor(*monitored(), known={})
+    lookout = SequentialMonitor(*monitored(), earlier_outcomes={})
     for trial in all_trials():
         if trial.group in MODELS:
             lookout.on_event(ended(trial, reward(trial.group, trial.index)))
@@ -129,7 +131,7 @@ def test_looks_are_those_of_the_statistics() -> None:
 
 def test_a_pair_with_a_failure_is_left_out_and_counted() -> None:
     config = RunConfig(models=("base", "good"), episodes=8, until_decided="reward")
-    lookout = SequentialMonitor(*monitored(config), known={})
+    lookout = SequentialMonitor(*monitored(config), earlier_outcomes={})
     for trial in all_trials(config):
         failed = (trial.group, trial.index) in {("good", 1), ("base", 1), ("base", 2)}
         if trial.group in MODELS:
@@ -147,7 +149,7 @@ def test_a_pair_with_a_failure_is_left_out_and_counted() -> None:
 def test_a_pair_that_infrastructure_broke_is_waited_for() -> None:
     config = RunConfig(models=("base", "good"), episodes=9, until_decided="reward")
     trials = [one for one in all_trials(config) if one.group in MODELS]
-    lookout = SequentialMonitor(*monitored(config), known={})
+    lookout = SequentialMonitor(*monitored(config), earlier_outcomes={})
     for trial in trials:
         if (trial.group, trial.index) == ("base", 2):
             lost = TrialVerdict(TrialState.INFRASTRUCTURE, "ModelUnavailable")
@@ -160,7 +162,7 @@ def test_a_pair_that_infrastructure_broke_is_waited_for() -> None:
 
 
 def test_who_is_ahead_waits_and_who_is_decided_stops() -> None:
-    lookout = SequentialMonitor(*monitored(), known={})
+    lookout = SequentialMonitor(*monitored(), earlier_outcomes={})
     trials = {(one.group, one.index): one for one in all_trials()}
 
     def admitted(model: str, world: int) -> Admission:
@@ -190,7 +192,7 @@ def test_who_is_ahead_waits_and_who_is_decided_stops() -> None:
 def test_an_episode_that_has_a_journal_is_played_to_its_end() -> None:
     known = {one.id: reward(one.group, one.index) for one in all_trials()[:60]}
     begun = next(one for one in all_trials() if (one.group, one.index) == ("good", 19))
-    lookout = SequentialMonitor(*monitored(), known=known, begun=[begun.id])
+    lookout = SequentialMonitor(*monitored(), earlier_outcomes=known, unfinished=[begun.id])
     assert lookout.admit(begun) is Admission.NOW
 
 
@@ -200,7 +202,7 @@ def test_an_episode_that_has_a_journal_is_played_to_its_end() -> None:
 def test_more_is_worse_of_what_is_spent(metric: str, decision: Verdict) -> None:
     config = RunConfig(models=("base", "good"), episodes=8, until_decided=metric)
     known = {one.id: reward(one.group, one.index) for one in all_trials(config)[:16]}
-    (one,) = SequentialMonitor(*monitored(config), known=known).comparisons()
+    (one,) = SequentialMonitor(*monitored(config), earlier_outcomes=known).comparisons()
     assert one.decision is decision
 
 
@@ -232,7 +234,7 @@ def play(
         lambda _: EpisodeParts(LocalClient, DEFAULT_HOOKS),
         {name: (models or {}).get(name) or CountingModel(name) for name in names},
     )
-    return execute(run, kind, retries=Retries(attempts=1), **more)
+    return execute_run(run, kind, retries=Retries(attempts=1), **more)
 
 
 @pytest.fixture(scope="module")
@@ -289,7 +291,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_looks(
         nonlocal ends
         ends += isinstance(event, TrialEnded)
         if ends == 3:
-            stop.ask()
+            stop.request()
 
     few = {"max_concurrent_episodes": 2}
     first = play(prepared(tmp_path, **few), observer=CallbackObserver(listen), stop=stop)
@@ -406,7 +408,7 @@ def test_the_dry_run_says_that_it_is_the_most(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (("--until-decided", "--models", "one"), "is the only one"),
-        (("--until-decided", "--episodes", "4"), "after 5 worlds"),
+        (("--until-decided", "--episodes", "4"), "needs 5 worlds"),
         (("--until-decided", "rewart"), "did you mean 'reward'?"),
         (("--until-decided", "unlocked/x"), "unlocked/wake_up"),
         (("--until-decided", "--min-effect", "-1"), "--min-effect"),

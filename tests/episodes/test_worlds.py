@@ -30,7 +30,7 @@ def played(world: EpisodeWorld, seed: int) -> list[Any]:
             shown += [stepped.steps, seen(stepped.view), stepped.ended, [*stepped.inventories]]
             if stepped.ended:
                 break
-        await world.leave()
+        await world.close()
         return shown
 
     return asyncio.run(play())

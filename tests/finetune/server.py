@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from assay.core.hosting import in_thread, listening, make_server
+from assay.core.hosting import make_server, open_listener, serve_in_thread
 
 MODELS = (
     *("gpt-4o-mini", "gpt-4.1-mini", "local/tiny", "local/smollm2-135m"),
@@ -347,7 +347,7 @@ class Stage:
 @contextmanager
 def stage() -> Iterator[Stage]:
     """A server in a thread."""
-    with listening("127.0.0.1", 0) as socket:
+    with open_listener("127.0.0.1", 0) as socket:
         made = Stage(f"http://127.0.0.1:{socket.getsockname()[1]}")
-        with in_thread(make_server(made), socket):
+        with serve_in_thread(make_server(made), socket):
             yield made

@@ -411,8 +411,8 @@ def test_a_fine_tuned_model_plays_as_it_was_taught_unless_the_user_says_otherwis
 
     assert run(line) == 0
     told = capsys.readouterr().err
-    assert "was taught with view short, history 2, actions per turn 1, so this run" in told
-    assert "what it learned may not show" not in told
+    assert "was fine-tuned with view short, history 2, actions per turn 1, so this run" in told
+    assert "its training may have less effect" not in told
     played = "SELECT DISTINCT metadata->>'$.agent' FROM session_traces WHERE seed = {}"
     ((agent,),) = stored(played.format(900))
     asked = json.loads(agent)
@@ -420,7 +420,7 @@ def test_a_fine_tuned_model_plays_as_it_was_taught_unless_the_user_says_otherwis
 
     assert run(f"{line.replace('900', '901')} --view full --history 2") == 0
     told = capsys.readouterr().err
-    assert "was taught with view short, and this run plays with view full" in told
+    assert "was fine-tuned with view short, and this run uses view full" in told
     ((agent,),) = stored(played.format(901))
     asked = json.loads(agent)
     assert (asked["view"], asked["history"], asked["actions_per_turn"]) == ("full", 2, 1)

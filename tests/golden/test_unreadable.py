@@ -73,7 +73,7 @@ def test_a_journal_that_cannot_be_read_stops_the_command_and_stays(
     assert done.code == 2
     assert str(JOURNALS / path.name) in done.errors
     assert said in done.errors
-    assert "move the file away to have its episode played anew" in done.errors
+    assert "move the file away to repeat its episode" in done.errors
     assert player.asked == []
     assert path.read_bytes() == content
 

@@ -17,7 +17,7 @@ import pytest
 import assay
 from assay.api.comparison import read_experiments, read_results, register_comparison_plan
 from assay.api.training_runs import analysis
-from assay.core.settings import written
+from assay.core.settings import to_stored
 from assay.crafter.difficulty import DIFFICULTIES
 from assay.errors import UsageError
 from assay.judge.comparison import compare
@@ -283,7 +283,7 @@ def test_what_is_too_large_to_add_up_is_refused_before_anything_overflows() -> N
 
 def test_a_plan_names_the_next_unplayed_seeds_and_they_are_judged_alone() -> None:
     mixed = [value + gap for value, gap in zip(LOW, [2, -1] * 5, strict=True)]
-    config = {**TWENTY, "max_turns": 60, "difficulty": written(DIFFICULTIES["hard"])}
+    config = {**TWENTY, "max_turns": 60, "difficulty": to_stored(DIFFICULTIES["hard"])}
     both = [
         subject("a", LOW, facts=config, model="builtin/noop"),
         subject("b", mixed, facts=config, model="builtin/random"),

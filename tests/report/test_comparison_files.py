@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.core.text import escaped_markdown
+from assay.core.text import escape_markdown
 from assay.errors import OutputError, UsageError
 from assay.judge.comparison import compare
 from assay.judge.results import Comparison
@@ -147,7 +147,7 @@ def test_markdown_shows_names_as_text(found: Document) -> None:
     ],
 )
 def test_nothing_is_read_as_markdown(text: str, shown: str) -> None:
-    assert escaped_markdown(text) == shown
+    assert escape_markdown(text) == shown
 
 
 def test_csv_has_a_row_per_candidate_and_metric_with_what_made_it(

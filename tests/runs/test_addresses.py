@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.runs.resume import without_secrets
+from assay.runs.resume import strip_secrets
 from tests.models.bad_http import raw_serving
 from tests.support import call_assay
 
@@ -59,7 +59,7 @@ def test_a_resume_is_answered_from_the_same_address_unless_told(
 
 def test_an_address_is_recorded_without_secrets() -> None:
     address = "https://me:secret@host.example:8443/v1?key=secret#secret"
-    assert without_secrets(address) == "https://host.example:8443/v1"
+    assert strip_secrets(address) == "https://host.example:8443/v1"
 
 
 def test_what_may_differ_is_named(tmp_path: Path) -> None:

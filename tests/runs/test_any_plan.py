@@ -86,7 +86,7 @@ def play(case: Case) -> tuple[dict[str, GroupCounts], list[Event], Watched]:
     def listen(_: Event) -> None:
         nonlocal heard
         for _time in range(case.stops.count(heard)):
-            stop.ask()
+            stop.request()
         heard += 1
 
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
@@ -96,7 +96,7 @@ def play(case: Case) -> tuple[dict[str, GroupCounts], list[Event], Watched]:
             if behaviour.minds_the_flag:
                 context.check()
             await asyncio.sleep(0)
-            context.progress(turn)
+            context.report_progress(turn)
         return act(behaviour.acts[min(context.attempt, len(behaviour.acts)) - 1])
 
     watched = Watched(body)
@@ -119,7 +119,7 @@ def act(what: Act) -> TrialVerdict:
         case Act.DOWN_TOLD:
             return TrialVerdict(TrialState.INFRASTRUCTURE, "down")
         case Act.LEAVES:
-            Context(asked_to_stop=lambda: True).check()
+            Context(should_stop=lambda: True).check()
         case Act.BUG:
             raise ZeroDivisionError
         case Act.DOWN:

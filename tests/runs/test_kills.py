@@ -141,7 +141,7 @@ def counted(*_: str) -> int:
     """Like the command, with models that count."""
     from assay.crafter.service.client import LocalClient
     from assay.episodes.kind import EpisodeKind, EpisodeParts
-    from assay.runs.run import execute
+    from assay.runs.run import execute_run
 
     prepared = prepare(
         {"models": ["builtin/random"], "episodes": 4, "max_turns": 20, "baselines": False},
@@ -153,7 +153,7 @@ def counted(*_: str) -> int:
         lambda _: EpisodeParts(LocalClient),
         {"builtin/random": CountedModel("builtin/random")},
     )
-    execute(prepared, kind)
+    execute_run(prepared, kind)
     return 0
 
 

@@ -56,7 +56,7 @@ def test_calls_under_way_at_a_kill_count_with_all_they_can_cost(
     assert balance.most_usd >= billed(server)
     again = call_assay(tmp_path, *arguments(server))
     assert again.code == 130, again.errors
-    assert "were under way when the run was last left" in again.errors
+    assert "were in flight when the run stopped" in again.errors
     assert "cost at most" in again.output
     assert billed(server) <= CAP
 

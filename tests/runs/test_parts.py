@@ -113,7 +113,7 @@ def test_an_error_that_cannot_be_shown_is_sorted_all_the_same() -> None:
 
     verdict = sort_out(Mute())
     assert verdict.error is not None
-    assert verdict.error.message == "(its message could not be made)"
+    assert verdict.error.message == "(its message cannot be shown)"
     assert "Mute" in verdict.error.traceback
 
 
@@ -121,11 +121,11 @@ def test_a_context_can_be_had_without_a_run() -> None:
     heard: list[object] = []
     context = Context(report=heard.append)
     context.check()
-    context.progress("turn 1")
+    context.report_progress("turn 1")
     assert heard == ["turn 1"]
     assert not context.stopping
     with pytest.raises(Interrupted):
-        Context(asked_to_stop=lambda: True).check()
+        Context(should_stop=lambda: True).check()
 
 
 def test_nothing_is_counted_before_it_happens() -> None:

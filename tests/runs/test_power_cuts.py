@@ -68,15 +68,15 @@ def noting(*arguments: str) -> int:
     from assay.cli import main
     from assay.core import files
 
-    beside, sync = Path.cwd().parents[1] / "synced", files._Syncing.now
+    beside, sync = Path.cwd().parents[1] / "synced", files._SyncQueue.sync_all
 
-    def now(self: files._Syncing) -> None:
+    def now(self: files._SyncQueue) -> None:
         began = time.time()
         sync(self)
         with beside.open("a", encoding="utf-8") as file:
             file.write(f"{began}\n")
 
-    vars(files)["_Syncing"].now = now
+    vars(files)["_SyncQueue"].sync_all = now
     return main(list(arguments))
 
 

@@ -207,7 +207,7 @@ def test_a_run_in_processes_that_are_killed_equals_one_in_this_process(
     assert here.calls == there.calls == 3 * 5 + 3 * 5 * 2
     assert killer.killed == workers
     assert any("was killed by SIGKILL" in line for line in said), said
-    assert any("Twice prints: asked twice" in line for line in said), said
+    assert any("Twice printed: asked twice" in line for line in said), said
     assert any("threads that user code has started are still running" in s for s in said), said
     tables = [
         without_places(tmp_path / folder / "traces.duckdb") for folder in ("here", "there")
@@ -241,10 +241,10 @@ def test_an_answer_outlives_a_worker_that_ends_before_it_has_begun(tmp_path: Pat
         attempted = WorkerAttempt(trial, recorder, Context())
         replies = []
         for number, asks in enumerate((True, False, True)):
-            attempted.begin(number)
+            attempted.make_task(number)
             if asks:
                 request = ChatRequest("counted", [], Encoded([]), seed=1)
-                replies.append(await attempted.ask(model, request))
+                replies.append(await attempted.call_model(model, request))
         return replies
 
     first, second = asyncio.run(lose_workers())
@@ -262,7 +262,7 @@ def test_what_cannot_be_sent_to_a_process_is_refused_before_anything_starts(
         return "noop"
 
     of_the_program.__module__ = "__main__"
-    for agent, words in ((local, "local"), (of_the_program, "in the program that is running")):
+    for agent, words in ((local, "local"), (of_the_program, "in the main program")):
         with pytest.raises(
             UsageError, match=f"agent 'mine' cannot be sent .*{words}"
         ) as caught:
@@ -397,7 +397,7 @@ def test_the_budget_is_kept_and_keys_are_not_seen(
         assert finished.status == "finished"
         assert server.stats()["outcomes"]["answered"] == 24
     assert money(tmp_path / "paid" / "traces.duckdb") == pytest.approx(whole)
-    assert "peeks prints: None" in said
+    assert "peeks printed: None" in said
 
 
 def test_worlds_of_a_service_are_reached_from_workers(tmp_path: Path, place: Place) -> None:
@@ -415,7 +415,7 @@ def test_worlds_of_a_service_are_reached_from_workers(tmp_path: Path, place: Pla
     ("name", "words"),
     [
         ("leaves", "SystemExit: 7"),
-        ("crashes", "lost 3 worker processes, .* ended itself with status 7"),
+        ("crashes", "lost 3 worker processes, .* exited with status 7"),
         ("hangs", "lost 3 worker processes, .* native code hangs"),
     ],
 )
@@ -476,4 +476,4 @@ def test_a_worker_that_starts_late_does_not_play_with_a_changed_file(
     )
     (row,) = result.episodes
     assert (row.state, row.error_type) == ("infrastructure", WorkerLost.__name__)
-    assert "was changed after the run began" in (row.error_message or "")
+    assert "was changed after the run started" in (row.error_message or "")

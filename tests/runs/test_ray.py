@@ -17,11 +17,11 @@ from assay.runs import executor_choice
 from assay.runs.events import Event, TrialProgress
 from assay.runs.workers.channel import Channel
 from assay.runs.workers.ray import (
-    Origin,
+    Interpreter,
     PlaceOrder,
-    RayWorkers,
-    _Arrival,
-    _Reception,
+    RayExecutor,
+    _ConnectionDesk,
+    _UnknownConnection,
     hold_worker,
 )
 
@@ -90,14 +90,14 @@ def test_a_run_makes_do_with_the_places_that_are_free(
     import ray
     from ray.util import placement_group
 
-    monkeypatch.setattr(executor_choice, "RayWorkers", partial(RayWorkers, more_s=3))
+    monkeypatch.setattr(executor_choice, "RayExecutor", partial(RayExecutor, more_s=3))
     ray.init(nodes.cluster.address, log_to_driver=False, configure_logging=False)
     try:
         assert placement_group([{"CPU": 1}]).wait(30)
         result = play(tmp_path, models=["builtin/random"], **nodes.settings)
         assert result.status == "finished"
         assert placement_group([{"CPU": 1}]).wait(30)
-        monkeypatch.setattr(executor_choice, "RayWorkers", partial(RayWorkers, room_s=1))
+        monkeypatch.setattr(executor_choice, "RayExecutor", partial(RayExecutor, room_s=1))
         words = r"no place for a worker \(1 CPU, 1 GiB\) in 1 s: the cluster has 2 CPUs, 0 of"
         with pytest.raises(UsageError, match=words):
             play(tmp_path / "full", models=["builtin/random"], **nodes.settings)
@@ -109,8 +109,8 @@ def test_a_run_makes_do_with_the_places_that_are_free(
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("ray://head:10001", "is no address; give HOST:PORT"),
-        ("127.0.0.1:1", "no Ray cluster can be reached at --ray-address 127.0.0.1:1; see"),
+        ("ray://head:10001", "is not a valid address; give HOST:PORT"),
+        ("127.0.0.1:1", "no Ray cluster is reachable at --ray-address 127.0.0.1:1; run"),
     ],
 )
 def test_a_cluster_that_is_not_there_is_named(tmp_path: Path, address: str, words: str) -> None:
@@ -130,7 +130,7 @@ def order(**changes: Any) -> PlaceOrder:
     from assay import __version__
 
     given = PlaceOrder(
-        ("127.0.0.1", 1), b"s" * 32, __version__, Origin("", ""), (), "", frozenset()
+        ("127.0.0.1", 1), b"s" * 32, __version__, Interpreter("", ""), (), "", frozenset()
     )
     return given._replace(**changes)
 
@@ -166,7 +166,7 @@ def test_nothing_is_unpickled_before_the_secret_of_a_worker_was_shown() -> None:
     async def knock(shown: bytes) -> list[Any]:
         """What a driver hears of whoever shows this and sends a packet."""
         UNPICKLED.clear()
-        desk, heard, over = _Reception(), list[Any](), asyncio.Event()
+        desk, heard, over = _ConnectionDesk(), list[Any](), asyncio.Event()
 
         def hear(message: Any) -> None:
             heard.append(message)
@@ -178,7 +178,7 @@ def test_nothing_is_unpickled_before_the_secret_of_a_worker_was_shown() -> None:
         worker: Any = Expected()
         desk.expect(b"k" * 32, worker)
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: _Arrival(desk), "127.0.0.1", 0)
+        server = await loop.create_server(lambda: _UnknownConnection(desk), "127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         writer.write(shown + packet)
         closed = asyncio.create_task(reader.read())

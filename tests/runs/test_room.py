@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from assay.agents.builtin import builtin_models
+from assay.agents.builtin import make_builtin_models
 from assay.api.run_preparation import prepare
 from assay.api.runs import run_prepared
 from assay.api.servers import serve_models
@@ -20,7 +20,7 @@ from assay.runs.events import (
     TrialInterrupted,
     TrialStarted,
 )
-from assay.runs.executors import admission_rule
+from assay.runs.executors import make_admission_rule
 from assay.runs.kind import ProviderCapacity
 
 from .remote import play
@@ -56,7 +56,7 @@ class Openness:
 def test_a_quarter_more_are_open_than_calls_may_be_and_at_least_16(
     calls: int, begun: int, has_room: bool
 ) -> None:
-    room = admission_rule({name: ProviderCapacity("one", lambda: calls) for name in "ab"})
+    room = make_admission_rule({name: ProviderCapacity("one", lambda: calls) for name in "ab"})
     assert room("a", {"a": begun - 4, "b": 4, "theirs": 500}) is has_room
     assert room("theirs", {"theirs": 500}), "nobody knows how many calls it may make"
 
@@ -67,7 +67,7 @@ def test_a_spent_budget_leaves_finished_episodes(
     tmp_path: Path, chosen: dict[str, Any]
 ) -> None:
     seen = Openness()
-    with running(SLOW, builtin_models()) as server:
+    with running(SLOW, make_builtin_models()) as server:
         result = play(
             tmp_path,
             server.base_url,
@@ -87,7 +87,7 @@ def test_built_in_models_finish_their_episodes_one_after_the_other_too(tmp_path:
     def listen(event: Event) -> None:
         seen(event)
         if seen.ended == 20:
-            stop.ask()
+            stop.request()
 
     settings = {"models": ["builtin/noop"], "episodes": 60, "max_turns": 3}
     files = {"database": tmp_path / "traces.duckdb", "traces_dir": tmp_path / "files"}
@@ -103,7 +103,7 @@ def test_a_run_that_is_asked_to_stop_does_not_wait_for_answers_for_ever(
 ) -> None:
     stop = Stop()
     with serve_models(port=0, faults=Faults(latency=100.0)) as server:
-        timers = [threading.Timer(0.5, stop.ask), threading.Timer(0.7, stop.hurry)]
+        timers = [threading.Timer(0.5, stop.request), threading.Timer(0.7, stop.cancel_trials)]
         started: list[Event] = []
 
         def listen(event: Event) -> None:
@@ -122,6 +122,6 @@ def test_a_run_that_is_asked_to_stop_does_not_wait_for_answers_for_ever(
         )
         result = run_prepared(prepared, stop=stop, observer=CallbackObserver(listen))
     assert result.interrupted
-    assert not stop.forced
+    assert not stop.is_forced
     assert result.tallies["builtin/noop"].interrupted == 2
     assert result.lost_usd > 0, "what was asked may have to be paid"

@@ -53,7 +53,7 @@ def failing(make: Callable[[], Exception], times: int = 10**9) -> Watched:
 
 def test_events_of_one_trial_come_in_their_order() -> None:
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
-        context.progress({"turn": 1})
+        context.report_progress({"turn": 1})
         return TrialVerdict(TrialState.RESULT, "died", value=7)
 
     tallies, events = run(plan_of(1), body)
@@ -366,7 +366,7 @@ def test_a_body_is_not_blamed_for_a_listener_that_raises() -> None:
 
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         try:
-            context.progress("half way")
+            context.report_progress("half way")
         except Exception as error:
             raised.append(type(error).__name__)
             raise
@@ -449,7 +449,7 @@ def test_more_trials_start_as_soon_as_there_is_more_room() -> None:
             await asyncio.sleep(0.01)
             return WON
         for room in range(1, 6):
-            context.progress(room)
+            context.report_progress(room)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         assert watched.most_open == 5, "they did not wait for the first one to end"

@@ -10,13 +10,13 @@ import pytest
 from assay.agents.options import AgentOptions
 from assay.cli.options import options_of
 from assay.core.secrets import Secret
-from assay.core.settings import Configuration, Counts, Setting, section, settings_of
+from assay.core.settings import Configuration, Counts, Setting, list_settings, section
 from assay.core.values import flag, key, value_type, whole
-from assay.episodes.arms import arms_of
+from assay.episodes.arms import make_arms
 from assay.episodes.config import UNLOGGED, RunConfig
 from assay.errors import UsageError
-from assay.runs.configuration import difference, resolve, template
-from assay.runs.prepare import run_record
+from assay.runs.configuration import format_template, list_differences, resolve
+from assay.runs.prepare import make_run_record
 
 READ: list[Any] = []
 
@@ -61,7 +61,7 @@ class Later(RunConfig):
 def fingerprints(config: RunConfig) -> list[str]:
     return [
         one.fingerprint
-        for one in run_record(config, arms_of(config, {}), "run-1", "").experiments
+        for one in make_run_record(config, make_arms(config, {}), "run-1", "").experiments
     ]
 
 
@@ -71,13 +71,15 @@ def test_a_setting_that_was_added_counts_only_where_it_is_not_its_default() -> N
     assert same.identity() == old.identity()
     assert same.stored() == old.stored()
     assert fingerprints(same) == fingerprints(old)
-    assert difference(Later, old.stored(), same.stored()) == []
+    assert list_differences(Later, old.stored(), same.stored()) == []
     other = Later(episodes=5, max_turns=7, lives=3)
     assert fingerprints(other) != fingerprints(old)
-    assert difference(Later, old.stored(), other.stored()) == ["lives: none -> 3"]
+    assert list_differences(Later, old.stored(), other.stored()) == ["lives: none -> 3"]
     thinks = Later(episodes=5, max_turns=7, agent=LaterAgent(thoughts=2))
     assert fingerprints(thinks) != fingerprints(old)
-    assert difference(Later, old.stored(), thinks.stored()) == ["agent.thoughts: none -> 2"]
+    assert list_differences(Later, old.stored(), thinks.stored()) == [
+        "agent.thoughts: none -> 2"
+    ]
 
 
 def test_a_run_that_was_recorded_before_a_setting_is_resumed_with_its_default() -> None:
@@ -90,7 +92,7 @@ def test_a_run_that_was_recorded_before_a_setting_is_resumed_with_its_default() 
 
 def test_what_is_declared_has_an_option_a_key_and_a_line_in_a_new_file(tmp_path: Path) -> None:
     assert {"lives", "thoughts"} <= set(get_type_hints(options_of(Later)))
-    text = template(Later, "# Later.")
+    text = format_template(Later, "# Later.")
     assert "# Lives of a player (from 1 to 9).\n#lives = 1\n" in text
     file = tmp_path / "later.toml"
     file.write_text("[experiment]\nlives = 2\n[agent]\nthoughts = 4\n")
@@ -110,7 +112,7 @@ def test_another_kind_of_run_declares_its_own(tmp_path: Path) -> None:
     file.write_text("[box]\ntasks = 4\n")
     with pytest.raises(UsageError, match=r"in \[box\].*'tasks' belongs below \[bench\]"):
         resolve(Small, {}, file, environment={})
-    assert tomllib.loads(template(Small, "# Small.")) == {"bench": {}, "box": {}}
+    assert tomllib.loads(format_template(Small, "# Small.")) == {"bench": {}, "box": {}}
 
 
 def test_a_secret_has_no_option_and_is_not_stored() -> None:
@@ -145,7 +147,7 @@ def test_a_section_is_a_configuration_of_its_own() -> None:
 
 
 def test_settings_are_in_the_group_of_the_one_before_them() -> None:
-    assert [one.group for one in settings_of(Small).values()] == [
+    assert [one.group for one in list_settings(Small).values()] == [
         "What",
         "What",
         *["Where"] * 2,

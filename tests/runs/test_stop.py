@@ -29,13 +29,13 @@ async def endless(trial: Trial[int], context: Context) -> TrialVerdict:
         context.check()
         await asyncio.sleep(0)
         turn += 1
-        context.progress(turn)
+        context.report_progress(turn)
 
 
 def on_turn(stop: Stop, turn: int) -> object:
     def listen(event: Event) -> None:
         if isinstance(event, TrialProgress) and event.payload == turn:
-            stop.ask()
+            stop.request()
 
     return listen
 
@@ -44,15 +44,15 @@ def test_who_has_waited_long_enough_has_open_trials_cancelled() -> None:
     stop = Stop()
 
     async def deaf(trial: Trial[int], context: Context) -> TrialVerdict:
-        stop.hurry()
-        assert not stop.hurried, "nobody has asked yet"
-        stop.ask()
+        stop.cancel_trials()
+        assert not stop.should_cancel, "nobody has asked yet"
+        stop.request()
         await asyncio.Event().wait()
         return WON
 
     tallies, _ = run(plan_of(2), deaf, stop=stop, limits=Limits(max_open=1))
     assert tallies == {"a": GroupCounts(planned=2, started=1, interrupted=1, not_started=1)}
-    assert not stop.forced
+    assert not stop.is_forced
 
 
 def test_asked_once_trials_finish_their_turn_and_nothing_starts() -> None:
@@ -73,12 +73,12 @@ def test_asked_once_trials_finish_their_turn_and_nothing_starts() -> None:
     last = of_kind(events, TrialProgress)[-2:]
     assert [event.payload for event in last] == [3, 3]
     assert len(of_kind(events, TrialInterrupted)) == 2
-    assert (stop.asked, stop.forced) == (True, True)
+    assert (stop.is_requested, stop.is_forced) == (True, True)
 
 
 def test_asked_before_the_start_nothing_starts() -> None:
     stop = Stop()
-    stop.ask()
+    stop.request()
     tallies, _ = run(plan_of(3), endless, stop=stop)
     assert tallies["a"] == GroupCounts(planned=3, not_started=3)
 
@@ -87,7 +87,7 @@ def test_a_trial_that_ends_after_all_is_counted_as_ended() -> None:
     stop = Stop()
 
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
-        stop.ask()
+        stop.request()
         assert context.stopping
         return WON
 
@@ -100,7 +100,7 @@ def test_asked_twice_trials_are_cancelled() -> None:
     let_go: list[str] = []
 
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
-        context.progress(1)
+        context.report_progress(1)
         try:
             await asyncio.Event().wait()
         finally:
@@ -121,7 +121,7 @@ def test_a_trial_that_waits_for_another_attempt_is_interrupted() -> None:
 
     def listen(event: Event) -> None:
         if isinstance(event, TrialRetried) and event.trial.index == 1:
-            stop.ask()
+            stop.request()
 
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         raise ConnectionError
@@ -133,7 +133,7 @@ def test_a_trial_that_waits_for_another_attempt_is_interrupted() -> None:
 
 def test_a_signal_handler_may_ask() -> None:
     stop = Stop()
-    before = signal.signal(signal.SIGUSR1, lambda *_: stop.ask())
+    before = signal.signal(signal.SIGUSR1, lambda *_: stop.request())
 
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         # Only one of them is awake to see the flag; the second signal ends the others.
@@ -156,7 +156,7 @@ def test_another_thread_may_ask() -> None:
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         if trial.index == 2:
             for _ in range(2):
-                threading.Thread(target=stop.ask).start()
+                threading.Thread(target=stop.request).start()
         await asyncio.Event().wait()
         return WON
 
@@ -167,9 +167,9 @@ def test_another_thread_may_ask() -> None:
 def test_asking_after_the_end_does_no_harm() -> None:
     stop = Stop()
     run(plan_of(1), lambda *_: asyncio.sleep(0, WON), stop=stop)
-    stop.ask()
-    assert stop.asked
-    assert not stop.forced
+    stop.request()
+    assert stop.is_requested
+    assert not stop.is_forced
 
 
 def test_a_run_that_is_cancelled_awaits_what_it_started() -> None:
@@ -212,7 +212,7 @@ def test_a_keyboard_interrupt_leaves_nothing_behind() -> None:
 
         async def body(trial: Trial[int], context: Context) -> TrialVerdict:
             if trial.index == 3:
-                context.progress(None)
+                context.report_progress(None)
             return await slow_to_leave(trial, context)
 
         watched._inner = AsyncioExecutor(body)
@@ -237,12 +237,12 @@ def test_who_has_left_is_not_woken_any_more() -> None:
     stop, woken = Stop(), list[str]()
 
     async def ask() -> None:
-        stop.ask()
+        stop.request()
         await asyncio.sleep(0)
 
     async def go() -> None:
-        with stop.watched(lambda: woken.append("outer")):
-            with stop.watched(lambda: woken.append("inner")):
+        with stop.watch(lambda: woken.append("outer")):
+            with stop.watch(lambda: woken.append("inner")):
                 await ask()
             await ask()
         await ask()

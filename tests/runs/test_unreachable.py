@@ -118,12 +118,12 @@ def test_a_stop_does_not_wait_until_a_call_may_be_asked_again(
 
     def listen(event: Event) -> None:
         heard.append(event)
-        if isinstance(event, CallRetried) and not stop.asked:
-            stop.ask()
+        if isinstance(event, CallRetried) and not stop.is_requested:
+            stop.request()
 
     result = run_prepared(prepared, stop=stop, observer=CallbackObserver(listen))
     assert result.interrupted
-    assert not stop.forced
+    assert not stop.is_forced
     assert result.last_trouble is not None
     assert "answered 50" in result.last_trouble
     retried = [event for event in heard if isinstance(event, CallRetried)]

@@ -99,7 +99,7 @@ def test_a_hook_that_moves_or_floods_changes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "traces.duckdb").exists()
     assert list((tmp_path / "files").glob("*/*.json"))
     assert sum(map(len, said)) < 10_000
-    assert "a hook prints more, which is not shown" in said
+    assert "a hook printed more, which is not shown" in said
 
 
 @pytest.mark.extras

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-from assay.core.aio import run_apart
+from assay.core.aio import run_in_own_loop
 from assay.errors import SandboxUnavailable
 from assay.sandboxes.base import (
     Command,
@@ -120,7 +120,7 @@ def containers(prefix: str) -> list[str]:
         names = [name.lstrip("/") for one in listed for name in one["Names"]]
         return [name for name in names if name.startswith(prefix)]
 
-    return run_apart(ask) if os.path.exists(engine_socket()) else []
+    return run_in_own_loop(ask) if os.path.exists(engine_socket()) else []
 
 
 def _zombies() -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.bench.base import cache_folder
-from assay.core.aio import run_apart
+from assay.core.aio import run_in_own_loop
 from assay.sandboxes.modal.names import default_image_name
 
 from .boxes import usable
@@ -48,7 +48,7 @@ def modal_service(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[FakeMod
     usable("docker")
     root = slim_root(tmp_path_factory.mktemp("slim") / "root")
     base = f"assay-fake-modal-base:{os.getpid()}"
-    run_apart(lambda: import_root(root, base))
+    run_in_own_loop(lambda: import_root(root, base))
     with fake_modal(
         dict.fromkeys((default_image_name(), "base:1", "python:3.12-slim"), base)
     ) as fake:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from assay.bench.run import bench_run
-from assay.core.aio import run_apart
+from assay.core.aio import run_in_own_loop
 from assay.errors import SandboxUnavailable, UsageError
 from assay.sandboxes.backends import choose_backend
 from assay.sandboxes.base import Command, ResourceLimits, Sandbox
@@ -264,7 +264,7 @@ def test_a_planted_key_is_in_no_image_container_file_log_or_process_list(
 
     def watch() -> None:
         while not stop.is_set():
-            seen.extend(run_apart(_all_of_the_engine))
+            seen.extend(run_in_own_loop(_all_of_the_engine))
             seen.extend(_command_lines())
             time.sleep(0.2)
 

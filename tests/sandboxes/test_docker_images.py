@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.core.aio import run_apart
+from assay.core.aio import run_in_own_loop
 from assay.errors import SandboxUnavailable, UsageError
 from assay.sandboxes.base import (
     Command,
@@ -49,7 +49,7 @@ def backend() -> Iterator[DockerBackend]:
     backend = usable("docker")
     assert isinstance(backend, DockerBackend)
     yield backend
-    run_apart(_remove_images)
+    run_in_own_loop(_remove_images)
 
 
 async def _remove_images() -> None:
@@ -116,7 +116,7 @@ def images(name: str) -> Sequence[dict[str, object]]:
             )
             return listed
 
-    return run_apart(ask)
+    return run_in_own_loop(ask)
 
 
 def test_an_image_is_built_without_a_registry_and_only_once(

@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 
-from assay.core.canonical_json import content_hash, derived_id
+from assay.core.canonical_json import content_hash, derive_id
 from assay.store.ingest import Ingestion
 from assay.store.records import (
     CallRecord,
@@ -64,7 +64,7 @@ def make_run(
         created_at=created_at,
         experiments=tuple(
             ExperimentRecord(
-                id=derived_id(run_id, model),
+                id=derive_id(run_id, model),
                 series=series or model,
                 model=model,
                 fingerprint=content_hash(f"{model} {fingerprint}".encode()),
@@ -187,9 +187,9 @@ def uneven_session(run: RunRecord, episode: int = 0) -> SessionRecord:
 
 def _header(run: RunRecord, model: str, episode: int, seed: int) -> SessionHeader:
     return SessionHeader(
-        session_id=derived_id(run.id, model, seed, episode),
+        session_id=derive_id(run.id, model, seed, episode),
         run_id=run.id,
-        experiment_id=derived_id(run.id, model),
+        experiment_id=derive_id(run.id, model),
         subject=model,
         task="crafter/easy",
         seed=seed,

@@ -239,7 +239,7 @@ def test_open_journals_hold_no_descriptors(tmp_path: Path) -> None:
     session = make_session(make_run())
     journals = [Journal.create(tmp_path / f"{i}.jsonl", session.header) for i in range(100)]
     # The thread that syncs them holds one for a moment; this waits for it.
-    files._syncing.now()
+    files._sync_queue.sync_all()
     held = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):

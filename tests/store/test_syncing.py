@@ -18,16 +18,16 @@ from tests.store.sessions import make_run, make_session
 WRITES = """
 import os, sys, time
 from pathlib import Path
-from assay.core.files import _syncing
+from assay.core.files import _sync_queue
 from assay.store.run_folder import RunFolder
 from assay.store.journal import Journal
 from assay.store.records import PlayedRecord
 from tests.store.sessions import make_run, make_session
 
 def synced():
-    while _syncing._waiting:
+    while _sync_queue._waiting:
         time.sleep(0.01)
-    with _syncing._at_work:
+    with _sync_queue._sync_lock:
         pass
 
 run = make_run()
@@ -131,7 +131,7 @@ file.touch()
 syncing.sync_soon(file)
 if os.fork() == 0:
     syncing.sync_soon(file)
-    while syncing._syncing._waiting:
+    while syncing._sync_queue._waiting:
         time.sleep(0.01)
     os._exit(0)
 sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
@@ -150,14 +150,14 @@ def test_a_sync_that_fails_stops_whoever_writes_next(
 
     path = tmp_path / "s.jsonl"
     journal = Journal.create(path, make_session(make_run()).header)
-    files._syncing.now()
+    files._sync_queue.sync_all()
 
     def broken(paths: list[Path]) -> None:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(files, "_sync", broken)
     journal.append_played(PlayedRecord(turn=1, at=1.0))
-    files._syncing.now()
+    files._sync_queue.sync_all()
     with pytest.raises(JournalError, match=r"cannot write to .*: Input/output error"):
         journal.append_played(PlayedRecord(turn=2, at=1.0))
 

@@ -27,7 +27,7 @@ def test_a_view_has_the_tokens_of_its_world_in_a_batch() -> None:
 
 
 def test_a_checkpoint_that_is_not_there_is_named_before_anything_starts(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"there is no checkpoint at .*'assay train'"):
+    with pytest.raises(UsageError, match=r"no checkpoint found at .*'assay train'"):
         assay.run(agents=[f"checkpoint:{tmp_path}"], database=tmp_path / "store.duckdb")
     assert list(tmp_path.iterdir()) == []
 

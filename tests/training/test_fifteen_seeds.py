@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from assay.api.policies import train
-from assay.core.provenance import provenance
+from assay.core.provenance import collect_provenance
 from assay.store.store import Store
 from assay.store.training_runs import TrainingRun
 from assay.store.training_tables import load_training_runs
@@ -181,7 +181,7 @@ def check_comparison(place: Path) -> None:
         manifest = place / "training" / base / "manifest"
         names = [f"{base}.{architecture}.seed{seed}" for seed in _FIFTEEN]
         commit = (manifest / "benchmark_git_hash.txt").read_text().strip()
-        assert commit == (provenance().commit or "unknown")
+        assert commit == (collect_provenance().commit or "unknown")
         assert (manifest / "seeds.txt").read_text().split() == [*map(str, _FIFTEEN)]
         assert (manifest / "run_ids.txt").read_text().split() == names
         versions = json.loads((manifest / "versions.json").read_bytes())
@@ -189,7 +189,7 @@ def check_comparison(place: Path) -> None:
         runs = told[side]["runs"]
         assert [run["id"] for run in runs] == names
         for run, seed in zip(runs, _FIFTEEN, strict=True):
-            assert run["commit"] == provenance().commit
+            assert run["commit"] == collect_provenance().commit
             assert run["configuration"].items() >= {**settings, "seed": seed}.items()
             assert run["provenance"]["torch"] == versions["torch"]
             assert run["provenance"]["launch"]["manifest"] == str(manifest)

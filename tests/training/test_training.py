@@ -219,7 +219,7 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(tmp_path: Path) -> None:
 def test_weights_of_another_program_and_missing_ones_are_refused(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
-    with pytest.raises(UsageError, match="there is no checkpoint at"):
+    with pytest.raises(UsageError, match="no checkpoint found at"):
         load_policy(tmp_path)
     save_file({"a": torch.zeros(2)}, tmp_path / "policy.safetensors")
     with pytest.raises(UsageError, match="weights of another program"):

@@ -18,9 +18,9 @@ from functools import partial
 from hashlib import shake_128
 from typing import Any, Final, NamedTuple
 
-from assay.agents.feedback import MARKER, observation_in, results_in
+from assay.agents.feedback import MARKER, parse_observation, parse_results
 from assay.agents.prompts import INTERACT
-from assay.core.canonical_json import canonical_json, derived_id
+from assay.core.canonical_json import canonical_json, derive_id
 from assay.core.text import unknown_name
 from assay.crafter.players.expert.policy import ExpertPolicy
 from assay.crafter.players.expert.turns import catch_up, plan
@@ -46,20 +46,20 @@ class Choice(NamedTuple):
 
 def offers_interact(request: ChatRequest) -> bool:
     """Return whether the request offers the tool that plays."""
-    return _parameters(request) is not None
+    return _find_parameters(request) is not None
 
 
-def max_actions(request: ChatRequest) -> int:
+def read_max_actions(request: ChatRequest) -> int:
     """Return the maximum number of actions in a reply: `maxItems` of the tool, or 1."""
-    found: Any = _parameters(request)
+    value: Any = _find_parameters(request)
     for key in ("properties", "actions", "maxItems"):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    if not isinstance(found, int) or isinstance(found, bool):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    if not isinstance(value, int) or isinstance(value, bool):
         return 1
-    return min(max(found, 1), _MAX_ACTIONS)
+    return min(max(value, 1), _MAX_ACTIONS)
 
 
-def _parameters(request: ChatRequest) -> Mapping[str, Any] | None:
+def _find_parameters(request: ChatRequest) -> Mapping[str, Any] | None:
     tools = request.tools.value
     for tool in tools if isinstance(tools, list) else ():
         function = tool.get("function") if isinstance(tool, Mapping) else None
@@ -69,27 +69,27 @@ def _parameters(request: ChatRequest) -> Mapping[str, Any] | None:
     return None
 
 
-def last_observation(request: ChatRequest) -> Observation | None:
+def find_last_observation(request: ChatRequest) -> Observation | None:
     """Return the observation in the last message, or None if it has none."""
-    return observation_in(request.messages[-1].text) if request.messages else None
+    return parse_observation(request.messages[-1].text) if request.messages else None
 
 
-def notes(request: ChatRequest) -> str:
+def read_notes(request: ChatRequest) -> str:
     """Return the notes in the model's last reply, or an empty string."""
     for message in reversed(request.messages):
         if message.role == "assistant":
-            found = _arguments(message).get("notes")
-            return found if isinstance(found, str) else ""
+            notes = _parse_arguments(message).get("notes")
+            return notes if isinstance(notes, str) else ""
     return ""
 
 
-def _arguments(reply: Message) -> Mapping[str, Any]:
+def _parse_arguments(reply: Message) -> Mapping[str, Any]:
     """Return the arguments of the first call of a reply; without a call, its text as JSON."""
     calls = reply.value.get("tool_calls")
-    found: Any = calls[0] if isinstance(calls, list) and calls else None
+    part: Any = calls[0] if isinstance(calls, list) and calls else None
     for key in ("function", "arguments"):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    text = found if isinstance(found, str) else reply.text
+        part = part.get(key) if isinstance(part, Mapping) else None
+    text = part if isinstance(part, str) else reply.text
     if len(text) > _MAX_ARGUMENTS:
         return {}
     try:
@@ -99,7 +99,7 @@ def _arguments(reply: Message) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def draws(request: ChatRequest, below: int, count: int) -> list[int]:
+def draw_numbers(request: ChatRequest, below: int, count: int) -> list[int]:
     """Return numbers from 0 to `below` - 1, derived from the seed and the last message."""
     last = request.messages[-1].hash if request.messages else ""
     stream = shake_128(canonical_json([request.seed, last])).digest(8 * count)
@@ -115,9 +115,9 @@ class BuiltinModel:
 
     provider = "builtin"
 
-    def __init__(self, name: str, decide: Callable[[ChatRequest], Choice]) -> None:
+    def __init__(self, name: str, choose: Callable[[ChatRequest], Choice]) -> None:
         self.name = name
-        self._decide = decide
+        self._choose = choose
 
     async def reply(self, request: ChatRequest) -> ChatReply:
         """Reply with a call of `interact`, or with JSON if that tool is not offered."""
@@ -125,15 +125,17 @@ class BuiltinModel:
 
     def answer(self, request: ChatRequest) -> ChatReply:
         """Reply without `await`; see `reply`."""
-        choice = self._decide(request)
-        called = offers_interact(request)
-        said = {"role": "assistant", "content": _tool_arguments(choice)}
-        message = _call(request, choice) if called else Message(said)
-        sent = sum(len(part.encoded) for part in request.messages)
+        choice = self._choose(request)
+        is_tool_call = offers_interact(request)
+        content = {"role": "assistant", "content": _format_arguments(choice)}
+        message = _make_tool_call(request, choice) if is_tool_call else Message(content)
+        sent_bytes = sum(len(part.encoded) for part in request.messages)
         return ChatReply(
             message=message,
-            finish_reason="tool_calls" if called else "stop",
-            usage=Usage(prompt=token_count(sent), completion=token_count(len(message.encoded))),
+            finish_reason="tool_calls" if is_tool_call else "stop",
+            usage=Usage(
+                prompt=token_count(sent_bytes), completion=token_count(len(message.encoded))
+            ),
             cost_usd=0.0,
         )
 
@@ -141,46 +143,48 @@ class BuiltinModel:
         """Do nothing: no resources are held."""
 
 
-def _tool_arguments(choice: Choice) -> str:
-    told: dict[str, Any] = {"actions": choice.actions}
+def _format_arguments(choice: Choice) -> str:
+    arguments: dict[str, Any] = {"actions": choice.actions}
     if choice.reasoning:
-        told["reasoning"] = choice.reasoning
+        arguments["reasoning"] = choice.reasoning
     if choice.notes:
-        told["notes"] = choice.notes
-    return canonical_json(told).decode()
+        arguments["notes"] = choice.notes
+    return canonical_json(arguments).decode()
 
 
-def _call(request: ChatRequest, choice: Choice) -> Message:
+def _make_tool_call(request: ChatRequest, choice: Choice) -> Message:
     last = request.messages[-1].hash if request.messages else ""
     call = {
-        "id": f"call_{derived_id(last, request.seed or 0, request.model)}",
+        "id": f"call_{derive_id(last, request.seed or 0, request.model)}",
         "type": "function",
-        "function": {"name": INTERACT, "arguments": _tool_arguments(choice)},
+        "function": {"name": INTERACT, "arguments": _format_arguments(choice)},
     }
     return Message({"role": "assistant", "content": None, "tool_calls": [call]})
 
 
-def _noop(request: ChatRequest) -> Choice:
-    return Choice(("noop",) * max_actions(request))
+def _play_noop(request: ChatRequest) -> Choice:
+    return Choice(("noop",) * read_max_actions(request))
 
 
-def _random(request: ChatRequest) -> Choice:
-    drawn = draws(request, len(ACTIONS), max_actions(request))
+def _play_random(request: ChatRequest) -> Choice:
+    drawn = draw_numbers(request, len(ACTIONS), read_max_actions(request))
     return Choice(tuple(ACTIONS[i] for i in drawn))
 
 
-def _forager(request: ChatRequest) -> Choice:
+def _play_forager(request: ChatRequest) -> Choice:
     """Choose actions of the forager, or a noop without an observation."""
     from assay.crafter.players.forager import forage
 
-    seen = last_observation(request)
-    if seen is None:
+    observation = find_last_observation(request)
+    if observation is None:
         return Choice(("noop",), "I see no observation.")
-    limit = max_actions(request)
-    return Choice(*forage(seen, notes(request), limit, partial(draws, request)))
+    limit = read_max_actions(request)
+    return Choice(
+        *forage(observation, read_notes(request), limit, partial(draw_numbers, request))
+    )
 
 
-_TITLE: Final = "memory:"
+_NOTES_PREFIX: Final = "memory:"
 _MAX_NOTES: Final = 10_000
 """Length limit; the notes on a whole world are shorter."""
 _ACHIEVED: Final = re.compile(
@@ -188,59 +192,59 @@ _ACHIEVED: Final = re.compile(
 )
 
 
-def decide(request: ChatRequest) -> Choice:
+def _play_expert(request: ChatRequest) -> Choice:
     """Choose the reply of the expert; a noop without an observation."""
-    observation = last_observation(request)
+    observation = find_last_observation(request)
     if observation is None:
         return Choice(("noop",))
     view = as_view(observation)
-    policy = _remember(request, view)
-    turn = plan(policy, view, max_actions(request))
+    policy = _restore_policy(request, view)
+    turn = plan(policy, view, read_max_actions(request))
     return Choice(
         actions=tuple(ACTIONS[action] for action in turn.actions),
         reasoning=f"My goal is to {turn.goal}.",
-        notes=f"{_TITLE}{base64.b64encode(turn.state).decode()}",
+        notes=f"{_NOTES_PREFIX}{base64.b64encode(turn.state).decode()}",
     )
 
 
-def _remember(request: ChatRequest, view: View) -> ExpertPolicy:
+def _restore_policy(request: ChatRequest, view: View) -> ExpertPolicy:
     """Restore the expert from its last reply, and update it with the results of its actions."""
     seed = abs(request.seed or 0)
-    told = request.messages[-1].text
-    state = _state(notes(request))
+    text = request.messages[-1].text
+    state = _decode_state(read_notes(request))
     if state is None:
         policy = ExpertPolicy(seed)
     else:
-        results = results_in(told)
+        results = parse_results(text)
         actions = [ACTIONS.index(result.action) for result in results]
         failed = {i for i, result in enumerate(results) if not result.worked}
         policy = catch_up(seed, state, actions, view, failed=failed)
-    policy.memory.known_achievements = _achieved(told)
+    policy.memory.known_achievements = _parse_achievements(text)
     return policy
 
 
-def _state(text: str) -> bytes | None:
-    if not text.startswith(_TITLE) or len(text) > _MAX_NOTES:
+def _decode_state(text: str) -> bytes | None:
+    if not text.startswith(_NOTES_PREFIX) or len(text) > _MAX_NOTES:
         return None
     try:
-        return base64.b64decode(text.removeprefix(_TITLE), validate=True)
+        return base64.b64decode(text.removeprefix(_NOTES_PREFIX), validate=True)
     except ValueError:
         return None
 
 
-def _achieved(told: str) -> frozenset[str] | None:
+def _parse_achievements(report: str) -> frozenset[str] | None:
     """Return the achievements a report lists; None if it has no such line."""
-    found = _ACHIEVED.search(told.rpartition(f"{MARKER}\n")[0])
-    if found is None:
+    match = _ACHIEVED.search(report.rpartition(f"{MARKER}\n")[0])
+    if match is None:
         return None
-    return frozenset((found[1] or "").split(", ")).intersection(ACHIEVEMENTS)
+    return frozenset((match[1] or "").split(", ")).intersection(ACHIEVEMENTS)
 
 
 _DECIDE: Final[dict[str, Callable[[ChatRequest], Choice]]] = {
-    "builtin/noop": _noop,
-    "builtin/random": _random,
-    "builtin/forager": _forager,
-    "builtin/expert": decide,
+    "builtin/noop": _play_noop,
+    "builtin/random": _play_random,
+    "builtin/forager": _play_forager,
+    "builtin/expert": _play_expert,
 }
 BUILTIN_MODELS: Final = tuple(_DECIDE)
 """Names of the built-in models, weakest first."""
@@ -258,6 +262,6 @@ def make_builtin(name: str) -> ChatModel:
     return BuiltinModel(name, _DECIDE[name])
 
 
-def builtin_models() -> dict[str, ChatModel]:
+def make_builtin_models() -> dict[str, ChatModel]:
     """Create all built-in models, by name."""
     return {name: make_builtin(name) for name in BUILTIN_MODELS}

@@ -6,10 +6,10 @@ Models made by fine-tuning jobs of a database are added to the registry.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from assay.agents.builtin import BUILTIN_MODELS, make_builtin
-from assay.core.aio import connections_allowed, run_apart
+from assay.core.aio import raise_connection_limit, run_in_own_loop
 from assay.core.text import unknown_name
 from assay.errors import StoreError, UsageError
 from assay.models.budget import Budget
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from assay.core.secrets import Secret
     from assay.store.finetune_jobs import FinetuneJob
 
-_PREFIX = "ft:"
+_TUNED_PREFIX = "ft:"
 
 
 def is_tuned(name: str) -> bool:
     """Return whether a name is a fine-tuned model, with or without a provider."""
-    return name.casefold().startswith(_PREFIX) or f"/{_PREFIX}" in name.casefold()
+    return name.casefold().startswith(_TUNED_PREFIX) or f"/{_TUNED_PREFIX}" in name.casefold()
 
 
-def at_provider(name: str, provider: str) -> str:
+def qualify_name(name: str, provider: str) -> str:
     """Add the provider to the name of a fine-tuned model; other names are unchanged.
 
     Raises:
@@ -43,10 +43,10 @@ def at_provider(name: str, provider: str) -> str:
     providers = load_registry().providers
     if provider not in providers:
         raise UsageError(unknown_name("provider", provider, providers))
-    return f"{provider}/{name}" if name.casefold().startswith(_PREFIX) else name
+    return f"{provider}/{name}" if name.casefold().startswith(_TUNED_PREFIX) else name
 
 
-def registry_for(database: Where, names: Iterable[str] | None = None) -> Registry:
+def load_registry_with_jobs(database: Where, names: Iterable[str] | None = None) -> Registry:
     """Return the registry, with the models made by fine-tuning jobs of a database.
 
     Args:
@@ -56,23 +56,23 @@ def registry_for(database: Where, names: Iterable[str] | None = None) -> Registr
     registry = load_registry()
     if names is not None and not any(map(is_tuned, names)):
         return registry
-    return with_jobs(registry, jobs_of(database))
+    return add_jobs(registry, load_jobs(database))
 
 
-def with_jobs(registry: Registry, jobs: "Iterable[FinetuneJob]") -> Registry:
+def add_jobs(registry: Registry, jobs: "Iterable[FinetuneJob]") -> Registry:
     """Return the registry with a row for each model that a job made."""
     for job in jobs:
         if job.result_model is None or job.backend not in FINE_TUNING:
             continue
-        there = registry.providers[job.backend]
+        provider = registry.providers[job.backend]
         if not FINE_TUNING[job.backend]:
             # Call the server that made it, even if the variable has another address now.
-            there = replace(there, base_url=job.address, base_url_variable=None)
-        registry = registry.with_fine_tuned(job.result_model, job.model, there)
+            provider = replace(provider, base_url=job.address, base_url_variable=None)
+        registry = registry.with_fine_tuned(job.result_model, job.model, provider)
     return registry
 
 
-def jobs_of(database: Where) -> "list[FinetuneJob]":
+def load_jobs(database: Where) -> "list[FinetuneJob]":
     """Return the jobs of a database, the oldest first; none if it is missing or locked."""
     from assay.store.finetune_jobs import list_jobs
     from assay.store.store import Store
@@ -89,7 +89,7 @@ def jobs_of(database: Where) -> "list[FinetuneJob]":
 
 
 _OPENAI = "https://api.openai.com/v1"
-_MOST_CONNECTIONS = 10_000
+_MAX_CONNECTIONS = 10_000
 _QUESTION = "Reply with the single word: ok"
 _REPLY_TOKENS = 128
 
@@ -115,35 +115,48 @@ class ModelSettings:
     """File of cached replies."""
     seed: int = 42
     """Seed of the jitter of waits."""
-    baselines_beside: tuple[str, ...] = ()
+    added_baselines: tuple[str, ...] = ()
     """Built-in models that run in addition to the given ones."""
+
+    @classmethod
+    def from_config(
+        cls, config: Any, *, seed: int, added_baselines: tuple[str, ...] = ()
+    ) -> Self:
+        """Take the settings from a configuration that has fields with these names."""
+        shared = [name for name in cls.__slots__ if name not in ("seed", "added_baselines")]
+        values = {name: getattr(config, name) for name in shared}
+        return cls(**values, seed=seed, added_baselines=added_baselines)
 
 
 def check_reachable(
     pool: ModelPool, settings: ModelSettings, notice: Callable[[str], None] = lambda _: None
 ) -> None:
     """Raise UsageError if a model's server is unreachable; sends no model call."""
-    places = pool.addresses
-    if settings.cache is not None or not places:
+    addresses = pool.addresses
+    if settings.cache is not None or not addresses:
         return  # cached replies need no server
-    for address, _ in places.values():
+    for address, _ in addresses.values():
         ensure_local(address, notice)
-    keys = dict(places.values())
-    reasons = run_apart(lambda: find_unreachable(keys, keys=keys))
-    dead: dict[str, list[str]] = {}
-    for name, (address, _) in places.items():
+    keys = dict(addresses.values())
+    reasons = run_in_own_loop(lambda: find_unreachable(keys, keys=keys))
+    unreachable: dict[str, list[str]] = {}
+    for name, (address, _) in addresses.items():
         reason = reasons.get(address, SILENT)
         if not reason.startswith(SILENT):
-            dead.setdefault(f"{reason[0].lower()}{reason[1:]} at {address}", []).append(name)
-    if dead:
+            unreachable.setdefault(f"{reason[0].lower()}{reason[1:]} at {address}", []).append(
+                name
+            )
+    if unreachable:
         steps = [
-            "check the key ('assay doctor' says which variable holds it)"
-            if any(reason.startswith(REFUSED_KEY) for reason in dead)
+            "check the key ('assay doctor' shows which variable sets it)"
+            if any(reason.startswith(REFUSED_KEY) for reason in unreachable)
             else "start the server",
-            "correct the address (--openai-base-url, or the row of its provider)",
+            "correct the address (--openai-base-url, or the provider's entry in models.toml)",
         ]
-        said = "; ".join(f"{reason} (for {', '.join(names)})" for reason, names in dead.items())
-        raise UsageError(f"{said}; {', or '.join(steps)}")
+        problems = "; ".join(
+            f"{reason} (for {', '.join(names)})" for reason, names in unreachable.items()
+        )
+        raise UsageError(f"{problems}; {', or '.join(steps)}")
 
 
 def make_model(name: str, settings: ModelSettings, pool: ModelPool) -> ChatModel:
@@ -154,8 +167,8 @@ def make_model(name: str, settings: ModelSettings, pool: ModelPool) -> ChatModel
 def is_builtin(name: str, settings: ModelSettings) -> bool:
     """Return whether a name means a built-in model, which runs in this process."""
     # A user's own address serves any name; OpenAI's address does not count as one.
-    elsewhere = settings.openai_base_url not in (None, _OPENAI)
-    return name in BUILTIN_MODELS and (not elsewhere or name in settings.baselines_beside)
+    has_own_address = settings.openai_base_url not in (None, _OPENAI)
+    return name in BUILTIN_MODELS and (not has_own_address or name in settings.added_baselines)
 
 
 def make_pool(
@@ -171,14 +184,14 @@ def make_pool(
         on_fault: Called before each retry: model, reason, attempt, wait.
     """
     return ModelPool(
-        registry_for(settings.database, settings.models),
+        load_registry_with_jobs(settings.database, settings.models),
         also=BUILTIN_MODELS,
         base_url=settings.openai_base_url,
         key=settings.openai_api_key,
         budget=budget,
-        price=price_of(settings.price),
+        price=parse_price(settings.price),
         max_connections=settings.max_connections,
-        connections=min(_MOST_CONNECTIONS, connections_allowed()),
+        connections=min(_MAX_CONNECTIONS, raise_connection_limit()),
         cache=settings.cache,
         retries=CallRetries(patience=settings.call_patience),
         seed=settings.seed,
@@ -186,15 +199,13 @@ def make_pool(
     )
 
 
-def price_of(text: str | None) -> Price | None:
+def parse_price(text: str | None) -> Price | None:
     """Parse a price such as 0.3/1.2: dollars per million input and output tokens."""
     if text is None:
         return None
     numbers = [float(part) for part in text.split("/")]
     return Price(
-        input=numbers[0],
-        cached=numbers[1] if len(numbers) == 3 else None,
-        output=numbers[-1],
+        input=numbers[0], cached=numbers[1] if len(numbers) == 3 else None, output=numbers[-1]
     )
 
 
@@ -217,7 +228,7 @@ def chat_model(
         UsageError: Its server is unreachable.
     """
     if provider is not None:
-        name = at_provider(name, provider)
+        name = qualify_name(name, provider)
     settings = ModelSettings(models=(name,), database=store_at(database).path)
     pool = make_pool(settings)
     model = make_model(name, settings, pool)
@@ -225,7 +236,7 @@ def chat_model(
     return model
 
 
-async def ask_once(model: ChatModel) -> ChatReply:
+async def send_test_request(model: ChatModel) -> ChatReply:
     """Send one short request, and close the model."""
     request = ChatRequest(
         model=model.name,

@@ -23,7 +23,7 @@ MARKER: Final = "--- observation ---"
 _MAX_OBSERVATION: Final = 10_000
 
 
-class Result(NamedTuple):
+class ActionResult(NamedTuple):
     """Result of one action, parsed from a report."""
 
     action: str
@@ -33,26 +33,26 @@ class Result(NamedTuple):
     """Reason if it had none."""
 
 
-def observation_in(text: str) -> Observation | None:
+def parse_observation(text: str) -> Observation | None:
     """Parse the observation at the end of a message; None if there is none or it is invalid."""
-    _, marker, told = text.rpartition(f"{MARKER}\n")
-    if not marker or len(told) > _MAX_OBSERVATION:
+    _, marker, observation = text.rpartition(f"{MARKER}\n")
+    if not marker or len(observation) > _MAX_OBSERVATION:
         return None
     try:
-        return parse(told)
+        return parse(observation)
     except UsageError:
         return None
 
 
-def results_in(text: str) -> tuple[Result, ...]:
+def parse_results(text: str) -> tuple[ActionResult, ...]:
     """Parse the results of the actions in a message, in order."""
     return tuple(
-        Result(action, not reason, reason or None)
+        ActionResult(action, not reason, reason or None)
         for action, reason in _RESULT.findall(text.rpartition(f"{MARKER}\n")[0])
     )
 
 
-def report(
+def format_report(
     played: "PlayedRecord",
     *,
     max_turns: int,
@@ -69,22 +69,22 @@ def report(
         lines.append(f"Your reply could not be read, so nothing was done: {played.malformed}.")
     lines += [f"{problem}." for problem in problems]
     lines += results
-    lines += _not_carried_out(played, cut, limit, actions)
+    lines += _list_unplayed(played, cut, limit, actions)
     return "\n".join([*lines, so_far])
 
 
-def crafter_result(step: "StepRecord") -> str:
+def format_crafter_result(step: "StepRecord") -> str:
     """Describe the result of one action in Crafter, on one line."""
     line = _LINES.get((step.action, step.no_effect)) or f"- {step.action}: no effect, ?"
     return f"{line}; achieved {', '.join(step.unlocked)}" if step.unlocked else line
 
 
-def _not_carried_out(
+def _list_unplayed(
     played: "PlayedRecord", cut: int, limit: int, actions: Sequence[str]
 ) -> Iterator[str]:
     for name in played.unknown:
-        near = get_close_matches(name, actions, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        closest = get_close_matches(name, actions, n=1)
+        hint = f"; did you mean {closest[0]}?" if closest else ""
         yield f"There is no action {name!r}{hint}"
     if played.unknown:
         yield f"The actions are: {', '.join(actions)}."
@@ -97,7 +97,7 @@ def _not_carried_out(
         yield f"The last {played.skipped} were not carried out."
 
 
-def _why(action: str, reason: NoEffect) -> str:
+def _explain_no_effect(action: str, reason: NoEffect) -> str:
     """Explain why an action had no effect, independent of the player's current position."""
     name = action.partition("_")[2]
     match reason:
@@ -121,16 +121,16 @@ def _why(action: str, reason: NoEffect) -> str:
             return "you were asleep"
 
 
-def _line(action: str, reason: NoEffect | None) -> str:
+def _format_result(action: str, reason: NoEffect | None) -> str:
     if reason is None:
         return f"- {action}: ok"
     if reason is NoEffect.ASLEEP:
-        return f"- {action}: ignored, {_why(action, reason)}"
-    return f"- {action}: no effect, {_why(action, reason)}"
+        return f"- {action}: ignored, {_explain_no_effect(action, reason)}"
+    return f"- {action}: no effect, {_explain_no_effect(action, reason)}"
 
 
 _LINES: Final[dict[tuple[str, str | None], str]] = {
-    (action, reason): _line(action, reason)
+    (action, reason): _format_result(action, reason)
     for action, reasons in FAILURES.items()
     for reason in (None, *reasons)
 }

@@ -10,12 +10,12 @@ from assay.core.values import choice, file_text, path, real, text, value_type, w
 ViewForm = Literal["full", "short"]
 """Forms of an observation."""
 
-_prompt = text(200_000)
+_prompt_text = text(200_000)
 
 
-@value_type(f"the path of a file with {_prompt.allowed}", option=Path)
-def _prompt_file(value: Any) -> str:
-    return str(_prompt.read(file_text(path.read(value))))
+@value_type(f"the path of a file with {_prompt_text.allowed}", option=Path)
+def _read_prompt_file(value: Any) -> str:
+    return str(_prompt_text.read(file_text(path.read(value))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,6 @@ class AgentOptions(Configuration):
     view: ViewForm = Setting("full", choice(*get_args(ViewForm))).about(
         "Length of observations; short is for small models"
     )
-    prompt: str | None = Setting(None, _prompt, given=_prompt_file).about(
+    prompt: str | None = Setting(None, _prompt_text, given=_read_prompt_file).about(
         "Text file with your own instructions; rules and tools are always added"
     )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from assay.agents.feedback import crafter_result
+from assay.agents.feedback import format_crafter_result
 from assay.crafter.rules import ACHIEVEMENTS, ACTIONS, NoEffect
 from assay.crafter.text.forms import full_text, short_text
 from assay.crafter.text.guide import rules_text
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Game(Protocol):
     """Texts for one kind of world."""
 
-    # Games are cache keys of `system_message`.
+    # Games are cache keys of `make_system_message`.
     def __hash__(self) -> int: ...
 
     actions: tuple[str, ...]
@@ -33,19 +33,19 @@ class Game(Protocol):
     memories: str
     """Examples of what to write into notes."""
 
-    def rules(self, *, short: bool) -> str:
+    def format_rules(self, *, short: bool) -> str:
         """Return the rules of the world."""
         ...
 
-    def observation(self, view: Any, last: "StepRecord | None", *, short: bool) -> str:
+    def format_observation(self, view: Any, last: "StepRecord | None", *, short: bool) -> str:
         """Describe the view, and the last step if there was one."""
         ...
 
-    def result(self, step: "StepRecord") -> str:
+    def format_result(self, step: "StepRecord") -> str:
         """Describe the result of one action, on one line."""
         ...
 
-    def so_far(self, achieved: Sequence[str], reward: float) -> str:
+    def format_progress(self, achieved: Sequence[str], reward: float) -> str:
         """Describe the results since the start, on one line."""
         ...
 
@@ -58,11 +58,11 @@ class CrafterGame:
     danger = ": near a zombie, a skeleton or lava"
     memories = "where you saw water, trees, your table; what you have achieved; what comes next"
 
-    def rules(self, *, short: bool) -> str:
+    def format_rules(self, *, short: bool) -> str:
         """Return the rules of Crafter."""
         return rules_text(short=short)
 
-    def observation(self, view: Any, last: "StepRecord | None", *, short: bool) -> str:
+    def format_observation(self, view: Any, last: "StepRecord | None", *, short: bool) -> str:
         """Describe the cells around the player, and its inventory."""
         write = short_text if short else full_text
         if last is None:
@@ -78,11 +78,11 @@ class CrafterGame:
         )
         return write(observe(view, action=ACTIONS.index(last.action), result=result))
 
-    def result(self, step: "StepRecord") -> str:
+    def format_result(self, step: "StepRecord") -> str:
         """Report whether the action had an effect, and if not, why."""
-        return crafter_result(step)
+        return format_crafter_result(step)
 
-    def so_far(self, achieved: Sequence[str], reward: float) -> str:
+    def format_progress(self, achieved: Sequence[str], reward: float) -> str:
         """List the achievements."""
         if not achieved:
             return f"Achieved so far: none of {len(ACHIEVEMENTS)}."
@@ -104,19 +104,19 @@ class PlainGame:
         self.actions = actions
         self._rules = rules or f"You play {name}."
 
-    def rules(self, *, short: bool) -> str:
+    def format_rules(self, *, short: bool) -> str:
         """Return the world's own rules, and its actions."""
         return f"{self._rules}\n\nThe actions are: {', '.join(self.actions)}."
 
-    def observation(self, view: Any, last: "StepRecord | None", *, short: bool) -> str:
+    def format_observation(self, view: Any, last: "StepRecord | None", *, short: bool) -> str:
         """Return the text of the view."""
         return str(view.text)
 
-    def result(self, step: "StepRecord") -> str:
+    def format_result(self, step: "StepRecord") -> str:
         """Report the reward of the action."""
         return f"- {step.action}: reward {step.reward:g}"
 
-    def so_far(self, achieved: Sequence[str], reward: float) -> str:
+    def format_progress(self, achieved: Sequence[str], reward: float) -> str:
         """Report the sum of rewards."""
         return f"Reward so far: {round(reward, 6):g}."
 
@@ -127,19 +127,20 @@ TERMINATE: Final = "terminate"
 """The tool that ends the episode."""
 
 
-def default_instructions(game: Game, actions_per_turn: int, history: int) -> str:
+def make_instructions(game: Game, actions_per_turn: int, history: int) -> str:
     """Return the default instructions; a prompt file replaces them."""
     example = game.actions[min(1, len(game.actions) - 1)]
-    foresee = (
+    actions = format_action_count(actions_per_turn)
+    advice = (
         "- Give several actions where you can foresee what they do, and one where you "
         f"cannot{game.danger}.\n"
     )
     return f"""\
 How you play:
 - You play in turns. In each turn call the tool {INTERACT} with a list of \
-{up_to(actions_per_turn)}. They are carried out in order, one in each step, while the world \
+{actions}. They are carried out in order, one in each step, while the world \
 goes on; you then see what each of them did and what is around you.
-{foresee if actions_per_turn > 1 else ""}\
+{advice if actions_per_turn > 1 else ""}\
 - An action that does nothing is wasted. You are told why; do not repeat it unchanged.
 - You see no more than your last {history} turns. Write what you must remember into notes: \
 {game.memories}.
@@ -149,13 +150,13 @@ If you cannot call tools, answer with nothing but JSON: \
 {{"reasoning": "...", "notes": "...", "actions": ["{example}"]}}"""
 
 
-def up_to(actions: int) -> str:
+def format_action_count(actions: int) -> str:
     """Format the number of actions in a turn."""
     return "1 action" if actions == 1 else f"1 to {actions} actions"
 
 
 @lru_cache(maxsize=64)
-def system_message(
+def make_system_message(
     instructions: str | None,
     *,
     short: bool,
@@ -165,13 +166,13 @@ def system_message(
 ) -> Message:
     """Build the message with the rules and the instructions (default: ours)."""
     if instructions is None:
-        instructions = default_instructions(game, actions_per_turn, history)
-    content = f"{game.rules(short=short)}\n\n{instructions}"
+        instructions = make_instructions(game, actions_per_turn, history)
+    content = f"{game.format_rules(short=short)}\n\n{instructions}"
     return Message({"role": "system", "content": content})
 
 
 @lru_cache(maxsize=64)
-def tools(actions_per_turn: int, actions: tuple[str, ...] = ACTIONS) -> Encoded:
+def make_tools(actions_per_turn: int, actions: tuple[str, ...] = ACTIONS) -> Encoded:
     """Build the tools in the format of the chat protocol."""
     text = {"type": "string"}
     interact = {
@@ -188,13 +189,13 @@ def tools(actions_per_turn: int, actions: tuple[str, ...] = ACTIONS) -> Encoded:
     reason = {"reason": {**text, "description": "Why you give up the rest of the game."}}
     return Encoded(
         [
-            _tool(INTERACT, "Play: carry out actions in the world.", interact, "actions"),
-            _tool(TERMINATE, "End the game for good.", reason, "reason"),
+            _make_tool(INTERACT, "Play: carry out actions in the world.", interact, "actions"),
+            _make_tool(TERMINATE, "End the game for good.", reason, "reason"),
         ]
     )
 
 
-def _tool(name: str, description: str, properties: Any, required: str) -> dict[str, Any]:
+def _make_tool(name: str, description: str, properties: Any, required: str) -> dict[str, Any]:
     parameters = {
         "type": "object",
         "properties": properties,

@@ -8,10 +8,16 @@ and a request only lists messages, so a turn costs little more than its text.
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from assay.agents.feedback import MARKER, report
+from assay.agents.feedback import MARKER, format_report
 from assay.agents.options import AgentOptions
-from assay.agents.prompts import CRAFTER, Game, system_message, tools, up_to
-from assay.agents.replies import Decision, Reading, read_reply
+from assay.agents.prompts import (
+    CRAFTER,
+    Game,
+    format_action_count,
+    make_system_message,
+    make_tools,
+)
+from assay.agents.replies import Decision, ParsedReply, read_reply
 from assay.types import ChatRequest, Message, MessageType, NewMessage, PreparedRequest
 
 if TYPE_CHECKING:
@@ -30,7 +36,7 @@ class ReactAgent:
         max_turns: int,
         game: Game = CRAFTER,
     ) -> None:
-        self.tools = tools(options.actions_per_turn, game.actions)
+        self.tools = make_tools(options.actions_per_turn, game.actions)
         """Tools offered in every request."""
         self._options = options
         self._model, self._seed, self._max_turns = model, seed, max_turns
@@ -41,12 +47,12 @@ class ReactAgent:
         self._new: list[NewMessage] = []
         self._achieved: list[str] = []
         self._reward = 0.0
-        self._reading: Reading | None = None
+        self._reading: ParsedReply | None = None
 
     def begin(self, view: Any) -> None:
         """Start the conversation with the rules and the first view."""
         options = self._options
-        system = system_message(
+        system = make_system_message(
             options.prompt,
             short=self._short,
             actions_per_turn=options.actions_per_turn,
@@ -55,9 +61,9 @@ class ReactAgent:
         )
         task = (
             f"The game begins. You have {self._max_turns} turns, each of "
-            f"{up_to(options.actions_per_turn)}. {self._game.goal}"
+            f"{format_action_count(options.actions_per_turn)}. {self._game.goal}"
         )
-        first = _user(f"{task}\n{MARKER}\n{self._write(view, None)}")
+        first = _make_user_message(f"{task}\n{MARKER}\n{self._describe_view(view, None)}")
         self._pinned = (system, first)
         self._add(system, MessageType.SYSTEM)
         self._add(first, MessageType.OBSERVATION)
@@ -92,38 +98,42 @@ class ReactAgent:
         """Add the results of the last reply, and the new view, to the conversation."""
         reading = self._reading
         if reading is None:
-            raise RuntimeError("observe() before read(): there is no reply to answer")
+            raise RuntimeError("observe() was called before read()")
         for step in played.steps:
             self._achieved += step.unlocked
             self._reward += step.reward
-        told = report(
+        report = format_report(
             played,
             max_turns=self._max_turns,
             cut=reading.decision.cut,
             limit=self._options.actions_per_turn,
             problems=reading.problems,
-            results=[self._game.result(step) for step in played.steps],
-            so_far=self._game.so_far(self._achieved, self._reward),
+            results=[self._game.format_result(step) for step in played.steps],
+            so_far=self._game.format_progress(self._achieved, self._reward),
             actions=self._game.actions,
         )
-        seen = self._write(view, played.steps[-1] if played.steps else None)
-        content = f"{told}\n{MARKER}\n{seen}"
+        observation = self._describe_view(view, played.steps[-1] if played.steps else None)
+        content = f"{report}\n{MARKER}\n{observation}"
         for call in reading.calls[:-1]:
-            answer = _tool("See the answer to the last call of this turn.", call)
-            self._answer(answer, MessageType.FEEDBACK)
-        last = _tool(content, reading.calls[-1]) if reading.calls else _user(content)
-        self._answer(last, MessageType.OBSERVATION)
+            response = _make_tool_message("See the answer to the last call of this turn.", call)
+            self._add_to_turn(response, MessageType.FEEDBACK)
+        last = (
+            _make_tool_message(content, reading.calls[-1])
+            if reading.calls
+            else _make_user_message(content)
+        )
+        self._add_to_turn(last, MessageType.OBSERVATION)
         self._reading = None
 
-    def _write(self, view: Any, last: "StepRecord | None") -> str:
-        return self._game.observation(view, last, short=self._short)
+    def _describe_view(self, view: Any, last: "StepRecord | None") -> str:
+        return self._game.format_observation(view, last, short=self._short)
 
     def take_new(self) -> list[NewMessage]:
         """Return the messages added since the last call."""
         new, self._new = self._new, []
         return new
 
-    def _answer(self, message: Message, message_type: MessageType) -> None:
+    def _add_to_turn(self, message: Message, message_type: MessageType) -> None:
         self._turns[-1].append(message)
         self._add(message, message_type)
 
@@ -132,9 +142,9 @@ class ReactAgent:
         self._count += 1
 
 
-def _user(content: str) -> Message:
+def _make_user_message(content: str) -> Message:
     return Message({"role": "user", "content": content})
 
 
-def _tool(content: str, call: str) -> Message:
+def _make_tool_message(content: str, call: str) -> Message:
     return Message({"role": "tool", "tool_call_id": call, "content": content})

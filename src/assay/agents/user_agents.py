@@ -57,7 +57,7 @@ class AgentModel(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class OwnAgent:
+class UserAgent:
     """A user agent that has been loaded."""
 
     name: str
@@ -73,47 +73,47 @@ class OwnAgent:
         """Whether it calls a model."""
         return "model" in (self.parameters or ())
 
-    def made(self, given: Mapping[str, Any]) -> Callable[[Any], Any]:
+    def make_act(self, arguments: Mapping[str, Any]) -> Callable[[Any], Any]:
         """Return the method `act` for one episode."""
         if self.parameters is None:
             agent = self.value
         else:
-            agent = self.value(**{name: given[name] for name in self.parameters})
+            agent = self.value(**{name: arguments[name] for name in self.parameters})
         return agent.act  # type: ignore[no-any-return]  # user code
 
 
-_GIVEN = ("model", "seed", "settings")
+_ARGUMENTS = ("model", "seed", "settings")
 
 
-def load_agent(spec: str) -> OwnAgent:
+def load_agent(spec: str) -> UserAgent:
     """Load the agent specified as `file.py:name`."""
     if "@" in spec and ":" not in spec:
         raise UsageError(
-            f"agent {spec!r} was given by a program; resume with the same call of assay.run"
+            f"agent {spec!r} is a Python object; resume with the same call of assay.run"
         )
-    if (found := parse_object_spec(spec)) is None:
+    if (object_spec := parse_object_spec(spec)) is None:
         raise UsageError(
             f"agent {spec!r} is not allowed; give a Python file and the name of a function or "
             "class in it, such as mine.py:act, or checkpoint:FOLDER for a trained policy"
         )
-    path, name = found
+    path, name = object_spec
     code = run_user_file(path, "agents")
     if name not in code.names:
         callables = [key for key, value in code.names.items() if callable(value)]
-        there = f"; there is {', '.join(callables)}" if callables else ""
-        raise UsageError(f"{path} has no {name!r}{there}")
-    return own_agent(name, code.names[name], sha=code.sha)
+        available = f"; it has {', '.join(callables)}" if callables else ""
+        raise UsageError(f"{path} has no {name!r}{available}")
+    return wrap_agent(name, code.names[name], sha=code.sha)
 
 
-def agent_file(spec: str) -> Path | None:
+def find_agent_file(spec: str) -> Path | None:
     """Return the file of an agent, if it has one."""
     if spec.startswith(CHECKPOINT):
-        return checkpoint_file(Path(spec.removeprefix(CHECKPOINT)))
-    found = parse_object_spec(spec)
-    return None if found is None else found.path
+        return find_checkpoint(Path(spec.removeprefix(CHECKPOINT)))
+    object_spec = parse_object_spec(spec)
+    return None if object_spec is None else object_spec.path
 
 
-def checkpoint_file(path: Path) -> Path:
+def find_checkpoint(path: Path) -> Path:
     """Return the weights of a policy; for a run's folder, from the newest checkpoint.
 
     Args:
@@ -122,18 +122,24 @@ def checkpoint_file(path: Path) -> Path:
     Raises:
         UsageError: There are none.
     """
-    kept = [each for each in path.glob("checkpoints/step-*") if each.is_dir()]
-    newest = max(kept, key=lambda each: int(each.name.removeprefix("step-")), default=path)
+    checkpoints = [
+        checkpoint for checkpoint in path.glob("checkpoints/step-*") if checkpoint.is_dir()
+    ]
+    newest = max(
+        checkpoints,
+        key=lambda checkpoint: int(checkpoint.name.removeprefix("step-")),
+        default=path,
+    )
     file = newest / "policy.safetensors" if newest.is_dir() else newest
     if not file.is_file():
         raise UsageError(
-            f"there is no checkpoint at {str(path)!r}; give the folder of a run of 'assay "
+            f"no checkpoint found at {str(path)!r}; give the folder of a run of 'assay "
             "train', one of its checkpoints, or a file policy.safetensors"
         )
     return file
 
 
-def own_agent(name: str, value: Any, *, sha: str | None = None) -> OwnAgent:
+def wrap_agent(name: str, value: Any, *, sha: str | None = None) -> UserAgent:
     """Check a function `act(view)`, or a class or object with a method `act`, and wrap it.
 
     Args:
@@ -148,11 +154,11 @@ def own_agent(name: str, value: Any, *, sha: str | None = None) -> OwnAgent:
         # A plain function also takes `self`; static and class methods do not.
         is_method = inspect.isfunction(inspect.getattr_static(value, "act"))
         _check_takes_view(name, act, 1 + is_method)
-        return OwnAgent(name, sha or source_hash(value), value, _parameters(name, value))
+        return UserAgent(name, sha or hash_source(value), value, _check_parameters(name, value))
     act = value if callable(value) else getattr(value, "act", None)
     if callable(act):
         _check_takes_view(name, act, 1)
-        return OwnAgent(name, sha or source_hash(value), SimpleNamespace(act=act), None)
+        return UserAgent(name, sha or hash_source(value), SimpleNamespace(act=act), None)
     raise UsageError(
         f"agent {name!r} is {type(value).__name__!r}; give a function act(view), or a "
         "class with a method act(view)"
@@ -168,46 +174,46 @@ def _check_takes_view(name: str, act: Callable[..., Any], arguments: int) -> Non
         signature.bind(*[None] * arguments)
     except TypeError as error:
         raise UsageError(
-            f"agent {name!r}: act{signature} is called with the view and nothing else: {error}"
+            f"agent {name!r}: act{signature} must accept the view as its only argument: {error}"
         ) from error
 
 
-def _parameters(name: str, value: type) -> frozenset[str]:
+def _check_parameters(name: str, value: type) -> frozenset[str]:
     try:
-        found = inspect.signature(value).parameters.values()
+        parameters = inspect.signature(value).parameters.values()
     except (TypeError, ValueError):
         return frozenset()
-    taken = set()
-    for parameter in found:
+    declared = set()
+    for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        if parameter.name in _GIVEN:
-            taken.add(parameter.name)
+        if parameter.name in _ARGUMENTS:
+            declared.add(parameter.name)
         elif parameter.default is parameter.empty:
             raise UsageError(
-                f"agent {name!r} takes {parameter.name!r}, which nobody gives it; a class may "
-                f"take {', '.join(_GIVEN)}, and others need a default"
+                f"agent {name!r} requires {parameter.name!r}, which is not provided; a class "
+                f"may take {', '.join(_ARGUMENTS)}, and other parameters need a default"
             )
-    return frozenset(taken)
+    return frozenset(declared)
 
 
-def source_hash(value: Any) -> str:
+def hash_source(value: Any) -> str:
     """Return a hash of the source of a function, a class, or an object's class."""
-    whose = value if inspect.isroutine(value) or isinstance(value, type) else type(value)
+    definition = value if inspect.isroutine(value) or isinstance(value, type) else type(value)
     try:
-        source = inspect.getsource(whose)
+        source = inspect.getsource(definition)
     except (OSError, TypeError):
-        source = f"{whose.__module__}.{whose.__qualname__}"
+        source = f"{definition.__module__}.{definition.__qualname__}"
     return content_hash(source.encode())
 
 
-def action_names(who: str, answer: Any, actions: Sequence[str]) -> tuple[str, ...]:
+def convert_actions(agent: str, result: Any, actions: Sequence[str]) -> tuple[str, ...]:
     """Convert the result of `act` (an action or a list, names or indices) to names."""
-    several = answer if isinstance(answer, (list, tuple)) else [answer]
-    return tuple(_name(who, action, actions) for action in several)
+    results = result if isinstance(result, (list, tuple)) else [result]
+    return tuple(_find_action_name(agent, action, actions) for action in results)
 
 
-def _name(who: str, action: Any, actions: Sequence[str]) -> str:
+def _find_action_name(agent: str, action: Any, actions: Sequence[str]) -> str:
     if isinstance(action, str):
         return action
     if hasattr(action, "__index__") and not isinstance(action, bool):
@@ -215,6 +221,6 @@ def _name(who: str, action: Any, actions: Sequence[str]) -> str:
         if 0 <= index < len(actions):
             return actions[index]
     raise UserCodeError(
-        f"{who} chose {action!r}; give the name of an action, its index from 0 to "
+        f"{agent} returned {action!r}; return the name of an action, its index from 0 to "
         f"{len(actions) - 1}, or a list of them"
     )

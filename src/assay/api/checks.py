@@ -21,7 +21,7 @@ from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from assay.core.provenance import provenance
+from assay.core.provenance import collect_provenance
 from assay.errors import AccessDenied, AssayError, ModelRejected, StoreBusy, UsageError
 from assay.store.location import default_database
 
@@ -97,7 +97,7 @@ def check_python() -> Check:
 
 def check_assay() -> Check:
     """Report the version of assay, and its commit if it runs from a checkout."""
-    made = provenance()
+    made = collect_provenance()
     detail = made.assay
     if made.commit is not None:
         detail += f", commit {made.commit[:12]}{', changed since' if made.dirty else ''}"

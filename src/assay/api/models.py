@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from assay.core.aio import run_apart
+from assay.core.aio import run_in_own_loop
 from assay.core.text import unknown_name
 from assay.errors import UsageError
 from assay.store.opening import Where
@@ -34,9 +34,9 @@ def list_models(provider: str | None = None, *, database: Where = None) -> Model
         database: Database; models made by its fine-tuning jobs are included.
     """
     from assay.agents.builtin import BUILTIN_MODELS
-    from assay.agents.chat_models import registry_for
+    from assay.agents.chat_models import load_registry_with_jobs
 
-    registry = registry_for(database)
+    registry = load_registry_with_jobs(database)
     known = [BUILTIN_PROVIDER, *registry.providers]
     if provider is not None and provider not in known:
         raise UsageError(unknown_name("provider", provider, known))
@@ -66,7 +66,7 @@ def try_model(
         database: Database whose fine-tuning jobs may have made the model.
         notice: Callback for messages, such as a local service that was started.
     """
-    from assay.agents.chat_models import ask_once, chat_model
+    from assay.agents.chat_models import chat_model, send_test_request
 
     model = chat_model(name, provider=provider, database=database, notice=notice)
-    return model, run_apart(lambda: ask_once(model))
+    return model, run_in_own_loop(lambda: send_test_request(model))

@@ -3,14 +3,14 @@
 from functools import partial
 from pathlib import Path
 
-from assay.agents.user_agents import CHECKPOINT, OwnAgent
+from assay.agents.user_agents import CHECKPOINT, UserAgent
 from assay.agents.user_agents import load_agent as load_own_agent
 from assay.episodes.config import RunConfig
 from assay.episodes.prepare import prepare as prepare_with
 from assay.errors import UsageError
 
 
-def load_agent(config: RunConfig, spec: str) -> OwnAgent:
+def load_agent(config: RunConfig, spec: str) -> UserAgent:
     """Load the agent for `file.py:name` or `checkpoint:FOLDER`."""
     if not spec.startswith(CHECKPOINT):
         return load_own_agent(spec)

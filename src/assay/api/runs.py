@@ -12,23 +12,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.agents.chat_models import is_builtin, make_pool
-from assay.agents.user_agents import own_agent
+from assay.agents.user_agents import wrap_agent
 from assay.api.notebook import make_observer
 from assay.api.run_preparation import load_agent, prepare
 from assay.core.options import takes_options
 from assay.core.settings import Counts
-from assay.core.user_code import contained
+from assay.core.user_code import contain_user_code
 from assay.episodes.config import SETTINGS, ForkPoint, RunConfig
-from assay.episodes.environments import own_environment
-from assay.episodes.estimate import Asker, Quote, RunEstimate, estimate_run, play_sample
+from assay.episodes.environments import wrap_environment
+from assay.episodes.estimate import CallerKind, Quote, RunEstimate, estimate_run, play_sample
 from assay.episodes.kind import EpisodeKind
 from assay.episodes.prepare import (
-    NOTHING_OWN,
-    OwnObjects,
-    environment_of,
-    episode_parts,
-    metrics_of,
-    run_models,
+    NO_USER_OBJECTS,
+    UserObjects,
+    find_environment,
+    load_episode_parts,
+    load_run_metrics,
+    make_models,
 )
 from assay.errors import UsageError
 from assay.judge.outcomes import OUTCOMES
@@ -40,11 +40,11 @@ from assay.runs.events import SILENT, Event, RetryLog, RunObserver
 from assay.runs.executor_choice import make_executor
 from assay.runs.kind import Arm, PreparedRun
 from assay.runs.options import WhichRun
-from assay.runs.prepare import remaining
+from assay.runs.prepare import count_remaining
 from assay.runs.resume import store_addresses
-from assay.runs.run import RunResult, execute
-from assay.runs.spending import spent_so_far
-from assay.runs.workers.pool import pickled
+from assay.runs.run import RunResult, execute_run
+from assay.runs.spending import compute_spending
+from assay.runs.workers.pool import pickle_for_worker
 from assay.stats.intervals import Interval, t_interval
 from assay.store.opening import store_at
 from assay.store.store import Store
@@ -139,7 +139,7 @@ def run(
     objects = {model.name: model for model in named or () if not isinstance(model, str)}
     given = {}
     if isinstance(agents, Mapping):
-        made = [own_agent(name, value) for name, value in agents.items()]
+        made = [wrap_agent(name, value) for name, value in agents.items()]
         given = {f"{agent.name}@{agent.sha[:12]}": agent for agent in made}
     settings["models"] = named and [
         model if isinstance(model, str) else model.name for model in named
@@ -147,9 +147,9 @@ def run(
     settings["agents"] = [*given] if given else agents
     place = None
     if isinstance(environment, type):
-        place = own_environment(environment)
+        place = wrap_environment(environment)
     settings["environment"] = place.spec if place else environment
-    own = OwnObjects(given, objects, place)
+    own = UserObjects(given, objects, place)
     prepared = prepare(
         settings,
         None if config is None else Path(config),
@@ -168,32 +168,32 @@ def run_prepared(
     *,
     observer: RunObserver = SILENT,
     stop: Stop | None = None,
-    own: OwnObjects = NOTHING_OWN,
+    own: UserObjects = NO_USER_OBJECTS,
 ) -> RunResult:
     """Execute a run that was returned by `prepare`."""
     config = prepared.config
     retries = RetryLog(observer)
     budget = None if config.budget is None else Budget(config.budget)
-    pool = make_pool(config.model_settings(), budget, retries)
+    pool = make_pool(config.make_model_settings(), budget, retries)
     kind = EpisodeKind(
         config,
         prepared.arms,
         partial(
-            episode_parts,
-            own=OwnObjects(own.agents, {}, own.environment),
+            load_episode_parts,
+            own=UserObjects(own.agents, {}, own.environment),
             load_agent=load_agent,
         ),
-        run_models(prepared, pool, own),
-        metrics=metrics_of(config),
+        make_models(prepared, pool, own),
+        metrics=load_run_metrics(config),
         analyse=analysis_values,
     )
     # Agents that cannot be pickled are reported before anything is written.
     for agent in own.agents.values() if config.executor != "asyncio" else ():
-        pickled(agent, f"agent {agent.name!r}")
+        pickle_for_worker(agent, f"agent {agent.name!r}")
     executor = make_executor(prepared.settings, config.decision_limit + _HANG_S)
     try:
-        with contained(observer.on_message):
-            result = execute(
+        with contain_user_code(observer.on_message):
+            result = execute_run(
                 prepared,
                 kind,
                 executor=executor,
@@ -245,7 +245,7 @@ def fork(
     """
     observer = make_observer(listen, notice)
     named = [models] if isinstance(models, str) else models
-    own = OwnObjects({}, {each.name: each for each in named if not isinstance(each, str)})
+    own = UserObjects({}, {each.name: each for each in named if not isinstance(each, str)})
     settings["models"] = [each if isinstance(each, str) else each.name for each in named]
     prepared = prepare_fork(
         sessions,
@@ -340,8 +340,8 @@ def _points(
     wanted: Sequence[Callable[["Trace"], int]],
 ) -> tuple[dict[str, Any], tuple[ForkPoint, ...]]:
     """Return the common settings of the episodes, and their fork points."""
-    from assay.episodes.forks import fork_point
-    from assay.runs.configuration import difference
+    from assay.episodes.forks import make_fork_point
+    from assay.runs.configuration import list_differences
     from assay.store.load import load_traces
     from assay.store.queries import select_sessions
 
@@ -354,14 +354,14 @@ def _points(
         for trace in load_traces(connection, chosen):
             session, own = trace.session.header.session_id, _played_as(trace)
             kept = own.get("difficulty", "easy")
-            difficulty = SETTINGS["difficulty"].read(kept, session, kept=True)
+            difficulty = SETTINGS["difficulty"].read(kept, session, is_stored=True)
             tasks = RunConfig(difficulty=difficulty).difficulty_names
             for turn in wanted:
-                point = fork_point(trace.session, turn(trace), tasks)
+                point = make_fork_point(trace.session, turn(trace), tasks)
                 points[session, point.turn] = point
             if not first:
                 base, first = own, session
-            if changes := difference(RunConfig, base, own):
+            if changes := list_differences(RunConfig, base, own):
                 raise UsageError(
                     f"episodes {first} and {session} were not played in the same way: "
                     f"{'; '.join(changes)}; fork them in two runs"
@@ -398,34 +398,34 @@ def estimate(prepared: PreparedRun[RunConfig]) -> RunEstimate:
         ModelRejected: A model does not exist, or is retired.
     """
     config = prepared.config
-    pool = make_pool(replace(config.model_settings(), cache=None))
+    pool = make_pool(replace(config.make_model_settings(), cache=None))
     kind = EpisodeKind(
         config,
         prepared.arms,
-        partial(episode_parts, own=NOTHING_OWN, load_agent=load_agent),
+        partial(load_episode_parts, own=NO_USER_OBJECTS, load_agent=load_agent),
         {},
     )
     return estimate_run(
         config,
         [_quote(arm, config, pool) for arm in prepared.arms],
-        play_sample(config, environment_of(config, None)),
-        remaining(
+        play_sample(config, find_environment(config, None)),
+        count_remaining(
             prepared,
             kind.plan(prepared.record),
             config.max_turns,
             (lambda spec: config.forks[spec.fork].turn) if config.forks else None,
         ),
-        spent=spent_so_far(
+        spent=compute_spending(
             prepared, patience=_PATIENCE, allow_different=prepared.allow_different
         ),
     )
 
 
 def _quote(arm: Arm, config: RunConfig, pool: ModelPool) -> Quote:
-    name, asked_by = arm.model, Asker.OURS
+    name, asked_by = arm.model, CallerKind.BUILTIN
     if arm.agent is not None:
-        asked_by = Asker.NOBODY if name is None else Asker.OWN
-    if name is None or is_builtin(name, config.model_settings()):
+        asked_by = CallerKind.NONE if name is None else CallerKind.USER
+    if name is None or is_builtin(name, config.make_model_settings()):
         free = Price(input=0.0, output=0.0)
         return Quote(
             model=arm.label, provider="builtin", in_process=True, price=free, asked_by=asked_by
@@ -447,6 +447,6 @@ def _quote(arm: Arm, config: RunConfig, pool: ModelPool) -> Quote:
 
 def config_template() -> str:
     """Return a configuration file with every key, its default and its allowed values."""
-    from assay.episodes.config import run_template
+    from assay.episodes.config import format_run_template
 
-    return run_template()
+    return format_run_template()

@@ -48,10 +48,10 @@ def serve_models(**settings: Any) -> "AbstractContextManager[RunningModels]":
     Args:
         **settings: Fields of `ModelServerSettings`: host, port, aliases and so on.
     """
-    from assay.agents.builtin import builtin_models
+    from assay.agents.builtin import make_builtin_models
     from assay.models.serving.app import ModelServerSettings, running
 
-    return running(ModelServerSettings(**settings), builtin_models())
+    return running(ModelServerSettings(**settings), make_builtin_models())
 
 
 def serve_finetune(**settings: Any) -> "AbstractContextManager[RunningFinetune]":

@@ -187,7 +187,7 @@ def _qualities(store: "Store") -> dict[str, float]:
 
 def _check_names(connection: Any, filters: EpisodeFilters) -> None:
     """Raise UsageError if a filter names an unknown achievement or hook."""
-    from assay.core.text import unknown
+    from assay.core.text import unknown_name_error
     from assay.crafter.rules import ACHIEVEMENTS
     from assay.store.session_facts import known_achievements, known_hooks
 
@@ -195,12 +195,14 @@ def _check_names(connection: Any, filters: EpisodeFilters) -> None:
         names = [*ACHIEVEMENTS, *known_achievements(connection)]
         for name in filters.require_achievements:
             if name not in names:
-                raise unknown("achievement", name, [*dict.fromkeys(names)])
+                raise unknown_name_error("achievement", name, [*dict.fromkeys(names)])
     if filters.hooks:
         names = known_hooks(connection)
         for name in filters.hooks:
             if name not in names:
-                raise unknown("hook", name, names, empty="no hook noticed anything in it")
+                raise unknown_name_error(
+                    "hook", name, names, empty="no hook noticed anything in it"
+                )
 
 
 def _note_worlds(built: "BuiltDataset", store: "Store | None") -> Path | None:
@@ -225,6 +227,6 @@ def peak_memory() -> int:
 
 
 def _provenance() -> dict[str, Any]:
-    from assay.core.provenance import provenance
+    from assay.core.provenance import collect_provenance
 
-    return provenance().record()
+    return collect_provenance().record()

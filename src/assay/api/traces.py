@@ -128,12 +128,12 @@ def verify(
         database: Database to read.
         progress: Called after each session.
     """
-    from assay.episodes.environments import own_environment
+    from assay.episodes.environments import wrap_environment
     from assay.episodes.replay import verify_episode
     from assay.store.load import load_sessions
     from assay.store.queries import select_sessions
 
-    given = None if environment is None else own_environment(environment)
+    given = None if environment is None else wrap_environment(environment)
     store = store_at(database)
     with store.reading() as connection:
         chosen = select_sessions(connection, names)

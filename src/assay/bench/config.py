@@ -375,7 +375,7 @@ class BenchConfig(Configuration):
         """Data outside their folders that tasks may read."""
         return Allowed(self.allow_repos, self.allow_variables)
 
-    def run_settings(self) -> RunSettings:
+    def make_run_settings(self) -> RunSettings:
         """Return the settings of the run; all trials are executed, and arms take turns."""
         return RunSettings(
             database=self.database,
@@ -386,21 +386,11 @@ class BenchConfig(Configuration):
             ray_address=self.ray_address,
         )
 
-    def model_settings(self) -> "ModelSettings":
+    def make_model_settings(self) -> "ModelSettings":
         """Return the settings of its model calls."""
         from assay.agents.chat_models import ModelSettings
 
-        return ModelSettings(
-            models=self.models,
-            database=self.database,
-            openai_base_url=self.openai_base_url,
-            openai_api_key=self.openai_api_key,
-            price=self.price,
-            max_connections=self.max_connections,
-            call_patience=self.call_patience,
-            cache=self.cache,
-            seed=0,
-        )
+        return ModelSettings.from_config(self, seed=0)
 
 
 def agent_files(entries: Iterable[TaskEntry]) -> dict[str, ObjectSpec]:

@@ -17,7 +17,7 @@ from assay.bench.config import BenchConfig, arm_labels
 from assay.bench.manifest import RolloutFolder, TrialResult
 from assay.bench.task import Task, TrialSetup
 from assay.bench.trial_files import CodingEnd, agent_end, outcomes_of, patch_of
-from assay.core.canonical_json import derived_id
+from assay.core.canonical_json import derive_id
 from assay.errors import BudgetSpent
 from assay.runs.control import GroupStop, Interrupted, classify
 from assay.runs.engine import Context
@@ -55,7 +55,7 @@ class CodingSpec:
     def session_id(self) -> str:
         """Id of its session, identical in every process."""
         again = (self.rollout,) if self.rollout else ()
-        return derived_id(self.run_id, self.arm, 0, self.episode, *again)
+        return derive_id(self.run_id, self.arm, 0, self.episode, *again)
 
 
 def specs_of(config: BenchConfig, run_id: str) -> tuple[CodingSpec, ...]:
@@ -167,7 +167,7 @@ class CodingKind(TrialKind[CodingSpec]):
         return SessionHeader(
             session_id=spec.session_id,
             run_id=spec.run_id,
-            experiment_id=derived_id(spec.run_id, spec.arm),
+            experiment_id=derive_id(spec.run_id, spec.arm),
             subject=spec.arm,
             task=f"{TASK}{task.task_id}",
             seed=0,
@@ -230,9 +230,9 @@ class CodingKind(TrialKind[CodingSpec]):
         except Exception as error:
             sorted_as = classify(error)
             if not isinstance(sorted_as, GroupStop):
-                context.progress(attempt.failed(sorted_as.state, error))
+                context.report_progress(attempt.failed(sorted_as.state, error))
             raise
-        context.progress(end.result)
+        context.report_progress(end.result)
         return end
 
     def _graded(self, trial: Trial[CodingSpec]) -> CodingEnd | None:

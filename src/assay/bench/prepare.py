@@ -35,17 +35,17 @@ from assay.bench.options import TaskReplacements
 from assay.bench.rollouts import select_rollout
 from assay.bench.task import PYTHON, BaseImages, Task
 from assay.bench.task_layouts import load_any_task
-from assay.core.aio import run_apart
+from assay.core.aio import run_in_own_loop
 from assay.core.canonical_json import content_hash
 from assay.core.options import takes_options
 from assay.core.text import counted
 from assay.errors import SandboxUnavailable, UsageError
 from assay.models.budget import Budget
 from assay.models.pool import ModelPool
-from assay.runs.configuration import difference
+from assay.runs.configuration import list_differences
 from assay.runs.kind import PreparedRun
 from assay.runs.options import WhichRun
-from assay.runs.prepare import prepare_run, stored_run
+from assay.runs.prepare import find_stored_run, prepare_run
 from assay.sandboxes.backends import choose_backend
 from assay.sandboxes.base import ResourceLimits, SandboxBackend
 from assay.sandboxes.egress import describe_network
@@ -202,11 +202,11 @@ def _unshown(prepared: PreparedRun[BenchConfig]) -> PreparedRun[BenchConfig] | N
     folder = config.data_dir / "rollouts" / config.name
     for mark in sorted(folder.glob(f"*/{UNSHOWN}"), reverse=True):
         known = read_manifest(mark.parent)
-        stored = stored_run(config.database, known.run)
+        stored = find_stored_run(config.database, known.run)
         if (
             stored is not None
             and stored.status == "finished"
-            and not difference(BenchConfig, stored.configuration, config.stored())
+            and not list_differences(BenchConfig, stored.configuration, config.stored())
         ):
             return replace(
                 prepared,
@@ -291,7 +291,7 @@ def _check_python(
         limits = limits_of(task.definition, entry, config.allow_network)
         with tempfile.TemporaryDirectory(prefix="assay-check-") as folder:
             place = workplace_of(entry, config, backends[entry.sandbox], limits, Path(folder))
-            if not run_apart(partial(task.has_python, place)):
+            if not run_in_own_loop(partial(task.has_python, place)):
                 raise UsageError(
                     f"agent {entry.agent!r} needs {PYTHON} in {task.image}, which has none; "
                     "add it to environment/Dockerfile, or use react-coder, which needs none"
@@ -299,7 +299,7 @@ def _check_python(
 
 
 def _check_models(config: BenchConfig, own: Mapping[str, ChatModel], *, reach: bool) -> None:
-    settings = config.model_settings()
+    settings = config.make_model_settings()
     pool = make_pool(settings, None if config.budget is None else Budget(config.budget))
     try:
         make_models(config, pool, own)
@@ -311,7 +311,7 @@ def _check_models(config: BenchConfig, own: Mapping[str, ChatModel], *, reach: b
 
 def _missing(config: BenchConfig, own: Mapping[str, ChatModel]) -> tuple[str, ...]:
     """Describe what must be set before the models can be called."""
-    pool = make_pool(config.model_settings())
+    pool = make_pool(config.make_model_settings())
     try:
         entries = [
             pool.entry(name, retired=True) for name in _asked(config, own) if name not in own
@@ -358,7 +358,7 @@ def make_models(
     config: BenchConfig, pool: ModelPool, own: Mapping[str, ChatModel]
 ) -> dict[str, ChatModel]:
     """Return the models that are called, by name: the caller's own, or from the pool."""
-    settings = config.model_settings()
+    settings = config.make_model_settings()
     return {
         name: own.get(name) or make_model(name, settings, pool) for name in _asked(config, own)
     }
@@ -370,7 +370,7 @@ def _asked(config: BenchConfig, own: Mapping[str, ChatModel]) -> list[str]:
     asking = {entry.model for entry in config.tasks if coder_of(entry, config).needs_model} | {
         config.judge
     }
-    names, settings = sorted(filter(None, asking)), config.model_settings()
+    names, settings = sorted(filter(None, asking)), config.make_model_settings()
     for name in names:
         if is_builtin(name, settings) and name not in own:
             raise UsageError(f"{name} plays Crafter and cannot write code; name another model")

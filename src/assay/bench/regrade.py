@@ -29,9 +29,9 @@ from assay.bench.trial_files import (
     outcomes_of,
     patch_of,
 )
-from assay.core.aio import run_apart
-from assay.core.canonical_json import derived_id
-from assay.core.files import free_path
+from assay.core.aio import run_in_own_loop
+from assay.core.canonical_json import derive_id
+from assay.core.files import find_free_path
 from assay.core.options import takes_options
 from assay.errors import UsageError
 from assay.models.budget import Budget
@@ -101,12 +101,12 @@ def bench_check(
     place = Workplace(
         backend=backend,
         images=images,
-        folder=free_path(Path(folder).resolve().parent / name),
+        folder=find_free_path(Path(folder).resolve().parent / name),
         limits=limits,
         timeout_s=timeout_s,
     )
     place.folder.mkdir(mode=0o700)
-    return (*checks, *run_apart(lambda: check_task(task, place, tries=options.tries)))
+    return (*checks, *run_in_own_loop(lambda: check_task(task, place, tries=options.tries)))
 
 
 @takes_options
@@ -227,7 +227,7 @@ class _Grader:
             async with _open_judge(config, self._budget, replies) as judge:
                 return await grade_trial(task, run_dir, place, judge)
 
-        new, seconds = run_apart(graded)
+        new, seconds = run_in_own_loop(graded)
         costs = [reply.cost_usd for reply in replies]
         bill = JudgeBill(
             sum((reply.usage for reply in replies), Usage()),
@@ -264,7 +264,7 @@ async def _open_judge(
     if config.judge is None:
         yield None
         return
-    settings = config.model_settings()
+    settings = config.make_model_settings()
     pool = make_pool(settings, budget)
     model = make_model(config.judge, settings, pool)
 
@@ -297,7 +297,7 @@ def _keep_old(run_dir: Path) -> None:
     """Rename the last result file, with the current time in its name."""
     path = run_dir / "evaluation_results.json"
     stamp = time.strftime("%Y%m%d__%H-%M-%S", time.gmtime())
-    path.rename(free_path(run_dir / f"evaluation_results.{stamp}.json"))
+    path.rename(find_free_path(run_dir / f"evaluation_results.{stamp}.json"))
 
 
 def _store(manifest: Manifest, result: TrialResult, diff: bytes) -> None:
@@ -312,6 +312,6 @@ def _store(manifest: Manifest, result: TrialResult, diff: bytes) -> None:
     with Store(database).writing() as connection:
         store_metric_outcomes(
             connection,
-            derived_id(manifest.run, result.arm),
+            derive_id(manifest.run, result.arm),
             [MetricOutcome(result.session_id, name, value) for name, value in earned],
         )

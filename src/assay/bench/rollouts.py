@@ -31,7 +31,7 @@ from assay.bench.manifest import (
     write_tags,
 )
 from assay.bench.summary import counted_score
-from assay.core.text import choose, counted, unknown
+from assay.core.text import counted, resolve_name, unknown_name_error
 from assay.errors import UsageError
 
 DATA_DIR = Path("data")
@@ -126,10 +126,10 @@ def _of_name(name: str, start: str | None, data_dir: Path) -> Rollout:
 
 
 def _one_stamp(start: str, stamps: Sequence[str], kind: str) -> str:
-    found = choose(kind, start, [(stamp, stamp) for stamp in stamps])
+    found = resolve_name(kind, start, [(stamp, stamp) for stamp in stamps])
     if found is None:
         # The latest first, because they are more likely to be meant.
-        raise unknown(kind, start, stamps[::-1])
+        raise unknown_name_error(kind, start, stamps[::-1])
     return found.id
 
 
@@ -168,14 +168,14 @@ def _by_stamp(start: str, data_dir: Path, names: Sequence[str]) -> Rollout | Non
         for name in names
         for stamp in stamps_of(data_dir, name)
     ]
-    found = choose("rollout", start, known)
+    found = resolve_name("rollout", start, known)
     return None if found is None else rollout_at(Path(found.id))
 
 
 def _unknown(text: str, data_dir: Path, names: Sequence[str]) -> UsageError:
     tags = [tag for manifest in all_rollouts(data_dir).values() for tag in manifest.tags]
     name, at, _ = text.rpartition("@")
-    return unknown(
+    return unknown_name_error(
         "benchmark",
         name if at else text,
         [*names, *tags],

@@ -17,7 +17,7 @@ from assay.bench.manifest import (
     read_manifest,
 )
 from assay.bench.prepare import UNSHOWN, PreparedBench, make_models, prepare_bench
-from assay.core.provenance import provenance
+from assay.core.provenance import collect_provenance
 from assay.models.budget import Budget
 from assay.runs.control import Retries, Stop
 from assay.runs.events import (
@@ -29,7 +29,7 @@ from assay.runs.events import (
     TrialProgress,
 )
 from assay.runs.executor_choice import make_executor
-from assay.runs.run import RunResult, execute, finished_result
+from assay.runs.run import RunResult, execute_run, make_finished_result
 from assay.types import ChatModel, TrialState
 
 _HANG_S = 600.0
@@ -108,11 +108,11 @@ def run_prepared_bench(
     if prepared.finished:
         keeper = _ManifestWriter(folder, replace(read_manifest(folder.path), finished=True))
         keeper.write()
-        done = finished_result(run.record.id, config.database)
+        done = make_finished_result(run.record.id, config.database)
         return BenchResult(keeper.manifest, folder.path, done)
     budget = None if config.budget is None else Budget(config.budget)
     retries = RetryLog(observer)
-    pool = make_pool(config.model_settings(), budget, retries)
+    pool = make_pool(config.make_model_settings(), budget, retries)
     planned = planned_results(config, run.record.id, prepared.tasks, folder)
     manifest = folder.brought_up(_manifest(prepared, planned))
     keeper = _ManifestWriter(folder, manifest, observer)
@@ -126,7 +126,7 @@ def run_prepared_bench(
         planned,
     )
     try:
-        result = execute(
+        result = execute_run(
             run,
             kind,
             executor=make_executor(run.settings, _HANG_S),
@@ -214,6 +214,6 @@ def _manifest(prepared: PreparedBench, planned: Sequence[TrialResult]) -> Manife
         run=run.record.id,
         database=str(config.database),
         parallel=config.parallel,
-        provenance=provenance().record(),
+        provenance=collect_provenance().record(),
         configuration=config.stored(),
     )

@@ -16,7 +16,7 @@ from assay.bench.base import CoderStop, CodingOutcome, Grade, GradingMode
 from assay.bench.manifest import LAUNCHED, TrialResult
 from assay.runs.engine import Context
 from assay.runs.kind import TrialEnd
-from assay.runs.model_calls import Asking, CallTotals
+from assay.runs.model_calls import CallTotals, ModelCalls
 from assay.store.recorder import Recorder
 from assay.store.records import MessageRecord, PlayedRecord, StepRecord
 from assay.types import (
@@ -203,7 +203,7 @@ class CodingTranscript:
         """Model name that the provider reported in its last response."""
         self.turn, self.position, self.steps = turn, position, steps
         self._recorder, self._context = recorder, context
-        self._asking = Asking(recorder, self.totals, context)
+        self._asking = ModelCalls(recorder, self.totals, context)
         self._positions: dict[int, tuple[int, Message]] = {}
         self._acts: list[StepRecord] = []
 
@@ -232,7 +232,7 @@ class CodingTranscript:
         )
         positions = tuple(self._positions[id(message)][0] for message in messages)
         prepared = PreparedRequest(request, positions, self.position)
-        reply = await self._asking.ask(model, prepared, new, self._place)
+        reply = await self._asking.call(model, prepared, new, self._place)
         self.usage += reply.usage
         self.calls += 1
         self.answered_as = reply.answered_as or self.answered_as

@@ -29,8 +29,8 @@ from cyclopts.validators import Number
 
 from assay.cli.output import Show, say, say_json, say_report
 from assay.cli.tables import Whole
-from assay.core.options import DeclaredOption, declared_options
-from assay.core.settings import Configuration, Setting, settings_of
+from assay.core.options import DeclaredOption, list_options
+from assay.core.settings import Configuration, Setting, list_settings
 from assay.core.text import printable
 from assay.errors import UsageError
 from assay.store.location import DATABASE_VARIABLE
@@ -85,7 +85,7 @@ def option_groups(
 def _options_at(path: str) -> Any:
     """Build a typed dictionary with an option for each field of a dataclass."""
     module, _, name = path.partition(":")
-    declared = declared_options(getattr(import_module(module), name))
+    declared = list_options(getattr(import_module(module), name))
     options = {option.name: _parsed(option) for option in declared.values()}
     return TypedDict(name, options, total=False)  # type: ignore[operator]
 
@@ -124,7 +124,7 @@ def options_of(
     """
     groups: dict[str, Group] = {}
     options: dict[str, Any] = {}
-    for setting in settings_of(configuration).values():
+    for setting in list_settings(configuration).values():
         wanted = only is None or setting.name in only
         if wanted and setting.secret is None and not setting.in_files:
             new = Group(setting.group, sort_key=len(groups) + 1)

@@ -33,7 +33,7 @@ from assay.cli.sweep import sweep
 from assay.cli.traces import traces
 from assay.cli.train import train
 from assay.core.secrets import mask
-from assay.core.user_code import user_threads_left
+from assay.core.user_code import has_user_threads
 from assay.errors import AssayError, UsageError
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader, such as `head`, closed the pipe: exit without a message, also at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
-    if user_threads_left():
+    if has_user_threads():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)  # a normal exit would wait for these threads

@@ -155,13 +155,13 @@ def watched_run(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunR
 @contextmanager
 def stopped_by_signals(stop: "Stop", notice: Any, again: str) -> Iterator[None]:
     """Turn Ctrl-C and SIGTERM into stop requests; `again` is the command that resumes."""
-    enough = threading.Timer(_IN_HAND_S, stop.hurry)
+    enough = threading.Timer(_IN_HAND_S, stop.cancel_trials)
     last_resort = threading.Timer(_LEAVE_S, _leave, [again])
     enough.daemon = last_resort.daemon = True
 
     def ask(number: int, frame: FrameType | None) -> None:
-        stop.ask()
-        if not stop.forced:
+        stop.request()
+        if not stop.is_forced:
             notice("ending the turns in hand (a few seconds); once more to leave at once")
             enough.start()
         elif last_resort.ident is None:

@@ -114,11 +114,11 @@ def __getattr__(name: str) -> Any:
 
         made = options_of(TrainingConfig)
     elif name == "LaunchOptions":
-        from assay.core.settings import settings_of
+        from assay.core.settings import list_settings
         from assay.training.config import TrainingConfig
 
         own = ("architecture", "curriculum", "environment", "seed")
-        names = [name for name in settings_of(TrainingConfig) if name not in own]
+        names = [name for name in list_settings(TrainingConfig) if name not in own]
         made = options_of(TrainingConfig, dict.fromkeys(names))
     elif name in _OF_BENCHMARKS:
         from assay.bench.config import BenchConfig

@@ -23,7 +23,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from assay.core.provenance import provenance
+from assay.core.provenance import collect_provenance
 from assay.crafter.players.episode import Moment
 from assay.crafter.render import save_gif
 from assay.crafter.rules import ACHIEVEMENTS, ACTIONS, MAX_ITEM, VIEW, VITALS
@@ -270,6 +270,6 @@ class Film:
     def save(self, path: Path, *, fps: int) -> None:
         """Write a GIF with `fps` frames per second."""
         try:
-            save_gif(self.frames(), path, fps=fps, comment=str(provenance()))
+            save_gif(self.frames(), path, fps=fps, comment=str(collect_provenance()))
         except OSError as error:
             raise OutputError(f"cannot write {str(path)!r}: {error}") from error

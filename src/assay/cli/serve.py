@@ -222,7 +222,7 @@ def serve_models(
     key = secret_of(
         api_key_env, default=_MODELS_KEY_VARIABLE, option="--api-key-env", what="API key"
     )
-    from assay.agents.builtin import builtin_models
+    from assay.agents.builtin import make_builtin_models
     from assay.models.serving.app import ModelServerSettings, RunningModels, run
 
     settings = ModelServerSettings(
@@ -241,7 +241,7 @@ def serve_models(
             warn_of_others(host, api_key_env, has_secret=key is not None, what="API key")
         _announce_models(service, show, api_key_env)
 
-    run(settings, announce, builtin_models())
+    run(settings, announce, make_builtin_models())
     if not (show.quiet or show.json):
         say("stopped")
     return 0

@@ -7,10 +7,10 @@ from hashlib import blake2b
 from typing import Any
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_ESCAPED = re.compile(rb"\\u[dD][89a-fA-F]")
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-def canonical_encoder(default: Callable[[Any], Any] | None) -> Callable[[Any], bytes]:
+def make_canonical_encoder(default: Callable[[Any], Any] | None) -> Callable[[Any], bytes]:
     """Return a `canonical_json` that calls `default` for values that are not serialisable."""
     encode = json.JSONEncoder(
         ensure_ascii=False,
@@ -20,18 +20,18 @@ def canonical_encoder(default: Callable[[Any], Any] | None) -> Callable[[Any], b
         default=default,
     ).encode
 
-    def encoded(value: Any) -> bytes:
+    def encode_bytes(value: Any) -> bytes:
         text = encode(value)
         try:
             return text.encode()
         except UnicodeEncodeError:
             # Parsed again, because replaced characters may change the order of keys.
-            return encode(json.loads(well_formed(text))).encode()
+            return encode(json.loads(fix_surrogates(text))).encode()
 
-    return encoded
+    return encode_bytes
 
 
-_canonical = canonical_encoder(None)
+_encode_canonical = make_canonical_encoder(None)
 
 
 def canonical_json(value: Any) -> bytes:
@@ -42,25 +42,25 @@ def canonical_json(value: Any) -> bytes:
     Raises:
         ValueError: A number in it is not finite.
     """
-    return _canonical(value)
+    return _encode_canonical(value)
 
 
-def well_formed(text: str) -> str:
+def fix_surrogates(text: str) -> str:
     """Replace lone surrogates, which UTF-8 cannot encode, by U+FFFD."""
     return _SURROGATES.sub("\ufffd", text)
 
 
 def parse_json(content: bytes) -> Any:
-    """Parse JSON in UTF-8; its texts are made `well_formed`.
+    """Parse JSON in UTF-8; its texts are made `fix_surrogates`.
 
     Raises:
         ValueError: The content is not JSON.
         RecursionError: The content is nested too deeply.
     """
     value = json.loads(content.decode())
-    if _ESCAPED.search(content):
+    if _ESCAPED_SURROGATE.search(content):
         # Only an escape can produce a lone surrogate; most texts have none.
-        value = json.loads(well_formed(json.dumps(value, ensure_ascii=False)))
+        value = json.loads(fix_surrogates(json.dumps(value, ensure_ascii=False)))
     return value
 
 
@@ -69,7 +69,7 @@ def content_hash(content: bytes) -> str:
     return blake2b(content, digest_size=16).hexdigest()
 
 
-def derived_id(*parts: str | int) -> str:
+def derive_id(*parts: str | int) -> str:
     """Return an id of 20 hexadecimal digits, derived from its parts in any process."""
     return blake2b(canonical_json(list(parts)), digest_size=10).hexdigest()
 
@@ -77,7 +77,7 @@ def derived_id(*parts: str | int) -> str:
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
 
 
-def laid_out(value: Any, levels: int) -> Iterator[bytes]:
+def format_json(value: Any, levels: int) -> Iterator[bytes]:
     """Yield a value as indented JSON in UTF-8, piece by piece.
 
     Objects, and lists of objects, have one line per item down to `levels`; deeper levels and
@@ -87,19 +87,19 @@ def laid_out(value: Any, levels: int) -> Iterator[bytes]:
     Raises:
         ValueError: A number in it is not finite.
     """
-    for part in _parts(value, levels, "\n"):
+    for part in _iterate_parts(value, levels, "\n"):
         yield part.encode("utf-8", "replace")
     yield b"\n"
 
 
-def _parts(value: Any, levels: int, newline: str) -> Iterator[str]:
+def _iterate_parts(value: Any, levels: int, newline: str) -> Iterator[str]:
     inner = f"{newline} "
     if not value or levels <= 0:
         yield _encode(value)
     elif isinstance(value, Mapping):
         for number, (name, item) in enumerate(value.items()):
             yield f"{',' if number else '{'}{inner}{_encode(str(name))}: "
-            yield from _parts(item, levels - 1, inner)
+            yield from _iterate_parts(item, levels - 1, inner)
         yield f"{newline}}}"
     elif isinstance(value, Iterator) or (
         isinstance(value, list) and isinstance(value[0], Mapping)
@@ -107,7 +107,7 @@ def _parts(value: Any, levels: int, newline: str) -> Iterator[str]:
         number = -1
         for number, item in enumerate(value):
             yield f"{',' if number else '['}{inner}"
-            yield from _parts(item, levels - 1, inner)
+            yield from _iterate_parts(item, levels - 1, inner)
         yield "[]" if number < 0 else f"{newline}]"
     else:
         yield _encode(value)

@@ -41,7 +41,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     Raises:
         OutputError: The file cannot be written.
     """
-    stream, temporary = _beside(path)
+    stream, temporary = _open_temporary(path)
     try:
         try:
             with stream:
@@ -50,7 +50,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
                 os.fsync(stream.fileno())
             temporary.replace(path)
         except OSError as error:
-            raise _failed(path, error) from error
+            raise _write_error(path, error) from error
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
@@ -93,33 +93,35 @@ def remove_abandoned(path: Path, process: int) -> None:
             path.unlink()
 
 
-def read_plain_file(path: Path, most: int = 100 << 20, within: Path | None = None) -> bytes:
+def read_plain_file(
+    path: Path, max_bytes: int = 100 << 20, within: Path | None = None
+) -> bytes:
     """Return the content of a regular file; raise OSError for anything else.
 
     Links are not followed and pipes not waited for, even if the file was just replaced.
 
     Args:
         path: The file.
-        most: The maximum size in bytes.
+        max_bytes: The maximum size in bytes.
         within: A parent folder below which no link is followed; by default the file's own.
     """
     top = path.parent if within is None else within
     *folders, name = path.relative_to(top).parts
-    enter = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-    handles = [os.open(top, enter)]
+    folder_flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+    handles = [os.open(top, folder_flags)]
     try:
         for folder in folders:
-            handles.append(os.open(folder, enter | os.O_NOFOLLOW, dir_fd=handles[-1]))
+            handles.append(os.open(folder, folder_flags | os.O_NOFOLLOW, dir_fd=handles[-1]))
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         handles.append(os.open(name, flags, dir_fd=handles[-1]))
         # Checked before it is opened as a stream, which fails for a folder.
         status = os.fstat(handles[-1])
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a plain file")
-        if status.st_size > most:
+        if status.st_size > max_bytes:
             raise OSError(errno.EFBIG, "too large")
         with open(handles[-1], "rb", closefd=False) as stream:
-            return stream.read(most)
+            return stream.read(max_bytes)
     finally:
         for handle in handles:
             os.close(handle)
@@ -136,26 +138,28 @@ def remove_folder(folder: Path) -> None:
             folder.unlink()
         return
     with suppress(OSError):
-        top = _opened_up(str(folder))
+        top = _open_with_permissions(str(folder))
         try:
             device = os.fstat(top).st_dev
-            waiting = _without_files(top)
-            mark, moved = os.urandom(8).hex(), 0
-            while waiting:
-                name = waiting.pop()
+            pending = _delete_files(top)
+            mark, count = os.urandom(8).hex(), 0
+            while pending:
+                name = pending.pop()
                 with suppress(OSError):
-                    handle = _opened_up(name, top)
+                    handle = _open_with_permissions(name, top)
                     try:
                         if os.fstat(handle).st_dev != device:
                             continue
                         # Moved to the top, folders need neither a long path nor many handles.
-                        for inner in _without_files(handle):
-                            moved += 1
-                            up = f"{mark}-{moved}"
+                        for subfolder in _delete_files(handle):
+                            count += 1
+                            new_name = f"{mark}-{count}"
                             with suppress(OSError):
-                                os.close(_opened_up(inner, handle))
-                                os.rename(inner, up, src_dir_fd=handle, dst_dir_fd=top)
-                                waiting.append(up)
+                                os.close(_open_with_permissions(subfolder, handle))
+                                os.rename(
+                                    subfolder, new_name, src_dir_fd=handle, dst_dir_fd=top
+                                )
+                                pending.append(new_name)
                     finally:
                         os.close(handle)
                     os.rmdir(name, dir_fd=top)
@@ -164,27 +168,27 @@ def remove_folder(folder: Path) -> None:
         folder.rmdir()
 
 
-def _opened_up(folder: str, within: int | None = None) -> int:
+def _open_with_permissions(folder: str, parent: int | None = None) -> int:
     """Open a folder and give its owner all permissions; return the handle."""
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        handle = os.open(folder, os.O_RDONLY | flags, dir_fd=within)
+        handle = os.open(folder, os.O_RDONLY | flags, dir_fd=parent)
     except PermissionError:
-        closed = os.open(folder, os.O_PATH | flags, dir_fd=within)
+        path_handle = os.open(folder, os.O_PATH | flags, dir_fd=parent)
         try:
-            os.chmod(f"/proc/self/fd/{closed}", 0o700)
+            os.chmod(f"/proc/self/fd/{path_handle}", 0o700)
         finally:
-            os.close(closed)
-        handle = os.open(folder, os.O_RDONLY | flags, dir_fd=within)
+            os.close(path_handle)
+        handle = os.open(folder, os.O_RDONLY | flags, dir_fd=parent)
     with suppress(OSError):
         os.fchmod(handle, 0o700)
     return handle
 
 
-def _without_files(handle: int) -> list[str]:
+def _delete_files(handle: int) -> list[str]:
     """Delete everything except folders from a folder; return the names of its folders."""
-    with os.scandir(handle) as found:
-        entries = list(found)
+    with os.scandir(handle) as scan:
+        entries = list(scan)
     folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     for name in {entry.name for entry in entries}.difference(folders):
         with suppress(OSError):
@@ -192,7 +196,7 @@ def _without_files(handle: int) -> list[str]:
     return folders
 
 
-def free_path(path: Path, mark: str = "-") -> Path:
+def find_free_path(path: Path, mark: str = "-") -> Path:
     """Return `path`, or with a mark and a number appended if it exists."""
     number, candidate = 1, path
     while candidate.exists() or candidate.is_symlink():
@@ -201,23 +205,23 @@ def free_path(path: Path, mark: str = "-") -> Path:
     return candidate
 
 
-def _beside(path: Path) -> tuple[IO[bytes], Path]:
+def _open_temporary(path: Path) -> tuple[IO[bytes], Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # The name contains the pid, so that other processes can recognise an abandoned file.
         prefix = f".{path.name[:40]}.{os.getpid()}-"
         handle, name = tempfile.mkstemp(prefix=prefix, dir=path.parent)
         # A temporary file is private; the final file gets the permissions of `path`.
-        os.fchmod(handle, _mode(path))
+        os.fchmod(handle, _read_mode(path))
         os.close(handle)
         # Opened by name, so that `stream.name` is a path that others can write to.
         temporary = Path(name)
         return temporary.open("wb"), temporary
     except OSError as error:
-        raise _failed(path, error) from error
+        raise _write_error(path, error) from error
 
 
-def _mode(path: Path) -> int:
+def _read_mode(path: Path) -> int:
     try:
         return path.stat().st_mode & 0o777
     except OSError:
@@ -226,40 +230,40 @@ def _mode(path: Path) -> int:
         return 0o666 & ~mask
 
 
-def _failed(path: Path, error: OSError) -> OutputError:
+def _write_error(path: Path, error: OSError) -> OutputError:
     if isinstance(error, OutputError):
         return error
     return OutputError(
         f"cannot write {str(path)!r}: {error.strerror or error}; "
-        "free some space, or name another place"
+        "free some space, or give another path"
     )
 
 
-_PAUSE_S = 0.1
+_BATCH_S = 0.1
 """Time in which lines are collected; a sync costs about the same for one as for a thousand."""
-_FEW = 4
+_MAX_SINGLE_SYNCS = 4
 """Up to this many files are synced one by one; for more, the file system is synced."""
 
 
-class _Syncing:
+class _SyncQueue:
     """Paths waiting for a sync, and the thread that syncs them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._at_work = threading.Lock()
+        self._sync_lock = threading.Lock()
         self._wake = threading.Event()
         self._waiting: set[Path] = set()
         self._failed: dict[Path, OSError] = {}
         self._thread: threading.Thread | None = None
 
-    def soon(self, *paths: Path) -> None:
+    def add(self, *paths: Path) -> None:
         with self._lock:
             is_first = not self._waiting
             self._waiting.update(paths)
             failed = self._failed.pop(paths[0], None)
             if self._thread is None:
                 self._thread = threading.Thread(
-                    target=self._work, name="assay-sync", daemon=True
+                    target=self._run, name="assay-sync", daemon=True
                 )
                 self._thread.start()
         if is_first:
@@ -267,17 +271,17 @@ class _Syncing:
         if failed:
             raise failed
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while self._wake.wait():
             self._wake.clear()
-            time.sleep(_PAUSE_S)
-            self.now()
+            time.sleep(_BATCH_S)
+            self.sync_all()
 
-    def now(self) -> None:
-        with self._at_work:
+    def sync_all(self) -> None:
+        with self._sync_lock:
             with self._lock:
                 waiting, self._waiting = self._waiting, set()
-            for device in _by_device(waiting):
+            for device in _group_by_device(waiting):
                 try:
                     _sync(device)
                 except OSError as error:
@@ -285,7 +289,7 @@ class _Syncing:
                         self._failed |= dict.fromkeys(device, error)
 
 
-def _by_device(paths: Iterable[Path]) -> Iterable[list[Path]]:
+def _group_by_device(paths: Iterable[Path]) -> Iterable[list[Path]]:
     devices: dict[int, list[Path]] = {}
     for path in paths:
         # A missing file was stored or discarded meanwhile.
@@ -295,21 +299,21 @@ def _by_device(paths: Iterable[Path]) -> Iterable[list[Path]]:
 
 
 def _sync(paths: list[Path]) -> None:
-    if len(paths) <= _FEW or (syncfs := _syncfs()) is None:
+    if len(paths) <= _MAX_SINGLE_SYNCS or (syncfs := _load_syncfs()) is None:
         for path in paths:
             with suppress(FileNotFoundError):
-                _opened(path, os.fsync)
+                _call_on_file(path, os.fsync)
         return
     for path in paths:
         with suppress(FileNotFoundError):
-            _opened(path, syncfs)
+            _call_on_file(path, syncfs)
             return
 
 
-def _opened(path: Path, do: Any) -> None:
+def _call_on_file(path: Path, operation: Any) -> None:
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     try:
-        do(descriptor)
+        operation(descriptor)
     except OSError as error:
         # Some file systems sync folders themselves, and report an error.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
@@ -319,37 +323,37 @@ def _opened(path: Path, do: Any) -> None:
 
 
 @cache
-def _syncfs() -> Any:
+def _load_syncfs() -> Any:
     """Return the call that syncs a whole file system, or None."""
     import ctypes
 
     try:
-        call = ctypes.CDLL(None, use_errno=True).syncfs
+        function = ctypes.CDLL(None, use_errno=True).syncfs
     except (OSError, AttributeError):
         return None
 
     def syncfs(descriptor: int) -> None:
-        if call(descriptor):
+        if function(descriptor):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
     return syncfs
 
 
-_syncing = _Syncing()
+_sync_queue = _SyncQueue()
 
 
-def _start_anew() -> None:
+def _reset_after_fork() -> None:
     # A forked process has no thread, and its locks are in an undefined state.
-    global _syncing
-    _syncing = _Syncing()
+    global _sync_queue
+    _sync_queue = _SyncQueue()
 
 
-os.register_at_fork(after_in_child=_start_anew)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 @atexit.register
-def _at_exit() -> None:
-    _syncing.now()
+def _sync_at_exit() -> None:
+    _sync_queue.sync_all()
 
 
 def sync_soon(*paths: Path) -> None:
@@ -358,7 +362,7 @@ def sync_soon(*paths: Path) -> None:
     Raises:
         OSError: An earlier sync of the first path failed, so its content may be lost.
     """
-    _syncing.soon(*paths)
+    _sync_queue.add(*paths)
 
 
 def sync_now(*paths: Path) -> None:
@@ -368,4 +372,4 @@ def sync_now(*paths: Path) -> None:
         OSError: A path cannot be opened or synced.
     """
     for path in paths:
-        _opened(path, os.fsync)
+        _call_on_file(path, os.fsync)

@@ -2,10 +2,10 @@
 
 | function | works on | reads |
 |---|---|---|
-| `own_git` | a git directory of assay | all of it, but no user or machine configuration |
-| `foreign_repository` | an untrusted repository | its objects, branches and tags |
-| `working_copy_git` | an untrusted working copy | also its index and its files |
-| `remote_git` | a remote address | the server's data, with the user's configuration and keys |
+| `run_own_git` | a git directory of assay | all of it, but no user or machine configuration |
+| `open_foreign_repository` | an untrusted repository | its objects, branches and tags |
+| `run_working_copy_git` | an untrusted working copy | also its index and its files |
+| `run_remote_git` | a remote address | the server's data, with user configuration and keys |
 
 An untrusted repository is read through a separate git directory that borrows its objects. Its
 configuration, hooks, attributes, filters and submodules are never used: they could run
@@ -45,12 +45,12 @@ _SETTINGS = {
 }
 # Nothing here is a partial clone or has a remote; these settings are a safeguard.
 _NO_FETCH = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
-_SECONDS = 120
-_MOST = 1 << 30
+_TIMEOUT_S = 120
+_MAX_OUTPUT = 1 << 30
 """Maximum size of the output of git, in bytes."""
-_LARGEST_TEXT = 64 << 20
-_MOST_REFERENCES = 100_000
-_DEEPEST = 32
+_MAX_TEXT = 64 << 20
+_MAX_REFERENCES = 100_000
+_MAX_DEPTH = 32
 _COMMIT = re.compile(rb"[0-9a-f]{40}|[0-9a-f]{64}")
 _REFERENCE = re.compile(rb"refs/(?!replace/)(?!.*(?:\.\.|//|@\{))[^\0- ~^:?*\[\\\x7f]+")
 _PARTIAL = re.compile(rb"^\s*(?:partialclone|promisor)\b", re.IGNORECASE | re.MULTILINE)
@@ -58,7 +58,7 @@ _REMOTE = re.compile(rb'^\s*\[\s*remote\s+"', re.IGNORECASE)
 _URL = re.compile(rb"^\s*url\s*=\s*(.*?)\s*$", re.IGNORECASE)
 
 
-class GitEnd(NamedTuple):
+class GitResult(NamedTuple):
     """Result of a git command."""
 
     code: int
@@ -67,14 +67,14 @@ class GitEnd(NamedTuple):
     errors: bytes
 
 
-def own_git(
+def run_own_git(
     git_dir: Path,
     *arguments: str,
     stdin: bytes = b"",
     variables: Mapping[str, str] | None = None,
-    seconds: float = _SECONDS,
-    most: int = _MOST,
-) -> GitEnd:
+    seconds: float = _TIMEOUT_S,
+    max_bytes: int = _MAX_OUTPUT,
+) -> GitResult:
     """Run git on a git directory of assay, using only the configuration in it.
 
     Args:
@@ -83,7 +83,7 @@ def own_git(
         stdin: Standard input.
         variables: Additional environment variables.
         seconds: Timeout.
-        most: Maximum size of the output in bytes.
+        max_bytes: Maximum size of the output in bytes.
     """
     environment = {
         "PATH": os.environ.get("PATH", os.defpath),
@@ -102,18 +102,20 @@ def own_git(
     }
     settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
     folder = Path(environment.get("GIT_WORK_TREE", git_dir))
-    return _run(["git", *settings, *arguments], folder, environment, stdin, seconds, most)
+    return _run_git(
+        ["git", *settings, *arguments], folder, environment, stdin, seconds, max_bytes
+    )
 
 
-def remote_git(git_dir: Path, *arguments: str, seconds: float = _SECONDS) -> GitEnd:
+def run_remote_git(git_dir: Path, *arguments: str, seconds: float = _TIMEOUT_S) -> GitResult:
     """Run git with the user's configuration and keys, in a git directory of assay.
 
     It never prompts, and can access remote addresses, but no local path.
     """
     # GIT_DIR and similar variables would make git use another repository.
-    kept = {name: value for name, value in os.environ.items() if name[:4] != "GIT_"}
+    inherited = {name: value for name, value in os.environ.items() if name[:4] != "GIT_"}
     environment = {
-        **kept,
+        **inherited,
         "LC_ALL": "C",
         "GIT_DIR": str(git_dir),
         "GIT_TERMINAL_PROMPT": "0",
@@ -121,20 +123,22 @@ def remote_git(git_dir: Path, *arguments: str, seconds: float = _SECONDS) -> Git
         "GIT_ALLOW_PROTOCOL": "https:http:ssh:git",
     }
     command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"]
-    return _run([*command, *arguments], git_dir, environment, b"", seconds, _LARGEST_TEXT)
+    return _run_git([*command, *arguments], git_dir, environment, b"", seconds, _MAX_TEXT)
 
 
-def first_line(errors: bytes) -> str:
+def find_error(errors: bytes) -> str:
     """Return the error message of git in one line."""
     lines = [line for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
-    wrong = [line for line in lines if line.startswith(("error:", "fatal:"))] or lines
-    return wrong[0].partition(": ")[2] or wrong[0] if wrong else "git did not say why"
+    marked = [line for line in lines if line.startswith(("error:", "fatal:"))] or lines
+    return (
+        marked[0].partition(": ")[2] or marked[0] if marked else "git printed no error message"
+    )
 
 
 # Git directories of assay
 
 
-def new_git_dir(folder: Path, *, bare: bool) -> None:
+def create_git_dir(folder: Path, *, bare: bool) -> None:
     """Create an empty repository without remotes, hooks or user configuration."""
     for name in ("objects/info", "objects/pack", "refs/heads", "info"):
         (folder / name).mkdir(parents=True)
@@ -150,19 +154,19 @@ def new_git_dir(folder: Path, *, bare: bool) -> None:
 
 
 @contextmanager
-def new_repository() -> Iterator[Path]:
+def create_temporary_repository() -> Iterator[Path]:
     """Yield an empty temporary git directory."""
     with tempfile.TemporaryDirectory(prefix="assay-git-") as scratch:
-        own = Path(scratch) / "git"
-        new_git_dir(own, bare=True)
-        yield own
+        git_dir = Path(scratch) / "git"
+        create_git_dir(git_dir, bare=True)
+        yield git_dir
 
 
 # Untrusted repositories
 
 
 @contextmanager
-def foreign_repository(path: Path, within: Sequence[Path] | None = None) -> Iterator[Path]:
+def open_foreign_repository(path: Path, within: Sequence[Path] | None = None) -> Iterator[Path]:
     """Yield a git directory that has the objects, branches and tags of a repository.
 
     Args:
@@ -172,23 +176,24 @@ def foreign_repository(path: Path, within: Sequence[Path] | None = None) -> Iter
     Raises:
         UsageError: It is not a repository, lies elsewhere, or uses objects of another.
     """
-    found = _git_dirs(path, within)
-    if found is None:
+    git_dirs = _find_git_dirs(path, within)
+    if git_dirs is None:
         raise UsageError(
-            f"{str(path)!r} is no git repository; name a folder that has a .git, or a bare one"
+            f"{str(path)!r} is not a git repository; give a folder with a .git, or a bare "
+            "repository"
         )
-    git_dir, common = found
+    git_dir, common = git_dirs
     _check_objects(path, common)
-    with new_repository() as own:
-        _borrow(own, git_dir, common)
-        yield own
+    with create_temporary_repository() as reader:
+        _link_objects(reader, git_dir, common)
+        yield reader
 
 
-def remote_addresses(path: Path) -> list[str]:
+def read_remote_addresses(path: Path) -> list[str]:
     """Return the remote addresses in a repository's configuration, unchanged."""
-    found = _git_dirs(path, None)
+    git_dirs = _find_git_dirs(path, None)
     addresses, is_remote = [], False
-    for line in [] if found is None else _text(found[1] / "config").splitlines():
+    for line in [] if git_dirs is None else _read_text(git_dirs[1] / "config").splitlines():
         if line.lstrip().startswith(b"["):
             is_remote = _REMOTE.match(line) is not None
         elif is_remote and (match := _URL.match(line)):
@@ -196,34 +201,36 @@ def remote_addresses(path: Path) -> list[str]:
     return addresses
 
 
-def _git_dirs(path: Path, within: Sequence[Path] | None) -> tuple[Path, Path] | None:
+def _find_git_dirs(path: Path, within: Sequence[Path] | None) -> tuple[Path, Path] | None:
     """Return the git directory of a repository and the one with its objects, or None."""
-    above = path.absolute().parents if within is None else ()
-    for folder in (path, *above):
-        dot = folder / ".git"
-        if os.path.lexists(dot):
-            git_dir = dot
-            if os.path.isfile(dot):
-                line = _text(_inside(dot, within, path)).strip()
+    parents = path.absolute().parents if within is None else ()
+    for folder in (path, *parents):
+        dot_git = folder / ".git"
+        if os.path.lexists(dot_git):
+            git_dir = dot_git
+            if os.path.isfile(dot_git):
+                line = _read_text(_check_inside(dot_git, within, path)).strip()
                 git_dir = folder / os.fsdecode(line.removeprefix(b"gitdir:").strip())
         elif os.path.isfile(folder / "HEAD") and os.path.isdir(folder / "objects"):
             git_dir = folder
         else:
             continue
-        git_dir = _inside(git_dir, within, path)
-        shared = _text(git_dir / "commondir").strip()
-        common = _inside(git_dir / os.fsdecode(shared), within, path) if shared else git_dir
-        _inside(common / "objects", within, path)
+        git_dir = _check_inside(git_dir, within, path)
+        shared = _read_text(git_dir / "commondir").strip()
+        common = (
+            _check_inside(git_dir / os.fsdecode(shared), within, path) if shared else git_dir
+        )
+        _check_inside(common / "objects", within, path)
         return git_dir, common
     return None
 
 
-def _inside(place: Path, within: Sequence[Path] | None, path: Path) -> Path:
-    real = Path(os.path.realpath(place))
+def _check_inside(location: Path, within: Sequence[Path] | None, path: Path) -> Path:
+    real = Path(os.path.realpath(location))
     if within is not None and not any(real.is_relative_to(top.resolve()) for top in within):
         raise UsageError(
-            f"the repository {str(path)!r} has its files in {str(real)!r}, outside of the "
-            f"task; if it is meant to, allow that: --allow-repo {real}"
+            f"the files of the repository {str(path)!r} are in {str(real)!r}, outside the "
+            f"task; if that is intended, allow it with --allow-repo {real}"
         )
     return real
 
@@ -231,74 +238,74 @@ def _inside(place: Path, within: Sequence[Path] | None, path: Path) -> Path:
 def _check_objects(path: Path, common: Path) -> None:
     """Raise UsageError if objects are stored elsewhere, on this machine or another."""
     objects = common / "objects"
-    if _PARTIAL.search(_text(common / "config")) or any(objects.glob("pack/*.promisor")):
+    if _PARTIAL.search(_read_text(common / "config")) or any(objects.glob("pack/*.promisor")):
         raise UsageError(
-            f"the repository {str(path)!r} is a partial clone, whose objects are elsewhere, "
-            "and nothing is fetched for it; give a whole clone"
+            f"the repository {str(path)!r} is a partial clone with missing objects, which are "
+            "not fetched; give a full clone"
         )
     for name in ("alternates", "http-alternates"):
         if os.path.lexists(objects / "info" / name):
             raise UsageError(
-                f"the repository {str(path)!r} takes objects from elsewhere (objects/info/"
-                f"{name}), which is not followed; give a clone that has all of its own"
+                f"the repository {str(path)!r} uses objects of another one (objects/info/"
+                f"{name}), which is not supported; give a full clone"
             )
     level = [str(objects)]
     for _ in range(3):  # git uses no deeper levels
-        found: list[os.DirEntry[str]] = []
+        contents: list[os.DirEntry[str]] = []
         for folder in level:
             with os.scandir(folder) as entries:
-                found += entries
-        level = [entry.path for entry in found if entry.is_dir(follow_symlinks=False)]
-        for entry in found:
+                contents += entries
+        level = [entry.path for entry in contents if entry.is_dir(follow_symlinks=False)]
+        for entry in contents:
             if entry.is_symlink() or not (entry.is_dir() or entry.is_file()):
                 raise UsageError(
                     f"the repository {str(path)!r} has a link or a special file among its "
-                    f"objects, {entry.name!r}; give a clone that has all of its own"
+                    f"objects, {entry.name!r}; give a full clone"
                 )
 
 
-def _borrow(own: Path, git_dir: Path, common: Path, *, names: bool = True) -> None:
+def _link_objects(reader: Path, git_dir: Path, common: Path, *, names: bool = True) -> None:
     """Give a git directory of assay the objects, HEAD and references of another one."""
     objects = os.fsencode(common / "objects")
     if b"\n" in objects:
-        raise UsageError(f"the path {str(common)!r} has a line break; rename the folder")
-    (own / "objects" / "info" / "alternates").write_bytes(objects + b"\n")
-    head = _text(git_dir / "HEAD", 4096).strip()
+        raise UsageError(f"the path {str(common)!r} contains a line break; rename the folder")
+    (reader / "objects" / "info" / "alternates").write_bytes(objects + b"\n")
+    head = _read_text(git_dir / "HEAD", 4096).strip()
     if _COMMIT.fullmatch(head) or _REFERENCE.fullmatch(head.removeprefix(b"ref: ")):
-        (own / "HEAD").write_bytes(head + b"\n")
-    found = _references(common) if names else {}
-    rows = b"".join(b"%s %s\n" % (commit, name) for name, commit in sorted(found.items()))
-    (own / "packed-refs").write_bytes(rows)
-    if shallow := _COMMIT.findall(_text(common / "shallow")):
-        (own / "shallow").write_bytes(b"\n".join(shallow) + b"\n")
+        (reader / "HEAD").write_bytes(head + b"\n")
+    references = _read_references(common) if names else {}
+    lines = b"".join(b"%s %s\n" % (commit, name) for name, commit in sorted(references.items()))
+    (reader / "packed-refs").write_bytes(lines)
+    if shallow := _COMMIT.findall(_read_text(common / "shallow")):
+        (reader / "shallow").write_bytes(b"\n".join(shallow) + b"\n")
 
 
-def _references(common: Path) -> dict[bytes, bytes]:
+def _read_references(common: Path) -> dict[bytes, bytes]:
     """Return the commits of branches and tags, read as plain text."""
-    found = {}
-    for line in _text(common / "packed-refs").splitlines():
+    commits = {}
+    for line in _read_text(common / "packed-refs").splitlines():
         commit, _, name = line.partition(b" ")
         if _COMMIT.fullmatch(commit) and _REFERENCE.fullmatch(name):
-            found[name] = commit
+            commits[name] = commit
     folders = [] if (common / "refs").is_symlink() else ["refs"]
-    while folders and len(found) < _MOST_REFERENCES:
+    while folders and len(commits) < _MAX_REFERENCES:
         folder = folders.pop()
         with suppress(OSError), os.scandir(common / folder) as entries:
             for entry in entries:
                 inner = f"{folder}/{entry.name}"
                 if entry.is_dir(follow_symlinks=False):
-                    folders += [inner] * (inner.count("/") < _DEEPEST)
+                    folders += [inner] * (inner.count("/") < _MAX_DEPTH)
                 elif _REFERENCE.fullmatch(os.fsencode(inner)):
-                    commit = _text(common / inner, 4096).strip()
+                    commit = _read_text(common / inner, 4096).strip()
                     if _COMMIT.fullmatch(commit):
-                        found[os.fsencode(inner)] = commit
-    return found
+                        commits[os.fsencode(inner)] = commit
+    return commits
 
 
-def _text(path: Path, most: int = _LARGEST_TEXT) -> bytes:
+def _read_text(path: Path, max_bytes: int = _MAX_TEXT) -> bytes:
     """Return the content of a text file in a repository; empty if it is not a regular file."""
     try:
-        text = read_plain_file(path, most)
+        text = read_plain_file(path, max_bytes)
     except OSError:
         return b""
     return b"" if b"\0" in text else text
@@ -318,47 +325,49 @@ class WorkingCopy(NamedTuple):
     unsupported."""
 
 
-def working_copy(folder: Path) -> WorkingCopy | None:
+def find_working_copy(folder: Path) -> WorkingCopy | None:
     """Return the working copy that contains a folder, or None, without running git."""
     for root in (folder.absolute(), *folder.absolute().parents):
         if os.path.lexists(root / ".git"):
-            found = _git_dirs(root, None)
-            if found is None:
+            git_dirs = _find_git_dirs(root, None)
+            if git_dirs is None:
                 return None
-            git_dir, common = found
-            commit = _head(git_dir, common)
+            git_dir, common = git_dirs
+            commit = _read_head(git_dir, common)
             return WorkingCopy(root.resolve(), git_dir, common, commit)
     return None
 
 
-def working_copy_git(copy: WorkingCopy, *arguments: str, names: bool = True) -> str | None:
+def run_working_copy_git(copy: WorkingCopy, *arguments: str, names: bool = True) -> str | None:
     """Return the output of git for a working copy; None if git fails or is missing.
 
     Args:
-        copy: The result of `working_copy`.
+        copy: The result of `find_working_copy`.
         *arguments: A read-only command; submodules are not entered.
         names: Whether branches and tags are available to it.
     """
     with tempfile.TemporaryDirectory(prefix="assay-git-") as scratch:
-        own = Path(scratch) / "git"
-        new_git_dir(own, bare=False)
+        reader = Path(scratch) / "git"
+        create_git_dir(reader, bare=False)
         index = copy.git_dir / "index"
         try:
-            _borrow(own, copy.git_dir, copy.common, names=names)
+            _link_objects(reader, copy.git_dir, copy.common, names=names)
             if not names and copy.commit is not None:
-                (own / "HEAD").write_text(f"{copy.commit}\n", "utf-8")
-            (own / "info" / "exclude").write_bytes(_text(copy.common / "info" / "exclude"))
+                (reader / "HEAD").write_text(f"{copy.commit}\n", "utf-8")
+            (reader / "info" / "exclude").write_bytes(
+                _read_text(copy.common / "info" / "exclude")
+            )
             if os.path.lexists(index):
-                (own / "index").write_bytes(read_plain_file(index, _MOST))
+                (reader / "index").write_bytes(read_plain_file(index, _MAX_OUTPUT))
                 # Git rereads files that are as new as its index.
-                written = index.lstat().st_mtime_ns
-                os.utime(own / "index", ns=(written, written))
-            end = own_git(
-                own, *arguments, variables={"GIT_WORK_TREE": str(copy.root)}, seconds=30
+                modified = index.lstat().st_mtime_ns
+                os.utime(reader / "index", ns=(modified, modified))
+            result = run_own_git(
+                reader, *arguments, variables={"GIT_WORK_TREE": str(copy.root)}, seconds=30
             )
         except (OSError, UsageError):
             return None
-    return end.output.decode("utf-8", "replace").strip() if end.code == 0 else None
+    return result.output.decode("utf-8", "replace").strip() if result.code == 0 else None
 
 
 def has_changes(copy: WorkingCopy, *, untracked: bool) -> bool:
@@ -370,65 +379,67 @@ def has_changes(copy: WorkingCopy, *, untracked: bool) -> bool:
     """
     files = "normal" if untracked else "no"
     options = ("--porcelain", f"--untracked-files={files}", "--ignore-submodules=all")
-    return working_copy_git(copy, "status", *options, names=False) != ""
+    return run_working_copy_git(copy, "status", *options, names=False) != ""
 
 
-def _head(git_dir: Path, common: Path) -> str | None:
-    head = _text(git_dir / "HEAD", 4096).strip()
+def _read_head(git_dir: Path, common: Path) -> str | None:
+    head = _read_text(git_dir / "HEAD", 4096).strip()
     if head.startswith(b"ref: ") and _REFERENCE.fullmatch(name := head[5:].strip()):
-        for place in (git_dir, common):
-            if _COMMIT.fullmatch(head := _text(place / os.fsdecode(name), 4096).strip()):
+        for folder in (git_dir, common):
+            if _COMMIT.fullmatch(head := _read_text(folder / os.fsdecode(name), 4096).strip()):
                 break
         else:
             match = re.search(
-                rb"^([0-9a-f]+) %s$" % re.escape(name), _text(common / "packed-refs"), re.M
+                rb"^([0-9a-f]+) %s$" % re.escape(name), _read_text(common / "packed-refs"), re.M
             )
             head = b"" if match is None else match[1]
     return head.decode() if _COMMIT.fullmatch(head) else None
 
 
-def _run(
+def _run_git(
     command: Sequence[str],
     folder: Path,
     environment: Mapping[str, str],
     stdin: bytes,
     seconds: float,
-    most: int,
-) -> GitEnd:
-    until = time.monotonic() + seconds
+    max_bytes: int,
+) -> GitResult:
+    deadline = time.monotonic() + seconds
     output = bytearray()
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as errors:
-        given.write(stdin)
-        given.seek(0)
+    with tempfile.TemporaryFile() as input_file, tempfile.TemporaryFile() as errors:
+        input_file.write(stdin)
+        input_file.seek(0)
         try:
             process = subprocess.Popen(
                 command,
                 cwd=folder,
                 env=dict(environment),
-                stdin=given,
+                stdin=input_file,
                 stdout=subprocess.PIPE,
                 stderr=errors,
             )
         except FileNotFoundError as error:
             if not folder.is_dir():
-                raise UsageError(f"no folder {str(folder)!r}; name one that exists") from error
-            raise UsageError("no program 'git'; install git, then try again") from error
+                raise UsageError(
+                    f"folder {str(folder)!r} not found; give one that exists"
+                ) from error
+            raise UsageError("git is not installed; install it, then try again") from error
         with process, selectors.DefaultSelector() as ready:
             assert process.stdout is not None
             ready.register(process.stdout, selectors.EVENT_READ)
-            wrong = None
+            failure = None
             # A child process of git may keep the pipe open after git was killed.
-            while wrong is None:
-                if not ready.select(max(0, until - time.monotonic())):
-                    wrong = f"fatal: git took longer than {seconds:g} s"
+            while failure is None:
+                if not ready.select(max(0, deadline - time.monotonic())):
+                    failure = f"fatal: git took longer than {seconds:g} s"
                 elif not (part := os.read(process.stdout.fileno(), 1 << 20)):
                     break
-                elif len(output) + len(part) > most:
-                    wrong = f"fatal: git printed more than {most:,} bytes"
+                elif len(output) + len(part) > max_bytes:
+                    failure = f"fatal: git printed more than {max_bytes:,} bytes"
                 else:
                     output += part
-            if wrong is not None:
+            if failure is not None:
                 process.kill()
-                return GitEnd(-1, b"", wrong.encode())
+                return GitResult(-1, b"", failure.encode())
         errors.seek(0)
-        return GitEnd(process.returncode, bytes(output), errors.read(1 << 16))
+        return GitResult(process.returncode, bytes(output), errors.read(1 << 16))

@@ -35,48 +35,48 @@ class BoundedHttp(HttpToolsProtocol):
     _head_size = 0
     _around_body = 0
     """Bytes since the last byte of a body: chunk sizes and trailers."""
-    _moved_on = True
+    _has_progress = True
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Start the time limit of the first head."""
         super().connection_made(transport)
-        self._start_clock()
+        self._start_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the time limit."""
-        self._stop_clock()
+        self._cancel_deadline()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
         """Start the time limit of the next head."""
         super().on_message_begin()
         self._in_head, self._head_size = True, 0
-        self._start_clock()
+        self._start_deadline()
 
     def on_headers_complete(self) -> None:
         """Cancel the time limit when a head is complete."""
         self._in_head = False
-        self._moved_on = True
-        self._stop_clock()
+        self._has_progress = True
+        self._cancel_deadline()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Reset the count of bytes around a body."""
-        self._moved_on = True
+        self._has_progress = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Reset the count of bytes at the end of a request."""
-        self._moved_on = True
+        self._has_progress = True
         super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
         """Close the connection if the head, or the data around a body, is too long."""
-        self._moved_on = False
+        self._has_progress = False
         super().data_received(data)
         self._around_body = (
-            0 if self._moved_on or self._in_head else self._around_body + len(data)
+            0 if self._has_progress or self._in_head else self._around_body + len(data)
         )
         if self._around_body > MAX_HEAD:
             self.transport.abort()
@@ -86,11 +86,11 @@ class BoundedHttp(HttpToolsProtocol):
             if self._head_size > MAX_HEAD:
                 self.send_400_response("The head of the request is too large.")
 
-    def _start_clock(self) -> None:
-        self._stop_clock()
+    def _start_deadline(self) -> None:
+        self._cancel_deadline()
         self._deadline = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
-    def _stop_clock(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -205,7 +205,7 @@ def make_server(
 
 
 @contextlib.contextmanager
-def in_thread(server: Server, listener: socket.socket) -> Iterator[None]:
+def serve_in_thread(server: Server, listener: socket.socket) -> Iterator[None]:
     """Serve in a thread while the block runs."""
     ready = threading.Event()
     server.announce = ready.set
@@ -222,7 +222,7 @@ def in_thread(server: Server, listener: socket.socket) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def in_loop(server: Server, listener: socket.socket) -> AsyncIterator[None]:
+async def serve_in_loop(server: Server, listener: socket.socket) -> AsyncIterator[None]:
     """Serve in the running event loop while the block runs, without signal handlers."""
     ready = asyncio.Event()
     server.announce, server.takes_signals = ready.set, False
@@ -239,21 +239,23 @@ async def in_loop(server: Server, listener: socket.socket) -> AsyncIterator[None
         await task
 
 
-def address_of(host: str, listener: socket.socket) -> str:
+def format_address(host: str, listener: socket.socket) -> str:
     """Return the URL of a host with the actual port of a socket."""
     name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{listener.getsockname()[1]}"
 
 
 @contextlib.contextmanager
-def listening(host: str, port: int, *, backlog: int = _CONNECTIONS) -> Iterator[socket.socket]:
+def open_listener(
+    host: str, port: int, *, backlog: int = _CONNECTIONS
+) -> Iterator[socket.socket]:
     """Yield a listening socket; port 0 picks a free one."""
     with contextlib.closing(_bind(host, port, backlog)) as listener:
         yield listener
 
 
 @contextlib.contextmanager
-def listening_at(path: Path) -> Iterator[socket.socket]:
+def open_unix_listener(path: Path) -> Iterator[socket.socket]:
     """Yield a listening Unix socket; its file is removed at the end."""
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as listener:
         listener.bind(str(path))
@@ -268,13 +270,13 @@ def _bind(host: str, port: int, backlog: int) -> socket.socket:
     if not host:  # an empty host would mean all addresses
         raise UsageError("the host is empty; give one, for example 127.0.0.1")
     try:
-        found = socket.getaddrinfo(
+        address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = socket.socket(found[0], found[1], found[2])
+        listener = socket.socket(address[0], address[1], address[2])
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(found[4])
+            listener.bind(address[4])
             listener.listen(backlog)
         except BaseException:
             listener.close()

@@ -28,7 +28,7 @@ _MAX_DISCARDED: Final = 16 * MAX_BODY
 sending cannot receive the error."""
 
 
-class Abandoned(Exception):
+class BodyAbandoned(Exception):
     """A body was not read to its end, so the connection cannot be used any longer."""
 
     def __init__(self, status: int, code: str, detail: str) -> None:
@@ -37,91 +37,92 @@ class Abandoned(Exception):
         self.refusal = Refusal(status, body, {"connection": "close"})
 
 
-class BodyRoom:
+class BodyMemory:
     """Memory limit for all requests that are open at the same time."""
 
     def __init__(self, limit: int) -> None:
-        self._limit, self._taken = limit, 0
+        self._limit, self._reserved = limit, 0
 
     @contextmanager
-    def share(self) -> Iterator[Callable[[int], None]]:
+    def reserve_for_request(self) -> Iterator[Callable[[int], None]]:
         """Yield a function that reserves bytes for one request; released at the end."""
-        mine = 0
+        own_bytes = 0
 
-        def take(size: int) -> None:
-            nonlocal mine
-            if self._taken + size > self._limit:
-                raise Abandoned(
+        def reserve(size: int) -> None:
+            nonlocal own_bytes
+            if self._reserved + size > self._limit:
+                raise BodyAbandoned(
                     503,
                     "too_large_together",
-                    "all open requests together take too much memory; at most "
-                    f"{self._limit} bytes are given; send less, or try again when another "
-                    "request has been answered",
+                    "all open requests together need too much memory; the limit is "
+                    f"{self._limit} bytes; send less, or retry when another request is done",
                 )
-            mine += size
-            self._taken += size
+            own_bytes += size
+            self._reserved += size
 
         try:
-            yield take
+            yield reserve
         finally:
-            self._taken -= mine
+            self._reserved -= own_bytes
 
 
-def reply(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def make_response(
+    content: Any, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
     """Return a JSON response; bytes are sent unchanged."""
     body = content if isinstance(content, bytes) else to_json(content)
     return Response(body, status, headers, media_type="application/json")
 
 
-def reply_refusal(refusal: Refusal) -> Response:
+def to_response(refusal: Refusal) -> Response:
     """Return the response for a refusal."""
-    return reply(refusal.body, refusal.status, refusal.headers)
+    return make_response(refusal.body, refusal.status, refusal.headers)
 
 
-async def deny(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+async def send_refusal(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
     """Reject a request, or a WebSocket before it opens."""
     if scope["type"] == "websocket":
         await receive()  # the request to connect
-    await reply_refusal(refusal)(scope, receive, send)
+    await to_response(refusal)(scope, receive, send)
 
 
-async def whole_body(
-    request: Request, limit: int = MAX_BODY, take: Callable[[int], None] = lambda size: None
+async def read_body(
+    request: Request, limit: int = MAX_BODY, reserve: Callable[[int], None] = lambda size: None
 ) -> bytes:
     """Return the body if it is neither too large nor too slow; `take` gets each part's size."""
-    too_large = f"the body is too large; at most {limit} bytes are taken"
+    too_large = f"the body is too large; at most {limit} bytes are accepted"
     discarded = max(_MAX_DISCARDED, 2 * limit)
     declared = request.headers.get("content-length", "")
     expected = int(declared) if declared.isdecimal() and len(declared) < 20 else 0
     if expected > (limit if "expect" in request.headers else discarded):
-        raise Abandoned(413, "too_large", too_large)
+        raise BodyAbandoned(413, "too_large", too_large)
     parts: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
-                take(len(part))
+                reserve(len(part))
                 size += len(part)
                 if size > discarded:
-                    raise Abandoned(413, "too_large", too_large)
+                    raise BodyAbandoned(413, "too_large", too_large)
                 if size > limit:
                     parts.clear()
                 else:
                     parts.append(part)
     except (TimeoutError, ClientDisconnect):
-        raise Abandoned(408, "timeout", "the body did not arrive in time") from None
+        raise BodyAbandoned(408, "timeout", "the body did not arrive in time") from None
     if size > limit:
         raise RequestTooLarge(too_large)
     return b"".join(parts)
 
 
-_OPEN: Final = frozenset({"/health", "/openapi.json"})
+_OPEN_PATHS: Final = frozenset({"/health", "/openapi.json"})
 """Paths that reveal nothing about any instance, so they need no token."""
 
 
 def is_loopback(host: str) -> bool:
     """Return whether a host is reachable from this machine only."""
-    address = _address(host)
+    address = _parse_address(host)
     return host.lower() == "localhost" if address is None else address.is_loopback
 
 
@@ -141,7 +142,7 @@ class Guard:
         allowed: Iterable[str] = (),
         token: str | None = None,
         command: str = "assay serve",
-        open_paths: frozenset[str] = _OPEN,
+        open_paths: frozenset[str] = _OPEN_PATHS,
         key_header: bytes | None = None,
         shape: Callable[[Refusal, str], Refusal] = lambda refusal, path: refusal,
     ) -> None:
@@ -149,20 +150,20 @@ class Guard:
         self._command, self._open, self._shape = command, open_paths, shape
         self._key_header = key_header
         self._names = {name.lower() for name in (host, "localhost", *allowed)}
-        address = _address(host)
+        address = _parse_address(host)
         # Behind 0.0.0.0 any address of the machine is valid; only names can be forged.
         self._any_address = address is not None and address.is_unspecified
         self._token = None if token is None else token.encode("utf-8")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward a request, or reject it."""
-        refusal = self._refusal(scope) if scope["type"] != "lifespan" else None
+        refusal = self._find_refusal(scope) if scope["type"] != "lifespan" else None
         if refusal is None:
             await self._app(scope, receive, send)
         else:
-            await deny(self._shape(refusal, scope["path"]), scope, receive, send)
+            await send_refusal(self._shape(refusal, scope["path"]), scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> Refusal | None:
+    def _find_refusal(self, scope: Scope) -> Refusal | None:
         hosts, origins, tokens = [], [], []
         for name, value in scope["headers"]:
             if name == b"host":
@@ -173,14 +174,14 @@ class Guard:
                 tokens.append(value)
             elif name == self._key_header:
                 tokens.append(b"Bearer " + value)
-        if len(hosts) != 1 or not self._is_ours(hosts[0]):
-            return _forbidden(
-                "the Host of the request is not one of this service; "
+        if len(hosts) != 1 or not self._is_allowed_host(hosts[0]):
+            return _make_forbidden(
+                "the Host header of the request is not an allowed host name; "
                 f"'{self._command} --allow-host NAME' adds one"
             )
-        if any(_netloc(origin) != _netloc(f"//{hosts[0]}") for origin in origins):
-            return _forbidden("the Origin of the request is another host")
-        if self._token is None or scope["path"] in self._open or self._is_right(tokens):
+        if any(_parse_netloc(origin) != _parse_netloc(f"//{hosts[0]}") for origin in origins):
+            return _make_forbidden("the Origin header of the request names another host")
+        if self._token is None or scope["path"] in self._open or self._is_valid_token(tokens):
             return None
         return Refusal(
             401,
@@ -192,25 +193,25 @@ class Guard:
             {"www-authenticate": "Bearer"},
         )
 
-    def _is_ours(self, value: str) -> bool:
-        host, _ = _netloc(f"//{value}")
+    def _is_allowed_host(self, value: str) -> bool:
+        host, _ = _parse_netloc(f"//{value}")
         if host in self._names:
             return True
-        address = _address(host)
+        address = _parse_address(host)
         return address is not None and (address.is_loopback or self._any_address)
 
-    def _is_right(self, values: list[bytes]) -> bool:
+    def _is_valid_token(self, values: list[bytes]) -> bool:
         if len(values) != 1 or self._token is None:
             return False
-        scheme, _, given = values[0].partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token)
+        scheme, _, token = values[0].partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
 
 
-def _forbidden(detail: str) -> Refusal:
+def _make_forbidden(detail: str) -> Refusal:
     return Refusal(403, {"detail": detail, "code": "forbidden", "errors": None}, {})
 
 
-def _netloc(url: str) -> tuple[str, int | None]:
+def _parse_netloc(url: str) -> tuple[str, int | None]:
     """Return the host and the port of an origin or of `//host:port`; ("", None) if invalid."""
     try:
         parts = urlsplit(url)
@@ -224,7 +225,7 @@ def _netloc(url: str) -> tuple[str, int | None]:
     return host, port or (443 if parts.scheme == "https" else 80)
 
 
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(host.strip("[]"))
     except ValueError:

@@ -22,7 +22,7 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     """Return the `__getattr__` and the `__dir__` of a package."""
 
     @cache
-    def homes() -> dict[str, tuple[str, str]]:
+    def find_sources() -> dict[str, tuple[str, str]]:
         """Return, by name, its module and its name there."""
         spec = sys.modules[package].__spec__
         source = spec.loader.get_source(package)  # type: ignore[union-attr]
@@ -40,14 +40,14 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
 
     def load(name: str) -> Any:
         if name == "__all__":
-            return sorted(homes())
+            return sorted(find_sources())
         # Python looks up some of these in every package.
-        if name.startswith("__") or name not in homes():
+        if name.startswith("__") or name not in find_sources():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module, its_name = homes()[name]
-        found = import_module(module)
-        if module == package or not hasattr(found, its_name):  # `from . import part`
-            return import_module(f"{module}.{its_name}")
-        return getattr(found, its_name)
+        module, original_name = find_sources()[name]
+        loaded = import_module(module)
+        if module == package or not hasattr(loaded, original_name):  # `from . import part`
+            return import_module(f"{module}.{original_name}")
+        return getattr(loaded, original_name)
 
     return load, lambda: list(sys.modules[package].__all__)

@@ -95,10 +95,10 @@ class DeclaredOption(NamedTuple):
 
 
 @cache
-def declared_options(options: type) -> Mapping[str, DeclaredOption]:
+def list_options(options: type) -> Mapping[str, DeclaredOption]:
     """Return the options of a dataclass by public name, in order."""
     hints = get_type_hints(options, include_extras=True)
-    texts = _field_texts(options)
+    texts = _read_field_docs(options)
     declared = {}
     for part in fields(options):
         hint = hints[part.name]
@@ -114,22 +114,16 @@ def declared_options(options: type) -> Mapping[str, DeclaredOption]:
             given = Literal[tuple(str(word) for word in type(default))]
         name = extra.name or part.name
         declared[name] = DeclaredOption(
-            name,
-            part.name,
-            given,
-            NoneType in kinds,
-            default,
-            texts.get(part.name, ""),
-            extra,
+            name, part.name, given, NoneType in kinds, default, texts.get(part.name, ""), extra
         )
     return declared
 
 
-def make_options(options: type[R], given: Mapping[str, Any]) -> R:
+def make_options(options: type[R], values: Mapping[str, Any]) -> R:
     """Create the dataclass from user values by public name; others have their defaults."""
-    declared = declared_options(options)  # type: ignore[arg-type]
+    declared = list_options(options)  # type: ignore[arg-type]
     return options(
-        **{declared[name].field: declared[name].read(value) for name, value in given.items()}
+        **{declared[name].field: declared[name].read(value) for name, value in values.items()}
     )
 
 
@@ -140,7 +134,7 @@ def takes_options(function: Callable[..., R]) -> Callable[..., R]:
     replaced by the options of that class. An object of the class is accepted, too.
     """
     groups: dict[str, type] = {}
-    shown: list[inspect.Parameter] = []
+    parameters: list[inspect.Parameter] = []
     signature = inspect.signature(function)
     for parameter in signature.parameters.values():
         kind = parameter.annotation
@@ -151,34 +145,36 @@ def takes_options(function: Callable[..., R]) -> Callable[..., R]:
             and parameter.kind is parameter.KEYWORD_ONLY
         ):
             groups[parameter.name] = kind
-            shown += map(_parameter, declared_options(kind).values())
+            parameters += map(_make_parameter, list_options(kind).values())
         else:
-            shown.append(parameter)
-    names = [parameter.name for parameter in shown]
-    takes_more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in shown)
+            parameters.append(parameter)
+    names = [parameter.name for parameter in parameters]
+    accepts_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
     @wraps(function)
-    def call(*args: Any, **given: Any) -> R:
-        for name in given:
-            if not takes_more and name not in names and name not in groups:
+    def call(*args: Any, **arguments: Any) -> R:
+        for name in arguments:
+            if not accepts_any and name not in names and name not in groups:
                 unknown = unknown_name("argument", name, names)
                 raise TypeError(f"{function.__name__}(): {unknown}")
         for group, kind in groups.items():
-            if group not in given:
-                own = [name for name in declared_options(kind) if name in given]
-                given[group] = make_options(kind, {name: given.pop(name) for name in own})
-        return function(*args, **given)
+            if group not in arguments:
+                own_names = [name for name in list_options(kind) if name in arguments]
+                arguments[group] = make_options(
+                    kind, {name: arguments.pop(name) for name in own_names}
+                )
+        return function(*args, **arguments)
 
-    call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {
-        **{parameter.name: parameter.annotation for parameter in shown},
+        **{parameter.name: parameter.annotation for parameter in parameters},
         "return": signature.return_annotation,
     }
-    call.__doc__ = _with_options(function.__doc__ or "", groups)
+    call.__doc__ = _add_options_to_doc(function.__doc__ or "", groups)
     return call
 
 
-def _parameter(option: DeclaredOption) -> inspect.Parameter:
+def _make_parameter(option: DeclaredOption) -> inspect.Parameter:
     default, given = option.default, option.given
     if isinstance(default, StrEnum):
         default = str(default)
@@ -192,18 +188,18 @@ def _parameter(option: DeclaredOption) -> inspect.Parameter:
     )
 
 
-def _with_options(doc: str, groups: Mapping[str, type]) -> str:
+def _add_options_to_doc(doc: str, groups: Mapping[str, type]) -> str:
     """Return a docstring that lists the options of each group in place of its parameter."""
     doc = inspect.cleandoc(doc)
     for name, kind in groups.items():
-        options = declared_options(kind).values()
+        options = list_options(kind).values()
         lines = "\n".join(f"    {option.name}: {option.text}" for option in options)
         entry = re.search(rf"^    {name}: .*(\n     .*)*", doc, re.MULTILINE)
         doc = doc.replace(entry[0], lines) if entry else f"{doc}\n\nArgs:\n{lines}"
     return doc
 
 
-def _field_texts(options: type) -> dict[str, str]:
+def _read_field_docs(options: type) -> dict[str, str]:
     """Return the docstring of each field in one line, including those of base classes."""
     texts: dict[str, str] = {}
     for kind in reversed(options.__mro__):
@@ -212,13 +208,13 @@ def _field_texts(options: type) -> dict[str, str]:
             continue
         source = Path(file).read_text("utf-8")
         # Only the class is parsed: a whole file takes ten times as long.
-        found = re.search(
+        match = re.search(
             rf"^class {kind.__name__}\b.*?(?=^\S|\Z)", source, re.DOTALL | re.MULTILINE
         )
-        body = ast.parse(found[0]).body[0].body if found else []  # type: ignore[attr-defined]
-        for part, below in pairwise(body):
-            if isinstance(part, ast.AnnAssign) and isinstance(below, ast.Expr):
+        body = ast.parse(match[0]).body[0].body if match else []  # type: ignore[attr-defined]
+        for part, following in pairwise(body):
+            if isinstance(part, ast.AnnAssign) and isinstance(following, ast.Expr):
                 texts[ast.unparse(part.target)] = " ".join(
-                    ast.literal_eval(below.value).split()
+                    ast.literal_eval(following.value).split()
                 )
     return texts

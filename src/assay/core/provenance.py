@@ -10,7 +10,7 @@ from shutil import which
 from typing import Any, Final
 
 from assay._version import __version__
-from assay.core.git import WorkingCopy, has_changes, working_copy
+from assay.core.git import WorkingCopy, find_working_copy, has_changes
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
 
@@ -49,30 +49,30 @@ class Provenance:
         return f"{self.project_commit[:12]}{', changed since' if self.project_dirty else ''}"
 
     def __str__(self) -> str:
-        where = ""
+        commit = ""
         if self.commit is not None:
-            where = f" (commit {self.commit[:12]}{', changed since' if self.dirty else ''})"
-        own = "" if self.project is None else f" in a project at commit {self.project},"
+            commit = f" (commit {self.commit[:12]}{', changed since' if self.dirty else ''})"
+        project = "" if self.project is None else f" in a project at commit {self.project},"
         return (
-            f"assay {self.assay}{where},{own}"
+            f"assay {self.assay}{commit},{project}"
             f" python {self.python}, numpy {self.numpy}, numba {self.numba}"
         )
 
 
-def provenance() -> Provenance:
+def collect_provenance() -> Provenance:
     """Return the provenance of this process; values are cached."""
     try:
-        commit, dirty = _project(os.getcwd())
+        commit, dirty = _find_project_commit(os.getcwd())
     except FileNotFoundError:  # the working directory was removed
         commit, dirty = None, False
-    return replace(_assay(), project_commit=commit, project_dirty=dirty)
+    return replace(_read_assay_versions(), project_commit=commit, project_dirty=dirty)
 
 
 @cache
-def _assay() -> Provenance:
+def _read_assay_versions() -> Provenance:
     # An installed copy may be inside another repository, whose commit is not assay's: only a
     # repository with assay's root counts.
-    copy = _copy(_ROOT)
+    copy = _find_working_copy(_ROOT)
     if copy is not None and copy.root != _ROOT:
         copy = None
     return Provenance(
@@ -86,15 +86,15 @@ def _assay() -> Provenance:
 
 
 @cache
-def _project(folder: str) -> tuple[str | None, bool]:
+def _find_project_commit(folder: str) -> tuple[str | None, bool]:
     """Return a folder's commit and whether files changed; (None, False) for assay's own."""
-    copy = _copy(Path(folder))
+    copy = _find_working_copy(Path(folder))
     if copy is None or copy.root == _ROOT:
         return None, False
     return copy.commit, has_changes(copy, untracked=False)
 
 
-def _copy(folder: Path) -> WorkingCopy | None:
+def _find_working_copy(folder: Path) -> WorkingCopy | None:
     """Return the working copy of a folder, if it has a commit and git is installed."""
-    copy = working_copy(folder)
+    copy = find_working_copy(folder)
     return None if copy is None or copy.commit is None or which("git") is None else copy

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable
 from functools import cache
 from urllib.parse import quote
 
-_LONG = 8
+_MIN_LENGTH = 8
 """Minimum length; shorter secrets may occur in unrelated words."""
-_VARIABLES = re.compile(r"(.*_)?(API_?KEY|TOKEN|SECRET|PASSWORD)", re.IGNORECASE)
+_SECRET_VARIABLES = re.compile(r"(.*_)?(API_?KEY|TOKEN|SECRET|PASSWORD)", re.IGNORECASE)
 """Names of environment variables with secrets, including those for user code."""
-_PATHS = ("/", "./", "../", "~")
-_known: set[str] = set()
+_PATH_PREFIXES = ("/", "./", "../", "~")
+_registered: set[str] = set()
 
 
 class Secret:
@@ -22,8 +22,8 @@ class Secret:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        if len(text) >= _LONG:
-            _known.add(text)
+        if len(text) >= _MIN_LENGTH:
+            _registered.add(text)
 
     def reveal(self) -> str:
         """Return the text itself, for the code that has to send it."""
@@ -39,37 +39,37 @@ class Secret:
         return hash(self._text)
 
 
-def known_secrets() -> Collection[str]:
+def list_secrets() -> Collection[str]:
     """Return the texts of all secrets of this process, except very short ones.
 
     They are the keys it was given, and the values of variables with names of secrets.
     """
-    return _known | _in_environment()
+    return _registered | _read_environment_secrets()
 
 
 @cache
-def _in_environment() -> frozenset[str]:
+def _read_environment_secrets() -> frozenset[str]:
     return frozenset(
         text.strip()
         for name, text in os.environ.items()
-        if _VARIABLES.fullmatch(name)
-        and len(text.strip()) >= _LONG
-        and not text.strip().startswith(_PATHS)
+        if _SECRET_VARIABLES.fullmatch(name)
+        and len(text.strip()) >= _MIN_LENGTH
+        and not text.strip().startswith(_PATH_PREFIXES)
     )
 
 
 MARK = "[redacted]"
 """Replacement for a secret."""
 
-_PART = 12
+_PART_LENGTH = 12
 """Length of a part of a secret that reveals too much of it."""
-_SHAPES = re.compile(
+_SECRET_PATTERNS = re.compile(
     # User name and password of an address, and the values of its query.
     r"(?P<scheme>\w://)[^\s/@'\"]+@"
     r"|(?P<query>[?&][\w.~-]+=)[^\s&'\"#]+"
     # Keys in the formats of providers.
     r"|\b(?:(?:sk|pk|rk|gsk|xai|hf|ghp|gho|glpat)[-_]|AIza|AKIA)[-_A-Za-z0-9]{12,}"
-    r"|(?P<bearer>\bBearer )[^\s'\"]{8,}",
+    r"|(?P<bearer>\bBearer )[^\s'\"]{8,}"
 )
 
 
@@ -80,44 +80,46 @@ def redact(text: str, secrets: Iterable[str | None] = ()) -> str:
     characters is replaced only as a whole word, because it may be a part of ordinary words.
     """
     # The longest first: one secret may be a prefix of another.
-    hidden = {secret for secret in (*secrets, *known_secrets()) if secret}
+    hidden = {secret for secret in (*secrets, *list_secrets()) if secret}
     for secret in sorted(hidden, key=lambda secret: (-len(secret), secret)):
-        for form in _forms(secret):
-            if len(secret) >= _LONG:
-                text = _without(text.replace(form, MARK), form)
+        for form in _list_forms(secret):
+            if len(secret) >= _MIN_LENGTH:
+                text = _remove_parts(text.replace(form, MARK), form)
             elif form in text:
                 text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", MARK, text)
     return text
 
 
 @cache
-def _forms(secret: str) -> tuple[str, ...]:
+def _list_forms(secret: str) -> tuple[str, ...]:
     """Return the forms of a secret in texts: literal, and as written in JSON and URLs."""
-    written = (secret, json.dumps(secret)[1:-1], quote(secret, safe=""), quote(secret))
-    return tuple(dict.fromkeys(written))
+    forms = (secret, json.dumps(secret)[1:-1], quote(secret, safe=""), quote(secret))
+    return tuple(dict.fromkeys(forms))
 
 
-def _without(text: str, secret: str) -> str:
+def _remove_parts(text: str, secret: str) -> str:
     """Remove parts of a secret from a text."""
-    half = _PART // 2
+    half = _PART_LENGTH // 2
     # Any part that is long enough contains one of these, which are quick to find.
-    if not any(secret[at : at + half] in text for at in range(0, len(secret) - half + 1, half)):
+    if not any(
+        secret[start : start + half] in text for start in range(0, len(secret) - half + 1, half)
+    ):
         return text
     spans: list[tuple[int, int]] = []
-    for at in range(len(secret) - _PART + 1):
-        part, found = secret[at : at + _PART], -1
-        while (found := text.find(part, found + 1)) >= 0:
-            spans.append((found, found + _PART))
-    kept: list[str] = []
+    for start in range(len(secret) - _PART_LENGTH + 1):
+        part, position = secret[start : start + _PART_LENGTH], -1
+        while (position := text.find(part, position + 1)) >= 0:
+            spans.append((position, position + _PART_LENGTH))
+    pieces: list[str] = []
     end = 0
     for first, last in sorted(spans):
-        if first > end or not kept:
-            kept += [text[end:first], MARK]
+        if first > end or not pieces:
+            pieces += [text[end:first], MARK]
         end = max(end, last)
-    return "".join([*kept, text[end:]])
+    return "".join([*pieces, text[end:]])
 
 
-_KEYS = re.compile(
+_KEY_PATTERNS = re.compile(
     r"\b(?:(?:sk|pk|rk|gsk|xai|hf|ghp|gho|glpat)[-_]|AIza|AKIA)[-_A-Za-z0-9]{12,}"
     r"|\bBearer [^\s'\"]{8,}|\w://[^\s/@:'\"]+:[^\s/@'\"]+@"
 )
@@ -127,14 +129,14 @@ def has_secret(text: str) -> bool:
     """Return whether `text` seems to contain a key, a bearer token or a password in a URL."""
     # Without one of these, nothing can match. They are written out because a loop takes three
     # times as long; a single letter is found much faster than a word.
-    hinted = (
+    may_match = (
         ("k-" in text or "k_" in text or "xai" in text or "hf" in text)
         or ("ghp" in text or "gho" in text or "glpat" in text)
         or ("A" in text and ("AIza" in text or "AKIA" in text))
         or ("B" in text and "Bearer " in text)
         or ("/" in text and "://" in text)
     )
-    return hinted and _KEYS.search(text) is not None
+    return may_match and _KEY_PATTERNS.search(text) is not None
 
 
 def mask(text: str) -> str:
@@ -142,9 +144,9 @@ def mask(text: str) -> str:
 
     For errors and messages only: replies are data, and may look like this.
     """
-    return _SHAPES.sub(_masked, redact(text))
+    return _SECRET_PATTERNS.sub(_mask_match, redact(text))
 
 
-def _masked(found: re.Match[str]) -> str:
-    kept = found["scheme"] or found["query"] or found["bearer"] or ""
-    return f"{kept}{MARK}{'@' if found['scheme'] else ''}"
+def _mask_match(match: re.Match[str]) -> str:
+    prefix = match["scheme"] or match["query"] or match["bearer"] or ""
+    return f"{prefix}{MARK}{'@' if match['scheme'] else ''}"

@@ -72,9 +72,9 @@ class Setting(NamedTuple):
     text: str = ""
     """The text given to `about`."""
     name: str = ""
-    """Name of the field, set by `settings_of`."""
+    """Name of the field, set by `list_settings`."""
     section: str = ""
-    """Name of the section's field, if it is in a section; set by `settings_of`."""
+    """Name of the section's field, if it is in a section; set by `list_settings`."""
 
     def about(self, text: str) -> Any:
         """Return the field; the text is used in the help and as a comment in files."""
@@ -96,32 +96,32 @@ class Setting(NamedTuple):
             places.append((table.strip("[]"), "" if whole else key or self.name))
         return places
 
-    def read(self, value: Any, label: str, *, kept: bool = False) -> Any:
+    def read(self, value: Any, label: str, *, is_stored: bool = False) -> Any:
         """Convert a value to the internal type; raise UsageError if it is not allowed.
 
         Args:
             value: The given value.
             label: The origin of the value, for the message.
-            kept: Whether the value is from a configuration, not from a user.
+            is_stored: Whether the value is from a configuration, not from a user.
         """
-        takes = self.takes if kept else self.given or self.takes
+        accepted = self.takes if is_stored else self.given or self.takes
         may_be_none = self.default is None
-        if may_be_none and (value is None or takes.is_none(value)):
+        if may_be_none and (value is None or accepted.is_none(value)):
             return None
         try:
-            return takes.read(value)
+            return accepted.read(value)
         except UsageError as error:
             raise UsageError(f"{label}: {error}") from error
         except ValueError as error:
-            shown = "this value" if self.secret else mask(_shown(value))
+            description = "this value" if self.secret else mask(_format_value(value))
             reason = f" ({error})" if str(error) else ""
-            none = f", or {takes.none[0]!r} for none" if may_be_none else ""
+            none = f", or {accepted.none[0]!r} for none" if may_be_none else ""
             raise UsageError(
-                f"{label}: {shown} is not allowed{reason}; give {takes.allowed}{none}"
+                f"{label}: {description} is not allowed{reason}; give {accepted.allowed}{none}"
             ) from error
 
 
-class _Other(NamedTuple):
+class _DerivedField(NamedTuple):
     """Declaration of a field that is not a setting."""
 
     counts: Counts
@@ -133,14 +133,14 @@ class _Other(NamedTuple):
 
 def derived(default: Any, counts: Counts, *, added: bool = False) -> Any:
     """Return a field that `Configuration.complete` sets; it is stored with the settings."""
-    other = _Other(counts, added)
-    return field(default=default, init=False, repr=False, metadata={"declared": other})
+    declaration = _DerivedField(counts, added)
+    return field(default=default, init=False, repr=False, metadata={"declared": declaration})
 
 
 def section(configuration: "type[Configuration]", counts: Counts, *, group: str) -> Any:
     """Return a field that is a nested configuration; in files its settings are a table."""
-    other = _Other(counts, section=configuration, group=group)
-    return field(default_factory=configuration, metadata={"declared": other})
+    declaration = _DerivedField(counts, section=configuration, group=group)
+    return field(default_factory=configuration, metadata={"declared": declaration})
 
 
 class Configuration:
@@ -149,14 +149,14 @@ class Configuration:
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        for part, declared in _parts(type(self)):
+        for part, declared in _list_fields(type(self)):
             value = getattr(self, part.name)
             if isinstance(declared, Setting):
-                read = declared.read(value, part.name, kept=True)
-                object.__setattr__(self, part.name, read)
+                converted = declared.read(value, part.name, is_stored=True)
+                object.__setattr__(self, part.name, converted)
             elif declared.section and not isinstance(value, declared.section):
                 raise UsageError(
-                    f"{part.name}: {_shown(value)} is not allowed; "
+                    f"{part.name}: {_format_value(value)} is not allowed; "
                     f"give an object of {declared.section.__name__}"
                 )
         self.complete()
@@ -164,13 +164,13 @@ class Configuration:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Create a configuration from converted values by name; others have their defaults."""
-        made = object.__new__(cls)
-        for part, declared in _parts(cls):
-            inner = declared.section if isinstance(declared, _Other) else None
-            value = inner.of(values) if inner else values.get(part.name, part.default)
-            object.__setattr__(made, part.name, value)
-        made.complete()
-        return made
+        configuration = object.__new__(cls)
+        for part, declared in _list_fields(cls):
+            section = declared.section if isinstance(declared, _DerivedField) else None
+            value = section.of(values) if section else values.get(part.name, part.default)
+            object.__setattr__(configuration, part.name, value)
+        configuration.complete()
+        return configuration
 
     def complete(self) -> None:
         """Set derived fields and check combinations of settings, each already valid alone."""
@@ -181,13 +181,13 @@ class Configuration:
 
     def stored(self, at_least: Counts = Counts.NOTHING) -> dict[str, Any]:
         """Return the settings with at least this effect as JSON values, without secrets."""
-        kept = {}
-        for part, declared in _parts(type(self)):
+        values = {}
+        for part, declared in _list_fields(type(self)):
             value = getattr(self, part.name)
-            silent = declared.added and value == part.default
-            if declared.counts >= at_least and not silent and not declared.secret:
-                kept[part.name] = _plain(value)
-        return kept
+            is_omitted = declared.added and value == part.default
+            if declared.counts >= at_least and not is_omitted and not declared.secret:
+                values[part.name] = _to_plain(value)
+        return values
 
     def identity(self) -> dict[str, Any]:
         """Return the settings that determine the results: equal ones give the same trials."""
@@ -196,48 +196,50 @@ class Configuration:
     @classmethod
     def counted(cls) -> dict[str, Counts]:
         """Return the effect of each key of `stored`."""
-        return {part.name: declared.counts for part, declared in _parts(cls)}
+        return {part.name: declared.counts for part, declared in _list_fields(cls)}
 
 
-def settings_of(configuration: type[Configuration]) -> Mapping[str, Setting]:
+def list_settings(configuration: type[Configuration]) -> Mapping[str, Setting]:
     """Return the settings of a configuration and its sections by name, in order."""
     settings: dict[str, Setting] = {}
     group = ""
-    for part, declared in _parts(configuration):
+    for part, declared in _list_fields(configuration):
         group = declared.group or group
         if isinstance(declared, Setting):
             settings[part.name] = declared._replace(name=part.name, group=group)
         elif declared.section is not None:
-            for name, inner in settings_of(declared.section).items():
+            for name, inner in list_settings(declared.section).items():
                 settings[name] = inner._replace(at=part.name, section=part.name, group=group)
     return settings
 
 
-def _parts(configuration: type[Configuration]) -> list[tuple[Field[Any], Setting | _Other]]:
+def _list_fields(
+    configuration: type[Configuration],
+) -> list[tuple[Field[Any], Setting | _DerivedField]]:
     parts = fields(configuration)  # type: ignore[arg-type]  # subclasses are dataclasses
     return [(part, part.metadata["declared"]) for part in parts]
 
 
-def written(value: "DataclassInstance") -> dict[str, Any]:
+def to_stored(value: "DataclassInstance") -> dict[str, Any]:
     """Return the fields of a value to store; added ones only if they are not default."""
-    kept = {}
+    values = {}
     for part in fields(value):
-        inner = getattr(value, part.name)
-        if not part.metadata.get("added") or inner != part.default:
-            kept[part.name] = _plain(inner)
-    return kept
+        item = getattr(value, part.name)
+        if not part.metadata.get("added") or item != part.default:
+            values[part.name] = _to_plain(item)
+    return values
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, Configuration):
         return value.stored()
     if is_dataclass(value) and not isinstance(value, type):
-        return written(value)
+        return to_stored(value)
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [_to_plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value
 
 
-def _shown(value: Any) -> str:
-    shown = repr(str(value)) if isinstance(value, Path) else repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:77]}..."
+def _format_value(value: Any) -> str:
+    text = repr(str(value)) if isinstance(value, Path) else repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -10,13 +10,15 @@ from torch import Tensor
 from assay.errors import UsageError
 
 
-def packed(tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> bytes:
+def pack_tensors(
+    tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> bytes:
     """Return tensors and metadata as the content of a file."""
-    plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    return bytes(save(plain, metadata=None if about is None else dict(about)))
+    contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    return bytes(save(contiguous, metadata=None if metadata is None else dict(metadata)))
 
 
-def unpacked(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
     """Return the tensors and the metadata of a file.
 
     Raises:

@@ -28,7 +28,7 @@ def cut(text: str, longest: int) -> str:
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
-def escaped_markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Escape text as one line without Markdown, HTML, formulas or mentions."""
     return _MARKDOWN.sub(r"\\\1", printable(text)).translate(_ENTITIES)
 
@@ -47,28 +47,29 @@ def counted(number: int, thing: str, things: str | None = None) -> str:
     return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"
 
 
-def check_unicode(what: str, text: str) -> None:
+def check_unicode(label: str, text: str) -> None:
     """Raise UsageError for a lone surrogate, which JSON can contain but nothing can store."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        half = ascii(text[error.start])
+        surrogate = ascii(text[error.start])
         raise UsageError(
-            f"{what} {shown(text, 60)} has {half}, which is no letter; take it out"
+            f"{label} {shown(text, 60)} contains {surrogate}, which is not a valid character; "
+            "remove it"
         ) from error
 
 
-_SHOWN = 12
+_MAX_KNOWN = 12
 """Maximum number of names in a message about an unknown name."""
-_AMBIGUOUS = 5
+_MAX_AMBIGUOUS = 5
 """Maximum number of names in a message about an ambiguous name."""
 
 
 def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> str:
     """Return a message about an unknown name, with the closest one and all allowed ones."""
-    names = [str(each) for each in allowed]
-    near = get_close_matches(name.lower(), names, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    names = [str(name) for name in allowed]
+    closest = get_close_matches(name.lower(), names, n=1)
+    hint = f"did you mean {closest[0]!r}? " if closest else ""
     return f"unknown {kind} {name!r}; {hint}choose from: {', '.join(names)}"
 
 
@@ -82,7 +83,7 @@ def natural_key(name: str) -> tuple[tuple[str | tuple[int, str], ...], str]:
     return tuple(parts_and_numbers), name
 
 
-class Meaning(NamedTuple):
+class NameMatch(NamedTuple):
     """The object that a name identifies."""
 
     kind: str
@@ -92,14 +93,14 @@ class Meaning(NamedTuple):
     """Quality of the match: 0 for a whole id, 1 for a whole name, more for a prefix."""
 
 
-def choose(
+def resolve_name(
     kind: str,
     name: str,
     candidates: Iterable[tuple[str, str]],
     starts: Callable[[str, str], bool] = lambda text, start: (
         bool(start) and text.startswith(start)
     ),
-) -> Meaning | None:
+) -> NameMatch | None:
     """Return the candidate that a name identifies, or None.
 
     Args:
@@ -111,35 +112,35 @@ def choose(
     Raises:
         AmbiguousName: Several candidates match.
     """
-    known = list(candidates)
-    for rank, (part, fits) in enumerate(
+    pairs = list(candidates)
+    for rank, (part, matches) in enumerate(
         ((0, str.__eq__), (1, str.__eq__), (0, starts), (1, starts))
     ):
-        near = dict(pair for pair in known if fits(pair[part], name))
-        if len(near) == 1:
-            return Meaning(kind, next(iter(near)), rank)
-        if near:
+        matching = dict(pair for pair in pairs if matches(pair[part], name))
+        if len(matching) == 1:
+            return NameMatch(kind, next(iter(matching)), rank)
+        if matching:
             labels = [
                 printable(label if label == key else f"{label} ({key})")
-                for key, label in near.items()
+                for key, label in matching.items()
             ]
-            more = ", …" if len(labels) > _AMBIGUOUS else ""
+            more = ", …" if len(labels) > _MAX_AMBIGUOUS else ""
             raise AmbiguousName(
-                f"{kind} {name!r} is ambiguous: {', '.join(labels[:_AMBIGUOUS])}{more}; "
-                "give more of it"
+                f"{kind} {name!r} is ambiguous: {', '.join(labels[:_MAX_AMBIGUOUS])}{more}; "
+                "give a longer part of it"
             )
     return None
 
 
-def unknown(
+def unknown_name_error(
     kind: str, name: str, names: Sequence[str], *, empty: str = "", see: str = ""
 ) -> UsageError:
     """Return the error for an unknown name, with the closest one and some known ones."""
     if not names:
-        empty = empty or "the store is empty, start with 'assay run'"
+        empty = empty or "the database is empty, start with 'assay run'"
         return UsageError(f"unknown {kind} {name!r}; {empty}")
     # Close matches come first, so that they are among the listed names.
-    first = dict.fromkeys([*get_close_matches(name.lower(), names, n=3), *names])
-    said = unknown_name(kind, name, [printable(label) for label in [*first][:_SHOWN]])
-    more = f", … ({len(names)} in all)" if len(names) > _SHOWN else ""
-    return UsageError(f"{said}{more}{see and f'; see {see!r}'}")
+    ordered = dict.fromkeys([*get_close_matches(name.lower(), names, n=3), *names])
+    message = unknown_name(kind, name, [printable(label) for label in [*ordered][:_MAX_KNOWN]])
+    more = f", … ({len(names)} in all)" if len(names) > _MAX_KNOWN else ""
+    return UsageError(f"{message}{more}{see and f'; see {see!r}'}")

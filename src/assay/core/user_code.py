@@ -28,7 +28,7 @@ from assay.core.canonical_json import content_hash
 from assay.core.secrets import mask
 from assay.errors import HookError, UsageError, UserCodeError
 
-_PRINTED: Final = 4_000
+_MAX_PRINTED: Final = 4_000
 """Maximum number of printed characters that are forwarded."""
 _LIBRARIES: Final = tuple(
     {sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")}
@@ -37,10 +37,10 @@ _LIBRARIES: Final = tuple(
 """Folders of code that is not the user's."""
 _SLOW_S: Final = 10.0
 """Seconds after which a slow call is reported."""
-_OURS: Final = "assay-"
+_THREAD_PREFIX: Final = "assay-"
 """Prefix of the names of assay's threads."""
-_ours = threading.local()
-_started: list[str] = []
+_current = threading.local()
+_user_code_names: list[str] = []
 """Names of the user code that this process has run."""
 
 
@@ -57,7 +57,7 @@ class UserThread:
         self._waited = 0.0
         self._waiting_since: float | None = None
         self._waits = 0
-        self._lost = False
+        self._hangs = False
 
     async def call(self, function: Callable[[], Any]) -> Any:
         """Call a function, await its coroutine if it returns one, and return the result."""
@@ -68,41 +68,42 @@ class UserThread:
             if not done.done():
                 done.set_exception(error) if error else done.set_result(value)
 
-        def tell(value: Any, error: BaseException | None) -> None:
+        def report_result(value: Any, error: BaseException | None) -> None:
             with suppress(RuntimeError):  # the run has ended, so the result is not needed
                 loop.call_soon_threadsafe(settle, value, error)
 
-        self._begin(function, tell)
-        await self._within_limit(done)
+        self._start_call(function, report_result)
+        await self._wait_until_done(done)
         return done.result()
 
     def wait(self, function: Callable[[], Any], *, slow: Callable[[str], None]) -> Any:
         """Call a function without an event loop; `slow` is called once if it takes long."""
         done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        self._begin(function, lambda value, error: done.put((value, error)))
+        self._start_call(function, lambda value, error: done.put((value, error)))
         started = time.monotonic()
-        told = False
-        while (taken := time.monotonic() - started) < self._limit:
+        has_reported = False
+        while (elapsed := time.monotonic() - started) < self._limit:
             with suppress(Empty):
-                value, error = done.get(timeout=min(0.5, self._limit - taken))
+                value, error = done.get(timeout=min(0.5, self._limit - elapsed))
                 if error is not None:
                     raise error
                 return value
-            if not told and taken >= _SLOW_S:
-                told = True
-                slow(f"{self._name} has been running for {taken:.0f} s{self._where()}")
-        raise self._too_long()
+            if not has_reported and elapsed >= _SLOW_S:
+                has_reported = True
+                line = self._describe_line()
+                slow(f"{self._name} has been running for {elapsed:.0f} s{line}")
+        raise self._make_timeout_error()
 
-    def _begin(
+    def _start_call(
         self,
         function: Callable[[], Any],
-        tell: Callable[[Any, BaseException | None], None],
+        on_result: Callable[[Any, BaseException | None], None],
     ) -> None:
         """Start a call in the thread; `tell` is called with its result or exception."""
-        if self._lost:
-            raise UserCodeError(f"{self._name} hangs in an earlier call")
+        if self._hangs:
+            raise UserCodeError(f"{self._name} did not return from an earlier call")
 
-        def body() -> None:
+        def run_function() -> None:
             value, failure = None, None
             try:
                 value = function()
@@ -111,17 +112,17 @@ class UserThread:
             except (
                 BaseException
             ) as error:  # any exception is a failure of user code, even SystemExit
-                failure = self._failed(error)
-            tell(value, failure)
+                failure = self._convert_error(error)
+            on_result(value, failure)
 
         self._waited = 0.0
         if self._thread is None:
             self._thread = threading.Thread(
-                target=self._work, name=f"{_OURS}user-{self._name}", daemon=True
+                target=self._run_calls, name=f"{_THREAD_PREFIX}user-{self._name}", daemon=True
             )
-            _started.append(self._name)
+            _user_code_names.append(self._name)
             self._thread.start()
-        self._calls.put(body)
+        self._calls.put(run_function)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -137,150 +138,155 @@ class UserThread:
                 self._waited += time.monotonic() - self._waiting_since
                 self._waiting_since = None
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Accept no more calls; the thread ends after the current one."""
         self._calls.put(None)
 
-    async def _within_limit(self, done: "asyncio.Future[Any]") -> None:
+    async def _wait_until_done(self, done: "asyncio.Future[Any]") -> None:
         started = time.monotonic()
-        left = self._limit
-        while left > 0 or self._waiting_since is not None:
-            finished, _ = await asyncio.wait({done}, timeout=max(left, 0.05))
+        remaining = self._limit
+        while remaining > 0 or self._waiting_since is not None:
+            finished, _ = await asyncio.wait({done}, timeout=max(remaining, 0.05))
             if finished:
                 return
-            left = started + self._limit + self._waited - time.monotonic()
-        raise self._too_long()
+            remaining = started + self._limit + self._waited - time.monotonic()
+        raise self._make_timeout_error()
 
-    def _too_long(self) -> UserCodeError:
-        self._lost = True
+    def _make_timeout_error(self) -> UserCodeError:
+        self._hangs = True
         return UserCodeError(
-            f"{self._name} took longer than {self._limit:g} s{self._where()}; {self._hint}"
+            f"{self._name} took longer than {self._limit:g} s{self._describe_line()}; "
+            f"{self._hint}"
         )
 
-    def _where(self) -> str:
+    def _describe_line(self) -> str:
         frame = sys._current_frames().get(self._thread.ident or 0) if self._thread else None
-        line = _line_of(traceback.extract_stack(frame)) if frame else ""
+        line = _find_user_line(traceback.extract_stack(frame)) if frame else ""
         return line and f", at {line}"
 
-    def _work(self) -> None:
-        _ours.name = self._name
-        while (body := self._calls.get()) is not None:
-            body()
+    def _run_calls(self) -> None:
+        _current.name = self._name
+        while (run_function := self._calls.get()) is not None:
+            run_function()
 
-    def _failed(self, error: BaseException) -> BaseException:
+    def _convert_error(self, error: BaseException) -> BaseException:
         if isinstance(error, (UserCodeError, HookError)):
             return error
-        line = _line_of(traceback.extract_tb(error.__traceback__))
-        where = line and f"{line}: "
-        failed = UserCodeError(
-            f"{self._name}: {where}{type(error).__name__}: {exception_text(error)}"
+        line = _find_user_line(traceback.extract_tb(error.__traceback__))
+        location = line and f"{line}: "
+        converted = UserCodeError(
+            f"{self._name}: {location}{type(error).__name__}: {read_exception_message(error)}"
         )
-        failed.__cause__ = error
-        return failed
+        converted.__cause__ = error
+        return converted
 
 
-def _line_of(frames: Sequence[traceback.FrameSummary]) -> str:
+def _find_user_line(frames: Sequence[traceback.FrameSummary]) -> str:
     """Return the innermost line outside of libraries, such as `mine.py:7`, or ""."""
-    own = [frame for frame in frames if not frame.filename.startswith((*_LIBRARIES, "<"))]
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+    user_frames = [
+        frame for frame in frames if not frame.filename.startswith((*_LIBRARIES, "<"))
+    ]
+    return f"{user_frames[-1].filename}:{user_frames[-1].lineno}" if user_frames else ""
 
 
-def exception_text(error: BaseException) -> str:
+def read_exception_message(error: BaseException) -> str:
     """Return the message of an exception of any class."""
     try:
         return str(error)
     except Exception:
-        return "(its message could not be made)"
+        return "(its message cannot be shown)"
 
 
-class _Printed:
+class _UserOutput:
     """A stream that forwards lines of user threads up to a limit, and writes other text."""
 
     def __init__(self, stream: IO[str], notice: Callable[[str], None]) -> None:
         self._stream, self._notice = stream, notice
-        self._left: dict[str, int] = {}
+        self._remaining: dict[str, int] = {}
 
     def write(self, text: str) -> int:
         """Forward complete lines of a user thread, or write text of other threads."""
-        name = getattr(_ours, "name", None)
+        name = getattr(_current, "name", None)
         if name is None:
             return self._stream.write(text)
         # A print with several arguments arrives in pieces.
-        pending: str = getattr(_ours, "pending", "") + text[:_PRINTED]
-        *lines, _ours.pending = pending.split("\n")
-        _ours.pending = _ours.pending[:_PRINTED]
+        pending: str = getattr(_current, "pending", "") + text[:_MAX_PRINTED]
+        *lines, _current.pending = pending.split("\n")
+        _current.pending = _current.pending[:_MAX_PRINTED]
         for line in filter(str.strip, lines):
-            self._tell(name, line)
+            self._forward(name, line)
         return len(text)
 
-    def _tell(self, name: str, line: str) -> None:
-        left = self._left.setdefault(name, _PRINTED)
-        if left <= 0:
+    def _forward(self, name: str, line: str) -> None:
+        remaining = self._remaining.setdefault(name, _MAX_PRINTED)
+        if remaining <= 0:
             return
         line = mask(line)
-        self._left[name] = left - len(line)
-        _ours.name = None  # the callback may print the line
+        self._remaining[name] = remaining - len(line)
+        _current.name = None  # the callback may print the line
         try:
-            self._notice(f"{name} prints: {line[:left]}")
-            if self._left[name] <= 0:
-                self._notice(f"{name} prints more, which is not shown")
+            self._notice(f"{name} printed: {line[:remaining]}")
+            if self._remaining[name] <= 0:
+                self._notice(f"{name} printed more, which is not shown")
         finally:
-            _ours.name = name
+            _current.name = name
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
 @contextmanager
-def no_exit(who: str | None = None) -> Iterator[None]:
-    """Make `os._exit` raise in user code: in user threads, or in this thread with `who`.
+def forbid_exit(name: str | None = None) -> Iterator[None]:
+    """Make `os._exit` raise in user code: in user threads, or in this thread with `name`.
 
     Args:
-        who: Name of the user code that this thread runs meanwhile; None if it runs none.
+        name: Name of the user code that this thread runs meanwhile; None if it runs none.
     """
-    leave, before = os._exit, getattr(_ours, "name", None)
+    original_exit, outer_name = os._exit, getattr(_current, "name", None)
 
-    def refuse(status: int) -> None:
-        if getattr(_ours, "name", None) is None:
-            leave(status)
+    def raise_in_user_code(status: int) -> None:
+        if getattr(_current, "name", None) is None:
+            original_exit(status)
         raise SystemExit(status)
 
-    if who is not None:
-        _started.append(who)
-        _ours.name = who
-    os._exit = refuse  # type: ignore[assignment]
+    if name is not None:
+        _user_code_names.append(name)
+        _current.name = name
+    os._exit = raise_in_user_code  # type: ignore[assignment]
     try:
         yield
     finally:
-        os._exit, _ours.name = leave, before
+        os._exit, _current.name = original_exit, outer_name
 
 
 @contextmanager
-def contained(notice: Callable[[str], None]) -> Iterator[None]:
+def contain_user_code(notice: Callable[[str], None]) -> Iterator[None]:
     """Prevent user threads from printing over a display and from ending the process."""
-    if isinstance(sys.stdout, _Printed):
+    if isinstance(sys.stdout, _UserOutput):
         yield  # they are contained already
         return
     streams = sys.stdout, sys.stderr
     before = {*threading.enumerate()}
-    sys.stdout, sys.stderr = (_Printed(stream, notice) for stream in streams)
+    sys.stdout, sys.stderr = (_UserOutput(stream, notice) for stream in streams)
     try:
-        with no_exit():
+        with forbid_exit():
             yield
     finally:
         sys.stdout, sys.stderr = streams
-        left = [thread for thread in threading.enumerate() if thread not in before]
-        theirs = [thread.name for thread in left if not thread.name.startswith(_OURS)]
-        if theirs and _started:
+        new_threads = [thread for thread in threading.enumerate() if thread not in before]
+        user_threads = [
+            thread.name for thread in new_threads if not thread.name.startswith(_THREAD_PREFIX)
+        ]
+        if user_threads and _user_code_names:
             notice(
-                f"{len(theirs)} threads that user code has started are still running, such as "
-                f"{theirs[0]}; nobody waits for them"
+                f"{len(user_threads)} threads started by user code are still running, such as "
+                f"{user_threads[0]}; they are abandoned"
             )
 
 
-def user_threads_left() -> bool:
+def has_user_threads() -> bool:
     """Return whether user code left threads running, which would keep the process alive."""
-    return bool(_started) and threading.active_count() > 1
+    return bool(_user_code_names) and threading.active_count() > 1
 
 
 class UserCode(NamedTuple):
@@ -313,21 +319,21 @@ def parse_object_spec(text: str) -> ObjectSpec | None:
     return ObjectSpec(Path(path), name)
 
 
-def run_user_file(path: Path, what: str) -> UserCode:
-    """Run a file; `what` is a plural noun for the objects it should define."""
+def run_user_file(path: Path, noun: str) -> UserCode:
+    """Run a file; `noun` is a plural noun for the objects it should define."""
     try:
         source = path.read_bytes()
     except OSError as error:
         raise UsageError(
-            f"cannot read {what} from {str(path)!r}: {error.strerror or error}; "
-            f"give a Python file that has {what}"
+            f"cannot read {noun} from {str(path)!r}: {error.strerror or error}; "
+            f"give a Python file that defines {noun}"
         ) from error
     sha = content_hash(source)
-    module = _run(path, _compiled(path, source), what, f"assay_{what}_{sha}")
+    module = _run_module(path, _compile(path, source), noun, f"assay_{noun}_{sha}")
     return UserCode(vars(module), sha)
 
 
-def line_in(error: BaseException, path: str) -> int | None:
+def find_line(error: BaseException, path: str) -> int | None:
     """Return the last line of a file in the traceback of an error, if any."""
     if isinstance(error, SyntaxError) and error.filename == path and error.lineno:
         return error.lineno
@@ -336,41 +342,41 @@ def line_in(error: BaseException, path: str) -> int | None:
     return next((line for line in reversed(lines) if line), None)
 
 
-def _print(line: str) -> None:
+def _print_to_stderr(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def _compiled(path: Path, source: bytes) -> CodeType:
+def _compile(path: Path, source: bytes) -> CodeType:
     try:
         return compile(source, str(path), "exec", dont_inherit=True)
     except SyntaxError as error:
-        where = f"{path}:{error.lineno}" if error.lineno else str(path)
-        raise UsageError(f"{where}: not valid Python: {error.msg}") from error
+        location = f"{path}:{error.lineno}" if error.lineno else str(path)
+        raise UsageError(f"{location}: not valid Python: {error.msg}") from error
     except ValueError as error:
         raise UsageError(f"{path}: not valid Python: {error}") from error
 
 
-def _run(path: Path, code: CodeType, what: str, name: str) -> ModuleType:
+def _run_module(path: Path, code: CodeType, noun: str, name: str) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = str(path)
     # Dataclasses and pickle look up the module of a class by name.
     sys.modules[name] = module
-    here = os.getcwd()
+    working_directory = os.getcwd()
     try:
-        with contained(_print), no_exit(path.name):
+        with contain_user_code(_print_to_stderr), forbid_exit(path.name):
             exec(code, module.__dict__)
     except KeyboardInterrupt as error:
         # After Ctrl-C, or if the file raised it, the user should see which line was running.
-        where = f"{path}:{line_in(error, str(path)) or 1}"
-        _print(f"interrupted at {where}, while its {what} were loaded")
+        location = f"{path}:{find_line(error, str(path)) or 1}"
+        _print_to_stderr(f"interrupted at {location}, while its {noun} were loaded")
         raise
     except BaseException as error:
         del sys.modules[name]
-        where = f"{path}:{line_in(error, str(path)) or 1}"
+        location = f"{path}:{find_line(error, str(path)) or 1}"
         if isinstance(error, UsageError):
-            raise UsageError(f"{where}: {error}") from error
-        words = f"{type(error).__name__} while its {what} were loaded: {error}"
-        raise UsageError(f"{where}: {words}") from error
+            raise UsageError(f"{location}: {error}") from error
+        description = f"{type(error).__name__} while its {noun} were loaded: {error}"
+        raise UsageError(f"{location}: {description}") from error
     finally:
-        os.chdir(here)
+        os.chdir(working_directory)
     return module

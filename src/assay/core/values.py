@@ -54,18 +54,18 @@ def value_type(allowed: str, **more: Any) -> Callable[[Callable[[Any], Any]], Va
 def whole(low: int, high: int) -> ValueType:
     """Return the type of integers within bounds."""
     span = f"from {low} to {high}"
-    read = partial(_number, int, low, high)
+    read = partial(_read_number, int, low, high)
     return ValueType(read, f"a whole number {span}", span, option=int, none=(0,))
 
 
 def real(low: float, high: float) -> ValueType:
     """Return the type of numbers within bounds; integers become floats."""
     span = f"from {low:g} to {high:g}"
-    read = partial(_number, float, low, high)
+    read = partial(_read_number, float, low, high)
     return ValueType(read, f"a number {span}", span, option=float, none=(0, 0.0))
 
 
-def _number(kind: type[float], low: float, high: float, value: Any) -> float:
+def _read_number(kind: type[float], low: float, high: float, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, kind)):
         raise ValueError
     if not low <= value <= high:
@@ -75,9 +75,9 @@ def _number(kind: type[float], low: float, high: float, value: Any) -> float:
 
 def choice(*words: str) -> ValueType:
     """Return the type of a choice among a few words."""
-    in_a_file = " or ".join(f'"{word}"' for word in words)
+    hint = " or ".join(f'"{word}"' for word in words)
 
-    @value_type(" or ".join(map(repr, words)), hint=in_a_file, choices=words)
+    @value_type(" or ".join(map(repr, words)), hint=hint, choices=words)
     def read(value: Any) -> str:
         if value not in words:
             raise ValueError
@@ -127,7 +127,7 @@ def path(value: Any) -> Path:
     try:
         return Path(value).expanduser()
     except RuntimeError as error:
-        raise ValueError("there is no such home folder") from error
+        raise ValueError("the home folder does not exist") from error
 
 
 @value_type("the path of a text file", option=Path)
@@ -143,7 +143,7 @@ def file_text(file: Path) -> str:
     try:
         return file.read_text("utf-8")
     except FileNotFoundError:
-        reason = "there is no such file"
+        reason = "the file does not exist"
     except UnicodeDecodeError:
         reason = "the file is not text in UTF-8"
     except OSError as error:
@@ -156,25 +156,25 @@ def file_text(file: Path) -> str:
 )
 def names(value: Any) -> tuple[str, ...]:
     """Convert to one or more names, each once, in order."""
-    labels = _several(label, value)
+    labels = _read_several(label, value)
     if not labels:
-        raise ValueError("there is no name in it")
+        raise ValueError("it contains no name")
     return labels
 
 
 @value_type("one or more paths of text files, each once", option=Path, words="+")
 def text_files(value: Any) -> tuple[Path, ...]:
     """Convert to paths of readable text files, each once, in order."""
-    return _several(text_file, value)
+    return _read_several(text_file, value)
 
 
-def _several(element: ValueType, value: Any) -> tuple[Any, ...]:
+def _read_several(element: ValueType, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, (str, Path, list, tuple)):
         raise ValueError
     items = tuple(map(element.read, value if isinstance(value, (list, tuple)) else (value,)))
-    twice = next((item for item in items if items.count(item) > 1), None)
-    if twice is not None:
-        raise ValueError(f"{str(twice)!r} is there twice")
+    repeated = next((item for item in items if items.count(item) > 1), None)
+    if repeated is not None:
+        raise ValueError(f"{str(repeated)!r} is given twice")
     return items
 
 
@@ -191,8 +191,8 @@ def rates(value: Any) -> str:
 
 
 @value_type(
-    "a URL such as http://localhost:8901, without a name, a password or a query in it; keys "
-    "belong into variables"
+    "a URL such as http://localhost:8901, without a user name, a password or a query; set keys "
+    "in environment variables"
 )
 def url(value: Any) -> str:
     """Check the URL of a service, and remove a trailing slash."""
@@ -217,7 +217,7 @@ def key(value: Any) -> Secret:
     return Secret(revealed)
 
 
-class _Takes:
+class _Limits:
     """Limits of a field, as in the core schema of pydantic."""
 
     def __init__(self, **limits: Any) -> None:
@@ -227,15 +227,15 @@ class _Takes:
         return {**handler(source), "strict": True, **self._limits}
 
 
-Name: TypeAlias = Annotated[str, _Takes(pattern=r"^[^\x00-\x1f\x7f]{1,200}$")]
+Name: TypeAlias = Annotated[str, _Limits(pattern=r"^[^\x00-\x1f\x7f]{1,200}$")]
 """One line of 1 to 200 characters."""
-Count: TypeAlias = Annotated[int, _Takes(ge=0, lt=2**31)]
-Ordinal: TypeAlias = Annotated[int, _Takes(ge=1, lt=2**31)]
-Priority: TypeAlias = Annotated[int, _Takes(ge=-(2**31), lt=2**31)]
-Seed: TypeAlias = Annotated[int, _Takes(ge=-(2**63), lt=2**63)]
-Real: TypeAlias = Annotated[float, _Takes(allow_inf_nan=False)]
-Flag: TypeAlias = Annotated[bool, _Takes()]
-Moment: TypeAlias = Annotated[float, _Takes(ge=0, lt=253_402_300_800, allow_inf_nan=False)]
+Count: TypeAlias = Annotated[int, _Limits(ge=0, lt=2**31)]
+Ordinal: TypeAlias = Annotated[int, _Limits(ge=1, lt=2**31)]
+Priority: TypeAlias = Annotated[int, _Limits(ge=-(2**31), lt=2**31)]
+Seed: TypeAlias = Annotated[int, _Limits(ge=-(2**63), lt=2**63)]
+Real: TypeAlias = Annotated[float, _Limits(allow_inf_nan=False)]
+Flag: TypeAlias = Annotated[bool, _Limits()]
+Moment: TypeAlias = Annotated[float, _Limits(ge=0, lt=253_402_300_800, allow_inf_nan=False)]
 """Seconds since 1970."""
-Seconds: TypeAlias = Annotated[float, _Takes(ge=0, lt=1e12, allow_inf_nan=False)]
+Seconds: TypeAlias = Annotated[float, _Limits(ge=0, lt=1e12, allow_inf_nan=False)]
 """Duration."""

@@ -20,37 +20,39 @@ class Wildcards:
 
     def match(self, path: str) -> bool:
         """Return whether a pattern matches a path or a folder that contains it."""
-        return any(_compiled(pattern).match(path) for pattern in self.patterns)
+        return any(_compile(pattern).match(path) for pattern in self.patterns)
 
     def idle(self, paths: Iterable[str]) -> list[str]:
         """Return the patterns that match none of the paths."""
-        known = list(paths)
+        all_paths = list(paths)
         return [
             pattern
             for pattern in self.patterns
-            if not any(_compiled(pattern).match(path) for path in known)
+            if not any(_compile(pattern).match(path) for path in all_paths)
         ]
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     parts = [part for part in pattern.split("/") if part]
     *folders, name = parts or ["**"]
-    before = "".join("(?:[^/]+/)*" if part == "**" else f"{_name(part)}/" for part in folders)
-    last = ".+" if name == "**" else _name(name)
-    return re.compile(rf"{before}{last}(?:/.*)?\Z", re.DOTALL)
+    prefix = "".join(
+        "(?:[^/]+/)*" if part == "**" else f"{_translate_name(part)}/" for part in folders
+    )
+    last = ".+" if name == "**" else _translate_name(name)
+    return re.compile(rf"{prefix}{last}(?:/.*)?\Z", re.DOTALL)
 
 
-def _name(part: str) -> str:
+def _translate_name(part: str) -> str:
     """Return the regular expression for one name in a pattern."""
-    out, at = "", 0
-    while at < len(part):
-        end = part.find("]", at + 2) if part[at] == "[" else -1
+    expression, position = "", 0
+    while position < len(part):
+        end = part.find("]", position + 2) if part[position] == "[" else -1
         if end > 0:
-            inside = part[at + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
-            inside = f"^{inside[1:]}" if inside[0] in "!^" else inside
-            out, at = f"{out}(?!/)[{inside}]", end + 1
+            characters = part[position + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
+            characters = f"^{characters[1:]}" if characters[0] in "!^" else characters
+            expression, position = f"{expression}(?!/)[{characters}]", end + 1
             continue
-        out += {"*": "[^/]*", "?": "[^/]"}.get(part[at], re.escape(part[at]))
-        at += 1
-    return out
+        expression += {"*": "[^/]*", "?": "[^/]"}.get(part[position], re.escape(part[position]))
+        position += 1
+    return expression

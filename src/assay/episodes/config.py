@@ -2,7 +2,7 @@
 
 Every `RunConfig` object is valid. Paths are relative to the working directory, regardless of
 their source. The help of `assay run` imports this module, so heavy modules are imported where
-they are used. `run_template` makes the configuration file that `assay init` writes.
+they are used. `format_run_template` makes the configuration file that `assay init` writes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from assay.agents.options import AgentOptions
-from assay.agents.user_agents import agent_file
+from assay.agents.user_agents import find_agent_file
 from assay.core.secrets import Secret
-from assay.core.settings import Configuration, Counts, Setting, derived, section, settings_of
+from assay.core.settings import Configuration, Counts, Setting, derived, list_settings, section
 from assay.core.text import unknown_name
 from assay.core.user_code import parse_object_spec
 from assay.core.values import (
@@ -34,7 +34,7 @@ from assay.core.values import (
 )
 from assay.crafter.difficulty import DIFFICULTIES, Difficulty, resolve_difficulty
 from assay.errors import UsageError
-from assay.runs.configuration import template
+from assay.runs.configuration import format_template
 from assay.store.location import DATABASE_VARIABLE, DEFAULT_DATABASE
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ NOTHING, RUN, SAMPLE, VERSION = Counts
 @value_type(
     "the name of an outcome, such as achievements or reward", words="?", none=(False, "")
 )
-def _outcome(value: Any) -> str:
+def _outcome_type(value: Any) -> str:
     """Parse the name of an outcome; True means achievements."""
     from assay.judge.outcomes import OUTCOMES
 
@@ -76,14 +76,14 @@ def _outcome(value: Any) -> str:
     words="+",
     choices=tuple(DIFFICULTIES),
 )
-def _difficulty(value: Any) -> Difficulty | tuple[Difficulty, ...]:
+def _difficulty_type(value: Any) -> Difficulty | tuple[Difficulty, ...]:
     """Parse one or several difficulties; a single one is stored without a list."""
     if not isinstance(value, (list, tuple)):
         return resolve_difficulty(value)
-    each = tuple(map(resolve_difficulty, value))
-    if not each or len(set(each)) < len(each):
+    difficulties = tuple(map(resolve_difficulty, value))
+    if not difficulties or len(set(difficulties)) < len(difficulties):
         raise ValueError
-    return each[0] if len(each) == 1 else each
+    return difficulties[0] if len(difficulties) == 1 else difficulties
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,38 +97,38 @@ class ArmTable:
     """Values by the names of `AgentOptions`, as stored."""
 
 
-_ARM_KEYS: Final = ("label", "model", "agent", *settings_of(AgentOptions))
+_ARM_KEYS: Final = ("label", "model", "agent", *list_settings(AgentOptions))
 
 
-@value_type("tables, each with a label, a model or an agent, and settings of its own")
-def _given_arms(value: Any) -> tuple[ArmTable, ...]:
+@value_type("tables, each with a label, a model or an agent, and its settings")
+def _given_arms_type(value: Any) -> tuple[ArmTable, ...]:
     """Parse arms from a file or a program."""
-    return tuple(_kept_arm(_given_arm(table)) for table in _list(value))
+    return tuple(_read_arm(_convert_arm_table(table)) for table in _check_list(value))
 
 
-def _given_arm(table: Any) -> Any:
+def _convert_arm_table(table: Any) -> Any:
     if not isinstance(table, dict) or "settings" in table:
         return table
-    own = settings_of(AgentOptions)
+    options = list_settings(AgentOptions)
     for name in table:
         if name not in _ARM_KEYS:
             raise UsageError(unknown_name("key in [[arms]]", name, _ARM_KEYS))
     settings = {
-        name: own[name].read(value, f"[[arms]] {name}")
+        name: options[name].read(value, f"[[arms]] {name}")
         for name, value in table.items()
-        if name in own
+        if name in options
     }
-    who = {part: table.get(part) for part in ("label", "model", "agent")}
-    return {**who, "settings": settings}
+    entry = {part: table.get(part) for part in ("label", "model", "agent")}
+    return {**entry, "settings": settings}
 
 
 @value_type("tables with label, model, agent and settings")
-def _arms(value: Any) -> tuple[ArmTable, ...]:
+def _arms_type(value: Any) -> tuple[ArmTable, ...]:
     """Parse stored arms."""
-    return tuple(map(_kept_arm, _list(value)))
+    return tuple(map(_read_arm, _check_list(value)))
 
 
-def _kept_arm(table: Any) -> ArmTable:
+def _read_arm(table: Any) -> ArmTable:
     if isinstance(table, ArmTable):
         return table
     if not isinstance(table, dict):
@@ -136,14 +136,14 @@ def _kept_arm(table: Any) -> ArmTable:
     model, agent = table.get("model"), table.get("agent")
     if model is None and agent is None:
         raise ValueError("an arm needs a model, an agent, or both")
-    said = table.get("label") or (model if agent is None else agent)
+    name_given = table.get("label") or (model if agent is None else agent)
     for name in (model, agent):
         if name is not None:
             label.read(name)
-    return ArmTable(label.read(said), model, agent, dict(table.get("settings") or {}))
+    return ArmTable(label.read(name_given), model, agent, dict(table.get("settings") or {}))
 
 
-def _list(value: Any) -> list[Any]:
+def _check_list(value: Any) -> list[Any]:
     if not isinstance(value, (list, tuple)):
         raise ValueError
     return list(value)
@@ -169,31 +169,31 @@ class ForkPoint:
 
 
 @value_type("states of stored sessions, as 'assay fork' finds them")
-def _forks(value: Any) -> tuple[ForkPoint, ...]:
+def _forks_type(value: Any) -> tuple[ForkPoint, ...]:
     try:
         return tuple(
             point if isinstance(point, ForkPoint) else ForkPoint(**point)
-            for point in _list(value)
+            for point in _check_list(value)
         )
     except TypeError as error:
         raise ValueError from error
 
 
 @value_type(names.allowed, words="+")
-def _models(value: Any) -> tuple[str, ...]:
+def _models_type(value: Any) -> tuple[str, ...]:
     """Parse model names; a run with agents only is stored with none."""
     if value is DEFAULT_MODELS or value in ([], ()):
         return tuple(value)
     return tuple(names.read(value))
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     """Read an agent file: weights, or code, whose reading errors are explained."""
     return path.read_bytes() if path.suffix == ".safetensors" else file_text(path).encode()
 
 
 @value_type("one or more agents, each once, such as mine.py:act", words="+")
-def _agents(value: Any) -> tuple[str, ...]:
+def _agents_type(value: Any) -> tuple[str, ...]:
     """Parse user-defined agents: a file and a name in it, or a name given by a program."""
     return tuple(names.read(value)) if value else ()
 
@@ -204,26 +204,28 @@ class RunConfig(Configuration):
 
     models: tuple[str, ...] = Setting(
         DEFAULT_MODELS,
-        _models,
+        _models_type,
         RUN,
         given=names,
         at="run experiment eval.model_name",
         group="Who plays, and what",
         aliases=("--model",),
     ).about("Models to run")
-    agents: tuple[str, ...] = Setting((), _agents, RUN, at="run", added=True).about(
+    agents: tuple[str, ...] = Setting((), _agents_type, RUN, at="run", added=True).about(
         "Your own agents: a function or class in a Python file, such as mine.py:act, or a "
         "trained policy, such as checkpoint:training/mine"
     )
     agent_hashes: tuple[str, ...] = derived((), RUN, added=True)
     """Content hashes of the agent files, when the configuration was made."""
     arms: tuple[ArmTable, ...] = Setting(
-        (), _arms, RUN, at="[arms]", added=True, given=_given_arms, in_files=True
+        (), _arms_type, RUN, at="[arms]", added=True, given=_given_arms_type, in_files=True
     ).about("Models or agents with individual settings, such as a second prompt")
     episodes: int = Setting(10, whole(1, 1_000_000), SAMPLE, at="experiment eval").about(
         "Episodes per model; with --until-decided, the maximum"
     )
-    until_decided: str | None = Setting(None, _outcome, SAMPLE, at="experiment eval").about(
+    until_decided: str | None = Setting(
+        None, _outcome_type, SAMPLE, at="experiment eval"
+    ).about(
         "Stop when this outcome shows how each model differs from the first; achievements if "
         "no value is given"
     )
@@ -234,7 +236,7 @@ class RunConfig(Configuration):
         "Maximum number of turns (model calls) in an episode"
     )
     difficulty: Difficulty | tuple[Difficulty, ...] = Setting(
-        "easy", _difficulty, at="experiment eval [difficulty]"
+        "easy", _difficulty_type, at="experiment eval [difficulty]"
     ).about("Rules of the worlds; several values are allowed")
     environment: str | None = Setting(
         None,
@@ -252,9 +254,9 @@ class RunConfig(Configuration):
     replicates: int = Setting(
         1, whole(1, 1000), SAMPLE, at="experiment eval", added=True
     ).about("Number of episodes per model and world")
-    forks: tuple[ForkPoint, ...] = Setting((), _forks, SAMPLE, added=True, in_files=True).about(
-        "States of stored episodes to continue from; 'assay fork' finds them"
-    )
+    forks: tuple[ForkPoint, ...] = Setting(
+        (), _forks_type, SAMPLE, added=True, in_files=True
+    ).about("States of stored episodes to continue from; 'assay fork' finds them")
     seed: int = Setting(42, whole(0, _LAST_SEED), SAMPLE, at="experiment eval").about(
         "Seed of the first world; the others follow by 1. All models play the same worlds"
     )
@@ -374,15 +376,19 @@ class RunConfig(Configuration):
 
         hashes = tuple(content_hash(file_text(path).encode()) for path in self.hooks)
         object.__setattr__(self, "hook_hashes", hashes)
-        own = self.metrics_from
-        object.__setattr__(self, "metrics_hash", own and content_hash(file_text(own).encode()))
+        metrics_file = self.metrics_from
+        object.__setattr__(
+            self,
+            "metrics_hash",
+            metrics_file and content_hash(file_text(metrics_file).encode()),
+        )
         specs = dict.fromkeys((*self.agents, *(arm.agent for arm in self.arms if arm.agent)))
-        files = [file for file in map(agent_file, specs) if file is not None]
-        hashes = tuple(content_hash(_content(path)) for path in files)
+        files = [file for file in map(find_agent_file, specs) if file is not None]
+        hashes = tuple(content_hash(_read_content(path)) for path in files)
         object.__setattr__(self, "agent_hashes", hashes)
-        world = parse_object_spec(self.environment or "")
-        if world is not None:
-            sha = content_hash(file_text(world.path).encode())
+        environment_spec = parse_object_spec(self.environment or "")
+        if environment_spec is not None:
+            sha = content_hash(file_text(environment_spec.path).encode())
             object.__setattr__(self, "environment_hash", sha)
         if self.models is DEFAULT_MODELS and (self.agents or self.arms):
             # The default models do not play if other entries were named.
@@ -391,8 +397,8 @@ class RunConfig(Configuration):
             object.__setattr__(self, "models", ("builtin/random",))
         if self.environment is not None and self.difficulty != DIFFICULTIES["easy"]:
             raise UsageError(
-                f"difficulty is about the worlds of Crafter, and {self.environment} is another "
-                "environment; leave one of them out"
+                f"difficulty applies only to Crafter, and the environment is "
+                f"{self.environment}; leave out one of them"
             )
         if not (self.models or self.agents or self.arms):
             raise UsageError(f"models: () is not allowed; give {names.allowed}")
@@ -400,7 +406,7 @@ class RunConfig(Configuration):
             self._check_comparable()
         if self.seed + self.episodes - 1 > _LAST_SEED:
             raise UsageError(
-                f"seed {self.seed} leaves no room for {self.episodes} episodes; "
+                f"seed {self.seed} is too large for {self.episodes} episodes; "
                 f"give a seed of at most {_LAST_SEED + 1 - self.episodes}"
             )
 
@@ -412,17 +418,17 @@ class RunConfig(Configuration):
         if len(self.models) < 2 and not (self.agents or self.arms):
             raise UsageError(
                 f"--until-decided compares models, and {self.models[0]!r} is the only one; "
-                "give --models two names or more, the baseline first"
+                "give two or more --models, the baseline first"
             )
         if self.trials > self.episodes:
             raise UsageError(
-                "--until-decided looks at worlds one by one: give it one --difficulty and "
-                "leave out --replicates"
+                "--until-decided needs one episode per world and model; give one --difficulty "
+                "and leave out --replicates"
             )
         if self.episodes < FEWEST_PAIRS:
             raise UsageError(
-                f"--until-decided looks for the first time after {FEWEST_PAIRS} worlds, and "
-                f"--episodes allows {self.episodes}; allow more, 30 is a good number"
+                f"the first interim analysis of --until-decided needs {FEWEST_PAIRS} worlds, "
+                f"and --episodes is {self.episodes}; give more, such as 30"
             )
 
     def _check_decidable(self) -> None:
@@ -434,62 +440,55 @@ class RunConfig(Configuration):
         common = EpisodeTotals().common_outcomes(0.0)
         if self.until_decided not in common:
             raise UsageError(
-                f"--until-decided {self.until_decided} is not known in {self.environment}; "
+                f"--until-decided {self.until_decided} does not exist in {self.environment}; "
                 f"choose from: {', '.join(common)}"
             )
 
     def warnings(self) -> Iterator[str]:
         """Yield a warning for each setting that has no effect."""
         if self.min_effect is not None and self.until_decided is None:
-            yield (
-                f"min_effect = {self.min_effect:g} has no effect: all episodes are played; "
-                "--until-decided stops earlier"
-            )
+            yield (f"min_effect = {self.min_effect:g} has no effect without --until-decided")
         if self.workers is not None and self.executor == "asyncio":
             yield (
-                f"workers = {self.workers} has no effect: episodes are played in this process; "
-                "--executor processes plays them in others"
+                f"workers = {self.workers} has no effect: episodes run in this process; "
+                "--executor processes runs them in workers"
             )
         if self.ray_address != "auto" and self.executor != "ray":
-            yield (
-                f"ray_address = {self.ray_address!r} has no effect: --executor ray plays "
-                "episodes in a Ray cluster"
-            )
-        most = self.max_concurrent_models
+            yield (f"ray_address = {self.ray_address!r} has no effect without --executor ray")
+        limit = self.max_concurrent_models
         if self.until_decided is not None:
             if self.concurrent_models:
                 yield (
-                    "concurrent_models has no effect: with --until-decided all models play "
-                    "the same worlds side by side; --max-concurrent-episodes limits how many "
-                    "are open"
+                    "concurrent_models has no effect: with --until-decided all models run at "
+                    "the same time; --max-concurrent-episodes limits the number of episodes"
                 )
-        elif most != SETTINGS["max_concurrent_models"].default and not self.concurrent_models:
+        elif limit != SETTINGS["max_concurrent_models"].default and not self.concurrent_models:
             yield (
-                f"max_concurrent_models = {most} has no effect: models play one after the "
-                "other; --concurrent-models lets them play together"
+                f"max_concurrent_models = {limit} has no effect without --concurrent-models: "
+                "models run one after another"
             )
 
     @property
-    def baselines_beside(self) -> tuple[str, ...]:
+    def added_baselines(self) -> tuple[str, ...]:
         """Baselines that are added because the user did not name them."""
         if not self.baselines:
             return ()
         # Doing nothing is an action of Crafter only.
-        usual = BASELINES if self.environment is None else BASELINES[1:]
-        return tuple(name for name in usual if name not in self.models)
+        baselines = BASELINES if self.environment is None else BASELINES[1:]
+        return tuple(name for name in baselines if name not in self.models)
 
     @property
     def difficulties(self) -> tuple[Difficulty, ...]:
         """Tasks of the run."""
-        one = self.difficulty
-        return one if isinstance(one, tuple) else (one,)
+        value = self.difficulty
+        return value if isinstance(value, tuple) else (value,)
 
     @property
     def difficulty_names(self) -> tuple[str, ...]:
         """Names of the tasks of the run."""
-        from assay.episodes.spec import difficulty_name
+        from assay.episodes.spec import name_difficulty
 
-        return tuple(map(difficulty_name, self.difficulties))
+        return tuple(map(name_difficulty, self.difficulties))
 
     @property
     def trials(self) -> int:
@@ -508,24 +507,15 @@ class RunConfig(Configuration):
             for task in range(len(self.difficulties)):
                 yield task, self.seed + number
 
-    def model_settings(self) -> "ModelSettings":
+    def make_model_settings(self) -> "ModelSettings":
         """Return the settings for calling models."""
         from assay.agents.chat_models import ModelSettings
 
-        return ModelSettings(
-            models=self.models,
-            database=self.database,
-            openai_base_url=self.openai_base_url,
-            openai_api_key=self.openai_api_key,
-            price=self.price,
-            max_connections=self.max_connections,
-            call_patience=self.call_patience,
-            cache=self.cache,
-            seed=self.seed,
-            baselines_beside=self.baselines_beside,
+        return ModelSettings.from_config(
+            self, seed=self.seed, added_baselines=self.added_baselines
         )
 
-    def run_settings(self) -> "RunSettings":
+    def make_run_settings(self) -> "RunSettings":
         """Return the settings that the run itself uses."""
         from assay.judge.outcomes import LOWER_IS_BETTER
         from assay.runs.kind import RunSettings
@@ -546,7 +536,7 @@ class RunConfig(Configuration):
         )
 
 
-SETTINGS: Final = settings_of(RunConfig)
+SETTINGS: Final = list_settings(RunConfig)
 """Settings by name."""
 UNLOGGED: Final = frozenset(
     key for key, counts in RunConfig.counted().items() if counts < SAMPLE
@@ -556,18 +546,18 @@ models and concurrency; a changelog omits them.
 """
 
 _HEAD: Final = """\
-# What 'assay run --config FILE' does. Every key is here with its default or an example:
-# remove the '#' in front of a key to set it. The command line counts before this file.
+# Settings of 'assay run --config FILE'. Every key is here with its default or an example:
+# remove the '#' in front of a key to set it. The command line overrides this file.
 # Paths are relative to the directory the command is started in.
 # Other layouts of tables are read too: [eval] model_name, episodes, max_steps (turns),
 # difficulty, seed; [service] base_url; [experiment] models."""
 _NUMBERS: Final = """\
 [difficulty]
-# Instead of a named difficulty: numbers of your own. Those not given are those of classic,
-# which are the ones here; docs/crafter.md says what they mean."""
+# Instead of a named difficulty: your own numbers. The defaults are those of classic, which are
+# shown here; docs/crafter.md explains them."""
 
 _ARMS: Final = """\
-# Who plays with settings of its own: a table for each, such as two prompts of one model.
+# Entries with individual settings, one table each, such as two prompts of one model.
 # [[arms]]
 # label = "careful"
 # model = "builtin/expert"
@@ -575,9 +565,9 @@ _ARMS: Final = """\
 # temperature = 0.5"""
 
 
-def run_template() -> str:
+def format_run_template() -> str:
     """Return the text of the configuration file with every setting commented out."""
     numbers = [
         f"#{name} = {number}" for name, number in asdict(DIFFICULTIES["classic"]).items()
     ]
-    return template(RunConfig, _HEAD, "\n".join([_NUMBERS, *numbers]) + f"\n\n{_ARMS}")
+    return format_template(RunConfig, _HEAD, "\n".join([_NUMBERS, *numbers]) + f"\n\n{_ARMS}")

@@ -19,9 +19,9 @@ from assay.episodes.hooks import DEFAULT_HOOKS, Hook, StepSeen
 from assay.episodes.progress import EpisodeEnd, TurnProgress
 from assay.episodes.spec import EpisodeLimits
 from assay.episodes.totals import EpisodeTotals
-from assay.episodes.worlds import EpisodeWorld, Stepped
+from assay.episodes.worlds import EpisodeWorld, StepsResult
 from assay.runs.engine import Context
-from assay.runs.model_calls import Asking
+from assay.runs.model_calls import ModelCalls
 from assay.store.recorder import Recorder
 from assay.store.records import HookRecord, PlayedRecord
 from assay.types import ChatModel, Encoded, Message, NewMessage, StopReason
@@ -37,7 +37,7 @@ class EpisodePlayer(Protocol):
         """Receive the first observation."""
         ...
 
-    async def decide(self, asking: Asking) -> Decision:
+    async def decide(self, model_calls: ModelCalls) -> Decision:
         """Return the decision for this turn."""
         ...
 
@@ -45,7 +45,7 @@ class EpisodePlayer(Protocol):
         """Receive the result of the last decision."""
         ...
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Release resources at the end of the episode."""
         ...
 
@@ -61,25 +61,25 @@ class ReactPlayer:
         """Start the conversation."""
         self._agent.begin(view)
 
-    async def decide(self, asking: Asking) -> Decision:
+    async def decide(self, model_calls: ModelCalls) -> Decision:
         """Call the model, and parse its reply."""
         agent, decision = self._agent, Decision()
 
         def read(reply: Message) -> NewMessage:
             nonlocal decision
             decision = agent.read(reply)
-            (answer,) = agent.take_new()
-            return answer
+            (message,) = agent.take_new()
+            return message
 
         prepared = agent.request()
-        await asking.ask(self._model, prepared, agent.take_new(), read)
+        await model_calls.call(self._model, prepared, agent.take_new(), read)
         return decision
 
     def observe(self, played: PlayedRecord, view: Any) -> None:
         """Pass the result of the last reply to the agent."""
         self._agent.observe(played, view)
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Do nothing: there are no resources."""
 
 
@@ -107,42 +107,42 @@ class EpisodeAttempt:
         self._player, self._world, self._limits = player, world, limits
         self._recorder, self._context = recorder, context
         self._totals = EpisodeTotals()
-        self._asking = Asking(recorder, self._totals, context)
-        self._hooks, self._watch = hooks, Watch()
-        own = any(hook not in DEFAULT_HOOKS for hook in hooks)
+        self._model_calls = ModelCalls(recorder, self._totals, context)
+        self._hooks, self._hook_runner = hooks, Watch()
+        has_user_hooks = any(hook not in DEFAULT_HOOKS for hook in hooks)
         # Built-in hooks neither hang nor raise, and a thread would cost more than they do.
-        self._hook_thread = UserThread("a hook", hook_limit_s) if own else None
+        self._hook_thread = UserThread("a hook", hook_limit_s) if has_user_hooks else None
         self._inventory: Mapping[str, int] = {}
         self._view: Any = None
 
     async def play(self) -> EpisodeEnd:
         """Play to the end, or raise the exception that stopped the episode."""
         try:
-            self._watch = await self._by_hooks(lambda: Watch(self._hooks))
+            self._hook_runner = await self._run_hooks(lambda: Watch(self._hooks))
             self._view, self._inventory = await self._world.begin()
             await self._player.begin(self._view)
-            reason = await self._turns()
-            return self._end(reason)
+            reason = await self._play_turns()
+            return self._make_end(reason)
         finally:
             if self._hook_thread is not None:
-                self._hook_thread.leave()
-            self._player.leave()
-            await self._world.leave()
+                self._hook_thread.close()
+            self._player.close()
+            await self._world.close()
 
-    async def _turns(self) -> str:
+    async def _play_turns(self) -> str:
         """Play turns until something ends the episode, and return the reason."""
         turn = 0
-        while (reason := self._limit(turn)) is None:
+        while (reason := self._find_limit(turn)) is None:
             turn += 1
             if not self._recorder.has_turn(turn):
                 self._context.check()
-            self._asking.turn = turn
-            decision = await self._player.decide(self._asking)
+            self._model_calls.turn = turn
+            decision = await self._player.decide(self._model_calls)
             before = time.perf_counter()
-            played, stepped = await self._act(turn, decision)
+            played, stepped = await self._execute(turn, decision)
             self._recorder.seconds += time.perf_counter() - before
             self._totals.add_played(played)
-            self._tell(turn, decision)
+            self._report_progress(turn, decision)
             if stepped is not None:
                 self._view = stepped.view
                 if stepped.ended is not None:
@@ -152,7 +152,7 @@ class EpisodeAttempt:
             self._player.observe(played, self._view)
         return reason
 
-    def _limit(self, turn: int) -> StopReason | None:
+    def _find_limit(self, turn: int) -> StopReason | None:
         limits, totals = self._limits, self._totals
         if turn >= limits.turns:
             return StopReason.MAX_TURNS
@@ -164,7 +164,9 @@ class EpisodeAttempt:
             return StopReason.TIME_LIMIT
         return None
 
-    async def _act(self, turn: int, decision: Decision) -> tuple[PlayedRecord, Stepped | None]:
+    async def _execute(
+        self, turn: int, decision: Decision
+    ) -> tuple[PlayedRecord, StepsResult | None]:
         """Execute a decision, and record it unless the journal has it."""
         actions = decision.actions
         if self._limits.steps is not None:
@@ -181,32 +183,36 @@ class EpisodeAttempt:
             steps=steps,
         )
         inventories = stepped.inventories if stepped else ()
-        unwatched = played
-        played = await self._by_hooks(lambda: self._watched(unwatched, inventories))
+        without_hooks = played
+        played = await self._run_hooks(
+            lambda: self._add_hook_results(without_hooks, inventories)
+        )
         played = self._recorder.add_played(played)
         await self._recorder.kept()
         return played, stepped
 
-    async def _by_hooks(self, function: Callable[[], _T]) -> _T:
+    async def _run_hooks(self, function: Callable[[], _T]) -> _T:
         """Call hook code; user-defined hooks run in their thread, with a time limit."""
         if self._hook_thread is None:
             return function()
         return cast("_T", await self._hook_thread.call(function))
 
-    def _watched(
+    def _add_hook_results(
         self, played: PlayedRecord, inventories: Sequence[Mapping[str, int]]
     ) -> PlayedRecord:
         """Return the turn with the results of the hooks."""
-        noticed: list[HookRecord] = []
+        results: list[HookRecord] = []
         for step, inventory in zip(played.steps, inventories or repeat({}), strict=False):
-            noticed += self._watch.step(StepSeen(played.turn, step, inventory, self._inventory))
+            results += self._hook_runner.step(
+                StepSeen(played.turn, step, inventory, self._inventory)
+            )
             self._inventory = inventory
-        noticed += self._watch.turn(played)
-        return replace(played, hooks=tuple(noticed)) if noticed else played
+        results += self._hook_runner.turn(played)
+        return replace(played, hooks=tuple(results)) if results else played
 
-    def _tell(self, turn: int, decision: Decision) -> None:
+    def _report_progress(self, turn: int, decision: Decision) -> None:
         totals = self._totals
-        self._context.progress(
+        self._context.report_progress(
             TurnProgress(
                 turn=turn,
                 max_turns=self._limits.turns,
@@ -221,7 +227,7 @@ class EpisodeAttempt:
             )
         )
 
-    def _end(self, reason: str) -> EpisodeEnd:
+    def _make_end(self, reason: str) -> EpisodeEnd:
         totals = self._totals
         return EpisodeEnd(
             achievements=totals.achievements if self._world.has_achievements else None,
@@ -232,5 +238,5 @@ class EpisodeAttempt:
             tokens=totals.tokens,
             cost_usd=totals.cost_usd,
             stop_reason=reason,
-            outcomes=self._world.outcomes(totals, self._recorder.seconds),
+            outcomes=self._world.compute_outcomes(totals, self._recorder.seconds),
         )

@@ -17,11 +17,11 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from assay.agents.builtin import make_builtin
-from assay.core.aio import run_apart
+from assay.core.aio import run_in_own_loop
 from assay.crafter.world import warmup
-from assay.episodes.arms import arms_of
+from assay.episodes.arms import make_arms
 from assay.episodes.config import RunConfig
-from assay.episodes.environments import OwnEnvironment
+from assay.episodes.environments import UserEnvironment
 from assay.episodes.kind import EpisodeKind, EpisodeParts
 from assay.episodes.spec import EpisodeSpec
 from assay.errors import ModelRefused
@@ -61,13 +61,13 @@ class Sample:
         """Number of turns played."""
         return len(self.request_bytes)
 
-    def prompt_bytes(self, turns: int) -> float:
+    def estimate_prompt_bytes(self, turns: int) -> float:
         """Return the size of all requests of an episode, extrapolated from the last ones."""
         if turns <= self.turns:
             return float(sum(self.request_bytes[:turns]))
-        alike = self.request_bytes[self.history :] or self.request_bytes[-1:]
+        full_size = self.request_bytes[self.history :] or self.request_bytes[-1:]
         missing = turns - self.turns
-        return sum(self.request_bytes) + missing * sum(alike) / len(alike)
+        return sum(self.request_bytes) + missing * sum(full_size) / len(full_size)
 
     @property
     def mean_reply_bytes(self) -> float:
@@ -75,7 +75,7 @@ class Sample:
         return sum(self.reply_bytes) / len(self.reply_bytes)
 
 
-class _Measured:
+class _RecordingModel:
     """A model that records the requests it gets and the size of its replies."""
 
     name, provider = PLAYER, "builtin"
@@ -98,7 +98,7 @@ class _Measured:
 _REASONING: Final = "I do this because of what I have seen in the last turns, and wait for it."
 
 
-class _Plain:
+class _FixedActionModel:
     """Model that always takes the same action, for worlds without a built-in model."""
 
     name, provider = PLAYER, "builtin"
@@ -110,29 +110,29 @@ class _Plain:
         call = {"name": request.tools.value[0]["function"]["name"]}
         call["arguments"] = self._arguments
         tool = {"id": "call_1", "type": "function", "function": call}
-        says = {"role": "assistant", "content": None, "tool_calls": [tool]}
-        return ChatReply(Message(says), finish_reason="tool_calls")
+        message = {"role": "assistant", "content": None, "tool_calls": [tool]}
+        return ChatReply(Message(message), finish_reason="tool_calls")
 
     async def close(self) -> None:
         """Do nothing: there are no resources."""
 
 
-def play_sample(config: RunConfig, environment: OwnEnvironment | None = None) -> Sample:
+def play_sample(config: RunConfig, environment: UserEnvironment | None = None) -> Sample:
     """Play until requests reach their full length, or the episode ends.
 
     An environment without a text form is sampled as Crafter, because the requests of agents
     that call models there cannot be predicted.
     """
-    if environment is not None and not environment.can_be_told:
+    if environment is not None and not environment.supports_models:
         environment = None
     actions = environment.actions if environment else None
-    model = _Measured(_Plain(actions[0]) if actions else make_builtin(PLAYER))
+    model = _RecordingModel(_FixedActionModel(actions[0]) if actions else make_builtin(PLAYER))
     turns = min(config.max_turns, config.agent.history + _FULL_TURNS)
     if environment is None:
         warmup()
     started = time.perf_counter()
     with TemporaryDirectory(prefix="assay-") as folder:
-        run_apart(lambda: _play(config, environment, model, turns, Path(folder)))
+        run_in_own_loop(lambda: _play_turns(config, environment, model, turns, Path(folder)))
     lengths = [
         sum(len(part.encoded) for part in request.messages) + len(request.tools.encoded)
         for request in model.requests
@@ -147,15 +147,15 @@ def play_sample(config: RunConfig, environment: OwnEnvironment | None = None) ->
     )
 
 
-async def _play(
+async def _play_turns(
     config: RunConfig,
-    environment: OwnEnvironment | None,
-    model: _Measured,
+    environment: UserEnvironment | None,
+    model: _RecordingModel,
     turns: int,
     folder: Path,
 ) -> None:
     # Only turns end it early: token and time limits would depend on the sample's model.
-    alone = RunConfig(
+    sample_config = RunConfig(
         models=(PLAYER,),
         episodes=1,
         max_turns=config.max_turns,
@@ -164,10 +164,12 @@ async def _play(
         agent=config.agent,
     )
     parts = EpisodeParts(environment=environment)
-    kind = EpisodeKind(alone, arms_of(alone, {}), lambda _: parts, {PLAYER: model})
+    kind = EpisodeKind(
+        sample_config, make_arms(sample_config, {}), lambda _: parts, {PLAYER: model}
+    )
     spec = EpisodeSpec(run_id="sample", arm=PLAYER, episode=0, seed=config.seed)
     trial = Trial(spec.session_id, PLAYER, 0, spec)
-    context = Context(asked_to_stop=lambda: len(model.requests) >= turns)
+    context = Context(should_stop=lambda: len(model.requests) >= turns)
     try:
         await kind.attempt(
             trial, Recorder.open(folder / "sample.jsonl", lambda: kind.header(trial)), context
@@ -198,14 +200,14 @@ class BudgetFit(StrEnum):
     """A price is missing."""
 
 
-class Asker(StrEnum):
+class CallerKind(StrEnum):
     """Kind of agent, which determines the number of model calls."""
 
-    OURS = "ours"
+    BUILTIN = "ours"
     """The built-in agent: one call per turn."""
-    OWN = "own"
+    USER = "own"
     """A user-defined agent: any number of calls; one per turn is assumed."""
-    NOBODY = "nobody"
+    NONE = "nobody"
     """A user-defined agent without a model."""
 
 
@@ -223,7 +225,7 @@ class Quote:
     """Known rate limit of the provider, in calls per minute."""
     missing: tuple[str, ...] = ()
     """Settings that are missing before it can be called, as sentences."""
-    asked_by: Asker = Asker.OURS
+    asked_by: CallerKind = CallerKind.BUILTIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +246,7 @@ class ModelEstimate:
     at_once: int
     """Number of concurrent calls."""
     missing: tuple[str, ...] = ()
-    asked_by: Asker = Asker.OURS
+    asked_by: CallerKind = CallerKind.BUILTIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,36 +266,36 @@ class RunEstimate:
     @property
     def calls(self) -> int:
         """Maximum number of calls."""
-        return sum(one.calls for one in self.models)
+        return sum(estimate.calls for estimate in self.models)
 
     @property
     def prompt_tokens(self) -> int:
         """Prompt tokens of all models."""
-        return sum(one.prompt_tokens for one in self.models)
+        return sum(estimate.prompt_tokens for estimate in self.models)
 
     @property
     def completion_tokens(self) -> int:
         """Completion tokens of all models."""
-        return sum(one.completion_tokens for one in self.models)
+        return sum(estimate.completion_tokens for estimate in self.models)
 
     @property
     def dollars(self) -> float:
         """Expected cost of the models with a known price."""
-        return sum(one.dollars or 0.0 for one in self.models)
+        return sum(estimate.dollars or 0.0 for estimate in self.models)
 
     @property
     def dollars_at_most(self) -> float:
         """Maximum cost of the models with a known price."""
-        return sum(one.dollars_at_most or 0.0 for one in self.models)
+        return sum(estimate.dollars_at_most or 0.0 for estimate in self.models)
 
     @property
     def unpriced(self) -> tuple[str, ...]:
         """Models that are not included in the dollars."""
         return tuple(
-            one.model
-            for one in self.models
-            if one.dollars is None
-            or (one.dollars_at_most is None and one.asked_by is Asker.OURS)
+            estimate.model
+            for estimate in self.models
+            if estimate.dollars is None
+            or (estimate.dollars_at_most is None and estimate.asked_by is CallerKind.BUILTIN)
         )
 
     @property
@@ -301,21 +303,21 @@ class RunEstimate:
         """Whether the run stays within its budget; None without a budget."""
         if self.budget is None:
             return None
-        left = self.budget - self.spent
-        if self.dollars > left:
+        remaining = self.budget - self.spent
+        if self.dollars > remaining:
             return BudgetFit.NO
         if self.unpriced:
             return BudgetFit.UNKNOWN
-        bounded = all(one.dollars_at_most is not None for one in self.models)
-        surely = bounded and self.dollars_at_most <= left
-        return BudgetFit.SURELY if surely else BudgetFit.LIKELY
+        is_bounded = all(estimate.dollars_at_most is not None for estimate in self.models)
+        is_certain = is_bounded and self.dollars_at_most <= remaining
+        return BudgetFit.SURELY if is_certain else BudgetFit.LIKELY
 
 
 def estimate_run(
     config: RunConfig,
     quotes: Sequence[Quote],
     sample: Sample,
-    left: Mapping[str, Remaining],
+    remaining: Mapping[str, Remaining],
     *,
     spent: float = 0.0,
     latency_s: float = ASSUMED_LATENCY,
@@ -326,19 +328,20 @@ def estimate_run(
         config: Configuration of the run.
         quotes: Models, in order.
         sample: Sample of its turns.
-        left: Remaining episodes and calls of each model.
+        remaining: Remaining episodes and calls of each model.
         spent: Dollars spent so far.
         latency_s: Assumed duration of a call over the network.
     """
     models = tuple(
-        _model(config, quote, quotes, sample, left[quote.model], latency_s) for quote in quotes
+        _estimate_model(config, quote, quotes, sample, remaining[quote.model], latency_s)
+        for quote in quotes
     )
     lanes = config.max_concurrent_models if config.concurrent_models else 1
     if config.until_decided is not None:
         lanes = len(quotes)
     return RunEstimate(
         models=models,
-        seconds=_in_lanes([one.seconds for one in models], lanes),
+        seconds=_schedule_total([estimate.seconds for estimate in models], lanes),
         latency_s=latency_s,
         sample_turns=sample.turns,
         sampled=sample.where,
@@ -347,84 +350,88 @@ def estimate_run(
     )
 
 
-def _model(
+def _estimate_model(
     config: RunConfig,
     quote: Quote,
     quotes: Sequence[Quote],
     sample: Sample,
-    left: Remaining,
+    remaining: Remaining,
     latency_s: float,
 ) -> ModelEstimate:
-    episode_tokens = sample.prompt_bytes(config.max_turns) / BYTES_PER_TOKEN
+    episode_tokens = sample.estimate_prompt_bytes(config.max_turns) / BYTES_PER_TOKEN
     prompt = episode_tokens / config.max_turns
     reply = min(sample.mean_reply_bytes / BYTES_PER_TOKEN, config.agent.max_tokens)
-    at_once = _at_once(config, quote, quotes, left.episodes)
-    if quote.asked_by is Asker.NOBODY:
-        left = Remaining(left.episodes, 0)
-    expected = most = None
+    at_once = _count_concurrent_calls(config, quote, quotes, remaining.episodes)
+    if quote.asked_by is CallerKind.NONE:
+        remaining = Remaining(remaining.episodes, 0)
+    expected = max_cost = None
     if quote.price is not None:
         usage = Usage(prompt=math.ceil(prompt), completion=math.ceil(reply))
         expected = cost(usage, quote.price)
-        most = _most(config, sample, quote.price)
-    if quote.asked_by is Asker.OWN and left.calls and most:
-        most = None  # its calls are unknown
+        max_cost = _compute_max_cost(config, sample, quote.price)
+    if quote.asked_by is CallerKind.USER and remaining.calls and max_cost:
+        max_cost = None  # its calls are unknown
     return ModelEstimate(
         model=quote.model,
         provider=quote.provider,
-        episodes=left.episodes,
-        calls=left.calls,
-        prompt_tokens=round(left.calls * prompt),
-        completion_tokens=round(left.calls * reply),
-        dollars=None if expected is None else left.calls * expected,
-        dollars_at_most=None if most is None else left.calls * most,
-        seconds=_seconds(quote, sample, left, at_once, latency_s),
+        episodes=remaining.episodes,
+        calls=remaining.calls,
+        prompt_tokens=round(remaining.calls * prompt),
+        completion_tokens=round(remaining.calls * reply),
+        dollars=None if expected is None else remaining.calls * expected,
+        dollars_at_most=None if max_cost is None else remaining.calls * max_cost,
+        seconds=_estimate_seconds(quote, sample, remaining, at_once, latency_s),
         at_once=at_once,
         missing=quote.missing,
         asked_by=quote.asked_by,
     )
 
 
-def _most(config: RunConfig, sample: Sample, price: Price) -> float | None:
+def _compute_max_cost(config: RunConfig, sample: Sample, price: Price) -> float | None:
     """Return the maximum cost of a call, with a history of replies of maximum length."""
     shortest = min(sample.reply_bytes)
-    longer = config.agent.history * max(0, config.agent.max_tokens - shortest)
-    dearest = max(price.input, price.cached or 0.0, price.cache_write or 0.0)
+    extra_tokens = config.agent.history * max(0, config.agent.max_tokens - shortest)
+    highest_price = max(price.input, price.cached or 0.0, price.cache_write or 0.0)
     try:
-        return upper_bound(sample.largest, price) + longer * dearest / _MILLION
+        return upper_bound(sample.largest, price) + extra_tokens * highest_price / _MILLION
     except ModelRefused:
         return None  # longer than the price allows
 
 
-def _at_once(config: RunConfig, quote: Quote, quotes: Sequence[Quote], episodes: int) -> int:
+def _count_concurrent_calls(
+    config: RunConfig, quote: Quote, quotes: Sequence[Quote], episodes: int
+) -> int:
     if quote.in_process:
         return 1
     groups = min(config.max_concurrent_models, len(quotes)) if config.concurrent_models else 1
     if config.until_decided is not None:
         groups, episodes = len(quotes), min(episodes, AHEAD)
-    most = min(episodes, config.max_concurrent_episodes // groups)
+    limit = min(episodes, config.max_concurrent_episodes // groups)
     if config.max_connections is not None:
         # Models of one provider share its connections while they run at the same time.
-        sharing = min(groups, sum(one.provider == quote.provider for one in quotes))
-        most = min(most, config.max_connections // sharing)
-    return max(1, most)
+        shared_by = min(groups, sum(other.provider == quote.provider for other in quotes))
+        limit = min(limit, config.max_connections // shared_by)
+    return max(1, limit)
 
 
-def _seconds(
-    quote: Quote, sample: Sample, left: Remaining, at_once: int, latency_s: float
+def _estimate_seconds(
+    quote: Quote, sample: Sample, remaining: Remaining, at_once: int, latency_s: float
 ) -> float:
-    if not left.calls:
+    if not remaining.calls:
         return 0.0
     if quote.in_process:
-        return left.calls * sample.seconds / sample.turns
-    rounds = math.ceil(left.episodes / at_once)
-    waiting = rounds * left.calls / left.episodes * latency_s
-    return max(waiting, 60 * left.calls / quote.per_minute if quote.per_minute else 0.0)
+        return remaining.calls * sample.seconds / sample.turns
+    rounds = math.ceil(remaining.episodes / at_once)
+    waiting_time = rounds * remaining.calls / remaining.episodes * latency_s
+    return max(
+        waiting_time, 60 * remaining.calls / quote.per_minute if quote.per_minute else 0.0
+    )
 
 
-def _in_lanes(seconds: Sequence[float], lanes: int) -> float:
+def _schedule_total(seconds: Sequence[float], lanes: int) -> float:
     """Return the total time if the next task starts whenever a lane is free."""
     free_at = [0.0] * min(lanes, len(seconds))
-    for one in seconds:
-        first = free_at.index(min(free_at))
-        free_at[first] += one
+    for duration in seconds:
+        earliest = free_at.index(min(free_at))
+        free_at[earliest] += duration
     return max(free_at, default=0.0)

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from assay.core.canonical_json import canonical_json, content_hash
 from assay.core.text import shown
 from assay.core.user_code import run_user_file
-from assay.episodes.hooks import DEFAULT_HOOKS, Hook, StepSeen, hook_problem, is_marked
+from assay.episodes.hooks import DEFAULT_HOOKS, Hook, StepSeen, find_hook_problem, is_marked
 from assay.errors import HookError, UsageError
 from assay.store.records import HookRecord, PlayedRecord
 
@@ -38,49 +38,49 @@ class Watch:
 
     def __init__(self, classes: Sequence[type[Hook]] = DEFAULT_HOOKS) -> None:
         self._hooks = [
-            (_guarded(kind, "made", kind), kind in DEFAULT_HOOKS) for kind in classes
+            (_call_guarded(kind, "__init__", kind), kind in DEFAULT_HOOKS) for kind in classes
         ]
 
     def step(self, seen: StepSeen) -> list[HookRecord]:
         """Return the results of the hooks for a step."""
-        found: list[HookRecord] = []
+        results: list[HookRecord] = []
         for hook, is_trusted in self._hooks:
             # Built-in hooks are tested, and checking their results would cost more than running
             # them.
             if is_trusted:
-                found.extend(hook.on_step(seen))
+                results.extend(hook.on_step(seen))
             else:
-                found += _called(hook, "on_step", hook.on_step, seen, (seen.step.index,))
-        return found
+                results += _call_hook(hook, "on_step", hook.on_step, seen, (seen.step.index,))
+        return results
 
     def turn(self, played: PlayedRecord) -> list[HookRecord]:
         """Return the results of the hooks for a turn; `played` has no results yet."""
-        found: list[HookRecord] = []
+        results: list[HookRecord] = []
         for hook, is_trusted in self._hooks:
             if is_trusted:
-                found.extend(hook.on_turn(played))
+                results.extend(hook.on_turn(played))
             else:
                 steps = (
                     range(played.steps[0].index, played.steps[-1].index + 1)
                     if played.steps
                     else ()
                 )
-                found += _called(hook, "on_turn", hook.on_turn, played, steps)
-        return found
+                results += _call_hook(hook, "on_turn", hook.on_turn, played, steps)
+        return results
 
 
-def _guarded(kind: type, what: str, call: Callable[[], _T]) -> _T:
+def _call_guarded(kind: type, method: str, call: Callable[[], _T]) -> _T:
     try:
         return call()
     except HookError:
         raise
     except Exception as error:
         raise HookError(
-            f"hook {kind.__name__!r} raised {type(error).__name__} when {what}: {error}"
+            f"hook {kind.__name__!r} raised {type(error).__name__} in {method}: {error}"
         ) from error
 
 
-def _called(
+def _call_hook(
     hook: Hook,
     method: str,
     function: Callable[[_T], Iterable[HookRecord]],
@@ -89,53 +89,57 @@ def _called(
 ) -> list[HookRecord]:
     kind = type(hook)
 
-    def results() -> list[HookRecord]:
+    def collect_results() -> list[HookRecord]:
         # A generator runs here, not when it is created; an endless one is cut off.
-        found: list[HookRecord] = []
-        given: Any = function(argument)
+        records: list[HookRecord] = []
+        returned: Any = function(argument)
         if (
-            given is None
-            or isinstance(given, (str, Mapping))
-            or not isinstance(given, Iterable)
+            returned is None
+            or isinstance(returned, (str, Mapping))
+            or not isinstance(returned, Iterable)
         ):
-            raise _refused(kind, method, f"{shown(given)} instead of a list of HookRecord")
-        for number, result in enumerate(given):
+            raise _make_error(
+                kind, method, f"{shown(returned)} instead of a list of HookRecord"
+            )
+        for number, result in enumerate(returned):
             if number == MAX_RESULTS:
-                raise _refused(kind, method, f"more than {MAX_RESULTS} results at once")
-            found.append(_checked(kind, method, result, steps))
-        return found
+                raise _make_error(kind, method, f"more than {MAX_RESULTS} results at once")
+            records.append(_check_result(kind, method, result, steps))
+        return records
 
-    return _guarded(kind, f"asked by {method}", results)
+    return _call_guarded(kind, method, collect_results)
 
 
-def _checked(kind: type, method: str, result: object, steps: Collection[int]) -> HookRecord:
+def _check_result(
+    kind: type, method: str, result: object, steps: Collection[int]
+) -> HookRecord:
     """Return the result as it will be read back; raise HookError if it is invalid."""
     if not isinstance(result, HookRecord):
-        raise _refused(kind, method, f"{shown(result)}, which is not a HookRecord")
-    problem = _problem(result, steps)
+        raise _make_error(kind, method, f"{shown(result)}, which is not a HookRecord")
+    problem = _find_problem(result, steps)
     if problem:
-        raise _refused(kind, method, problem)
+        raise _make_error(kind, method, problem)
     try:
         encoded = canonical_json([result.name, result.code, result.description, result.data])
     except (TypeError, ValueError, RecursionError) as error:
-        raise _refused(kind, method, f"data that is not JSON: {error}") from error
+        raise _make_error(kind, method, f"data that is not JSON: {error}") from error
     if len(encoded) > MAX_DATA:
-        words = f"{len(encoded)} bytes of data; at most {MAX_DATA} are kept"
-        raise _refused(kind, method, words)
+        problem = f"{len(encoded)} bytes of data; at most {MAX_DATA} are kept"
+        raise _make_error(kind, method, problem)
     name, code, description, data = json.loads(encoded)
     return replace(result, name=name, code=code, description=description, data=data)
 
 
-def _problem(result: HookRecord, steps: Collection[int]) -> str | None:
+def _find_problem(result: HookRecord, steps: Collection[int]) -> str | None:
     name, code, priority, text = result.name, result.code, result.priority, result.description
     if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME:
         return f"name {shown(name)}; give 1 to {_MAX_NAME} characters"
     if not isinstance(code, str) or len(code) != 1 or not code.isprintable():
-        return f"code {shown(code)}; give one letter"
+        return f"code {shown(code)}; give one character"
     if type(priority) is not int or abs(priority) > _MAX_PRIORITY:
         return f"priority {shown(priority)}; give an int up to {_MAX_PRIORITY}"
     if result.step is not None and (type(result.step) is not int or result.step not in steps):
-        return f"step {shown(result.step)}; give the index of a step it was shown, or None"
+        return f"step {shown(result.step)}; give the index of a step of this turn, or None"
     if not isinstance(text, str) or len(text) > _MAX_DESCRIPTION:
         return f"description {shown(text)}; give at most {_MAX_DESCRIPTION} characters"
     if not isinstance(result.data, Mapping):
@@ -143,8 +147,8 @@ def _problem(result: HookRecord, steps: Collection[int]) -> str | None:
     return None
 
 
-def _refused(kind: type, method: str, words: str) -> HookError:
-    return HookError(f"hook {kind.__name__!r}: {method} gave {words}")
+def _make_error(kind: type, method: str, problem: str) -> HookError:
+    return HookError(f"hook {kind.__name__!r}: {method} returned {problem}")
 
 
 ENTRY_POINTS: Final = "assay.hooks"
@@ -161,14 +165,14 @@ class HookSet:
 
     def __add__(self, other: "HookSet") -> "HookSet":
         """Return the union of both sets, each class once."""
-        joined = content_hash(canonical_json([self.sha, other.sha]))
-        return HookSet(tuple(dict.fromkeys((*self.classes, *other.classes))), joined)
+        combined_hash = content_hash(canonical_json([self.sha, other.sha]))
+        return HookSet(tuple(dict.fromkeys((*self.classes, *other.classes))), combined_hash)
 
 
 def gather_hooks(path: Path | None = None) -> HookSet:
     """Return the built-in hooks, the installed hooks, and those of a file."""
-    found = HookSet(DEFAULT_HOOKS, content_hash(b"builtin")) + installed_hooks()
-    return found if path is None else found + load_hooks(path)
+    hooks = HookSet(DEFAULT_HOOKS, content_hash(b"builtin")) + installed_hooks()
+    return hooks if path is None else hooks + load_hooks(path)
 
 
 def load_hooks(path: Path) -> HookSet:
@@ -185,25 +189,27 @@ def load_hooks(path: Path) -> HookSet:
 
 def installed_hooks() -> HookSet:
     """Return the hooks that installed packages offer as `assay.hooks` entry points."""
-    found = sorted(
+    points = sorted(
         entry_points(group=ENTRY_POINTS), key=lambda point: (point.name, point.value)
     )
-    made_of = [
-        [point.name, point.value, point.dist.version if point.dist else None] for point in found
+    sources = [
+        [point.name, point.value, point.dist.version if point.dist else None]
+        for point in points
     ]
     return HookSet(
-        tuple(_offered(point) for point in found), content_hash(canonical_json(made_of))
+        tuple(_load_entry_point(point) for point in points),
+        content_hash(canonical_json(sources)),
     )
 
 
-def _offered(point: EntryPoint) -> type[Hook]:
-    where = f"entry point {point.name!r} of {ENTRY_POINTS!r} ({point.value})"
-    owner = f"; update or remove the package {point.dist.name!r}" if point.dist else ""
+def _load_entry_point(point: EntryPoint) -> type[Hook]:
+    origin = f"entry point {point.name!r} of {ENTRY_POINTS!r} ({point.value})"
+    advice = f"; update or remove the package {point.dist.name!r}" if point.dist else ""
     try:
         kind: Any = point.load()
     except Exception as error:
-        raise UsageError(f"{where}: {type(error).__name__}: {error}{owner}") from error
-    problem = hook_problem(kind)
+        raise UsageError(f"{origin}: {type(error).__name__}: {error}{advice}") from error
+    problem = find_hook_problem(kind)
     if problem:
-        raise UsageError(f"{where}: {problem}{owner}")
+        raise UsageError(f"{origin}: {problem}{advice}")
     return kind  # type: ignore[no-any-return]

@@ -76,7 +76,7 @@ def hook(kind: _C) -> _C:
 
     A class that cannot be a hook raises UsageError.
     """
-    problem = hook_problem(kind)
+    problem = find_hook_problem(kind)
     if problem:
         raise UsageError(problem)
     setattr(kind, _MARK, True)
@@ -88,25 +88,27 @@ def is_marked(value: object) -> bool:
     return isinstance(value, type) and _MARK in vars(value)
 
 
-def hook_problem(kind: object) -> str | None:
+def find_hook_problem(kind: object) -> str | None:
     """Return the reason why `kind` cannot be a hook, or None."""
     if not isinstance(kind, type):
-        return f"{kind!r} is not a class; a hook is a class, made anew for each episode"
+        return (
+            f"{kind!r} is not a class; a hook is a class that is instantiated for each episode"
+        )
     name = f"hook {kind.__name__!r}"
     for method, argument in _METHODS.items():
         function = getattr(kind, method, None)
         if not callable(function):
             return f"{name} has no {method}(self, {argument}); subclass BaseHook to have both"
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-            return f"{name}: {method} is async; a hook is called as a plain function"
-        if not _takes(function, 2):
+            return f"{name}: {method} is async; a hook method must be a plain function"
+        if not _accepts(function, 2):
             return f"{name}: {method} must take (self, {argument})"
-    if not _takes(kind, 0):
-        return f"{name} must be made without arguments: {kind.__name__}()"
+    if not _accepts(kind, 0):
+        return f"{name} must be instantiable without arguments: {kind.__name__}()"
     return None
 
 
-def _takes(function: object, count: int) -> bool:
+def _accepts(function: object, count: int) -> bool:
     try:
         inspect.signature(function).bind(*[None] * count)  # type: ignore[arg-type]
     except TypeError:
@@ -209,19 +211,23 @@ class InvalidAction(BaseHook):
         reason = step.no_effect
         if reason is None or reason == NoEffect.ASLEEP:
             return ()
-        said = f"{step.action}: {reason.replace('_', ' ')}"
-        return (_invalid(step.action, str(reason), said, step.index),)
+        description = f"{step.action}: {reason.replace('_', ' ')}"
+        return (_make_invalid_record(step.action, str(reason), description, step.index),)
 
     def on_turn(self, played: PlayedRecord) -> Iterable[HookRecord]:
         """Return one result for each action that does not exist."""
         # Names come from a model and may have any length.
         return [
-            _invalid(name[:_MAX_NAME], UNKNOWN_ACTION, f"no action {name[:_MAX_NAME]!r}", None)
+            _make_invalid_record(
+                name[:_MAX_NAME], UNKNOWN_ACTION, f"no action {name[:_MAX_NAME]!r}", None
+            )
             for name in played.unknown
         ]
 
 
-def _invalid(action: str, reason: str, description: str, step: int | None) -> HookRecord:
+def _make_invalid_record(
+    action: str, reason: str, description: str, step: int | None
+) -> HookRecord:
     return HookRecord(
         name="invalid_action",
         code="X",

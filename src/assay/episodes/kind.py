@@ -19,18 +19,28 @@ from assay.agents.chat_models import is_builtin
 from assay.agents.options import AgentOptions
 from assay.agents.prompts import CRAFTER, Game, PlainGame
 from assay.agents.react import ReactAgent
-from assay.agents.user_agents import OwnAgent
+from assay.agents.user_agents import UserAgent
 from assay.crafter.rules import TASK
-from assay.episodes.arms import arm_options
+from assay.episodes.arms import make_arm_options
 from assay.episodes.config import SETTINGS, ForkPoint, RunConfig
-from assay.episodes.environments import RANDOM, OwnEnvironment, OwnWorld, environment_metadata
+from assay.episodes.environments import (
+    RANDOM,
+    UserEnvironment,
+    UserWorld,
+    make_environment_metadata,
+)
 from assay.episodes.episode import EpisodeAttempt, EpisodePlayer, ReactPlayer
-from assay.episodes.forks import beginning, forked_header
+from assay.episodes.forks import copy_turns, make_fork_header
 from assay.episodes.hooks import Hook
 from assay.episodes.metrics import MetricSet
 from assay.episodes.progress import EpisodeEnd
-from assay.episodes.spec import EpisodeLimits, EpisodeSpec, difficulty_name, episode_metadata
-from assay.episodes.user_agent import OwnPlayer
+from assay.episodes.spec import (
+    EpisodeLimits,
+    EpisodeSpec,
+    make_episode_metadata,
+    name_difficulty,
+)
+from assay.episodes.user_agent import UserAgentPlayer
 from assay.episodes.worlds import CrafterWorld, EpisodeWorld, ServiceWorld
 from assay.errors import UserCodeError
 from assay.runs.engine import Context
@@ -46,7 +56,7 @@ if TYPE_CHECKING:
     from assay.runs.run import RunResult
     from assay.store.store import Store
 
-_WORKERS_OF_A_CLUSTER: Final = 1024
+_ASSUMED_RAY_WORKERS: Final = 1024
 """Assumed number of workers on a Ray cluster, which is unknown before the cluster is joined."""
 
 
@@ -57,11 +67,11 @@ class EpisodeParts(NamedTuple):
     """Connects to a Crafter service, in the event loop that uses it; None without a service."""
     hooks: Sequence[type[Hook]] = ()
     """Hook classes, instantiated for each episode."""
-    agents: Mapping[str, OwnAgent] = {}
+    agents: Mapping[str, UserAgent] = {}
     """User-defined agents, by their name in the configuration."""
-    environment: OwnEnvironment | None = None
+    environment: UserEnvironment | None = None
     """The environment, if it is not Crafter."""
-    parent: Callable[[str], SessionRecord] | None = None
+    read_parent: Callable[[str], SessionRecord] | None = None
     """Reads a stored session that episodes are forked from."""
 
 
@@ -95,7 +105,7 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
         self._config, self._arms = config, {arm.label: arm for arm in arms}
         self._load = load
         self._parts: EpisodeParts | None = None
-        self._opened = AsyncExitStack()
+        self._resources = AsyncExitStack()
         self._service: WorldClient | None = None
         self._options: dict[str, AgentOptions] = {}
 
@@ -117,12 +127,12 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
     def plan(self, run: RunRecord) -> Plan[EpisodeSpec]:
         """Return the plan: every arm plays the same worlds in the same order."""
         config = self._config
-        tasks, again, forks = len(config.difficulties), config.replicates, config.forks
-        before = _earlier_of_world(forks)
+        tasks, replicates, forks = len(config.difficulties), config.replicates, config.forks
+        earlier_forks = _count_earlier_forks(forks)
 
-        def group(label: str) -> Group[EpisodeSpec]:
-            def make(index: int) -> Trial[EpisodeSpec]:
-                world, replicate = divmod(index, again)
+        def make_group(label: str) -> Group[EpisodeSpec]:
+            def make_trial(index: int) -> Trial[EpisodeSpec]:
+                world, replicate = divmod(index, replicates)
                 if forks:
                     spec = EpisodeSpec(
                         run_id=run.id,
@@ -130,7 +140,7 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
                         episode=index,
                         seed=forks[world].seed,
                         task=forks[world].task,
-                        replicate=before[world] * again + replicate,
+                        replicate=earlier_forks[world] * replicates + replicate,
                         fork=world,
                         future=replicate,
                     )
@@ -145,32 +155,32 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
                 )
                 return Trial(spec.session_id, label, index, spec)
 
-            return Group(label, config.trials, make)
+            return Group(label, config.trials, make_trial)
 
-        return Plan(tuple(map(group, self._arms)))
+        return Plan(tuple(map(make_group, self._arms)))
 
     def header(self, trial: Trial[EpisodeSpec]) -> SessionHeader | SessionRecord:
         """Return the journal header of an episode; a fork also has the turns of its parent."""
         fork = trial.payload.fork
         if fork is None:
-            return self._header(trial)
-        point, read = self._config.forks[fork], self._made.parent
-        assert read is not None, "who forks can read what is forked"
-        header = forked_header(self._header(trial), point)
-        return beginning(read(point.session), header, point.turn)
+            return self._make_header(trial)
+        point, read = self._config.forks[fork], self._loaded_parts.read_parent
+        assert read is not None, "a run with forks can read their parents"
+        header = make_fork_header(self._make_header(trial), point)
+        return copy_turns(read(point.session), header, point.turn)
 
-    def _header(self, trial: Trial[EpisodeSpec]) -> SessionHeader:
+    def _make_header(self, trial: Trial[EpisodeSpec]) -> SessionHeader:
         spec, arm = trial.payload, self._arms[trial.payload.arm]
-        environment = self._made.environment
-        options = self._options_of(spec.arm)
+        environment = self._loaded_parts.environment
+        options = self._find_options(spec.arm)
         if environment is None:
             difficulty = self._config.difficulties[spec.task]
-            name = difficulty_name(difficulty)
+            name = name_difficulty(difficulty)
             task = f"{TASK}{name}"
-            metadata = episode_metadata(difficulty, options, self._limits)
+            metadata = make_episode_metadata(difficulty, options, self._limits)
         else:
             name, task = None, environment.name
-            metadata = environment_metadata(environment, options, self._limits)
+            metadata = make_environment_metadata(environment, options, self._limits)
         if arm.agent is not None:
             metadata["own_agent"] = arm.agent
         return SessionHeader(
@@ -184,7 +194,7 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
             replicate=spec.replicate,
             created_at=time.time(),
             difficulty=name,
-            tools=self._player(arm, spec).tools,
+            tools=self._make_player(arm, spec).tools,
             metadata=metadata,
         )
 
@@ -194,10 +204,10 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
         """Play an episode to its end."""
         spec = trial.payload
         episode = EpisodeAttempt(
-            self._player(self._arms[spec.arm], spec),
-            await self._world(spec),
-            self._limits_left(spec),
-            hooks=self._made.hooks,
+            self._make_player(self._arms[spec.arm], spec),
+            await self._make_world(spec),
+            self._compute_limits_left(spec),
+            hooks=self._loaded_parts.hooks,
             hook_limit_s=self._config.decision_limit,
             recorder=recorder,
             context=context,
@@ -206,19 +216,18 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
             return await episode.play()
         except ReplayDiffers as error:
             # User code may have responded differently; built-in code cannot.
-            theirs = [self._arms[spec.arm].agent, self._config.environment]
-            if not any(theirs):
+            user_code = [self._arms[spec.arm].agent, self._config.environment]
+            if not any(user_code):
                 raise
-            said, _, _ = str(error).partition(";")
+            difference, _, _ = str(error).partition(";")
             raise UserCodeError(
-                f"{said}: {' or '.join(filter(None, theirs))} must do the same again when it "
-                "sees the same, whatever the time, other episodes or a random generator "
-                "without a seed"
+                f"{difference}: {' or '.join(filter(None, user_code))} must be deterministic: "
+                "it must not depend on the time, other episodes or an unseeded random generator"
             ) from error
 
     async def close(self) -> None:
         """Close the connection to a service."""
-        await self._opened.aclose()
+        await self._resources.aclose()
 
     def capacities(
         self, run: PreparedRun[RunConfig], pool: "ModelPool | None"
@@ -228,25 +237,30 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
         Other arms are left out. Nothing is returned if the user limits open episodes.
         """
         config = self._config
-        usual = config.max_concurrent_episodes == SETTINGS["max_concurrent_episodes"].default
-        if not usual or run.sources["max_concurrent_episodes"] not in ("default", "the run"):
+        is_default = (
+            config.max_concurrent_episodes == SETTINGS["max_concurrent_episodes"].default
+        )
+        if not is_default or run.sources["max_concurrent_episodes"] not in (
+            "default",
+            "the run",
+        ):
             return {}
-        here = 1 if config.executor == "asyncio" else config.workers or os.cpu_count() or 1
+        workers = 1 if config.executor == "asyncio" else config.workers or os.cpu_count() or 1
         if config.executor == "ray" and config.workers is None:
-            here = _WORKERS_OF_A_CLUSTER
-        found = {}
-        settings = config.model_settings()
+            workers = _ASSUMED_RAY_WORKERS
+        capacities = {}
+        settings = config.make_model_settings()
         for arm in self._arms.values():
             name = arm.model
             if arm.agent == RANDOM or (
                 name is not None and arm.agent is None and is_builtin(name, settings)
             ):
-                found[arm.label] = ProviderCapacity("builtin", lambda: here)
+                capacities[arm.label] = ProviderCapacity("builtin", lambda: workers)
             elif pool is not None and name is not None and name in pool.addresses:
                 provider = pool.entry(name).provider.name
                 calls = partial(pool.calls_allowed, name)
-                found[arm.label] = ProviderCapacity(provider, calls)
-        return found
+                capacities[arm.label] = ProviderCapacity(provider, calls)
+        return capacities
 
     def measure(
         self, store: "Store", experiment_ids: Sequence[str], on_message: Callable[[str], None]
@@ -264,11 +278,11 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
 
     def resumes(self, trial: Trial[EpisodeSpec]) -> bool:
         """Return whether an interrupted episode can continue; if not, it restarts."""
-        environment = self._made.environment
+        environment = self._loaded_parts.environment
         return environment is None or environment.deterministic
 
     @property
-    def _made(self) -> EpisodeParts:
+    def _loaded_parts(self) -> EpisodeParts:
         if self._parts is None:
             self._parts = self._load(self._config)
         return self._parts
@@ -283,7 +297,7 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
             seconds=config.time_limit,
         )
 
-    def _limits_left(self, spec: EpisodeSpec) -> EpisodeLimits:
+    def _compute_limits_left(self, spec: EpisodeSpec) -> EpisodeLimits:
         """Return the limits minus the usage of the turns copied from the parent."""
         limits = self._limits
         if spec.fork is None:
@@ -295,19 +309,19 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
             seconds=None if limits.seconds is None else limits.seconds - point.seconds,
         )
 
-    def _options_of(self, label: str) -> AgentOptions:
+    def _find_options(self, label: str) -> AgentOptions:
         if label not in self._options:
-            self._options[label] = arm_options(self._config, self._arms[label])
+            self._options[label] = make_arm_options(self._config, self._arms[label])
         return self._options[label]
 
-    def _player(self, arm: Arm, spec: EpisodeSpec) -> EpisodePlayer:
-        options, environment = self._options_of(arm.label), self._made.environment
+    def _make_player(self, arm: Arm, spec: EpisodeSpec) -> EpisodePlayer:
+        options, environment = self._find_options(arm.label), self._loaded_parts.environment
         model = None if arm.model is None else self.models[arm.model]
         if arm.agent is not None:
-            agents = self._made.agents
+            agents = self._loaded_parts.agents
             if environment is not None:
-                agents = {**agents, RANDOM: environment.random_agent()}
-            return OwnPlayer(
+                agents = {**agents, RANDOM: environment.make_random_agent()}
+            return UserAgentPlayer(
                 agents[arm.agent],
                 model,
                 seed=spec.seed,
@@ -315,7 +329,7 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
                 environment=environment,
                 limit_s=self._config.decision_limit,
             )
-        assert model is not None, "our agent asks a model"
+        assert model is not None, "the built-in agent calls a model"
         agent = ReactAgent(
             options,
             model=model.name,
@@ -327,29 +341,32 @@ class EpisodeKind(TrialKind[EpisodeSpec]):
 
     @cached_property
     def _game(self) -> Game:
-        environment = self._made.environment
+        environment = self._loaded_parts.environment
         if environment is None:
             return CRAFTER
         return PlainGame(environment.name, environment.rules, environment.actions or ())
 
-    async def _world(self, spec: EpisodeSpec) -> EpisodeWorld:
-        environment = self._made.environment
+    async def _make_world(self, spec: EpisodeSpec) -> EpisodeWorld:
+        environment = self._loaded_parts.environment
         if environment is not None:
-            return OwnWorld(environment, spec.seed, self._config.decision_limit)
-        difficulty, connect = self._config.difficulties[spec.task], self._made.open_worlds
+            return UserWorld(environment, spec.seed, self._config.decision_limit)
+        difficulty, connect = (
+            self._config.difficulties[spec.task],
+            self._loaded_parts.open_worlds,
+        )
         if connect is None:
             return CrafterWorld(spec.seed, difficulty)
         if self._service is None:
             self._service = connect()
-            await self._opened.enter_async_context(self._service)
+            await self._resources.enter_async_context(self._service)
         return ServiceWorld(self._service, spec.seed, difficulty)
 
 
-def _earlier_of_world(forks: Sequence[ForkPoint]) -> list[int]:
+def _count_earlier_forks(forks: Sequence[ForkPoint]) -> list[int]:
     """Return, for each fork point, the number of earlier fork points in the same world."""
-    seen: Counter[tuple[int, int]] = Counter()
+    counts: Counter[tuple[int, int]] = Counter()
     earlier = []
     for point in forks:
-        earlier.append(seen[point.task, point.seed])
-        seen[point.task, point.seed] += 1
+        earlier.append(counts[point.task, point.seed])
+        counts[point.task, point.seed] += 1
     return earlier

@@ -29,18 +29,18 @@ from typing import Any, Final, NamedTuple, TypeVar, cast, overload
 import numpy as np
 
 from assay.core.text import printable, shown
-from assay.core.user_code import line_in, run_user_file
+from assay.core.user_code import find_line, run_user_file
 from assay.episodes.recorded_episode import Episode
 from assay.errors import UsageError, UserCodeError
 from assay.judge.outcomes import OUTCOMES
 
 _MARK = "__assay_metric__"
-_LONGEST_NAME = 100
-_MANY = re.compile(
+_MAX_NAME = 100
+_LIST_ANNOTATION = re.compile(
     r"^(\w+\.)*(list|List|Sequence|Iterable|Collection|tuple|Tuple)(\[.*\])?$", re.DOTALL
 )
-_ONE = re.compile(r"^(\w+\.)*Episode$")
-_HOW = (
+_EPISODE_ANNOTATION = re.compile(r"^(\w+\.)*Episode$")
+_INPUT_HINT = (
     "call it 'episode' or annotate it Episode for one episode at a time; call it 'episodes' "
     "or annotate it list[Episode] for all of an experiment at once"
 )
@@ -56,7 +56,7 @@ class MetricInput(StrEnum):
     """A list of all completed episodes of an experiment."""
 
 
-_NAMES = {
+_INPUTS_BY_NAME = {
     "episode": MetricInput.EPISODE,
     "trace": MetricInput.EPISODE,
     "episodes": MetricInput.EPISODES,
@@ -77,12 +77,12 @@ class Metric:
     @property
     def file(self) -> str:
         """File in which it is defined."""
-        return _code_place(self.function)[0]
+        return _locate_code(self.function)[0]
 
     @property
     def where(self) -> str:
         """File and line where it is defined."""
-        file, line = _code_place(self.function)
+        file, line = _locate_code(self.function)
         return f"{file}:{line}"
 
 
@@ -124,8 +124,8 @@ def metric(
 
     def mark(function: _F) -> _F:
         label = getattr(function, "__name__", "") if name is None else name
-        takes = _takes(function, label)
-        problem = name_problem(label)
+        takes = _find_input_type(function, label)
+        problem = find_name_problem(label)
         if problem:
             raise UsageError(problem)
         setattr(function, _MARK, Metric(label, function, takes, bool(higher_is_better)))
@@ -134,18 +134,18 @@ def metric(
     return mark if function is None else mark(function)
 
 
-def metric_of(value: object) -> Metric | None:
+def find_metric(value: object) -> Metric | None:
     """Return the metric that a function was marked as, or None."""
-    found = getattr(value, _MARK, None) if inspect.isfunction(value) else None
-    return found if isinstance(found, Metric) else None
+    marked = getattr(value, _MARK, None) if inspect.isfunction(value) else None
+    return marked if isinstance(marked, Metric) else None
 
 
-def name_problem(name: object) -> str | None:
+def find_name_problem(name: object) -> str | None:
     """Return the reason why a text cannot be the name of an outcome, or None."""
     if not isinstance(name, str) or not name:
         return f"metric name {shown(name)} is not allowed; give a text"
-    if len(name) > _LONGEST_NAME:
-        return f"metric name {shown(name)} is too long; give {_LONGEST_NAME} letters"
+    if len(name) > _MAX_NAME:
+        return f"metric name {shown(name)} is too long; give at most {_MAX_NAME} characters"
     if not name.isprintable() or name != name.strip() or "," in name:
         return (
             f"metric name {shown(name)} is not allowed; give letters, digits, '_', "
@@ -154,43 +154,47 @@ def name_problem(name: object) -> str | None:
     return None
 
 
-def _takes(function: object, label: object) -> MetricInput:
+def _find_input_type(function: object, label: object) -> MetricInput:
     """Return the argument type of a function, from its signature."""
     name = f"metric {label!r}"
     if not inspect.isfunction(function):
-        raise UsageError(f"{name}: {shown(function)} is no function; put @metric above a def")
+        raise UsageError(
+            f"{name}: {shown(function)} is not a function; put @metric above a def"
+        )
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise UsageError(f"{name} is async; a metric is called as a plain function")
+        raise UsageError(f"{name} is async; a metric must be a plain function")
     if inspect.isgeneratorfunction(function):
-        raise UsageError(f"{name} yields; a metric returns a number or a dictionary")
-    parameter = _parameter(function, name)
-    by_name = _NAMES.get(parameter.name)
-    by_annotation = _annotated(parameter.annotation)
+        raise UsageError(
+            f"{name} is a generator; a metric must return a number or a dictionary"
+        )
+    parameter = _find_parameter(function, name)
+    by_name = _INPUTS_BY_NAME.get(parameter.name)
+    by_annotation = _find_annotated_type(parameter.annotation)
     if by_name and by_annotation and by_name is not by_annotation:
         raise UsageError(
-            f"{name}: {parameter.name!r} is annotated as {by_annotation.value!r}; {_HOW}"
+            f"{name}: {parameter.name!r} is annotated as {by_annotation.value!r}; {_INPUT_HINT}"
         )
-    found = by_annotation or by_name
-    if found is None:
+    input_type = by_annotation or by_name
+    if input_type is None:
         raise UsageError(
-            f"{name}: nothing says whether {parameter.name!r} is one episode or a list; {_HOW}"
+            f"{name}: {parameter.name!r} may be one episode or a list; {_INPUT_HINT}"
         )
-    return found
+    return input_type
 
 
-def _parameter(function: Callable[..., Any], name: str) -> inspect.Parameter:
+def _find_parameter(function: Callable[..., Any], name: str) -> inspect.Parameter:
     try:
         signature = inspect.signature(function)
         bound = signature.bind(None)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{name} must take one argument; {_HOW}") from error
+        raise UsageError(f"{name} must take one argument; {_INPUT_HINT}") from error
     parameter = signature.parameters[next(iter(bound.arguments))]
     if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-        raise UsageError(f"{name} must take one argument, without a star; {_HOW}")
+        raise UsageError(f"{name} must take one argument, without a star; {_INPUT_HINT}")
     return parameter
 
 
-def _annotated(annotation: object) -> MetricInput | None:
+def _find_annotated_type(annotation: object) -> MetricInput | None:
     if annotation is Episode:
         return MetricInput.EPISODE
     if isinstance(annotation, str):
@@ -199,12 +203,12 @@ def _annotated(annotation: object) -> MetricInput | None:
         text = annotation.__name__
     else:
         text = str(annotation)
-    if _ONE.match(text):
+    if _EPISODE_ANNOTATION.match(text):
         return MetricInput.EPISODE
-    return MetricInput.EPISODES if _MANY.match(text) else None
+    return MetricInput.EPISODES if _LIST_ANNOTATION.match(text) else None
 
 
-def _code_place(function: Callable[..., Any]) -> tuple[str, int]:
+def _locate_code(function: Callable[..., Any]) -> tuple[str, int]:
     code = getattr(inspect.unwrap(function), "__code__", None)
     return (code.co_filename, code.co_firstlineno) if code else ("<built in>", 1)
 
@@ -224,7 +228,7 @@ class Problem(NamedTuple):
 
 
 @dataclass(slots=True)
-class Measured:
+class MetricResult:
     """Results of one call of a metric."""
 
     trials: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -234,46 +238,59 @@ class Measured:
     problems: list[Problem] = field(default_factory=list)
 
 
-Call = Callable[[Metric, Callable[[], object]], object]
+CallMetric = Callable[[Metric, Callable[[], object]], object]
 """Calls a metric, possibly in a thread; exceptions of the metric are raised."""
 
 
-def _here(_: Metric, function: Callable[[], object]) -> object:
+def _call_directly(_: Metric, function: Callable[[], object]) -> object:
     return function()
 
 
-def measure(metric: Metric, episode: Episode, call: Call = _here) -> Measured:
+def measure(
+    metric: Metric, episode: Episode, call: CallMetric = _call_directly
+) -> MetricResult:
     """Apply a metric to one episode."""
-    found = Measured()
-    value = _called(metric, episode, _words(episode), found, call)
-    if not found.problems:
-        _take(metric, value, _words(episode), found.trials.setdefault(episode.id, {}), found)
-    return found
+    result = MetricResult()
+    value = _call_metric(metric, episode, _describe_episode(episode), result, call)
+    if not result.problems:
+        _collect_values(
+            metric,
+            value,
+            _describe_episode(episode),
+            result.trials.setdefault(episode.id, {}),
+            result,
+        )
+    return result
 
 
 def measure_all(
-    metric: Metric, episodes: Sequence[Episode], experiment: str, call: Call = _here
-) -> Measured:
+    metric: Metric,
+    episodes: Sequence[Episode],
+    experiment: str,
+    call: CallMetric = _call_directly,
+) -> MetricResult:
     """Apply a metric to all episodes of an experiment; its name is used in messages."""
-    found, about = Measured(), f"experiment {printable(experiment)!r}"
-    value = _called(metric, list(episodes), about, found, call)
-    if found.problems:
-        return found
-    value = _listed(value)
+    result, about = MetricResult(), f"experiment {printable(experiment)!r}"
+    value = _call_metric(metric, list(episodes), about, result, call)
+    if result.problems:
+        return result
+    value = _to_list(value)
     if not isinstance(value, (list, tuple)):
-        _take(metric, value, about, found.whole, found)
+        _collect_values(metric, value, about, result.whole, result)
     elif len(value) != len(episodes):
-        words = f"gave {len(value)} values for {len(episodes)} episodes; give one for each"
-        _object(metric, about, words, found)
+        problem = (
+            f"returned {len(value)} values for {len(episodes)} episodes; return one for each"
+        )
+        _add_problem(metric, about, problem, result)
     else:
-        for episode, each in zip(episodes, value, strict=True):
-            earned = found.trials.setdefault(episode.id, {})
-            _take(metric, each, _words(episode), earned, found)
-    return found
+        for episode, item in zip(episodes, value, strict=True):
+            values = result.trials.setdefault(episode.id, {})
+            _collect_values(metric, item, _describe_episode(episode), values, result)
+    return result
 
 
-def _called(
-    metric: Metric, argument: object, about: str, found: Measured, call: Call
+def _call_metric(
+    metric: Metric, argument: object, about: str, result: MetricResult, call: CallMetric
 ) -> object:
     try:
         return call(metric, lambda: metric.function(argument))
@@ -281,14 +298,16 @@ def _called(
         # A thread wraps the error of the metric; report the original one.
         cause = error.__cause__ if isinstance(error, UserCodeError) else None
         raised = cause or error
-        line = line_in(raised, metric.file)
-        where = metric.where if line is None else f"{metric.file}:{line}"
-        words = f"{type(raised).__name__}: {shown(raised, write=str)}"
-        found.problems.append(Problem(metric.name, about, where, words.removesuffix(": ")))
+        line = find_line(raised, metric.file)
+        location = metric.where if line is None else f"{metric.file}:{line}"
+        description = f"{type(raised).__name__}: {shown(raised, write=str)}"
+        result.problems.append(
+            Problem(metric.name, about, location, description.removesuffix(": "))
+        )
         return None
 
 
-def _listed(value: Any) -> Any:
+def _to_list(value: Any) -> Any:
     """Return arrays and data frame columns of any library as lists."""
     try:
         shape = getattr(value, "shape", None)
@@ -297,110 +316,109 @@ def _listed(value: Any) -> Any:
         return value
 
 
-def _take(
-    metric: Metric, value: object, about: str, earned: dict[str, float], found: Measured
+def _collect_values(
+    metric: Metric, value: object, about: str, values: dict[str, float], result: MetricResult
 ) -> None:
     """Check a number or a dictionary of numbers, and keep the valid ones."""
     if not isinstance(value, Mapping):
-        number, problem = _number(value)
+        number, problem = _check_number(value)
         if number is None:
-            _object(metric, about, problem, found)
+            _add_problem(metric, about, problem, result)
         else:
-            earned[metric.name] = number
+            values[metric.name] = number
         return
-    for name, each in _items(metric, value, about, found):
-        if wrong := name_problem(name):
-            _object(metric, about, wrong, found)
+    for name, item in _read_items(metric, value, about, result):
+        if name_error := find_name_problem(name):
+            _add_problem(metric, about, name_error, result)
             continue
-        number, problem = _number(each)
+        number, problem = _check_number(item)
         if number is None:
-            _object(metric, about, f"key {name!r}: {problem}", found)
+            _add_problem(metric, about, f"key {name!r}: {problem}", result)
         else:
-            earned[str(name)] = number
+            values[str(name)] = number
 
 
-def _items(
-    metric: Metric, value: Mapping[Any, Any], about: str, found: Measured
+def _read_items(
+    metric: Metric, value: Mapping[Any, Any], about: str, result: MetricResult
 ) -> Iterable[tuple[object, object]]:
     try:
         return list(value.items())
     except Exception as error:
-        _object(metric, about, f"its dictionary raised {type(error).__name__}", found)
+        _add_problem(metric, about, f"its dictionary raised {type(error).__name__}", result)
         return ()
 
 
-def _number(value: object) -> tuple[float | None, str]:
+def _check_number(value: object) -> tuple[float | None, str]:
     """Return a finite number (1 or 0 for a boolean), or None with the problem."""
     if value is None:
-        return None, "gave None; return a number, or {} where an episode has no such number"
+        return None, "returned None; return a number, or {} if an episode has no such number"
     if not isinstance(value, (Real, np.bool_)):
-        return None, f"gave {shown(value)}, a {type(value).__name__}; give a number"
+        return None, f"returned {shown(value)}, a {type(value).__name__}; return a number"
     try:
         number = float(cast("Any", value))
     except Exception:
         # Any class may be a number, and integers may be too large for a float.
-        return None, f"gave {shown(value)}, which does not fit into a float"
+        return None, f"returned {shown(value)}, which does not fit into a float"
     if not math.isfinite(number):
-        return None, f"gave {number}, which is no finite number"
+        return None, f"returned {number}, which is not finite"
     return number, ""
 
 
-def _object(metric: Metric, about: str, what: str, found: Measured) -> None:
-    found.problems.append(Problem(metric.name, about, metric.where, what))
+def _add_problem(metric: Metric, about: str, what: str, result: MetricResult) -> None:
+    result.problems.append(Problem(metric.name, about, metric.where, what))
 
 
-def _words(episode: Episode) -> str:
+def _describe_episode(episode: Episode) -> str:
     seed = "no seed" if episode.seed is None else f"seed {episode.seed}"
     return f"episode {printable(episode.id)} ({printable(episode.model)}, {seed})"
 
 
 @metric
 def achievement_rate(episode: Episode) -> float:
-    """How much was reached: different achievements unlocked / 22."""
+    """Share of achievements reached: different achievements unlocked / 22."""
     return episode.tally.achievement_rate
 
 
 @metric
 def efficiency_score(episode: Episode) -> float:
-    """How much was reached, less what was wasted: achievement_rate * time_efficiency.
+    """Achievements reached with little waste: achievement_rate * time_efficiency.
 
     It is high only if both are. Half of the achievements with a fifth of the actions wasted
-    come to 0.5 * 0.8 = 0.4.
+    give 0.5 * 0.8 = 0.4.
     """
     return episode.tally.efficiency_score
 
 
 @metric
 def rule_understanding(episode: Episode) -> float:
-    """How often what was asked for is possible: 1 - (unknown + without effect) / asked for.
+    """Share of requested actions that are possible: 1 - (unknown + no effect) / requested.
 
-    It is 1 - invalid_rate, but 0 if no action was asked for at all: then nothing was shown.
-    What a sleeper does not carry out breaks no rule, and a reply that cannot be read says
-    nothing about the rules of the world, so that neither counts here.
+    It is 1 - invalid_rate, but 0 if no action was requested. Actions ignored while asleep break
+    no rule, and malformed replies contain no information about the rules, so neither counts.
     """
     return episode.tally.rule_understanding
 
 
 @metric
 def time_efficiency(episode: Episode) -> float:
-    """How little was wasted: 1 - waste / (actions asked for + malformed replies).
+    """Share without waste: 1 - waste / (requested actions + malformed replies).
 
-    All four kinds of waste count, a malformed reply like one action. 0 if there was neither
-    an action nor a malformed reply.
+    All four kinds of waste count; a malformed reply counts as one action. 0 if there was
+    neither an action nor a malformed reply.
     """
     return episode.tally.time_efficiency
 
 
 @metric
 def time_management(episode: Episode) -> float:
-    """How early things were reached: the share of the 22 unlocked, averaged over all steps.
+    """How early achievements were reached: share of the 22 unlocked, averaged over all steps.
 
     With T steps and achievement a unlocked in step t(a), counted from 1:
     sum over a of (T - t(a) + 1) / (22 T), the area under the curve of unlocked achievements.
     It is at most achievement_rate, and equal to it if all came in the first step. Reaching
-    more, or the same earlier, always raises it. T is the length of the episode itself:
-    to go on playing after the last achievement raises it too, so compare episodes that were
-    given the same limits. 0 if there was no step.
+    more, or the same earlier, always raises it. T is the length of the episode:
+    continuing after the last achievement raises it too, so compare episodes with the same
+    limits. 0 without steps.
     """
     return episode.tally.time_management
 
@@ -415,7 +433,7 @@ SHIPPED: Final[Mapping[str, Metric]] = MappingProxyType(
             time_efficiency,
             time_management,
         )
-        if (found := metric_of(function)) is not None
+        if (found := find_metric(function)) is not None
     }
 )
 """Built-in metrics by name; they are outcomes of every Crafter episode played by assay."""
@@ -432,7 +450,7 @@ class MetricSet:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the metrics, in order."""
-        return tuple(each.name for each in self.metrics)
+        return tuple(metric.name for metric in self.metrics)
 
 
 def load_metrics(path: Path) -> MetricSet:
@@ -442,9 +460,9 @@ def load_metrics(path: Path) -> MetricSet:
     """
     code = run_user_file(path, "metrics")
     metrics = tuple(
-        each
-        for each in map(metric_of, code.values)
-        if each is not None and SHIPPED.get(each.name) is not each
+        metric
+        for metric in map(find_metric, code.values)
+        if metric is not None and SHIPPED.get(metric.name) is not metric
     )
     if not metrics:
         raise UsageError(
@@ -457,16 +475,16 @@ def load_metrics(path: Path) -> MetricSet:
 
 def check_names(metrics: Iterable[Metric]) -> None:
     """Raise UsageError if names of metrics or built-in outcomes clash."""
-    seen: dict[str, Metric] = {}
-    for each in metrics:
-        if each.name in OUTCOMES:
+    by_name: dict[str, Metric] = {}
+    for metric in metrics:
+        if metric.name in OUTCOMES:
             raise UsageError(
-                f"{each.where}: {each.name!r} is an outcome of every episode; give the metric "
-                'another name, as in @assay.metric(name="...")'
+                f"{metric.where}: {metric.name!r} is already an outcome of every episode; give "
+                'the metric another name, as in @assay.metric(name="...")'
             )
-        if each.name in seen:
+        if metric.name in by_name:
             raise UsageError(
-                f"{each.where}: metric {each.name!r} is defined at {seen[each.name].where} "
-                "too; give one of them another name"
+                f"{metric.where}: metric {metric.name!r} is also defined at "
+                f"{by_name[metric.name].where}; give one of them another name"
             )
-        seen[each.name] = each
+        by_name[metric.name] = metric

@@ -107,9 +107,9 @@ class Episode:
         header, end, tally = session.header, session.end, EpisodeTotals.of(session)
         if end is None:
             raise UsageError(
-                f"episode {header.session_id!r} has not ended; metrics are for those that have"
+                f"episode {header.session_id!r} has not ended; metrics need a finished episode"
             )
-        turns = _turns(session.calls, session.played)
+        turns = _group_turns(session.calls, session.played)
         messages = session.messages
         return cls(
             id=header.session_id,
@@ -157,21 +157,23 @@ class Episode:
         return tuple(self.read_messages())
 
 
-def _turns(
+def _group_turns(
     calls: Sequence[CallRecord], played: Sequence[PlayedRecord]
 ) -> tuple[EpisodeTurn, ...]:
     """Group calls and played turns by turn number; either may be missing."""
     by_turn: dict[int, list[CallRecord]] = {}
     for call in calls:
         by_turn.setdefault(call.turn, []).append(call)
-    plays = {each.turn: each for each in played}
+    played_by_turn = {record.turn: record for record in played}
     return tuple(
-        _turn(number, by_turn.get(number, ()), plays.get(number))
-        for number in sorted({*by_turn, *plays})
+        _make_turn(number, by_turn.get(number, ()), played_by_turn.get(number))
+        for number in sorted({*by_turn, *played_by_turn})
     )
 
 
-def _turn(number: int, calls: Sequence[CallRecord], played: PlayedRecord | None) -> EpisodeTurn:
+def _make_turn(
+    number: int, calls: Sequence[CallRecord], played: PlayedRecord | None
+) -> EpisodeTurn:
     costs = [call.cost_usd for call in calls if call.cost_usd is not None]
     steps = () if played is None else played.steps
     return EpisodeTurn(

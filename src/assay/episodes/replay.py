@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from assay.core.aio import run_apart
+from assay.core.aio import run_in_own_loop
 from assay.crafter.engine.digest import DIGEST_VERSION
 from assay.crafter.rules import ACTIONS, TASK, WORLD_LENGTH
 from assay.crafter.world import Ended, StepResult, World
-from assay.episodes.environments import OwnEnvironment, OwnWorld, load_environment
+from assay.episodes.environments import UserEnvironment, UserWorld, load_environment
 from assay.episodes.totals import EpisodeTotals
 from assay.errors import EpisodeOver, ReplayError, UsageError, UserCodeError, WorldFull
 from assay.store.records import SessionHeader, SessionRecord, StepRecord
@@ -42,8 +42,8 @@ class Replay:
 
     def __init__(self, session: SessionRecord) -> None:
         self.session = session
-        self.world = _world(session.header)
-        _require_actions(session)
+        self.world = _make_world(session.header)
+        _check_actions(session)
         self.reward = 0.0
         """Sum of all rewards so far."""
         self.unlocked: dict[str, int] = {}
@@ -61,13 +61,13 @@ class Replay:
                 yield Replayed(played.turn, recorded, result)
 
 
-def _require_actions(session: SessionRecord) -> None:
+def _check_actions(session: SessionRecord) -> None:
     for played in session.played:
         for step in played.steps:
             if step.action not in ACTIONS:
                 raise ReplayError(
                     f"step {step.index} is {step.action[:80]!r}, "
-                    "which is no action of this world"
+                    "which is not an action of this world"
                 )
 
 
@@ -76,16 +76,16 @@ def replay_session(session: SessionRecord) -> Iterator[Replayed]:
     return iter(Replay(session))
 
 
-def _world(header: SessionHeader) -> World:
+def _make_world(header: SessionHeader) -> World:
     """Make the world of a session at its start."""
     if not header.task.startswith(TASK):
         raise ReplayError(
-            f"its task is {header.task[:80]!r}; only episodes of Crafter can be played again"
+            f"its task is {header.task[:80]!r}; only episodes of Crafter can be replayed"
         )
     if header.seed is None:
         raise ReplayError("it has no seed")
     metadata = header.metadata
-    difficulty = _difficulty(header)
+    difficulty = _read_difficulty(header)
     try:
         return World(
             header.seed,
@@ -94,19 +94,19 @@ def _world(header: SessionHeader) -> World:
             episode=metadata.get("world_episode", 1),
         )
     except (UsageError, WorldFull) as error:
-        raise ReplayError(f"its world cannot be made: {error}") from error
+        raise ReplayError(f"its world cannot be created: {error}") from error
 
 
-def _difficulty(header: SessionHeader) -> str | Mapping[str, Any]:
+def _read_difficulty(header: SessionHeader) -> str | Mapping[str, Any]:
     # All numbers of a difficulty are recorded, because the meaning of its name may change.
-    given = header.metadata.get("difficulty", header.difficulty)
-    if isinstance(given, (str, Mapping)):
-        return given
-    raise ReplayError("it does not say its difficulty")
+    recorded = header.metadata.get("difficulty", header.difficulty)
+    if isinstance(recorded, (str, Mapping)):
+        return recorded
+    raise ReplayError("its difficulty is not recorded")
 
 
-_OF_STEPS = ("achievement_rate", "achievements", "reward", "steps", "time_management")
-_PLACES = 6
+_OUTCOMES_OF_STEPS = ("achievement_rate", "achievements", "reward", "steps", "time_management")
+_DECIMALS = 6
 
 
 class Finding(StrEnum):
@@ -133,8 +133,8 @@ class Difference:
     replayed: str
 
     def __str__(self) -> str:
-        where = "" if self.step is None else f"step {self.step} (turn {self.turn}): "
-        return f"{where}{self.field} was {self.recorded}, is {self.replayed}"
+        location = "" if self.step is None else f"step {self.step} (turn {self.turn}): "
+        return f"{location}{self.field} was {self.recorded}, is {self.replayed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def verify_session(session: SessionRecord) -> Verification:
     difference = None
     try:
         replay = Replay(session)
-        _require_digests(session)
+        _check_digest_version(session)
         for replayed in replay:
             difference = _compare_step(replay.world, replayed)
             if difference is not None:
@@ -171,11 +171,11 @@ def verify_session(session: SessionRecord) -> Verification:
     return Verification(name, finding, steps, difference)
 
 
-def _require_digests(session: SessionRecord) -> None:
+def _check_digest_version(session: SessionRecord) -> None:
     version = session.header.metadata.get("digest_version", DIGEST_VERSION)
     if version != DIGEST_VERSION:
         raise ReplayError(
-            f"its digests are of version {version!r}, and this version of assay makes "
+            f"its digests have version {version!r}, and this version of assay computes "
             f"version {DIGEST_VERSION}"
         )
     for played in session.played:
@@ -189,14 +189,16 @@ def _compare_step(world: World, replayed: Replayed) -> Difference | None:
     pairs: tuple[tuple[str, object, object], ...] = (
         ("index", recorded.index, world.steps),
         ("digest", recorded.digest, f"{world.digest():016x}"),
-        ("reward", round(recorded.reward, _PLACES), round(result.reward, _PLACES)),
+        ("reward", round(recorded.reward, _DECIMALS), round(result.reward, _DECIMALS)),
         ("unlocked", recorded.unlocked, result.unlocked),
         ("no_effect", recorded.no_effect, result.no_effect),
         ("terminated", recorded.terminated, result.ended is Ended.DIED),
     )
-    for field, was, is_now in pairs:
-        if was != is_now:
-            return Difference(recorded.index, replayed.turn, field, _words(was), _words(is_now))
+    for field, old, new in pairs:
+        if old != new:
+            return Difference(
+                recorded.index, replayed.turn, field, _format_value(old), _format_value(new)
+            )
     return None
 
 
@@ -207,96 +209,102 @@ def _compare_outcomes(session: SessionRecord) -> Difference | None:
         return None
     for name, value in EpisodeTotals.of(session).outcomes(0.0).items():
         stored = end.outcomes.get(name)
-        follows = name in _OF_STEPS or name.startswith("unlocked/")
-        if follows and stored is not None and abs(stored - value) > 10**-_PLACES:
+        is_derived = name in _OUTCOMES_OF_STEPS or name.startswith("unlocked/")
+        if is_derived and stored is not None and abs(stored - value) > 10**-_DECIMALS:
             return Difference(None, None, f"outcome {name}", f"{stored:g}", f"{value:g}")
     return None
 
 
-def _words(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or "nothing"
     return "nothing" if value is None else str(value)
 
 
-_LIMIT_S = 60.0
+_TIMEOUT_S = 60.0
 
 
-def verify_episode(session: SessionRecord, given: OwnEnvironment | None = None) -> Verification:
+def verify_episode(
+    session: SessionRecord, passed: UserEnvironment | None = None
+) -> Verification:
     """Replay an episode and compare every step with the trace.
 
     Args:
         session: The episode.
-        given: Its environment, if a program gave it as a class.
+        passed: Its environment, if a program gave it as a class.
     """
     declared = session.header.metadata.get("environment")
     if not isinstance(declared, dict):
         return verify_session(session)
     name = session.header.session_id
     try:
-        environment = _unchanged(declared, given)
+        environment = _load_unchanged(declared, passed)
         _check_digests(session, environment)
     except UsageError as error:
         return Verification(name, Finding.UNVERIFIABLE, 0, reason=str(error))
-    agreed, difference = 0, None
+    equal_steps, difference = 0, None
     try:
-        agreed, difference = run_apart(lambda: _replayed(session, environment))
+        equal_steps, difference = run_in_own_loop(lambda: _replay_steps(session, environment))
     except UserCodeError as error:
         difference = Difference(None, None, "the environment", "playing", str(error))
     finding = Finding.SAME if difference is None else Finding.DIFFERENT
-    return Verification(name, finding, agreed, difference)
+    return Verification(name, finding, equal_steps, difference)
 
 
-def _unchanged(declared: dict[str, object], given: OwnEnvironment | None) -> OwnEnvironment:
+def _load_unchanged(
+    declared: dict[str, object], passed: UserEnvironment | None
+) -> UserEnvironment:
     spec = str(declared.get("spec"))
     if declared.get("deterministic") is not True:
-        raise UsageError(f"{spec} says that it is not deterministic")
-    if given is not None and given.name == spec.partition("@")[0]:
-        environment = given
+        raise UsageError(f"{spec} is declared as not deterministic")
+    if passed is not None and passed.name == spec.partition("@")[0]:
+        environment = passed
     else:
         environment = load_environment(spec)
     if environment.sha != declared.get("sha"):
-        raise UsageError(f"{spec} has changed since, so it would play another game")
+        raise UsageError(f"{spec} has changed since the episode was recorded")
     return environment
 
 
-def _check_digests(session: SessionRecord, environment: OwnEnvironment) -> None:
+def _check_digests(session: SessionRecord, environment: UserEnvironment) -> None:
     if any(step.digest is None for played in session.played for step in played.steps):
         raise UsageError(
-            f"what {environment.name} shows has no digest; show numbers, texts, arrays, and "
-            "lists or dictionaries of them"
+            f"observations of {environment.name} have no digest; use numbers, texts, arrays, "
+            "and lists or dictionaries of them"
         )
 
 
-async def _replayed(
-    session: SessionRecord, environment: OwnEnvironment
+async def _replay_steps(
+    session: SessionRecord, environment: UserEnvironment
 ) -> tuple[int, Difference | None]:
     """Return the number of equal steps, and the first difference if any."""
-    world = OwnWorld(environment, session.header.seed or 0, _LIMIT_S)
-    agreed = 0
+    world = UserWorld(environment, session.header.seed or 0, _TIMEOUT_S)
+    equal_steps = 0
     try:
         await world.begin()
         for played in session.played:
             for step in played.steps:
-                again = (await world.step([step.action], step.index - 1)).steps[0]
-                if difference := _difference(played.turn, step, again):
-                    return agreed, difference
-                agreed += 1
-        earned = world.declared
+                replayed = (await world.step([step.action], step.index - 1)).steps[0]
+                if difference := _compare_records(played.turn, step, replayed):
+                    return equal_steps, difference
+                equal_steps += 1
+        outcomes = world.declared
     finally:
-        await world.leave()
-    for name, value in earned.items():
+        await world.close()
+    for name, value in outcomes.items():
         stored = session.end.outcomes.get(name) if session.end else None
-        if stored is not None and abs(stored - value) > 10**-_PLACES:
-            return agreed, Difference(
+        if stored is not None and abs(stored - value) > 10**-_DECIMALS:
+            return equal_steps, Difference(
                 None, None, f"outcome {name}", f"{stored:g}", f"{value:g}"
             )
-    return agreed, None
+    return equal_steps, None
 
 
-def _difference(turn: int, recorded: StepRecord, again: StepRecord) -> Difference | None:
+def _compare_records(
+    turn: int, recorded: StepRecord, replayed: StepRecord
+) -> Difference | None:
     for field in ("digest", "reward", "terminated", "truncated"):
-        was, is_now = getattr(recorded, field), getattr(again, field)
-        if was != is_now:
-            return Difference(recorded.index, turn, field, str(was), str(is_now))
+        old, new = getattr(recorded, field), getattr(replayed, field)
+        if old != new:
+            return Difference(recorded.index, turn, field, str(old), str(new))
     return None

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from assay.agents.options import AgentOptions
-from assay.core.canonical_json import canonical_json, content_hash, derived_id
-from assay.core.settings import written
+from assay.core.canonical_json import canonical_json, content_hash, derive_id
+from assay.core.settings import to_stored
 from assay.crafter.difficulty import DIFFICULTIES, Difficulty
 from assay.crafter.rules import WORLD_LENGTH
 
@@ -36,13 +36,13 @@ class EpisodeSpec:
     @property
     def experiment_id(self) -> str:
         """Id of its experiment."""
-        return derived_id(self.run_id, self.arm)
+        return derive_id(self.run_id, self.arm)
 
     @property
     def session_id(self) -> str:
         """Id of its session, equal in every process."""
-        again = (self.replicate,) if self.replicate else ()
-        return derived_id(self.run_id, self.arm, self.seed, self.episode, *again)
+        replicate = (self.replicate,) if self.replicate else ()
+        return derive_id(self.run_id, self.arm, self.seed, self.episode, *replicate)
 
     @property
     def sampling_seed(self) -> int:
@@ -53,7 +53,7 @@ class EpisodeSpec:
         """
         if self.fork is None:
             return self.seed
-        return int(derived_id(self.run_id, self.fork, self.future)[:7], 16)
+        return int(derive_id(self.run_id, self.fork, self.future)[:7], 16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,21 +67,19 @@ class EpisodeLimits:
     """Time in model calls and the world, without waiting for other trials."""
 
 
-def difficulty_name(difficulty: Difficulty) -> str:
+def name_difficulty(difficulty: Difficulty) -> str:
     """Return the name of a difficulty; custom numbers are named by their hash."""
     for name, known in DIFFICULTIES.items():
         if known == difficulty:
             return name
-    return f"custom-{content_hash(canonical_json(written(difficulty)))[:8]}"
+    return f"custom-{content_hash(canonical_json(to_stored(difficulty)))[:8]}"
 
 
-def episode_metadata(
+def make_episode_metadata(
     difficulty: Difficulty, agent: AgentOptions, limits: EpisodeLimits
 ) -> dict[str, Any]:
     """Return the data that a replay needs and that is not in a column."""
-    from assay.crafter.engine.digest import (
-        DIGEST_VERSION,  # importing it loads a compiler
-    )
+    from assay.crafter.engine.digest import DIGEST_VERSION  # importing it loads a compiler
 
     return {
         "difficulty": asdict(difficulty),

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from assay.core.user_code import UserThread, contained
+from assay.core.user_code import UserThread, contain_user_code
 from assay.crafter.rules import TASK
 from assay.episodes.metrics import (
     SHIPPED,
-    Call,
-    Measured,
+    CallMetric,
     Metric,
     MetricInput,
+    MetricResult,
     MetricSet,
     Problem,
     check_names,
@@ -43,7 +43,7 @@ from assay.store.store import Store
 _BATCH = 64
 """Maximum number of sessions in memory with all their messages."""
 _LIMIT_S = 600.0
-_TOLD = 3
+_MAX_REPORTED = 3
 """Maximum number of different problems reported per line."""
 
 Notice = Callable[[str], None]
@@ -87,29 +87,29 @@ def apply_metrics(
         UsageError: An experiment does not exist, or names of metrics clash.
     """
     check_names(metrics.metrics)
-    hint = "make it quicker" if limit_s is None else "--decision-limit allows more"
+    hint = "make it faster" if limit_s is None else "--decision-limit allows more"
     threads = {
-        each.name: UserThread(f"metric {each.name!r}", limit_s or _LIMIT_S, hint=hint)
-        for each in metrics.metrics
+        metric.name: UserThread(f"metric {metric.name!r}", limit_s or _LIMIT_S, hint=hint)
+        for metric in metrics.metrics
     }
 
     def call(metric: Metric, function: Callable[[], object]) -> object:
         return threads[metric.name].wait(function, slow=notice)
 
-    told = _Told(notice)
-    owners = {each.name: each.name for each in metrics.metrics}
-    done = Applied()
+    reporter = _ProblemReporter(notice)
+    owners = {metric.name: metric.name for metric in metrics.metrics}
+    total = Applied()
     with store.reading() as connection:
-        known = [
+        experiments = [
             experiment_outcomes(connection, name) for name in dict.fromkeys(experiment_ids)
         ]
-    with contained(notice):
-        for each in known:
-            done += _Work(store, each, metrics, owners, told, call).done()
+    with contain_user_code(notice):
+        for metric in experiments:
+            total += _ExperimentMetrics(store, metric, metrics, owners, reporter, call).apply()
     for thread in threads.values():
-        thread.leave()
-    told.sum_up()
-    return done
+        thread.close()
+    reporter.summarise()
+    return total
 
 
 def ensure_metrics(
@@ -134,157 +134,172 @@ def ensure_metrics(
     Raises:
         UsageError: An experiment does not exist, or names of metrics clash.
     """
-    wanted = [SHIPPED[name] for name in dict.fromkeys(names) if name in SHIPPED]
-    done = Applied()
-    for experiment_id in dict.fromkeys(experiment_ids if wanted else ()):
-        done += _complete(store, experiment_id, wanted, notice)
-    return done if extra is None else done + apply_metrics(store, experiment_ids, extra, notice)
+    requested = [SHIPPED[name] for name in dict.fromkeys(names) if name in SHIPPED]
+    total = Applied()
+    for experiment_id in dict.fromkeys(experiment_ids if requested else ()):
+        total += _compute_missing(store, experiment_id, requested, notice)
+    return (
+        total if extra is None else total + apply_metrics(store, experiment_ids, extra, notice)
+    )
 
 
-def _complete(
-    store: Store, experiment_id: str, wanted: Sequence[Metric], notice: Notice
+def _compute_missing(
+    store: Store, experiment_id: str, requested: Sequence[Metric], notice: Notice
 ) -> Applied:
     """Compute built-in metrics for the sessions of an experiment that lack them."""
-    names = {each.name for each in wanted}
+    names = {item.name for item in requested}
     with store.reading() as connection:
-        lacking = [
-            each
-            for each in result_sessions(connection, experiment_id)
-            if not names <= each.metrics
+        incomplete = [
+            item
+            for item in result_sessions(connection, experiment_id)
+            if not names <= item.metrics
         ]
-    own = [
-        each for each in lacking if each.source == ASSAY_SOURCE and each.task.startswith(TASK)
+    crafter_sessions = [
+        item
+        for item in incomplete
+        if item.source == ASSAY_SOURCE and item.task.startswith(TASK)
     ]
-    if len(own) < len(lacking):
+    if len(crafter_sessions) < len(incomplete):
         notice(
-            f"{len(lacking) - len(own)} episodes of experiment {experiment_id} were not played "
-            f"by assay in Crafter, so that they have no {', '.join(sorted(names))}"
+            f"{len(incomplete) - len(crafter_sessions)} episodes of experiment {experiment_id} "
+            "were not played by assay in Crafter, so they have no "
+            f"{', '.join(sorted(names))}"
         )
-    found: list[MetricOutcome] = []
-    for one, session in _read(store, own):
+    outcomes: list[MetricOutcome] = []
+    for stored, session in _read_sessions(store, crafter_sessions):
         episode = Episode.of(session)
-        for each in wanted:
-            if each.name not in one.metrics:
-                value = float(each.function(episode))
-                found.append(MetricOutcome(episode.id, each.name, value))
-    if found:
+        for item in requested:
+            if item.name not in stored.metrics:
+                value = float(item.function(episode))
+                outcomes.append(MetricOutcome(episode.id, item.name, value))
+    if outcomes:
         with store.writing() as connection:
-            store_metric_outcomes(connection, experiment_id, found)
-    return Applied(dict(Counter(each.metric for each in found)))
+            store_metric_outcomes(connection, experiment_id, outcomes)
+    return Applied(dict(Counter(item.metric for item in outcomes)))
 
 
-def _read(
+def _read_sessions(
     store: Store, sessions: Sequence[ResultSession]
 ) -> Iterator[tuple[ResultSession, SessionRecord]]:
     """Yield sessions in batches; the database is closed while they are processed."""
     for start in range(0, len(sessions), _BATCH):
         batch = sessions[start : start + _BATCH]
         with store.reading() as connection:
-            records = list(load_sessions(connection, [each.session_id for each in batch]))
+            records = list(load_sessions(connection, [session.session_id for session in batch]))
         yield from zip(batch, records, strict=True)
 
 
-class _Work:
+class _ExperimentMetrics:
     """Application of metrics to one experiment."""
 
     def __init__(
         self,
         store: Store,
-        known: ExperimentOutcomes,
+        experiment: ExperimentOutcomes,
         metrics: MetricSet,
         owners: dict[str, str],
-        told: "_Told",
-        call: Call,
+        reporter: "_ProblemReporter",
+        call: CallMetric,
     ) -> None:
         self._store, self._call = store, call
-        self._known = known
-        self._id = known.id
-        self._set = metrics
+        self._experiment = experiment
+        self._id = experiment.id
+        self._metric_set = metrics
         self._owners = owners
         """Metric that produces each outcome, over all experiments."""
-        self._told = told
-        self._found: list[MetricOutcome] = []
-        self._made: dict[str, MadeBy] = {}
+        self._reporter = reporter
+        self._outcomes: list[MetricOutcome] = []
+        self._origins: dict[str, MadeBy] = {}
         self._problems: list[Problem] = []
 
-    def done(self) -> Applied:
+    def apply(self) -> Applied:
         """Apply the metrics, store the results, and report problems."""
-        kept: list[Episode] = []
-        whole = [each for each in self._set.metrics if each.takes is MetricInput.EPISODES]
-        for one, session in _read(self._store, self._known.sessions):
-            episode = Episode.of(session, source=one.source)
-            for each in self._set.metrics:
-                if each.takes is MetricInput.EPISODE:
-                    self._keep(each, measure(each, episode, self._call), (episode,))
-            if whole:
-                kept.append(self._without_messages(session, one))
-        for each in whole if kept else ():
-            self._keep(each, measure_all(each, kept, self._id, self._call), kept)
-        self._write()
-        return Applied(dict(Counter(e.metric for e in self._found)), tuple(self._problems))
+        episodes: list[Episode] = []
+        list_metrics = [
+            metric
+            for metric in self._metric_set.metrics
+            if metric.takes is MetricInput.EPISODES
+        ]
+        for stored, session in _read_sessions(self._store, self._experiment.sessions):
+            episode = Episode.of(session, source=stored.source)
+            for metric in self._metric_set.metrics:
+                if metric.takes is MetricInput.EPISODE:
+                    self._collect(metric, measure(metric, episode, self._call), (episode,))
+            if list_metrics:
+                episodes.append(self._make_lazy_episode(session, stored))
+        for metric in list_metrics if episodes else ():
+            self._collect(metric, measure_all(metric, episodes, self._id, self._call), episodes)
+        self._store_outcomes()
+        return Applied(dict(Counter(e.metric for e in self._outcomes)), tuple(self._problems))
 
-    def _without_messages(self, session: SessionRecord, one: ResultSession) -> Episode:
+    def _make_lazy_episode(self, session: SessionRecord, stored: ResultSession) -> Episode:
         """Return an episode that reads its messages from the database on access."""
-        name = one.session_id
+        name = stored.session_id
 
         def read() -> Sequence[MessageRecord]:
             with self._store.reading() as connection:
                 return load_session(connection, name).messages
 
-        return Episode.of(session, source=one.source, read_messages=read)
+        return Episode.of(session, source=stored.source, read_messages=read)
 
-    def _keep(self, metric: Metric, given: Measured, episodes: Sequence[Episode]) -> None:
-        for problem in given.problems:
+    def _collect(
+        self, metric: Metric, measured: MetricResult, episodes: Sequence[Episode]
+    ) -> None:
+        for problem in measured.problems:
             self._report(problem)
         for episode in episodes:
-            for name, value in given.trials.get(episode.id, {}).items():
+            for name, value in measured.trials.get(episode.id, {}).items():
                 # A dictionary may repeat a built-in outcome with its value, but not change it.
                 if episode.outcomes.get(name) == value and name in OUTCOMES:
                     continue
                 self._add(metric, episode.id, name, value, f"episode {episode.id}")
-        for name, value in given.whole.items():
+        for name, value in measured.whole.items():
             self._add(metric, self._id, name, value, f"experiment {self._id!r}")
 
     def _add(self, metric: Metric, trial_id: str, name: str, value: float, about: str) -> None:
-        clash = self._clash(metric, name)
+        clash = self._find_clash(metric, name)
         if clash is not None:
             self._report(Problem(metric.name, about, metric.where, clash))
             return
-        self._found.append(MetricOutcome(trial_id, name, value))
-        self._made[name] = MadeBy(metric.name, self._set.sha, metric.higher_is_better)
+        self._outcomes.append(MetricOutcome(trial_id, name, value))
+        self._origins[name] = MadeBy(metric.name, self._metric_set.sha, metric.higher_is_better)
 
-    def _clash(self, metric: Metric, name: str) -> str | None:
+    def _find_clash(self, metric: Metric, name: str) -> str | None:
         advice = "give it another name"
         if name in OUTCOMES:
             return f"{name!r} is an outcome of every episode, with another value; {advice}"
-        if name in self._known.recorded:
-            return f"{name!r} was recorded with these episodes, by no metric; {advice}"
+        if name in self._experiment.recorded:
+            return (
+                f"{name!r} was recorded with these episodes and is not from a metric; {advice}"
+            )
         owner = self._owners.setdefault(name, metric.name)
         if owner != metric.name:
-            return f"{name!r} is given by metric {owner!r} too; {advice}"
+            return f"{name!r} is also a result of metric {owner!r}; {advice}"
         return None
 
     def _report(self, problem: Problem) -> None:
         self._problems.append(problem)
-        self._told.of(problem)
+        self._reporter.report(problem)
 
-    def _write(self) -> None:
+    def _store_outcomes(self) -> None:
         replaced = {
-            name for name, made in self._known.made.items() if made.metric in self._set.names
+            name
+            for name, origin in self._experiment.made.items()
+            if origin.metric in self._metric_set.names
         }
-        replaced |= set(self._made)
-        if self._found or replaced:
+        replaced |= set(self._origins)
+        if self._outcomes or replaced:
             with self._store.writing() as connection:
                 store_metric_outcomes(
                     connection,
                     self._id,
-                    self._found,
+                    self._outcomes,
                     replaced=sorted(replaced),
-                    made=self._made,
+                    made=self._origins,
                 )
 
 
-class _Told:
+class _ProblemReporter:
     """Reports the first problems of each line, because the others are probably similar."""
 
     def __init__(self, notice: Notice) -> None:
@@ -292,17 +307,17 @@ class _Told:
         self._seen: Counter[tuple[str, str]] = Counter()
         self._texts: dict[tuple[str, str], set[str]] = {}
 
-    def of(self, problem: Problem) -> None:
+    def report(self, problem: Problem) -> None:
         """Report a problem, unless its line had an equal one or too many."""
         key = (problem.metric, problem.where)
         self._seen[key] += 1
         texts = self._texts.setdefault(key, set())
-        if len(texts) < _TOLD and problem.what not in texts:
+        if len(texts) < _MAX_REPORTED and problem.what not in texts:
             texts.add(problem.what)
             self._notice(str(problem))
 
-    def sum_up(self) -> None:
+    def summarise(self) -> None:
         """Report the number of problems for lines with unreported ones."""
-        for (name, where), count in self._seen.items():
-            if count > len(self._texts[name, where]):
-                self._notice(f"{where}: metric {name!r} has {count} such problems in all")
+        for (name, location), count in self._seen.items():
+            if count > len(self._texts[name, location]):
+                self._notice(f"{location}: metric {name!r} has {count} such problems in total")

@@ -38,12 +38,12 @@ class EpisodeTotals(CallTotals):
     @classmethod
     def of(cls, session: SessionRecord) -> "EpisodeTotals":
         """Return the totals of a recorded session."""
-        tally = cls()
+        totals = cls()
         for call in session.calls:
-            tally.add_call(call)
+            totals.add_call(call)
         for played in session.played:
-            tally.add_played(played)
-        return tally
+            totals.add_played(played)
+        return totals
 
     def add_played(self, played: PlayedRecord) -> None:
         """Add the actions and steps of one turn."""
@@ -105,22 +105,22 @@ class EpisodeTotals(CallTotals):
     @property
     def time_efficiency(self) -> float:
         """Proportion of actions and malformed replies that are not `waste`, or 0."""
-        tried = self.asked + self.malformed
-        return (tried - self.waste) / tried if tried else 0.0
+        attempts = self.asked + self.malformed
+        return (attempts - self.waste) / attempts if attempts else 0.0
 
     @property
     def time_management(self) -> float:
         """Proportion of unlocked achievements, averaged over all steps."""
-        held = sum(
+        unlocked_steps = sum(
             self.steps - self.unlocked[name] + 1
             for name in ACHIEVEMENTS
             if name in self.unlocked
         )
-        return held / (len(ACHIEVEMENTS) * self.steps) if self.steps else 0.0
+        return unlocked_steps / (len(ACHIEVEMENTS) * self.steps) if self.steps else 0.0
 
     def common_outcomes(self, duration_s: float) -> dict[str, float]:
         """Return the outcomes that exist in every environment."""
-        earned = {
+        outcomes = {
             "reward": self.reward,
             "steps": float(self.steps),
             "turns": float(self.turns),
@@ -129,12 +129,12 @@ class EpisodeTotals(CallTotals):
             "duration_s": duration_s,
         }
         if self.cost_usd is not None:
-            earned["cost_usd"] = self.cost_usd
-        return earned
+            outcomes["cost_usd"] = self.cost_usd
+        return outcomes
 
     def outcomes(self, duration_s: float) -> dict[str, float]:
         """Return the outcomes, by the names in `assay.judge.outcomes.OUTCOMES`."""
-        earned = {
+        outcomes = {
             "achievements": float(self.achievements),
             **self.common_outcomes(duration_s),
             "achievement_rate": self.achievement_rate,
@@ -144,5 +144,5 @@ class EpisodeTotals(CallTotals):
             "time_management": self.time_management,
         }
         for name in ACHIEVEMENTS:
-            earned[f"unlocked/{name}"] = 1.0 if name in self.unlocked else 0.0
-        return earned
+            outcomes[f"unlocked/{name}"] = 1.0 if name in self.unlocked else 0.0
+        return outcomes

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from assay.crafter.service.client import WorldClient
 
 
-class Stepped(NamedTuple):
+class StepsResult(NamedTuple):
     """Result of some actions."""
 
     steps: tuple[StepRecord, ...]
@@ -42,15 +42,15 @@ class EpisodeWorld(Protocol):
         """Open the world, and return the first observation and the inventory."""
         ...
 
-    async def step(self, actions: Sequence[str], made: int) -> Stepped:
+    async def step(self, actions: Sequence[str], steps_before: int) -> StepsResult:
         """Execute actions until one ends the world; `made` is the number of earlier steps."""
         ...
 
-    def outcomes(self, totals: EpisodeTotals, seconds: float) -> dict[str, float]:
+    def compute_outcomes(self, totals: EpisodeTotals, seconds: float) -> dict[str, float]:
         """Return the outcomes of the episode, at its end."""
         ...
 
-    async def leave(self) -> None:
+    async def close(self) -> None:
         """Close the world."""
         ...
 
@@ -71,12 +71,12 @@ class CrafterWorld:
         try:
             self._world = World(self._seed, self._difficulty, WORLD_LENGTH)
         except WorldFull:
-            words = "makes more creatures than a world has room for; lower their chances"
-            raise InvalidField([("config.difficulty", words, None)]) from None
+            problem = "makes more creatures than a world has room for; lower their chances"
+            raise InvalidField([("config.difficulty", problem, None)]) from None
         self._inventory = self._world.inventory
         return self._world.view(), self._inventory
 
-    async def step(self, actions: Sequence[str], made: int) -> Stepped:
+    async def step(self, actions: Sequence[str], steps_before: int) -> StepsResult:
         """Execute actions."""
         world = self._world
         steps: list[StepRecord] = []
@@ -91,7 +91,7 @@ class CrafterWorld:
             died = result.ended is not None and result.ended.value == StopReason.DIED
             steps.append(
                 StepRecord(
-                    index=made + len(steps) + 1,
+                    index=steps_before + len(steps) + 1,
                     action=action,
                     reward=result.reward,
                     digest=f"{world.digest():016x}",
@@ -105,10 +105,10 @@ class CrafterWorld:
             if result.done:
                 break
         view = world.view()
-        ended = self._end(view, inventories, steps[-1].terminated, steps[-1].truncated)
-        return Stepped(tuple(steps), view, ended, inventories)
+        ended = self._find_end(view, inventories, steps[-1].terminated, steps[-1].truncated)
+        return StepsResult(tuple(steps), view, ended, inventories)
 
-    def _end(
+    def _find_end(
         self,
         view: View,
         inventories: Sequence[Mapping[str, int]],
@@ -122,11 +122,11 @@ class CrafterWorld:
             return StopReason.DIED.with_words(cause_of_death(view, before))
         return StopReason.LENGTH if truncated else None
 
-    def outcomes(self, totals: EpisodeTotals, seconds: float) -> dict[str, float]:
+    def compute_outcomes(self, totals: EpisodeTotals, seconds: float) -> dict[str, float]:
         """Return the outcomes that follow from the totals."""
         return totals.outcomes(seconds)
 
-    async def leave(self) -> None:
+    async def close(self) -> None:
         """Do nothing: the world has nothing to close."""
 
 
@@ -147,7 +147,7 @@ class ServiceWorld(CrafterWorld):
         self._inventory = started.observation.inventory
         return started.observation.as_view(), started.observation.inventory
 
-    async def step(self, actions: Sequence[str], made: int) -> Stepped:
+    async def step(self, actions: Sequence[str], steps_before: int) -> StepsResult:
         """Execute actions at the service."""
         assert self._id is not None, "begin() comes first"
         reply = await self._client.step(self._id, *actions)
@@ -155,7 +155,7 @@ class ServiceWorld(CrafterWorld):
         last, inventories = len(info.rewards) - 1, info.inventories or ()
         steps = tuple(
             StepRecord(
-                index=made + i + 1,
+                index=steps_before + i + 1,
                 action=actions[i],
                 reward=reward,
                 digest=info.digests[i],
@@ -166,10 +166,10 @@ class ServiceWorld(CrafterWorld):
             )
             for i, reward in enumerate(info.rewards)
         )
-        ended = self._end(view, inventories, info.terminated, reply.done)
-        return Stepped(steps, view, ended, inventories)
+        ended = self._find_end(view, inventories, info.terminated, reply.done)
+        return StepsResult(steps, view, ended, inventories)
 
-    async def leave(self) -> None:
+    async def close(self) -> None:
         """Remove the world from the service."""
         if self._id is not None:
             # A service that is unreachable or has lost the world needs no cleanup.

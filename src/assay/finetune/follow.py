@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from assay.core.aio import backoff, run_apart
+from assay.core.aio import backoff_seconds, run_in_own_loop
 from assay.core.options import takes_options
 from assay.errors import AssayError, ModelRejected, ServiceError, UsageError
 from assay.finetune.client import FinetuneClient, JobEvent, RemoteJob
@@ -94,7 +94,9 @@ def watch(
     while open_ones := [job for job in jobs if not job.ended]:
         updates = []
         for watched in open_ones:
-            update = _asked(watched, backoff(troubled, max(interval, 1.0), _LONGEST_WAIT))
+            update = _asked(
+                watched, backoff_seconds(troubled, max(interval, 1.0), _LONGEST_WAIT)
+            )
             updates.append(update)
             yield update
         failed = [update for update in updates if update.job is None]
@@ -336,7 +338,7 @@ def finetune_test(
     path = Path(data) if data is not None else None if job.data is None else Path(job.data)
     messages, tools, offered = _question(path)
     model = chat_model(job.result_model, database=database, notice=notice)
-    reply = run_apart(lambda: _ask(model, messages, offered))
+    reply = run_in_own_loop(lambda: _ask(model, messages, offered))
     return SmokeTest(
         model=job.result_model,
         address=job.address,
@@ -455,11 +457,11 @@ def _question(path: Path | None) -> tuple[list[Any] | None, Any, list[Any]]:
 
 
 async def _ask(model: "ChatModel", messages: list[Any] | None, tools: list[Any]) -> "ChatReply":
-    from assay.agents.chat_models import ask_once
+    from assay.agents.chat_models import send_test_request
     from assay.types import ChatRequest, Encoded, Message
 
     if messages is None:
-        return await ask_once(model)
+        return await send_test_request(model)
     request = ChatRequest(
         model=model.name,
         messages=[Message(message) for message in messages],

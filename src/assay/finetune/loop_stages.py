@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from assay.agents.chat_models import price_of
+from assay.agents.chat_models import parse_price
 from assay.errors import AssayError, LoopStopped, ServiceError, UsageError
 from assay.finetune.loop import LoopConfig, Notebook, Stage, StageDone, done_before
 
@@ -475,7 +475,7 @@ class LoopStages:
             models.append(after)
             if config.backend == LOCAL:
                 costs.append(after.dollars)
-            elif (price := price_of(config.price)) is not None:
+            elif (price := parse_price(config.price)) is not None:
                 tokens = (after.prompt_tokens, after.completion_tokens)
                 costs.append((tokens[0] * price.input + tokens[1] * price.output) / 1e6)
             else:

@@ -398,7 +398,7 @@ def finetune_start(
         ModelRejected: A key or an address is missing, or the service rejects a request.
         ServiceError: The service cannot be reached.
     """
-    from assay.core.provenance import provenance
+    from assay.core.provenance import collect_provenance
     from assay.finetune.datasets.manifest import read_lineage
     from assay.store.finetune_jobs import FinetuneJob, add_job, list_jobs
 
@@ -440,7 +440,7 @@ def finetune_start(
                 hyperparameters=job.hyperparameters,
                 seed=job.seed,
                 lineage=lineage,
-                provenance=provenance().record(),
+                provenance=collect_provenance().record(),
                 command=command,
             )
             try:

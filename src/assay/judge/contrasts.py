@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from assay.core.canonical_json import derived_id
+from assay.core.canonical_json import derive_id
 from assay.errors import UsageError
 from assay.judge.design import design_differences, same_trials
 from assay.judge.looks import last_look
@@ -173,7 +173,7 @@ def _generator(
     seed: int, baseline: Subject, candidate: Subject, metric: str
 ) -> np.random.Generator:
     # A separate stream, so that results do not depend on the other subjects in the comparison.
-    stream = int(derived_id("compare", baseline.id, candidate.id, metric), 16)
+    stream = int(derive_id("compare", baseline.id, candidate.id, metric), 16)
     return np.random.default_rng([seed, stream])
 
 

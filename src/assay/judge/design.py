@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.core.canonical_json import canonical_json, content_hash
-from assay.core.settings import written
+from assay.core.settings import to_stored
 from assay.core.text import counted, printable, unknown_name
 from assay.crafter.difficulty import DIFFICULTIES
 from assay.crafter.rules import TASK
@@ -69,7 +69,7 @@ def changes_between(
 
 def _difficulty(value: Any) -> str:
     """Return the name of a difficulty, because its numbers are too many for a line."""
-    names = (name for name, known in DIFFICULTIES.items() if value == written(known))
+    names = (name for name, known in DIFFICULTIES.items() if value == to_stored(known))
     return next(names, None) or short_value(value)
 
 

@@ -16,7 +16,7 @@ from errno import errorcode
 from math import isfinite
 from typing import Any
 
-from assay.core.aio import backoff
+from assay.core.aio import backoff_seconds
 from assay.core.text import printable
 from assay.errors import AssayError, ModelRefused, ModelRejected
 from assay.models.wire import Malformed, parse_object
@@ -43,7 +43,7 @@ class CallRetries:
 
     def wait(self, attempt: int, jitter: random.Random) -> float:
         """Return the seconds to wait after an attempt, counted from 0."""
-        most = backoff(attempt, self.first_wait, self.longest_wait)
+        most = backoff_seconds(attempt, self.first_wait, self.longest_wait)
         return most * jitter.uniform(0.5, 1.0)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from assay.core.canonical_json import canonical_json, derived_id
+from assay.core.canonical_json import canonical_json, derive_id
 from assay.types import ChatRequest, Message, Usage
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def _repair_calls(
         arguments = clean(_encode_arguments(arguments))
         number = _check_id(call.get("id"), taken)
         if number is None:
-            number = "call_" + derived_id(after, len(repaired), name, arguments)
+            number = "call_" + derive_id(after, len(repaired), name, arguments)
         taken.add(number)
         function = {"name": name, "arguments": arguments}
         repaired.append({"id": clean(number), "type": "function", "function": function})

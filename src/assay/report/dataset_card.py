@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.core.files import atomic_write
-from assay.core.text import counted, escaped_markdown
+from assay.core.text import counted, escape_markdown
 from assay.finetune.datasets.build import BuiltDataset
 from assay.report.document import Document, Items, ReportTable, Section, Words
 from assay.report.files import as_markdown
@@ -28,7 +28,7 @@ def write_card(built: BuiltDataset, about: dict[str, Any]) -> list[Path]:
     for name, drawing in drawings:
         files.append(built.path.with_name(f"{stem}.{name}.png"))
         atomic_write(files[-1], drawing.png())
-        pictures.append(f"![{escaped_markdown(drawing.alt)}](<{files[-1].name}>)")
+        pictures.append(f"![{escape_markdown(drawing.alt)}](<{files[-1].name}>)")
     text = as_markdown(_document(built, about))
     head, mark, rest = text.partition("\n## ")
     card = "\n\n".join((head.rstrip(), *pictures)) + f"\n{mark}{rest}"

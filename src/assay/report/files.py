@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.core.files import atomic_file
-from assay.core.text import escaped_markdown
+from assay.core.text import escape_markdown
 from assay.errors import UsageError
 from assay.report.document import (
     Answers,
@@ -102,17 +102,17 @@ _LIST = re.compile(r"^(?:[-+=]|\d+(?=[.)]))")
 
 def as_markdown(document: Document) -> str:
     """Return the whole report in Markdown, with GitHub-style tables."""
-    parts = [f"# {escaped_markdown(document.title)}"]
+    parts = [f"# {escape_markdown(document.title)}"]
     if document.summary:
         parts.append(_list(document.summary))
     for section in document.sections:
-        parts.append(f"## {escaped_markdown(section.title)}")
+        parts.append(f"## {escape_markdown(section.title)}")
         parts += [text for block in section.blocks for text in _block(block)]
     if document.origin:
         parts.append("## What made this report")
         parts.append(
             "\n".join(
-                f"- {escaped_markdown(name)}: {escaped_markdown(text)}"
+                f"- {escape_markdown(name)}: {escape_markdown(text)}"
                 for name, text in document.origin
             )
         )
@@ -122,7 +122,7 @@ def as_markdown(document: Document) -> str:
 def _paragraph(text: str) -> str:
     # A start that would make it a list item, or underline the previous line, is escaped.
     return _LIST.sub(
-        lambda match: f"&#{ord(match[0][0])};{match[0][1:]}", escaped_markdown(text)
+        lambda match: f"&#{ord(match[0][0])};{match[0][1:]}", escape_markdown(text)
     )
 
 
@@ -136,16 +136,16 @@ def _block(block: Block) -> Iterator[str]:
             yield _paragraph(text)
         case Items(items, title):
             if title:
-                yield f"**{escaped_markdown(title)}**"
+                yield f"**{escape_markdown(title)}**"
             yield _list(items)
         case Answers(items):
             yield "\n".join(
-                f"{number}. **{escaped_markdown(question)}** {escaped_markdown(answer)}"
+                f"{number}. **{escape_markdown(question)}** {escape_markdown(answer)}"
                 for number, (question, answer) in enumerate(items, 1)
             )
         case ReportTable():
             if block.caption:
-                yield f"**{escaped_markdown(block.caption)}**"
+                yield f"**{escape_markdown(block.caption)}**"
             yield "\n".join(_table(block))
             if block.note:
                 yield _paragraph(block.note)
@@ -154,10 +154,10 @@ def _block(block: Block) -> Iterator[str]:
 
 
 def _table(table: ReportTable) -> Iterator[str]:
-    yield _line(map(escaped_markdown, table.heads))
+    yield _line(map(escape_markdown, table.heads))
     yield _line(["---", *["---:"] * (len(table.heads) - 1)])
     for row in table.rows:
-        yield _line(escaped_markdown(joined(cell)) for cell in row)
+        yield _line(escape_markdown(joined(cell)) for cell in row)
 
 
 def _line(texts: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from assay.core.provenance import provenance
+from assay.core.provenance import collect_provenance
 from assay.judge.results import Setup
 from assay.judge.subjects import Subject
 
@@ -45,7 +45,7 @@ def made_columns(setup: Setup) -> dict[str, Any]:
 
 def versions() -> dict[str, Any]:
     """Return the versions of assay and of the libraries that computed the numbers."""
-    made = provenance()
+    made = collect_provenance()
     return {
         "assay": made.assay,
         "commit": made.commit,

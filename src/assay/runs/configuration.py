@@ -17,7 +17,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from assay.core.settings import Configuration, Counts, Setting, settings_of
+from assay.core.settings import Configuration, Counts, Setting, list_settings
 from assay.core.text import unknown_name
 from assay.core.values import file_text
 from assay.errors import UsageError
@@ -51,7 +51,7 @@ class Resolved(NamedTuple, Generic[C]):
 
 def resolve(
     configuration: type[C],
-    given: Mapping[str, Any],
+    overrides: Mapping[str, Any],
     file: Path | None = None,
     *,
     source: str = COMMAND_LINE,
@@ -62,65 +62,67 @@ def resolve(
 
     Args:
         configuration: Class of the configuration.
-        given: Values by setting name; None means not given.
+        overrides: Values by setting name; None means not given.
         file: Configuration file, if any.
-        source: Source of `given`. Error messages use option names only if it is the command
+        source: Source of `overrides`. Error messages use option names only if it is the command
             line.
         stored: Configuration of a run to be resumed, as returned by `Configuration.stored`;
             replaces the defaults.
         environment: Environment variables; default: those of this process.
     """
-    settings = settings_of(configuration)
+    settings = list_settings(configuration)
     variables = os.environ if environment is None else environment
     values: dict[str, SourcedValue] = {}
     for name, setting in settings.items():
-        kept = (stored or {}).get(setting.section, {}) if setting.section else stored or {}
-        if setting.variable is None and name in kept:
-            value = setting.read(kept[name], f"{name} of the run", kept=True)
+        stored_values = (
+            (stored or {}).get(setting.section, {}) if setting.section else stored or {}
+        )
+        if setting.variable is None and name in stored_values:
+            value = setting.read(stored_values[name], f"{name} of the run", is_stored=True)
             values[name] = SourcedValue(value, "the run")
         elif setting.variable and (text := variables.get(setting.variable)):
             origin = f"environment {setting.variable}"
             values[name] = SourcedValue(setting.read(text, setting.variable), origin)
     from_file = {} if file is None else _read_file(configuration, file)
-    warnings = list(_secrets(settings, from_file))
+    warnings = list(_check_secrets(settings, from_file))
     values |= from_file
-    for name, raw in given.items():
+    for name, value_given in overrides.items():
         if name not in settings:
             raise UsageError(unknown_name("setting", name, settings))
-        if raw is not None:
+        if value_given is not None:
             label = settings[name].option if source == COMMAND_LINE else name
-            values[name] = SourcedValue(settings[name].read(raw, label), source)
+            values[name] = SourcedValue(settings[name].read(value_given, label), source)
     config = configuration.of({name: sourced.value for name, sourced in values.items()})
     sources = {name: values[name].source if name in values else "default" for name in settings}
     return Resolved(config, sources, (*warnings, *config.warnings()))
 
 
-def difference(
+def list_differences(
     configuration: type[Configuration], old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> list[str]:
     """List the differences between two stored configurations that make them different runs.
 
     Lines look like `episodes: 10 -> 20`. The list is empty if there are none.
     """
-    counted = [key for key, counts in configuration.counted().items() if counts >= Counts.RUN]
-    before, after = (dict(_leaves(counted, stored)) for stored in (old, new))
+    keys = [key for key, counts in configuration.counted().items() if counts >= Counts.RUN]
+    before, after = (dict(_flatten(keys, stored)) for stored in (old, new))
     lines = []
     for key in dict.fromkeys([*before, *after]):
         if before.get(key) != after.get(key):
-            shown = [_brief(values.get(key)) for values in (before, after)]
+            texts = [_shorten(values.get(key)) for values in (before, after)]
             lines.append(
-                f"{key}: " + ("changed" if len(set(shown)) == 1 else " -> ".join(shown))
+                f"{key}: " + ("changed" if len(set(texts)) == 1 else " -> ".join(texts))
             )
     return lines
 
 
-def tables_of(configuration: type[Configuration]) -> Mapping[str, Mapping[str, Setting]]:
+def list_tables(configuration: type[Configuration]) -> Mapping[str, Mapping[str, Setting]]:
     """Return the tables of a configuration file, each with its settings by key.
 
     A table that is a single setting as a whole has it under the key "".
     """
     tables: dict[str, dict[str, Setting]] = {}
-    for setting in settings_of(configuration).values():
+    for setting in list_settings(configuration).values():
         for table, key in setting.places:
             tables.setdefault(table, {})[key] = setting
     return tables
@@ -128,16 +130,16 @@ def tables_of(configuration: type[Configuration]) -> Mapping[str, Mapping[str, S
 
 def _read_file(configuration: type[Configuration], path: Path) -> dict[str, SourcedValue]:
     values: dict[str, SourcedValue] = {}
-    for setting, place, raw in _entries(configuration, path):
+    for setting, place, raw in _iterate_entries(configuration, path):
         new = SourcedValue(setting.read(raw, f"{path}: {place}"), f"{path} {place}")
         old = values.setdefault(setting.name, new)
         if old.value != new.value:
             raise UsageError(
                 f"{path}: {old.source.removeprefix(f'{path} ')} and {place} set the same "
-                "thing to different values; remove one of them"
+                "setting to different values; remove one of them"
             )
-    tables = _document(path)
-    for name, setting in settings_of(configuration).items():
+    tables = _read_document(path)
+    for name, setting in list_settings(configuration).items():
         if setting.beside is not None and setting.beside[0] in tables and name not in values:
             table, raw = setting.beside
             place = f"[{table}]"
@@ -145,17 +147,17 @@ def _read_file(configuration: type[Configuration], path: Path) -> dict[str, Sour
     return values
 
 
-def _entries(
+def _iterate_entries(
     configuration: type[Configuration], path: Path
 ) -> Iterator[tuple[Setting, str, Any]]:
-    tables = tables_of(configuration)
-    for table, content in _document(path).items():
+    tables = list_tables(configuration)
+    for table, content in _read_document(path).items():
         keys = tables.get(table, {})
         is_table = isinstance(content, dict) or ("" in keys and isinstance(content, list))
-        homes = "" if is_table else _homes(configuration, table)
-        if homes:
+        correct_tables = "" if is_table else _describe_tables(configuration, table)
+        if correct_tables:
             raise UsageError(
-                f"{path}: {table!r} stands outside a table; write it below {homes}"
+                f"{path}: {table!r} is outside a table; write it below {correct_tables}"
             )
         if not keys:
             raise UsageError(f"{path}: {unknown_name('table', table, tables)}")
@@ -172,17 +174,15 @@ def _entries(
         for key, raw in content.items():
             if key not in keys:
                 message = unknown_name(f"key in [{table}]", key, keys)
-                homes = _homes(configuration, key)
-                belongs = f"; {key!r} belongs below {homes}" if homes else ""
-                raise UsageError(f"{path}: {message}{belongs}")
+                correct_tables = _describe_tables(configuration, key)
+                hint = f"; {key!r} belongs below {correct_tables}" if correct_tables else ""
+                raise UsageError(f"{path}: {message}{hint}")
             yield keys[key], f"[{table}] {key}", raw
 
 
-def _document(path: Path) -> dict[str, Any]:
+def _read_document(path: Path) -> dict[str, Any]:
     if not os.path.exists(path):  # unlike Path.exists, this accepts any name
-        raise UsageError(
-            f"there is no configuration file {str(path)!r}; 'assay init' writes one"
-        )
+        raise UsageError(f"configuration file {str(path)!r} not found; 'assay init' writes one")
     text = file_text(path).removeprefix("\ufeff")
     try:
         return tomllib.loads(text)
@@ -191,29 +191,29 @@ def _document(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}{reason}; see https://toml.io") from error
     except ValueError as error:
         reason, position = str(error), _POSITION.search(str(error))
-        where = ""
+        location = ""
         if position is not None:
             reason = reason[: position.start()]
-            where = f", line {position[1]}, column {position[2]}"
-            where = where if position[1] else ", at its end"
+            location = f", line {position[1]}, column {position[2]}"
+            location = location if position[1] else ", at its end"
         raise UsageError(
-            f"{path}{where}: not valid TOML: {reason}; see https://toml.io"
+            f"{path}{location}: not valid TOML: {reason}; see https://toml.io"
         ) from error
 
 
-def _homes(configuration: type[Configuration], key: str) -> str:
+def _describe_tables(configuration: type[Configuration], key: str) -> str:
     """Name the tables that contain a key, or the first place of the setting with that name."""
-    tables = [table for table, keys in tables_of(configuration).items() if key in keys]
+    tables = [table for table, keys in list_tables(configuration).items() if key in keys]
     if tables:
         return " or ".join(f"[{table}]" for table in tables)
-    setting = settings_of(configuration).get(key)
+    setting = list_settings(configuration).get(key)
     if setting is None:
         return ""
-    table, home = setting.places[0]
-    return f"[{table}] as {home!r}"
+    table, key_in_table = setting.places[0]
+    return f"[{table}] as {key_in_table!r}"
 
 
-def _secrets(
+def _check_secrets(
     settings: Mapping[str, Setting], from_file: dict[str, SourcedValue]
 ) -> Iterator[str]:
     """Warn about secrets in a file, and drop placeholders."""
@@ -223,7 +223,7 @@ def _secrets(
             continue
         if secret.reveal() == _PLACEHOLDER:
             del from_file[name]
-            yield f"{place} is a placeholder, not a key, and is not used"
+            yield f"{place} is a placeholder, not a key; it is ignored"
         else:
             yield (
                 f"{place} is a secret in a file that others may read; "
@@ -231,7 +231,7 @@ def _secrets(
             )
 
 
-def _leaves(keys: list[str], stored: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _flatten(keys: list[str], stored: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key in keys:
         value = stored.get(key)
         if isinstance(value, Mapping):
@@ -240,7 +240,7 @@ def _leaves(keys: list[str], stored: Mapping[str, Any]) -> Iterator[tuple[str, A
             yield key, value
 
 
-def _brief(value: Any) -> str:
+def _shorten(value: Any) -> str:
     if value is None:
         return "none"
     text = value if isinstance(value, str) else json.dumps(value, default=str)
@@ -251,7 +251,7 @@ def _brief(value: Any) -> str:
 _WIDTH = 96
 
 
-def template(configuration: type[Configuration], head: str, tail: str = "") -> str:
+def format_template(configuration: type[Configuration], head: str, tail: str = "") -> str:
     """Return the text of a configuration file in which every setting is commented out.
 
     Args:
@@ -260,19 +260,21 @@ def template(configuration: type[Configuration], head: str, tail: str = "") -> s
         tail: Text after the settings, such as a table that is a single setting as a whole.
     """
     tables: dict[str, list[str]] = {}
-    for setting in settings_of(configuration).values():
+    for setting in list_settings(configuration).values():
         if not setting.places:
             continue  # cannot be set in a file
         table, key = setting.places[0]
         if not key:
             continue  # a whole table, which the tail shows
         lines = tables.setdefault(table, [f"[{table}]"])
-        lines += wrap(_comment(setting), _WIDTH, initial_indent="# ", subsequent_indent="# ")
-        lines.append(f"#{key} = {_toml(_shown(setting))}")
+        lines += wrap(
+            _format_comment(setting), _WIDTH, initial_indent="# ", subsequent_indent="# "
+        )
+        lines.append(f"#{key} = {_format_toml(_choose_example(setting))}")
     return "\n\n".join(filter(None, (head, *map("\n".join, tables.values()), tail))) + "\n"
 
 
-def configuration_file(
+def format_configuration(
     configuration: type[Configuration], values: Mapping[str, Any], head: str
 ) -> str:
     """Return the text of a configuration file with the given values.
@@ -284,26 +286,30 @@ def configuration_file(
     """
     tables: dict[str, list[str]] = {}
     for name, value in values.items():
-        table, key = settings_of(configuration)[name].places[0]
-        tables.setdefault(table, [f"[{table}]"]).append(f"{key} = {_toml(value)}")
+        table, key = list_settings(configuration)[name].places[0]
+        tables.setdefault(table, [f"[{table}]"]).append(f"{key} = {_format_toml(value)}")
     return "\n\n".join((head, *map("\n".join, tables.values()))) + "\n"
 
 
-def _shown(setting: Setting) -> Any:
+def _choose_example(setting: Setting) -> Any:
     if setting.example is not None:
         return setting.example
     return setting.takes.none[0] if setting.default is None else setting.default
 
 
-def _comment(setting: Setting) -> str:
-    takes = setting.given or setting.takes
-    hint = takes.hint if setting.default is not None else f"{_toml(takes.none[0])} for none"
+def _format_comment(setting: Setting) -> str:
+    accepted = setting.given or setting.takes
+    hint = (
+        accepted.hint
+        if setting.default is not None
+        else f"{_format_toml(accepted.none[0])} for none"
+    )
     if setting.variable is not None:
         hint = f"without it, the variable {setting.variable} counts"
     return f"{setting.text} ({hint})." if hint else f"{setting.text}."
 
 
-def _toml(value: Any) -> str:
+def _format_toml(value: Any) -> str:
     if isinstance(value, (tuple, list)):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(_format_toml, value))}]"
     return json.dumps(str(value) if isinstance(value, Path) else value)

@@ -3,8 +3,8 @@
 A verdict contains only text and small values, so it keeps no objects of the trial alive.
 
 A user may request a stop twice: the first request lets open trials finish their current work,
-the second cancels them. `Stop.hurry` cancels open trials without cutting anything else short.
-Requests may come from a signal handler or any thread; `Stop` itself only wakes its watchers.
+the second cancels them. `Stop.cancel_trials` cancels open trials, but not other work. Requests
+may come from a signal handler or any thread; `Stop` itself only wakes its watchers.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from assay.core.aio import backoff
-from assay.core.canonical_json import derived_id
+from assay.core.aio import backoff_seconds
+from assay.core.canonical_json import derive_id
 from assay.core.secrets import mask
-from assay.core.user_code import exception_text
+from assay.core.user_code import read_exception_message
 from assay.errors import (
     AccessDenied,
     AssayError,
@@ -106,24 +106,24 @@ def classify(error: Exception) -> TrialVerdict | GroupStop:
     """
     kind = type(error).__name__
     if isinstance(error, ModelRejected | AccessDenied):
-        said = trial_error(error)
-        return GroupStop(said.message, said)
-    blameless = isinstance(error, _INFRASTRUCTURE) or (
+        description = describe_error(error)
+        return GroupStop(description.message, description)
+    is_infrastructure = isinstance(error, _INFRASTRUCTURE) or (
         isinstance(error, OSError) and error.errno in _EXHAUSTED
     )
     return TrialVerdict(
-        TrialState.INFRASTRUCTURE if blameless else TrialState.FAILURE,
+        TrialState.INFRASTRUCTURE if is_infrastructure else TrialState.FAILURE,
         kind,
-        trial_error(error),
+        describe_error(error),
         retry_after=float(error.retry_after) if isinstance(error, InstanceLimit) else None,
     )
 
 
-def trial_error(error: BaseException) -> TrialError:
+def describe_error(error: BaseException) -> TrialError:
     """Return type, message and traceback of an exception, as text without secrets."""
     return TrialError(
         type(error).__name__,
-        mask(exception_text(error)),
+        mask(read_exception_message(error)),
         mask("".join(traceback.format_exception(error))),
     )
 
@@ -138,8 +138,8 @@ class Limits:
     """Maximum number of open groups; 1 runs them one after another."""
 
     def __post_init__(self) -> None:
-        _at_least("max_open", self.max_open, 1)
-        _at_least("max_groups", self.max_groups, 1)
+        _check_minimum("max_open", self.max_open, 1)
+        _check_minimum("max_groups", self.max_groups, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,19 +160,21 @@ class Retries:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _at_least("attempts", self.attempts, 1)
-        _at_least("first_wait", self.first_wait, 0)
-        _at_least("longest_wait", self.longest_wait, self.first_wait)
+        _check_minimum("attempts", self.attempts, 1)
+        _check_minimum("first_wait", self.first_wait, 0)
+        _check_minimum("longest_wait", self.longest_wait, self.first_wait)
 
     def wait(self, trial_id: str, attempt: int) -> float:
         """Return the seconds between this attempt of a trial and the next one."""
-        share = int(derived_id(self.seed, trial_id, attempt), 16) / 16**20
-        return backoff(attempt - 1, self.first_wait, self.longest_wait) * (1 - share / 2)
+        share = int(derive_id(self.seed, trial_id, attempt), 16) / 16**20
+        return backoff_seconds(attempt - 1, self.first_wait, self.longest_wait) * (
+            1 - share / 2
+        )
 
 
-def _at_least(name: str, value: float, least: float) -> None:
-    if not (math.isfinite(value) and value >= least):
-        raise UsageError(f"{name} is {value!r}; it must be a number of at least {least:g}")
+def _check_minimum(name: str, value: float, minimum: float) -> None:
+    if not (math.isfinite(value) and value >= minimum):
+        raise UsageError(f"{name} is {value!r}; it must be a number of at least {minimum:g}")
 
 
 class Stop:
@@ -180,18 +182,18 @@ class Stop:
 
     def __init__(self) -> None:
         # list.append is atomic, also with threads and signal handlers.
-        self._asks: list[None] = []
-        self._hurried = False
+        self._requests: list[None] = []
+        self._cancel_requested = False
         self._watchers: tuple[tuple[asyncio.AbstractEventLoop, Callable[[], None]], ...] = ()
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Request a stop. From the second request on, open trials are cancelled."""
-        self._asks.append(None)
+        self._requests.append(None)
         self._wake()
 
-    def hurry(self) -> None:
-        """Cancel open trials, but cut nothing else short."""
-        self._hurried = True
+    def cancel_trials(self) -> None:
+        """Cancel open trials after a stop request, but no other work."""
+        self._cancel_requested = True
         self._wake()
 
     def _wake(self) -> None:
@@ -201,22 +203,22 @@ class Stop:
                 loop.call_soon_threadsafe(wake)
 
     @property
-    def asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether nothing new may start, and open trials should stop."""
-        return len(self._asks) > 0
+        return len(self._requests) > 0
 
     @property
-    def hurried(self) -> bool:
+    def should_cancel(self) -> bool:
         """Whether open trials are to be cancelled."""
-        return self.asked and (self._hurried or self.forced)
+        return self.is_requested and (self._cancel_requested or self.is_forced)
 
     @property
-    def forced(self) -> bool:
+    def is_forced(self) -> bool:
         """Whether nothing is to be waited for any longer."""
-        return len(self._asks) > 1
+        return len(self._requests) > 1
 
     @contextmanager
-    def watched(self, wake: Callable[[], None]) -> Iterator[None]:
+    def watch(self, wake: Callable[[], None]) -> Iterator[None]:
         """Within the context, call `wake` in the running loop on each stop request."""
         watcher = (asyncio.get_running_loop(), wake)
         # Replaced as a whole, so that a signal handler never sees a partial change.
@@ -224,4 +226,6 @@ class Stop:
         try:
             yield
         finally:
-            self._watchers = tuple(one for one in self._watchers if one is not watcher)
+            self._watchers = tuple(
+                registered for registered in self._watchers if registered is not watcher
+            )

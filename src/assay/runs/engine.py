@@ -31,7 +31,7 @@ from assay.runs.events import (
     TrialSkipped,
     TrialStarted,
 )
-from assay.runs.plan import Admission, Attempt, Group, GroupCounts, Line, Plan, Trial
+from assay.runs.plan import Admission, Group, GroupCounts, GroupQueue, Plan, Trial, TrialAttempt
 from assay.types import TrialState
 
 P = TypeVar("P")
@@ -46,20 +46,20 @@ class Context:
     """Counted from 1."""
     last: bool = True
     """Whether an infrastructure error of this attempt is final."""
-    asked_to_stop: Callable[[], bool] = lambda: False
+    should_stop: Callable[[], bool] = lambda: False
     report: Callable[[Any], None] = lambda _: None
 
     @property
     def stopping(self) -> bool:
         """Whether the trial should finish its current work and return."""
-        return self.asked_to_stop()
+        return self.should_stop()
 
     def check(self) -> None:
         """Raise Interrupted if the trial should stop; call it where no work is lost."""
-        if self.asked_to_stop():
-            raise Interrupted("asked to stop; resume goes on from here")
+        if self.should_stop():
+            raise Interrupted("stopped on request; the trial can be resumed")
 
-    def progress(self, payload: Any) -> None:
+    def report_progress(self, payload: Any) -> None:
         """Report progress of the trial to the observer of the run."""
         self.report(payload)
 
@@ -138,207 +138,220 @@ class Engine(Generic[P]):
         self._stop = stop
         self._wake = asyncio.Event()
         self._crash: BaseException | None = None
-        self._hurried = False
-        self._over = False
-        self._lines: list[Line[P]] = []
-        self._queue = iter(plan.groups)
-        self._tallies: dict[str, GroupCounts] = {}
-        self._open: dict[asyncio.Task[TrialVerdict], Attempt[P]] = {}
-        self._held = 0  # places reserved for trials that found no room
-        self._starts = 0
+        self._has_cancelled = False
+        self._is_ending = False
+        self._queues: list[GroupQueue[P]] = []
+        self._waiting_groups = iter(plan.groups)
+        self._counts: dict[str, GroupCounts] = {}
+        self._open: dict[asyncio.Task[TrialVerdict], TrialAttempt[P]] = {}
+        self._reserved = 0  # places reserved for trials that found no room
+        self._start_count = 0
 
     async def run(self) -> dict[str, GroupCounts]:
         """Run the plan, and return the counts of each group."""
-        self._tell(RunStarted({group.name: group.size for group in self._plan.groups}))
+        self._emit(RunStarted({group.name: group.size for group in self._plan.groups}))
         try:
-            with self._stop.watched(self._wake.set):
+            with self._stop.watch(self._wake.set):
                 while self._advance():
                     await self._wake.wait()
                     self._wake.clear()
         finally:
-            await self._leave()
-        for group in self._queue:
-            line = self._line(group)
-            line.close()
-            self._tallies[line.name] = line.tally()
-        tallies = {group.name: self._tallies[group.name] for group in self._plan.groups}
-        self._tell(RunEnded(tallies))
+            await self._cancel_and_wait()
+        for group in self._waiting_groups:
+            queue = self._make_queue(group)
+            queue.close()
+            self._counts[queue.name] = queue.tally()
+        tallies = {group.name: self._counts[group.name] for group in self._plan.groups}
+        self._emit(RunEnded(tallies))
         return tallies
 
     def _advance(self) -> bool:
         """Do everything possible now; return False if there is nothing to wait for."""
         if self._crash is not None:
             raise self._crash
-        if self._stop.asked:
-            for line in self._lines:
-                self._close(line)
-        if self._stop.hurried and not self._hurried:
-            self._hurried = True
+        if self._stop.is_requested:
+            for queue in self._queues:
+                self._close(queue)
+        if self._stop.should_cancel and not self._has_cancelled:
+            self._has_cancelled = True
             self._cancel_all()
-        self._fill()
+        self._start_ready_trials()
         if not self._can_change():
-            for line in self._lines:
-                self._close(line)
-        while over := [line for line in self._lines if line.over]:
-            for line in over:
-                self._lines.remove(line)
-                self._tallies[line.name] = line.tally()
-                self._tell(GroupEnded(line.name, line.tally()))
-            self._fill()
-        return bool(self._lines)
+            for queue in self._queues:
+                self._close(queue)
+        while ended := [queue for queue in self._queues if queue.is_over]:
+            for queue in ended:
+                self._queues.remove(queue)
+                self._counts[queue.name] = queue.tally()
+                self._emit(GroupEnded(queue.name, queue.tally()))
+            self._start_ready_trials()
+        return bool(self._queues)
 
-    def _fill(self) -> None:
-        while not self._stop.asked and len(self._lines) < self._rules.limits.max_groups:
-            group = next(self._queue, None)
+    def _start_ready_trials(self) -> None:
+        while not self._stop.is_requested and len(self._queues) < self._rules.limits.max_groups:
+            group = next(self._waiting_groups, None)
             if group is None:
                 break
-            self._lines.append(self._line(group))
-            self._tell(GroupStarted(group.name, group.size))
-        while ready := self._startable():
+            self._queues.append(self._make_queue(group))
+            self._emit(GroupStarted(group.name, group.size))
+        while startable := self._find_startable():
             # The group with the fewest open trials; among equals, the one that waited longest.
-            line = min(ready, key=lambda one: (one.open, one.started))
-            self._start(line, line.take())
+            queue = min(startable, key=lambda candidate: (candidate.open, candidate.started))
+            self._start(queue, queue.take_next())
 
-    def _startable(self) -> list[Line[P]]:
+    def _find_startable(self) -> list[GroupQueue[P]]:
         """Return the groups of which another trial may start now."""
-        if not self._has_place():
+        if not self._has_capacity():
             return []
-        begun = {line.name: line.begun for line in self._lines}
+        unfinished = {queue.name: queue.unfinished for queue in self._queues}
         return [
-            line for line in self._lines if line.ready and self._rules.room(line.name, begun)
+            queue
+            for queue in self._queues
+            if queue.is_ready and self._rules.room(queue.name, unfinished)
         ]
 
     def _can_change(self) -> bool:
         """Return whether anything is running that could admit a waiting trial."""
-        return bool(self._open) or any(line.rests or line.ready for line in self._lines)
+        return bool(self._open) or any(queue.waits or queue.is_ready for queue in self._queues)
 
-    def _has_place(self) -> bool:
-        taken = len(self._open) + self._held
-        return taken < self._rules.limits.max_open and not self._stop.asked
+    def _has_capacity(self) -> bool:
+        used = len(self._open) + self._reserved
+        return used < self._rules.limits.max_open and not self._stop.is_requested
 
-    def _line(self, group: Group[P]) -> Line[P]:
-        return Line(
+    def _make_queue(self, group: Group[P]) -> GroupQueue[P]:
+        return GroupQueue(
             group,
             self._rules.done,
-            lambda trial: self._tell(TrialSkipped(trial)),
+            lambda trial: self._emit(TrialSkipped(trial)),
             self._rules.admit,
         )
 
-    def _start(self, line: Line[P], attempt: Attempt[P]) -> None:
-        self._starts += 1
-        attempt.started = line.started = self._starts
-        line.open += 1
-        self._tell(TrialStarted(attempt.trial, attempt.number))
+    def _start(self, queue: GroupQueue[P], attempt: TrialAttempt[P]) -> None:
+        self._start_count += 1
+        attempt.started = queue.started = self._start_count
+        queue.open += 1
+        self._emit(TrialStarted(attempt.trial, attempt.number))
         context = Context(
             attempt.number,
             attempt.spent + 1 >= self._rules.retries.attempts,
-            partial(self._leaving, line),
-            partial(self._progress, attempt.trial),
+            partial(self._should_stop, queue),
+            partial(self._on_progress, attempt.trial),
         )
         task = asyncio.create_task(self._executor.run(attempt.trial, context))
         self._open[task] = attempt
-        task.add_done_callback(partial(self._finished, line))
+        task.add_done_callback(partial(self._on_task_done, queue))
 
-    def _leaving(self, line: Line[P]) -> bool:
-        return line.closed or self._stop.asked or self._over or self._crash is not None
+    def _should_stop(self, queue: GroupQueue[P]) -> bool:
+        return (
+            queue.closed
+            or self._stop.is_requested
+            or self._is_ending
+            or self._crash is not None
+        )
 
-    def _progress(self, trial: Trial[P], payload: Any) -> None:
+    def _on_progress(self, trial: Trial[P], payload: Any) -> None:
         try:
-            self._tell(TrialProgress(trial, payload))
-            if self._startable():
+            self._emit(TrialProgress(trial, payload))
+            if self._find_startable():
                 self._wake.set()  # there is more room than before
         except Exception as error:
             # This is not an error of the trial, and must not be classified as one.
             self._wake.set()
-            raise Interrupted("the run is over: its listener raised") from error
+            raise Interrupted("the run ends: its observer raised an exception") from error
 
-    def _finished(self, line: Line[P], task: asyncio.Task[TrialVerdict]) -> None:
+    def _on_task_done(self, queue: GroupQueue[P], task: asyncio.Task[TrialVerdict]) -> None:
         attempt = self._open.pop(task)
-        line.open -= 1
-        self._guarded(self._settle, line, attempt, task)
+        queue.open -= 1
+        self._call_guarded(self._handle_result, queue, attempt, task)
 
-    def _settle(
-        self, line: Line[P], attempt: Attempt[P], task: asyncio.Task[TrialVerdict]
+    def _handle_result(
+        self, queue: GroupQueue[P], attempt: TrialAttempt[P], task: asyncio.Task[TrialVerdict]
     ) -> None:
         error = None if task.cancelled() else task.exception()
         if task.cancelled() or isinstance(error, Interrupted):
-            self._interrupt(line, attempt.trial)
+            self._mark_interrupted(queue, attempt.trial)
         elif isinstance(error, Exception):
-            self._judge(line, attempt, self._rules.classify(error))
+            self._apply_verdict(queue, attempt, self._rules.classify(error))
         elif error is not None:
             self._crash = self._crash or error
-            self._interrupt(line, attempt.trial)
+            self._mark_interrupted(queue, attempt.trial)
         else:
-            self._judge(line, attempt, task.result())
+            self._apply_verdict(queue, attempt, task.result())
 
-    def _judge(
-        self, line: Line[P], attempt: Attempt[P], found: TrialVerdict | GroupStop
+    def _apply_verdict(
+        self, queue: GroupQueue[P], attempt: TrialAttempt[P], verdict: TrialVerdict | GroupStop
     ) -> None:
-        if isinstance(found, GroupStop):
-            self._interrupt(line, attempt.trial)
-            if line.stop is None:
-                line.stop = found
-                self._tell(GroupStopped(line.name, found))
-                self._close(line)
+        if isinstance(verdict, GroupStop):
+            self._mark_interrupted(queue, attempt.trial)
+            if queue.stop is None:
+                queue.stop = verdict
+                self._emit(GroupStopped(queue.name, verdict))
+                self._close(queue)
             return
-        if found.state is TrialState.INFRASTRUCTURE:
-            spent = attempt.spent + (found.retry_after is None or self._is_oldest(attempt))
+        if verdict.state is TrialState.INFRASTRUCTURE:
+            spent = attempt.spent + (verdict.retry_after is None or self._is_oldest(attempt))
             if spent < self._rules.retries.attempts:
-                if self._leaving(line):
-                    self._interrupt(line, attempt.trial)
+                if self._should_stop(queue):
+                    self._mark_interrupted(queue, attempt.trial)
                 else:
-                    self._rest(line, attempt, spent, found)
+                    self._schedule_retry(queue, attempt, spent, verdict)
                 return
-        line.count(found.state)
-        self._tell(TrialEnded(attempt.trial, attempt.number, found))
+        queue.count(verdict.state)
+        self._emit(TrialEnded(attempt.trial, attempt.number, verdict))
 
-    def _is_oldest(self, attempt: Attempt[P]) -> bool:
+    def _is_oldest(self, attempt: TrialAttempt[P]) -> bool:
         return all(attempt.started < other.started for other in self._open.values())
 
-    def _rest(
-        self, line: Line[P], attempt: Attempt[P], spent: int, verdict: TrialVerdict
+    def _schedule_retry(
+        self, queue: GroupQueue[P], attempt: TrialAttempt[P], spent: int, verdict: TrialVerdict
     ) -> None:
         wait = self._rules.retries.wait(attempt.trial.id, attempt.number)
-        held = verdict.retry_after is not None
+        reserves_place = verdict.retry_after is not None
         if verdict.retry_after is not None:
             wait = max(wait, verdict.retry_after)
-        line.count("retries")
-        self._tell(TrialRetried(attempt.trial, attempt.number, wait, verdict))
-        self._held += held
+        queue.count("retries")
+        self._emit(TrialRetried(attempt.trial, attempt.number, wait, verdict))
+        self._reserved += reserves_place
         task = asyncio.create_task(self._rules.sleep(wait))
-        line.rests[task] = None
-        again = Attempt(attempt.trial, attempt.number + 1, spent)
-        task.add_done_callback(partial(self._rested, line, again, held))
+        queue.waits[task] = None
+        next_attempt = TrialAttempt(attempt.trial, attempt.number + 1, spent)
+        task.add_done_callback(partial(self._on_wait_over, queue, next_attempt, reserves_place))
 
-    def _rested(
-        self, line: Line[P], again: Attempt[P], held: bool, task: asyncio.Task[None]
+    def _on_wait_over(
+        self,
+        queue: GroupQueue[P],
+        next_attempt: TrialAttempt[P],
+        reserves_place: bool,
+        task: asyncio.Task[None],
     ) -> None:
-        del line.rests[task]
-        self._held -= held
-        self._guarded(self._return, line, again, task)
+        del queue.waits[task]
+        self._reserved -= reserves_place
+        self._call_guarded(self._requeue, queue, next_attempt, task)
 
-    def _return(self, line: Line[P], again: Attempt[P], task: asyncio.Task[None]) -> None:
-        if task.cancelled() or self._leaving(line):
-            self._interrupt(line, again.trial)
+    def _requeue(
+        self, queue: GroupQueue[P], next_attempt: TrialAttempt[P], task: asyncio.Task[None]
+    ) -> None:
+        if task.cancelled() or self._should_stop(queue):
+            self._mark_interrupted(queue, next_attempt.trial)
         else:
             task.result()
-            line.due.append(again)
+            queue.due.append(next_attempt)
 
-    def _close(self, line: Line[P]) -> None:
+    def _close(self, queue: GroupQueue[P]) -> None:
         """Start no more trials of a group; its open trials see that they should stop."""
-        if line.closed:
+        if queue.closed:
             return
-        line.close()
-        for task in line.rests:
+        queue.close()
+        for task in queue.waits:
             task.cancel()
-        while line.due:
-            self._interrupt(line, line.due.popleft().trial)
+        while queue.due:
+            self._mark_interrupted(queue, queue.due.popleft().trial)
 
-    def _interrupt(self, line: Line[P], trial: Trial[P]) -> None:
-        line.count("interrupted")
-        self._tell(TrialInterrupted(trial))
+    def _mark_interrupted(self, queue: GroupQueue[P], trial: Trial[P]) -> None:
+        queue.count("interrupted")
+        self._emit(TrialInterrupted(trial))
 
-    def _tell(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         if self._crash is not None:
             return
         try:
@@ -347,10 +360,10 @@ class Engine(Generic[P]):
             self._crash = error
             raise
 
-    def _guarded(self, call: Callable[..., None], *arguments: Any) -> None:
+    def _call_guarded(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call a function from the event loop, which would otherwise swallow its exceptions."""
         try:
-            call(*arguments)
+            function(*arguments)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
@@ -359,14 +372,14 @@ class Engine(Generic[P]):
             self._wake.set()
 
     def _cancel_all(self) -> list[asyncio.Task[Any]]:
-        tasks = [*self._open, *(task for line in self._lines for task in line.rests)]
+        tasks = [*self._open, *(task for queue in self._queues for task in queue.waits)]
         for task in tasks:
             task.cancel()
         return tasks
 
-    async def _leave(self) -> None:
+    async def _cancel_and_wait(self) -> None:
         """Cancel and await all open tasks, even if this task is cancelled again."""
-        self._over = True
+        self._is_ending = True
         cancelled = False
         while tasks := self._cancel_all():
             try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
 from assay.errors import BudgetSpent
-from assay.runs.control import GroupStop, Interrupted, TrialVerdict, classify, trial_error
+from assay.runs.control import GroupStop, Interrupted, TrialVerdict, classify, describe_error
 from assay.runs.engine import Context
 from assay.runs.events import SILENT, RunObserver
 from assay.runs.kind import ProviderCapacity, TrialEnd, TrialKind
@@ -24,16 +24,16 @@ from assay.store.recorder import Recorder
 from assay.store.records import ErrorRecord
 from assay.types import TrialState
 
-_Try: TypeAlias = Callable[[Trial[Any], Recorder, Context], Awaitable[TrialEnd]]
+_AttemptFunction: TypeAlias = Callable[[Trial[Any], Recorder, Context], Awaitable[TrialEnd]]
 
 
 async def attempt(
-    try_once: _Try, trial: Trial[Any], recorder: Recorder, context: Context
+    run_attempt: _AttemptFunction, trial: Trial[Any], recorder: Recorder, context: Context
 ) -> TrialVerdict:
     """Execute a trial once, and record its end in the journal unless it is to be resumed.
 
     Args:
-        try_once: `TrialKind.attempt`, or a function that calls it in another process.
+        run_attempt: `TrialKind.attempt`, or a function that calls it in another process.
         trial: The trial.
         recorder: Writes its journal.
         context: Context of its run.
@@ -43,21 +43,25 @@ async def attempt(
             if it was interrupted, if the budget is spent, or if the group must stop.
     """
     try:
-        end = await try_once(trial, recorder, context)
+        result = await run_attempt(trial, recorder, context)
     except (Interrupted, BudgetSpent):
         raise
     except Exception as error:
-        sorted_as = classify(error)
-        if not isinstance(sorted_as, GroupStop):
-            said = trial_error(error)
-            record = ErrorRecord(type=said.type, message=said.message, traceback=said.traceback)
-            recorder.end(sorted_as.state, said.type, {}, record)
+        classification = classify(error)
+        if not isinstance(classification, GroupStop):
+            description = describe_error(error)
+            record = ErrorRecord(
+                type=description.type,
+                message=description.message,
+                traceback=description.traceback,
+            )
+            recorder.end(classification.state, description.type, {}, record)
         raise
-    recorder.end(TrialState.RESULT, end.stop_reason, end.outcomes)
-    return TrialVerdict(TrialState.RESULT, end.stop_reason, value=end)
+    recorder.end(TrialState.RESULT, result.stop_reason, result.outcomes)
+    return TrialVerdict(TrialState.RESULT, result.stop_reason, value=result)
 
 
-Start: TypeAlias = Callable[[Trial[Any], Path, Context], Awaitable[TrialVerdict]]
+StartAttempt: TypeAlias = Callable[[Trial[Any], Path, Context], Awaitable[TrialVerdict]]
 """Runs one attempt at a trial, with its journal at a path."""
 
 
@@ -66,7 +70,7 @@ class TrialExecutor(Protocol):
 
     def open(
         self, kind: TrialKind[Any], observer: RunObserver = SILENT
-    ) -> AbstractAsyncContextManager[Start]:
+    ) -> AbstractAsyncContextManager[StartAttempt]:
         """Prepare for a kind of trial; on exit, stop everything that was started.
 
         `observer` receives messages about lost workers, and the output of user code.
@@ -74,13 +78,13 @@ class TrialExecutor(Protocol):
         ...
 
 
-class InProcess:
+class InProcessExecutor:
     """Runs attempts as tasks of this event loop."""
 
     @asynccontextmanager
     async def open(
         self, kind: TrialKind[Any], observer: RunObserver = SILENT
-    ) -> AsyncIterator[Start]:
+    ) -> AsyncIterator[StartAttempt]:
         """Yield a function that runs an attempt in this event loop; nothing is prepared."""
 
         async def start(trial: Trial[Any], journal: Path, context: Context) -> TrialVerdict:
@@ -92,11 +96,11 @@ class InProcess:
         yield start
 
 
-_FEWEST: Final = 16
-_MORE: Final = 1.25
+_MIN_OPEN: Final = 16
+_OPEN_PER_CALL: Final = 1.25
 
 
-def admission_rule(
+def make_admission_rule(
     capacities: Mapping[str, ProviderCapacity],
 ) -> Callable[[str, Mapping[str, int]], bool]:
     """Return a function that decides whether another trial of an arm may start.
@@ -104,15 +108,15 @@ def admission_rule(
     Its arguments are the arm and the numbers of started, unfinished trials of all arms.
     """
 
-    def has_room(arm: str, begun: Mapping[str, int]) -> bool:
+    def may_start(arm: str, unfinished: Mapping[str, int]) -> bool:
         capacity = capacities.get(arm)
         if capacity is None:
             return True
-        beside = sum(
+        open_trials = sum(
             count
-            for other, count in begun.items()
+            for other, count in unfinished.items()
             if other in capacities and capacities[other].name == capacity.name
         )
-        return beside < max(_FEWEST, _MORE * capacity.calls())
+        return open_trials < max(_MIN_OPEN, _OPEN_PER_CALL * capacity.calls())
 
-    return has_room
+    return may_start

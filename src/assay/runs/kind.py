@@ -155,7 +155,7 @@ class RunSettings:
 class RunConfiguration(Protocol):
     """Configuration of a run, such as `RunConfig`."""
 
-    def run_settings(self) -> RunSettings:
+    def make_run_settings(self) -> RunSettings:
         """Return the settings that the run itself uses."""
         ...
 
@@ -179,4 +179,4 @@ class PreparedRun(Generic[C_co]):
     @property
     def settings(self) -> RunSettings:
         """Settings that the run itself uses."""
-        return self.config.run_settings()
+        return self.config.make_run_settings()

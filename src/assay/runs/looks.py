@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from assay.core.canonical_json import derived_id
+from assay.core.canonical_json import derive_id
 from assay.judge.outcomes import outcome_of
 from assay.judge.subjects import Look
 from assay.runs.events import Event, TrialEnded
@@ -49,7 +49,7 @@ class CandidateResult:
     @property
     def sentence(self) -> str:
         """The result as a sentence; model names are not escaped."""
-        said = {
+        statement = {
             Verdict.BETTER: "is better than {0} in {1}",
             Verdict.WORSE: "is worse than {0} in {1}",
             Verdict.NO_DIFFERENCE: "has no difference to {0} that matters in {1}",
@@ -57,18 +57,19 @@ class CandidateResult:
             None: "and {0} are not decided yet in {1}",
         }[self.decision].format(self.baseline, self.metric)
         left_out = f", {self.left_out} left out without a number" if self.left_out else ""
-        return f"{self.model} {said}, after {self.pairs} pairs{left_out}{self._figures()}"
+        pairs = f"after {self.pairs} pairs{left_out}"
+        return f"{self.model} {statement}, {pairs}{self._format_difference()}"
 
-    def _figures(self) -> str:
+    def _format_difference(self) -> str:
         if not self.pairs:
             return ""
         mean, low, high = self.difference
         if not self.difference.known:
             return f": {mean:+.3g} on average, too few for an interval"
         level = f"{1 - self.design.alpha:.0%}".replace("%", " %")
-        together = " and candidates" if self.design.comparisons > 1 else ""
+        scope = " and candidates" if self.design.comparisons > 1 else ""
         return (
-            f": {mean:+.3g} on average, {level} interval over all looks{together} "
+            f": {mean:+.3g} on average, {level} interval over all looks{scope} "
             f"[{low:+.3g}, {high:+.3g}]"
         )
 
@@ -122,37 +123,37 @@ class SequentialMonitor:
         run: PreparedRun[RunConfiguration],
         plan: Plan[Any],
         *,
-        known: Mapping[str, float | None],
-        begun: Iterable[str] = (),
+        earlier_outcomes: Mapping[str, float | None],
+        unfinished: Iterable[str] = (),
     ) -> None:
         """Start with the results of earlier attempts at the run.
 
         Args:
             run: The run; its `until_decided` names the metric.
             plan: Its trials; a world has the same index in every group.
-            known: Metric values of ended sessions, by id; None for a session without a value.
-            begun: Ids of sessions with an unfinished journal; these are always completed.
+            earlier_outcomes: Metric values of ended sessions, by id; None if it has no value.
+            unfinished: Ids of sessions with an unfinished journal; these are always completed.
         """
         settings = run.settings
         assert settings.until_decided is not None, "the run has a fixed number of episodes"
         self._run_id, self._metric = run.record.id, settings.until_decided
         self._groups = {group.name: group for group in plan.groups}
-        self._baseline, *rivals = [arm.label for arm in run.arms if arm.is_compared]
+        self._baseline, *candidates = [arm.label for arm in run.arms if arm.is_compared]
         self._worlds = self._groups[self._baseline].size
         self._design = SequentialDesign(
             most=self._worlds,
-            comparisons=len(rivals),
+            comparisons=len(candidates),
             min_effect=settings.min_effect,
             lower_is_better=settings.less_is_better,
             shares=outcome_of(self._metric).share,
         )
-        self._candidates = {model: _Candidate(model) for model in rivals}
-        self._begun = frozenset(begun)
-        self._earned = dict(known)
+        self._candidates = {model: _Candidate(model) for model in candidates}
+        self._unfinished = frozenset(unfinished)
+        self._outcomes = dict(earlier_outcomes)
         # Computed here, so that no episode waits for it.
         self._design.bounds([self._worlds])
         for candidate in self._candidates.values():
-            self._look(candidate)
+            self._analyse_pairs(candidate)
 
     def on_event(self, event: Event) -> None:
         """Record the result of an ended episode; one that will be retried has not ended."""
@@ -162,11 +163,11 @@ class SequentialMonitor:
         if verdict.state is TrialState.INFRASTRUCTURE:
             return
         end = verdict.value
-        earned = end.outcomes.get(self._metric) if isinstance(end, TrialEnd) else None
-        self._earned[event.trial.id] = earned
+        value = end.outcomes.get(self._metric) if isinstance(end, TrialEnd) else None
+        self._outcomes[event.trial.id] = value
         for candidate in self._candidates.values():
             if event.trial.group in (candidate.model, self._baseline):
-                self._look(candidate)
+                self._analyse_pairs(candidate)
 
     def admit(self, trial: Trial[Any]) -> Admission:
         """Return whether an episode may start.
@@ -174,34 +175,36 @@ class SequentialMonitor:
         A decided candidate stops, and the baseline continues while a candidate is undecided.
         Reference models only play worlds that have been analysed.
         """
-        if trial.id in self._begun:
+        if trial.id in self._unfinished:
             return Admission.NOW
-        limit, more = self._limit(trial.group)
+        limit, may_increase = self._find_limit(trial.group)
         if trial.index < limit:
             return Admission.NOW
-        return Admission.LATER if more else Admission.NEVER
+        return Admission.LATER if may_increase else Admission.NEVER
 
-    def _limit(self, model: str) -> tuple[int, bool]:
+    def _find_limit(self, model: str) -> tuple[int, bool]:
         """Return how many worlds a model may have started, and whether that may increase."""
-        going = [one for one in self._candidates.values() if one.decision is None]
+        undecided = [
+            candidate for candidate in self._candidates.values() if candidate.decision is None
+        ]
         if model in self._candidates:
             candidate = self._candidates[model]
-            return (candidate.reach, True) if candidate in going else (0, False)
+            return (candidate.reach, True) if candidate in undecided else (0, False)
         if model == self._baseline:
-            return max((one.reach for one in going), default=0), bool(going)
-        return max(one.worlds for one in self._candidates.values()), bool(going)
+            return max((candidate.reach for candidate in undecided), default=0), bool(undecided)
+        return max(candidate.worlds for candidate in self._candidates.values()), bool(undecided)
 
-    def _look(self, candidate: _Candidate) -> None:
+    def _analyse_pairs(self, candidate: _Candidate) -> None:
         """Analyse all complete leading pairs, until the candidate is decided."""
         while candidate.decision is None and candidate.worlds < self._worlds:
             pair = [
                 self._groups[arm].make(candidate.worlds).id
                 for arm in (self._baseline, candidate.model)
             ]
-            if not all(session in self._earned for session in pair):
+            if not all(session in self._outcomes for session in pair):
                 return
             candidate.worlds += 1
-            before, after = (self._earned[session] for session in pair)
+            before, after = (self._outcomes[session] for session in pair)
             if before is None or after is None:
                 continue
             candidate.differences.append(after - before)
@@ -217,19 +220,19 @@ class SequentialMonitor:
 
     def comparisons(self) -> tuple[CandidateResult, ...]:
         """Return the current result of each candidate."""
-        return tuple(map(self._comparison, self._candidates.values()))
+        return tuple(map(self._make_result, self._candidates.values()))
 
-    def _comparison(self, candidate: _Candidate) -> CandidateResult:
-        found = candidate.differences
-        mean = sum(found) / len(found) if found else float("nan")
+    def _make_result(self, candidate: _Candidate) -> CandidateResult:
+        differences = candidate.differences
+        mean = sum(differences) / len(differences) if differences else float("nan")
         unknown = Interval(mean, float("nan"), float("nan"))
         return CandidateResult(
             model=candidate.model,
             baseline=self._baseline,
             metric=self._metric,
             decision=candidate.decision,
-            pairs=len(found),
-            left_out=candidate.worlds - len(found),
+            pairs=len(differences),
+            left_out=candidate.worlds - len(differences),
             difference=candidate.looks[-1][0].interval if candidate.looks else unknown,
             design=self._design,
             looks=len(candidate.looks),
@@ -240,8 +243,8 @@ class SequentialMonitor:
         design = self._design.stored() | {"level": self._design.level}
         return [
             Look(
-                experiment_id=derived_id(self._run_id, candidate.model),
-                baseline_id=derived_id(self._run_id, self._baseline),
+                experiment_id=derive_id(self._run_id, candidate.model),
+                baseline_id=derive_id(self._run_id, self._baseline),
                 metric=self._metric,
                 look=number,
                 pairs=look.pairs,

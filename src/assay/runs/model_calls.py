@@ -39,7 +39,7 @@ class CallTotals:
         return len(self._turns)
 
 
-class Asking:
+class ModelCalls:
     """Makes the model calls of one trial."""
 
     def __init__(self, recorder: Recorder, totals: CallTotals, context: Context) -> None:
@@ -47,7 +47,7 @@ class Asking:
         """Turn that calls belong to, counted from 1."""
         self._recorder, self._totals, self._context = recorder, totals, context
 
-    async def ask(
+    async def call(
         self,
         model: ChatModel,
         prepared: PreparedRequest,
@@ -63,11 +63,13 @@ class Asking:
             read: Processes the response, and returns it as a message of the conversation.
         """
         recorded = self._recorder.recall(
-            self.turn, prepared.positions, {made.position: made.message for made in new}
+            self.turn,
+            prepared.positions,
+            {message.position: message.message for message in new},
         )
         if recorded is not None:
             call, message = recorded
-            reply = _as_reply(call, message)
+            reply = _rebuild_reply(call, message)
             read(message)
         else:
             # Models that respond without waiting would otherwise starve all other tasks.
@@ -116,7 +118,7 @@ class Asking:
         return call
 
 
-def _as_reply(call: CallRecord, message: Message) -> ChatReply:
+def _rebuild_reply(call: CallRecord, message: Message) -> ChatReply:
     return ChatReply(
         message=message,
         finish_reason=call.finish_reason,

@@ -8,17 +8,17 @@ from assay.core.options import Option
 from assay.errors import UsageError
 
 
-def read_model_map(given: Mapping[str, str] | Sequence[str]) -> Mapping[str, str]:
+def read_model_map(pairs: Mapping[str, str] | Sequence[str]) -> Mapping[str, str]:
     """Parse `--model-map OLD=NEW`, and return the new names by old name."""
-    if isinstance(given, Mapping):
-        return given
-    found = {}
-    for pair in given:
+    if isinstance(pairs, Mapping):
+        return pairs
+    new_names = {}
+    for pair in pairs:
         old, _, new = pair.partition("=")
         if not old or not new:
             raise UsageError(f"--model-map {pair!r} is not allowed; give OLD=NEW")
-        found[old] = new
-    return found
+        new_names[old] = new
+    return new_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Plan of a run: an ordered list of groups, whose trials are created lazily.
 
 A plan stores a function that makes trials, not the trials, so its memory use does not depend
-on its size. A `Line` tracks one group during the run: waiting, open and counted trials. It
-holds at most one trial that has not started, regardless of the size of the group.
+on its size. A `GroupQueue` tracks one group during the run: waiting, open and counted trials.
+It keeps at most one trial that has not started, regardless of the size of the group.
 """
 
 import asyncio
@@ -75,13 +75,11 @@ class Plan(Generic[P_co]):
     groups: tuple[Group[P_co], ...]
 
     def __post_init__(self) -> None:
-        seen: set[str] = set()
+        names: set[str] = set()
         for group in self.groups:
-            if group.name in seen:
-                raise UsageError(
-                    f"two groups are named {group.name!r}; give each a name of its own"
-                )
-            seen.add(group.name)
+            if group.name in names:
+                raise UsageError(f"two groups are named {group.name!r}; names must be unique")
+            names.add(group.name)
 
     @property
     def size(self) -> int:
@@ -127,7 +125,7 @@ _FIELDS = {
 
 
 @dataclass(slots=True)
-class Attempt(Generic[P]):
+class TrialAttempt(Generic[P]):
     """One attempt at a trial."""
 
     trial: Trial[P]
@@ -139,14 +137,14 @@ class Attempt(Generic[P]):
     """Position among all starts of the run, counted from 1; 0 before it starts."""
 
 
-class Line(Generic[P]):
+class GroupQueue(Generic[P]):
     """A group and its progress."""
 
     def __init__(
         self,
         group: Group[P],
-        done: Callable[[str], bool],
-        skipped: Callable[[Trial[P]], None],
+        is_done: Callable[[str], bool],
+        on_skipped: Callable[[Trial[P]], None],
         admit: Callable[[Trial[P]], Admission],
     ) -> None:
         self.name = group.name
@@ -157,25 +155,25 @@ class Line(Generic[P]):
         self.closed = False
         """Whether no more trials may start."""
         self.stop: GroupStop | None = None
-        self.rests: dict[asyncio.Task[None], None] = {}
+        self.waits: dict[asyncio.Task[None], None] = {}
         """Tasks that wait before another attempt."""
-        self.due: deque[Attempt[P]] = deque()
+        self.due: deque[TrialAttempt[P]] = deque()
         """Attempts whose wait is over."""
         self._group = group
-        self._done = done
-        self._skipped = skipped
+        self._is_done = is_done
+        self._on_skipped = on_skipped
         self._admit = admit
         self._index = 0
         self._next: Trial[P] | None = None
         self._counts: Counter[str] = Counter()
 
     @property
-    def begun(self) -> int:
+    def unfinished(self) -> int:
         """Number of started trials without an end, including those that wait for a retry."""
-        return self.open + len(self.rests)
+        return self.open + len(self.waits)
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether an attempt can start now."""
         if self.due:
             return True
@@ -183,11 +181,11 @@ class Line(Generic[P]):
         return trial is not None and self._admit(trial) is Admission.NOW
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether nothing is open, waiting or still to start."""
-        return not (self.open or self.rests or self.due) and self._peek() is None
+        return not (self.open or self.waits or self.due) and self._peek() is None
 
-    def take(self) -> Attempt[P]:
+    def take_next(self) -> TrialAttempt[P]:
         """Return the next attempt to start: retries come before first attempts."""
         if self.due:
             return self.due.popleft()
@@ -195,7 +193,7 @@ class Line(Generic[P]):
         assert trial is not None, "nothing is ready"
         self._next = None
         self.count("started")
-        return Attempt(trial)
+        return TrialAttempt(trial)
 
     def close(self) -> None:
         """Prevent further starts, and count the remaining trials."""
@@ -204,13 +202,13 @@ class Line(Generic[P]):
             self._next = None
             self.count("not_started")
         for index in range(self._index, self._group.size):
-            known = self._done(self._group.make(index).id)
-            self.count("skipped" if known else "not_started")
+            is_done = self._is_done(self._group.make(index).id)
+            self.count("skipped" if is_done else "not_started")
         self._index = self._group.size
 
-    def count(self, what: str | TrialState) -> None:
+    def count(self, category: str | TrialState) -> None:
         """Count a trial by its end state, or by the name of a `GroupCounts` field."""
-        self._counts[_FIELDS[what] if isinstance(what, TrialState) else what] += 1
+        self._counts[_FIELDS[category] if isinstance(category, TrialState) else category] += 1
 
     def tally(self) -> GroupCounts:
         """Return the current counts."""
@@ -224,9 +222,9 @@ class Line(Generic[P]):
         while self._next is None and self._index < self._group.size:
             trial = self._group.make(self._index)
             self._index += 1
-            if self._done(trial.id):
+            if self._is_done(trial.id):
                 self.count("skipped")
-                self._skipped(trial)
+                self._on_skipped(trial)
             elif self._admit(trial) is Admission.NEVER:
                 self.count("unneeded")
             else:

@@ -25,16 +25,16 @@ from assay.store.writer import Writer
 from assay.types import TrialState
 
 
-class EarlierAttempts(NamedTuple):
+class EarlierProgress(NamedTuple):
     """State left by earlier processes of a run."""
 
-    earned: Mapping[str, float | None]
+    outcomes: Mapping[str, float | None]
     """Ids of completed sessions, with the value of the deciding metric or None."""
-    begun: frozenset[str]
+    unfinished: frozenset[str]
     """Ids of sessions with an unfinished journal."""
 
 
-def sessions_left(folder: RunFolder) -> Iterator[tuple[Path, SessionRecord]]:
+def iterate_sessions(folder: RunFolder) -> Iterator[tuple[Path, SessionRecord]]:
     """Yield the journals of an unfinished run with their contents.
 
     Raises:
@@ -53,56 +53,60 @@ def sessions_left(folder: RunFolder) -> Iterator[tuple[Path, SessionRecord]]:
         more = f", and {len(unreadable) - 1} more journals" if len(unreadable) > 1 else ""
         raise UsageError(
             f"run {folder.record.id!r} cannot be resumed: {unreadable[0]}{more}; use the assay "
-            "that wrote it, or move the file away to have its episode played anew, or start "
-            "all anew with --fresh"
+            "version that wrote it, or move the file away to repeat its episode, or start a "
+            "new run with --fresh"
         )
 
 
-def catch_up(
+def load_earlier_progress(
     run: PreparedRun[RunConfiguration], folder: RunFolder, store: Store, writer: Writer
-) -> EarlierAttempts:
+) -> EarlierProgress:
     """Submit finished journals to the writer, and return the state of earlier attempts.
 
     Raises:
         UsageError: A journal cannot be read.
     """
     metric = run.settings.until_decided
-    earned: dict[str, float | None] = {}
-    begun: set[str] = set()
-    for path, session in sessions_left(folder):
+    outcomes: dict[str, float | None] = {}
+    unfinished: set[str] = set()
+    for path, session in iterate_sessions(folder):
         if session.end is not None and session.end.state is not TrialState.INFRASTRUCTURE:
             writer.submit(folder.record, path)
             value = None if metric is None else session.end.outcomes.get(metric)
-            earned[session.header.session_id] = value
+            outcomes[session.header.session_id] = value
         else:
-            begun.add(session.header.session_id)
+            unfinished.add(session.header.session_id)
     # A new run has stored nothing yet, so it does not wait for a locked database.
-    look = store if run.resumed is not None else Store(store.path, patience=0)
+    reader = store if run.resumed is not None else Store(store.path, patience=0)
     try:
-        with look.reading() as connection:
+        with reader.reading() as connection:
             stored = committed_sessions(connection, folder.record.id)
-            ended = [name for name, how in stored.items() if how != TrialState.INFRASTRUCTURE]
-            numbers = {} if metric is None else load_outcomes(connection, ended)
+            completed = [
+                name for name, state in stored.items() if state != TrialState.INFRASTRUCTURE
+            ]
+            stored_outcomes = {} if metric is None else load_outcomes(connection, completed)
     except StoreBusy:
         if run.resumed is not None:
             raise
     else:
-        earned |= {name: numbers.get(name, {}).get(metric or "") for name in ended}
-    return EarlierAttempts(earned, frozenset(begun))
+        outcomes |= {
+            name: stored_outcomes.get(name, {}).get(metric or "") for name in completed
+        }
+    return EarlierProgress(outcomes, frozenset(unfinished))
 
 
 _TAG: Final = "address"
-_THEN: Final = ", then "
+_SEPARATOR: Final = ", then "
 
 
-def without_secrets(address: str) -> str:
+def strip_secrets(address: str) -> str:
     """Return an address without user, password, query and fragment."""
     parts = urlsplit(address)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
-def with_addresses(run: PreparedRun[Any], addresses: Mapping[str, str]) -> PreparedRun[Any]:
+def record_addresses(run: PreparedRun[Any], addresses: Mapping[str, str]) -> PreparedRun[Any]:
     """Return a run that records the model server address of each arm, by arm label.
 
     Raises:
@@ -110,20 +114,22 @@ def with_addresses(run: PreparedRun[Any], addresses: Mapping[str, str]) -> Prepa
     """
     experiments, changes = [], []
     for experiment in run.record.experiments:
-        now = addresses.get(experiment.model)
-        before = experiment.tags.get(_TAG)
-        if run.resumed is None and now is not None:
-            experiment = replace(experiment, tags={**experiment.tags, _TAG: now})
-        elif now and isinstance(before, str) and before.split(_THEN)[-1] != now:
-            changes.append(f"{experiment.model}: {before} -> {now}")
-            both = {**experiment.tags, _TAG: f"{before}{_THEN}{now}"}
-            experiment = replace(experiment, tags=both)
+        address = addresses.get(experiment.model)
+        recorded = experiment.tags.get(_TAG)
+        if run.resumed is None and address is not None:
+            experiment = replace(experiment, tags={**experiment.tags, _TAG: address})
+        elif (
+            address and isinstance(recorded, str) and recorded.split(_SEPARATOR)[-1] != address
+        ):
+            changes.append(f"{experiment.model}: {recorded} -> {address}")
+            tags = {**experiment.tags, _TAG: f"{recorded}{_SEPARATOR}{address}"}
+            experiment = replace(experiment, tags=tags)
         experiments.append(experiment)
     if changes and _TAG not in run.allow_different:
         raise UsageError(
-            f"run {run.record.id!r} would be answered from another address: "
-            f"{'; '.join(changes)}; put OPENAI_BASE_URL or models.toml back, start anew with "
-            "--fresh, or add --allow-different address to have both in one experiment"
+            f"run {run.record.id!r} would use another model server: {'; '.join(changes)}; "
+            "restore OPENAI_BASE_URL or models.toml, start a new run with --fresh, or add "
+            "--allow-different address to have both in one experiment"
         )
     return replace(run, record=replace(run.record, experiments=tuple(experiments)))
 
@@ -133,7 +139,7 @@ def store_addresses(run: PreparedRun[Any]) -> None:
     mixed = {
         experiment.id: experiment.tags[_TAG]
         for experiment in run.record.experiments
-        if _THEN in str(experiment.tags.get(_TAG))
+        if _SEPARATOR in str(experiment.tags.get(_TAG))
     }
     if mixed:
         # If another process holds the database, the next resume stores them: the run folder has

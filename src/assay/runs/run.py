@@ -11,19 +11,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from assay.core.aio import run_apart
+from assay.core.aio import run_in_own_loop
 from assay.errors import BudgetSpent, StoreBusy, StoreError, UsageError
 from assay.judge.subjects import Look
 from assay.models.pool import ModelPool
 from assay.runs.control import Interrupted, Limits, Retries, Stop, TrialVerdict
 from assay.runs.engine import AsyncioExecutor, Context, Rules, run_trials
 from assay.runs.events import SILENT, Event, RunObserver, TrialEnded
-from assay.runs.executors import InProcess, TrialExecutor, admission_rule
+from assay.runs.executors import InProcessExecutor, TrialExecutor, make_admission_rule
 from assay.runs.kind import PreparedRun, RunConfiguration, TrialKind
 from assay.runs.looks import CandidateResult, SequentialMonitor
 from assay.runs.plan import Admission, GroupCounts, Trial
-from assay.runs.resume import catch_up
-from assay.runs.spending import OpenSpending, begin_run, lost_so_far, open_spending
+from assay.runs.resume import load_earlier_progress
+from assay.runs.spending import OpenSpending, begin_run, compute_lost_cost, open_spending
 from assay.store.ingest import ensure_run, finish_run, store_limits
 from assay.store.load import load_outcomes, load_stored_run
 from assay.store.looks import store_looks
@@ -75,7 +75,7 @@ class RunResult:
         return {name: tally.skipped + tally.started for name, tally in self.tallies.items()}
 
 
-def execute(
+def execute_run(
     run: PreparedRun[RunConfiguration],
     kind: TrialKind[Any],
     *,
@@ -98,29 +98,31 @@ def execute(
         stop: Receives stop requests.
     """
     _check_outputs(run)
-    running = _Running(run, kind, pool, observer, stop or Stop())
-    with running.folder.hold():
+    active_run = _ActiveRun(run, kind, pool, observer, stop or Stop())
+    with active_run.folder.hold():
         observer.on_locked()
         if pool is not None:
-            begin_run(run, pool.budget, observer.on_message, running.folder)
-        running.writer.start()
+            begin_run(run, pool.budget, observer.on_message, active_run.folder)
+        active_run.writer.start()
         try:
-            running.catch_up()
-            tallies = run_apart(
-                lambda: running.play(executor or InProcess(), retries or Retries())
+            active_run.load_earlier_progress()
+            tallies = run_in_own_loop(
+                lambda: active_run.run_remaining_trials(
+                    executor or InProcessExecutor(), retries or Retries()
+                )
             )
-            if not running.writer.drain(running.report_storing):
-                return running.left()
-            return running.conclude(tallies)
+            if not active_run.writer.drain(active_run.report_storing):
+                return active_run.make_interrupted_result()
+            return active_run.finish(tallies)
         except StoreBusy:
-            if not running.stop.forced:
+            if not active_run.stop.is_forced:
                 raise
-            return running.left()
+            return active_run.make_interrupted_result()
         finally:
-            running.writer.close()
+            active_run.writer.close()
 
 
-def finished_result(run_id: str, database: Path) -> RunResult:
+def make_finished_result(run_id: str, database: Path) -> RunResult:
     """Return the result of a run that an earlier process finished, without its episodes."""
     return RunResult(
         run_id=run_id,
@@ -134,7 +136,7 @@ def finished_result(run_id: str, database: Path) -> RunResult:
     )
 
 
-class _Running(RunObserver):
+class _ActiveRun(RunObserver):
     """Shared state of one running run; observes its trials."""
 
     def __init__(
@@ -152,69 +154,67 @@ class _Running(RunObserver):
         database = self.settings.database.absolute()
         folder = self.settings.traces_dir
         self._traces_dir = None if folder is None else folder.absolute()
-        self._out_of_budget: str | None = None
+        self._budget_message: str | None = None
         self._done: set[str] = set()
         self._monitor: SequentialMonitor | None = None
         self._store = Store(
             database,
             on_wait=lambda busy: observer.on_message(f"waiting: {busy}"),
-            given_up=lambda: stop.forced,
+            given_up=lambda: stop.is_forced,
         )
         self.folder = run.resumed or RunFolder.create(database, run.record)
         self.writer = Writer(
             self._store,
-            on_event=self._report,
+            on_event=self._report_writer_event,
             then=partial(kind.on_stored, run.record),
-            given_up=lambda: stop.forced,
+            given_up=lambda: stop.is_forced,
         )
 
-    def _report(self, event: WriterEvent) -> None:
+    def _report_writer_event(self, event: WriterEvent) -> None:
         match event:
             case JournalDamaged(session_id=session, path=path, reason=reason):
                 self._observer.on_message(
-                    f"episode {session} could not be read, {path} is kept: {reason}; move it "
-                    "away to have its episode played anew"
+                    f"episode {session} cannot be read, {path} is kept: {reason}; move the "
+                    "file away to repeat its episode"
                 )
             case StoringFailed(session_id=session, reason=reason):
                 self._observer.on_message(
-                    f"episode {session} is not stored yet, its journal is kept: {reason}"
+                    f"episode {session} could not be stored yet; its journal is kept: {reason}"
                 )
 
-    def report_storing(self, left: int) -> None:
+    def report_storing(self, count: int) -> None:
         """Report the number of unsaved trials, after all have ended."""
         self._observer.on_message(
-            f"storing: {left:,} episodes left; two Ctrl-C leave them in their journals, from "
-            "which a resume stores them"
+            f"storing: {count:,} episodes left; press Ctrl-C twice to quit now; resuming "
+            "the run stores them"
         )
 
-    def catch_up(self) -> None:
+    def load_earlier_progress(self) -> None:
         """Submit finished journals of earlier attempts, and set up interim analyses."""
-        left = catch_up(self.run, self.folder, self._store, self.writer)
-        self._done = set(left.earned)
+        earlier = load_earlier_progress(self.run, self.folder, self._store, self.writer)
+        self._done = set(earlier.outcomes)
         if self.settings.until_decided is not None:
             plan = self.kind.plan(self.run.record)
             self._monitor = SequentialMonitor(
-                self.run, plan, known=left.earned, begun=left.begun
+                self.run, plan, earlier_outcomes=earlier.outcomes, unfinished=earlier.unfinished
             )
 
-    async def play(
-        self,
-        executor: TrialExecutor,
-        retries: Retries,
+    async def run_remaining_trials(
+        self, executor: TrialExecutor, retries: Retries
     ) -> dict[str, GroupCounts]:
         """Run the remaining trials of the plan."""
         plan, monitor = self.kind.plan(self.run.record), self._monitor
         try:
             async with executor.open(self.kind, self._observer) as start:
 
-                async def body(trial: Trial[Any], context: Context) -> TrialVerdict:
+                async def run_attempt(trial: Trial[Any], context: Context) -> TrialVerdict:
                     try:
                         return await start(trial, self.folder.path(trial.id), context)
                     except BudgetSpent as error:
                         # Each open trial gets this error; a second request would cancel them.
-                        if self._out_of_budget is None:
-                            self._out_of_budget = str(error)
-                            self.stop.ask()
+                        if self._budget_message is None:
+                            self._budget_message = str(error)
+                            self.stop.request()
                         raise Interrupted(str(error)) from error
 
                 rules = Rules(
@@ -226,11 +226,11 @@ class _Running(RunObserver):
                     retries=retries,
                     done=self._done.__contains__,
                     admit=monitor.admit if monitor else lambda _: Admission.NOW,
-                    room=admission_rule(self.kind.capacities(self.run, self._pool)),
+                    room=make_admission_rule(self.kind.capacities(self.run, self._pool)),
                 )
-                with self.stop.watched(self._on_stop):
+                with self.stop.watch(self._on_stop):
                     return await run_trials(
-                        plan, AsyncioExecutor(body), rules, observer=self, stop=self.stop
+                        plan, AsyncioExecutor(run_attempt), rules, observer=self, stop=self.stop
                     )
         finally:
             await self.kind.close()
@@ -249,50 +249,50 @@ class _Running(RunObserver):
             self._monitor.on_event(event)
         self._observer.on_event(event)
 
-    def conclude(self, tallies: Mapping[str, GroupCounts]) -> RunResult:
+    def finish(self, tallies: Mapping[str, GroupCounts]) -> RunResult:
         """Store the data of the run as a whole, and write its files."""
         record, store = self.run.record, self._store
         complete = not self.folder.journals() and all(
             tally.infrastructure == tally.interrupted == tally.not_started == 0
             for tally in tallies.values()
         )
-        interrupted = self.stop.asked and not complete
+        interrupted = self.stop.is_requested and not complete
         status = RunStatus.FINISHED if complete else RunStatus.INCOMPLETE
         now = time.time()
         looks = self._monitor.records() if self._monitor else []
         with store.writing() as connection:
             ensure_run(connection, record)
             finish_run(connection, record.id, status, at=now)
-            store_limits(connection, record.id, self._limit_records())
+            store_limits(connection, record.id, self._make_limit_records())
             store_looks(connection, record.id, looks)
             rows = episodes(connection, run_id=record.id)
-        earned: Mapping[str, Mapping[str, float]] = {}
+        outcomes: Mapping[str, Mapping[str, float]] = {}
         if not interrupted:
             experiments = [experiment.id for experiment in record.experiments]
             self.kind.measure(store, experiments, self._observer.on_message)
             with store.reading() as connection:
-                earned = load_outcomes(connection, [row.session_id for row in rows])
+                outcomes = load_outcomes(connection, [row.session_id for row in rows])
         result = replace(
-            self.left(),
+            self.make_interrupted_result(),
             status=status,
             interrupted=interrupted,
             tallies=tallies,
             episodes=tuple(rows),
             decisions=self._monitor.comparisons() if self._monitor else (),
             looks=tuple(looks),
-            outcomes=earned,
+            outcomes=outcomes,
             open_spending=open_spending(self.folder),
-            lost_usd=lost_so_far(self.folder),
-            stopped_by=self._out_of_budget,
+            lost_usd=compute_lost_cost(self.folder),
+            stopped_by=self._budget_message,
         )
         if not interrupted and self._traces_dir is not None:
-            written = self._write_files(self._traces_dir, now, result)
-            result = replace(result, results_file=written)
+            results_file = self._write_files(self._traces_dir, now, result)
+            result = replace(result, results_file=results_file)
         if complete:
             self.folder.remove()
         return result
 
-    def _limit_records(self) -> list[LimitRecord]:
+    def _make_limit_records(self) -> list[LimitRecord]:
         return [
             LimitRecord(
                 provider=provider,
@@ -308,8 +308,8 @@ class _Running(RunObserver):
     def _write_files(self, folder: Path, now: float, result: RunResult) -> Path:
         """Write traces, results and their published copies; return the path of the results."""
         settings, store, run_id = self.settings, self._store, self.run.record.id
-        named = settings.traces_dir or folder
-        results = named / run_id / results_name(now)
+        shown_folder = settings.traces_dir or folder
+        results = shown_folder / run_id / results_name(now)
         write_trace_folder(
             folder, store, run_id, traces=settings.save_traces, results=results.name
         )
@@ -325,12 +325,12 @@ class _Running(RunObserver):
         )
         for name in publish_traces(folder, run_id):
             self._observer.on_message(
-                f"{named / name} is no copy of the file of a run, and stays as "
-                f"it is; that of this run is in {results.parent}"
+                f"{shown_folder / name} was not written by a run and is kept; the file of this "
+                f"run is in {results.parent}"
             )
         return results
 
-    def left(self) -> RunResult:
+    def make_interrupted_result(self) -> RunResult:
         """Return the result of a run that ended before everything was stored."""
         return RunResult(
             run_id=self.run.record.id,
@@ -360,6 +360,6 @@ def _check_outputs(run: PreparedRun[RunConfiguration]) -> None:
         raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(
-            f"cannot make the folder of {str(settings.database)!r}: {error.strerror}; "
-            "name another file with --database"
+            f"cannot create the folder of {str(settings.database)!r}: {error.strerror}; "
+            "give another file with --database"
         ) from error

@@ -28,7 +28,7 @@ from assay.store.run_folder import RunFolder
 from assay.store.store import Store
 
 PICO: Final = 10**12
-_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+_OPEN_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class Ledger:
         """Start a ledger with the amount spent before, replacing an older ledger."""
         draft = self.path.with_name(f"{self.path.name}.part")
         draft.unlink(missing_ok=True)
-        self._write(_line("begin", 0, spent), draft)
+        self._write(_format_line("begin", 0, spent), draft)
         sync_now(draft)
         draft.rename(self.path)
         sync_now(self.path.parent)
@@ -78,12 +78,12 @@ class Ledger:
     def reserve(self, amount: int) -> int:
         """Record the maximum cost of a call, and return the number of the call."""
         self._calls += 1
-        self._write(_line("reserve", self._calls, amount))
+        self._write(_format_line("reserve", self._calls, amount))
         return self._calls
 
     def settle(self, call: int, amount: int, *, lost: bool) -> None:
         """Record the cost of a call; if it is lost, the maximum cost without a response."""
-        self._write(_line("lose" if lost else "settle", call, amount))
+        self._write(_format_line("lose" if lost else "settle", call, amount))
 
     def resume(self) -> Balance:
         """Return the totals of earlier processes; record the calls they left open as lost."""
@@ -105,7 +105,7 @@ class Ledger:
             UsageError: It is damaged.
         """
         balance = Balance()
-        for word, call, amount in self._lines():
+        for word, call, amount in self._read_lines():
             match word:
                 case "begin":
                     balance.spent += amount
@@ -119,7 +119,7 @@ class Ledger:
                     balance.lost += amount if word == "lose" else 0
         return balance
 
-    def _lines(self) -> Iterator[tuple[str, int, int]]:
+    def _read_lines(self) -> Iterator[tuple[str, int, int]]:
         lines = self.path.read_bytes().split(b"\n")
         for number, line in enumerate(lines[:-1], start=1):
             check, _, body = line.partition(b" ")
@@ -134,7 +134,7 @@ class Ledger:
     def _write(self, line: bytes, path: Path | None = None) -> None:
         # Opened for each line, in case user code closes file descriptors.
         try:
-            descriptor = os.open(path or self.path, _FLAGS, 0o666)
+            descriptor = os.open(path or self.path, _OPEN_FLAGS, 0o666)
             try:
                 written = os.write(descriptor, line)
                 if written < len(line):
@@ -150,7 +150,7 @@ class Ledger:
             ) from error
 
 
-def _line(word: str, call: int, amount: int) -> bytes:
+def _format_line(word: str, call: int, amount: int) -> bytes:
     body = b"%b %d %d" % (word.encode("ascii"), call, amount)
     return b"%08x %b\n" % (crc32(body), body)
 
@@ -170,18 +170,18 @@ def open_spending(folder: RunFolder) -> dict[str, OpenSpending]:
     for path in folder.journals():
         with suppress(JournalError):
             session = read_journal(path)
-            before = spent.get(session.header.subject, OpenSpending(0, 0, 0.0))
-            costs = [before.dollars, *(call.cost_usd for call in session.calls)]
-            known = [cost for cost in costs if cost is not None]
+            earlier = spent.get(session.header.subject, OpenSpending(0, 0, 0.0))
+            costs = [earlier.dollars, *(call.cost_usd for call in session.calls)]
+            known_costs = [cost for cost in costs if cost is not None]
             spent[session.header.subject] = OpenSpending(
-                before.trials + 1,
-                before.tokens + sum(call.usage.total for call in session.calls),
-                sum(known) if len(known) == len(costs) else None,
+                earlier.trials + 1,
+                earlier.tokens + sum(call.usage.total for call in session.calls),
+                sum(known_costs) if len(known_costs) == len(costs) else None,
             )
     return spent
 
 
-def spent_so_far(
+def compute_spending(
     run: PreparedRun[RunConfiguration],
     *,
     patience: float | None = None,
@@ -201,8 +201,8 @@ def spent_so_far(
     folder = run.resumed
     if folder is None:
         return 0.0
-    balance = _balance(folder, allow_different)
-    return max(_recorded(run, folder, patience), balance.most_usd if balance else 0.0)
+    balance = _read_balance(folder, allow_different)
+    return max(_sum_recorded_cost(run, folder, patience), balance.most_usd if balance else 0.0)
 
 
 def resume_budget(
@@ -218,8 +218,8 @@ def resume_budget(
     Returns:
         The totals of the ledger. Its open calls were in flight when the run stopped.
     """
-    spent = spent_so_far(run, allow_different=allow_different)
-    ledger, balance = Ledger(folder.ledger), _balance(folder, allow_different)
+    spent = compute_spending(run, allow_different=allow_different)
+    ledger, balance = Ledger(folder.ledger), _read_balance(folder, allow_different)
     if balance is None:
         balance = Balance()
         ledger.begin(math.ceil(spent * PICO))
@@ -244,12 +244,12 @@ def begin_run(
     balance = resume_budget(prepared, folder, budget, prepared.allow_different)
     if balance.open:
         on_message(
-            f"{len(balance.open)} calls were under way when the run was last left and may be "
-            f"billed: they count with ${balance.open_usd:.4f}, the most they can have cost"
+            f"{len(balance.open)} calls were in flight when the run stopped and may be billed; "
+            f"their maximum cost, ${balance.open_usd:.4f}, counts as spent"
         )
 
 
-def lost_so_far(folder: RunFolder) -> float:
+def compute_lost_cost(folder: RunFolder) -> float:
     """Return the maximum cost of calls without a response, in dollars."""
     lost = folder.losses()
     with suppress(OSError, UsageError):
@@ -257,39 +257,39 @@ def lost_so_far(folder: RunFolder) -> float:
     return lost
 
 
-def _balance(folder: RunFolder, allow_different: Collection[str]) -> Balance | None:
+def _read_balance(folder: RunFolder, allow_different: Collection[str]) -> Balance | None:
     """Return the totals of the ledger; None if there is none or a lost one is allowed."""
     if not folder.has_ledger:
         return None  # the run predates ledgers, or had no budget
     try:
         return Ledger(folder.ledger).read()
     except FileNotFoundError:
-        problem = f"{folder.ledger} is gone"
+        problem = f"{folder.ledger} is missing"
     except UsageError as error:
         problem = str(error)
     if "ledger" in allow_different:
         return None
     raise UsageError(
-        f"{problem}: what run {folder.record.id!r} has spent of its budget is not known; put "
-        "the file back, or add --allow-different ledger to count what its journals and the "
-        "database say, without calls whose answers were lost"
+        f"{problem}, so the spending of run {folder.record.id!r} is unknown; restore the file, "
+        "or add --allow-different ledger to count only the cost in its journals and the "
+        "database, without calls whose responses were lost"
     )
 
 
-def _recorded(
+def _sum_recorded_cost(
     run: PreparedRun[RunConfiguration], folder: RunFolder, patience: float | None
 ) -> float:
     """Return the cost recorded in journals and the database."""
     dollars = folder.losses()
-    journaled = []
+    journal_ids = []
     for path in (*folder.journals(), *folder.aside()):
         with suppress(JournalError):
             session = read_journal(path)
             if path.suffix == ".jsonl":
-                journaled.append(session.header.session_id)
+                journal_ids.append(session.header.session_id)
             dollars += sum(call.cost_usd or 0.0 for call in session.calls)
     # A missing database raises UsageError; then nothing was stored yet.
     store = Store(run.settings.database, patience=patience)
     with suppress(UsageError), store.reading() as connection:
-        dollars += stored_cost(connection, run.record.id, without=journaled)
+        dollars += stored_cost(connection, run.record.id, without=journal_ids)
     return dollars

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from assay.core.aio import to_the_end
+from assay.core.aio import finish_despite_cancellation
 from assay.core.text import unknown_name
 from assay.errors import SandboxUnavailable, UsageError
 from assay.sandboxes.base import (
@@ -154,7 +154,7 @@ class BubblewrapBackend:
                 disk=disk,
             )
         finally:
-            await to_the_end(_clean_up(preparing, folder, lock, writable))
+            await finish_despite_cancellation(_clean_up(preparing, folder, lock, writable))
 
 
 def _set_up(folder: Path, spec: SandboxSpec, writable: Sequence[Path]) -> MountStage:

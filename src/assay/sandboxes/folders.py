@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from assay.core.aio import to_the_end
+from assay.core.aio import finish_despite_cancellation
 from assay.core.files import remove_folder
 from assay.errors import SandboxUnavailable
 from assay.sandboxes.base import MIB, Enforcement, ResourceLimits, SandboxBackend, TrialFinding
@@ -219,10 +219,10 @@ async def limited_disk(
 
     try:
         # A thread cannot be cancelled; without waiting for it, its mount would be left behind.
-        await to_the_end(asyncio.to_thread(make))
+        await finish_despite_cancellation(asyncio.to_thread(make))
         yield made[0]
     finally:
-        await to_the_end(asyncio.to_thread(opened.close))
+        await finish_despite_cancellation(asyncio.to_thread(opened.close))
 
 
 @contextmanager

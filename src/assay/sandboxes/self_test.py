@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from assay.core.aio import run_apart
+from assay.core.aio import run_in_own_loop
 from assay.errors import SandboxUnavailable
 from assay.sandboxes.base import (
     REPOSITORY,
@@ -284,7 +284,7 @@ def _run(backend: SandboxBackend, folder: Path, command: Command) -> CommandEnd:
         async with backend.open(spec) as sandbox:
             return await sandbox.run(command)
 
-    return run_apart(run)
+    return run_in_own_loop(run)
 
 
 def _read_peer_user(listener: socket.socket) -> int | None:

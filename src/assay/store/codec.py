@@ -13,7 +13,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from assay.core.canonical_json import canonical_encoder, parse_json
+from assay.core.canonical_json import make_canonical_encoder, parse_json
 from assay.core.text import shown
 from assay.core.values import Moment, Seconds
 from assay.errors import UsageError
@@ -77,7 +77,7 @@ def _to_plain(value: Any) -> Any:
     raise TypeError(f"{shown(value)} cannot be written as JSON")
 
 
-encode = canonical_encoder(_to_plain)
+encode = make_canonical_encoder(_to_plain)
 """Encode a value as canonical JSON; records become objects."""
 
 

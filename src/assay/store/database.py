@@ -27,7 +27,7 @@ from pathlib import Path
 
 import duckdb
 
-from assay.core.files import free_path, remove_abandoned, sync_now
+from assay.core.files import find_free_path, remove_abandoned, sync_now
 from assay.core.text import printable
 from assay.errors import StoreBusy, StoreError, UsageError
 from assay.store.location import database_file
@@ -228,7 +228,7 @@ class StoreFile:
                 shutil.copyfileobj(source, target, _PIECE)
                 target.flush()
                 os.fsync(target.fileno())
-            copy = free_path(self.path.with_name(f"{self.path.name}.v{version}"), ".")
+            copy = find_free_path(self.path.with_name(f"{self.path.name}.v{version}"), ".")
             draft.rename(copy)
         except OSError as error:
             size = self.path.stat().st_size / 2**20

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from assay.core.canonical_json import laid_out
+from assay.core.canonical_json import format_json
 from assay.core.files import atomic_file
 from assay.core.text import printable, shown, unknown_name
 from assay.crafter.rules import TASK
@@ -285,7 +285,7 @@ def write_experiments_file(path: Path, subjects: Sequence[Subject]) -> int:
     entries = [make_experiment(subject) for subject in subjects]
     with atomic_file(path) as stream:
         stream.writelines(
-            laid_out({"format": EXPERIMENTS_FORMAT, "experiments": entries}, levels=3)
+            format_json({"format": EXPERIMENTS_FORMAT, "experiments": entries}, levels=3)
         )
     return sum(entry.get("without_result", 0) for entry in entries)
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import duckdb
 
 from assay.core.canonical_json import canonical_json
-from assay.core.text import choose, unknown
+from assay.core.text import resolve_name, unknown_name_error
 from assay.errors import UsageError
 from assay.store.ingest import transaction
 
@@ -205,9 +205,9 @@ def find_job(connection: duckdb.DuckDBPyConnection, name: str) -> FinetuneJob:
     if len(same) > 1:
         places = ", ".join(job.address for job in same)
         raise UsageError(f"job {name!r} exists at several services: {places}; name its model")
-    found = choose("job", name, [(job.id, job.id) for job in jobs])
+    found = resolve_name("job", name, [(job.id, job.id) for job in jobs])
     if found is None:
-        raise unknown(
+        raise unknown_name_error(
             "job",
             name,
             [job.id for job in jobs],

@@ -17,7 +17,7 @@ from typing import IO, Any, Final, NamedTuple
 
 import duckdb
 
-from assay.core.canonical_json import derived_id
+from assay.core.canonical_json import derive_id
 from assay.errors import UsageError
 from assay.store.formats.atif_read import is_atif, read_atif, trajectory_id
 from assay.store.formats.balrog import EPISODE_FILE, is_balrog, read_balrog
@@ -459,7 +459,7 @@ def _join_first_runs(
             ).fetchone()
             firsts[task] = trace.run.id if row is None else row[0]
         run = replace(trace.run, id=firsts[task])
-        experiment = replace(trace.experiment, id=derived_id(run.id, trace.experiment.model))
+        experiment = replace(trace.experiment, id=derive_id(run.id, trace.experiment.model))
         header = replace(trace.session.header, run_id=run.id, experiment_id=experiment.id)
         session = replace(trace.session, header=header)
         yield found._replace(trace=Trace(run, experiment, session, trace.source))

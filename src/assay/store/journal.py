@@ -22,7 +22,7 @@ from typing import Any, Final, Self, TypeAlias, TypeVar
 from zlib import crc32
 
 from assay.core.canonical_json import canonical_json, content_hash, parse_json
-from assay.core.files import free_path, sync_now, sync_soon
+from assay.core.files import find_free_path, sync_now, sync_soon
 from assay.errors import JournalError, UsageError
 from assay.store.codec import encode, from_row, get_fields_with_rows, read_record, read_rows
 from assay.store.records import (
@@ -292,7 +292,7 @@ def is_blank(path: Path) -> bool:
 def set_aside_damaged(path: Path) -> Path:
     """Move a damaged journal out of its run folder, which is about to be deleted."""
     folder = path.parent
-    target = free_path(folder.with_name(f"{folder.name}.{path.name}.damaged"))
+    target = find_free_path(folder.with_name(f"{folder.name}.{path.name}.damaged"))
     path.rename(target)
     return target
 

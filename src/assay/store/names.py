@@ -10,7 +10,7 @@ import re
 
 from duckdb import DuckDBPyConnection
 
-from assay.core.text import Meaning, choose, natural_key, unknown
+from assay.core.text import NameMatch, natural_key, resolve_name, unknown_name_error
 from assay.errors import AmbiguousName, UsageError
 
 SESSION_WORDS = ("best", "latest", "worst")
@@ -79,13 +79,13 @@ def resolve_session(connection: DuckDBPyConnection, name: str, *, forks: bool = 
     return match.id
 
 
-def resolve(connection: DuckDBPyConnection, name: str, *kinds: str) -> Meaning | None:
+def resolve(connection: DuckDBPyConnection, name: str, *kinds: str) -> NameMatch | None:
     """Find the session, experiment or run with a name; None if there is none.
 
     Raises:
         AmbiguousName: It matches several of them equally well.
     """
-    meanings: list[Meaning] = []
+    meanings: list[NameMatch] = []
     ambiguous: list[AmbiguousName] = []
     for kind in kinds:
         try:
@@ -103,7 +103,7 @@ def resolve(connection: DuckDBPyConnection, name: str, *kinds: str) -> Meaning |
     fitting = [meaning for meaning in meanings if min(meaning.rank, 2) == best]
     if len(fitting) > 1:
         choices = " or ".join(f"{meaning.kind} {meaning.id}" for meaning in fitting)
-        raise AmbiguousName(f"{name!r} could be {choices}; give more of it")
+        raise AmbiguousName(f"{name!r} could be {choices}; give a longer part of it")
     return fitting[0]
 
 
@@ -126,16 +126,16 @@ _CANDIDATES = {
 }
 
 
-def _find_meaning(connection: DuckDBPyConnection, kind: str, name: str) -> Meaning | None:
+def _find_meaning(connection: DuckDBPyConnection, kind: str, name: str) -> NameMatch | None:
     if kind != "session":
-        return choose(kind, name, connection.execute(_CANDIDATES[kind]).fetchall())
+        return resolve_name(kind, name, connection.execute(_CANDIDATES[kind]).fetchall())
     # There may be a million sessions, so only possible matches are fetched.
     rows = connection.execute(
         "SELECT session_id, session_id FROM session_traces WHERE starts_with(session_id, ?) "
         "ORDER BY session_id = ? DESC, session_id LIMIT ?",
         [name, name, _AT_MOST],
     ).fetchall()
-    return choose(kind, name, rows, str.startswith)
+    return resolve_name(kind, name, rows, str.startswith)
 
 
 def _resolve_id(connection: DuckDBPyConnection, kind: str, name: str, **options: str) -> str:
@@ -144,9 +144,9 @@ def _resolve_id(connection: DuckDBPyConnection, kind: str, name: str, **options:
     if kind == "training run":
         rows.sort(key=lambda row: natural_key(row[0]))
         starts = {"starts": _is_whole_prefix}
-    match = choose(kind, name, rows, **starts)
+    match = resolve_name(kind, name, rows, **starts)
     if match is None:
-        raise unknown(kind, name, [label for _, label in rows], **options)
+        raise unknown_name_error(kind, name, [label for _, label in rows], **options)
     return match.id
 
 

@@ -18,9 +18,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from assay.core.canonical_json import laid_out
+from assay.core.canonical_json import format_json
 from assay.core.files import atomic_file
-from assay.core.settings import written
+from assay.core.settings import to_stored
 from assay.core.text import cut, printable
 from assay.crafter.difficulty import DIFFICULTIES
 from assay.crafter.rules import TASK
@@ -79,7 +79,7 @@ def write_results(
     }
     with atomic_file(path) as stream:
         try:
-            stream.writelines(laid_out(results, levels=4))
+            stream.writelines(format_json(results, levels=4))
         except ValueError as error:
             raise OutputError(
                 f"cannot write {str(path)!r}: an outcome is not a finite number ({error})"
@@ -363,7 +363,7 @@ def _read_steps(unlocked: Any) -> tuple[int, ...]:
 
 def _find_task(numbers: Any) -> str | None:
     """Return the task with these numbers of a difficulty; None if they match no known one."""
-    named = (name for name, preset in DIFFICULTIES.items() if numbers == written(preset))
+    named = (name for name, preset in DIFFICULTIES.items() if numbers == to_stored(preset))
     return next((f"{TASK}{name}" for name in named), None)
 
 

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 
 import pyarrow as pa
 
-from assay.core.canonical_json import canonical_json, well_formed
+from assay.core.canonical_json import canonical_json, fix_surrogates
 from assay.store.records import (
     CallRecord,
     EndRecord,
@@ -306,8 +306,10 @@ def _make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 def _repair_text(value: Any) -> Any:
     """Replace characters UTF-8 cannot encode; journaled and imported text has none."""
     if isinstance(value, str):
-        return well_formed(value)
-    return [well_formed(text) for text in value] if isinstance(value, list | tuple) else value
+        return fix_surrogates(value)
+    return (
+        [fix_surrogates(text) for text in value] if isinstance(value, list | tuple) else value
+    )
 
 
 class _Builder:

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from assay.core.files import free_path, sync_now, sync_soon
+from assay.core.files import find_free_path, sync_now, sync_soon
 from assay.errors import JournalError, UsageError
 from assay.store.codec import encode, get_fields
 from assay.store.journal import is_blank
@@ -275,7 +275,7 @@ class RunFolder:
             raise JournalError(f"{left[0]} is not stored yet; the run is not finished")
         root = self.folder.parent
         for path in self.damaged():
-            path.rename(free_path(root / f"{self.folder.name}.{path.name}"))
+            path.rename(find_free_path(root / f"{self.folder.name}.{path.name}"))
         # The record is deleted first, because a folder without it is ignored.
         (self.folder / "run.json").unlink(missing_ok=True)
         for path in self.folder.iterdir():

@@ -12,7 +12,7 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 from numpy.typing import NDArray
 
-from assay.core.text import Meaning, printable, unknown
+from assay.core.text import NameMatch, printable, unknown_name_error
 from assay.errors import UsageError
 from assay.judge.subjects import SUBJECT_METRICS, Earned, Look, Subject, TrialOutcome
 from assay.store.looks import load_looks
@@ -120,14 +120,14 @@ def _resolve_name(connection: DuckDBPyConnection, name: str) -> list[str]:
     )
 
 
-def _find_meaning(connection: DuckDBPyConnection, name: str) -> Meaning:
+def _find_meaning(connection: DuckDBPyConnection, name: str) -> NameMatch:
     meaning = resolve(connection, name, "experiment", "run")
     if meaning is None:
         rows = connection.execute(
             "SELECT coalesce(name, id) FROM experiments ORDER BY created_at DESC, position, id"
         ).fetchall()
         names = [row[0] for row in rows]
-        raise unknown("experiment or run", name, names, see="assay experiments list")
+        raise unknown_name_error("experiment or run", name, names, see="assay experiments list")
     return meaning
 
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from assay.core.canonical_json import laid_out
+from assay.core.canonical_json import format_json
 from assay.core.files import atomic_file, atomic_write, remove_drafts
 from assay.errors import OutputError, UsageError
 from assay.store.export import read_traces
@@ -344,7 +344,7 @@ def _dump(index: TraceIndex) -> bytes:
         }
         for item in index.files
     ]
-    return b"".join(laid_out(about, levels=2))
+    return b"".join(format_json(about, levels=2))
 
 
 def _make_error(folder: Path, why: str) -> UsageError:

@@ -32,8 +32,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 from uuid import uuid4
 
-from assay.core.canonical_json import canonical_json, content_hash, derived_id
-from assay.core.provenance import provenance
+from assay.core.canonical_json import canonical_json, content_hash, derive_id
+from assay.core.provenance import collect_provenance
 from assay.core.secrets import mask
 from assay.core.text import shown
 from assay.errors import StoreError, UsageError
@@ -122,13 +122,13 @@ class SessionTracer:
             tags: Tags of the experiment.
         """
         subject = subject or name
-        run_id = run_id or derived_id("run", uuid4().hex)
-        experiment_id = derived_id(run_id, subject)
+        run_id = run_id or derive_id("run", uuid4().hex)
+        experiment_id = derive_id(run_id, subject)
         again = (replicate,) if replicate else ()
         self._lock = threading.RLock()
         self._database = Path(database)
         header = SessionHeader(
-            session_id=derived_id(
+            session_id=derive_id(
                 run_id, subject, -1 if seed is None else seed, episode, *again
             ),
             run_id=run_id,
@@ -149,7 +149,7 @@ class SessionTracer:
             id=run_id,
             command=TRACER_COMMAND,
             configuration={},
-            provenance=provenance().record(),
+            provenance=collect_provenance().record(),
             created_at=self._header.created_at,
             experiments=(
                 ExperimentRecord(

@@ -20,8 +20,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from assay.core.canonical_json import canonical_json, content_hash, derived_id
-from assay.core.text import natural_key, printable, unknown
+from assay.core.canonical_json import canonical_json, content_hash, derive_id
+from assay.core.text import natural_key, printable, unknown_name_error
 from assay.errors import UsageError
 from assay.store.ingest import NewExperiment, ensure_experiments, insert_rows, transaction
 from assay.store.records import ExperimentRecord
@@ -139,7 +139,7 @@ def open_with_trials(store: Store) -> Iterator[duckdb.DuckDBPyConnection]:
 def series_experiment(series: str, subject: str) -> ExperimentRecord:
     """Return the experiment of all runs of a subject in a series."""
     return ExperimentRecord(
-        id=derived_id("training", series, subject),
+        id=derive_id("training", series, subject),
         series=series,
         model=subject,
         fingerprint=content_hash(canonical_json(["training", series, subject])),
@@ -285,7 +285,7 @@ def runs_of_series(connection: duckdb.DuckDBPyConnection, series: str) -> tuple[
     if not found:
         known = sorted({own for _, own in rows}, key=natural_key)
         empty = "no training run has a series, see 'assay curves import --series'"
-        raise unknown("series", series, known, empty=empty, see="assay curves list")
+        raise unknown_name_error("series", series, known, empty=empty, see="assay curves list")
     return tuple(found)
 
 

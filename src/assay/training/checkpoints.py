@@ -22,9 +22,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from assay.agents.user_agents import OwnAgent, checkpoint_file
+from assay.agents.user_agents import UserAgent, find_checkpoint
 from assay.core.canonical_json import canonical_json, content_hash
-from assay.core.tensors import packed, unpacked
+from assay.core.tensors import load_tensors, pack_tensors
 from assay.crafter.view import View
 from assay.errors import OutputError, UsageError
 from assay.training.architectures import architecture_named
@@ -83,8 +83,8 @@ def write(
     try:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
-        _put(draft / "policy.safetensors", packed(weights, about))
-        _put(draft / "optimiser.safetensors", packed({**moments, _MEMORY: memory}))
+        _put(draft / "policy.safetensors", pack_tensors(weights, about))
+        _put(draft / "optimiser.safetensors", pack_tensors({**moments, _MEMORY: memory}))
         _put(draft / "state.json", canonical_json({"step": step, **state}))
         shutil.rmtree(target, ignore_errors=True)
         draft.replace(target)
@@ -118,8 +118,8 @@ def read(
     """
     try:
         state = json.loads((path / "state.json").read_bytes())
-        weights, _ = unpacked(path / "policy.safetensors")
-        moments, _ = unpacked(path / "optimiser.safetensors")
+        weights, _ = load_tensors(path / "policy.safetensors")
+        moments, _ = load_tensors(path / "optimiser.safetensors")
         _load(network, weights, path)
         for name, weight in network.named_parameters():
             prefix = f"{name}/"
@@ -142,8 +142,8 @@ def load_policy(path: Path) -> tuple[Network, TrainingConfig]:
     Raises:
         UsageError: There is no checkpoint, or another program wrote it.
     """
-    file = checkpoint_file(path)
-    weights, about = unpacked(file)
+    file = find_checkpoint(path)
+    weights, about = load_tensors(file)
     if _FORMAT not in about:
         raise UsageError(
             f"{str(file)!r} holds weights of another program; give a checkpoint that 'assay "
@@ -188,13 +188,13 @@ class CheckpointAgent:
         return int(action.item())
 
 
-def checkpoint_agent(path: Path) -> OwnAgent:
+def checkpoint_agent(path: Path) -> UserAgent:
     """Return an agent that plays with a checkpoint; its name has the run and the step.
 
     Raises:
         UsageError: There is no checkpoint, another program wrote it, or it is not for Crafter.
     """
-    file = checkpoint_file(path)
+    file = find_checkpoint(path)
     # One observation at a time: more threads would only wait for each other.
     torch.set_num_threads(1)
     network, config = load_policy(file)
@@ -206,4 +206,4 @@ def checkpoint_agent(path: Path) -> OwnAgent:
     parts = file.resolve().parts
     name = f"{parts[-4]} {parts[-2]}" if parts[-3:-2] == ("checkpoints",) else parts[-2]
     value = partial(CheckpointAgent, network)
-    return OwnAgent(name, content_hash(file.read_bytes()), value, frozenset({"seed"}))
+    return UserAgent(name, content_hash(file.read_bytes()), value, frozenset({"seed"}))

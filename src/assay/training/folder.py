@@ -23,9 +23,9 @@ from typing import Any, Final
 
 from assay.core.canonical_json import canonical_json
 from assay.core.files import atomic_write, is_draft
-from assay.core.provenance import provenance
+from assay.core.provenance import collect_provenance
 from assay.errors import UsageError
-from assay.runs.configuration import difference
+from assay.runs.configuration import list_differences
 from assay.store.training_runs import TrainingRun, TrainingStatus, make_curve
 from assay.training.config import TrainingConfig, stored_config
 
@@ -63,7 +63,7 @@ class TrainingFolder:
             UsageError: The folder contains another run, or other files.
         """
         if (self.path / "config.json").exists():
-            changed = difference(TrainingConfig, self.config().stored(), config.stored())
+            changed = list_differences(TrainingConfig, self.config().stored(), config.stored())
             if changed:
                 raise UsageError(
                     f"{str(self.path)!r} holds a run with other settings "
@@ -83,7 +83,7 @@ class TrainingFolder:
             "parameters": capacity.parameters,
             "flops_per_step": capacity.flops,
             "training_flops_per_step": capacity.training_flops(config.epochs),
-            "provenance": {**provenance().record(), **versions},
+            "provenance": {**collect_provenance().record(), **versions},
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         atomic_write(self.path / "config.json", json.dumps(told, indent=1).encode())

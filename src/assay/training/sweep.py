@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from assay.core.canonical_json import derived_id
+from assay.core.canonical_json import derive_id
 from assay.core.files import atomic_write
 from assay.core.options import takes_options
 from assay.errors import UsageError
@@ -341,7 +341,7 @@ def _direction(plan: SweepPlan) -> Literal["minimize", "maximize"]:
 def _sampler(plan: SweepPlan, number: int) -> "optuna.samplers.BaseSampler":
     import optuna
 
-    seed = int(derived_id("sweep", plan.seed, number), 16) % 2**32
+    seed = int(derive_id("sweep", plan.seed, number), 16) % 2**32
     tpe = plan.sampler is Sampler.TPE
     return (optuna.samplers.TPESampler if tpe else optuna.samplers.RandomSampler)(seed=seed)
 
@@ -425,10 +425,10 @@ def sweep(
 def _write_winner(plan: "SweepPlan", winner: "SweepTrial", folder: Path) -> None:
     """Write the winner's settings to a file for `assay train` and `assay launch`."""
     from assay.core.files import atomic_write
-    from assay.runs.configuration import configuration_file
+    from assay.runs.configuration import format_configuration
     from assay.training.config import TrainingConfig
 
-    text = configuration_file(
+    text = format_configuration(
         TrainingConfig,
         {**plan.space.fixed, **winner.options},
         f"# What won the sweep in this folder: {winner.folder}.",

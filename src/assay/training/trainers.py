@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from assay.core.provenance import provenance
+from assay.core.provenance import collect_provenance
 from assay.errors import TrainerFailed, UsageError, UserCodeError
 from assay.store.training_runs import Curve, TrainingRun, TrainingStatus
 from assay.training.readers.sources import read_source
@@ -160,18 +160,18 @@ class PPOTrainer:
                 seed=run.seed,
                 status=TrainingStatus.CRASHED,
                 configuration={**self.settings, "seed": run.seed},
-                provenance=provenance().record(),
+                provenance=collect_provenance().record(),
             )
         crashed = told.status is TrainingStatus.RUNNING
         return replace(told, status=TrainingStatus.CRASHED) if crashed else told
 
     def command_of(self, run: TrainedSeed, folder: Path) -> list[str]:
         """See `Trainer`."""
-        from assay.core.settings import settings_of
+        from assay.core.settings import list_settings
         from assay.training.config import TrainingConfig
 
         words = ["assay", "train"]
-        for name, setting in settings_of(TrainingConfig).items():
+        for name, setting in list_settings(TrainingConfig).items():
             value = run.seed if name == "seed" else self.settings.get(name, setting.default)
             always = name in ("architecture", "curriculum", "environment", "seed")
             if value is False and setting.default is True:
@@ -251,7 +251,7 @@ class CommandTrainer:
                 "curriculum": self.curriculum,
                 "environment": self.environment,
             },
-            provenance={**provenance().record(), **told.provenance},
+            provenance={**collect_provenance().record(), **told.provenance},
             created_at=told.created_at or now,
             finished_at=now if ended else None,
             source="assay",

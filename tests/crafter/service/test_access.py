@@ -124,9 +124,11 @@ def test_a_service_for_other_machines_answers_to_addresses_and_given_names() -> 
         raise AssertionError
 
     guard = Guard(nothing, host="0.0.0.0", allowed=["Box.lan"])
-    assert all(guard._is_ours(host) for host in ("10.1.2.3:8901", "[fe80::1]", "box.lan:1"))
-    assert not guard._is_ours("evil.example")
-    assert not Guard(nothing, host="10.1.2.3")._is_ours("10.1.2.4")
+    assert all(
+        guard._is_allowed_host(host) for host in ("10.1.2.3:8901", "[fe80::1]", "box.lan:1")
+    )
+    assert not guard._is_allowed_host("evil.example")
+    assert not Guard(nothing, host="10.1.2.3")._is_allowed_host("10.1.2.4")
     assert [is_loopback(host) for host in ("localhost", "127.9.9.9", "::1")] == [True] * 3
     assert not any(is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.1", "box"))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from assay.agents.builtin import builtin_models
+from assay.agents.builtin import make_builtin_models
 from assay.api.servers import serve_models
 from assay.errors import UsageError
 from assay.models.serving.app import (
@@ -102,7 +102,7 @@ def test_with_the_key_all_is_open(locked: RunningModels) -> None:
 @pytest.mark.parametrize("aliases", [{"": "builtin/noop"}, {"a": "b"}, {"a\n": "builtin/noop"}])
 def test_an_alias_that_leads_nowhere_is_refused(aliases: dict[str, str]) -> None:
     with pytest.raises(UsageError):
-        ModelTable.with_aliases(builtin_models(), aliases)
+        ModelTable.with_aliases(make_builtin_models(), aliases)
 
 
 def test_a_body_has_a_largest_size(address: str) -> None:
@@ -194,7 +194,7 @@ def test_the_counts_tell_what_was_asked() -> None:
 def test_a_server_that_ends_answers_who_waits_and_can_come_back_on_its_port() -> None:
     slow = ModelServerSettings(port=free_port(), faults=Faults(latency=60.0))
     with ThreadPoolExecutor(1) as threads:
-        with running(slow, builtin_models()) as server:
+        with running(slow, make_builtin_models()) as server:
             waiting = threads.submit(post, server.address, HELLO)
             while not server.stats()["in_flight"]:
                 time.sleep(0.01)

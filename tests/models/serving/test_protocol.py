@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from openai import AuthenticationError, BadRequestError, NotFoundError, OpenAI
 
-from assay.agents.builtin import BUILTIN_MODELS, builtin_models, make_builtin
+from assay.agents.builtin import BUILTIN_MODELS, make_builtin, make_builtin_models
 from assay.models.serving.app import ModelServerSettings, RunningModels, running
 from assay.types import ChatReply, ChatRequest, Encoded, Message
 from tests.crafter.service.calls import ask
@@ -142,7 +142,7 @@ def test_the_official_client_knows_our_errors_by_their_kind(client: OpenAI) -> N
     assert bad.value.type == "invalid_request_error"
     settings = ModelServerSettings(port=0, api_key="right")
     with (
-        running(settings, builtin_models()) as locked,
+        running(settings, make_builtin_models()) as locked,
         OpenAI(base_url=locked.base_url, api_key="wrong", max_retries=0) as stranger,
         pytest.raises(AuthenticationError) as denied,
     ):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assay.agents.builtin import builtin_models
+from assay.agents.builtin import make_builtin_models
 from assay.errors import UsageError
 from assay.models.serving.app import ModelServerSettings, running
 from assay.models.serving.scripted import ScriptedModel, read_scripts
@@ -143,7 +143,7 @@ def test_it_is_served_beside_the_others_by_every_protocol(path: str, file: Path)
         },
     }
     settings = ModelServerSettings(port=0, script=file, aliases={"gpt": "scripted/solve"})
-    with running(settings, builtin_models()) as server:
+    with running(settings, make_builtin_models()) as server:
         assert server.names[-2:] == ("scripted/solve", "gpt")
         for model in server.names[-2:]:
             got = post(server.address, {"model": model, **bodies[path]}, path)

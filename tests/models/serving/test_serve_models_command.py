@@ -128,7 +128,7 @@ def fails(
         ("--alias a=builtin/nop", ["builtin/nop", "did you mean 'builtin/noop'"]),
         ("--alias a=builtin/noop --alias a=builtin/random", ["'a'", "twice"]),
         ("--alias builtin/noop=builtin/random", ["builtin/noop", "already"]),
-        ("--script not/there.toml", ["not/there.toml", "no such file"]),
+        ("--script not/there.toml", ["not/there.toml", "does not exist"]),
         ("--host no.such.host.invalid", ["no.such.host.invalid", "--host"]),
         ("--api-key-env NOT_SET_ANYWHERE", ["NOT_SET_ANYWHERE", "--api-key-env"]),
     ],

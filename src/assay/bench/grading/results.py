@@ -20,10 +20,10 @@ from assay.bench.base import (
     RubricScore,
     TestReport,
 )
-from assay.core.canonical_json import well_formed
+from assay.core.canonical_json import fix_surrogates
 from assay.core.files import atomic_write
-from assay.core.provenance import provenance
-from assay.core.text import cut, escaped_markdown, printable
+from assay.core.provenance import collect_provenance
+from assay.core.text import cut, escape_markdown, printable
 from assay.errors import UsageError
 from assay.sandboxes.base import TrialFinding
 
@@ -60,11 +60,11 @@ def write_grade(
     """
     results = _results(task, grade, run_id or run_dir.name, diff, judge, agent_metrics)
     # The results are written last: if they exist, so do the other files.
-    atomic_write(run_dir / LOG, well_formed(grade.log).encode())
+    atomic_write(run_dir / LOG, fix_surrogates(grade.log).encode())
     page = "\n".join(_page(task, grade, diff))
     atomic_write(run_dir / SCORING, f"{page}\n".encode())
     text = json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False)
-    atomic_write(run_dir / RESULTS, f"{well_formed(text)}\n".encode())
+    atomic_write(run_dir / RESULTS, f"{fix_surrogates(text)}\n".encode())
 
 
 def read_grade(run_dir: Path) -> Grade | None:
@@ -117,7 +117,7 @@ def _results(
         "agent_metrics": dict(agent_metrics) if agent_metrics else {},
         "diff_lines": diff.count(b"\n"),
         "grading_seconds": grade.seconds,
-        "versions": provenance().record(),
+        "versions": collect_provenance().record(),
     }
 
 
@@ -245,7 +245,7 @@ def _row(*cells: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return escaped_markdown(well_formed(text))
+    return escape_markdown(fix_surrogates(text))
 
 
 def _code_block(text: str) -> Iterator[str]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from assay.bench.base import CoderStop, CodingJob
-from assay.core.hosting import in_loop, listening_at, make_server
+from assay.core.hosting import make_server, open_unix_listener, serve_in_loop
 from assay.core.text import shown
 from assay.errors import ModelRejected
 from assay.models.serving.answers import AbortableHttp
@@ -79,11 +79,11 @@ class ModelProxy:
             max_body=_MAX_BODY,
             max_bodies=_MAX_BODIES,
         )
-        with listening_at(path) as listener:
+        with open_unix_listener(path) as listener:
             # The sandbox may have another user; the folder of the socket is not open to others.
             path.chmod(0o666)
             server = make_server(app, http=AbortableHttp)
-            async with in_loop(server, listener):
+            async with serve_in_loop(server, listener):
                 try:
                     yield
                 finally:

@@ -31,14 +31,14 @@ from assay.bench.tasks.tree import (
     write_tree,
 )
 from assay.bench.tasks.workspace import DIFF, INSTRUCTIONS, apply_patch, make_workspace
-from assay.core.files import atomic_write, free_path
+from assay.core.files import atomic_write, find_free_path
 from assay.core.git import (
-    first_line,
-    foreign_repository,
-    new_git_dir,
-    own_git,
-    remote_addresses,
-    working_copy,
+    create_git_dir,
+    find_error,
+    find_working_copy,
+    open_foreign_repository,
+    read_remote_addresses,
+    run_own_git,
 )
 from assay.core.options import takes_options
 from assay.errors import OutputError, PatchRejected, UsageError
@@ -85,8 +85,8 @@ def new_task(
     subdir = options.subdir
     if subdir is not None and (problem := path_problem(subdir, in_repository=True)):
         raise UsageError(f"subdir: {subdir!r} is not allowed: {problem}")
-    copy = working_copy(repository)
-    with foreign_repository(repository) as git_dir:
+    copy = find_working_copy(repository)
+    with open_foreign_repository(repository) as git_dir:
         source = _Repository(repository, git_dir, subdir)
         first, last = source.commit(start, "start"), source.commit(end, "end")
         changes = source.changes(first, last)
@@ -108,7 +108,7 @@ def new_task(
         message = source.message(first, last)
         title = options.title or source.subject(last)
         stamp = (now or datetime.now(UTC)).strftime("%Y%m%d_%H%M%S")
-        folder = free_path(into / f"{_slug(title)}_{stamp}")
+        folder = find_free_path(into / f"{_slug(title)}_{stamp}")
         text = options.instructions
         if text is None:
             text = f"# {title}\n\n{message}"
@@ -166,7 +166,7 @@ class _Repository:
     def commit(self, name: str, key: str) -> str:
         """Return the full hash of a commit."""
         options = ("rev-parse", "--verify", "--quiet", "--end-of-options")
-        end = own_git(self._git_dir, *options, f"{name}^{{commit}}")
+        end = run_own_git(self._git_dir, *options, f"{name}^{{commit}}")
         if end.code != 0:
             raise UsageError(
                 f"{key}: no commit {name!r} in {str(self._path)!r}; 'git log' lists them"
@@ -209,19 +209,19 @@ class _Repository:
     @property
     def branch(self) -> str | None:
         """Current branch, or None."""
-        end = own_git(self._git_dir, "symbolic-ref", "--quiet", "--short", "HEAD")
+        end = run_own_git(self._git_dir, "symbolic-ref", "--quiet", "--short", "HEAD")
         return end.output.decode("utf-8", "replace").strip() or None
 
     @property
     def remotes(self) -> list[str]:
         """URLs of its remotes, without passwords."""
-        return [without_password(url) for url in remote_addresses(self._path)]
+        return [without_password(url) for url in read_remote_addresses(self._path)]
 
     def _asked(self, *arguments: str) -> bytes:
-        end = own_git(self._git_dir, *arguments)
+        end = run_own_git(self._git_dir, *arguments)
         if end.code != 0:
             raise UsageError(
-                f"git {arguments[0]} in {str(self._path)!r}: {first_line(end.errors)}"
+                f"git {arguments[0]} in {str(self._path)!r}: {find_error(end.errors)}"
             )
         return end.output
 
@@ -339,7 +339,7 @@ def prepare_task(
         for known in sorted(into.glob(f"{glob.escape(wanted.name)}*")):
             if _is_prepared(known, prepared.checksum):
                 return known
-        folder = free_path(wanted)
+        folder = find_free_path(wanted)
         draft.rename(folder)
     return folder
 
@@ -358,10 +358,10 @@ def _is_prepared(folder: Path, checksum: str) -> bool:
 
 def _bundle(root: Path, git_dir: Path, path: Path) -> None:
     """Store files as a bundle of one commit, without the history of their repository."""
-    new_git_dir(git_dir, bare=True)
+    create_git_dir(git_dir, bare=True)
     found, _ = entries(root, scan(root).files, lambda text: write_blob(git_dir, text))
     commit = write_commit(git_dir, write_tree(git_dir, found))
     (git_dir / "refs" / "heads" / START).write_text(f"{commit}\n", "utf-8")
-    end = own_git(git_dir, "bundle", "create", "--quiet", str(path.resolve()), START)
+    end = run_own_git(git_dir, "bundle", "create", "--quiet", str(path.resolve()), START)
     if end.code != 0:
-        raise OutputError(f"cannot write {str(path)!r}: {first_line(end.errors)}")
+        raise OutputError(f"cannot write {str(path)!r}: {find_error(end.errors)}")

@@ -29,7 +29,13 @@ from assay.bench.tasks.tree import (
     scan,
     shown_path,
 )
-from assay.core.git import first_line, foreign_repository, new_repository, own_git, remote_git
+from assay.core.git import (
+    create_temporary_repository,
+    find_error,
+    open_foreign_repository,
+    run_own_git,
+    run_remote_git,
+)
 from assay.core.wildcards import Wildcards
 from assay.errors import ServiceError, UsageError
 
@@ -127,9 +133,9 @@ def _write_out(objects: _Objects, files: Mapping[str, Entry], into: Path) -> Non
         (("update-index", "-z", "--index-info"), lines, {}),
         (("checkout-index", "--all", "--force", where), b"", {"GIT_WORK_TREE": str(into)}),
     ):
-        end = own_git(objects.git_dir, *arguments, stdin=stdin, variables=variables)
+        end = run_own_git(objects.git_dir, *arguments, stdin=stdin, variables=variables)
         if end.code != 0:
-            raise UsageError(f"cannot write the repository: {first_line(end.errors)}")
+            raise UsageError(f"cannot write the repository: {find_error(end.errors)}")
 
 
 def _of_files(repo: RepoSource, folder: Path) -> Mapping[str, Entry]:
@@ -176,9 +182,9 @@ def _chosen(repo: RepoSource, found: Mapping[str, Entry]) -> dict[str, Entry]:
 
 def _of_commit(objects: _Objects) -> dict[str, Entry]:
     options = ("ls-tree", "-r", "-l", "-z", "--full-tree")
-    end = own_git(objects.git_dir, *options, objects.commit, most=_LARGEST_LISTING)
+    end = run_own_git(objects.git_dir, *options, objects.commit, max_bytes=_LARGEST_LISTING)
     if end.code != 0:
-        raise UsageError(f"cannot read commit {objects.commit!r}: {first_line(end.errors)}")
+        raise UsageError(f"cannot read commit {objects.commit!r}: {find_error(end.errors)}")
     found, total = {}, 0
     for row in end.output.split(b"\0")[:-1]:
         facts, _, name = row.partition(b"\t")
@@ -207,7 +213,7 @@ def _objects(repo: RepoSource, folder: Path) -> Iterator[_Objects]:
     """Yield a temporary git directory with the objects of a repository."""
     assert repo.git_url is not None
     if is_remote(repo.git_url):
-        with new_repository() as own:
+        with create_temporary_repository() as own:
             yield _Objects(own, _fetch(repo, repo.git_url, own))
         return
     path = _local(repo.git_url, folder)
@@ -220,7 +226,7 @@ def _objects(repo: RepoSource, folder: Path) -> Iterator[_Objects]:
             "file of the benchmark"
         )
     if real.is_file():
-        with new_repository() as own:
+        with create_temporary_repository() as own:
             yield _Objects(own, _unbundled(real, own, repo))
         return
     if not real.is_dir():
@@ -228,7 +234,7 @@ def _objects(repo: RepoSource, folder: Path) -> Iterator[_Objects]:
             f"repo.git_url: {str(path)!r} is no git repository or bundle (no such folder); "
             "give an address, a path of a repository or of a bundle"
         )
-    with foreign_repository(real, within) as own:
+    with open_foreign_repository(real, within) as own:
         yield _Objects(own, _commit(own, repo, path))
 
 
@@ -243,9 +249,9 @@ def _unbundled(bundle: Path, own: Path, repo: RepoSource) -> str:
             f"the bundle {str(bundle)!r} has more than {_LARGEST_REPOSITORY:,} bytes; make one "
             "of a single commit"
         )
-    end = own_git(own, "bundle", "unbundle", str(bundle))
+    end = run_own_git(own, "bundle", "unbundle", str(bundle))
     if end.code != 0:
-        raise UsageError(f"cannot read the bundle {str(bundle)!r}: {first_line(end.errors)}")
+        raise UsageError(f"cannot read the bundle {str(bundle)!r}: {find_error(end.errors)}")
     rows = (line.split(" ", 1) for line in os.fsdecode(end.output).splitlines())
     heads = {name.removeprefix("refs/heads/"): commit for commit, name in rows}
     if START in heads:
@@ -259,7 +265,7 @@ def _unbundled(bundle: Path, own: Path, repo: RepoSource) -> str:
 
 def _commit(git_dir: Path, repo: RepoSource, path: Path) -> str:
     name = repo.start_commit or repo.branch or "HEAD"
-    end = own_git(
+    end = run_own_git(
         git_dir, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
     )
     if end.code == 0:
@@ -281,8 +287,8 @@ def _remote_commit(repo: RepoSource, url: str) -> str:
         return repo.start_commit
     name = f"refs/heads/{repo.branch}" if repo.branch else "HEAD"
     where = without_password(url)
-    with new_repository() as own:
-        end = remote_git(own, "ls-remote", "--exit-code", "--", url, name, seconds=60)
+    with create_temporary_repository() as own:
+        end = run_remote_git(own, "ls-remote", "--exit-code", "--", url, name, seconds=60)
     if end.code == 2:
         raise UsageError(f"repo.branch: no branch {repo.branch!r} at {where!r}")
     if end.code != 0:
@@ -297,8 +303,8 @@ def _fetch(repo: RepoSource, url: str, own: Path) -> str:
     heads = f"refs/heads/{repo.branch}" if repo.branch else "+refs/heads/*:refs/far/*"
     errors = b""
     for more in (("--depth=1", "--", url, commit), ("--", url, heads)):
-        end = remote_git(own, *where, *more, seconds=_FETCH_SECONDS)
-        known = own_git(own, "cat-file", "-e", f"{commit}^{{commit}}")
+        end = run_remote_git(own, *where, *more, seconds=_FETCH_SECONDS)
+        known = run_own_git(own, "cat-file", "-e", f"{commit}^{{commit}}")
         if known.code == 0:
             return commit
         errors = end.errors
@@ -312,6 +318,6 @@ def _fetch(repo: RepoSource, url: str, own: Path) -> str:
 def _unreachable(url: str, errors: bytes) -> str:
     # Git's message may contain the URL.
     return without_password(
-        f"cannot fetch {url!r}: {first_line(errors)}; check the address and your access, or "
+        f"cannot fetch {url!r}: {find_error(errors)}; check the address and your access, or "
         "prepare the task where it can be reached ('assay bench prepare')"
     )

@@ -36,7 +36,7 @@ from assay.bench.tasks.tree import (
     write_tree,
 )
 from assay.core.files import remove_folder
-from assay.core.git import first_line, new_git_dir, own_git
+from assay.core.git import create_git_dir, find_error, run_own_git
 from assay.core.wildcards import Wildcards
 from assay.errors import OutputError, PatchRejected, UsageError
 
@@ -164,11 +164,11 @@ def apply_patch(workspace: Workspace, diff: bytes) -> None:
     with tempfile.TemporaryDirectory(prefix="assay-apply-") as scratch:
         index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
         _asked(git_dir, "read-tree", write_tree(git_dir, before), variables=index)
-        applied = own_git(
+        applied = run_own_git(
             git_dir, "apply", "--cached", "--whitespace=nowarn", stdin=diff, variables=index
         )
         if applied.code != 0:
-            raise PatchRejected(f"the patch does not apply: {first_line(applied.errors)}")
+            raise PatchRejected(f"the patch does not apply: {find_error(applied.errors)}")
         listed = _asked(git_dir, "ls-files", "-s", "-z", variables=index)
         after = {path: Entry(mode, sha) for path, mode, sha in _rows(listed, 1)}
     changed = {path: entry for path, entry in after.items() if before.get(path) != entry}
@@ -213,7 +213,7 @@ def _build(task: CodingTask, folder: Path) -> None:
     for path in [path for path in scan(root).files if gone.match(path)]:
         _delete(root, path)
     _overlay(root, task.overlay_repo_files, "overlay_repo_files")
-    new_git_dir(git_dir, bare=True)
+    create_git_dir(git_dir, bare=True)
     seen = scan(root)
     found, unread = entries(root, seen.files, lambda text: write_blob(git_dir, text))
     for finding in as_findings({**seen.left_out, **unread}):
@@ -233,7 +233,7 @@ def _overlay(root: Path, files: Mapping[str, bytes], key: str) -> None:
 
 
 def _agents_git(trusted: Path, into: Path) -> None:
-    new_git_dir(into, bare=False)
+    create_git_dir(into, bare=False)
     for name in ("objects", "refs", "index"):
         source = trusted / name
         if source.is_dir():
@@ -301,7 +301,7 @@ def _ignored(
         found, _ = entries(root, {path: files[path] for path in rules}, lambda _: "")
         for path in found:
             _write_file(Path(scratch), path, (root / path).read_bytes())
-        end = own_git(
+        end = run_own_git(
             git_dir,
             *("-c", "core.bare=false", "check-ignore", "-z", "--stdin", "--no-index"),
             stdin=b"".join(os.fsencode(path) + b"\0" for path in paths),
@@ -354,7 +354,7 @@ def _rows(output: bytes, sha_at: int) -> list[tuple[str, str, str]]:
 def _blobs(git_dir: Path, shas: list[str]) -> dict[str, bytes]:
     """Return the contents by hash, without hashes that are not found."""
     names = "".join(f"{sha}\n" for sha in shas).encode()
-    output = own_git(git_dir, "cat-file", "--batch", stdin=names).output
+    output = run_own_git(git_dir, "cat-file", "--batch", stdin=names).output
     found, at = {}, 0
     for sha in shas:
         facts, _, _ = output[at:].partition(b"\n")
@@ -368,10 +368,10 @@ def _blobs(git_dir: Path, shas: list[str]) -> dict[str, bytes]:
 
 
 def _asked(git_dir: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> bytes:
-    end = own_git(git_dir, *arguments, variables=variables)
+    end = run_own_git(git_dir, *arguments, variables=variables)
     if end.code != 0:
         raise OutputError(
-            f"git {arguments[0]} in {str(git_dir)!r}: {first_line(end.errors)}; see that the "
+            f"git {arguments[0]} in {str(git_dir)!r}: {find_error(end.errors)}; see that the "
             "disk has room, then try again"
         )
     return end.output

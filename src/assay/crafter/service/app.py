@@ -23,12 +23,19 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from assay.core.hosting import (
     HostSettings,
     Server,
-    address_of,
-    in_thread,
-    listening,
+    format_address,
     make_server,
+    open_listener,
+    serve_in_thread,
 )
-from assay.core.http import Abandoned, Guard, deny, reply, reply_refusal, whole_body
+from assay.core.http import (
+    BodyAbandoned,
+    Guard,
+    make_response,
+    read_body,
+    send_refusal,
+    to_response,
+)
 from assay.core.refusal import MAX_BODY, Refusal
 from assay.core.text import shown
 from assay.crafter.service.openapi import document
@@ -65,7 +72,7 @@ def make_app(
             HTTPException: _on_http_error,
             AssayError: _on_assay_error,
             ValidationError: _on_assay_error,
-            Abandoned: _on_abandoned,
+            BodyAbandoned: _on_abandoned,
             Exception: _on_bug,
         },
         lifespan=partial(_lifespan, worlds=worlds, seconds=sweep_seconds),
@@ -76,37 +83,39 @@ def make_app(
 
 def _make_routes(worlds: Worlds) -> list[BaseRoute]:
     async def initialize(request: Request) -> Response:
-        parsed = InitializeRequest.model_validate_json(await whole_body(request) or b"{}")
-        return reply(adapter(Started).dump_json(worlds.initialize(parsed)))
+        parsed = InitializeRequest.model_validate_json(await read_body(request) or b"{}")
+        return make_response(adapter(Started).dump_json(worlds.initialize(parsed)))
 
     async def step(request: Request) -> Response:
-        return reply(worlds.step(StepRequest.model_validate_json(await whole_body(request))))
+        return make_response(
+            worlds.step(StepRequest.model_validate_json(await read_body(request)))
+        )
 
     async def terminate(request: Request) -> Response:
-        parsed = TerminateRequest.model_validate_json(await whole_body(request))
-        return reply(worlds.terminate(parsed.env_id))
+        parsed = TerminateRequest.model_validate_json(await read_body(request))
+        return make_response(worlds.terminate(parsed.env_id))
 
     async def restore(request: Request) -> Response:
-        parsed = RestoreRequest.model_validate_json(await whole_body(request))
-        return reply(adapter(Started).dump_json(worlds.restore(parsed)))
+        parsed = RestoreRequest.model_validate_json(await read_body(request))
+        return make_response(adapter(Started).dump_json(worlds.restore(parsed)))
 
     async def checkpoint(request: Request) -> Response:
         env_id = request.query_params.get("env_id")
         if env_id is None:
             raise InvalidField([("env_id", "is missing from the query", None)])
-        return reply(worlds.checkpoint(env_id))
+        return make_response(worlds.checkpoint(env_id))
 
     async def metadata(request: Request) -> Response:
-        return reply(worlds.metadata(request.query_params.get("env_id")))
+        return make_response(worlds.metadata(request.query_params.get("env_id")))
 
     async def batch(request: Request) -> Response:
-        return reply(_step_many(worlds, await whole_body(request)))
+        return make_response(_step_many(worlds, await read_body(request)))
 
     async def health(request: Request) -> Response:
-        return reply({"status": "ok", "supported_environments": [ENVIRONMENT]})
+        return make_response({"status": "ok", "supported_environments": [ENVIRONMENT]})
 
     async def openapi(request: Request) -> Response:
-        return reply(document())
+        return make_response(document())
 
     def at(path: str, endpoint: _Endpoint, method: str) -> Route:
         return Route(f"/env/{{env_name}}/{path}", _check_name(endpoint), methods=[method])
@@ -133,7 +142,7 @@ def _check_name(endpoint: _Endpoint) -> _Endpoint:
 
     async def checked(request: Request) -> Response:
         refusal = _refuse_unknown(request.path_params["env_name"])
-        return await endpoint(request) if refusal is None else reply_refusal(refusal)
+        return await endpoint(request) if refusal is None else to_response(refusal)
 
     return checked
 
@@ -194,7 +203,7 @@ async def _serve_websocket(worlds: Worlds, websocket: WebSocket) -> None:
     """Answer each message, a step or a list of steps, with a message of the same form."""
     refusal = _refuse_unknown(websocket.path_params["env_name"])
     if refusal is not None:
-        await deny(refusal, websocket.scope, websocket.receive, websocket.send)
+        await send_refusal(refusal, websocket.scope, websocket.receive, websocket.send)
         return
     await websocket.accept()
     try:
@@ -225,23 +234,23 @@ def _answer_message(worlds: Worlds, body: bytes | str) -> bytes:
 
 async def _on_assay_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, (AssayError, ValidationError))
-    return reply_refusal(make_refusal(error))
+    return to_response(make_refusal(error))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http")
     body = {"detail": f"{error.detail}; see /openapi.json", "code": code, "errors": None}
-    return reply(body, error.status_code, dict(error.headers or {}))
+    return make_response(body, error.status_code, dict(error.headers or {}))
 
 
 async def _on_abandoned(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Abandoned)
-    return reply_refusal(error.refusal)
+    assert isinstance(error, BodyAbandoned)
+    return to_response(error.refusal)
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:
-    return reply({"detail": "a bug of the service", "code": "bug", "errors": None}, 500)
+    return make_response({"detail": "a bug of the service", "code": "bug", "errors": None}, 500)
 
 
 @asynccontextmanager
@@ -307,15 +316,13 @@ def running(settings: ServiceSettings) -> Iterator[RunningService]:
     """Serve in a thread for the duration of the block."""
     with _bind(settings) as (server, listener, service):
         warmup()
-        with in_thread(server, listener):
+        with serve_in_thread(server, listener):
             yield service
 
 
 @contextlib.contextmanager
-def _bind(
-    settings: ServiceSettings,
-) -> Iterator[tuple[Server, socket.socket, RunningService]]:
-    with listening(settings.host, settings.port) as listener:
+def _bind(settings: ServiceSettings) -> Iterator[tuple[Server, socket.socket, RunningService]]:
+    with open_listener(settings.host, settings.port) as listener:
         worlds = Worlds(
             seed=settings.seed,
             max_instances=settings.max_instances,
@@ -329,4 +336,8 @@ def _bind(
             sweep_seconds=min(30.0, max(0.1, settings.idle_timeout / 4)),
         )
         server = make_server(app, websocket_bytes=MAX_BODY)
-        yield server, listener, RunningService(address_of(settings.host, listener), settings)
+        yield (
+            server,
+            listener,
+            RunningService(format_address(settings.host, listener), settings),
+        )

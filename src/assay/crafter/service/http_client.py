@@ -15,7 +15,7 @@ import aiohttp
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from assay.core.aio import backoff
+from assay.core.aio import backoff_seconds
 from assay.core.text import counted, cut
 from assay.crafter.difficulty import Difficulty
 from assay.crafter.rules import WORLD_LENGTH
@@ -57,7 +57,7 @@ class RequestRetries:
 
     def wait(self, attempt: int, jitter: random.Random) -> float:
         """Return the seconds to wait after an attempt, counted from 0."""
-        most = backoff(attempt, self.first_wait, self.longest_wait)
+        most = backoff_seconds(attempt, self.first_wait, self.longest_wait)
         return most * jitter.uniform(0.5, 1.0)
 
 

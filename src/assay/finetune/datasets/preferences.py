@@ -26,7 +26,7 @@ from math import comb
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
-from assay.agents.feedback import observation_in
+from assay.agents.feedback import parse_observation
 from assay.core.canonical_json import canonical_json
 from assay.crafter.players.expert.policy import ExpertPolicy
 from assay.crafter.rules import ACTIONS
@@ -265,7 +265,7 @@ def expert_answers(session: StoredConversation) -> dict[int, ExpertAnswer]:
     answers = {}
     for call in session.calls:
         told: Any = json.loads(session.bodies[call.request[-1]]).get("content")
-        observation = observation_in(told) if isinstance(told, str) else None
+        observation = parse_observation(told) if isinstance(told, str) else None
         if observation is None:
             continue
         action = ACTIONS[policy.act(as_view(observation))]

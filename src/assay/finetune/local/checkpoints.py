@@ -19,7 +19,7 @@ from torch import Tensor
 
 from assay.core.canonical_json import canonical_json
 from assay.core.files import atomic_write
-from assay.core.tensors import packed, unpacked
+from assay.core.tensors import load_tensors, pack_tensors
 from assay.errors import UsageError
 from assay.finetune.local.bases import base_named
 from assay.finetune.local.decoder import Decoder
@@ -42,7 +42,7 @@ class StoredModel:
 
     def write(self, folder: Path, weights: Weights) -> None:
         """Write the model; the JSON is written last, so that a folder with it is complete."""
-        atomic_write(folder / "weights.safetensors", packed(weights))
+        atomic_write(folder / "weights.safetensors", pack_tensors(weights))
         told = {
             "format": _FORMAT,
             "base": self.base,
@@ -77,7 +77,7 @@ class StoredModel:
         path = folder / "weights.safetensors"
         model = base_named(self.base).model(self.words, torch.Generator().manual_seed(0))
         wanted = {n: w for n, w in model.named_parameters() if w.requires_grad}
-        weights, _ = unpacked(path)
+        weights, _ = load_tensors(path)
         if {n: w.shape for n, w in weights.items()} != {n: w.shape for n, w in wanted.items()}:
             raise UsageError(
                 f"{path} has weights of another shape than {self.base} has now; it was made by "
@@ -113,7 +113,7 @@ class TrainingState:
         path = folder / _CHECKPOINT
         if not path.exists():
             return None
-        tensors, told = unpacked(path)
+        tensors, told = load_tensors(path)
         return cls(tensors, json.loads(told["state"]))
 
     @staticmethod
@@ -132,7 +132,7 @@ class TrainingState:
             for optimizer in optimizers:
                 for moment, value in optimizer.state.get(weight, {}).items():
                     tensors[f"{name}/{moment}"] = value
-        content = packed(tensors, {"state": canonical_json(state).decode()})
+        content = pack_tensors(tensors, {"state": canonical_json(state).decode()})
         atomic_write(folder / _CHECKPOINT, content)
 
     def restore(self, weights: Weights, optimizers: Sequence[torch.optim.Optimizer]) -> int:

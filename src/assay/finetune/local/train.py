@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 
 from assay.core.canonical_json import canonical_json
-from assay.core.provenance import provenance
+from assay.core.provenance import collect_provenance
 from assay.errors import TrainingStopped, UsageError
 from assay.finetune.datasets.formats import RowContent
 from assay.finetune.local.bases import Base, base_named
@@ -419,7 +419,7 @@ class _LocalTraining:
                 "rows": trained.rows,
                 "tokens": asdict(trained.tokens),
                 "validated": self._validated_values(),
-                "provenance": {**provenance().record(), "torch": torch.__version__},
+                "provenance": {**collect_provenance().record(), "torch": torch.__version__},
             },
         ).write(self._folder, self._trained)
         remove_checkpoint(self._folder)

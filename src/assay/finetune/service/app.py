@@ -16,7 +16,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from assay.core.http import Abandoned, reply, whole_body
+from assay.core.http import BodyAbandoned, make_response, read_body
 from assay.errors import RequestTooLarge
 from assay.finetune.service.jobs import FileShelf, Job, JobBook, NoRoom, ShelvedFile
 from assay.finetune.service.worker import Worker
@@ -44,7 +44,7 @@ class _Refused(Exception):
             "param": self.param,
             "code": self.code,
         }
-        return reply({"error": error}, self.status)
+        return make_response({"error": error}, self.status)
 
 
 class _Hyperparameters(BaseModel):
@@ -139,7 +139,7 @@ class FinetuneApp:
 
     async def _upload(self, request: Request) -> Response:
         async with self._uploads:
-            return reply((await self._uploaded(request)).told())
+            return make_response((await self._uploaded(request)).told())
 
     async def _uploaded(self, request: Request) -> ShelvedFile:
         room = self._shelf.room + _FORM_OVERHEAD
@@ -179,14 +179,14 @@ class FinetuneApp:
         return _page([file.told() for file in self._shelf.all()], request)
 
     async def _file(self, request: Request) -> Response:
-        return reply(self._found_file(request.path_params["id"]).told())
+        return make_response(self._found_file(request.path_params["id"]).told())
 
     async def _delete_file(self, request: Request) -> Response:
         file = self._found_file(request.path_params["id"])
         if any(file.id in _files_of(job) for job in self._book.all() if not job.ended):
             raise _Refused(409, f"a job that has not ended needs {file.id}")
         self._shelf.remove(file)
-        return reply({"id": file.id, "object": "file", "deleted": True})
+        return make_response({"id": file.id, "object": "file", "deleted": True})
 
     async def _content(self, request: Request) -> Response:
         file = self._found_file(request.path_params["id"])
@@ -202,7 +202,7 @@ class FinetuneApp:
 
     async def _create(self, request: Request) -> Response:
         try:
-            asked = _JobRequest.model_validate_json(await whole_body(request))
+            asked = _JobRequest.model_validate_json(await read_body(request))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or None
@@ -247,20 +247,20 @@ class FinetuneApp:
             }
         )
         self._worker.wake()
-        return reply(job.told)
+        return make_response(job.told)
 
     async def _jobs(self, request: Request) -> Response:
         return _page([job.told for job in self._book.all()], request)
 
     async def _job(self, request: Request) -> Response:
-        return reply(self._found(request).told)
+        return make_response(self._found(request).told)
 
     async def _cancel(self, request: Request) -> Response:
         job = self._found(request)
         if job.ended:
             raise _Refused(400, f"job {job.id} has ended already: {job.status}")
         await asyncio.to_thread(self._worker.cancel, job)
-        return reply(job.told)
+        return make_response(job.told)
 
     async def _events(self, request: Request) -> Response:
         return _page(await asyncio.to_thread(self._found(request).events), request)
@@ -284,7 +284,7 @@ class FinetuneApp:
             message = f"The model '{name[:100]}' does not exist or cannot be deleted"
             raise _Refused(404, message, code="model_not_found", param="model")
         await asyncio.to_thread(self._book.remove_model, job)
-        return reply({"id": name, "object": "model", "deleted": True})
+        return make_response({"id": name, "object": "model", "deleted": True})
 
 
 def _route(
@@ -299,7 +299,7 @@ def _route(
             return _Refused(413, str(error), code="quota_exceeded").answer()
         except RequestTooLarge as error:
             return _Refused(413, str(error), code="too_large").answer()
-        except Abandoned as error:
+        except BodyAbandoned as error:
             refusal = error.refusal
             return _Refused(refusal.status, str(error), code=refusal.body["code"]).answer()
 
@@ -307,7 +307,7 @@ def _route(
 
 
 async def _bounded(request: Request, most: int) -> AsyncGenerator[bytes, None]:
-    """Yield the request body; raise Abandoned if it is too large or stops arriving."""
+    """Yield the request body; raise BodyAbandoned if it is too large or stops arriving."""
     size = 0
     stream = request.stream()
     while True:
@@ -317,10 +317,10 @@ async def _bounded(request: Request, most: int) -> AsyncGenerator[bytes, None]:
         except StopAsyncIteration:
             return
         except (TimeoutError, ClientDisconnect):
-            raise Abandoned(408, "timeout", "the file did not arrive in time") from None
+            raise BodyAbandoned(408, "timeout", "the file did not arrive in time") from None
         size += len(part)
         if size > most:
-            raise Abandoned(413, "quota_exceeded", "there is no room for this file")
+            raise BodyAbandoned(413, "quota_exceeded", "there is no room for this file")
         yield part
 
 
@@ -367,7 +367,7 @@ def _page(rows: list[dict[str, Any]], request: Request) -> Response:
         ids = [row["id"] for row in rows]
         rows = rows[ids.index(after) + 1 :] if after in ids else []
     shown = rows[:limit]
-    return reply(
+    return make_response(
         {
             "object": "list",
             "data": shown,

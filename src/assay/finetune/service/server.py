@@ -12,10 +12,10 @@ from typing import IO, Final
 from assay.core.hosting import (
     HostSettings,
     Server,
-    address_of,
-    in_thread,
-    listening,
+    format_address,
     make_server,
+    open_listener,
+    serve_in_thread,
 )
 from assay.errors import UsageError
 from assay.finetune.service.app import FinetuneApp
@@ -95,7 +95,7 @@ def running(settings: FinetuneServerSettings) -> Iterator[RunningFinetune]:
     """Serve in a thread for the duration of the context."""
     with (
         _listening(settings) as (server, listener, service),
-        in_thread(server, listener),
+        serve_in_thread(server, listener),
     ):
         yield service
 
@@ -108,7 +108,7 @@ def _listening(
 
     rates = {name: base.defaults.learning_rate for name, base in BASES.items()}
     with (
-        listening(settings.host, settings.port, backlog=_CONNECTIONS) as listener,
+        open_listener(settings.host, settings.port, backlog=_CONNECTIONS) as listener,
         _alone_in(settings.folder),
     ):
         book = JobBook(settings.folder / "jobs")
@@ -130,7 +130,7 @@ def _listening(
         server.ending = chat.close
         worker.start()
         try:
-            address = address_of(settings.host, listener)
+            address = format_address(settings.host, listener)
             yield server, listener, RunningFinetune(address, settings, tuple(models))
         finally:
             worker.close()

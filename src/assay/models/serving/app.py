@@ -23,12 +23,12 @@ from assay.core.canonical_json import canonical_json
 from assay.core.hosting import (
     HostSettings,
     Server,
-    address_of,
-    in_thread,
-    listening,
+    format_address,
     make_server,
+    open_listener,
+    serve_in_thread,
 )
-from assay.core.http import Abandoned, BodyRoom, Guard, whole_body
+from assay.core.http import BodyAbandoned, BodyMemory, Guard, read_body
 from assay.core.refusal import Refusal
 from assay.core.text import unknown_name
 from assay.errors import ModelRejected, RequestTooLarge, UsageError
@@ -265,7 +265,7 @@ class ModelApp:
         max_bodies: int = _MAX_BODIES,
     ) -> None:
         self._max_body = max_body
-        self._room = BodyRoom(max_bodies)
+        self._room = BodyMemory(max_bodies)
         self._models, self._faults = table, faults
         self._ask = ask or self._call_model
         self._gate = Gate(limits)
@@ -319,7 +319,7 @@ class ModelApp:
     async def _handle_chat(
         self, protocol: WireProtocol, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        with self._room.share() as take:
+        with self._room.reserve_for_request() as take:
             call = await self._admit(protocol, Request(scope, receive), take)
         if isinstance(call, ModelAnswer):
             await send_answer(call, send)
@@ -353,7 +353,7 @@ class ModelApp:
                 return self._reject(protocol, excess, now)
             question = protocol.read(body)
             self._models.require(question.request.model)
-        except (BadRequest, ModelRejected, RequestTooLarge, Abandoned) as error:
+        except (BadRequest, ModelRejected, RequestTooLarge, BodyAbandoned) as error:
             self.stats.turn_away(Outcome.REFUSED)
             return _make_error(error, protocol)
         ticket = self._gate.enter(now)
@@ -368,9 +368,9 @@ class ModelApp:
     async def _read_body(self, request: Request, take: Callable[[int], None]) -> bytes:
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and len(declared) < 7 and int(declared) <= _LARGE:
-            return await whole_body(request, self._max_body, take)
+            return await read_body(request, self._max_body, take)
         async with self._large:
-            return await whole_body(request, self._max_body, take)
+            return await read_body(request, self._max_body, take)
 
     def _reject(self, protocol: WireProtocol, excess: Rejection, now: float) -> ModelAnswer:
         limited = excess.code == "rate_limit_exceeded"
@@ -418,7 +418,7 @@ def _make_error(error: Exception, protocol: WireProtocol) -> ModelAnswer:
             return blame(400, str(error), param=error.param)
         case ModelRejected():
             return blame(404, str(error), code="model_not_found", param="model")
-        case Abandoned():
+        case BodyAbandoned():
             refusal = error.refusal
             return blame(
                 refusal.status,
@@ -525,7 +525,7 @@ def running(
     """Serve models by name in a thread, during the block."""
     with (
         _listening(settings, models) as (server, listener, service),
-        in_thread(server, listener),
+        serve_in_thread(server, listener),
     ):
         yield service
 
@@ -542,10 +542,10 @@ def _listening(
         allowed_hosts=settings.allowed_hosts,
         key=settings.api_key,
     )
-    with listening(settings.host, settings.port, backlog=_CONNECTIONS) as listener:
+    with open_listener(settings.host, settings.port, backlog=_CONNECTIONS) as listener:
         server = make_server(entrance, http=AbortableHttp, connections=_CONNECTIONS)
         server.ending = app.close
-        address = address_of(settings.host, listener)
+        address = format_address(settings.host, listener)
         yield (
             server,
             listener,

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, with_config
 from typing_extensions import TypedDict
 
-from assay.core.canonical_json import canonical_json, derived_id
+from assay.core.canonical_json import canonical_json, derive_id
 from assay.core.text import printable
 from assay.models.serving.scripted import example
 from assay.types import ChatReply, ChatRequest, Encoded, Message, Usage
@@ -224,7 +224,7 @@ def adapt_reply(reply: ChatReply, question: ParsedRequest) -> ChatReply:
         arguments = canonical_json(
             example(question.demanded[0].get("parameters")) or {}
         ).decode()
-        call_id = f"call_{derived_id(name, *(m.hash for m in question.request.messages[-1:]))}"
+        call_id = f"call_{derive_id(name, *(m.hash for m in question.request.messages[-1:]))}"
         function = {"name": name, "arguments": arguments}
         call = {"id": call_id, "type": "function", "function": function}
         value: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [call]}

@@ -117,7 +117,7 @@ def _who(players: Sequence[_Player | None]) -> list[str] | None:
 
 def _options(subject: Subject) -> list[str] | None:
     """Return the options for a stored configuration; None if it needs a file."""
-    from assay.core.settings import Counts, written
+    from assay.core.settings import Counts, to_stored
     from assay.crafter.difficulty import DIFFICULTIES
     from assay.episodes.config import SETTINGS
 
@@ -130,7 +130,7 @@ def _options(subject: Subject) -> list[str] | None:
         if setting.counts is not Counts.VERSION:
             continue
         if name == "difficulty" and kept != setting.default:
-            named = (label for label, one in DIFFICULTIES.items() if kept == written(one))
+            named = (label for label, one in DIFFICULTIES.items() if kept == to_stored(one))
             kept = next(named, None)
         if kept == setting.default:
             continue

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from assay.core.canonical_json import derived_id
+from assay.core.canonical_json import derive_id
 from assay.judge.outcomes import Unit, outcome_of
 from assay.judge.results import Comparison, Contrast, InstanceRow, SubjectFacts
 from assay.judge.subjects import Subject, TrialOutcome, endings
@@ -261,7 +261,7 @@ def _stored(comparison: Comparison, contrast: Contrast) -> bool:
 
 
 def _anchor(contrast: Contrast, pair: str) -> str:
-    return f"pair-{derived_id(contrast.candidate, pair)}"
+    return f"pair-{derive_id(contrast.candidate, pair)}"
 
 
 def episodes(comparison: Comparison) -> Iterator[ReportTable]:

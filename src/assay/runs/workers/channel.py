@@ -4,8 +4,8 @@ Replies to messages that arrived together are sent together. An exception arrive
 class, its message and its original traceback; if it cannot be pickled, it arrives as a new
 class of the same name. Both ends are trusted, because they are one program.
 
-`program` builds the command that starts a worker. This module is light to import, because
-cluster nodes import it.
+`make_worker_command` returns the command that starts a worker. This module is light to import,
+because cluster nodes import it.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from assay.runs.control import trial_error
+from assay.runs.control import describe_error
 
 _LENGTH: Final = Struct(">Q")
 
@@ -23,20 +23,20 @@ _LENGTH: Final = Struct(">Q")
 class Channel(asyncio.Protocol):
     """One end of a connection; messages sent before it is connected are sent on connection."""
 
-    def __init__(self, hear: Callable[[Any], None], lost: Callable[[], None]) -> None:
+    def __init__(self, on_message: Callable[[Any], None], on_lost: Callable[[], None]) -> None:
         """Set the callbacks for received messages and for a lost connection."""
-        self._hear, self._lost = hear, lost
+        self._on_message, self._on_lost = on_message, on_lost
         self._transport: asyncio.Transport | None = None
-        self._arrived = bytearray()
-        self._leaving: list[bytes] = []
-        self._hearing = False
+        self._received = bytearray()
+        self._outgoing: list[bytes] = []
+        self._is_dispatching = False
 
     def send(self, *message: Any) -> None:
         """Send values as one tuple; call it only from the thread of the loop."""
         body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        self._leaving += (_LENGTH.pack(len(body)), body)
+        self._outgoing += (_LENGTH.pack(len(body)), body)
         # Sent immediately, so that the other end can work in parallel.
-        if not self._hearing:
+        if not self._is_dispatching:
             self._flush()
 
     def close(self) -> None:
@@ -53,7 +53,7 @@ class Channel(asyncio.Protocol):
     def _flush(self) -> None:
         if self._transport is None:
             return
-        packet, self._leaving = b"".join(self._leaving), []
+        packet, self._outgoing = b"".join(self._outgoing), []
         if packet and not self._transport.is_closing():
             self._transport.write(packet)
 
@@ -65,24 +65,24 @@ class Channel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Dispatch complete messages; called by the event loop."""
-        self._arrived += data
-        start, there = 0, len(self._arrived)
-        self._hearing = True
-        while start + _LENGTH.size <= there:
+        self._received += data
+        start, size = 0, len(self._received)
+        self._is_dispatching = True
+        while start + _LENGTH.size <= size:
             body = start + _LENGTH.size
-            end = body + _LENGTH.unpack_from(self._arrived, start)[0]
-            if end > there:
+            end = body + _LENGTH.unpack_from(self._received, start)[0]
+            if end > size:
                 break
-            message = pickle.loads(memoryview(self._arrived)[body:end].tobytes())
+            message = pickle.loads(memoryview(self._received)[body:end].tobytes())
             start = end
-            self._hear(message)
-        del self._arrived[:start]
-        self._hearing = False
+            self._on_message(message)
+        del self._received[:start]
+        self._is_dispatching = False
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Report the lost connection; called by the event loop."""
-        self._lost()
+        self._on_lost()
 
 
 class PackedError(NamedTuple):
@@ -105,18 +105,18 @@ class _RemoteTraceback(Exception):
 
 def pack_error(error: BaseException) -> PackedError:
     """Make any exception ready to be sent."""
-    known = ("builtins", "assay.errors")
-    said = trial_error(error)
+    importable = ("builtins", "assay.errors")
+    description = describe_error(error)
     try:
         pickled = pickle.dumps(error)
     except Exception:  # the class may be user-defined
         pickled = None
     return PackedError(
         pickled,
-        said.type,
-        said.message,
-        next(base for base in type(error).__mro__ if base.__module__ in known),
-        said.traceback,
+        description.type,
+        description.message,
+        next(base for base in type(error).__mro__ if base.__module__ in importable),
+        description.traceback,
     )
 
 
@@ -126,8 +126,8 @@ def unpack_error(packed: PackedError) -> BaseException:
         error = pickle.loads(packed.pickled or b"")
         assert type(error).__name__ == packed.name
     except Exception:  # the class may be user-defined and missing here
-        like: Any = type(packed.name, (packed.base,), {})
-        error = like.__new__(like, packed.message)
+        substitute: Any = type(packed.name, (packed.base,), {})
+        error = substitute.__new__(substitute, packed.message)
     error.__cause__ = _RemoteTraceback(packed.traceback)
     assert isinstance(error, BaseException)
     return error
@@ -139,7 +139,7 @@ _PROGRAM: Final = (
 )
 
 
-def program(
+def make_worker_command(
     path: Sequence[str], descriptor: int, *, parent: int | None = None, own_path: bool = False
 ) -> list[str]:
     """Return the command that starts a worker.
@@ -151,6 +151,6 @@ def program(
             enough to end it.
         own_path: Whether its own module search path comes first, and `path` after it.
     """
-    where = "sys.path += " if own_path else "sys.path[:] = "
-    text = _PROGRAM.format(f"{where}{list(path)!r}", descriptor, parent)
+    set_path = "sys.path += " if own_path else "sys.path[:] = "
+    text = _PROGRAM.format(f"{set_path}{list(path)!r}", descriptor, parent)
     return [sys.executable, "-c", text]

@@ -21,19 +21,19 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
 
-from assay.core.aio import usable_cpus
+from assay.core.aio import count_usable_cpus
 from assay.errors import UsageError, WorkerLost
 from assay.runs.control import TrialVerdict
 from assay.runs.engine import Context
 from assay.runs.events import SILENT, RunObserver
-from assay.runs.executors import Start, attempt
+from assay.runs.executors import StartAttempt, attempt
 from assay.runs.kind import TrialEnd, TrialKind
 from assay.runs.plan import Trial
-from assay.runs.workers.channel import program
+from assay.runs.workers.channel import make_worker_command
 from assay.runs.workers.process import (
-    DEATHS,
-    OTHERWISE,
-    NoPlace,
+    IN_PROCESS_HINT,
+    MAX_LOST_WORKERS,
+    NoCapacity,
     WorkerAttempt,
     WorkerDied,
     WorkerProcess,
@@ -41,11 +41,11 @@ from assay.runs.workers.process import (
 from assay.runs.workers.worker import WorkerSetup
 from assay.store.recorder import Recorder
 
-MANY: Final = 1_000_000
+UNLIMITED: Final = 1_000_000
 
 
-async def _any_number() -> int:
-    return MANY
+async def _get_unlimited_capacity() -> int:
+    return UNLIMITED
 
 
 class WorkerPool:
@@ -56,9 +56,9 @@ class WorkerPool:
         kind: TrialKind[Any],
         size: int,
         start_worker: Callable[[bool], Awaitable[WorkerProcess]],
-        capacity: Callable[[], Awaitable[int]] = _any_number,
+        capacity: Callable[[], Awaitable[int]] = _get_unlimited_capacity,
         *,
-        each: int = MANY,
+        max_trials: int = UNLIMITED,
     ) -> None:
         """Store the settings; no worker is started yet.
 
@@ -68,29 +68,29 @@ class WorkerPool:
             start_worker: Starts a worker; the argument is True if it is an extra worker for a
                 single trial.
             capacity: Returns the number of workers that can currently run.
-            each: Maximum number of open trials per worker.
+            max_trials: Maximum number of open trials per worker.
         """
-        self._kind, self._size, self._each = kind, size, each
+        self._kind, self._size, self._max_trials = kind, size, max_trials
         self._start_worker, self._capacity = start_worker, capacity
         self._workers: list[WorkerProcess] = []
         self._changed = asyncio.Condition()
         self._alone = asyncio.Semaphore(size)
 
-    async def begin(self) -> None:
+    async def start_first(self) -> None:
         """Check that a worker can be started, before any trial starts."""
-        worker = await self._free()
+        worker = await self._find_free_worker()
         try:
             await worker.ready
-        except NoPlace as error:
+        except NoCapacity as error:
             raise UsageError(str(error)) from None
 
     @property
-    def is_begun(self) -> bool:
+    def has_worker(self) -> bool:
         """Whether there is a worker."""
         return any(not worker.is_gone for worker in self._workers)
 
     @property
-    def shared(self) -> int:
+    def shared_count(self) -> int:
         """Number of running or starting workers, without those for a single trial."""
         return sum(worker.is_shared and not worker.is_gone for worker in self._workers)
 
@@ -103,19 +103,21 @@ class WorkerPool:
         recorder = Recorder.open(
             path, lambda: self._kind.header(trial), resumes=self._kind.resumes(trial)
         )
-        return await attempt(self._attempt, trial, recorder, context)
+        return await attempt(self._run_trial, trial, recorder, context)
 
-    async def _attempt(
+    async def _run_trial(
         self, trial: Trial[Any], recorder: Recorder, context: Context
     ) -> TrialEnd:
-        attempted = WorkerAttempt(trial, recorder, context)
+        attempt_state = WorkerAttempt(trial, recorder, context)
         deaths = 0
         try:
-            while deaths < DEATHS - 1:
+            while deaths < MAX_LOST_WORKERS - 1:
                 try:
-                    return await self._run(await self._free(), attempted)
-                except NoPlace as error:
-                    self._make_do(error)
+                    return await self._run_in_worker(
+                        await self._find_free_worker(), attempt_state
+                    )
+                except NoCapacity as error:
+                    self._reduce_size(error)
                 except WorkerDied as died:
                     if not self._kind.resumes(trial):
                         # The trial restarts with a new journal.
@@ -123,53 +125,57 @@ class WorkerPool:
                     deaths += 1
                 context.check()
             async with self._alone:
-                return await self._try_alone(attempted)
+                return await self._run_alone(attempt_state)
         finally:
-            await attempted.leave()
+            await attempt_state.cancel_calls()
 
-    async def _try_alone(self, attempted: WorkerAttempt) -> TrialEnd:
+    async def _run_alone(self, attempt_state: WorkerAttempt) -> TrialEnd:
         worker = await self._start_worker(True)
         self._workers.append(worker)
         worker.is_shared = False
         try:
-            return await worker.run(attempted)
+            return await worker.run(attempt_state)
         except WorkerDied as died:
             raise died.error from None
-        except NoPlace as error:
+        except NoCapacity as error:
             raise WorkerLost(str(error)) from None
         finally:
             await worker.close()
 
-    async def _free(self) -> WorkerProcess:
+    async def _find_free_worker(self) -> WorkerProcess:
         """Return the least busy worker or a new one; wait while all are full."""
         async with self._changed:
             while True:
                 self._workers = [worker for worker in self._workers if not worker.is_gone]
-                shared = [worker for worker in self._workers if worker.is_shared]
-                least = min(shared, key=lambda worker: len(worker.open), default=None)
-                if least is None or (
-                    least.open
-                    and len(shared) < self._size
-                    and len(shared) < await self._capacity()
+                shared_workers = [worker for worker in self._workers if worker.is_shared]
+                least_busy = min(
+                    shared_workers, key=lambda worker: len(worker.open), default=None
+                )
+                if least_busy is None or (
+                    least_busy.open
+                    and len(shared_workers) < self._size
+                    and len(shared_workers) < await self._capacity()
                 ):
-                    least = await self._start_worker(False)
-                    self._workers.append(least)
-                if len(least.open) < self._each:
-                    return least
+                    least_busy = await self._start_worker(False)
+                    self._workers.append(least_busy)
+                if len(least_busy.open) < self._max_trials:
+                    return least_busy
                 await self._changed.wait()
 
-    async def _run(self, worker: WorkerProcess, attempted: WorkerAttempt) -> TrialEnd:
+    async def _run_in_worker(
+        self, worker: WorkerProcess, attempt_state: WorkerAttempt
+    ) -> TrialEnd:
         try:
-            return await worker.run(attempted)
+            return await worker.run(attempt_state)
         finally:
             async with self._changed:
                 self._changed.notify_all()
 
-    def _make_do(self, error: NoPlace) -> None:
+    def _reduce_size(self, error: NoCapacity) -> None:
         """Reduce the number of workers to those that there is room for."""
-        if not self.shared:
+        if not self.shared_count:
             raise WorkerLost(str(error))
-        self._size = min(self._size, self.shared)
+        self._size = min(self._size, self.shared_count)
 
 
 class _Pickler(pickle.Pickler):
@@ -178,24 +184,24 @@ class _Pickler(pickle.Pickler):
     def persistent_id(self, value: Any) -> None:
         if isinstance(value, type | FunctionType) and value.__module__ == "__main__":
             raise pickle.PicklingError(
-                f"{value.__qualname__!r} is in the program that is running, not in a module"
+                f"{value.__qualname__!r} is defined in the main program, not in a module"
             )
 
 
-def pickled(value: Any, what: str = "the run") -> bytes:
+def pickle_for_worker(value: Any, description: str = "the run") -> bytes:
     """Pickle a value for a worker; raise UsageError if that is not possible."""
     file = BytesIO()
     try:
         _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(value)
     except Exception as error:  # user-defined objects may raise anything
         raise UsageError(
-            f"{what} cannot be sent to other processes: {error}; put it into a file and name "
-            f"it, as mine.py:act, {OTHERWISE}"
+            f"{description} cannot be sent to worker processes: {error}; put it into a file "
+            f"and give its name, such as mine.py:act, {IN_PROCESS_HINT}"
         ) from error
     return file.getvalue()
 
 
-class Processes:
+class ProcessExecutor:
     """Runs attempts in worker processes, each with many open at once."""
 
     def __init__(
@@ -204,7 +210,7 @@ class Processes:
         *,
         withheld: Collection[str] = (),
         hang_s: float = 90.0,
-        each: int = MANY,
+        max_trials: int = UNLIMITED,
     ) -> None:
         """Store the settings; no worker is started yet.
 
@@ -212,38 +218,38 @@ class Processes:
             workers: Maximum number of workers; None for one per usable CPU.
             withheld: Environment variables that workers do not get, because they contain keys.
             hang_s: Seconds without a running Python thread after which a worker ends.
-            each: Maximum number of open trials per worker.
+            max_trials: Maximum number of open trials per worker.
         """
-        self._workers = workers or usable_cpus()
-        self._withheld, self._hang_s, self._each = withheld, hang_s, each
+        self._workers = workers or count_usable_cpus()
+        self._withheld, self._hang_s, self._max_trials = withheld, hang_s, max_trials
 
     @asynccontextmanager
     async def open(
         self, kind: TrialKind[Any], observer: RunObserver = SILENT
-    ) -> AsyncIterator[Start]:
+    ) -> AsyncIterator[StartAttempt]:
         """Start the first worker; others are started when they are needed."""
         environment = {
             name: value for name, value in os.environ.items() if name not in self._withheld
         }
-        setup = setup_of(kind, self._hang_s)
+        setup = make_worker_setup(kind, self._hang_s)
 
         async def start_worker(_: bool) -> WorkerProcess:
             worker = WorkerProcess(kind, setup, observer.on_message)
             worker.host = await _Child.start(worker, environment)
             return worker
 
-        pool = WorkerPool(kind, self._workers, start_worker, each=self._each)
+        pool = WorkerPool(kind, self._workers, start_worker, max_trials=self._max_trials)
         try:
-            await pool.begin()
+            await pool.start_first()
             yield pool.start
         finally:
             await pool.close()
 
 
-def setup_of(kind: TrialKind[Any], hang_s: float) -> WorkerSetup:
+def make_worker_setup(kind: TrialKind[Any], hang_s: float) -> WorkerSetup:
     """Return the setup for workers of a kind; the models stay in this process."""
     providers = {name: model.provider for name, model in kind.models.items()}
-    return WorkerSetup(pickled(kind), providers, hang_s)
+    return WorkerSetup(pickle_for_worker(kind), providers, hang_s)
 
 
 class _Child:
@@ -256,12 +262,12 @@ class _Child:
     async def start(cls, worker: WorkerProcess, environment: dict[str, str]) -> "_Child":
         """Start a process and connect it; it becomes ready later."""
         try:
-            ours, theirs = socket.socketpair()
-            with theirs:
+            own_end, worker_end = socket.socketpair()
+            with worker_end:
                 process = subprocess.Popen(
-                    program(sys.path, theirs.fileno()),
+                    make_worker_command(sys.path, worker_end.fileno()),
                     stdin=subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(worker_end.fileno(),),
                     env=environment,
                     # Ctrl-C in a terminal is for the driver alone.
                     process_group=0,
@@ -270,23 +276,23 @@ class _Child:
             raise WorkerLost(f"cannot start a worker process: {error.strerror}") from error
         try:
             loop = asyncio.get_running_loop()
-            await loop.create_connection(lambda: worker.channel, sock=ours)
+            await loop.create_connection(lambda: worker.channel, sock=own_end)
         except BaseException:  # cancelled: no other code has the process
-            ours.close()
+            own_end.close()
             process.kill()
             process.wait()
             raise
         return cls(process)
 
-    async def ended(self) -> int:
+    async def wait_for_exit(self) -> int:
         """Return the exit status; kill the process if it does not end within a second."""
         try:
             return self._process.wait(1.0)
         except subprocess.TimeoutExpired:
-            await self.end()
+            await self.kill()
             return self._process.returncode
 
-    async def end(self) -> None:
+    async def kill(self) -> None:
         """Kill the process."""
         self._process.kill()
         self._process.wait()

@@ -27,11 +27,11 @@ from typing import Any, Final, NamedTuple
 from assay._version import __version__
 from assay.errors import UsageError, WorkerLost
 from assay.runs.events import SILENT, RunObserver
-from assay.runs.executors import Start
+from assay.runs.executors import StartAttempt
 from assay.runs.kind import TrialKind
-from assay.runs.workers.channel import program
-from assay.runs.workers.pool import MANY, WorkerPool, setup_of
-from assay.runs.workers.process import NoPlace, WorkerProcess
+from assay.runs.workers.channel import make_worker_command
+from assay.runs.workers.pool import UNLIMITED, WorkerPool, make_worker_setup
+from assay.runs.workers.process import NoCapacity, WorkerProcess
 
 SECRET_BYTES: Final = 32
 _CONNECT_S: Final = 20.0
@@ -39,16 +39,16 @@ _KEEPALIVE: Final = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 """Seconds before the first keepalive probe and between probes, and their number."""
 
 
-class Origin(NamedTuple):
+class Interpreter(NamedTuple):
     """A Python interpreter on a machine."""
 
     machine: str
     python: str
 
 
-def this_origin() -> Origin:
+def find_interpreter() -> Interpreter:
     """Return the Python interpreter of this process."""
-    return Origin(socket.gethostname(), sys.executable)
+    return Interpreter(socket.gethostname(), sys.executable)
 
 
 class PlaceOrder(NamedTuple):
@@ -60,7 +60,7 @@ class PlaceOrder(NamedTuple):
     """Authenticates this one worker."""
     version: str
     """Version of assay in the driver."""
-    origin: Origin
+    origin: Interpreter
     """Python interpreter of the driver."""
     path: tuple[str, ...]
     """Module search path of the driver."""
@@ -77,10 +77,10 @@ def hold_worker(order: PlaceOrder) -> int:
             f"node {socket.gethostname()!r} has assay {__version__}, the driver has "
             f"{order.version}; install the same version on every node"
         )
-    with _connected(order) as connection:
-        is_same = order.origin == this_origin()
+    with _connect_to_driver(order) as connection:
+        is_same = order.origin == find_interpreter()
         process = subprocess.Popen(
-            program(
+            make_worker_command(
                 [*order.path] if is_same else [*filter(os.path.isdir, order.path)],
                 connection.fileno(),
                 parent=os.getpid(),
@@ -97,7 +97,7 @@ def hold_worker(order: PlaceOrder) -> int:
     return process.wait()
 
 
-def _connected(order: PlaceOrder) -> socket.socket:
+def _connect_to_driver(order: PlaceOrder) -> socket.socket:
     try:
         connection = socket.create_connection(order.driver, timeout=_CONNECT_S)
     except OSError as error:
@@ -117,17 +117,17 @@ def _connected(order: PlaceOrder) -> socket.socket:
 
 MEMORY: Final = 1 << 30
 """Default of the memory that Ray reserves for a worker, in bytes."""
-_REACH_S: Final = 5.0
+_CONNECT_TIMEOUT_S: Final = 5.0
 """Seconds within which the cluster head must accept a connection."""
-_LOOK_S: Final = 1.0
+_CHECK_S: Final = 1.0
 """Seconds between checks whether a worker has connected."""
-_LAST_WORD_S: Final = 2.0
+_FLUSH_S: Final = 2.0
 """Seconds between the end of a process and the end of its connection."""
 _STATUS_S: Final = 10.0
 """Seconds that Ray gets to report how a worker ended."""
 
 
-class RayWorkers:
+class RayExecutor:
     """Runs attempts in workers on a Ray cluster, each with many open at once."""
 
     def __init__(
@@ -137,7 +137,7 @@ class RayWorkers:
         *,
         withheld: Collection[str] = (),
         hang_s: float = 90.0,
-        each: int = MANY,
+        max_trials: int = UNLIMITED,
         memory: int = MEMORY,
         room_s: float = 60.0,
         more_s: float = 60.0,
@@ -150,7 +150,7 @@ class RayWorkers:
             workers: Maximum number of workers; None for one per CPU of the cluster.
             withheld: Environment variables that workers do not get, because they contain keys.
             hang_s: Seconds without a running Python thread after which a worker ends.
-            each: Maximum number of open trials per worker.
+            max_trials: Maximum number of open trials per worker.
             memory: Bytes that Ray reserves for each worker.
             room_s: Seconds to wait for room for the first worker.
             more_s: Seconds to wait for room for each further worker.
@@ -158,53 +158,62 @@ class RayWorkers:
         self._address, self._workers = address, workers
         self._withheld, self._hang_s = frozenset(withheld), hang_s
         self._memory, self._room_s, self._more_s = memory, room_s, more_s
-        self._each = each
+        self._max_trials = max_trials
 
     @asynccontextmanager
     async def open(
         self, kind: TrialKind[Any], observer: RunObserver = SILENT
-    ) -> AsyncIterator[Start]:
+    ) -> AsyncIterator[StartAttempt]:
         """Join the cluster and start the first worker; others are started when needed."""
-        setup = setup_of(kind, self._hang_s)
-        async with _cluster(self._address, self._workers) as ray, _Reception.open(ray) as desk:
+        setup = make_worker_setup(kind, self._hang_s)
+        async with (
+            _join_cluster(self._address, self._workers) as ray,
+            _ConnectionDesk.open(ray) as desk,
+        ):
 
-            async def start_worker(beside: bool) -> WorkerProcess:
+            async def start_worker(is_extra: bool) -> WorkerProcess:
                 worker = WorkerProcess(kind, setup, observer.on_message)
                 order = PlaceOrder(
                     desk.address,
                     secrets.token_bytes(SECRET_BYTES),
                     __version__,
-                    this_origin(),
+                    find_interpreter(),
                     tuple(sys.path),
                     os.getcwd(),
                     self._withheld,
                 )
                 # An extra worker must not wait until the others leave.
-                needs = {} if beside else {"num_cpus": 1, "memory": self._memory}
+                needs = {} if is_extra else {"num_cpus": 1, "memory": self._memory}
                 desk.expect(order.secret, worker)
-                room_s = self._more_s if pool.is_begun else self._room_s
-                worker.host = _Placed(ray, order, needs, worker, desk, room_s, fits)
+                room_s = self._more_s if pool.has_worker else self._room_s
+                worker.host = _PlacedWorker(
+                    ray, order, needs, worker, desk, room_s, has_capacity
+                )
                 return worker
 
-            async def capacity() -> int:
+            async def count_cpus() -> int:
                 return max(
                     1, int((await asyncio.to_thread(ray.cluster_resources)).get("CPU", 0))
                 )
 
-            async def fits() -> bool:
-                return pool.shared <= await capacity()
+            async def has_capacity() -> bool:
+                return pool.shared_count <= await count_cpus()
 
             pool = WorkerPool(
-                kind, self._workers or MANY, start_worker, capacity, each=self._each
+                kind,
+                self._workers or UNLIMITED,
+                start_worker,
+                count_cpus,
+                max_trials=self._max_trials,
             )
             try:
-                await pool.begin()
+                await pool.start_first()
                 yield pool.start
             finally:
                 await pool.close()
 
 
-class _Placed:
+class _PlacedWorker:
     """A worker process somewhere in the cluster."""
 
     def __init__(
@@ -213,60 +222,67 @@ class _Placed:
         order: PlaceOrder,
         needs: dict[str, int],
         worker: WorkerProcess,
-        desk: "_Reception",
+        desk: "_ConnectionDesk",
         room_s: float,
-        fits: Callable[[], Awaitable[bool]],
+        has_capacity: Callable[[], Awaitable[bool]],
     ) -> None:
-        self._ray, self._worker, self._desk, self._secret = ray, worker, desk, order.secret
+        self._import_ray, self._worker, self._desk, self._secret = (
+            ray,
+            worker,
+            desk,
+            order.secret,
+        )
         hold = ray.remote(
             **({"num_cpus": 0} | needs), max_retries=0, scheduling_strategy="SPREAD"
         )(hold_worker)
         self._task = hold.remote(order)
         self._result: asyncio.Future[int] = asyncio.wrap_future(self._task.future())
-        self._result.add_done_callback(self._over)
-        self._waiting = asyncio.create_task(self._wait(needs, room_s, fits))
+        self._result.add_done_callback(self._on_task_end)
+        self._waiting = asyncio.create_task(self._wait_for_place(needs, room_s, has_capacity))
 
-    def _over(self, result: "asyncio.Future[int]") -> None:
+    def _on_task_end(self, result: "asyncio.Future[int]") -> None:
         """Handle the end of the process, or its loss by Ray."""
         if not result.cancelled():
             result.exception()  # marks the exception as retrieved
         if self._desk.forget(self._secret):
-            self._worker.lost()
+            self._worker.on_disconnect()
         else:
             # Its last messages may still arrive.
-            asyncio.get_running_loop().call_later(_LAST_WORD_S, self._worker.channel.abort)
+            asyncio.get_running_loop().call_later(_FLUSH_S, self._worker.channel.abort)
 
-    async def _wait(
-        self, needs: dict[str, int], room_s: float, fits: Callable[[], Awaitable[bool]]
+    async def _wait_for_place(
+        self, needs: dict[str, int], room_s: float, has_capacity: Callable[[], Awaitable[bool]]
     ) -> None:
         """Give up if it has no place after `room_s` seconds, or if the cluster is too small."""
-        end = time.monotonic() + room_s
-        while self._desk.expects(self._secret):
-            await asyncio.sleep(_LOOK_S)
-            if time.monotonic() > end or not (await fits() or not needs):
+        deadline = time.monotonic() + room_s
+        while self._desk.is_expected(self._secret):
+            await asyncio.sleep(_CHECK_S)
+            if time.monotonic() > deadline or not (await has_capacity() or not needs):
                 break
         if not self._worker.is_gone and self._desk.forget(self._secret):
-            self._ray.cancel(self._task, force=True)
-            self._worker.refuse(NoPlace(_no_room(self._ray, needs, room_s)))
+            self._import_ray.cancel(self._task, force=True)
+            self._worker.reject(
+                NoCapacity(_describe_no_capacity(self._import_ray, needs, room_s))
+            )
 
-    async def ended(self) -> int | str:
+    async def wait_for_exit(self) -> int | str:
         """Return the exit status, or a text about Ray's error."""
         try:
             return await asyncio.wait_for(asyncio.shield(self._result), _STATUS_S)
         except TimeoutError:
-            return "closed its connection, and Ray does not say why"
-        except self._ray.exceptions.RayError as error:
-            return _lost_words(self._ray, error)
+            return "closed its connection for an unknown reason"
+        except self._import_ray.exceptions.RayError as error:
+            return _describe_loss(self._import_ray, error)
 
-    async def end(self) -> None:
+    async def kill(self) -> None:
         """Make Ray kill the process, unless it has ended."""
         self._waiting.cancel()
         if not self._result.done():
-            self._ray.cancel(self._task, force=True)
+            self._import_ray.cancel(self._task, force=True)
             await asyncio.wait({self._result}, timeout=_STATUS_S)
 
 
-class _Reception:
+class _ConnectionDesk:
     """Accepts connections from expected workers only."""
 
     address: tuple[str, int]
@@ -276,10 +292,12 @@ class _Reception:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, ray: Any) -> AsyncIterator["_Reception"]:
+    async def open(cls, ray: Any) -> AsyncIterator["_ConnectionDesk"]:
         """Listen at the address of this machine within the cluster."""
         desk, host = cls(), ray.util.get_node_ip_address()
-        server = await asyncio.get_running_loop().create_server(lambda: _Arrival(desk), host, 0)
+        server = await asyncio.get_running_loop().create_server(
+            lambda: _UnknownConnection(desk), host, 0
+        )
         desk.address = (host, server.sockets[0].getsockname()[1])
         try:
             yield desk
@@ -290,7 +308,7 @@ class _Reception:
         """Accept one connection with a secret, as a worker."""
         self._expected[secret] = worker
 
-    def expects(self, secret: bytes) -> bool:
+    def is_expected(self, secret: bytes) -> bool:
         """Return whether no connection has used a secret yet."""
         return secret in self._expected
 
@@ -298,34 +316,39 @@ class _Reception:
         """Reject a secret from now on; return whether it was still unused."""
         return self._expected.pop(secret, None) is not None
 
-    def welcome(self, shown: bytes) -> WorkerProcess | None:
+    def take_worker(self, secret: bytes) -> WorkerProcess | None:
         """Return the worker of a secret, or None, and reject the secret from now on."""
-        known = next((one for one in self._expected if hmac.compare_digest(one, shown)), None)
-        return None if known is None else self._expected.pop(known)
+        match = next(
+            (expected for expected in self._expected if hmac.compare_digest(expected, secret)),
+            None,
+        )
+        return None if match is None else self._expected.pop(match)
 
 
-class _Arrival(asyncio.Protocol):
+class _UnknownConnection(asyncio.Protocol):
     """A connection that has not authenticated yet."""
 
     _transport: asyncio.Transport
 
-    def __init__(self, desk: _Reception) -> None:
-        self._desk, self._shown = desk, b""
+    def __init__(self, desk: _ConnectionDesk) -> None:
+        self._desk, self._received = desk, b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the timeout for the secret; called by the event loop."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._patience = asyncio.get_running_loop().call_later(_REACH_S, transport.abort)
+        self._timeout = asyncio.get_running_loop().call_later(
+            _CONNECT_TIMEOUT_S, transport.abort
+        )
 
     def data_received(self, data: bytes) -> None:
         """Check the secret, and hand the connection to its worker; called by the event loop."""
-        self._shown += data
-        if len(self._shown) < SECRET_BYTES:
+        self._received += data
+        if len(self._received) < SECRET_BYTES:
             return
-        self._patience.cancel()
-        secret, more = self._shown[:SECRET_BYTES], self._shown[SECRET_BYTES:]
-        worker = self._desk.welcome(secret)
+        self._timeout.cancel()
+        secret, more = self._received[:SECRET_BYTES], self._received[SECRET_BYTES:]
+        worker = self._desk.take_worker(secret)
         if worker is None:
             self._transport.abort()
             return
@@ -336,27 +359,29 @@ class _Arrival(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def _cluster(address: str, workers: int | None) -> AsyncIterator[Any]:
+async def _join_cluster(address: str, workers: int | None) -> AsyncIterator[Any]:
     """Yield Ray, connected to a cluster; an existing connection of this process is kept."""
-    ray = await asyncio.to_thread(_ray)
+    ray = await asyncio.to_thread(_import_ray)
     if ray.is_initialized():
         yield ray
         return
-    await _reach(address)
+    await _check_reachable(address)
     more = {"include_dashboard": False, "num_cpus": workers} if address == "local" else {}
     try:
         await asyncio.to_thread(
             ray.init, address=address, log_to_driver=False, configure_logging=False, **more
         )
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        raise UsageError(f"{_unreachable(address)}: {_first_line(error)}") from error
+        raise UsageError(
+            f"{_describe_unreachable(address)}: {_read_first_line(error)}"
+        ) from error
     try:
         yield ray
     finally:
         await asyncio.to_thread(ray.shutdown)
 
 
-def _ray() -> Any:
+def _import_ray() -> Any:
     # Ray reads these on import; the first one disables usage statistics.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -372,58 +397,58 @@ def _ray() -> Any:
     return ray
 
 
-async def _reach(address: str) -> None:
+async def _check_reachable(address: str) -> None:
     """Raise UsageError early if the head is unreachable; Ray itself waits for a minute."""
     if address in ("auto", "local"):
         return
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         raise UsageError(
-            f"--ray-address {address!r} is no address; give HOST:PORT of the head of a cluster "
-            "that this machine is a node of, auto for the cluster that runs here, or local to "
-            "start one for this run"
+            f"--ray-address {address!r} is not a valid address; give HOST:PORT of the head of "
+            "a cluster that this machine is a node of, auto for the cluster on this machine, "
+            "or local to start one for this run"
         )
     try:
-        async with asyncio.timeout(_REACH_S):
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
             _, writer = await asyncio.open_connection(host, int(port))
         writer.close()
     except (OSError, TimeoutError) as error:
-        why = f"it does not answer within {_REACH_S:g} s"
-        raise UsageError(
-            f"{_unreachable(address)}: {why if isinstance(error, TimeoutError) else error}"
-        ) from error
+        reason: object = error
+        if isinstance(error, TimeoutError):
+            reason = f"no response within {_CONNECT_TIMEOUT_S:g} s"
+        raise UsageError(f"{_describe_unreachable(address)}: {reason}") from error
 
 
-def _unreachable(address: str) -> str:
+def _describe_unreachable(address: str) -> str:
     start = "start one with 'ray start --head', or choose --ray-address local"
     if address == "auto":
         return f"no Ray cluster runs on this machine (--ray-address auto); {start}"
-    return f"no Ray cluster can be reached at --ray-address {address}; see 'ray status' there"
+    return f"no Ray cluster is reachable at --ray-address {address}; run 'ray status' there"
 
 
-def _no_room(ray: Any, needs: dict[str, int], room_s: float) -> str:
+def _describe_no_capacity(ray: Any, needs: dict[str, int], room_s: float) -> str:
     with suppress(ray.exceptions.RayError):
-        there, free = ray.cluster_resources(), ray.available_resources()
+        total, free = ray.cluster_resources(), ray.available_resources()
         memory = needs.get("memory", 0) / (1 << 30)
         return (
-            f"Ray has had no place for a worker (1 CPU, {memory:g} GiB) in {room_s:g} s: the "
-            f"cluster has {there.get('CPU', 0):g} CPUs, {free.get('CPU', 0):g} of them free; "
-            "add a node, or wait until others have left"
+            f"Ray had no capacity for a worker (1 CPU, {memory:g} GiB) within {room_s:g} s: "
+            f"the cluster has {total.get('CPU', 0):g} CPUs, {free.get('CPU', 0):g} of them "
+            "free; add a node, or wait until other workers end"
         )
-    return f"Ray has had no place for a worker in {room_s:g} s"
+    return f"Ray had no capacity for a worker within {room_s:g} s"
 
 
-def _lost_words(ray: Any, error: Exception) -> str:
+def _describe_loss(ray: Any, error: Exception) -> str:
     """Return how a worker was lost, as a text that follows "a worker process"."""
     exceptions = ray.exceptions
     if isinstance(error, exceptions.RayTaskError):
-        return f"could not start: {_first_line(error.cause)}"
+        return f"could not start: {_read_first_line(error.cause)}"
     if isinstance(error, exceptions.OutOfMemoryError):
-        return "was ended by Ray, because its node ran out of memory"
+        return "was ended by Ray because its node ran out of memory"
     if isinstance(error, exceptions.TaskCancelledError):
         return "was ended"
-    return f"was lost with its place in the cluster ({type(error).__name__})"
+    return f"was lost by Ray ({type(error).__name__})"
 
 
-def _first_line(error: BaseException) -> str:
+def _read_first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assay.core.user_code import contained
+from assay.core.user_code import contain_user_code
 from assay.runs.engine import Context
 from assay.runs.kind import TrialKind
 from assay.runs.plan import Trial
@@ -31,9 +31,9 @@ from assay.store.recorder import Recorder
 from assay.store.records import SessionRecord
 from assay.types import ChatModel, ChatReply, ChatRequest
 
-_BEATS = 4
+_RESETS_PER_LIMIT = 4
 """Number of times per `hang_s` that a worker resets its alarm."""
-_DEATH_OF_PARENT = 1
+_PR_SET_PDEATHSIG = 1
 """PR_SET_PDEATHSIG of Linux."""
 
 
@@ -47,7 +47,7 @@ class WorkerSetup(NamedTuple):
     """Seconds without a running Python thread after which it exits."""
 
 
-class Task(NamedTuple):
+class WorkerTask(NamedTuple):
     """One attempt at a trial."""
 
     number: int
@@ -66,19 +66,19 @@ _number: ContextVar[int] = ContextVar("number")
 class _SentJournal(Journal):
     """A journal whose lines are written by the driver."""
 
-    __slots__ = ("_number", "_send", "_sent", "_unkept")
+    __slots__ = ("_number", "_send", "_sent", "_unconfirmed")
 
     def __init__(self, path: Path, number: int, send: Callable[..., None]) -> None:
         super().__init__(path)
         self._number, self._send = number, send
         self._sent: deque[asyncio.Future[None]] = deque()
-        self._unkept: list[asyncio.Future[None]] = []
+        self._unconfirmed: list[asyncio.Future[None]] = []
 
     def append(self, body: bytes, flags: int = 0) -> None:
         """Send a line to the driver."""
         line: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sent.append(line)
-        self._unkept.append(line)
+        self._unconfirmed.append(line)
         self._send("line", self._number, body)
 
     def confirm(self, error: PackedError | None) -> None:
@@ -89,7 +89,7 @@ class _SentJournal(Journal):
 
     async def kept(self) -> None:
         """Wait until the driver has written all lines to disk."""
-        lines, self._unkept = self._unkept, []
+        lines, self._unconfirmed = self._unconfirmed, []
         for line in lines:
             await line
 
@@ -101,13 +101,13 @@ class _DriverModel:
         self,
         name: str,
         provider: str,
-        ask: Callable[[str, ChatRequest], "asyncio.Future[ChatReply]"],
+        call: Callable[[str, ChatRequest], "asyncio.Future[ChatReply]"],
     ) -> None:
-        self.name, self.provider, self._ask = name, provider, ask
+        self.name, self.provider, self._call_driver_model = name, provider, call
 
     async def reply(self, request: ChatRequest) -> ChatReply:
         """Call the model through the driver."""
-        return await self._ask(self.name, request)
+        return await self._call_driver_model(self.name, request)
 
     async def close(self) -> None:
         """Do nothing: the driver closes the model."""
@@ -118,26 +118,28 @@ class _Models(Mapping[str, ChatModel]):
 
     def __init__(
         self,
-        here: Mapping[str, ChatModel],
-        there: Mapping[str, str],
-        ask: Callable[[int, str, ChatRequest], "asyncio.Future[ChatReply]"],
+        local: Mapping[str, ChatModel],
+        remote: Mapping[str, str],
+        call: Callable[[int, str, ChatRequest], "asyncio.Future[ChatReply]"],
     ) -> None:
-        self._here, self._there, self._ask = here, there, ask
+        self._local, self._remote, self._call_driver_model = local, remote, call
 
     def __getitem__(self, name: str) -> ChatModel:
-        if name in self._here:
-            return self._here[name]
+        if name in self._local:
+            return self._local[name]
         # A user's agent calls models from a thread, where the context variable is not set.
         number = _number.get()
         return _DriverModel(
-            name, self._there[name], lambda name, request: self._ask(number, name, request)
+            name,
+            self._remote[name],
+            lambda name, request: self._call_driver_model(number, name, request),
         )
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._here, **self._there})
+        return iter({**self._local, **self._remote})
 
     def __len__(self) -> int:
-        return len({**self._here, **self._there})
+        return len({**self._local, **self._remote})
 
 
 class _Worker:
@@ -150,21 +152,21 @@ class _Worker:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._journals: dict[int, _SentJournal] = {}
         self._stopping: set[int] = set()
-        self._answers: dict[int, asyncio.Future[ChatReply]] = {}
-        self._questions = count()
+        self._replies: dict[int, asyncio.Future[ChatReply]] = {}
+        self._request_numbers = count()
         self._closing = asyncio.Event()
 
     async def run(self, connection: socket.socket) -> None:
         """Serve until the driver sends `close`."""
         loop = asyncio.get_running_loop()
         _, self._channel = await loop.create_connection(
-            lambda: Channel(self._hear, lambda: os._exit(1)), sock=connection
+            lambda: Channel(self._on_driver_message, lambda: os._exit(1)), sock=connection
         )
 
-        def notice(text: str) -> None:
+        def send_notice(text: str) -> None:
             loop.call_soon_threadsafe(self._channel.send, "notice", text)
 
-        with contained(notice):
+        with contain_user_code(send_notice):
             await self._closing.wait()
             for task in self._tasks.values():
                 task.cancel()
@@ -175,12 +177,12 @@ class _Worker:
         await asyncio.sleep(0)
         self._channel.close()
 
-    def _hear(self, message: Any) -> None:
+    def _on_driver_message(self, message: Any) -> None:
         match message:
             case ("begin", WorkerSetup() as setup):
-                self._begin(setup)
-            case ("try", Task() as task):
-                self._tasks[task.number] = asyncio.create_task(self._try(task))
+                self._load_kind(setup)
+            case ("try", WorkerTask() as task):
+                self._tasks[task.number] = asyncio.create_task(self._run_task(task))
             case ("kept", number, stopping, error):
                 if number in self._journals:
                     if stopping:
@@ -189,10 +191,10 @@ class _Worker:
             case ("stop", number):
                 if number in self._tasks:
                     self._stopping.add(number)
-            case ("answer", question, reply, error):
-                answer = self._answers.pop(question)
-                if not answer.done():
-                    answer.set_exception(unpack_error(error)) if error else answer.set_result(
+            case ("answer", request_number, reply, error):
+                future = self._replies.pop(request_number)
+                if not future.done():
+                    future.set_exception(unpack_error(error)) if error else future.set_result(
                         reply
                     )
             case ("cancel", number):
@@ -201,19 +203,19 @@ class _Worker:
             case ("close",):
                 self._closing.set()
 
-    def _begin(self, setup: WorkerSetup) -> None:
+    def _load_kind(self, setup: WorkerSetup) -> None:
         try:
             kind = pickle.loads(setup.kind)
-            kind.models = _Models(kind.models, setup.models, self._ask)
+            kind.models = _Models(kind.models, setup.models, self._call_driver_model)
         except Exception as error:  # loading user files may raise anything
             self._channel.send("failed", pack_error(error))
             self._channel.close()
             return
         self._kind = kind
-        threading.Thread(target=_beat, args=(setup.hang_s,), daemon=True).start()
+        threading.Thread(target=_reset_alarm_forever, args=(setup.hang_s,), daemon=True).start()
         self._channel.send("ready")
 
-    async def _try(self, task: Task) -> None:
+    async def _run_task(self, task: WorkerTask) -> None:
         number, send = task.number, self._channel.send
         _number.set(number)
         self._journals[number] = journal = _SentJournal(task.journal, number, send)
@@ -235,15 +237,17 @@ class _Worker:
             del self._tasks[number], self._journals[number]
             self._stopping.discard(number)
 
-    def _ask(self, number: int, name: str, request: ChatRequest) -> "asyncio.Future[ChatReply]":
-        question = next(self._questions)
-        answer: asyncio.Future[ChatReply] = asyncio.get_running_loop().create_future()
-        self._answers[question] = answer
-        self._channel.send("ask", number, question, name, request)
-        return answer
+    def _call_driver_model(
+        self, number: int, name: str, request: ChatRequest
+    ) -> "asyncio.Future[ChatReply]":
+        request_number = next(self._request_numbers)
+        future: asyncio.Future[ChatReply] = asyncio.get_running_loop().create_future()
+        self._replies[request_number] = future
+        self._channel.send("ask", number, request_number, name, request)
+        return future
 
 
-def _beat(limit: float) -> None:
+def _reset_alarm_forever(limit: float) -> None:
     """Keep postponing the alarm that ends the process.
 
     Native code that never returns and blocks all other threads cannot be stopped from within
@@ -251,7 +255,7 @@ def _beat(limit: float) -> None:
     """
     while True:
         signal.setitimer(signal.ITIMER_REAL, limit)
-        time.sleep(limit / _BEATS)
+        time.sleep(limit / _RESETS_PER_LIMIT)
 
 
 def main(descriptor: int, parent: int | None = None) -> None:
@@ -259,14 +263,14 @@ def main(descriptor: int, parent: int | None = None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     if parent is not None:
-        _end_with(parent)
+        _exit_with_parent(parent)
     asyncio.run(_serve(socket.socket(fileno=descriptor)))
 
 
-def _end_with(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     """Make Linux kill this process with its parent; elsewhere the lost connection ends it."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
 

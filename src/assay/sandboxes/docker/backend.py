@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from assay.core.aio import run_apart, to_the_end
+from assay.core.aio import finish_despite_cancellation, run_in_own_loop
 from assay.errors import SandboxUnavailable
 from assay.sandboxes.base import (
     Enforcement,
@@ -67,7 +67,7 @@ class DockerBackend:
             async with DockerEngine.connect() as engine:
                 return await _describe_enforcement(engine, limits)
 
-        return run_apart(describe)
+        return run_in_own_loop(describe)
 
     async def build(self, recipe: ImageRecipe) -> str:
         """Build an image unless the engine has it; return its name.
@@ -114,7 +114,7 @@ class DockerBackend:
                 await disk.begin()
                 yield DockerSandbox(spec, enforcement, container, user, disk)
             finally:
-                await to_the_end(_clean_up(container, folder, lock, writable))
+                await finish_despite_cancellation(_clean_up(container, folder, lock, writable))
 
 
 async def _clean_up(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from assay.core.aio import to_the_end
+from assay.core.aio import finish_despite_cancellation
 from assay.errors import SandboxUnavailable
 from assay.sandboxes.base import (
     MIB,
@@ -78,13 +78,13 @@ class DockerSandbox:
             try:
                 return await self._run(command)
             except BaseException:
-                await to_the_end(self._container.kill())
+                await finish_despite_cancellation(self._container.kill())
                 raise
 
     async def export(self, target: Path, *, exclude: Sequence[str] = ()) -> None:
         """Write all files that differ from the image to a tar file, without mounts."""
         async with self._turn:
-            await to_the_end(self._container.kill())
+            await finish_despite_cancellation(self._container.kill())
             excluded = (*exclude, *(mount.target for mount in self._spec.mounts))
             await export_layer(
                 self._engine,

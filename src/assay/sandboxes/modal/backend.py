@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from assay._version import __version__
-from assay.core.aio import run_apart, to_the_end
+from assay.core.aio import finish_despite_cancellation, run_in_own_loop
 from assay.errors import SandboxUnavailable, UsageError
 from assay.sandboxes.base import (
     PROGRAM,
@@ -106,7 +106,7 @@ class ModalBackend:
         if not self._has_account:
             from assay.sandboxes.modal.remote import check_account
 
-            run_apart(check_account)
+            run_in_own_loop(check_account)
             self._has_account = True
         return Enforcement(
             backend=self.name,
@@ -154,7 +154,7 @@ class ModalBackend:
             finally:
                 awake.cancel()
         finally:
-            await to_the_end(_terminate(sandbox))
+            await finish_despite_cancellation(_terminate(sandbox))
 
     async def _create(self, spec: SandboxSpec) -> "modal.Sandbox":
         import modal

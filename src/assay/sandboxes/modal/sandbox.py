@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from modal.container_process import ContainerProcess
 
-from assay.core.aio import to_the_end
+from assay.core.aio import finish_despite_cancellation
 from assay.core.text import printable
 from assay.errors import SandboxUnavailable
 from assay.sandboxes.base import (
@@ -141,7 +141,7 @@ class ModalSandbox:
             try:
                 return await self._run(command)
             except BaseException:
-                await to_the_end(self._kill_all())
+                await finish_despite_cancellation(self._kill_all())
                 raise
 
     async def export(self, target: Path, *, exclude: Sequence[str] = ()) -> None:

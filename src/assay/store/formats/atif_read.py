@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from assay.core.canonical_json import canonical_json, content_hash, derived_id
+from assay.core.canonical_json import canonical_json, content_hash, derive_id
 from assay.errors import UsageError
 from assay.store.formats.foreign import (
     Conversation,
@@ -56,7 +56,7 @@ def is_atif(value: Mapping[str, Any]) -> bool:
 
 def trajectory_id(value: Mapping[str, Any]) -> str:
     """Return the session id of a trajectory from another program."""
-    return derived_id("atif", content_hash(canonical_json(value)))
+    return derive_id("atif", content_hash(canonical_json(value)))
 
 
 def read_atif(value: Mapping[str, Any]) -> Trace:

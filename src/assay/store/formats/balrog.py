@@ -14,7 +14,7 @@ from math import isclose
 from pathlib import PurePath
 from typing import Any, Final
 
-from assay.core.canonical_json import canonical_json, content_hash, derived_id
+from assay.core.canonical_json import canonical_json, content_hash, derive_id
 from assay.errors import UsageError
 from assay.store.formats.foreign import (
     Conversation,
@@ -78,7 +78,7 @@ def read_balrog(
     match = EPISODE_FILE.fullmatch(path.name)
     seed = value.get("seed")
     return run.trace(
-        session_id=derived_id("balrog", content_hash(canonical_json(value))),
+        session_id=derive_id("balrog", content_hash(canonical_json(value))),
         task=f"balrog/{_get_environment(path)}/{as_name(value.get('task'), 'default')}",
         imported=Imported(_REASON, _make_totals(value)),
         conversation=conversation,

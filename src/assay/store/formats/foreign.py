@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from assay.core.canonical_json import canonical_json, content_hash, derived_id
+from assay.core.canonical_json import canonical_json, content_hash, derive_id
 from assay.core.text import printable
 from assay.errors import UsageError
 from assay.store.formats.trace_json import check_parts, dump_line, parse_trace
@@ -179,7 +179,7 @@ class ForeignRun:
     @property
     def id(self) -> str:
         """Id of the run in the database."""
-        return derived_id(self.source, *self.key)
+        return derive_id(self.source, *self.key)
 
     def trace(
         self,
@@ -208,7 +208,7 @@ class ForeignRun:
         header = SessionHeader(
             session_id=session_id,
             run_id=self.id,
-            experiment_id=derived_id(self.id, self.model),
+            experiment_id=derive_id(self.id, self.model),
             subject=self.model,
             task=as_name(task, self.source),
             seed=seed if seed is not None and -(2**63) <= seed < 2**63 else None,
@@ -238,7 +238,7 @@ class ForeignRun:
     def _make_experiment(self) -> StoredExperiment:
         series = (self.series or f"{self.source} {self.model}")[:180]
         return StoredExperiment(
-            id=derived_id(self.id, self.model),
+            id=derive_id(self.id, self.model),
             name=f"{series} v1.0",
             series=series,
             version="v1.0",

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from assay.core.canonical_json import derived_id
+from assay.core.canonical_json import derive_id
 from assay.errors import UsageError
 from assay.store.formats.atif_read import AtifReading, is_atif
 from assay.store.formats.foreign import (
@@ -99,7 +99,7 @@ class HarborTrial:
         name = as_text(self._result.get("trial_name"), 200)
         unique = as_text(self._result.get("id"), 200)
         return run.trace(
-            session_id=derived_id("harbor", unique or f"{job or folder}/{name}"),
+            session_id=derive_id("harbor", unique or f"{job or folder}/{name}"),
             task=f"harbor/{as_name(self._result.get('task_name'), 'unknown')}",
             imported=Imported(_REASON, self._make_totals()),
             conversation=reading.conversation,

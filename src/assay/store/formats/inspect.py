@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from assay.core.canonical_json import canonical_json, content_hash, derived_id
+from assay.core.canonical_json import canonical_json, content_hash, derive_id
 from assay.errors import UsageError
 from assay.store.formats.foreign import (
     Conversation,
@@ -237,7 +237,7 @@ class InspectLog:
         seed = as_mapping(sample.get("metadata")).get("seed")
         key = (unique,) if unique else (self._key, name, epoch)
         return self.run.trace(
-            session_id=derived_id("inspect", *key),
+            session_id=derive_id("inspect", *key),
             task=f"inspect/{self.task}/{name}",
             imported=Imported(_REASON, reading.totals()),
             conversation=reading.conversation,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from assay.core.aio import usable_cpus
+from assay.core.aio import count_usable_cpus
 from assay.core.canonical_json import canonical_json
 from assay.core.settings import Configuration, Counts, Setting
 from assay.core.values import ValueType, choice, label, path, text, value_type, whole
@@ -166,7 +166,7 @@ class LaunchConfig(Configuration):
         if self.executor == "ray":
             return len(self.seeds)
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        held = min(usable_cpus() // self.threads, memory // _ROOM)
+        held = min(count_usable_cpus() // self.threads, memory // _ROOM)
         return max(1, min(held, len(self.seeds)))
 
     @property
@@ -174,7 +174,7 @@ class LaunchConfig(Configuration):
         """Number of worker processes; None for one per CPU of a cluster."""
         return self.parallel if self.executor == "ray" else self.at_once
 
-    def run_settings(self) -> RunSettings:
+    def make_run_settings(self) -> RunSettings:
         """Return the settings of the run engine; all planned runs are executed."""
         return RunSettings(
             database=self.database,
@@ -354,4 +354,4 @@ class _Notes:
             self._turn += 1
         # If a listener raised, the engine is stopping all trials already.
         with suppress(Interrupted):
-            self._context.progress(progress)
+            self._context.report_progress(progress)

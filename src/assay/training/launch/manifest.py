@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from assay.core.files import atomic_write
-from assay.core.git import WorkingCopy, working_copy, working_copy_git
+from assay.core.git import WorkingCopy, find_working_copy, run_working_copy_git
 from assay.errors import UsageError
 
 _FORMAT: Final = "assay-launch/1"
@@ -99,10 +99,10 @@ def trainer_place(own: bool) -> TrainerPlace:
         root, paths = _OURS, ["src/assay/training", "src/assay/crafter"]
     else:
         root, paths = Path.cwd(), ["."]
-    copy = working_copy(root)
+    copy = find_working_copy(root)
     if copy is None or (own and copy.root != root):
         return TrainerPlace(root, tuple(paths), _UNKNOWN, "", None)
-    dirty = working_copy_git(copy, *_DIFF, "HEAD") or ""
+    dirty = run_working_copy_git(copy, *_DIFF, "HEAD") or ""
     return TrainerPlace(copy.root, tuple(paths), copy.commit or _UNKNOWN, dirty, copy)
 
 
@@ -116,7 +116,7 @@ def trainer_changes(
     """
     if since is not None:
         name = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{since}^{{commit}}")
-        commit = place.copy and working_copy_git(place.copy, *name)
+        commit = place.copy and run_working_copy_git(place.copy, *name)
         if not commit:
             raise UsageError(
                 f"--since {since!r} is no commit of {str(place.root)!r}; 'git log' there lists "
@@ -130,10 +130,10 @@ def trainer_changes(
     if place.copy is None:
         return None
     what = ("--end-of-options", commit, "--", *place.paths)
-    diff = working_copy_git(place.copy, *_DIFF, *what)
+    diff = run_working_copy_git(place.copy, *_DIFF, *what)
     if diff is None:
         return None
-    stat = working_copy_git(place.copy, *_DIFF, "--shortstat", *what) or ""
+    stat = run_working_copy_git(place.copy, *_DIFF, "--shortstat", *what) or ""
     return TrainerChanges(commit, whose, stat, diff)
 
 

@@ -167,7 +167,7 @@ def prepare_launch(
         source: Who gives the settings, for messages.
     """
     from assay.runs.kind import PreparedRun
-    from assay.runs.prepare import prepare_run, run_record
+    from assay.runs.prepare import make_run_record, prepare_run
     from assay.training.launch.kind import LaunchConfig, arms_of
 
     base_run_name, resume, extend = benchmark.base_run_name, start.resume, start.extend
@@ -197,7 +197,7 @@ def prepare_launch(
             run = prepare_run(LaunchConfig, arms_of, given, run_id=name, **rest)
         else:
             arms = arms_of(config)
-            record = run_record(config, arms, name, command)
+            record = make_run_record(config, arms, name, command)
             record = replace(record, created_at=finished.created_at)
             run = PreparedRun(config, record, arms, None, resolved.sources, resolved.warnings)
     if run.resumed is not None:
@@ -377,14 +377,14 @@ def _finished(config: "LaunchConfig", launch_id: str) -> "StoredRun | None":
     Raises:
         UsageError: It is finished with another configuration.
     """
-    from assay.runs.configuration import difference
-    from assay.runs.prepare import stored_run
+    from assay.runs.configuration import list_differences
+    from assay.runs.prepare import find_stored_run
 
-    stored = stored_run(config.database, launch_id)
+    stored = find_stored_run(config.database, launch_id)
     if stored is None or stored.status != "finished":
         return None
     name = config.base_run_name
-    if changes := difference(type(config), stored.configuration, config.stored()):
+    if changes := list_differences(type(config), stored.configuration, config.stored()):
         raise UsageError(
             f"launch {name!r} is finished with another configuration: {'; '.join(changes)}; "
             f"--extend {name} --seeds 30 adds seeds to it, another --base-run-name launches "
@@ -421,7 +421,7 @@ def launch_prepared(
     """Execute a launch that `prepare_launch` returned, after writing its manifest."""
     from assay.runs.control import Retries
     from assay.runs.events import SILENT
-    from assay.runs.run import execute, finished_result
+    from assay.runs.run import execute_run, make_finished_result
     from assay.training.launch.manifest import trainer_place, write_launch_manifest
     from assay.types import TrialState
 
@@ -431,14 +431,14 @@ def launch_prepared(
 
         require_train(str((config.training or {}).get("wandb", "off")), config.environment)
     if prepared.finished:
-        result = finished_result(run.record.id, config.database)
+        result = make_finished_result(run.record.id, config.database)
     else:
         place = trainer_place(config.command is None)
         write_launch_manifest(
             config.place, prepared.manifest, place, prepared.changes, prepared.difference
         )
         (config.place / _UNSHOWN).touch()
-        result = execute(
+        result = execute_run(
             run,
             kind,
             executor=_executor(config),
@@ -465,11 +465,11 @@ def launch_prepared(
 
 def _executor(config: "LaunchConfig") -> "TrialExecutor":
     from assay.runs.executor_choice import make_executor
-    from assay.runs.executors import InProcess
+    from assay.runs.executors import InProcessExecutor
 
     if config.command is not None and config.executor == "processes":
-        return InProcess()  # each command runs in a separate process already
-    return make_executor(config.run_settings(), _HANG_S, each=1)
+        return InProcessExecutor()  # each command runs in a separate process already
+    return make_executor(config.make_run_settings(), _HANG_S, max_trials=1)
 
 
 def skypilot_tasks(prepared: PreparedLaunch, *, gpus: int, accelerator: str) -> SkyLaunch:

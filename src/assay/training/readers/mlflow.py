@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from assay.core.text import choose, unknown
+from assay.core.text import resolve_name, unknown_name_error
 from assay.errors import UsageError
 from assay.store.training_runs import TrainingRun
 from assay.training.readers.tables import Points, described_run
@@ -192,9 +192,11 @@ def read_mlflow_database(path: Path, name: str) -> TrainingRun:
         UsageError: It is not an MLflow database, or has no such run.
     """
     names = mlflow_names(path)
-    meant = choose("MLflow run", name, names.items())
+    meant = resolve_name("MLflow run", name, names.items())
     if meant is None:
-        raise unknown("MLflow run", name, [*names.values()], empty="the file has none")
+        raise unknown_name_error(
+            "MLflow run", name, [*names.values()], empty="the file has none"
+        )
     return _run(load_mlflow_run(path, meant.id), f"{path}:{meant.id}")
 
 
