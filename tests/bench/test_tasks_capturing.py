@@ -102,7 +102,7 @@ def test_what_makes_no_task_is_an_error(there: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=said):
             new_task(there, start, end, into, subdir=subdir)
-    with pytest.raises(UsageError, match="no git repository"):
+    with pytest.raises(UsageError, match="not a git repository"):
         new_task(tmp_path, "a", "b", into)
     assert not into.exists()
 

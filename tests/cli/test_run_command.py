@@ -416,7 +416,7 @@ def test_the_id_of_a_finished_run_is_not_used_again(tmp_path: Path) -> None:
     assert run(tmp_path, *chosen, "--episodes", "1").code == 0
     again = run(tmp_path, *chosen, "--episodes", "1")
     assert again.code == 2
-    assert "run 'one' is finished" in again.errors
+    assert "run 'one' is already finished" in again.errors
     other = run(tmp_path, *chosen, "--episodes", "1", "--seed", "7")
     assert other.code == 2
     assert "seed: 42 -> 7" in other.errors

@@ -317,7 +317,7 @@ def test_sessions_that_cannot_be_played_on_are_refused_with_the_reason(
     assert "steps without a digest" in refusal(tmp_path, "whole")
     with Store(database).writing() as connection:
         connection.execute("DELETE FROM message_rows")
-    assert "has no messages in this store" in refusal(tmp_path, "whole")
+    assert "are not in this database" in refusal(tmp_path, "whole")
     with Store(database).writing() as connection:
         connection.execute("UPDATE session_traces SET task = 'mine'")
     assert "only episodes of Crafter can be forked" in refusal(tmp_path, "whole")

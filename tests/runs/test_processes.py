@@ -208,7 +208,7 @@ def test_a_run_in_processes_that_are_killed_equals_one_in_this_process(
     assert killer.killed == workers
     assert any("was killed by SIGKILL" in line for line in said), said
     assert any("Twice printed: asked twice" in line for line in said), said
-    assert any("threads that user code has started are still running" in s for s in said), said
+    assert any("threads started by user code are still running" in s for s in said), said
     tables = [
         without_places(tmp_path / folder / "traces.duckdb") for folder in ("here", "there")
     ]

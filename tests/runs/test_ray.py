@@ -98,7 +98,7 @@ def test_a_run_makes_do_with_the_places_that_are_free(
         assert result.status == "finished"
         assert placement_group([{"CPU": 1}]).wait(30)
         monkeypatch.setattr(executor_choice, "RayExecutor", partial(RayExecutor, room_s=1))
-        words = r"no place for a worker \(1 CPU, 1 GiB\) in 1 s: the cluster has 2 CPUs, 0 of"
+        words = r"for a worker \(1 CPU, 1 GiB\) within 1 s: the cluster has 2 CPUs, 0 of"
         with pytest.raises(UsageError, match=words):
             play(tmp_path / "full", models=["builtin/random"], **nodes.settings)
     finally:
