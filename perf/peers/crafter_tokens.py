@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from assay.crafter import ACHIEVEMENTS, MATERIALS
 from assay.training.crafter_worlds import SPACE
-from assay.training.token_environment import EndedEpisode, TokenSpace, WorldStart
+from assay.training.environments import EndedEpisode, TokenSpace, WorldStart
 from tests.crafter.reference import Reference
 
 __all__ = ["PackageWorlds"]

@@ -22,18 +22,18 @@ def _rows(data: str) -> list[dict[str, Any]]:
 
 
 def encode(data: str, target: str) -> dict[str, float]:
-    from assay.finetune.local.bases import base_named, smollm2_file
-    from assay.finetune.local.templates import read_rows, trained_messages
+    from assay.finetune.local.bases import find_base, find_smollm2_file
+    from assay.finetune.local.templates import flag_trained_messages, read_rows
 
-    base = base_named(BASE)
-    template = base.template(base.tokenizer(()))
+    base = find_base(BASE)
+    template = base.make_template(base.make_tokenizer(()))
     with open(target, "w", encoding="utf-8") as out:
-        out.write(json.dumps({"weights": str(smollm2_file())}) + "\n")
+        out.write(json.dumps({"weights": str(find_smollm2_file())}) + "\n")
         for row in read_rows(_rows(data)):
-            told = template.encode(row.messages, row.tools or [], trained_messages(row))
+            told = template.encode(row.messages, row.tools or [], flag_trained_messages(row))
             ids = [*told.prefix[:, 0].tolist(), *told.rest[:, 0].tolist()]
             mask = [0] * len(told.prefix) + told.trained.astype(int).tolist()
-            prompt = template.prompt(row.messages[:-1], row.tools or [])
+            prompt = template.encode_prompt(row.messages[:-1], row.tools or [])
             asked = [*prompt.prefix[:, 0].tolist(), *prompt.rest[:, 0].tolist()]
             line = {"input_ids": ids, "completion_mask": mask, "prompt": asked}
             out.write(json.dumps(line) + "\n")
@@ -41,7 +41,7 @@ def encode(data: str, target: str) -> dict[str, float]:
 
 
 def train(data: str, batch: str, steps: str) -> dict[str, float]:
-    from assay.finetune.local.train import Settings, StepDone, train
+    from assay.finetune.local.train import Settings, TrainingStep, train
 
     # One thread: the time of the processor, which others on the machine do not change.
     done: list[tuple[float, float]] = []
@@ -56,7 +56,7 @@ def train(data: str, batch: str, steps: str) -> dict[str, float]:
             folder=Path(folder),
             on_step=lambda each: (
                 done.append((time.process_time(), each.loss))
-                if isinstance(each, StepDone)
+                if isinstance(each, TrainingStep)
                 else None
             ),
         )
@@ -87,7 +87,7 @@ def generate(data: str, together: str) -> dict[str, float]:
             for rows in episodes
         ]
         started = time.process_time()
-        generator.replies(requests)
+        generator.generate_replies(requests)
         return time.process_time() - started
 
     # The head and the openings are known after the first turn, as in an evaluation.

@@ -16,8 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from assay.training.environments import ENVIRONMENTS, EnvironmentEntry, space_of
-from assay.training.token_environment import EndedEpisode, TokenEnvironment, WorldStart
+from assay.training.environments import (
+    ENVIRONMENTS,
+    EndedEpisode,
+    EnvironmentEntry,
+    TokenEnvironment,
+    WorldStart,
+    space_of,
+)
 
 
 class _Timed:

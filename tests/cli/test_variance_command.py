@@ -102,11 +102,11 @@ def test_files_are_runs_too(variance: Program) -> None:
         (["run1"], "1 of 1 runs can be used"),
         (
             ["run1", "nobody"],
-            "1 of 2 runs can be used, and a spread takes two; name more runs (nobody",
+            "only 1 of 2 runs can be used, and a variance needs two; name more runs (nobody",
         ),
         (["run1", "run1"], "named twice"),
         (["run1", "run2", "--metric", "rewards"], "choose from: loss, overview/reward"),
-        (["run1", "run2", "--threshold", "0"], "no share above 0"),
+        (["run1", "run2", "--threshold", "0"], "finite number above 0"),
         (["run1", "run2", "--output", "plot.pdf"], "no PNG"),
         (["run1", "run2", "--summary.type", "final"], "takes the area and the slope"),
         (["run1", "run2", "--summary.percent", "0.5", "--summary.step_min", "5"], "percent"),

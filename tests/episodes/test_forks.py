@@ -19,9 +19,13 @@ from assay.cli.program import main
 from assay.core.canonical_json import canonical_json
 from assay.errors import JournalError, UsageError
 from assay.finetune.datasets.formats import RowFormat
-from assay.finetune.datasets.manifest import row_origins
+from assay.finetune.datasets.manifest import read_row_origins
 from assay.finetune.datasets.options import RowOptions
-from assay.finetune.datasets.preferences import SharedStates, call_states, returns_of
+from assay.finetune.datasets.preferences import (
+    SharedStates,
+    compute_call_states,
+    compute_returns,
+)
 from assay.finetune.datasets.rows import RowMaker
 from assay.judge.design import design_differences
 from assay.runs.run import RunResult
@@ -345,7 +349,7 @@ def test_pairs_of_futures_have_the_same_prompt_bytes_and_digest(tmp_path: Path) 
     database = tmp_path / "traces.duckdb"
     built = assay.sft_filter(data, database=database, models=models, format="preference")
     (row,) = map(json.loads, data.read_text("utf-8").splitlines())
-    (origin,) = row_origins(data)
+    (origin,) = read_row_origins(data)
     assert origin.first_turn == 3
     digests = set()
     answers = row["preferred_output"], row["non_preferred_output"]
@@ -355,13 +359,13 @@ def test_pairs_of_futures_have_the_same_prompt_bytes_and_digest(tmp_path: Path) 
         sent = [side.messages[place].message.encoded for place in call.request]
         assert sent == [canonical_json(each) for each in row["input"]["messages"]]
         assert side.messages[call.reply].message.value == answer[0]
-        digests.add(call_states(side)[3].digest)
+        digests.add(compute_call_states(side)[3].digest)
     assert len(digests) == 1
     # What each answer is worth: what its futures earned after it, by hand.
     earned: dict[tuple[str, ...], list[float]] = {}
     for played in made.episodes:
         future = session_of(tmp_path, played.session_id)
-        earned.setdefault(future.played[2].asked, []).append(returns_of(future)[3])
+        earned.setdefault(future.played[2].asked, []).append(compute_returns(future)[3])
     worse, better = sorted(filter(lambda each: len(each) > 1, earned.values()), key=fmean)
     assert row["margin"] == pytest.approx(fmean(better) - fmean(worse))
     errors = [
@@ -378,7 +382,7 @@ def test_rows_have_the_turns_of_a_fork_once(folder: Path, tmp_path: Path) -> Non
     database, data = folder / "traces.duckdb", tmp_path / "data.jsonl"
     for mode in ("call", "episode"):
         built = assay.sft_filter(data, mode=mode, database=database, models=["builtin/random"])
-        assert min(origin.first_turn for origin in row_origins(data)) == AT + 1
+        assert min(origin.first_turn for origin in read_row_origins(data)) == AT + 1
         copied = {step.name: step.removed.turns for step in built.funnel}
         assert copied["not copied from a forked episode"] == 4 * AT
         assert built.left.turns == built.found.turns - 2 * TURNS - 4 * AT
@@ -402,7 +406,7 @@ def test_an_answer_has_all_futures_that_follow_it_and_no_others(
         )
     work, states = RowMaker(RowOptions(form=RowFormat.PREFERENCE)), SharedStates()
     for session, record in zip(sessions, records, strict=True):
-        work._without_copied(session, but_last=True)
+        work._drop_copied_calls(session, keep_last=True)
         assert states.add(session, record)
     futures: dict[int, list[int]] = {}
     for shared in states._states.values():

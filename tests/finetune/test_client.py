@@ -70,7 +70,7 @@ def test_a_file_arrives_as_it_is_and_its_progress_is_told(
 
 
 def test_a_file_that_changes_meanwhile_is_refused(client: FinetuneClient, data: Path) -> None:
-    with pytest.raises(UsageError, match="changed while it was uploaded"):
+    with pytest.raises(UsageError, match="changed during the upload"):
         client.upload(data, data.name, "0" * 64)
 
 
@@ -92,7 +92,7 @@ def test_a_job_goes_from_its_creation_to_a_model(
 ) -> None:
     service.script = ("validating_files", "queued", "running", "running", "succeeded")
     service.steps_per_poll = 10
-    job = client.create(request(client, data, suffix="x", hyperparameters={"n_epochs": 2}))
+    job = client.create_job(request(client, data, suffix="x", hyperparameters={"n_epochs": 2}))
     assert (job.status, job.model, job.suffix) == ("validating_files", "gpt-4o-mini", "x")
     updates = list(watch([WatchedJob(client, job.id)], interval=0.0))
     states = [update.job.status for update in updates if update.job]
@@ -112,34 +112,34 @@ def test_many_events_come_over_several_pages(
     client: FinetuneClient, service: Service, data: Path
 ) -> None:
     service.total_steps = service.steps_per_poll = 250
-    job = client.create(request(client, data))
+    job = client.create_job(request(client, data))
     for _ in range(3):
-        client.job(job.id)
-    events = client.events(job.id)
+        client.get_job(job.id)
+    events = client.list_events(job.id)
     assert [event.step for event in events if event.metrics] == list(range(1, 251))
-    assert client.events(job.id, {event.id for event in events}) == []
+    assert client.list_events(job.id, {event.id for event in events}) == []
 
 
 def test_a_failed_job_says_why(client: FinetuneClient, service: Service, data: Path) -> None:
     service.script = ("validating_files", "failed")
-    job = client.create(request(client, data))
+    job = client.create_job(request(client, data))
     *_, last = watch([WatchedJob(client, job.id)], interval=0.0)
     assert last.job is not None
     assert (last.job.status, last.job.error) == ("failed", service.error)
 
 
 def test_a_job_is_cancelled_once(client: FinetuneClient, service: Service, data: Path) -> None:
-    job = client.create(request(client, data))
-    assert client.cancel(job.id).status == "cancelled"
+    job = client.create_job(request(client, data))
+    assert client.cancel_job(job.id).status == "cancelled"
     with pytest.raises(ModelRejected, match="cannot be cancelled"):
-        client.cancel(job.id)
+        client.cancel_job(job.id)
 
 
 def test_a_request_that_was_heard_and_lost_makes_no_second_job(
     client: FinetuneClient, service: Service, data: Path
 ) -> None:
     service.faults["POST jobs"].append(Fault(after=True))
-    job = client.create(request(client, data))
+    job = client.create_job(request(client, data))
     assert [*service.jobs] == [job.id]
     assert service.count("POST", "fine_tuning/jobs") == 1
 
@@ -148,9 +148,9 @@ def test_a_request_that_was_not_heard_is_made_again(
     client: FinetuneClient, service: Service, data: Path
 ) -> None:
     body = request(client, data)
-    first = client.create(body)
+    first = client.create_job(body)
     service.faults["POST jobs"].extend([Fault(cut=True), Fault(429, {"retry-after": "0"})])
-    second = client.create(body)
+    second = client.create_job(body)
     assert [*service.jobs] == [first.id, second.id]
 
 
@@ -160,25 +160,25 @@ def test_a_lost_job_is_known_by_what_it_says_where_the_service_keeps_no_marks(
     service.keeps_metadata = False
     service.faults["POST jobs"].append(Fault(after=True))
     body = request(client, data, suffix="x")
-    first = client.create(body)
+    first = client.create_job(body)
     service.faults["POST jobs"].append(Fault(after=True))
-    second = client.create(body, known={first.id})
+    second = client.create_job(body, existing={first.id})
     assert [*service.jobs] == [first.id, second.id]
     service.faults["POST jobs"].append(Fault(after=True))
     with pytest.raises(ServiceError, match=f"several jobs .*{second.id}"):
-        client.create(body)
+        client.create_job(body)
 
 
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
         pytest.param(Fault(401, message=f"bad key {KEY}"), "check the key", id="401"),
-        pytest.param(Fault(403, message="no"), "may not do this", id="403"),
+        pytest.param(Fault(403, message="no"), "not permitted to do this", id="403"),
         pytest.param(Fault(404, message="no"), "check the id", id="404"),
         pytest.param(Fault(307, {"location": "http://x"}), "another address", id="redirect"),
         pytest.param(
             Fault(429, message="no credit", code="insufficient_quota"),
-            "nothing left to spend",
+            "no credit left",
             id="no quota",
         ),
     ],
@@ -188,7 +188,7 @@ def test_what_cannot_pass_is_one_error_without_the_key(
 ) -> None:
     service.faults["*"].append(fault)
     with pytest.raises(ModelRejected, match=words) as raised:
-        client.job("ftjob-1")
+        client.get_job("ftjob-1")
     assert KEY not in str(raised.value)
     assert len(service.asked) == 1
 
@@ -197,7 +197,7 @@ def test_an_unknown_model_is_refused_in_the_words_of_the_service(
     client: FinetuneClient, data: Path
 ) -> None:
     with pytest.raises(ModelRejected, match="`gpt-9` does not exist"):
-        client.create(request(client, data, model="gpt-9"))
+        client.create_job(request(client, data, model="gpt-9"))
 
 
 def test_patience_ends_and_the_error_says_with_what(
@@ -205,7 +205,7 @@ def test_patience_ends_and_the_error_says_with_what(
 ) -> None:
     service.faults["*"].extend([Fault(503)] * 500)
     with pytest.raises(ServiceError, match=r"the list of jobs failed \d+ times.*503"):
-        client.jobs()
+        client.list_jobs()
 
 
 def test_nobody_at_the_address_is_told_with_the_address() -> None:
@@ -214,13 +214,13 @@ def test_nobody_at_the_address_is_told_with_the_address() -> None:
         FinetuneClient("http://127.0.0.1:1/v1", key=None, retries=once) as client,
         pytest.raises(ServiceError, match=r"127.0.0.1:1/v1.*could not be reached"),
     ):
-        client.health()
+        client.check_health()
 
 
 def test_a_watch_outlives_trouble_and_waits_longer_each_time(
     client: FinetuneClient, service: Service, data: Path
 ) -> None:
-    job = client.create(request(client, data))
+    job = client.create_job(request(client, data))
     client._retries = CallRetries(patience=0)
     service.faults[f"GET fine_tuning/jobs/{job.id}"].extend([Fault(cut=True)] * 3)
     waits: list[float] = []
@@ -233,7 +233,7 @@ def test_a_watch_outlives_trouble_and_waits_longer_each_time(
 def test_a_watch_gives_a_job_up_after_its_patience_and_says_how_to_go_on(
     client: FinetuneClient, service: Service, data: Path
 ) -> None:
-    job = client.create(request(client, data))
+    job = client.create_job(request(client, data))
     client._retries = CallRetries(patience=0)
     service.faults[f"GET fine_tuning/jobs/{job.id}"].extend([Fault()] * 50)
     with pytest.raises(ServiceError, match=f"assay finetune wait {job.id}"):
@@ -244,7 +244,7 @@ def test_a_service_without_events_is_watched_too(
     client: FinetuneClient, service: Service, data: Path
 ) -> None:
     service.has_events = False
-    job = client.create(request(client, data))
+    job = client.create_job(request(client, data))
     updates = list(watch([WatchedJob(client, job.id)], interval=0.0))
     assert updates[-1].job is not None
     assert updates[-1].job.succeeded
@@ -256,9 +256,9 @@ def test_the_key_is_sent_where_there_is_one_and_nothing_where_there_is_none(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-another-0123456789abcdef")
     monkeypatch.setenv("OPENAI_ORG_ID", "org-mine")
-    client.jobs()
+    client.list_jobs()
     with FinetuneClient(service.url, key=None) as other:
-        other.jobs()
+        other.list_jobs()
     first, second = service.headers
     assert first["authorization"] == f"Bearer {KEY}"
     assert "authorization" not in second
@@ -268,9 +268,9 @@ def test_the_key_is_sent_where_there_is_one_and_nothing_where_there_is_none(
 def test_health_is_what_the_service_says_or_the_number_of_its_models(
     client: FinetuneClient, service: Service
 ) -> None:
-    assert client.health() == {"status": "ok"}
+    assert client.check_health() == {"status": "ok"}
     service.faults["GET health"].append(Fault(404))
-    assert client.health() == {"models": 8}
+    assert client.check_health() == {"models": 8}
 
 
 def taken(data: Path, rows: int, tmp_path: Path, seed: int = 1) -> list[bytes]:
@@ -311,9 +311,9 @@ def test_several_values_make_one_job_each() -> None:
     ]
     assert jobs[1].trained_tokens == 3000
     assert jobs[1].steps == 75
-    assert jobs[1].seconds(None) == pytest.approx(3000 * 1800 / 1e6)
-    assert jobs[1].cost() is None
-    assert jobs[1].cost(8.0) == pytest.approx(0.024)
+    assert jobs[1].estimate_seconds(None) == pytest.approx(3000 * 1800 / 1e6)
+    assert jobs[1].estimate_cost() is None
+    assert jobs[1].estimate_cost(8.0) == pytest.approx(0.024)
 
 
 def test_the_requests_have_the_shapes_that_the_services_read() -> None:
@@ -351,7 +351,7 @@ def test_the_requests_have_the_shapes_that_the_services_read() -> None:
 @pytest.mark.parametrize(
     ("name", "given", "words"),
     [
-        pytest.param("openai", {}, "9 rows are too few .* 10 or more", id="few"),
+        pytest.param("openai", {}, "9 rows are too few .* minimum is 10", id="few"),
         pytest.param("synth", {"subsets": (99,)}, "--subset 99 .* 1 to 50", id="subset"),
         pytest.param(
             "openai", {"learning_rates": (1e-5,)}, "--learning-rate-multiplier", id="rate"
@@ -377,7 +377,7 @@ def test_models_are_found_whatever_the_case_and_unknown_ones_get_the_nearest() -
     assert dated is not None
     assert (dated.name, dated.price) == ("gpt-4o-mini-2024-07-18", 3.0)
     assert synth.find_model("Qwen/Qwen2.5-8B-Instruct") is None
-    error = synth.unknown_model("Qwen/Qwen2.5-8B-Instruct")
+    error = synth.make_unknown_model_error("Qwen/Qwen2.5-8B-Instruct")
     assert "did you mean 'Qwen/Qwen2.5-7B-Instruct'" in str(error)
     with pytest.raises(UsageError, match="unknown backend 'opnai'; did you mean 'openai'"):
         find_backend("opnai")
@@ -391,14 +391,14 @@ def test_every_backend_is_a_provider_of_the_registry_that_fine_tunes() -> None:
 def test_a_job_is_read_with_nothing_believed() -> None:
     from assay.finetune.client import JobEvent, RemoteJob
 
-    job = RemoteJob.read({"id": "j", "status": 7, "error": f"key {KEY}\x1b[2J", "seed": "x"})
+    job = RemoteJob.parse({"id": "j", "status": 7, "error": f"key {KEY}\x1b[2J", "seed": "x"})
     assert (job.status, job.trained_tokens) == ("unknown", None)
     assert job.error is not None
     assert KEY not in job.error
     assert "\x1b" not in job.error
-    event = JobEvent.read(
+    event = JobEvent.parse(
         {"id": "e", "data": {"train_loss": float("nan"), "valid_loss": "1", "step": 3.0}}
     )
     assert (event.step, event.metrics) == (3, {})
-    with pytest.raises(ServiceError, match="a job that has no id"):
-        RemoteJob.read({})
+    with pytest.raises(ServiceError, match="a job without an id"):
+        RemoteJob.parse({})

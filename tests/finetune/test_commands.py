@@ -162,17 +162,17 @@ def test_a_dry_run_asks_nobody_and_says_what_is_missing(
         pytest.param("--model gpt-4o-mini --subset 3", "3 rows are too few", id="few rows"),
         pytest.param(
             "--model local/tiny --base-url http://example.com/v1",
-            "is on this machine, and 'example.com' is not",
+            "runs on this machine, but 'example.com' is another one",
             id="not here",
         ),
         pytest.param(
             "--model local/tiny --base-url http://127.0.0.1.example.com/v1",
-            "'127.0.0.1.example.com' is not",
+            "'127.0.0.1.example.com' is another one",
             id="not quite here",
         ),
         pytest.param(
             "--model gpt-4o-mini --base-url http://me:secret@x/v1",
-            "--base-url is no URL",
+            "--base-url must be a URL",
             id="password",
         ),
     ],
@@ -191,7 +191,7 @@ def test_data_that_cannot_be_trained_on_is_not_uploaded(service: Service, capsys
     with Path("data.jsonl").open("a") as stream:
         stream.write('{"messages": [{"role": "user", "content": "x"}]}\n')
     assert run(f"{START} --model gpt-4o-mini") == 2
-    assert "(line 25: ends with user, not with an answer)" in capsys.readouterr().err
+    assert "(line 25: ends with user instead of an answer)" in capsys.readouterr().err
     assert run("finetune start none.jsonl --model gpt-4o-mini") == 2
     Path("share.jsonl").write_text(
         '{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}\n'
@@ -226,7 +226,7 @@ def test_a_failed_job_ends_with_1_and_its_reason(service: Service, capsys: Out) 
     assert f"failed after 60 s: {service.error}" in capsys.readouterr().err
     (job,) = service.jobs
     assert run(f"finetune test {job}") == 2
-    assert "has made no model: it is failed" in capsys.readouterr().err
+    assert "has not produced a model (status: failed)" in capsys.readouterr().err
 
 
 @pytest.mark.extras

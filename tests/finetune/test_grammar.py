@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assay.errors import UsageError
-from assay.finetune.local.grammar import CALL_END, CALL_START, Grammar, call_grammar
+from assay.finetune.local.grammar import CALL_END, CALL_START, Grammar, make_call_grammar
 
 
 def tool(name: str, parameters: Any) -> dict[str, Any]:
@@ -41,7 +41,7 @@ STOP = tool("stop", {})
 
 
 def fits(text: str, *, tools: list[Any] | None = None, choice: Any = None) -> bool:
-    grammar = call_grammar(tools or [PLAY, STOP], choice)
+    grammar = make_call_grammar(tools or [PLAY, STOP], choice)
     return grammar.is_complete(grammar.step(grammar.start, text))
 
 
@@ -90,12 +90,12 @@ def test_a_tool_that_is_demanded_is_the_only_one() -> None:
     assert fits(call("{}", "stop"), choice=demanded)
     assert not fits(call('{"actions":["do"]}'), choice=demanded)
     with pytest.raises(UsageError, match="stopp"):
-        call_grammar([PLAY], {"function": {"name": "stopp"}})
+        make_call_grammar([PLAY], {"function": {"name": "stopp"}})
 
 
 def test_a_type_that_json_lacks_is_refused_by_its_name() -> None:
     with pytest.raises(UsageError, match="'float'"):
-        call_grammar([tool("x", {"properties": {"a": {"type": "float"}}})])
+        make_call_grammar([tool("x", {"properties": {"a": {"type": "float"}}})])
 
 
 def characters(grammar: Grammar, state: Any) -> list[str]:
@@ -103,14 +103,14 @@ def characters(grammar: Grammar, state: Any) -> list[str]:
 
 
 def test_whatever_is_drawn_can_be_completed_and_is_json() -> None:
-    grammar, draw = call_grammar([PLAY, STOP]), random.Random(3)
+    grammar, draw = make_call_grammar([PLAY, STOP]), random.Random(3)
     for length in range(0, 160, 4):
         text, state = "", grammar.start
         while len(text) < length and not grammar.is_complete(state):
             character = draw.choice(characters(grammar, state))
             text, state = text + character, grammar.step(state, character)
         if not grammar.is_complete(state):
-            text += grammar.completion(state)
+            text += grammar.find_completion(state)
         assert fits(text)
         told = json.loads(text.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>"))
         assert told["name"] in ("play", "stop")

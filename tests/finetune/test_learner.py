@@ -9,11 +9,17 @@ import pytest
 import torch
 
 from assay.errors import TrainingStopped, UsageError
-from assay.finetune.local.bases import smollm2_file
+from assay.finetune.local.bases import find_smollm2_file
 from assay.finetune.local.generate import ModelRequest, load, load_base
-from assay.finetune.local.templates import text_of
+from assay.finetune.local.templates import format_message
 from assay.finetune.local.tokens import WordTokenizer
-from assay.finetune.local.train import Settings, StepDone, TrainedModel, Validated, train
+from assay.finetune.local.train import (
+    Settings,
+    TrainedModel,
+    TrainingStep,
+    ValidationResult,
+    train,
+)
 
 pytestmark = pytest.mark.local
 
@@ -114,10 +120,10 @@ def test_more_threads_give_the_same_losses_to_one_in_a_thousand(
 def test_a_training_that_was_stopped_resumes_to_the_same_weights(
     model: TrainedModel, tmp_path: Path
 ) -> None:
-    seen: list[StepDone | Validated] = []
+    seen: list[TrainingStep | ValidationResult] = []
 
     def after_twenty() -> bool:
-        return sum(isinstance(each, StepDone) for each in seen) == 20
+        return sum(isinstance(each, TrainingStep) for each in seen) == 20
 
     with pytest.raises(TrainingStopped, match="after step 20 of 50"):
         trained(tmp_path, on_step=seen.append, should_stop=after_twenty)
@@ -146,7 +152,7 @@ def requests(count: int, **about: Any) -> Iterator[ModelRequest]:
 
 
 def test_a_trained_model_gives_the_answers_that_it_learned(model: TrainedModel) -> None:
-    replies = load(model.folder).replies(list(requests(8)))
+    replies = load(model.folder).generate_replies(list(requests(8)))
     told = [json.loads(r.message["tool_calls"][0]["function"]["arguments"]) for r in replies]
     right = [COLOURS[(100 + number) % 4] for number in range(8)]
     assert [each["colour"] for each in told] == right
@@ -156,14 +162,16 @@ def test_a_trained_model_gives_the_answers_that_it_learned(model: TrainedModel) 
 def test_requests_answered_together_get_the_answers_they_get_alone(model: TrainedModel) -> None:
     generator = load(model.folder)
     asked_for = list(requests(5, temperature=0.7))
-    together = [reply.message for reply in generator.replies(asked_for)]
-    assert together == [generator.replies([request])[0].message for request in asked_for]
+    together = [reply.message for reply in generator.generate_replies(asked_for)]
+    assert together == [
+        generator.generate_replies([request])[0].message for request in asked_for
+    ]
 
 
 def test_a_beginning_that_was_seen_is_not_computed_again(model: TrainedModel) -> None:
     generator = load(model.folder)
-    [first] = generator.replies(list(requests(1)))
-    [second] = generator.replies(list(requests(1)))
+    [first] = generator.generate_replies(list(requests(1)))
+    [second] = generator.generate_replies(list(requests(1)))
     assert first.cached_tokens == 0 < second.cached_tokens
     assert first.message == second.message
 
@@ -172,7 +180,7 @@ def test_a_beginning_that_was_seen_is_not_computed_again(model: TrainedModel) ->
 def test_constrained_calls_can_always_be_read_whatever_the_model_knows(most: int) -> None:
     generator = load_base("local/tiny")
     hot = list(requests(8, temperature=1.5, max_tokens=most))
-    for reply in generator.replies(hot):
+    for reply in generator.generate_replies(hot):
         [call] = reply.message["tool_calls"]
         assert call["function"]["name"] == "paint"
         assert json.loads(call["function"]["arguments"])["colour"] in COLOURS
@@ -181,7 +189,7 @@ def test_constrained_calls_can_always_be_read_whatever_the_model_knows(most: int
 def test_free_replies_of_an_untrained_model_are_text_and_bounded() -> None:
     generator = load_base("local/tiny")
     free = list(requests(4, temperature=1.0, max_tokens=10, constrained=False))
-    for reply in generator.replies(free):
+    for reply in generator.generate_replies(free):
         assert "tool_calls" not in reply.message
         assert reply.completion_tokens <= 10
 
@@ -189,14 +197,14 @@ def test_free_replies_of_an_untrained_model_are_text_and_bounded() -> None:
 def test_a_head_that_was_not_learned_is_refused(model: TrainedModel) -> None:
     generator = load(model.folder)
     [known] = list(requests(1))
-    assert generator.refusal(known) is None
+    assert generator.find_refusal(known) is None
     other = {"role": "system", "content": "You sing."}
     for changed in (
         ModelRequest(messages=[other, *known.messages[1:]], tools=TOOLS),
         ModelRequest(messages=known.messages, tools=[]),
     ):
         with pytest.raises(UsageError, match="another system message"):
-            generator.replies([changed])
+            generator.generate_replies([changed])
 
 
 def test_rows_with_two_heads_are_refused_by_their_numbers(tmp_path: Path) -> None:
@@ -235,14 +243,14 @@ def test_a_model_whose_files_are_damaged_is_refused(
 
 
 def test_a_text_comes_back_from_its_words() -> None:
-    words = WordTokenizer.of(["the cat sat", "the cat ran"] * 3, [])
+    words = WordTokenizer.build(["the cat sat", "the cat ran"] * 3, [])
     text = 'the cat sat, 42 times {"x":["y"]}'
     assert words.decode(words.encode(text)) == text
 
 
 def test_words_that_never_stand_apart_are_one_token_and_rows_of_a_map_are_letters() -> None:
     written = [f"My goal is to {what}" for what in ("drink", "sleep")] * 5
-    words = WordTokenizer.of(written, ["--- seen ---", "=T=", "near tree", "near cow"] * 5)
+    words = WordTokenizer.build(written, ["--- seen ---", "=T=", "near tree", "near cow"] * 5)
     assert len(words.encode("My goal is to drink")) == 1
     assert len(words.encode("My goal is to eat")) == 1 + len(" eat")
     assert len(words.encode_line("--- seen ---")) == 1
@@ -252,15 +260,15 @@ def test_words_that_never_stand_apart_are_one_token_and_rows_of_a_map_are_letter
 
 def test_a_reason_is_read_before_the_action_in_whatever_order_it_was_given() -> None:
     call = {"function": {"name": "go", "arguments": '{"actions":["up"],"reasoning":"a tree"}'}}
-    told = text_of({"role": "assistant", "content": None, "tool_calls": [call]})
+    told = format_message({"role": "assistant", "content": None, "tool_calls": [call]})
     assert told.index("a tree") < told.index("up")
 
 
 def test_smollm2_knows_what_it_knew_and_learns_by_low_rank_changes(tmp_path: Path) -> None:
-    assert smollm2_file().suffix == ".gguf"
+    assert find_smollm2_file().suffix == ".gguf"
     question = [{"role": "user", "content": "What is the capital of France?"}]
     base = load_base("local/smollm2-135m")
-    [reply] = base.replies([ModelRequest(messages=question, max_tokens=8)])
+    [reply] = base.generate_replies([ModelRequest(messages=question, max_tokens=8)])
     assert "Paris" in reply.message["content"]
     settings = Settings(epochs=3, batch_size=2, learning_rate=2e-3)
     short = [{"messages": each["messages"], "tools": TOOLS} for each in ROWS[:2]]
@@ -275,7 +283,7 @@ def test_smollm2_knows_what_it_knew_and_learns_by_low_rank_changes(tmp_path: Pat
             if isinstance(tensor, torch.Tensor)
         )
     )
-    [answer] = load(tmp_path).replies(
+    [answer] = load(tmp_path).generate_replies(
         [ModelRequest(messages=asked(0), tools=TOOLS, max_tokens=40)]
     )
     assert answer.message["tool_calls"][0]["function"]["name"] == "paint"

@@ -73,8 +73,8 @@ def test_a_dry_run_shows_time_and_dollars_of_every_stage(
     assert told["budget"] == 9
     assert main(f"loop {given} --dry-run".split()) == 0
     shown = capsys.readouterr().out
-    assert "no earlier job in the store says how fast it is" in shown
-    assert "the price of the new model is not known: --price IN/OUT" in shown
+    assert "no earlier job in the database shows its speed" in shown
+    assert "the price of the new model is unknown: --price IN/OUT" in shown
     assert not service.asked
     assert not Path("loop").exists()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assay.errors import ServiceError, UsageError
-from assay.finetune.loop import LoopConfig, Notebook, Stage, StageEvent, run_stages
+from assay.finetune.loop import LoopConfig, Stage, StageEvent, StageLog, run_stages
 
 
 class Work:
@@ -36,7 +36,7 @@ class Work:
         self.done.clear()
         self.events.clear()
         stages = [self.stage(name) for name in ("teach", "learn", "exam")]
-        found = run_stages(stages, Notebook(self.folder / "loop.json"), self.events.append)
+        found = run_stages(stages, StageLog(self.folder / "loop.json"), self.events.append)
         return {name: done.result for name, done in found.items()}
 
 
@@ -89,8 +89,8 @@ def test_a_stage_that_failed_is_named_and_the_next_call_goes_on_with_it(tmp_path
 def test_a_notebook_that_cannot_be_read_is_never_overwritten(tmp_path: Path, text: str) -> None:
     path = tmp_path / "loop.json"
     path.write_text(text)
-    with pytest.raises(UsageError, match="is no notebook of a loop"):
-        Notebook(path)
+    with pytest.raises(UsageError, match="is not a valid stage log"):
+        StageLog(path)
     assert path.read_text() == text
 
 
@@ -99,18 +99,18 @@ def test_an_exam_on_worlds_that_were_taught_is_refused() -> None:
     LoopConfig.of({**seeds, "exam_seed": 110})
     LoopConfig.of({**seeds, "exam_seed": 50, "exam_worlds": 50})
     for exam in (109, 100, 60):
-        with pytest.raises(UsageError, match="are among those that are taught, 100 to 109"):
+        with pytest.raises(UsageError, match="overlap with the training worlds, 100 to 109"):
             LoopConfig.of({**seeds, "exam_seed": exam, "exam_worlds": 50})
 
 
 def test_worlds_that_pupils_practise_on_are_taught_too() -> None:
     seeds = {"teacher_seed": 100, "teacher_worlds": 10, "relabel_worlds": 5}
     LoopConfig.of({**seeds, "relabel_rounds": 2, "exam_seed": 120})
-    with pytest.raises(UsageError, match="are among those that are taught, 100 to 119"):
+    with pytest.raises(UsageError, match="overlap with the training worlds, 100 to 119"):
         LoopConfig.of({**seeds, "relabel_rounds": 2, "exam_seed": 119})
 
 
 @pytest.mark.parametrize("other", [{"teacher": "builtin/forager"}, {"actions_per_turn": 2}])
 def test_pupils_are_corrected_by_the_one_who_taught_them(other: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="take builtin/expert and 1, or rounds = 0"):
+    with pytest.raises(UsageError, match="change them, or set rounds = 0"):
         LoopConfig.of({"relabel_rounds": 1, **other})

@@ -35,7 +35,7 @@ def started(speaker: Speaker, data: Path) -> RemoteJob:
     digest = sha256(data.read_bytes()).hexdigest()
     file = speaker.client.upload(data, data.name, digest)
     assert file.bytes == data.stat().st_size
-    return speaker.client.create(
+    return speaker.client.create_job(
         {
             "model": speaker.base_model,
             "training_file": file.id,
@@ -56,8 +56,8 @@ def test_a_job_ends_with_a_model_that_is_listed(speaker: Speaker, data: Path) ->
     assert last.fine_tuned_model.startswith("ft:")
     assert "crafter" in last.fine_tuned_model
     assert last.trained_tokens
-    assert last.fine_tuned_model in (speaker.client.models() or [])
-    assert job.id in [each.id for each in speaker.client.jobs()]
+    assert last.fine_tuned_model in (speaker.client.list_models() or [])
+    assert job.id in [each.id for each in speaker.client.list_jobs()]
     losses = [event for update in updates for event in update.events if event.metrics]
     assert losses
     assert all("train_loss" in event.metrics and event.step for event in losses)
@@ -66,8 +66,8 @@ def test_a_job_ends_with_a_model_that_is_listed(speaker: Speaker, data: Path) ->
 
 def test_a_job_can_be_ended_before_its_time(speaker: Speaker, data: Path) -> None:
     job = started(speaker, data)
-    assert speaker.client.cancel(job.id).status == "cancelled"
-    assert speaker.client.job(job.id).status == "cancelled"
+    assert speaker.client.cancel_job(job.id).status == "cancelled"
+    assert speaker.client.get_job(job.id).status == "cancelled"
 
 
 def test_what_does_not_exist_is_refused_and_not_tried_again(
@@ -79,12 +79,12 @@ def test_what_does_not_exist_is_refused_and_not_tried_again(
         {"model": speaker.base_model, "training_file": "file-none"},
     ):
         with pytest.raises(ModelRejected, match="answered 4"):
-            speaker.client.create(request)
+            speaker.client.create_job(request)
     with pytest.raises(ModelRejected, match="answered 404"):
-        speaker.client.job("ftjob-none")
+        speaker.client.get_job("ftjob-none")
     assert not speaker.client.has_file("file-none")
 
 
 def test_it_says_that_it_is_well(speaker: Speaker) -> None:
-    assert speaker.client.health()
-    assert speaker.base_model in (speaker.client.models() or [])
+    assert speaker.client.check_health()
+    assert speaker.base_model in (speaker.client.list_models() or [])

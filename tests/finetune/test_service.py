@@ -11,7 +11,7 @@ import pytest
 from openai import APIStatusError, BadRequestError, NotFoundError, OpenAI
 
 from assay.errors import UsageError
-from assay.finetune.service.jobs import JobBook
+from assay.finetune.service.jobs import JobStore
 from assay.finetune.service.server import FinetuneServerSettings, RunningFinetune, running
 
 ROW = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}
@@ -28,11 +28,11 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFinetun
 
 @pytest.fixture
 def client(service: RunningFinetune) -> Iterator[OpenAI]:
-    with client_of(service) as made:
+    with make_client(service) as made:
         yield made
 
 
-def client_of(service: RunningFinetune) -> OpenAI:
+def make_client(service: RunningFinetune) -> OpenAI:
     return OpenAI(base_url=service.base_url, api_key="none", max_retries=0)
 
 
@@ -71,7 +71,7 @@ def test_a_file_that_cannot_be_used_is_refused(client: OpenAI) -> None:
         client.files.create(file=("rows.jsonl", GOOD), purpose="batch")
     assert refused(other) == (400, "purpose", None)
     before = len(client.files.list().data)
-    with pytest.raises(APIStatusError, match="no room for this file") as large:
+    with pytest.raises(APIStatusError, match="not enough space for this file") as large:
         upload(client, b"x" * 1_100_000)
     assert refused(large) == (413, None, "quota_exceeded")
     assert len(client.files.list().data) == before
@@ -104,7 +104,7 @@ def test_a_job_with_a_broken_file_fails_and_says_where(client: OpenAI) -> None:
     events = list(client.fine_tuning.jobs.list_events(made.id, limit=1))
     assert "line 2 is not valid JSON" in events[0].message
     assert events[0].level == "error"
-    assert events[-1].message == "The job is created and waits for its turn"
+    assert events[-1].message == "The job was created and is queued"
     assert len({event.id for event in events}) == len(events) == 3
     assert made.id in [each.id for each in client.fine_tuning.jobs.list(limit=1)]
     assert not client.fine_tuning.jobs.checkpoints.list(made.id).data
@@ -156,11 +156,11 @@ def test_unknown_jobs_and_models_are_named(client: OpenAI) -> None:
 
 def test_a_job_that_a_service_left_is_taken_up_by_the_next(tmp_path: Path) -> None:
     settings = FinetuneServerSettings(port=0, folder=tmp_path)
-    with running(settings) as service, client_of(service) as client:
+    with running(settings) as service, make_client(service) as client:
         file = upload(client, BAD)
-        with pytest.raises(UsageError, match="another service works in"), running(settings):
+        with pytest.raises(UsageError, match="another service is using"), running(settings):
             pass
-    book = JobBook(tmp_path / "jobs")
+    book = JobStore(tmp_path / "jobs")
     fields = {"model": "local/tiny", "training_file": file, "validation_file": None}
     numbers = {"n_epochs": 1, "batch_size": 1, "learning_rate": 0.1}
     more = {"hyperparameters": numbers, "user_provided_suffix": None, "seed": 0}
@@ -168,7 +168,7 @@ def test_a_job_that_a_service_left_is_taken_up_by_the_next(tmp_path: Path) -> No
     left.change(status="running")
     later = book.create({**fields, **more})
     later.change(status="cancelled")
-    with running(settings) as service, client_of(service) as client:
+    with running(settings) as service, make_client(service) as client:
         assert ended(client, left.id).status == "failed"
         assert ended(client, later.id).status == "cancelled"
         events = client.fine_tuning.jobs.list_events(left.id).data

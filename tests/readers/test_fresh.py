@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assay.store.training_runs import TrainingRun, TrainingStatus
-from assay.training.readers.sources import read_all, read_source
+from assay.training.readers.sources import read_all_runs, read_source
 from tests.readers.packages import ROOT, log_runs, needs_readers
 from tests.readers.wandb_server import serve_runs
 
@@ -38,7 +38,7 @@ def test_runs_that_wandb_wrote_offline_over_many_blocks(
     ends = {"whole": "finish", "killed": "kill"}
     runs = [{**asked, "id": name, "end": end} for name, end in ends.items()]
     version = log_runs("wandb_side.py", runs, tmp_path)
-    found = {run.id: run for run in read_all(str(tmp_path / "wandb"))}
+    found = {run.id: run for run in read_all_runs(str(tmp_path / "wandb"))}
     whole, killed = found["whole"], found["killed"]
     size = Path(whole.source).stat().st_size
     assert size > 4 * BLOCK
@@ -49,7 +49,7 @@ def test_runs_that_wandb_wrote_offline_over_many_blocks(
     assert killed.status is TrainingStatus.CRASHED
     kept = points(killed)
     assert [*kept.items()] == [*points(whole).items()][: len(kept)]
-    assert any("nothing says how it ended" in note for note in killed.notes)
+    assert any("it is unknown how it ended" in note for note in killed.notes)
     record_property(
         "note",
         f"wandb {version['wandb']}: {size:,} bytes; {len(kept)} rows left of a killed run",
@@ -61,7 +61,7 @@ def test_scalars_and_tensors_that_tensorboard_wrote(tmp_path: Path) -> None:
         {"folder": f"a/{kind}", "kind": kind, "rows": ROWS} for kind in ("scalar", "tensor")
     ]
     log_runs("tensorboard_side.py", runs, tmp_path)
-    scalar, tensor = read_all(str(tmp_path / "a"))
+    scalar, tensor = read_all_runs(str(tmp_path / "a"))
     assert sum(file.stat().st_size for file in Path(scalar.source).iterdir()) > 2 * BLOCK
     for run in (scalar, tensor):
         # Floats of half the length.
@@ -79,7 +79,7 @@ def test_runs_that_mlflow_wrote(store: str, tmp_path: Path) -> None:
     ]
     ids = log_runs("mlflow_side.py", {"store": store, "runs": runs}, tmp_path)["ids"]
     place = tmp_path / ("mlflow.db" if store == "sqlite" else "mlruns")
-    found = {run.id: run for run in read_all(str(place))}
+    found = {run.id: run for run in read_all_runs(str(place))}
     assert set(found) == set(ids)
     first, second = (found[run_id] for run_id in ids)
     assert points(first) == {step: value(step) for step in STEPS}

@@ -22,7 +22,7 @@ from assay.report.training_variance import variance_document
 from assay.training.analysis import analyse
 from assay.training.analysis_settings import make_settings, make_summary
 from assay.training.design import Design
-from assay.training.gather import FoundRun, Gathered, Unusable
+from assay.training.gather import LoadedRun, RunSet, SkippedRun
 from assay.training.variance import VarianceSettings, analyse_variance
 from tests.judge.subjects import NASTY, subject
 from tests.report.rows import episode, failed
@@ -33,9 +33,9 @@ ROOT = Path(__file__).parents[2]
 NO_TEXT = ("<script", "\x1b", "\u202e")
 
 
-def found(name: str, seed: int) -> FoundRun:
+def found(name: str, seed: int) -> LoadedRun:
     run = make_run(name, seed, level_of(seed))
-    return FoundRun(name, run, run.curves[METRIC])
+    return LoadedRun(name, run, run.curves[METRIC])
 
 
 def of_run() -> Document:
@@ -54,7 +54,7 @@ def of_versions() -> Document:
 
 def of_variance() -> Document:
     runs = tuple(found(f"{NASTY}{seed}", seed) for seed in range(4))
-    gathered = Gathered(METRIC, runs, (Unusable(NASTY, NASTY),))
+    gathered = RunSet(METRIC, runs, (SkippedRun(NASTY, NASTY),))
     settings = VarianceSettings(auc=make_summary({}))
     return variance_document(gathered, analyse_variance(runs, settings), settings)
 
@@ -63,7 +63,7 @@ def of_analysis() -> Document:
     control, candidate = (
         tuple(found(f"{NASTY}{arm}{seed}", seed) for seed in range(3)) for arm in "ab"
     )
-    left_out = (Unusable(NASTY, NASTY),)
+    left_out = (SkippedRun(NASTY, NASTY),)
     design = Design(False, control, candidate, unusable=left_out, warnings=(NASTY,))
     return analysis_document(analyse(design, make_settings({}, {})), [NASTY])
 

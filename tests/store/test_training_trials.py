@@ -20,7 +20,9 @@ from tests.support import query
 STEPS = tuple(range(0, 101, 10))
 
 
-def training_run(series: str | None, seed: int, gain: float, **changes: Any) -> TrainingRun:
+def read_training_run(
+    series: str | None, seed: int, gain: float, **changes: Any
+) -> TrainingRun:
     values = [(gain + seed / 10) * step / 100 for step in STEPS]
     return TrainingRun(
         id=f"{series}.{seed}",
@@ -34,7 +36,7 @@ def training_run(series: str | None, seed: int, gain: float, **changes: Any) -> 
 
 def series(name: str, gain: float) -> list[TrainingRun]:
     dice = np.random.default_rng(1)
-    return [training_run(name, seed, gain + dice.normal(0, 0.01)) for seed in range(1, 7)]
+    return [read_training_run(name, seed, gain + dice.normal(0, 0.01)) for seed in range(1, 7)]
 
 
 def written(path: Path, *runs: TrainingRun, swap: bool = False) -> Store:
@@ -61,10 +63,10 @@ def test_a_trial_says_how_the_run_ended_and_what_its_curves_came_to(tmp_path: Pa
     crashed, running = TrainingStatus.CRASHED, TrainingStatus.RUNNING
     store = written(
         path,
-        training_run("a", 1, 1.0),
-        training_run("a", 2, 1.0, status=crashed),
-        training_run("a", 3, 1.0, status=running),
-        training_run(None, 4, 1.0),
+        read_training_run("a", 1, 1.0),
+        read_training_run("a", 2, 1.0, status=crashed),
+        read_training_run("a", 3, 1.0, status=running),
+        read_training_run(None, 4, 1.0),
     )
     assert query(store, "SELECT id, kind, subject, seed, state FROM trials ORDER BY seed") == [
         ("a.1", "training", "a", 1, "result"),
@@ -86,7 +88,7 @@ def _experiment(store: Store) -> tuple[Any, ...]:
 
 def test_writing_a_run_again_or_another_in_its_place_leaves_one_trial(tmp_path: Path) -> None:
     path = tmp_path / "t.duckdb"
-    run = training_run("a", 1, 1.0)
+    run = read_training_run("a", 1, 1.0)
     store = written(path, run)
     before = query(store, "FROM outcomes ORDER BY ALL")
     written(path, run)

@@ -18,7 +18,7 @@ from assay.store.training_runs import TrainingRun, make_curve
 from assay.training.analysis import analyse
 from assay.training.analysis_settings import make_settings
 from assay.training.design import Design
-from assay.training.gather import FoundRun
+from assay.training.gather import LoadedRun
 from tests.training.made import METRIC, STEPS, rise
 
 NUMBERS = Path(__file__).parent / "analysis_numbers.json"
@@ -56,7 +56,7 @@ def make_design(control: Sequence[float], candidate: Sequence[float], paired: bo
         for seed, level in enumerate(levels):
             curve = make_curve(STEPS, rise(level))
             run = TrainingRun(id=f"{arm}{seed}", seed=seed, curves={METRIC: curve})
-            runs.append(FoundRun(run.id, run, curve))
+            runs.append(LoadedRun(run.id, run, curve))
         arms.append(tuple(runs))
     return Design(paired, arms[0], arms[1], tuple(range(len(control))) if paired else ())
 

@@ -10,9 +10,9 @@ from assay.api.policies import train
 from assay.api.traces import list_sessions
 from assay.crafter import World
 from assay.errors import UsageError
-from assay.training.crafter_worlds import CrafterWorlds, view_tokens
+from assay.training.crafter_worlds import CrafterWorlds, tokenize_view
 from assay.training.curricula import CURRICULA
-from assay.training.token_environment import WorldStart
+from assay.training.environments import WorldStart
 
 
 def test_a_view_has_the_tokens_of_its_world_in_a_batch() -> None:
@@ -20,7 +20,7 @@ def test_a_view_has_the_tokens_of_its_world_in_a_batch() -> None:
     environment.begin([0], [WorldStart(CURRICULA["crafter"]["hard"][0], 5)])
     rng = np.random.default_rng(0)
     while not world.done:
-        assert np.array_equal(view_tokens(world.view()), environment.observe()[0])
+        assert np.array_equal(tokenize_view(world.view()), environment.observe()[0])
         action = int(rng.integers(17))
         world.step(action)
         environment.step(np.array([action]))

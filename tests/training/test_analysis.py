@@ -20,7 +20,7 @@ from assay.store.training_runs import TrainingRun, make_curve
 from assay.training.analysis import Analysis, analyse
 from assay.training.analysis_settings import make_settings, make_summary
 from assay.training.design import Design
-from assay.training.gather import FoundRun, Gathered, Unusable
+from assay.training.gather import LoadedRun, RunSet, SkippedRun
 from assay.training.variance import VarianceSettings, analyse_variance
 from tests.training.made import METRIC
 
@@ -28,13 +28,13 @@ CONTROL = [1.0, 1.3, 0.9, 1.6, 1.1, 0.8]
 CANDIDATE = [1.2, 1.6, 1.0, 1.7, 1.5, 1.1]
 
 
-def flat(values: Sequence[float], arm: str) -> tuple[FoundRun, ...]:
+def flat(values: Sequence[float], arm: str) -> tuple[LoadedRun, ...]:
     """Runs that stay at a value, so that their area is that value."""
     found = []
     for seed, value in enumerate(values):
         curve = make_curve([0, 50, 100], [value] * 3)
         run = TrainingRun(id=f"{arm}{seed}", seed=seed, curves={METRIC: curve})
-        found.append(FoundRun(run.id, run, curve))
+        found.append(LoadedRun(run.id, run, curve))
     return tuple(found)
 
 
@@ -74,7 +74,7 @@ def test_an_unpaired_difference_is_welchs() -> None:
     assert {test.name for test in it.tests} == {"permutation test", "Welch's t test"}
     assert it.pairing is None
     assert it.verdict == "undecided"
-    assert "no proof that both are equal" in it.sentence
+    assert "does not prove that both are equal" in it.sentence
 
 
 def test_without_t_tests_the_exact_test_is_there_alone() -> None:
@@ -146,7 +146,7 @@ def test_pairs_that_all_differ_alike_are_judged_by_the_exact_test() -> None:
         analyse(design(a=[3.0] * n, b=[5.0] * n), make_settings({}, {})) for n in (4, 7)
     )
     assert (few.verdict, many.verdict) == ("undecided", "higher")
-    assert "no interval, since nothing varies, 4 pairs" in few.sentence
+    assert "no interval, because nothing varies, 4 pairs" in few.sentence
     assert many.sentence.startswith("The candidate is higher than the control by +2 (no")
 
 
@@ -178,9 +178,9 @@ def test_a_control_around_zero_has_no_relative_change() -> None:
 
 @pytest.mark.parametrize("paired", [True, False])
 def test_one_run_is_too_few_and_those_left_out_are_named(paired: bool) -> None:
-    left = (Unusable("gone", "no such file"),)
+    left = (SkippedRun("gone", "no such file"),)
     one = Design(paired, flat([1.0], "c"), flat([2.0], "t"), (0,), left)
-    with pytest.raises(UsageError, match=r"takes two.*gone: no such file"):
+    with pytest.raises(UsageError, match=r"needs two.*gone: no such file"):
         analyse(one, make_settings({}, {}))
 
 
@@ -190,9 +190,11 @@ def test_runs_that_never_reach_a_threshold_stand_at_the_end_of_the_first_of_them
     ends = [float(one.curve.steps_P[-1]) for one in result.design.control]
     assert result.control_R[0] == ends[0] > result.control_R[1:].min()
     assert np.isfinite([*result.control_R, *result.candidate_R]).all()
-    assert result.notes[0].startswith("4 of 12 runs never get to 1.05: they stand at step 100")
+    assert result.notes[0].startswith(
+        "4 of 12 runs never reach 1.05: their time is counted as step 100"
+    )
     assert [test.name for test in result.tests][-1].startswith("log-rank test")
-    with pytest.raises(UsageError, match="no run gets to 1e"):
+    with pytest.raises(UsageError, match="no run reaches 1e"):
         analyse(design(), make_settings({}, {**spec, "threshold": 1e9}))
 
 
@@ -233,7 +235,7 @@ def test_every_row_of_the_csv_says_what_made_it() -> None:
 
 def test_no_cell_of_the_csv_is_a_formula() -> None:
     it = design()
-    nasty = FoundRun("=cmd()", it.control[0].run, it.control[0].curve)
+    nasty = LoadedRun("=cmd()", it.control[0].run, it.control[0].curve)
     it = Design(True, (nasty, *it.control[1:]), it.candidate, it.seeds)
     text = as_csv(analysis_document(analyse(it, make_settings({}, {}))))
     assert ",=cmd" not in text
@@ -245,7 +247,7 @@ def variances(values: Sequence[float], **more: Any) -> Any:
     runs = []
     for at, value in enumerate(values):
         curve = make_curve([0, 100], [0.0, value])
-        runs.append(FoundRun(f"r{at}", TrainingRun(id=f"r{at}"), curve))
+        runs.append(LoadedRun(f"r{at}", TrainingRun(id=f"r{at}"), curve))
     return analyse_variance(runs, VarianceSettings(auc=make_summary({}), **more))
 
 
@@ -273,17 +275,17 @@ def test_the_number_of_runs_to_find_a_difference_is_that_of_the_noncentral_t() -
 def test_a_mean_around_zero_has_no_share_and_that_is_said() -> None:
     auc, _ = variances([1.0, -1.0, 0.5, -0.6])
     assert auc.precision is None
-    assert "not clear of zero" in auc.note
+    assert "not clearly different from zero" in auc.note
 
 
 def test_runs_that_are_all_equal_need_two() -> None:
     auc, _ = variances([2.0] * 4)
     assert (auc.rule_n, auc.precision.trials, auc.error.point) == (2, 2, 0.0)
-    assert "no spread" in auc.note
+    assert "no variation" in auc.note
 
 
 def test_one_run_has_no_spread() -> None:
-    with pytest.raises(UsageError, match="a spread takes two"):
+    with pytest.raises(UsageError, match="a variance needs two"):
         variances([1.0])
 
 
@@ -292,7 +294,7 @@ def test_a_standard_error_without_a_limit_is_told_without_infinity() -> None:
     settings = VarianceSettings(auc=make_summary({}))
     text = io.StringIO()
     Console(file=text, width=120).print(
-        TerminalReport(variance_document(Gathered(METRIC, (), ()), both, settings))
+        TerminalReport(variance_document(RunSet(METRIC, (), ()), both, settings))
     )
     assert text.getvalue().count("% or more)") == 2
     assert "inf" not in text.getvalue()
@@ -300,7 +302,7 @@ def test_a_standard_error_without_a_limit_is_told_without_infinity() -> None:
 
 @pytest.mark.parametrize("threshold", [0.0, -1.0, math.nan, math.inf])
 def test_a_threshold_is_a_share_above_zero(threshold: float) -> None:
-    with pytest.raises(UsageError, match="no share above 0"):
+    with pytest.raises(UsageError, match="finite number above 0"):
         VarianceSettings(auc=make_summary({}), threshold=threshold)
 
 

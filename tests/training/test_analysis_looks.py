@@ -141,7 +141,7 @@ def test_a_look_outside_the_plan_is_a_deviation_and_ends_its_promise(analysis: P
     found = analysis.json("--plan", "plan.toml", *ARMS)
     assert found["look"]["rule"] == "unplanned"
     assert any(
-        line.startswith("looks: 1 look at these runs before this one did not go by the plan")
+        line.startswith("looks: 1 look at these runs before this one did not follow the plan")
         for line in found["plan_deviations"]
     )
 
@@ -173,14 +173,14 @@ def test_files_and_stores_that_cannot_be_written_say_that_nothing_is_recorded(
     assert "record" not in analysis(*files, "--pair-by-seed").output
     Path("plan.toml").write_text(PLAN, "utf-8")
     done = analysis(*files, "--pair-by-seed", "--plan", "plan.toml")
-    words = "This look is not recorded, because not all runs are in the store"
+    words = "This look is not recorded, because not all runs are in the database"
     assert words in " ".join(done.output.split())
     arms: dict[str, Any] = {"control_series": "a", "candidate_series": "b"}
     assay.analysis(database="t.duckdb", **arms)
     train(6)
     found = assay.analysis(database=ReadOnly(tmp_path / "t.duckdb"), **arms).analysis
     assert found.look is not None
-    assert "because the store cannot be written" in (found.look.sentence or "")
+    assert "because the database cannot be written" in (found.look.sentence or "")
 
 
 class ReadOnly(Store):

@@ -7,7 +7,7 @@ import pytest
 
 from assay.training.architectures import ARCHITECTURES, architecture_named, matching_width
 from assay.training.crafter_worlds import SPACE, CrafterWorlds
-from assay.training.curricula import CURRICULA, held_out
+from assay.training.curricula import CURRICULA, list_held_out_worlds
 
 
 def test_a_width_is_found_that_matches_another_capacity_within_ten_per_cent() -> None:
@@ -48,7 +48,11 @@ def test_a_network_is_as_big_as_its_architecture_says(name: str, width: int) -> 
     def flops(worlds: int) -> int:
         tokens = torch.from_numpy(CrafterWorlds(worlds, 10).observe()).unsqueeze(0)
         with FlopCounterMode(display=False) as counter:
-            network(tokens, torch.ones(1, worlds, dtype=torch.bool), network.blank(worlds))
+            network(
+                tokens,
+                torch.ones(1, worlds, dtype=torch.bool),
+                network.make_blank_memory(worlds),
+            )
         return int(counter.get_total_flops())
 
     # What all observations share is not counted.
@@ -64,7 +68,9 @@ def test_a_sequence_is_read_as_its_steps_are_and_episodes_know_nothing_of_each_o
 
     worlds, steps = 3, 50
     environment = CrafterWorlds(worlds, 500)
-    environment.begin(range(worlds), held_out(CURRICULA["crafter"]["classic"], worlds))
+    environment.begin(
+        range(worlds), list_held_out_worlds(CURRICULA["crafter"]["classic"], worlds)
+    )
     rng = np.random.default_rng(0)
     seen = []
     for _ in range(steps):
@@ -76,16 +82,16 @@ def test_a_sequence_is_read_as_its_steps_are_and_episodes_know_nothing_of_each_o
     starts[20, 1] = starts[33, 2] = True
     network = architecture_named(name).network(SPACE, 16, torch.Generator().manual_seed(1))
     with torch.no_grad():
-        whole = network(tokens, starts, network.blank(worlds))
-        memory, values = network.blank(worlds), []
+        whole = network(tokens, starts, network.make_blank_memory(worlds))
+        memory, values = network.make_blank_memory(worlds), []
         for step in range(steps):
             said = network(tokens[step : step + 1], starts[step : step + 1], memory)
             memory = said.memory
             values.append(said.values[0])
-        late = network(tokens[20:, 1:2], starts[20:, 1:2], network.blank(1) + 1)
+        late = network(tokens[20:, 1:2], starts[20:, 1:2], network.make_blank_memory(1) + 1)
     torch.testing.assert_close(whole.values, torch.stack(values))
     torch.testing.assert_close(whole.memory, memory)
     torch.testing.assert_close(whole.values[20:, 1:2], late.values)
     if name != "mlp":
-        alone = network(tokens[40:41], starts[40:41] | True, network.blank(worlds))
+        alone = network(tokens[40:41], starts[40:41] | True, network.make_blank_memory(worlds))
         assert not torch.allclose(alone.values[0], whole.values[40])

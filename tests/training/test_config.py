@@ -61,15 +61,17 @@ def test_a_dry_run_tells_size_and_settings_and_loads_no_torch(tmp_path: Path) ->
 def test_a_folder_of_a_later_assay_is_refused_by_name(tmp_path: Path) -> None:
     told = {"format": "assay-training/1", "config": {"colour": "red"}}
     (tmp_path / "config.json").write_text(json.dumps(told))
-    with pytest.raises(UsageError, match=r"settings that this assay does not know.*'colour'"):
+    with pytest.raises(
+        UsageError, match=r"settings that this version of assay does not support.*'colour'"
+    ):
         plan_training(resume=tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UsageError, match="is no file of a training run"):
+    with pytest.raises(UsageError, match="is not a valid file of a training run"):
         plan_training(resume=tmp_path)
 
 
 def test_nothing_is_resumed_where_nothing_was_begun(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds no training run"):
+    with pytest.raises(UsageError, match="does not contain a training run"):
         plan_training(resume=tmp_path)
     with pytest.raises(UsageError, match="give it alone"):
         plan_training(resume=tmp_path, folder=tmp_path)

@@ -6,7 +6,7 @@ from assay.crafter import ITEMS, MATERIALS, Batch, View, World
 from assay.crafter.difficulty import DIFFICULTIES, resolve_difficulty
 from assay.training.crafter_worlds import SPACE, CrafterWorlds
 from assay.training.curricula import CURRICULA
-from assay.training.token_environment import WorldStart
+from assay.training.environments import WorldStart
 
 NAMES = [attribute.name for attribute in SPACE.attributes]
 STARTS = [

@@ -5,11 +5,16 @@ import json
 import numpy as np
 
 from assay.crafter.difficulty import DIFFICULTIES, resolve_difficulty
-from assay.training.curricula import CURRICULA, LearningProgress, curriculum_named, held_out
+from assay.training.curricula import (
+    CURRICULA,
+    LearningProgress,
+    find_curriculum,
+    list_held_out_worlds,
+)
 
 
 def drawn(name: str, seed: int, count: int) -> list[tuple[str, int]]:
-    sampler = LearningProgress(curriculum_named(name), np.random.default_rng(seed))
+    sampler = LearningProgress(find_curriculum(name), np.random.default_rng(seed))
     return [(start.task.name, start.seed) for start in sampler.draw(count)]
 
 
@@ -28,7 +33,9 @@ def test_every_task_of_a_curriculum_is_a_difficulty_of_its_own() -> None:
 
 def test_no_held_out_world_is_trained_on_or_played_by_a_usual_run() -> None:
     trained = {seed for _, seed in drawn("terrain_2", 1, 5_000)}
-    examined = {start.seed for start in held_out(CURRICULA["crafter"]["terrain_2"], 5_000)}
+    examined = {
+        start.seed for start in list_held_out_worlds(CURRICULA["crafter"]["terrain_2"], 5_000)
+    }
     assert not trained & examined
     assert min(trained | examined) > 1_000_000
 
@@ -43,8 +50,8 @@ def test_tasks_at_which_success_changes_either_way_are_drawn_more_often() -> Non
     for episode in range(60):
         for at, task in enumerate(tasks):
             rises, falls = episode / 100, 0.6 - episode / 100
-            sampler.learned(task, {0: rises, 1: falls}.get(at, 0.3))
-    chances = sampler.chances()
+            sampler.update_averages(task, {0: rises, 1: falls}.get(at, 0.3))
+    chances = sampler.compute_probabilities()
     assert min(chances[:2]) > 2 * max(chances[2:])
     assert min(chances) >= 0.25 / len(tasks)
     np.testing.assert_allclose(chances.sum(), 1)
@@ -54,15 +61,15 @@ def test_a_task_that_nobody_has_tried_is_as_likely_as_the_best() -> None:
     tasks = CURRICULA["crafter"]["terrain_1"]
     sampler = LearningProgress(tasks, np.random.default_rng(0))
     for success in (0.1, 0.5):
-        sampler.learned(tasks[0], success)
-    assert np.ptp(sampler.chances()) < 1e-12
+        sampler.update_averages(tasks[0], success)
+    assert np.ptp(sampler.compute_probabilities()) < 1e-12
 
 
 def test_a_sampler_that_is_put_back_draws_what_it_would_have_drawn() -> None:
     tasks = CURRICULA["crafter"]["terrain_2"]
     sampler = LearningProgress(tasks, np.random.default_rng(3))
-    sampler.learned(tasks[4], 0.7)
-    state = json.loads(json.dumps(sampler.state()))
+    sampler.update_averages(tasks[4], 0.7)
+    state = json.loads(json.dumps(sampler.export_state()))
     ahead = [*sampler.draw(20)]
     other = LearningProgress(tasks, np.random.default_rng(99))
     other.restore(state)

@@ -117,23 +117,23 @@ def test_a_column_of_words_is_no_metric(tmp_path: Path) -> None:
         pytest.param("a.csv", "step,a\n", "no rows", id="header only"),
         pytest.param("a.csv", "step,a\n1.5,2\n", "1.5", id="half a step"),
         pytest.param("a.csv", "step,a\nx,2\n", "line 2: step 'x'", id="step of letters"),
-        pytest.param("a.csv", "step,a\n9007199254740993,2\n", "at most 9,007,", id="huge step"),
+        pytest.param("a.csv", "step,a\n9007199254740993,2\n", "up to 9,007,", id="huge step"),
         pytest.param("a.csv", "step,a\n1,2,3\n", "line 2 has 3 cells", id="ragged"),
-        pytest.param("a.csv", "step,a,a\n1,2,3\n", "'a' is there twice", id="twice"),
+        pytest.param("a.csv", "step,a,a\n1,2,3\n", "'a' appears twice", id="twice"),
         pytest.param("a.csv", 'step,a\n1,"2\n', "cannot be read", id="open quote"),
         pytest.param("a.csv", b"step,a\n1,\xff\n", "UTF-8", id="not text"),
-        pytest.param("a.csv", "step,a\n1,hello\n", "no metric", id="no numbers"),
+        pytest.param("a.csv", "step,a\n1,hello\n", "no numeric metric", id="no numbers"),
         pytest.param("a.csv", "step,a,seed\n1,2,3\n2,3,4\n", "one run", id="two seeds"),
         pytest.param("a.csv", "step,a,status\n1,2,odd\n", "unknown status 'odd'", id="status"),
         pytest.param("a.csv", "step,a,seed\n1,2,x\n", "seed 'x'", id="seed of letters"),
-        pytest.param("a.jsonl", "{\n", "line 1 is no JSON", id="broken line"),
-        pytest.param("a.jsonl", "[1]\n", "line 1 is no JSON object", id="a list"),
+        pytest.param("a.jsonl", "{\n", "line 1 is not valid JSON", id="broken line"),
+        pytest.param("a.jsonl", "[1]\n", "line 1 is not a JSON object", id="a list"),
         pytest.param("a.jsonl", '{"a": 1}\n', "line 1 has no step", id="no step in a line"),
         pytest.param("a.json", "{", "cannot be read", id="broken JSON"),
-        pytest.param("a.json", "5", "points are", id="a number"),
+        pytest.param("a.json", "5", "points must be", id="a number"),
         pytest.param("a.json", '{"step": [1, 2], "a": [1]}', "different lengths", id="columns"),
         pytest.param("a.json", "[" * 100_000, "nested too deeply", id="deep"),
-        pytest.param("a.json", "[" + "1" * 5_000 + "]", "points are", id="long number"),
+        pytest.param("a.json", "[" + "1" * 5_000 + "]", "points must be", id="long number"),
         pytest.param(
             "a.json",
             r'{"id": "a\ud800", "step": [1], "a": [2]}',
@@ -152,9 +152,9 @@ def test_a_column_of_words_is_no_metric(tmp_path: Path) -> None:
             "not a valid character",
             id="config",
         ),
-        pytest.param("a.json", '{"id": {"a": 1}, "step": [1], "a": [2]}', "no text", id="id"),
+        pytest.param("a.json", '{"id": {"a": 1}, "step": [1], "a": [2]}', "not text", id="id"),
         pytest.param("a.parquet", "hello", "not a readable Parquet", id="no Parquet"),
-        pytest.param("a.txt", "step,a\n", "kind that is not read", id="suffix"),
+        pytest.param("a.txt", "step,a\n", "unsupported file type", id="suffix"),
     ],
 )
 def test_a_file_that_makes_no_sense_gets_a_sentence(
@@ -172,23 +172,21 @@ def test_what_is_too_large_is_refused_before_it_is_read(
     zeros = pa.array(np.zeros(10_000_001, np.int8))
     pq.write_table(pa.table({"step": zeros, "a": zeros}), tmp_path / "a.parquet")
     assert (tmp_path / "a.parquet").stat().st_size < 100_000
-    with pytest.raises(UsageError, match=r"a.parquet': it has 20,000,002 points, .* leave out"):
+    with pytest.raises(UsageError, match=r"a.parquet': it has 20,000,002 points; .* leave out"):
         read_run_file(tmp_path / "a.parquet")
     wide = ",".join(f"m{number}" for number in range(10_001))
-    with pytest.raises(
-        UsageError, match=r"a.csv': it has 10,001 metrics, and at most 10,000 are"
-    ):
+    with pytest.raises(UsageError, match=r"a.csv': it has 10,001 metrics; the limit is 10,000"):
         read(tmp_path / "a.csv", f"step,{wide}\n")
     lines = "".join(f'{{"step": 1, "m{number}": 1}}\n' for number in range(10_001))
     with pytest.raises(UsageError, match=r"a.jsonl': it has 10,001 metrics"):
         read(tmp_path / "a.jsonl", lines)
-    monkeypatch.setattr("assay.training.readers.tables._MOST_BYTES", len(parquet()))
+    monkeypatch.setattr("assay.training.readers.tables._MAX_BYTES", len(parquet()))
     packed = pa.table({"step": [1], "a": ["x" * 10_000]})
     pq.write_table(packed, tmp_path / "a.parquet", compression="zstd")
     assert (tmp_path / "a.parquet").stat().st_size < len(parquet())
-    with pytest.raises(UsageError, match=r"a.parquet': it unpacks to 1\d,\d{3} bytes, and at"):
+    with pytest.raises(UsageError, match=r"a.parquet': it unpacks to 1\d,\d{3} bytes; "):
         read_run_file(tmp_path / "a.parquet")
-    with pytest.raises(UsageError, match=r"a.csv': it has 2,\d{3} bytes, and at most"):
+    with pytest.raises(UsageError, match=r"a.csv': it has 2,\d{3} bytes; the limit"):
         read(tmp_path / "a.csv", "step,a\n" + "1,2\n" * 500)
 
 

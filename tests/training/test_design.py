@@ -9,7 +9,7 @@ from assay.errors import UsageError
 from assay.store.store import Store
 from assay.store.training_runs import TrainingRun, TrainingStatus
 from assay.training.design import (
-    capacity_gaps,
+    find_capacity_gaps,
     paired_design,
     parse_pairs,
     seed_design,
@@ -40,14 +40,14 @@ def test_pairs_are_objects_or_one_list_with_or_without_a_seed() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        pytest.param("run1 run2", "is no JSON", id="words"),
-        pytest.param("5", "is no pair", id="a number"),
-        pytest.param("[]", "names no pair", id="nothing"),
+        pytest.param("run1 run2", "is not valid JSON", id="words"),
+        pytest.param("5", "is not a pair", id="a number"),
+        pytest.param("[]", "is empty", id="nothing"),
         pytest.param('{"control": "a"}', "has no 'candidate'", id="half a pair"),
         pytest.param('{"control": 1, "candidate": "b"}', "has no 'control'", id="no name"),
-        pytest.param(pair("a", "b", sed=1), "no 'sed'", id="mistyped"),
+        pytest.param(pair("a", "b", sed=1), "unknown key 'sed'", id="mistyped"),
         pytest.param(pair("a", "b", seed="x"), "seed 'x'", id="seed"),
-        pytest.param("[" * 100_000, "is no JSON", id="deep"),
+        pytest.param("[" * 100_000, "is not valid JSON", id="deep"),
     ],
 )
 def test_what_is_no_pair_gets_a_sentence(text: str, words: str) -> None:
@@ -76,7 +76,7 @@ def test_runs_of_a_pair_with_different_seeds_are_an_error(text: str, store: Stor
 def test_seeds_that_are_not_known_are_taken_on_trust_and_that_is_said(store: Store) -> None:
     pairs = [pair("c1", "t1"), pair("unseeded-c", "t2"), pair("c3", "unseeded-t")]
     found = paired_design(parse_pairs(pairs), METRIC, store)
-    assert "2 of 3 pairs are not known" in found.warnings[0]
+    assert "2 of 3 pairs are unknown" in found.warnings[0]
     stated = [pair("unseeded-c", "unseeded-t", seed=4)]
     assert paired_design(parse_pairs(stated), METRIC, store).warnings == ()
 
@@ -114,7 +114,7 @@ def test_runs_are_paired_by_seed_and_those_without_a_partner_are_named(store: St
     assert [run.name for run in found.candidate] == ["t2", "t1"]
     reasons = {run.name: run.reason for run in found.unusable}
     assert set(reasons) == {"unseeded-c", "dead", "t3"}
-    assert "its seed is not known" in reasons["unseeded-c"]
+    assert "its seed is unknown" in reasons["unseeded-c"]
     assert reasons["t3"] == "its partner 'dead' cannot be used"
     alone = seed_design(["c1", "c2", "c3"], ["t1", "t2"], METRIC, store)
     assert [run.reason for run in alone.unusable] == ["no candidate run has its seed, 3"]
@@ -132,10 +132,10 @@ def test_arms_of_different_size_are_told_from_a_tenth_on() -> None:
     def arm(**sizes: object) -> list[TrainingRun]:
         return [TrainingRun(id="a", configuration=sizes), TrainingRun(id="b")]
 
-    assert capacity_gaps(arm(parameters=1000), arm(parameters=1099)) == ()
-    assert capacity_gaps(arm(parameters=1000), arm(flops_per_step=5)) == ()
-    assert capacity_gaps(arm(parameters="many"), arm(parameters=0)) == ()
-    (gap,) = capacity_gaps(
+    assert find_capacity_gaps(arm(parameters=1000), arm(parameters=1099)) == ()
+    assert find_capacity_gaps(arm(parameters=1000), arm(flops_per_step=5)) == ()
+    assert find_capacity_gaps(arm(parameters="many"), arm(parameters=0)) == ()
+    (gap,) = find_capacity_gaps(
         arm(parameters=1_000_000, flops_per_step=10),
         arm(parameters=1_210_000, flops_per_step=10.5),
     )
@@ -143,7 +143,7 @@ def test_arms_of_different_size_are_told_from_a_tenth_on() -> None:
         "Capacity differs: the candidate has 21% more parameters than the control "
         "(1,210,000 against 1,000,000)"
     )
-    (less,) = capacity_gaps(arm(flops_per_step=10), arm(flops_per_step="8"))
+    (less,) = find_capacity_gaps(arm(flops_per_step=10), arm(flops_per_step="8"))
     assert "20% fewer FLOPs per step" in less.sentence
 
 

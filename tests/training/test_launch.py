@@ -21,10 +21,10 @@ from assay.store.run_folder import unfinished_runs
 from assay.store.store import Store
 from assay.store.training_runs import TrainingRun
 from assay.store.training_tables import load_training_runs
-from assay.training.launch.kind import SEEDS, chosen_seeds
+from assay.training.launch.kind import SEEDS, resolve_seeds
 from assay.training.launch.manifest import read_launch_manifest
 from assay.training.launch.run import LaunchResult, prepare_launch
-from assay.training.trainers import command_words
+from assay.training.trainers import fill_command
 from tests.cli.test_live_view import Terminal
 from tests.runs.places import Place
 from tests.runs.programs import Program
@@ -57,35 +57,37 @@ def stored(folder: Path) -> dict[str, TrainingRun]:
 
 
 def test_the_seeds_are_the_fixed_list_so_many_of_it_or_those_that_are_given() -> None:
-    assert chosen_seeds() == SEEDS[:15]
+    assert resolve_seeds() == SEEDS[:15]
     assert (SEEDS[0], SEEDS[14], SEEDS[15], SEEDS[29]) == (1072, 15866, 16937, 31931)
     assert len(set(SEEDS)) == 30
-    assert chosen_seeds([20]) == SEEDS[:20]
-    assert chosen_seeds([7, 8]) == (7, 8)
-    assert chosen_seeds([31]) == (31,)
-    with pytest.raises(UsageError, match="seed 7 is there twice"):
-        chosen_seeds([7, 7])
-    with pytest.raises(UsageError, match="--seeds 0 is no number of seeds; give 1 to 30"):
-        chosen_seeds([0])
+    assert resolve_seeds([20]) == SEEDS[:20]
+    assert resolve_seeds([7, 8]) == (7, 8)
+    assert resolve_seeds([31]) == (31,)
+    with pytest.raises(UsageError, match="seed 7 is given twice"):
+        resolve_seeds([7, 7])
+    with pytest.raises(
+        UsageError, match="--seeds 0 is not a valid number of seeds; give 1 to 30"
+    ):
+        resolve_seeds([0])
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("train {folder}", "has no {seed} in it, so that every run would be the same"),
-        ("train {seed}", "has no {folder} in it"),
-        ("train {seed} {folder} {sed}", "there is no {sed}.*it may have {seed}"),
-        ("train {seed} {folder} 'x", "cannot be read: No closing quotation"),
+        ("train {folder}", "must contain {seed}; without it every run would be the same"),
+        ("train {seed}", "must contain {folder}"),
+        ("train {seed} {folder} {sed}", "unknown placeholder {sed}.*allowed are {seed}"),
+        ("train {seed} {folder} 'x", "is not a valid template: No closing quotation"),
     ],
 )
 def test_a_command_that_cannot_be_meant_is_refused(text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        command_words(text, {"seed": "1", "folder": "f"})
+        fill_command(text, {"seed": "1", "folder": "f"})
 
 
 def test_what_a_command_has_in_braces_is_filled_in_word_by_word() -> None:
     values = {"seed": "7", "folder": "a folder", "run_id": "x"}
-    words = command_words("python t.py --seed={seed} '{folder}/{{x}}' {run_id}", values)
+    words = fill_command("python t.py --seed={seed} '{folder}/{{x}}' {run_id}", values)
     assert words == ["python", "t.py", "--seed=7", "a folder/{x}", "x"]
 
 
@@ -346,12 +348,16 @@ def test_a_launch_never_starts_more_than_the_machine_holds() -> None:
     config = prepare_launch(
         {"command": template(), "seeds": (30,)}, base_run_name="many"
     ).config
-    assert config.at_once <= len(os.sched_getaffinity(0))
+    assert config.max_parallel <= len(os.sched_getaffinity(0))
 
 
 def test_the_settings_of_two_trainers_are_not_mixed() -> None:
     refused: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-        ({"command": template()}, {"total_steps": 5}, "--total-steps is for our trainer"),
+        (
+            {"command": template()},
+            {"total_steps": 5},
+            "--total-steps applies to the built-in trainer",
+        ),
         ({}, {"seed": 5}, "a launch has many seeds; give --seeds"),
         ({"architecture": "vit"}, {}, "unknown architecture 'vit'"),
     ]
@@ -364,8 +370,8 @@ def test_a_manifest_of_a_hostile_size_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "pilot" / "manifest" / "manifest.json"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"[" * 100_000)
-    with pytest.raises(UsageError, match="is no manifest of a launch: maximum recursion"):
+    with pytest.raises(UsageError, match="is not a valid launch manifest: maximum recursion"):
         read_launch_manifest(tmp_path, "pilot")
     os.truncate(path, (16 << 20) + 1)
-    with pytest.raises(UsageError, match="it has 16,777,217 bytes, and at most 16,777,216 are"):
+    with pytest.raises(UsageError, match="it has 16,777,217 bytes; the limit is 16,777,216"):
         read_launch_manifest(tmp_path, "pilot")

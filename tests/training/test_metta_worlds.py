@@ -13,9 +13,9 @@ from assay.api.runs import run as play
 from assay.errors import UsageError
 from assay.store.store import Store
 from assay.store.training_tables import load_training_runs
-from assay.training.curricula import CURRICULA, held_out
+from assay.training.curricula import CURRICULA, list_held_out_worlds
+from assay.training.environments import EndedEpisode, WorldStart
 from assay.training.metta_worlds import SPACE, MettaWorlds
-from assay.training.token_environment import EndedEpisode, WorldStart
 from tests.support import run_python
 
 TASKS = CURRICULA["mettagrid"]["terrain_2"]
@@ -39,7 +39,7 @@ def test_the_same_task_and_seed_are_the_same_world_and_another_seed_is_another()
 
 @pytest.mark.mettagrid
 def test_random_actions_find_hearts_now_and_then_and_each_is_a_reward_and_a_goal() -> None:
-    starts = held_out(TASKS, 24)
+    starts = list_held_out_worlds(TASKS, 24)
     worlds = MettaWorlds(24, 10_000)
     worlds.begin(range(24), starts)
     rng = np.random.default_rng(1)
@@ -58,7 +58,7 @@ def test_random_actions_find_hearts_now_and_then_and_each_is_a_reward_and_a_goal
 @pytest.mark.mettagrid
 def test_worlds_that_are_put_back_go_the_same_way() -> None:
     first, second = MettaWorlds(2, 300), MettaWorlds(2, 300)
-    first.begin(range(2), held_out(TASKS, 2))
+    first.begin(range(2), list_held_out_worlds(TASKS, 2))
     rng = np.random.default_rng(2)
     for _ in range(50):
         first.step(rng.integers(0, 5, 2))
@@ -100,9 +100,7 @@ def test_the_icl_recipe_is_launched_and_says_what_it_played_in(tmp_path: Path) -
         *("--minibatches", "2", "--length", "50", "--eval-worlds", "2"),
     )
     planned = run_python("-m", "assay", *recipe, "--dry-run", folder=tmp_path).output
-    assert (
-        "# recipe: ICL: resource chains to be discovered in the episode, terrain_2" in planned
-    )
+    assert "# recipe: ICL: resource chains to discover within the episode, terrain_2" in planned
     assert [*tmp_path.iterdir()] == []
     assert "2 of 2 runs finished" in run_python("-m", "assay", *recipe, folder=tmp_path).output
     versions = json.loads((tmp_path / "training/icl/manifest/versions.json").read_bytes())

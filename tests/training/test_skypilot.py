@@ -10,7 +10,7 @@ import pytest
 
 from assay.errors import UsageError
 from assay.training.launch.run import launch_on_skypilot, prepare_launch, skypilot_tasks
-from assay.training.launch.skypilot import as_yaml, check_tasks
+from assay.training.launch.skypilot import check_tasks, format_yaml
 from tests.support import run_python
 
 ROOT = Path(__file__).parents[2]
@@ -45,12 +45,12 @@ def test_a_task_is_checked_and_written_as_yaml() -> None:
     assert [first["name"], second["name"]] == [
         *("cloud.vit_reset.seed1072", "cloud.vit_reset.seed2043")
     ]
-    text = as_yaml(first)
+    text = format_yaml(first)
     assert 'accelerators: "A100:8"' in text
     assert "--seed 1072" in text
     yaml = pytest.importorskip("yaml")
     assert yaml.safe_load(text) == first
-    with pytest.raises(UsageError, match="has no cpu such as 4"):
+    with pytest.raises(UsageError, match="cpu 4 is not valid"):
         check_tasks([{**first, "cpu": 4}])
 
 
@@ -65,9 +65,14 @@ def test_a_task_installs_what_its_environment_needs() -> None:
     ("base", "gpus", "accelerator", "words"),
     [
         ("cloud", 0, "L4", "--gpus 0 is not allowed; give at least 1"),
-        ("cloud", 8, "L 4", "--accelerator 'L 4' is no kind of GPU; give one such as L4"),
-        ("cloud", 8, "", "--accelerator '' is no kind of GPU"),
-        ("2cloud", 8, "L4", "'2cloud.vit_reset.seed1072' is no name.* with a letter first"),
+        ("cloud", 8, "L 4", "--accelerator 'L 4' is not a GPU type; give one such as L4"),
+        ("cloud", 8, "", "--accelerator '' is not a GPU type"),
+        (
+            "2cloud",
+            8,
+            "L4",
+            "'2cloud.vit_reset.seed1072' is not a valid name.* with a letter first",
+        ),
     ],
 )
 def test_what_the_library_would_let_through_is_refused(
@@ -83,7 +88,7 @@ def test_without_the_program_a_launch_says_how_to_get_it(tmp_path: Path) -> None
     prepared = prepare_launch({"folder": tmp_path / "training"}, base_run_name="cloud")
     planned = skypilot_tasks(prepared, gpus=1, accelerator="L4")
     assert "SkyPilot is not installed" in planned.checked
-    with pytest.raises(UsageError, match=r"no program 'sky'.*pipx install skypilot"):
+    with pytest.raises(UsageError, match=r"program 'sky' was not found.*pipx install skypilot"):
         launch_on_skypilot(prepared, planned, notice=lambda _: None)
     assert not (tmp_path / "training").exists()
 
@@ -125,5 +130,5 @@ def test_its_own_library_checks_the_tasks_and_starts_nothing(skypilot: Path) -> 
 def test_what_its_library_refuses_is_told_in_its_words(
     change: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises(UsageError, match=f"SkyPilot 0.* does not take task cloud.*{words}"):
+    with pytest.raises(UsageError, match=f"SkyPilot 0.* rejects task cloud.*{words}"):
         check_tasks([{**tasks()[0], **change}])

@@ -73,7 +73,9 @@ def test_a_grid_has_every_combination_and_no_more_trials_than_those(tmp_path: Pa
         sampler=Sampler.GRID,
         total_steps=10,
     )
-    assert plan.space.grid()[:3] == [{"width": 64, "epochs": epochs} for epochs in (1, 2, 3)]
+    assert plan.space.list_combinations()[:3] == [
+        {"width": 64, "epochs": epochs} for epochs in (1, 2, 3)
+    ]
     assert (plan.planned_trials, plan.budget) == (6, 60)
 
 
@@ -81,14 +83,16 @@ def test_a_grid_has_every_combination_and_no_more_trials_than_those(tmp_path: Pa
     ("text", "words"),
     [
         pytest.param("a = 1", "unknown table 'a'", id="table"),
-        pytest.param("[space]", "names no option", id="nothing"),
+        pytest.param("[space]", "is empty", id="nothing"),
         pytest.param("[space]\na = 5", "space.a is 5; give {low", id="one value"),
-        pytest.param("[space]\na = {low = 2, high = 1}", "low is a number below", id="order"),
+        pytest.param(
+            "[space]\na = {low = 2, high = 1}", "low must be a number below", id="order"
+        ),
         pytest.param("[space]\na = {low = 0, high = 1, log = true}", "no logarithm", id="log"),
         pytest.param("[space]\na = {low = 0, hi = 1}", "give {low", id="mistyped"),
         pytest.param("[space]\na = [[1]]", "give numbers, texts", id="a list in a list"),
-        pytest.param("[fixed]\na = 1\n[space]\na = [1]", "leave one out", id="twice"),
-        pytest.param("space", "is no TOML", id="no TOML"),
+        pytest.param("[fixed]\na = 1\n[space]\na = [1]", "remove one", id="twice"),
+        pytest.param("space", "is not valid TOML", id="no TOML"),
     ],
 )
 def test_what_is_no_space_gets_a_sentence(text: str, words: str, tmp_path: Path) -> None:
@@ -100,10 +104,10 @@ def test_what_is_no_space_gets_a_sentence(text: str, words: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--trials", "1"], "--trials 1 is too few"),
-        (["--fresh-seeds", "1"], "--fresh-seeds 1 is too few; give 2"),
-        (["--sampler", "grid"], "a grid takes single values"),
-        (["--command", "train.py"], "it needs {folder}"),
+        (["--trials", "1"], "--trials 1 is too small"),
+        (["--fresh-seeds", "1"], "--fresh-seeds 1 is too small; give 2"),
+        (["--sampler", "grid"], "a grid needs single values"),
+        (["--command", "train.py"], "must contain {folder}"),
         (["--command", "train.py {folder} {lr}"], "choose from: {architecture}"),
     ],
     ids=str,

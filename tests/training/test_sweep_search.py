@@ -174,4 +174,4 @@ def test_the_command_searches_with_any_program_and_stores_every_run(
     }
     assert runs["quick/trial-001"].configuration == {"rate": 0.25, "total_steps": 100}
     broken = sweep.error("--sampler", "grid", "--trials", "2", "--command", COMMAND)
-    assert "holds a sweep with another" in broken
+    assert "contains a sweep with a different" in broken

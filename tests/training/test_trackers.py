@@ -15,8 +15,8 @@ from assay.errors import AmbiguousName, UsageError
 from assay.store.store import Store
 from assay.store.training_runs import TrainingRun, TrainingStatus
 from assay.training.gather import gather_runs
-from assay.training.readers.sources import is_source, read_all, read_source, runs_at
-from assay.training.readers.wandb import EventFrames, WandbFrames, fields
+from assay.training.readers.sources import is_source, list_runs_at, read_all_runs, read_source
+from assay.training.readers.wandb import EventFrames, WandbFrames, read_fields
 from tests.training.made import METRIC
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "curves"
@@ -62,7 +62,7 @@ def test_a_run_of_wandbs_offline_mode_is_read_with_its_facts() -> None:
 
 def test_a_metric_with_words_in_it_is_named() -> None:
     assert read_source(str(WHOLE)).notes == (
-        "'phase' has words beside numbers, so it is no metric",
+        "'phase' has text values in addition to numbers, so it is not used as a metric",
     )
 
 
@@ -72,7 +72,7 @@ def test_a_run_that_was_killed_keeps_what_was_written_and_says_what_is_lost() ->
     assert points(run) == {s * 1000: round(1.1 * s / 130, 6) for s in range(85)}
     torn, unended = run.notes
     assert torn.startswith("its file ends within a record: the last ")
-    assert unended == "nothing says how it ended: it was killed, or is still running"
+    assert unended == "it is unknown how it ended: it was killed, or is still running"
 
 
 def test_a_run_that_failed_says_its_exit_code() -> None:
@@ -88,7 +88,7 @@ def test_a_killed_run_is_named_and_left_out(tmp_path: Path) -> None:
     assert "it was killed, or is still running" in reasons["killed00"]
     assert "exit code 1" in reasons["failed00"]
     assert any("2 points are NaN" in note for note in found.notes)
-    assert any("words beside numbers" in note for note in found.notes)
+    assert any("text values in addition to numbers" in note for note in found.notes)
 
 
 def test_a_run_in_a_folder_that_lacks_the_metric_or_is_damaged_is_named_and_left_out(
@@ -117,7 +117,7 @@ def test_a_wandb_file_cut_anywhere_gives_a_start_of_its_curve_or_a_sentence(
     for size in range(0, len(content), 397):
         path.write_bytes(content[:size])
         if not [*WandbFrames(content[:size])]:
-            with pytest.raises(UsageError, match=f"not one record .* in its {size} bytes"):
+            with pytest.raises(UsageError, match=f"none of its {size} bytes"):
                 read_source(str(path))
             continue
         run = read_source(str(path))
@@ -144,7 +144,7 @@ def test_damage_in_the_middle_is_refused_and_zeros_at_the_end_are_not(tmp_path: 
             read_source(str(place))
         zeros = frames(source.read_bytes() + bytes(500))
         assert len([*zeros]) == len([*frames(source.read_bytes())])
-        assert zeros.torn is not None
+        assert zeros.incomplete is not None
         path.unlink()
 
 
@@ -174,12 +174,12 @@ def leveldb(records: list[bytes]) -> bytes:
 
 
 def test_a_message_that_is_cut_off_is_an_error() -> None:
-    assert [*fields(b"\x08\x96\x01\x12\x02hi\x1d\x00\x00\x80\x3f")] == [
+    assert [*read_fields(b"\x08\x96\x01\x12\x02hi\x1d\x00\x00\x80\x3f")] == [
         *((1, 150), (2, b"hi"), (3, b"\x00\x00\x80\x3f")),
     ]
     for broken in (b"\x08", b"\x12\x05hi", b"\x0b", b"\xff" * 11):
-        with pytest.raises(ValueError, match=r"cut off|longer|not known"):
-            list(fields(broken))
+        with pytest.raises(ValueError, match=r"cut off|longer|unknown"):
+            list(read_fields(broken))
 
 
 def test_event_files_of_a_folder_are_one_run_and_a_restart_counts_from_its_step() -> None:
@@ -190,8 +190,8 @@ def test_event_files_of_a_folder_are_one_run_and_a_restart_counts_from_its_step(
     assert run.curves[METRIC].dropped == 1
     assert set(run.curves) == {METRIC, "loss"}, "neither the histogram nor the text"
     assert run.notes == (
-        "it restarted at step 8,000: 6 points from there on that were logged before do not "
-        "count",
+        "it restarted at step 8,000: 6 points logged before the restart, from that step on, "
+        "are left out",
     )
 
 
@@ -229,7 +229,7 @@ def test_mlflows_database_has_many_runs_by_name_or_id(mlflow: Path) -> None:
     assert run.curves[METRIC].repeated == 1
     assert run.curves["loss"].dropped == 2, "one NaN, one infinity"
     assert read_source(f"{mlflow}:{run.id[:6]}").id == run.id
-    statuses = {found.provenance["name"]: found.status for found in read_all(str(mlflow))}
+    statuses = {found.provenance["name"]: found.status for found in read_all_runs(str(mlflow))}
     assert statuses == {
         "vit.seed1072": TrainingStatus.FINISHED,
         "vit.seed2043": TrainingStatus.CRASHED,
@@ -255,8 +255,8 @@ def test_another_database_is_no_store_of_mlflow(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "a.db")
     connection.execute("CREATE TABLE x (y INTEGER)")
     connection.close()
-    with pytest.raises(UsageError, match="no store of MLflow that can be read: no such table"):
-        runs_at(str(tmp_path / "a.db"))
+    with pytest.raises(UsageError, match="not a readable MLflow database: no such table"):
+        list_runs_at(str(tmp_path / "a.db"))
 
 
 def test_a_folder_stands_for_all_runs_below_it_as_people_count(tmp_path: Path) -> None:
@@ -265,13 +265,13 @@ def test_a_folder_stands_for_all_runs_below_it_as_people_count(tmp_path: Path) -
     shutil.copytree(WHOLE, tmp_path / "wandb" / WHOLE.name)
     (tmp_path / "wandb" / "latest-run").symlink_to(WHOLE.name)
     (tmp_path / "wandb" / "logs").mkdir()
-    assert [Path(name).name for name in runs_at(str(tmp_path))] == [
+    assert [Path(name).name for name in list_runs_at(str(tmp_path))] == [
         *("vit.seed1", "vit.seed2", "vit.seed10", WHOLE.name)
     ]
-    assert [run.id for run in read_all(str(tmp_path))][1:] == [
+    assert [run.id for run in read_all_runs(str(tmp_path))][1:] == [
         *("vit.seed2", "vit.seed10", "x7f3k2qa")
     ]
-    with pytest.raises(UsageError, match="it holds 4 runs, and one is meant"):
+    with pytest.raises(UsageError, match="it contains 4 runs; choose one of them"):
         read_source(str(tmp_path))
 
 
@@ -279,7 +279,7 @@ def test_a_folder_without_runs_and_a_path_that_is_not_there_get_a_sentence(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match="there is no run in it; name a file of points"):
+    with pytest.raises(UsageError, match="it contains no run; name a file of points"):
         read_source(str(tmp_path / "empty"))
     with pytest.raises(UsageError, match="no such file or folder"):
         read_source(str(tmp_path / "gone"))
@@ -288,5 +288,5 @@ def test_a_folder_without_runs_and_a_path_that_is_not_there_get_a_sentence(
     with pytest.raises(UsageError, match=r"begins with b'hello t'"):
         read_source(str(tmp_path / "run-x.wandb"))
     (tmp_path / "run-x.wandb").write_bytes(leveldb([]) + b"\xff" * 30)
-    with pytest.raises(UsageError, match=r"run-x.wandb': not one record .* in its 37 bytes"):
+    with pytest.raises(UsageError, match=r"run-x.wandb': none of its 37 bytes"):
         read_source(str(tmp_path / "run-x.wandb"))

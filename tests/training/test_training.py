@@ -17,10 +17,10 @@ from assay.api.policies import plan_training
 from assay.api.training_runs import list_curves, load_curves
 from assay.errors import UsageError
 from assay.training.architectures import ARCHITECTURES, Mlp, register
-from assay.training.checkpoints import latest, load_policy
+from assay.training.checkpoints import find_latest, load_policy
 from assay.training.config import TrainingConfig
+from assay.training.environments import TokenSpace
 from assay.training.folder import TrainingFolder, TrainState
-from assay.training.token_environment import TokenSpace
 from assay.training.training_loop import TrainingProgress, train
 from tests.support import run_python
 
@@ -71,12 +71,12 @@ def config(architecture: str = "mlp", **settings: Any) -> TrainingConfig:
 
 def curve(folder: Path) -> list[dict[str, float]]:
     """What was logged, without what varies."""
-    rows = TrainingFolder(folder).rows()
+    rows = TrainingFolder(folder).read_rows()
     return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
 
 
 def policy(folder: Path) -> bytes:
-    newest = latest(folder)
+    newest = find_latest(folder)
     assert newest is not None
     return (newest / "policy.safetensors").read_bytes()
 
@@ -182,7 +182,7 @@ def test_a_finished_run_is_not_trained_again_and_another_is_refused(tmp_path: Pa
         train(config(learning_rate=0.1), tmp_path)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "mine.txt").write_text("mine")
-    with pytest.raises(UsageError, match="is not empty and holds no training run"):
+    with pytest.raises(UsageError, match="is not empty and does not contain a training run"):
         train(config(), tmp_path / "elsewhere")
 
 
@@ -195,13 +195,13 @@ def test_a_run_whose_loss_is_no_number_ends_at_once_and_names_it(tmp_path: Path)
         del ARCHITECTURES["sick"]
     assert again == end
     assert (end.state, end.steps) == (TrainState.DIVERGED, 2 * UPDATE)
-    assert end.reason == f"losses/value is not a number in the update after step {2 * UPDATE}"
+    assert end.reason == f"losses/value is not finite in the update after step {2 * UPDATE}"
     assert [row["step"] for row in curve(tmp_path / "run")] == [UPDATE, 2 * UPDATE]
 
 
 def test_two_do_not_train_in_one_folder_at_a_time(tmp_path: Path) -> None:
     def meddle(progress: TrainingProgress) -> None:
-        with pytest.raises(UsageError, match="another process trains in"):
+        with pytest.raises(UsageError, match="another process is training in"):
             train(config(), tmp_path)
 
     assert train(config(), tmp_path, watch=meddle).state is TrainState.FINISHED
@@ -209,7 +209,7 @@ def test_two_do_not_train_in_one_folder_at_a_time(tmp_path: Path) -> None:
 
 def test_a_damaged_checkpoint_is_named_with_the_way_out(tmp_path: Path) -> None:
     train(config(), tmp_path, stop=lambda: True)
-    newest = latest(tmp_path)
+    newest = find_latest(tmp_path)
     assert newest is not None
     (newest / "optimiser.safetensors").write_bytes(b"half")
     with pytest.raises(UsageError, match=rf"{newest.name}.*remove that folder"):

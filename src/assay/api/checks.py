@@ -410,12 +410,12 @@ def check_backends() -> Check:
     from importlib.util import find_spec
 
     from assay.finetune.backends import BACKENDS
-    from assay.finetune.start import place_of
+    from assay.finetune.start import locate_service
 
     parts = []
     for backend in BACKENDS.values():
         try:
-            address, _, lacks = place_of(backend, None)
+            address, _, lacks = locate_service(backend, None)
         except UsageError as error:
             address, lacks = None, (str(error),)
         extra = backend.loopback and find_spec("torch") is None

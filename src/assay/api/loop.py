@@ -5,7 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from assay.finetune.loop import LoopConfig, StageDone, StageEvent, done_before, run_stages
+from assay.finetune.loop import (
+    LoopConfig,
+    StageEvent,
+    StageResult,
+    find_completed_stages,
+    run_stages,
+)
 from assay.finetune.loop_stages import (
     EXAM,
     FINETUNE,
@@ -30,7 +36,7 @@ class LoopResult:
     """Result of a loop."""
 
     plan: LoopPlan
-    stages: Mapping[str, StageDone]
+    stages: Mapping[str, StageResult]
     comparison: "Comparison"
     """Comparison of the student before and after, and of the other entries in the exam."""
     student: str
@@ -140,11 +146,11 @@ def run_loop(
     for warning in plan.warnings:
         watch.notice(warning)
     loop = LoopStages(plan, _Actions(watch))
-    stages, notebook = loop.all(), loop.notebook
-    if config.backend == LOCAL and len(done_before(stages, notebook)) < len(stages):
+    stages, log = loop.list_stages(), loop.log
+    if config.backend == LOCAL and len(find_completed_stages(stages, log)) < len(stages):
         _find_service(watch)
     config.folder.mkdir(parents=True, exist_ok=True)
-    done = run_stages(stages, notebook, watch.stage)
+    done = run_stages(stages, log, watch.stage)
     student = done[FINETUNE].result["model"]
     exam = done[EXAM].result["run"]
     from assay.api.comparison import compare
@@ -158,16 +164,18 @@ def run_loop(
 
 def _find_service(watch: LoopWatch) -> None:
     """Start the local service if needed; raise before the teaching if it cannot train."""
-    from assay.finetune.start import backend_of, place_of
+    from assay.finetune.start import choose_backend, locate_service
     from assay.models.local_service import check_local, ensure_local
 
-    address = place_of(backend_of(LOCAL, None), None).address
+    address = locate_service(choose_backend(LOCAL, None), None).address
     assert address is not None
     ensure_local(address, watch.notice)
     check_local(address)
 
 
-def _reported(plan: LoopPlan, done: Mapping[str, StageDone], comparison: "Comparison") -> Path:
+def _reported(
+    plan: LoopPlan, done: Mapping[str, StageResult], comparison: "Comparison"
+) -> Path:
     from assay.finetune.follow import finetune_events
     from assay.report.files import write_document
     from assay.report.loop import LoopFacts, TrainingPoint, loop_document

@@ -87,7 +87,7 @@ def plan_training(
         raise UsageError("--resume takes the settings and the folder of a run; give it alone")
     stored = None
     if resume is not None:
-        stored = TrainingFolder(Path(resume)).config().stored()
+        stored = TrainingFolder(Path(resume)).read_config().stored()
     resolved = resolve(
         TrainingConfig,
         settings,
@@ -97,7 +97,7 @@ def plan_training(
     )
     place = resume or folder or Path("training") / resolved.config.name
     run = TrainingFolder(Path(place))
-    done = run.status()["step"] if run.path.exists() else 0
+    done = run.read_status()["step"] if run.path.exists() else 0
     return TrainingPlan(resolved.config, resolved.sources, run.path, done)
 
 
@@ -138,10 +138,10 @@ def train_planned(
     stop: Callable[[], bool] = lambda: False,
 ) -> TrainingResult:
     """Execute a training plan; see `train`."""
-    from assay.training.config import require_train
+    from assay.training.config import require_training_packages
 
-    require_train(plan.config.wandb, plan.config.environment)
-    from assay.training.training_loop import logged_to_wandb
+    require_training_packages(plan.config.wandb, plan.config.environment)
+    from assay.training.training_loop import log_progress_to_wandb
     from assay.training.training_loop import train as train_in_folder
 
     store = store_at(database)
@@ -152,7 +152,7 @@ def train_planned(
             _store(plan, store)
         watch(progress)
 
-    with logged_to_wandb(plan.config, plan.folder) as log:
+    with log_progress_to_wandb(plan.config, plan.folder) as log:
         end = train_in_folder(plan.config, plan.folder, watch=keep, stop=stop)
     _store(plan, store)
     return TrainingResult(plan, end, *_evaluated(plan.folder))
@@ -160,10 +160,10 @@ def train_planned(
 
 def _store(plan: TrainingPlan, store: Any) -> None:
     from assay.store.training_tables import write_training_runs
-    from assay.training.folder import training_run
+    from assay.training.folder import read_training_run
 
     series = f"{plan.config.curriculum}.{plan.config.architecture}"
-    run = training_run(plan.folder, name=plan.run_id, series=series)
+    run = read_training_run(plan.folder, name=plan.run_id, series=series)
     with store.writing() as connection:
         write_training_runs(connection, [run], swap=True)
 

@@ -14,9 +14,9 @@ def load_agent(config: RunConfig, spec: str) -> UserAgent:
     """Load the agent for `file.py:name` or `checkpoint:FOLDER`."""
     if not spec.startswith(CHECKPOINT):
         return load_own_agent(spec)
-    from assay.training.config import require_train
+    from assay.training.config import require_training_packages
 
-    require_train()
+    require_training_packages()
     from assay.training.checkpoints import checkpoint_agent
 
     if config.environment is not None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from assay.api.traces import traces_as_store
 from assay.core.options import takes_options
 from assay.errors import UsageError
-from assay.finetune.datasets.options import EpisodeFilters, Holdout, Mode, RowOptions
+from assay.finetune.datasets.options import EpisodeFilters, Holdout, RowMode, RowOptions
 from assay.store.opening import Where, store_at
 from assay.types import TrialState
 
@@ -114,7 +114,7 @@ def sft_filter(
     Raises:
         UsageError: A value is invalid, or no rows are left to write.
     """
-    from assay.finetune.datasets.build import build_dataset, episodes_only
+    from assay.finetune.datasets.build import build_dataset, summarize_episodes
     from assay.finetune.datasets.filters import choose_episodes
     from assay.store.finetune_jobs import PLAYED
     from assay.store.session_facts import agent_settings, named_experiments, session_facts
@@ -131,20 +131,20 @@ def sft_filter(
             )
             played = agent_settings(connection, {each.experiment_id for each in chosen})
         if output is None:
-            return episodes_only(found, steps, chosen, time.perf_counter() - started)
+            return summarize_episodes(found, steps, chosen, time.perf_counter() - started)
         seeds = {each.seed for each in chosen if each.seed is not None}
-        out = (filters.holdout or Holdout()).among(seeds)
+        out = (filters.holdout or Holdout()).select(seeds)
         about = {
             "command": command,
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "provenance": _provenance(),
             "source": source_from(input_dir, store, Path(output)),
-            "filters": filters.given(),
+            "filters": filters.as_json(),
             "experiments": sorted({each.experiment_id for each in chosen}),
             "models": dict(Counter(each.model for each in chosen).most_common()),
             "holdout_seeds": sorted(out),
             # Rows of other modes contain more or less history than a request did.
-            PLAYED: played if rows.mode is Mode.CALL else {**played, "history": None},
+            PLAYED: played if rows.mode is RowMode.CALL else {**played, "history": None},
         }
         built = build_dataset(
             store,

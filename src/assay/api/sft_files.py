@@ -82,19 +82,19 @@ def sft_validate(
     Raises:
         UsageError: The file cannot be read, or has no rows.
     """
-    from assay.finetune.datasets.message_checks import estimated
-    from assay.finetune.datasets.options import read_seeds
+    from assay.finetune.datasets.message_checks import estimate_tokens
+    from assay.finetune.datasets.options import parse_seeds
     from assay.finetune.datasets.validate import validate_file
 
     seeds = holdout_seeds or ()
     if isinstance(seeds, str):
-        seeds = read_seeds(seeds, "--holdout-seeds")
+        seeds = parse_seeds(seeds, "--holdout-seeds")
     counts = _tokenizer(files.tokenizer)
     return validate_file(
         Path(data),
-        most_tokens=max_tokens,
+        max_tokens=max_tokens,
         holdout_seeds=seeds,
-        count=estimated if counts is None else counts.count,
+        count=estimate_tokens if counts is None else counts.count,
         tokenizer=None if files.tokenizer is None else str(files.tokenizer),
         template=_template(files)[0],
         progress=progress,
@@ -118,10 +118,10 @@ def sft_show(
     Raises:
         UsageError: The row does not exist, or cannot be read.
     """
-    from assay.finetune.datasets.chat_template import mask_of
-    from assay.finetune.datasets.formats import read_row, written_row
-    from assay.finetune.datasets.manifest import row_origins
-    from assay.finetune.datasets.message_checks import estimated, tool_schemas
+    from assay.finetune.datasets.chat_template import mask_messages
+    from assay.finetune.datasets.formats import read_row, read_row_as_written
+    from assay.finetune.datasets.manifest import read_row_origins
+    from assay.finetune.datasets.message_checks import estimate_tokens, get_tool_schemas
 
     path = Path(data)
     counts = _tokenizer(files.tokenizer)
@@ -130,23 +130,23 @@ def sft_show(
     content = read_row(value)
     split = "holdout" if path.stem.endswith(".holdout") else "train"
     try:
-        origin = next(islice(row_origins(path, split), row - 1, None), None)
+        origin = next(islice(read_row_origins(path, split), row - 1, None), None)
     except UsageError:
         origin = None
     rendering = None
     if template is not None:
         try:
-            rendered = template.render(written_row(value))
+            rendered = template.render(read_row_as_written(value))
         except UsageError as error:
             not_rendered = str(error)
         else:
-            parts = rendered.parts(None if counts is None else counts.places)
+            parts = rendered.split_parts(None if counts is None else counts.find_offsets)
             rendering = RowRendering(template.path, parts, rendered.marked)
     return ShownRow(
         row,
         content.form,
-        mask_of(content, estimated if counts is None else counts.count),
-        list(tool_schemas(content.tools or ())),
+        mask_messages(content, estimate_tokens if counts is None else counts.count),
+        list(get_tool_schemas(content.tools or ())),
         origin,
         counts is None,
         rendering,
@@ -212,7 +212,7 @@ def sft_stats(
     Raises:
         UsageError: The file cannot be read, or has no rows.
     """
-    from assay.finetune.datasets.manifest import read_lineage, row_origins
+    from assay.finetune.datasets.manifest import read_lineage, read_row_origins
 
     path = Path(data)
     report = sft_validate(path, progress=progress)
@@ -221,7 +221,7 @@ def sft_stats(
     if lineage is not None:
         count, total, least, most = 0, 0.0, float("inf"), float("-inf")
         split = "holdout" if path.stem.endswith(".holdout") else "train"
-        for origin in row_origins(path, split):
+        for origin in read_row_origins(path, split):
             count, total = count + 1, total + origin.reward
             least, most = min(least, origin.reward), max(most, origin.reward)
         rewards = (least, total / count, most) if count else None
@@ -264,11 +264,11 @@ def sft_trace(data: Path | str, row: int, *, database: Where = None) -> TracedRo
         UsageError: The row, the manifest or the session does not exist.
     """
     from assay.api.traces import load_trace
-    from assay.finetune.datasets.manifest import read_lineage, row_origins
+    from assay.finetune.datasets.manifest import read_lineage, read_row_origins
 
     path = Path(data)
     split = "holdout" if path.stem.endswith(".holdout") else "train"
-    origins = row_origins(path, split)
+    origins = read_row_origins(path, split)
     origin = next(islice(origins, row - 1, None), None) if row > 0 else None
     if origin is None:
         rows = (read_lineage(path) or {}).get("files", {}).get(split, {}).get("rows", 0)

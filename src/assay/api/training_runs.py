@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from assay.store.training_tables import ListedTrainingRun, Written
     from assay.training.analysis import Analysis
     from assay.training.design import Design
-    from assay.training.gather import Gathered, Places
+    from assay.training.gather import RunSet, RunSources
     from assay.training.variance import SummaryVariance, VarianceSettings
 
 
@@ -37,7 +37,7 @@ class ImportedCurves(NamedTuple):
 class VarianceResult(NamedTuple):
     """Variance between runs, and the number of runs that is enough."""
 
-    gathered: "Gathered"
+    gathered: "RunSet"
     summaries: "tuple[SummaryVariance, ...]"
     settings: "VarianceSettings"
 
@@ -77,7 +77,7 @@ def import_curves(
     from assay.core.text import natural_key
     from assay.store.training_runs import TrainingStatus
     from assay.store.training_tables import write_training_runs
-    from assay.training.readers.sources import read_all
+    from assay.training.readers.sources import read_all_runs
     from assay.training.readers.wandb import WandbProject
 
     if not files:
@@ -93,7 +93,7 @@ def import_curves(
         run
         for file in sorted(map(str, files), key=natural_key)
         for run in (
-            [project.load(file)] if project and not Path(file).exists() else read_all(file)
+            [project.load(file)] if project and not Path(file).exists() else read_all_runs(file)
         )
     ]
     runs = [replace(run, id=f"{prefix}{run.id}", **chosen) for run in read]
@@ -134,12 +134,12 @@ def load_curves(run: str, *, wandb: str | None = None, database: Where = None) -
     return find_run(run, _places(database, wandb))
 
 
-def _places(database: Where, wandb: str | None) -> "Places":
-    from assay.training.gather import Places
+def _places(database: Where, wandb: str | None) -> "RunSources":
+    from assay.training.gather import RunSources
     from assay.training.readers.wandb import WandbProject
 
     project = None if wandb is None else WandbProject(wandb)
-    return Places(store_at(database), None if project is None else project.find)
+    return RunSources(store_at(database), None if project is None else project.find)
 
 
 @takes_options
@@ -238,7 +238,7 @@ def _runs_of(
         return tuple(runs_of_series(connection, series))
 
 
-def _design(arms: ArmOptions, metric: str, places: "Places") -> "Design":
+def _design(arms: ArmOptions, metric: str, places: "RunSources") -> "Design":
     from assay.training.design import paired_design, parse_pairs, seed_design, unpaired_design
 
     allowed = arms.allow_different

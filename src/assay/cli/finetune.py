@@ -323,7 +323,7 @@ def _say_plan(plan: "FinetunePlan") -> None:
     say(f"the data goes to {plan.address or 'an address that is not known yet'}")
     rows = []
     for job in plan.jobs:
-        cost, seconds = job.cost(plan.price), plan.seconds(job)
+        cost, seconds = job.estimate_cost(plan.price), plan.seconds(job)
         rate = job.learning_rate or (f"x{job.multiplier:g}" if job.multiplier else "auto")
         rows.append(
             (
@@ -370,7 +370,7 @@ def _plan_json(plan: "FinetunePlan") -> dict[str, Any]:
                 "seed": job.seed,
                 "steps": job.steps,
                 "trained_tokens": job.trained_tokens,
-                "cost_usd": job.cost(plan.price),
+                "cost_usd": job.estimate_cost(plan.price),
                 "seconds": plan.seconds(job),
                 "hyperparameters": job.hyperparameters,
             }

@@ -158,8 +158,8 @@ class _Where:
 
 @option_groups(
     {"benchmark": _WHAT, "start": WHICH},
-    benchmark="assay.training.launch.options:BenchmarkOptions",
-    start="assay.training.launch.options:ResumeOptions",
+    benchmark="assay.training.options:BenchmarkOptions",
+    start="assay.training.options:ResumeOptions",
 )
 def launch(
     config: Path | None = None,
@@ -250,15 +250,15 @@ def _finished(prepared: "PreparedLaunch", show: Show) -> int:
 
 
 def _ended(prepared: "PreparedLaunch", result: "LaunchResult", again: str, show: Show) -> int:
-    from assay.training.launch.run import launch_shown
+    from assay.training.launch.run import mark_launch_shown
 
     if show.json:
         say_json(_as_json(prepared, result))
     elif show.quiet:
-        say(str(prepared.config.place))
+        say(str(prepared.config.benchmark_folder))
     else:
         _say_result(prepared, result, again)
-    launch_shown(prepared)
+    mark_launch_shown(prepared)
     return _exit_code(result)
 
 
@@ -272,11 +272,18 @@ def _exit_code(result: "LaunchResult") -> int:
 
 def _say_result(prepared: "PreparedLaunch", result: "LaunchResult", again: str) -> None:
     done = len(set(result.run_ids) & {seed.run_id for seed in prepared.seeds})
-    say(f"{done} of {counted(len(prepared.seeds), 'run')} finished: {prepared.config.place}")
+    say(
+        f"{done} of {counted(len(prepared.seeds), 'run')} finished: "
+        f"{prepared.config.benchmark_folder}"
+    )
     for run_id in result.failed:
-        complain(f"{run_id} ended before its time; see {prepared.config.place / 'logs'}")
+        complain(
+            f"{run_id} ended before its time; see {prepared.config.benchmark_folder / 'logs'}"
+        )
     for run_id in result.diverged:
-        complain(f"{run_id} failed, and would again; see {prepared.config.place / 'logs'}")
+        complain(
+            f"{run_id} failed, and would again; see {prepared.config.benchmark_folder / 'logs'}"
+        )
     if result.failed or result.run.status != "finished":
         say(f"Unfinished. Try again: {again}")
     if prepared.config.extended_from:
@@ -305,17 +312,17 @@ def _about(prepared: "PreparedLaunch") -> list[str]:
     config = prepared.config
     lines = [
         f"{config.base_run_name}: {config.architecture}, "
-        f"{counted(len(prepared.seeds), 'seed')}, {config.at_once} at a time",
+        f"{counted(len(prepared.seeds), 'seed')}, {config.max_parallel} at a time",
         f"recipe: {prepared.recipe}",
     ]
     changes = prepared.changes
     if changes is not None:
         said = changes.stat or "nothing has changed"
-        lines.append(f"trainer since {changes.whose} ({changes.since[:12]}): {said}")
+        lines.append(f"trainer since {changes.origin} ({changes.since[:12]}): {said}")
     against = f"control {prepared.control!r}" if prepared.control else "the defaults"
     if prepared.difference:
         lines.append(f"other than {against}: {'; '.join(prepared.difference)}")
-    lines.append(f"manifest: {config.place / 'manifest'}")
+    lines.append(f"manifest: {config.benchmark_folder / 'manifest'}")
     return lines
 
 
@@ -347,7 +354,7 @@ def _on_skypilot(
     prepared: "PreparedLaunch", gpus: int, accelerator: str, dry: bool, show: Show
 ) -> int:
     from assay.training.launch.run import launch_on_skypilot, skypilot_tasks
-    from assay.training.launch.skypilot import as_yaml
+    from assay.training.launch.skypilot import format_yaml
 
     with working(show, "checking the tasks"):
         sky = skypilot_tasks(prepared, gpus=gpus, accelerator=accelerator)
@@ -358,7 +365,7 @@ def _on_skypilot(
         for line in _about(prepared):
             say(f"# {line}")
         for task in sky.tasks:
-            for line in ("---", *as_yaml(task).splitlines()):
+            for line in ("---", *format_yaml(task).splitlines()):
                 say(line)
         say(f"# {sky.checked}; nothing was started (--dry-run)")
         return 0
@@ -376,7 +383,7 @@ def _as_json(prepared: "PreparedLaunch", result: "LaunchResult") -> dict[str, An
         "run_ids": list(result.run_ids),
         "failed": list(result.failed),
         "diverged": list(result.diverged),
-        "folder": str(prepared.config.place),
-        "manifest": str(prepared.config.place / "manifest"),
+        "folder": str(prepared.config.benchmark_folder),
+        "manifest": str(prepared.config.benchmark_folder / "manifest"),
         "variance": _variance(prepared, result.run_ids),
     }

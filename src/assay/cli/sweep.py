@@ -90,7 +90,7 @@ def _spending(plan: "SweepPlan") -> str:
 def _say_plan(plan: "SweepPlan", first: list[str], show: Show) -> int:
     if show.json:
         budget = {"budget": plan.budget, "fresh_seeds": list(plan.seeds), "command": first}
-        say_json({**plan.content(), **budget})
+        say_json({**plan.as_dict(), **budget})
     else:
         say_prose(_spending(plan))
         say(f"Such as: {shlex.join(first)}")
@@ -145,7 +145,7 @@ def _as_json(found: "SweepResult") -> dict[str, Any]:
     mean = found.fresh_mean
     return {
         "name": found.name,
-        "plan": found.plan.content(),
+        "plan": found.plan.as_dict(),
         "budget": found.plan.budget,
         "steps": found.steps,
         "trials": [asdict(trial) for trial in found.trials],

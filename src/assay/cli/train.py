@@ -62,12 +62,12 @@ def train(
         show: Output options.
     """
     from assay.api.policies import plan_training, train_planned
-    from assay.training.config import require_train
+    from assay.training.config import require_training_packages
 
     plan = plan_training(config, folder=folder, resume=resume, **(options or {}))
     if dry_run:
         return _planned(plan, show)
-    require_train(plan.config.wandb, plan.config.environment)
+    require_training_packages(plan.config.wandb, plan.config.environment)
     if not (show.quiet or show.json):
         _say_size(plan)
     with _stopped_by_ctrl_c() as stop, compiling_shown(show), _watching(plan, show) as watch:
@@ -165,7 +165,7 @@ def _planned(plan: "TrainingPlan", show: Show) -> int:
     if show.json:
         say_json(
             {
-                "config": config.resolved().stored(),
+                "config": config.with_default_width().stored(),
                 "parameters": capacity.parameters,
                 "flops_per_step": capacity.flops,
                 "training_flops_per_step": capacity.training_flops(config.epochs),
@@ -178,7 +178,7 @@ def _planned(plan: "TrainingPlan", show: Show) -> int:
     _say_size(plan)
     rows = [
         (name, str(value), plan.sources[name])
-        for name, value in config.resolved().stored().items()
+        for name, value in config.with_default_width().stored().items()
     ]
     say_table(("setting", "value", "from"), rows, ("setting", "from"))
     say("time: not known before the first steps are made")

@@ -45,12 +45,12 @@ class Backend:
     name: str
     """Name of the service and of its provider, which has the address and the key variable."""
     models: tuple[TunableModel, ...]
-    least_rows: int = 1
-    most_bytes: int = 512_000_000
+    min_rows: int = 1
+    max_bytes: int = 512_000_000
     """Maximum size of a file."""
-    by_multiplier: bool = False
+    uses_multiplier: bool = False
     """Whether it accepts only a factor on its own learning rate, not a rate."""
-    as_method: bool = False
+    nests_hyperparameters: bool = False
     """Whether hyperparameters are sent inside `method`, OpenAI's current format."""
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     """Hyperparameters sent in addition to the user's."""
@@ -84,12 +84,12 @@ class Backend:
             tools=base.tools,
         )
 
-    def unknown_model(self, name: str) -> UsageError:
+    def make_unknown_model_error(self, name: str) -> UsageError:
         """Build the error for a model name that is not in the list."""
         names = [model.name for model in self.models]
-        lower = {one.casefold(): one for one in names}
-        near = get_close_matches(name.casefold(), lower, n=1, cutoff=0.5)
-        hint = f"did you mean {lower[near[0]]!r}? " if near else ""
+        lower = {model_name.casefold(): model_name for model_name in names}
+        matches = get_close_matches(name.casefold(), lower, n=1, cutoff=0.5)
+        hint = f"did you mean {lower[matches[0]]!r}? " if matches else ""
         return UsageError(
             f"backend {self.name!r} does not train a model {name!r}; {hint}"
             f"choose from: {', '.join(names)}"
@@ -114,9 +114,9 @@ BACKENDS: Final[Mapping[str, Backend]] = {
                 TunableModel(name="gpt-4.1-mini", context=65_536),
                 TunableModel(name="gpt-4.1-nano", context=65_536),
             ),
-            least_rows=10,
-            by_multiplier=True,
-            as_method=True,
+            min_rows=10,
+            uses_multiplier=True,
+            nests_hyperparameters=True,
         ),
         Backend(
             name="synth",
@@ -159,7 +159,7 @@ def find_backend(name: str) -> Backend:
     return found
 
 
-def backend_of_model(name: str) -> Backend:
+def find_backend_for_model(name: str) -> Backend:
     """Return the backend that trains a model.
 
     Raises:
@@ -168,7 +168,10 @@ def backend_of_model(name: str) -> Backend:
     for backend in BACKENDS.values():
         if backend.find_model(name) is not None:
             return backend
-    known = {model.name: model.name for each in BACKENDS.values() for model in each.models}
+    known = {
+        model.name: model.name for service in BACKENDS.values() for model in service.models
+    }
     raise UsageError(
-        f"{unknown_name('model to fine-tune', name, known)}; --backend says who trains another"
+        f"{unknown_name('model to fine-tune', name, known)}; name the service of another model "
+        "with --backend"
     )

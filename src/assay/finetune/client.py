@@ -46,7 +46,7 @@ METRICS: Final = (
     *("full_valid_loss", "full_valid_mean_token_accuracy", "learning_rate"),
 )
 """Metrics of a training step, or of the end of training, as named in events."""
-_LONGEST: Final = 2000
+_MAX_TEXT: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class RemoteFile:
     bytes: int | None
 
     @classmethod
-    def read(cls, value: Mapping[str, Any]) -> "RemoteFile":
+    def parse(cls, value: Mapping[str, Any]) -> "RemoteFile":
         """Parse a response of the service."""
-        return cls(_id(value, "file"), _whole(value.get("bytes")))
+        return cls(_require_id(value, "file"), _parse_count(value.get("bytes")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,26 +93,28 @@ class RemoteJob:
         return self.status == SUCCEEDED
 
     @classmethod
-    def read(cls, value: Mapping[str, Any]) -> "RemoteJob":
+    def parse(cls, value: Mapping[str, Any]) -> "RemoteJob":
         """Parse a response of the service."""
         method = value.get("method")
         inner = method.get("supervised") if isinstance(method, Mapping) else None
-        given = value.get("hyperparameters")
-        if not given and isinstance(inner, Mapping):
-            given = inner.get("hyperparameters")
+        hyperparameters = value.get("hyperparameters")
+        if not hyperparameters and isinstance(inner, Mapping):
+            hyperparameters = inner.get("hyperparameters")
         return cls(
-            id=_id(value, "job"),
-            status=_text(value.get("status"), 40) or "unknown",
-            model=_text(value.get("model")),
-            training_file=_text(value.get("training_file")),
-            suffix=_text(value.get("user_provided_suffix") or value.get("suffix")),
-            fine_tuned_model=_text(value.get("fine_tuned_model")),
-            error=_error(value.get("error")),
-            trained_tokens=_whole(value.get("trained_tokens")),
-            created_at=_whole(value.get("created_at")),
-            finished_at=_whole(value.get("finished_at")),
-            hyperparameters=dict(given) if isinstance(given, Mapping) else {},
-            metadata=_mapping(value.get("metadata")),
+            id=_require_id(value, "job"),
+            status=_clean_text(value.get("status"), 40) or "unknown",
+            model=_clean_text(value.get("model")),
+            training_file=_clean_text(value.get("training_file")),
+            suffix=_clean_text(value.get("user_provided_suffix") or value.get("suffix")),
+            fine_tuned_model=_clean_text(value.get("fine_tuned_model")),
+            error=_parse_error(value.get("error")),
+            trained_tokens=_parse_count(value.get("trained_tokens")),
+            created_at=_parse_count(value.get("created_at")),
+            finished_at=_parse_count(value.get("finished_at")),
+            hyperparameters=dict(hyperparameters)
+            if isinstance(hyperparameters, Mapping)
+            else {},
+            metadata=_as_mapping(value.get("metadata")),
         )
 
 
@@ -131,72 +133,72 @@ class JobEvent:
     """Finite metrics of the step, by the names in `METRICS`."""
 
     @classmethod
-    def read(cls, value: Mapping[str, Any]) -> "JobEvent":
+    def parse(cls, value: Mapping[str, Any]) -> "JobEvent":
         """Parse a response of the service."""
-        data = _mapping(value.get("data"))
-        numbers = {name: _number(data.get(name)) for name in METRICS}
+        data = _as_mapping(value.get("data"))
+        numbers = {name: _parse_number(data.get(name)) for name in METRICS}
         return cls(
-            id=_id(value, "event"),
-            at=_whole(value.get("created_at")),
-            level=_text(value.get("level"), 20) or "info",
-            message=_text(value.get("message")) or "",
-            step=_whole(data.get("step")),
-            total_steps=_whole(data.get("total_steps")),
+            id=_require_id(value, "event"),
+            at=_parse_count(value.get("created_at")),
+            level=_clean_text(value.get("level"), 20) or "info",
+            message=_clean_text(value.get("message")) or "",
+            step=_parse_count(data.get("step")),
+            total_steps=_parse_count(data.get("total_steps")),
             metrics={name: number for name, number in numbers.items() if number is not None},
         )
 
 
-def _id(value: Mapping[str, Any], what: str) -> str:
-    found = _text(value.get("id"), 200)
-    if found is None:
-        raise ServiceError(f"the service answered with a {what} that has no id")
-    return found
+def _require_id(value: Mapping[str, Any], kind: str) -> str:
+    text = _clean_text(value.get("id"), 200)
+    if text is None:
+        raise ServiceError(f"the service returned a {kind} without an id")
+    return text
 
 
-def _text(value: Any, longest: int = _LONGEST) -> str | None:
+def _clean_text(value: Any, longest: int = _MAX_TEXT) -> str | None:
     """Return text from a service as one printable line, with secrets masked."""
     return cut(printable(mask(value)), longest) if isinstance(value, str) and value else None
 
 
-def _error(value: Any) -> str | None:
+def _parse_error(value: Any) -> str | None:
     if isinstance(value, Mapping):
-        parts = [_text(value.get(name)) for name in ("message", "code")]
+        parts = [_clean_text(value.get(name)) for name in ("message", "code")]
         return next((part for part in parts if part), None)
-    return _text(value)
+    return _clean_text(value)
 
 
-def _mapping(value: Any) -> dict[str, Any]:
+def _as_mapping(value: Any) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {}
 
 
-def _number(value: Any) -> float | None:
+def _parse_number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
 
 
-def _whole(value: Any) -> int | None:
-    number = _number(value)
+def _parse_count(value: Any) -> int | None:
+    number = _parse_number(value)
     return None if number is None or not 0 <= number < 2**53 else int(number)
 
 
 _T = TypeVar("_T")
-_OPENAI: Final = "api.openai.com"
-_MOST_LISTED: Final = 1000
-_MOST_EVENTS: Final = 20_000
-_NOT_THERE: Final = (404, 405, 501)
-_NONCE: Final = "assay_request"
+_OPENAI_HOST: Final = "api.openai.com"
+_MAX_JOBS: Final = 1000
+_MAX_EVENTS: Final = 20_000
+_NOT_FOUND_STATUSES: Final = (404, 405, 501)
+_NONCE_KEY: Final = "assay_request"
 _UPLOAD_TIMEOUT: Final = 600.0
 _HINTS: Final = {
-    401: "check the key; 'assay doctor' says which variable holds it",
-    402: "the account has nothing left to spend",
-    403: "the key may not do this; see what its account and project allow",
+    401: "check the key; 'assay doctor' shows which variable contains it",
+    402: "the account has no credit left",
+    403: "the key is not permitted to do this; check what its account and project allow",
     404: "check the id, the model and the address; 'assay finetune list' shows your jobs",
-    413: "the file is too large for the service; --subset takes a part of it",
-    429: "the account has nothing left to spend; see the service's billing page",
+    413: "the file is too large for the service; use a part of it with --subset",
+    429: "the account has no credit left; see the service's billing page",
     **dict.fromkeys(
         (301, 302, 303, 307, 308),
-        "it sends requests to another address; correct the address",
+        "it redirects to another address; correct the address",
     ),
 }
 
@@ -227,7 +229,7 @@ class FinetuneClient:
         self._retries = retries or CallRetries()
         self._on_fault = on_fault
         self._jitter = random.Random()
-        self._made: OpenAI | None = None
+        self._openai: OpenAI | None = None
         self._has_events = True
 
     def __repr__(self) -> str:
@@ -241,9 +243,9 @@ class FinetuneClient:
 
     def close(self) -> None:
         """Close the connections."""
-        if self._made is not None:
-            self._made.close()
-            self._made = None
+        if self._openai is not None:
+            self._openai.close()
+            self._openai = None
 
     def upload(
         self,
@@ -272,8 +274,8 @@ class FinetuneClient:
         query = {"purpose": "fine-tune"} if purpose_in_query else None
 
         def send(api: "OpenAI") -> RemoteFile:
-            with _Reading(path, total, progress) as stream:
-                found = api.files.create(
+            with _UploadStream(path, total, progress) as stream:
+                response = api.files.create(
                     file=(name, stream, "application/jsonl"),
                     purpose="fine-tune",
                     extra_query=query,
@@ -282,96 +284,106 @@ class FinetuneClient:
                 sent = stream.sha256
             if sent != sha256:
                 raise UsageError(
-                    f"{str(path)!r} changed while it was uploaded; nothing is trained on it;"
-                    " give the command again when nobody writes to it"
+                    f"{str(path)!r} changed during the upload and is not used for training;"
+                    " repeat the command when the file is no longer written to"
                 )
-            return RemoteFile.read(found.to_dict())
+            return RemoteFile.parse(response.to_dict())
 
         file = self._call(f"the upload of {name}", send)
         if file.bytes is not None and file.bytes != total:
             raise ServiceError(
-                f"{self.address} says that {name} has {file.bytes:,} bytes there, and"
-                f" {total:,} were sent; give the command again to send it anew"
+                f"{self.address} reports {file.bytes:,} bytes for {name}, but {total:,} were "
+                f"sent; repeat the command to send it again"
             )
         return file
 
     def has_file(self, file_id: str) -> bool:
         """Return whether the service still has a file."""
-        found = self._found(f"file {file_id}", lambda api: api.files.retrieve(file_id))
-        return found is not None
+        file = self._call_optional(f"file {file_id}", lambda api: api.files.retrieve(file_id))
+        return file is not None
 
-    def create(self, request: Mapping[str, Any], *, known: Collection[str] = ()) -> RemoteJob:
-        """Create a job; `known` are ids of existing jobs that are not this one.
+    def create_job(
+        self, request: Mapping[str, Any], *, existing: Collection[str] = ()
+    ) -> RemoteJob:
+        """Create a job; `existing` are ids of earlier jobs that are not this one.
 
         Raises:
             ServiceError: The service cannot be reached.
             ModelRejected: The service rejects the job, for example for an unknown model.
         """
         nonce = secrets.token_hex(8)
-        body = {**request, "metadata": {**request.get("metadata", {}), _NONCE: nonce}}
+        body = {**request, "metadata": {**request.get("metadata", {}), _NONCE_KEY: nonce}}
 
         def post(api: "OpenAI") -> RemoteJob:
-            made = api.fine_tuning.jobs.create(
+            created = api.fine_tuning.jobs.create(
                 model=body["model"],
                 training_file=body["training_file"],
-                extra_body={key: value for key, value in body.items() if key not in _NAMED},
+                extra_body={
+                    key: value for key, value in body.items() if key not in _CREATE_ARGUMENTS
+                },
             )
-            return RemoteJob.read(made.to_dict())
+            return RemoteJob.parse(created.to_dict())
 
-        def heard() -> RemoteJob | None:
-            jobs = [job for job in self.jobs() if job.id not in known and _is_ours(job, body)]
+        def find_created() -> RemoteJob | None:
+            jobs = [
+                job
+                for job in self.list_jobs()
+                if job.id not in existing and _is_requested_job(job, body)
+            ]
             if len(jobs) > 1:
                 raise ServiceError(
-                    f"{self.address} has several jobs that may be the one that was asked for:"
-                    f" {', '.join(job.id for job in jobs)}; 'assay finetune wait JOB' follows"
-                    " one, and 'assay finetune cancel JOB' ends another"
+                    f"{self.address} has several jobs that may be the requested one:"
+                    f" {', '.join(job.id for job in jobs)}; follow one with 'assay finetune "
+                    "wait JOB', and cancel others with 'assay finetune cancel JOB'"
                 )
             return jobs[0] if jobs else None
 
-        return self._call("the request for a job", post, heard=heard)
+        return self._call("the request for a job", post, find_created=find_created)
 
-    def job(self, job_id: str) -> RemoteJob:
+    def get_job(self, job_id: str) -> RemoteJob:
         """Return the current state of a job."""
         what = f"job {job_id}"
         return self._call(
-            what, lambda api: RemoteJob.read(api.fine_tuning.jobs.retrieve(job_id).to_dict())
+            what, lambda api: RemoteJob.parse(api.fine_tuning.jobs.retrieve(job_id).to_dict())
         )
 
-    def cancel(self, job_id: str) -> RemoteJob:
+    def cancel_job(self, job_id: str) -> RemoteJob:
         """Cancel a job."""
         what = f"the end of job {job_id}"
         return self._call(
-            what, lambda api: RemoteJob.read(api.fine_tuning.jobs.cancel(job_id).to_dict())
+            what, lambda api: RemoteJob.parse(api.fine_tuning.jobs.cancel(job_id).to_dict())
         )
 
-    def jobs(self) -> list[RemoteJob]:
+    def list_jobs(self) -> list[RemoteJob]:
         """Return the jobs of the account, the newest first."""
         return self._call(
             "the list of jobs",
             lambda api: [
-                RemoteJob.read(job.to_dict())
-                for job in islice(api.fine_tuning.jobs.list(limit=100), _MOST_LISTED)
+                RemoteJob.parse(job.to_dict())
+                for job in islice(api.fine_tuning.jobs.list(limit=100), _MAX_JOBS)
             ],
         )
 
-    def events(self, job_id: str, seen: Collection[str] = ()) -> list[JobEvent]:
+    def list_events(self, job_id: str, seen: Collection[str] = ()) -> list[JobEvent]:
         """Return the events of a job that are not in `seen`, the oldest first.
 
         The list is empty if the service has no events endpoint.
         """
         if not self._has_events:
             return []
-        found = self._found(f"events of {job_id}", lambda api: [*_new(api, job_id, seen)])
-        if found is None:
+        new_events = self._call_optional(
+            f"events of {job_id}", lambda api: [*_iterate_new_events(api, job_id, seen)]
+        )
+        if new_events is None:
             self._has_events = False
-        return found[::-1] if found else []
+        return new_events[::-1] if new_events else []
 
-    def models(self) -> list[str] | None:
+    def list_models(self) -> list[str] | None:
         """Return the names of the service's models; None if it does not list them."""
-        found = self._found("the list of models", lambda api: [*api.models.list()])
-        return None if found is None else [model.id for model in found if model.id]
+        listed = self._call_optional("the list of models", lambda api: [*api.models.list()])
+        return None if listed is None else [model.id for model in listed if model.id]
 
-    def health(self) -> dict[str, Any]:
+    def check_health(self) -> dict[str, Any]:
         """Return the response of `/health`, or the number of models that the service lists.
 
         Raises:
@@ -379,102 +391,108 @@ class FinetuneClient:
             ModelRejected: The service rejects the key.
         """
         root = self.address.removesuffix("/v1")
-        if urlsplit(self.address).hostname != _OPENAI:
-            found = self._found(
+        if urlsplit(self.address).hostname != _OPENAI_HOST:
+            response = self._call_optional(
                 "its health", lambda api: api.get(f"{root}/health", cast_to=object)
             )
-            if isinstance(found, Mapping):
-                return {str(key): value for key, value in found.items()}
-        names = self.models()
+            if isinstance(response, Mapping):
+                return {str(key): value for key, value in response.items()}
+        names = self.list_models()
         if names is None:
             raise ServiceError(
-                f"{self.address} answers, and has neither /health nor /models: it is no"
+                f"{self.address} responds but has neither /health nor /models, so it is not a"
                 " fine-tuning service"
             )
         return {"models": len(names)}
 
-    def _found(self, what: str, ask: "Callable[[OpenAI], _T]") -> _T | None:
+    def _call_optional(self, what: str, request: "Callable[[OpenAI], _T]") -> _T | None:
         """Call the service; return None if it does not have the resource or the endpoint."""
         from openai import APIStatusError
 
-        def asked(api: "OpenAI") -> _T | None:
+        def request_if_found(api: "OpenAI") -> _T | None:
             try:
-                return ask(api)
+                return request(api)
             except APIStatusError as error:
-                if error.status_code in _NOT_THERE:
+                if error.status_code in _NOT_FOUND_STATUSES:
                     return None
                 raise
 
-        return self._call(what, asked)
+        return self._call(what, request_if_found)
 
     def _call(
         self,
         what: str,
-        ask: "Callable[[OpenAI], _T]",
+        request: "Callable[[OpenAI], _T]",
         *,
-        heard: Callable[[], _T | None] | None = None,
+        find_created: Callable[[], _T | None] | None = None,
     ) -> _T:
         from openai import OpenAIError
 
-        attempt, used = 0, 0.0
+        attempt, waited = 0, 0.0
         while True:
             try:
-                return ask(self._api())
+                return request(self._get_openai())
             except OpenAIError as error:
-                fault = self._sorted(what, error)
+                fault = self._classify_error(what, error)
             except (OSError, ValueError) as error:
                 if isinstance(error, AssayError):
                     raise
                 fault = classify_exception(error, f"{self.address} ({what})", self._timeout)
             wait = self._retries.wait(attempt, self._jitter)
-            attempt, used = attempt + 1, used + wait
+            attempt, waited = attempt + 1, waited + wait
             if fault.kind is FaultKind.TIMEOUT:
-                used += self._timeout
-            if used > self._retries.patience:
+                waited += self._timeout
+            if waited > self._retries.patience:
                 raise ServiceError(
-                    f"{what} failed {attempt} times; the last time {fault.message};"
-                    " 'assay finetune health' says whether the service answers"
+                    f"{what} failed {attempt} times; the last error was: {fault.message};"
+                    " check the service with 'assay finetune health'"
                 )
             wait = max(wait, fault.retry_after or 0.0)
             self._on_fault(fault.message, wait)
             time.sleep(wait)
-            if fault.billed and heard is not None and (found := heard()) is not None:
-                return found
+            if (
+                fault.billed
+                and find_created is not None
+                and (created := find_created()) is not None
+            ):
+                return created
 
-    def _sorted(self, what: str, error: Exception) -> Fault:
+    def _classify_error(self, what: str, error: Exception) -> Fault:
         """Return a fault that can be retried; raise the error if retrying is useless."""
         from openai import APIResponseValidationError, APIStatusError
 
-        who = f"{self.address} ({what})"
+        source = f"{self.address} ({what})"
         if isinstance(error, APIResponseValidationError):
-            return Fault(FaultKind.MALFORMED, f"{who} sent an answer that is no JSON", True)
+            return Fault(
+                FaultKind.MALFORMED, f"{source} sent a response that is not valid JSON", True
+            )
         if not isinstance(error, APIStatusError):
-            return classify_exception(error, who, self._timeout)
+            return classify_exception(error, source, self._timeout)
         outcome = classify_status(
             error.status_code,
             error.response.headers,
             error.response.content,
-            who=who,
-            clean=self._clean,
+            who=source,
+            clean=self._redact,
             hints=_HINTS,
         )
         if isinstance(outcome, Fault):
             return outcome
         raise outcome from None
 
-    def _clean(self, text: str) -> str:
+    def _redact(self, text: str) -> str:
         return mask(redact(text, (None if self._key is None else self._key.reveal(),)))
 
-    def _api(self) -> "OpenAI":
-        if self._made is None:
+    def _get_openai(self) -> "OpenAI":
+        if self._openai is None:
             from openai import DefaultHttpxClient, Omit, OpenAI
 
             host = urlsplit(self.address).hostname or ""
             headers: dict[str, Any] = {}
-            if host != _OPENAI:
+            if host != _OPENAI_HOST:
                 # OpenAI's client reads these from the environment. They are for OpenAI only.
                 headers = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
-            self._made = OpenAI(
+            self._openai = OpenAI(
                 # Always set, because the default is OpenAI's key from the environment.
                 api_key=self._key.reveal() if self._key is not None else "none",
                 admin_api_key="none",
@@ -487,23 +505,23 @@ class FinetuneClient:
                     follow_redirects=False,
                     trust_env=not is_loopback(host),
                     verify=certificates(),
-                    event_hooks={"request": [] if self._key is not None else [_without_key]},
+                    event_hooks={"request": [] if self._key is not None else [_remove_key]},
                 ),
             )
-        return self._made
+        return self._openai
 
 
-_NAMED: Final = ("model", "training_file")
+_CREATE_ARGUMENTS: Final = ("model", "training_file")
 
 
-def _without_key(request: Any) -> None:
+def _remove_key(request: Any) -> None:
     request.headers.pop("authorization", None)
 
 
-def _is_ours(job: RemoteJob, body: Mapping[str, Any]) -> bool:
+def _is_requested_job(job: RemoteJob, body: Mapping[str, Any]) -> bool:
     """Return whether this is the requested job, by its nonce or, without one, by its fields."""
-    if _NONCE in job.metadata:
-        return bool(job.metadata[_NONCE] == body["metadata"][_NONCE])
+    if _NONCE_KEY in job.metadata:
+        return bool(job.metadata[_NONCE_KEY] == body["metadata"][_NONCE_KEY])
     return (
         job.training_file == body["training_file"]
         and job.suffix in (None, body.get("suffix"))
@@ -512,17 +530,19 @@ def _is_ours(job: RemoteJob, body: Mapping[str, Any]) -> bool:
     )
 
 
-def _new(api: "OpenAI", job_id: str, seen: Collection[str]) -> Iterator[JobEvent]:
+def _iterate_new_events(
+    api: "OpenAI", job_id: str, seen: Collection[str]
+) -> Iterator[JobEvent]:
     """Yield events that are not in `seen`, the newest first, as the service lists them."""
     pages = api.fine_tuning.jobs.list_events(job_id, limit=100)
-    for event in islice(pages, _MOST_EVENTS):
-        found = JobEvent.read(event.to_dict())
-        if found.id in seen:
+    for event in islice(pages, _MAX_EVENTS):
+        new_event = JobEvent.parse(event.to_dict())
+        if new_event.id in seen:
             return
-        yield found
+        yield new_event
 
 
-class _Reading(io.BufferedReader):
+class _UploadStream(io.BufferedReader):
     """A file during its upload: reports progress and hashes the bytes that were read."""
 
     def __init__(self, path: Path, total: int, progress: Callable[[int, int], None]) -> None:

@@ -18,22 +18,22 @@ from assay.errors import AssayError, ModelRejected, ServiceError, UsageError
 from assay.finetune.client import FinetuneClient, JobEvent, RemoteJob
 from assay.finetune.options import JobServiceOptions, ServiceOptions
 from assay.finetune.start import (
-    SOON,
+    PROBE_PATIENCE_S,
+    MessageCallback,
     Progress,
-    ServicePlace,
-    Told,
-    backend_of,
-    checked_data,
-    client_of,
-    event_of,
-    key_of,
-    length_warnings,
-    model_of_backend,
-    model_warnings,
-    place_of,
-    stored_events,
-    stored_job,
-    updated_job,
+    ServiceAccess,
+    choose_backend,
+    convert_event,
+    find_job_key,
+    find_model,
+    find_stored_job,
+    list_length_warnings,
+    list_model_warnings,
+    load_events,
+    locate_service,
+    make_client,
+    update_from_remote,
+    validate_data,
 )
 from assay.models.local_service import check_local
 from assay.store.opening import Where, store_at
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from assay.store.finetune_jobs import FinetuneEvent, FinetuneJob
     from assay.types import ChatModel, ChatReply
 
-_LONGEST_WAIT: Final = 300.0
-_PATIENCE: Final = 3600.0
+_MAX_WAIT_S: Final = 300.0
+_PATIENCE_S: Final = 3600.0
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ def watch(
     jobs: Sequence[WatchedJob],
     *,
     interval: float = 30.0,
-    patience: float = _PATIENCE,
+    patience: float = _PATIENCE_S,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[JobUpdate]:
     """Poll all jobs in turn until all have ended, and yield each response.
@@ -90,35 +90,35 @@ def watch(
         ServiceError: A job got no response for too long; it may still be running.
         ModelRejected: The service does not have the job, or rejects the key.
     """
-    troubled = 0
-    while open_ones := [job for job in jobs if not job.ended]:
+    failed_rounds = 0
+    while running := [job for job in jobs if not job.ended]:
         updates = []
-        for watched in open_ones:
-            update = _asked(
-                watched, backoff_seconds(troubled, max(interval, 1.0), _LONGEST_WAIT)
+        for watched in running:
+            update = _poll_job(
+                watched, backoff_seconds(failed_rounds, max(interval, 1.0), _MAX_WAIT_S)
             )
             updates.append(update)
             yield update
         failed = [update for update in updates if update.job is None]
-        troubled = troubled + 1 if failed else 0
+        failed_rounds = failed_rounds + 1 if failed else 0
         for update in failed:
             update.watched.waited += update.wait
             if update.watched.waited > patience:
                 raise ServiceError(
-                    f"job {update.watched.id} could not be asked about for"
-                    f" {update.watched.waited / 60:.0f} minutes: {update.trouble}; it may"
-                    f" continue without us: 'assay finetune wait {update.watched.id}' follows"
-                    " it again"
+                    f"job {update.watched.id} could not be queried for"
+                    f" {update.watched.waited / 60:.0f} minutes: {update.trouble}; it may "
+                    "still be"
+                    f" running: follow it with 'assay finetune wait {update.watched.id}'"
                 )
         if any(not job.ended for job in jobs):
             sleep(max((update.wait for update in failed), default=interval))
 
 
-def _asked(watched: WatchedJob, wait: float) -> JobUpdate:
+def _poll_job(watched: WatchedJob, wait: float) -> JobUpdate:
     try:
-        job = watched.client.job(watched.id)
+        job = watched.client.get_job(watched.id)
         # Requested after the state, so that the last events are included.
-        events = watched.client.events(watched.id, watched.seen)
+        events = watched.client.list_events(watched.id, watched.seen)
     except ServiceError as error:
         return JobUpdate(watched, None, trouble=str(error), wait=wait)
     watched.seen.update(event.id for event in events)
@@ -143,7 +143,7 @@ def finetune_follow(
     database: Where = None,
     poll_interval: float = 30.0,
     patience: float = 3600.0,
-    on_trouble: Told = lambda words: None,
+    on_trouble: MessageCallback = lambda message: None,
 ) -> Iterator[JobProgress]:
     """Follow jobs until all have ended; updates are stored before they are yielded.
 
@@ -160,31 +160,33 @@ def finetune_follow(
     from assay.store.finetune_jobs import job_events, update_job
 
     store = store_at(database)
-    now = {(job.address, job.id): job for job in jobs}
+    jobs_by_key = {(job.address, job.id): job for job in jobs}
     with ExitStack() as stack:
         clients: dict[str, FinetuneClient] = {}
         watched = []
-        for job in now.values():
+        for job in jobs_by_key.values():
             if job.address not in clients:
-                key = key_of(job)
+                key = find_job_key(job)
                 clients[job.address] = stack.enter_context(
-                    client_of(job.address, key, on_trouble)
+                    make_client(job.address, key, on_trouble)
                 )
             with store.writing() as connection:
                 seen = {event.id for event in job_events(connection, job)}
             watched.append(WatchedJob(clients[job.address], job.id, seen))
         for update in watch(watched, interval=poll_interval, patience=patience):
-            place = (update.watched.client.address, update.watched.id)
+            job_key = (update.watched.client.address, update.watched.id)
             if update.job is None:
-                yield JobProgress(now[place], trouble=update.trouble, wait=update.wait)
+                yield JobProgress(
+                    jobs_by_key[job_key], trouble=update.trouble, wait=update.wait
+                )
                 continue
-            before = now[place]
-            events = tuple(map(event_of, update.events))
-            after = updated_job(before, update.job)
+            before = jobs_by_key[job_key]
+            events = tuple(map(convert_event, update.events))
+            after = update_from_remote(before, update.job)
             if after != before or events:
                 with store.writing() as connection:
                     after = update_job(connection, after, events)
-            now[place] = after
+            jobs_by_key[job_key] = after
             yield JobProgress(after, events)
 
 
@@ -211,26 +213,26 @@ def finetune_status(
     service: JobServiceOptions,
     ask: bool = True,
 ) -> "FinetuneJob":
-    """How a job stands, by its service; the store is brought up to date.
+    """Return the state of a job as its service reports it, and update the database.
 
     Args:
-        name: Its id, the start of one, the model it has made, or latest.
-        database: The store.
-        service: Where to look for a job that the store does not know; it is then stored.
-        ask: Whether its service is asked; otherwise what the store knows.
+        name: Id of the job, the start of one, the model it has produced, or latest.
+        database: The database.
+        service: Where to look for a job that is not in the database; it is then stored.
+        ask: Whether to call the service; if False, the stored state is returned.
     """
     from assay.store.finetune_jobs import update_job
 
     store = store_at(database)
-    job = stored_job(store, name, service)
+    job = find_stored_job(store, name, service)
     if not ask or job.ended:
         return job
-    with client_of(job.address, key_of(job), lambda words: None) as client:
-        remote = client.job(job.id)
-        known = [event.id for event in stored_events(store, job)]
-        events = [event_of(event) for event in client.events(job.id, known)]
+    with make_client(job.address, find_job_key(job), lambda message: None) as client:
+        remote = client.get_job(job.id)
+        known = [event.id for event in load_events(store, job)]
+        events = [convert_event(event) for event in client.list_events(job.id, known)]
     with store.writing() as connection:
-        return update_job(connection, updated_job(job, remote), events)
+        return update_job(connection, update_from_remote(job, remote), events)
 
 
 @takes_options
@@ -240,9 +242,9 @@ def finetune_events(
     database: Where = None,
     service: JobServiceOptions,
 ) -> "list[FinetuneEvent]":
-    """What happened to a job, the oldest first; its service is asked while it runs."""
+    """Return the events of a job, the oldest first; a running job is queried first."""
     job = finetune_status(name, database=database, service=service)
-    return stored_events(store_at(database), job)
+    return load_events(store_at(database), job)
 
 
 def finetune_list(*, database: Where = None) -> "list[FinetuneJob]":
@@ -260,19 +262,19 @@ def finetune_cancel(
     database: Where = None,
     service: JobServiceOptions,
 ) -> "FinetuneJob":
-    """End a job before its time."""
+    """Cancel a job."""
     from assay.store.finetune_jobs import update_job
 
     store = store_at(database)
-    job = stored_job(store, name, service)
+    job = find_stored_job(store, name, service)
     if job.ended:
         raise UsageError(f"job {job.id} has ended already: {job.status}")
-    with client_of(job.address, key_of(job), lambda words: None) as client:
-        remote = client.cancel(job.id)
-        known = [event.id for event in stored_events(store, job)]
-        events = [event_of(event) for event in client.events(job.id, known)]
+    with make_client(job.address, find_job_key(job), lambda message: None) as client:
+        remote = client.cancel_job(job.id)
+        known = [event.id for event in load_events(store, job)]
+        events = [convert_event(event) for event in client.list_events(job.id, known)]
     with store.writing() as connection:
-        return update_job(connection, updated_job(job, remote), events)
+        return update_job(connection, update_from_remote(job, remote), events)
 
 
 _REPLY_TOKENS = 256
@@ -329,23 +331,23 @@ def finetune_test(
     """
     from assay.agents.chat_models import chat_model
 
-    job = stored_job(store_at(database), name, JobServiceOptions())
+    job = find_stored_job(store_at(database), name, JobServiceOptions())
     if job.result_model is None:
         raise UsageError(
-            f"job {job.id} has made no model: it is {job.status};"
-            f" 'assay finetune wait {job.id}' waits for it"
+            f"job {job.id} has not produced a model (status: {job.status})"
+            + ("" if job.ended else f"; wait for it with 'assay finetune wait {job.id}'")
         )
     path = Path(data) if data is not None else None if job.data is None else Path(job.data)
-    messages, tools, offered = _question(path)
+    messages, schemas, tools_offered = _read_first_request(path)
     model = chat_model(job.result_model, database=database, notice=notice)
-    reply = run_in_own_loop(lambda: _ask(model, messages, offered))
+    reply = run_in_own_loop(lambda: _request_reply(model, messages, tools_offered))
     return SmokeTest(
         model=job.result_model,
         address=job.address,
         reply=reply,
         from_data=messages is not None,
-        tools_offered=bool(offered),
-        problem=_call_problem(reply, tools) if offered else None,
+        tools_offered=bool(tools_offered),
+        problem=_find_reply_problem(reply, schemas) if tools_offered else None,
     )
 
 
@@ -358,15 +360,15 @@ def finetune_health(backend: str, *, base_url: str | None = None) -> dict[str, A
     """
     from assay.models.faults import CallRetries
 
-    chosen = backend_of(backend, None)
-    place = place_of(chosen, base_url)
-    if place.address is None or place.missing:
-        raise ModelRejected("; ".join(place.missing))
-    retries = CallRetries(patience=SOON)
-    with client_of(place.address, place.key, lambda words: None, retries) as client:
+    chosen = choose_backend(backend, None)
+    access = locate_service(chosen, base_url)
+    if access.address is None or access.missing:
+        raise ModelRejected("; ".join(access.missing))
+    retries = CallRetries(patience=PROBE_PATIENCE_S)
+    with make_client(access.address, access.key, lambda message: None, retries) as client:
         if chosen.loopback:
-            check_local(place.address)
-        return {"backend": chosen.name, "address": place.address, **client.health()}
+            check_local(access.address)
+        return {"backend": chosen.name, "address": access.address, **client.check_health()}
 
 
 @takes_options
@@ -378,35 +380,35 @@ def finetune_check_model(
     database: Where = None,
     progress: Progress = lambda done, total: None,
 ) -> ModelCheck:
-    """Whether a model can be trained further, what that costs, and whether data fits it.
+    """Check whether a model can be fine-tuned, its price, and whether the data fits it.
 
-    Its service is asked for its models where a key and an address are there.
+    The service is called for its list of models if its key and address are configured.
     """
-    chosen = backend_of(service.backend, name)
-    place = place_of(chosen, service.base_url)
-    model = model_of_backend(chosen, name, anywhere=service.base_url is not None)
+    chosen = choose_backend(service.backend, name)
+    access = locate_service(chosen, service.base_url)
+    model = find_model(chosen, name, allow_unlisted=service.base_url is not None)
     problems: list[str] = []
     warnings: list[str] = []
     try:
-        warnings += model_warnings([model])
+        warnings += list_model_warnings([model])
     except ModelRejected as error:
         problems.append(str(error))
     listed: bool | None = None
-    if place.address is None or place.missing:
-        warnings += [f"the service was not asked: {reason}" for reason in place.missing]
+    if access.address is None or access.missing:
+        warnings += [f"the service was not called: {reason}" for reason in access.missing]
     else:
-        listed = _is_listed(place, model.name, warnings, problems)
+        listed = _is_listed(access, model.name, warnings, problems)
     rows = tokens = None
     if data is not None:
-        report = checked_data(Path(data), chosen, progress)
+        report = validate_data(Path(data), chosen, progress)
         rows, tokens = report.rows, report.lengths.total if report.lengths else None
-        warnings += length_warnings(report, [model])
-        if rows < chosen.least_rows:
-            problems.append(f"{rows} rows are too few; it takes {chosen.least_rows} or more")
+        warnings += list_length_warnings(report, [model])
+        if rows < chosen.min_rows:
+            problems.append(f"{rows} rows are too few; the minimum is {chosen.min_rows}")
     return ModelCheck(
         model=model.name,
         backend=chosen.name,
-        address=place.address,
+        address=access.address,
         price=model.price,
         context=model.context,
         on_service=listed,
@@ -418,31 +420,31 @@ def finetune_check_model(
 
 
 def _is_listed(
-    place: ServicePlace, name: str, warnings: list[str], problems: list[str]
+    access: ServiceAccess, name: str, warnings: list[str], problems: list[str]
 ) -> bool | None:
     """Return whether a service lists a model; errors are added to `warnings`."""
     from assay.models.faults import CallRetries
 
-    assert place.address is not None
-    retries = CallRetries(patience=SOON)
+    assert access.address is not None
+    retries = CallRetries(patience=PROBE_PATIENCE_S)
     try:
-        with client_of(place.address, place.key, lambda words: None, retries) as client:
-            listed = client.models()
+        with make_client(access.address, access.key, lambda message: None, retries) as client:
+            listed = client.list_models()
     except AssayError as error:
-        warnings.append(f"the service could not be asked: {error}")
+        warnings.append(f"the service could not be called: {error}")
         return None
     if listed is None:
         return None
-    there = name.casefold() in {each.casefold() for each in listed}
-    if not there:
-        problems.append(f"{place.address} does not list it")
-    return there
+    is_listed = name.casefold() in {model_name.casefold() for model_name in listed}
+    if not is_listed:
+        problems.append(f"{access.address} does not list the model")
+    return is_listed
 
 
-def _question(path: Path | None) -> tuple[list[Any] | None, Any, list[Any]]:
+def _read_first_request(path: Path | None) -> tuple[list[Any] | None, Any, list[Any]]:
     """Return the messages, tool schemas and tools of the first row in a data file."""
     from assay.finetune.datasets.formats import read_row
-    from assay.finetune.datasets.message_checks import tool_schemas
+    from assay.finetune.datasets.message_checks import get_tool_schemas
     from assay.finetune.datasets.validate import read_values
 
     if path is None or not path.is_file():
@@ -451,12 +453,19 @@ def _question(path: Path | None) -> tuple[list[Any] | None, Any, list[Any]]:
         row = read_row(next(iter(read_values(path)))[1])
     except (UsageError, StopIteration):
         return None, {}, []
-    asked = row.messages[:-1] if row.messages[-1].get("role") == "assistant" else row.messages
-    plain = [{key: message[key] for key in message if key != "weight"} for message in asked]
-    return plain, tool_schemas(row.tools or ()), row.tools or []
+    request_messages = (
+        row.messages[:-1] if row.messages[-1].get("role") == "assistant" else row.messages
+    )
+    unweighted = [
+        {key: message[key] for key in message if key != "weight"}
+        for message in request_messages
+    ]
+    return unweighted, get_tool_schemas(row.tools or ()), row.tools or []
 
 
-async def _ask(model: "ChatModel", messages: list[Any] | None, tools: list[Any]) -> "ChatReply":
+async def _request_reply(
+    model: "ChatModel", messages: list[Any] | None, tools: list[Any]
+) -> "ChatReply":
     from assay.agents.chat_models import send_test_request
     from assay.types import ChatRequest, Encoded, Message
 
@@ -475,12 +484,12 @@ async def _ask(model: "ChatModel", messages: list[Any] | None, tools: list[Any])
         await model.close()
 
 
-def _call_problem(reply: "ChatReply", schemas: Any) -> str | None:
+def _find_reply_problem(reply: "ChatReply", schemas: Any) -> str | None:
     """Return the problem with the tool calls in a reply, if any."""
-    from assay.finetune.datasets.message_checks import calls_problem
+    from assay.finetune.datasets.message_checks import find_call_problem
 
     calls = reply.message.value.get("tool_calls")
     if not calls:
-        return "it calls no tool"
-    found, _ = calls_problem(calls, schemas)
-    return None if found is None else f"{found[0]}: {found[1]}"
+        return "it does not call a tool"
+    problem, _ = find_call_problem(calls, schemas)
+    return None if problem is None else f"{problem[0]}: {problem[1]}"

@@ -2,7 +2,7 @@
 
 The exam is configured before anything is trained. A stage is not repeated if its inputs are
 unchanged: its key is a hash of its settings and of the previous stage's key and result. A
-notebook file next to the results lists the finished stages by key. It is replaced atomically,
+log file next to the results lists the finished stages by key. It is replaced atomically,
 so an interrupted loop resumes with the stage it was in.
 """
 
@@ -19,11 +19,11 @@ from assay.core.settings import Configuration, Counts, Setting
 from assay.core.values import choice, flag, label, names, path, real, text, value_type, whole
 from assay.errors import AssayError, UsageError
 
-_LAST_SEED: Final = 2**31 - 1
+_MAX_SEED: Final = 2**31 - 1
 
 
 @value_type("a share such as 20%")
-def _share(value: Any) -> str:
+def _parse_share(value: Any) -> str:
     number = str(value).strip().removesuffix("%")
     if not str(value).strip().endswith("%") or not 0 < float(number) < 100:
         raise ValueError
@@ -75,20 +75,20 @@ class LoopConfig(Configuration):
     teacher_worlds: int = Setting(80, whole(1, 10**6), at="teacher.worlds").about(
         "Number of worlds that the teacher plays"
     )
-    teacher_seed: int = Setting(100_000, whole(0, _LAST_SEED), at="teacher.seed").about(
+    teacher_seed: int = Setting(100_000, whole(0, _MAX_SEED), at="teacher.seed").about(
         "Seed of the first teacher world; the others follow by 1"
     )
 
     min_achievements: int | None = Setting(
         None, whole(1, 100), at="filter", group="The data", without="any"
     ).about("Only episodes with at least this many achievements")
-    top: str | None = Setting(None, _share, at="filter", without="all").about(
+    top: str | None = Setting(None, _parse_share, at="filter", without="all").about(
         "Only this share of each world's episodes, the best ones"
     )
     drop_notes: bool = Setting(True, flag, at="filter").about(
         "Remove the teacher's notes from requests and replies"
     )
-    holdout: str = Setting("10%", _share, at="filter").about(
+    holdout: str = Setting("10%", _parse_share, at="filter").about(
         "Share of worlds that are held out for validation"
     )
 
@@ -123,7 +123,7 @@ class LoopConfig(Configuration):
     learning_rate: float | None = Setting(
         None, real(1e-9, 1.0), at="finetune", without="the model's own"
     ).about("Learning rate")
-    training_seed: int = Setting(42, whole(0, _LAST_SEED), at="finetune.seed").about(
+    training_seed: int = Setting(42, whole(0, _MAX_SEED), at="finetune.seed").about(
         "Seed of the initial weights and the order of rows"
     )
     training_price: float | None = Setting(
@@ -140,7 +140,7 @@ class LoopConfig(Configuration):
     exam_worlds: int = Setting(50, whole(2, 10**6), at="exam.worlds", group="The exam").about(
         "Number of fresh worlds, played by all models"
     )
-    exam_seed: int = Setting(900_000, whole(0, _LAST_SEED), at="exam.seed").about(
+    exam_seed: int = Setting(900_000, whole(0, _MAX_SEED), at="exam.seed").about(
         "Seed of the first exam world"
     )
     until_decided: bool = Setting(False, flag, at="exam").about(
@@ -165,21 +165,20 @@ class LoopConfig(Configuration):
             self.teacher != "builtin/expert" or self.actions_per_turn > 1
         ):
             raise UsageError(
-                f"with [relabel] rounds = {self.relabel_rounds}, builtin/expert answers for"
-                f" pupils, one action in a turn; the teacher is {self.teacher}, with"
-                f" actions_per_turn = {self.actions_per_turn}: take builtin/expert and 1, or"
-                " rounds = 0"
+                f"[relabel] rounds = {self.relabel_rounds} needs the teacher builtin/expert and"
+                f" actions_per_turn = 1; the teacher is {self.teacher}, with actions_per_turn ="
+                f" {self.actions_per_turn}: change them, or set rounds = 0"
             )
-        taught = range(self.teacher_seed, self.practice_seed(self.relabel_rounds))
-        asked = range(self.exam_seed, self.exam_seed + self.exam_worlds)
-        if max(taught.start, asked.start) < min(taught.stop, asked.stop):
+        taught_seeds = range(self.teacher_seed, self.get_practice_seed(self.relabel_rounds))
+        exam_seeds = range(self.exam_seed, self.exam_seed + self.exam_worlds)
+        if max(taught_seeds.start, exam_seeds.start) < min(taught_seeds.stop, exam_seeds.stop):
             raise UsageError(
-                f"the exam's worlds, seeds {asked.start} to {asked.stop - 1}, are among those"
-                f" that are taught, {taught.start} to {taught.stop - 1}; choose another seed in"
-                " [exam] or [teacher]"
+                f"the exam worlds, seeds {exam_seeds.start} to {exam_seeds.stop - 1}, overlap "
+                f"with the training worlds, {taught_seeds.start} to {taught_seeds.stop - 1}; "
+                "choose another seed in [exam] or [teacher]"
             )
 
-    def practice_seed(self, number: int) -> int:
+    def get_practice_seed(self, number: int) -> int:
         """Return the first seed of a practice round, counted from 0."""
         return self.teacher_seed + self.teacher_worlds + number * self.relabel_worlds
 
@@ -199,11 +198,11 @@ class Stage:
     """Settings that determine its result, in addition to the earlier stages."""
     work: Callable[[str, Mapping[str, Result]], Result]
     """Called with the key and the earlier results; returns a result that JSON can represent."""
-    is_there: Callable[[Result], bool] = lambda result: True
+    is_available: Callable[[Result], bool] = lambda result: True
     """Whether the output of an earlier execution still exists."""
 
 
-class StageDone(NamedTuple):
+class StageResult(NamedTuple):
     """Result of a completed stage."""
 
     name: str
@@ -221,89 +220,92 @@ class StageEvent(NamedTuple):
     number: int
     """Position of the stage, counted from 1."""
     of: int
-    done: StageDone | None = None
+    done: StageResult | None = None
     """None when the stage begins."""
     kept: bool = False
     """Whether the result comes from an earlier execution."""
 
 
-class Notebook:
+class StageLog:
     """File that records completed stages."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._done: dict[str, StageDone] = {}
+        self._done: dict[str, StageResult] = {}
         if path.exists():
             try:
-                told = json.loads(path.read_bytes())
-                if told["format"] != _FORMAT:
-                    raise ValueError(f"its format is {told['format']!r}")
-                self._done = {each["key"]: StageDone(**each) for each in told["done"]}
+                content = json.loads(path.read_bytes())
+                if content["format"] != _FORMAT:
+                    raise ValueError(f"its format is {content['format']!r}")
+                self._done = {stage["key"]: StageResult(**stage) for stage in content["done"]}
             except (ValueError, KeyError, TypeError, OSError) as error:
                 raise UsageError(
-                    f"{path} is no notebook of a loop: {error}; remove it to begin anew, or"
+                    f"{path} is not a valid stage log: {error}; remove it to start again, or"
                     " name another folder"
                 ) from error
 
-    def find(self, key: str) -> StageDone | None:
+    def find(self, key: str) -> StageResult | None:
         """Return the completed stage with this key, if any."""
         return self._done.get(key)
 
-    def latest(self, stage: str) -> StageDone | None:
+    def find_latest(self, stage: str) -> StageResult | None:
         """Return the most recent result of a stage, with any settings."""
-        done = [each for each in self._done.values() if each.name == stage]
-        return max(done, key=lambda each: each.at, default=None)
+        results = [done for done in self._done.values() if done.name == stage]
+        return max(results, key=lambda done: done.at, default=None)
 
-    def keep(self, done: StageDone) -> None:
+    def record(self, done: StageResult) -> None:
         """Record a completed stage."""
         self._done[done.key] = done
-        told = {"format": _FORMAT, "done": [each._asdict() for each in self._done.values()]}
-        atomic_write(self._path, canonical_json(told))
+        content = {
+            "format": _FORMAT,
+            "done": [stage._asdict() for stage in self._done.values()],
+        }
+        atomic_write(self._path, canonical_json(content))
 
 
 def run_stages(
-    stages: Sequence[Stage], notebook: Notebook, listen: Callable[[StageEvent], None]
-) -> dict[str, StageDone]:
+    stages: Sequence[Stage], log: StageLog, listen: Callable[[StageEvent], None]
+) -> dict[str, StageResult]:
     """Execute the stages that are not completed yet, in order.
 
     Raises:
         AssayError: A stage failed; a note names it. Calling again resumes with that stage.
     """
-    results: dict[str, StageDone] = {}
-    for number, (stage, key) in enumerate(_keys(stages, results), 1):
+    results: dict[str, StageResult] = {}
+    for number, (stage, key) in enumerate(_compute_keys(stages, results), 1):
         event = StageEvent(stage, number, len(stages))
-        known = notebook.find(key)
-        if known is not None and stage.is_there(known.result):
-            results[stage.name] = known
-            listen(event._replace(done=known, kept=True))
+        recorded = log.find(key)
+        if recorded is not None and stage.is_available(recorded.result):
+            results[stage.name] = recorded
+            listen(event._replace(done=recorded, kept=True))
             continue
         listen(event)
-        began = time.monotonic()
+        started = time.monotonic()
         try:
             result = stage.work(key, {name: done.result for name, done in results.items()})
         except AssayError as error:
             error.add_note(f"in stage {number} of {len(stages)}, {stage.name}")
             raise
-        done = StageDone(stage.name, key, result, time.monotonic() - began, time.time())
-        notebook.keep(done)
+        done = StageResult(stage.name, key, result, time.monotonic() - started, time.time())
+        log.record(done)
         results[stage.name] = done
         listen(event._replace(done=done))
     return results
 
 
-def done_before(stages: Sequence[Stage], notebook: Notebook) -> dict[str, StageDone]:
+def find_completed_stages(stages: Sequence[Stage], log: StageLog) -> dict[str, StageResult]:
     """Return the leading stages that need not be executed again."""
-    results: dict[str, StageDone] = {}
-    for stage, key in _keys(stages, results):
-        known = notebook.find(key)
-        if known is None or not stage.is_there(known.result):
+    results: dict[str, StageResult] = {}
+    for stage, key in _compute_keys(stages, results):
+        recorded = log.find(key)
+        if recorded is None or not stage.is_available(recorded.result):
             break
-        results[stage.name] = known
+        results[stage.name] = recorded
     return results
 
 
-def _keys(
-    stages: Sequence[Stage], results: Mapping[str, StageDone]
+def _compute_keys(
+    stages: Sequence[Stage], results: Mapping[str, StageResult]
 ) -> Iterator[tuple[Stage, str]]:
     """Yield each stage with its key; a key depends on the result of the stage before."""
     before: Any = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from assay.agents.chat_models import parse_price
 from assay.errors import AssayError, LoopStopped, ServiceError, UsageError
-from assay.finetune.loop import LoopConfig, Notebook, Stage, StageDone, done_before
+from assay.finetune.loop import LoopConfig, Stage, StageLog, StageResult, find_completed_stages
 
 if TYPE_CHECKING:
     from assay.episodes.estimate import RunEstimate
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TEACH, FILTER, FINETUNE, EXAM = "teach", "filter", "finetune", "exam"
 _PUPIL, _PRACTICE, _RELABEL = "pupil", "practice", "relabel"
-_PLAY: Final = (
+_PLAY_SETTINGS: Final = (
     "difficulty",
     "view",
     "history",
@@ -72,15 +72,15 @@ class LoopEstimate:
     @property
     def seconds(self) -> float | None:
         """Total time; None if one stage is unknown."""
-        return _sum([stage.seconds for stage in self.stages])
+        return _sum_known([stage.seconds for stage in self.stages])
 
     @property
     def dollars(self) -> float | None:
         """Total cost; None if one stage is unknown."""
-        return _sum([stage.dollars for stage in self.stages])
+        return _sum_known([stage.dollars for stage in self.stages])
 
 
-def _sum(values: list[float | None]) -> float | None:
+def _sum_known(values: list[float | None]) -> float | None:
     return None if None in values else sum(value or 0.0 for value in values)
 
 
@@ -111,15 +111,15 @@ class LoopStages:
 
     def __init__(self, plan: LoopPlan, actions: LoopActions) -> None:
         self._plan, self._config, self._actions = plan, plan.config, actions
-        self.notebook = Notebook(plan.config.folder / "loop.json")
+        self.log = StageLog(plan.config.folder / "loop.json")
 
-    def all(self) -> list[Stage]:
+    def list_stages(self) -> list[Stage]:
         """Return the stages in their order."""
         config = self._config
         stored = config.stored()
-        play = {name: stored[name] for name in _PLAY}
+        play = {name: stored[name] for name in _PLAY_SETTINGS}
 
-        def of(*names: str) -> dict[str, Any]:
+        def select(*names: str) -> dict[str, Any]:
             return {name: stored[name] for name in names}
 
         def is_stored(result: Mapping[str, Any]) -> bool:
@@ -133,35 +133,35 @@ class LoopStages:
             *("training_seed", "suffix"),
         )
 
-        def round_of(number: int) -> list[Stage]:
+        def list_round_stages(number: int) -> list[Stage]:
             """Return the stages of a practice round: train a pupil, let it play, relabel."""
             pupil, practice = f"{_PUPIL}-{number + 1}", f"{_PRACTICE}-{number + 1}"
             return [
                 Stage(
                     pupil,
-                    f"a pupil, {config.student}, is trained on it",
-                    of("relabel_epochs", *training),
-                    lambda _, before: self._train(before, config.relabel_epochs, None),
+                    f"a pupil, {config.student}, is trained on the data",
+                    select("relabel_epochs", *training),
+                    lambda _, earlier: self._train_model(earlier, config.relabel_epochs, None),
                 ),
                 Stage(
                     practice,
                     f"the pupil plays {config.relabel_worlds} worlds",
-                    {**play, **of("relabel_worlds", "relabel_temperature", "max_tokens")},
-                    lambda key, before: self._play(
+                    {**play, **select("relabel_worlds", "relabel_temperature", "max_tokens")},
+                    lambda key, earlier: self._play_worlds(
                         key,
                         practice,
-                        [before[pupil]["model"]],
+                        [earlier[pupil]["model"]],
                         config.relabel_worlds,
-                        config.practice_seed(number),
-                        before,
+                        config.get_practice_seed(number),
+                        earlier,
                     ),
                     is_stored,
                 ),
                 Stage(
                     f"{_RELABEL}-{number + 1}",
-                    "the expert says what it would have done there",
+                    "the expert relabels the pupil's actions",
                     {},
-                    self._filter,
+                    self._make_rows,
                     is_file,
                 ),
             ]
@@ -170,8 +170,8 @@ class LoopStages:
             Stage(
                 TEACH,
                 f"{config.teacher} plays {config.teacher_worlds} worlds",
-                {**play, **of("teacher", "teacher_worlds", "teacher_seed")},
-                lambda key, _: self._play(
+                {**play, **select("teacher", "teacher_worlds", "teacher_seed")},
+                lambda key, _: self._play_worlds(
                     key,
                     TEACH,
                     [config.teacher],
@@ -183,50 +183,54 @@ class LoopStages:
             ),
             Stage(
                 FILTER,
-                "the best of it becomes training data",
-                of("min_achievements", "top", "drop_notes", "holdout"),
-                self._filter,
+                "the best episodes become training data",
+                select("min_achievements", "top", "drop_notes", "holdout"),
+                self._make_rows,
                 is_file,
             ),
-            *(stage for number in range(config.relabel_rounds) for stage in round_of(number)),
+            *(
+                stage
+                for number in range(config.relabel_rounds)
+                for stage in list_round_stages(number)
+            ),
             Stage(
                 FINETUNE,
-                f"{config.student} is trained on it",
+                f"{config.student} is trained on the data",
                 {
-                    **of("epochs", *training),
+                    **select("epochs", *training),
                     # Left out if None, so that loops from before this setting keep their keys.
-                    **({} if config.subset is None else of("subset")),
+                    **({} if config.subset is None else select("subset")),
                 },
-                lambda _, before: self._train(before, config.epochs, config.subset),
+                lambda _, earlier: self._train_model(earlier, config.epochs, config.subset),
             ),
             Stage(
                 EXAM,
-                f"all play {config.exam_worlds} fresh worlds",
+                f"all models play {config.exam_worlds} fresh worlds",
                 {
                     **play,
-                    **of("exam_worlds", "exam_seed", "until_decided", "beside"),
-                    **of("temperature", "max_tokens"),
+                    **select("exam_worlds", "exam_seed", "until_decided", "beside"),
+                    **select("temperature", "max_tokens"),
                 },
-                lambda key, before: self._play(
+                lambda key, earlier: self._play_worlds(
                     key,
                     EXAM,
-                    [config.student, before[FINETUNE]["model"], *config.beside],
+                    [config.student, earlier[FINETUNE]["model"], *config.beside],
                     config.exam_worlds,
                     config.exam_seed,
-                    before,
+                    earlier,
                 ),
                 is_stored,
             ),
         ]
 
-    def _play(
+    def _play_worlds(
         self,
         key: str,
         stage: str,
         models: list[str],
         worlds: int,
         seed: int,
-        before: Mapping[str, Mapping[str, Any]],
+        earlier: Mapping[str, Mapping[str, Any]],
     ) -> dict[str, Any]:
         """Execute a run whose id is derived from the key, so that the same call resumes it."""
         from assay.store.queries import episodes
@@ -234,7 +238,7 @@ class LoopStages:
 
         config, run_id = self._config, f"{stage}-{key[:12]}"
         if not self._is_finished(run_id):
-            spent = _cost(before)
+            spent = _sum_costs(earlier)
             budget = None if config.budget is None else config.budget - spent
             if budget is not None and budget <= 0:
                 raise LoopStopped(
@@ -245,7 +249,8 @@ class LoopStages:
             result = self._actions.play({**settings, "budget": budget}, run_id)
             if result.status != "finished":
                 raise LoopStopped(
-                    f"{stage} is not finished: {_why(result)}; the same command resumes it"
+                    f"{stage} is not finished: {_explain_stop(result)}; the same command "
+                    "resumes it"
                 )
         with Store(self._plan.database).reading() as connection:
             rows = episodes(connection, run_id=run_id)
@@ -266,12 +271,12 @@ class LoopStages:
         stored = config.stored()
         student: dict[str, Any] = {}
         if stage != TEACH:
-            examined = stage == EXAM
+            is_exam = stage == EXAM
             student = {
                 "max_tokens": config.max_tokens,
-                "temperature": config.temperature if examined else config.relabel_temperature,
+                "temperature": config.temperature if is_exam else config.relabel_temperature,
             }
-            if examined and config.until_decided:
+            if is_exam and config.until_decided:
                 student["until_decided"] = "achievements"
         return {
             "models": models,
@@ -283,7 +288,7 @@ class LoopStages:
             "max_concurrent_episodes": config.concurrent,
             "database": self._plan.database,
             "traces_dir": config.folder / "traces",
-            **{name: stored[name] for name in _PLAY},
+            **{name: stored[name] for name in _PLAY_SETTINGS},
         }
 
     def _is_finished(self, run_id: str) -> bool:
@@ -298,25 +303,25 @@ class LoopStages:
             except AssayError:
                 return False
 
-    def _filter(self, key: str, before: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    def _make_rows(self, key: str, earlier: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Build rows from all runs so far; if pupils have played, with the expert's answers.
 
         Pupils are exempt from `min_achievements`, because their mistakes are useful.
         """
         config = self._config
-        runs = [result["run"] for result in before.values() if "run" in result]
-        practised = len(runs) > 1
-        chosen: dict[str, Any] = {"min_achievements": config.min_achievements}
-        if practised and config.min_achievements is not None:
-            chosen = {
+        runs = [result["run"] for result in earlier.values() if "run" in result]
+        has_practice = len(runs) > 1
+        filters: dict[str, Any] = {"min_achievements": config.min_achievements}
+        if has_practice and config.min_achievements is not None:
+            filters = {
                 "sql": f"num_achievements >= {config.min_achievements} or run_id <> '{runs[0]}'"
             }
         built = self._actions.make_data(
             config.folder / f"data-{key[:12]}.jsonl",
             database=self._plan.database,
             experiment=runs,
-            relabel=practised,
-            **chosen,
+            relabel=has_practice,
+            **filters,
             top=config.top,
             holdout_seeds=config.holdout,
             drop_notes=config.drop_notes,
@@ -340,9 +345,9 @@ class LoopStages:
             "funnel": funnel,
         }
 
-    def _train(
+    def _train_model(
         self,
-        before: Mapping[str, Mapping[str, Any]],
+        earlier: Mapping[str, Mapping[str, Any]],
         epochs: int | None,
         subset: int | None,
     ) -> dict[str, Any]:
@@ -350,7 +355,7 @@ class LoopStages:
         from assay.finetune.start import finetune_plan, finetune_start
 
         config, plan = self._config, self._plan
-        data = [result for result in before.values() if "data" in result][-1]
+        data = [result for result in earlier.values() if "data" in result][-1]
         job_plan = finetune_plan(
             data["data"],
             model=config.student,
@@ -364,9 +369,9 @@ class LoopStages:
             price=config.training_price,
             database=plan.database,
         )
-        job = self._known_job(data, job_plan)
+        job = self._find_started_job(data, job_plan)
         if job is None:
-            self._check_budget(job_plan.cost, _cost(before))
+            self._check_budget(job_plan.cost, _sum_costs(earlier))
             [job] = finetune_start(job_plan, database=plan.database, command="assay loop")
         interval = 1.0 if config.backend == LOCAL else 30.0
         [job] = self._actions.follow([job], plan.database, interval)
@@ -376,7 +381,7 @@ class LoopStages:
             )
         if not job.succeeded:
             raise ServiceError(
-                f"job {job.id} ended as {job.status}: {job.error or 'nobody says why'}"
+                f"job {job.id} ended as {job.status}: {job.error or 'no reason given'}"
             )
         return {
             "model": job.result_model,
@@ -393,34 +398,34 @@ class LoopStages:
         if cost is None:
             raise UsageError(
                 f"the budget needs the price of training {config.student}; give it with"
-                " --training-price, in dollars for a million trained tokens"
+                " --training-price, in dollars per million trained tokens"
             )
         if cost > config.budget - spent:
             raise LoopStopped(
                 f"training {config.student} would cost about ${cost:.2f}, and"
-                f" ${config.budget - spent:.2f} of the budget of ${config.budget:.2f} are left;"
+                f" ${config.budget - spent:.2f} of the budget of ${config.budget:.2f} is left;"
                 " give a larger --budget, or fewer rows with --subset or --epochs"
             )
 
-    def _known_job(
-        self, data: Mapping[str, Any], wanted: "FinetunePlan"
+    def _find_started_job(
+        self, data: Mapping[str, Any], plan: "FinetunePlan"
     ) -> "FinetuneJob | None":
         """Return the job that an interrupted loop had started, if any."""
         from assay.finetune.follow import finetune_list
 
-        [job] = wanted.jobs
-        sha256 = data["sha256"] if job.subset is None else _subset_sha256(wanted.data, job)
-        for known in finetune_list(database=self._plan.database):
-            same = (known.data_sha256, known.model, known.seed, known.suffix) == (
+        [job] = plan.jobs
+        sha256 = data["sha256"] if job.subset is None else _hash_subset(plan.data, job)
+        for stored in finetune_list(database=self._plan.database):
+            same = (stored.data_sha256, stored.model, stored.seed, stored.suffix) == (
                 sha256,
                 job.model.name,
                 job.seed,
                 self._config.suffix,
             )
-            asked = job.hyperparameters.items()
-            same = same and asked <= dict(known.hyperparameters).items()
-            if same and known.status not in ("failed", "cancelled"):
-                return known
+            hyperparameters = job.hyperparameters.items()
+            same = same and hyperparameters <= dict(stored.hyperparameters).items()
+            if same and stored.status not in ("failed", "cancelled"):
+                return stored
         return None
 
     def estimate(self) -> "LoopEstimate":
@@ -428,30 +433,30 @@ class LoopStages:
 
         Needs no key, no network and no optional dependency, and writes nothing.
         """
-        stages, latest = self.all(), self.notebook.latest
-        done = done_before(stages, self.notebook)
+        stages, latest = self.list_stages(), self.log.find_latest
+        done = find_completed_stages(stages, self.log)
         teach = self._estimate_run(TEACH)
-        made = {
+        estimators = {
             TEACH: lambda: self._estimate_play(TEACH, teach, latest(TEACH)),
             FILTER: lambda: _estimate_filter(teach.calls, latest(FILTER)),
             FINETUNE: lambda: self._estimate_training(teach),
             EXAM: lambda: self._estimate_play(EXAM, self._estimate_run(EXAM), latest(EXAM)),
         }
-        found = [
+        estimates = [
             StageEstimate(
                 name=stage.name,
                 about=stage.about,
                 **(
                     {"done": True, "seconds": 0.0, "dollars": 0.0, "why": "done before"}
                     if stage.name in done
-                    else made[stage.name]()
-                    if stage.name in made
+                    else estimators[stage.name]()
+                    if stage.name in estimators
                     else self._estimate_practice(latest(stage.name))
                 ),
             )
             for stage in stages
         ]
-        return LoopEstimate(stages=tuple(found), budget=self._config.budget)
+        return LoopEstimate(stages=tuple(estimates), budget=self._config.budget)
 
     def _estimate_run(self, stage: str) -> "RunEstimate":
         """Estimate the run of a stage, without the student, which does not exist yet."""
@@ -464,53 +469,55 @@ class LoopStages:
         return self._actions.estimate({**settings, "until_decided": None})
 
     def _estimate_play(
-        self, stage: str, run: "RunEstimate", before: StageDone | None
+        self, stage: str, run: "RunEstimate", last: StageResult | None
     ) -> dict[str, Any]:
         config, models = self._config, list(run.models)
-        costs = [each.dollars for each in models]
-        known: dict[str, Any] = {}
+        costs = [m.dollars for m in models]
+        fields: dict[str, Any] = {}
         if stage == EXAM:
             # The student plays twice, and may have another price after training.
-            after = next(each for each in models if each.model == config.student)
-            models.append(after)
+            student = next(m for m in models if m.model == config.student)
+            models.append(student)
             if config.backend == LOCAL:
-                costs.append(after.dollars)
+                costs.append(student.dollars)
             elif (price := parse_price(config.price)) is not None:
-                tokens = (after.prompt_tokens, after.completion_tokens)
+                tokens = (student.prompt_tokens, student.completion_tokens)
                 costs.append((tokens[0] * price.input + tokens[1] * price.output) / 1e6)
             else:
                 costs.append(None)
-                known = {"why": "the price of the new model is not known: --price IN/OUT"}
-        known["dollars"] = _sum(costs)
-        if before is not None:
-            episodes = sum(each.episodes for each in models)
-            took = before.seconds / (before.result["worlds"] * len(before.result["models"]))
+                fields = {"why": "the price of the new model is unknown: --price IN/OUT"}
+        fields["dollars"] = _sum_known(costs)
+        if last is not None:
+            episodes = sum(m.episodes for m in models)
+            seconds_per_episode = last.seconds / (
+                last.result["worlds"] * len(last.result["models"])
+            )
             return {
                 "why": "time by this folder's last run",
-                **known,
-                "seconds": took * episodes,
+                **fields,
+                "seconds": seconds_per_episode * episodes,
             }
-        if any(each.provider == LOCAL for each in models):
-            return {"why": "no local model was examined here yet", **known, "seconds": None}
-        return {**known, "seconds": sum(each.seconds for each in models)}
+        if any(m.provider == LOCAL for m in models):
+            return {"why": "no local model took an exam here yet", **fields, "seconds": None}
+        return {**fields, "seconds": sum(m.seconds for m in models)}
 
-    def _estimate_practice(self, before: StageDone | None) -> dict[str, Any]:
+    def _estimate_practice(self, last: StageResult | None) -> dict[str, Any]:
         """Estimate a practice stage from its last execution, if there is one."""
         dollars = 0.0 if self._config.backend == LOCAL else None
-        if before is None:
-            why = "pupils have not practised here yet"
-            return {"seconds": None, "dollars": dollars, "why": why}
-        why = "time by this folder's last round"
-        return {"seconds": before.seconds, "dollars": dollars, "why": why}
+        if last is None:
+            note = "pupils have not practised here yet"
+            return {"seconds": None, "dollars": dollars, "why": note}
+        note = "time by this folder's last round"
+        return {"seconds": last.seconds, "dollars": dollars, "why": note}
 
     def _estimate_training(self, teach: "RunEstimate") -> dict[str, Any]:
         from assay.finetune.options import TuningOptions
         from assay.finetune.plan import plan_jobs
-        from assay.finetune.start import backend_of, model_of_backend, place_of, speeds_of
+        from assay.finetune.start import choose_backend, find_model, load_speeds, locate_service
 
         config = self._config
-        backend = backend_of(config.backend, config.student)
-        model = model_of_backend(backend, config.student, anywhere=False)
+        backend = choose_backend(config.backend, config.student)
+        model = find_model(backend, config.student, allow_unlisted=False)
         share = 1 - float(config.holdout.removesuffix("%")) / 100
         rows = max(1, round(teach.calls * share))
         tuning = TuningOptions(
@@ -522,41 +529,41 @@ class LoopStages:
         )
         tokens = round((teach.prompt_tokens + teach.completion_tokens) * share)
         [job] = plan_jobs(backend, [model], tuning, rows=rows, tokens=tokens)
-        place = place_of(backend, None)
-        speed = speeds_of(self._plan.database, place.address, [model]).get(model.name)
-        seconds, dollars = job.seconds(speed), job.cost(config.training_price)
+        access = locate_service(backend, None)
+        speed = load_speeds(self._plan.database, access.address, [model]).get(model.name)
+        seconds, dollars = job.estimate_seconds(speed), job.estimate_cost(config.training_price)
         missing = []
         if seconds is None:
-            missing.append("no earlier job in the store says how fast it is")
+            missing.append("no earlier job in the database shows its speed")
         if dollars is None:
-            missing.append("its price is not known: --training-price")
-        told = f"~{job.rows:,} rows, ~{job.trained_tokens:,} tokens"
+            missing.append("its price is unknown: --training-price")
+        size = f"~{job.rows:,} rows, ~{job.trained_tokens:,} tokens"
         return {
             "seconds": seconds,
             "dollars": dollars,
-            "why": "; ".join([told, *missing, *place.missing]),
+            "why": "; ".join([size, *missing, *access.missing]),
         }
 
 
-def _estimate_filter(turns: int, before: StageDone | None) -> dict[str, Any]:
-    took = _SECONDS_PER_TURN
-    if before is not None and (rows := before.result["rows"] + before.result["holdout_rows"]):
-        took = before.seconds / rows
-    return {"seconds": took * turns, "dollars": 0.0}
+def _estimate_filter(turns: int, last: StageResult | None) -> dict[str, Any]:
+    seconds_per_turn = _SECONDS_PER_TURN
+    if last is not None and (rows := last.result["rows"] + last.result["holdout_rows"]):
+        seconds_per_turn = last.seconds / rows
+    return {"seconds": seconds_per_turn * turns, "dollars": 0.0}
 
 
-def _why(result: "RunResult") -> str:
+def _explain_stop(result: "RunResult") -> str:
     stops = [str(tally.stop.reason) for tally in result.tallies.values() if tally.stop]
-    told = (result.stopped_by, *stops, result.last_trouble)
-    return next((reason for reason in told if reason), "it was interrupted")
+    reasons = (result.stopped_by, *stops, result.last_trouble)
+    return next((reason for reason in reasons if reason), "it was interrupted")
 
 
-def _cost(before: Mapping[str, Mapping[str, Any]]) -> float:
+def _sum_costs(earlier: Mapping[str, Mapping[str, Any]]) -> float:
     """Return the cost of the earlier stages in dollars."""
-    return float(sum(result.get("cost_usd") or 0.0 for result in before.values()))
+    return float(sum(result.get("cost_usd") or 0.0 for result in earlier.values()))
 
 
-def _subset_sha256(data: Path, job: "PlannedJob") -> str:
+def _hash_subset(data: Path, job: "PlannedJob") -> str:
     from assay.finetune.plan import write_subset
 
     assert job.subset is not None

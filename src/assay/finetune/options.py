@@ -47,7 +47,7 @@ class TuningOptions:
 class ServiceOptions:
     """Fine-tuning service."""
 
-    backend: Annotated[str | None, Option(without="whoever has the model")] = None
+    backend: Annotated[str | None, Option(without="the service that lists the model")] = None
     """Fine-tuning service. [choices: openai, synth, local]"""
     base_url: str | None = None
     """URL of the service; overrides its environment variable."""

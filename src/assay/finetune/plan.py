@@ -20,7 +20,7 @@ from assay.errors import UsageError
 from assay.finetune.backends import Backend, TunableModel
 from assay.finetune.options import TuningOptions
 
-_SUFFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_SUFFIX_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +54,12 @@ class PlannedJob:
         """Number of batches over all epochs."""
         return -(-self.rows // self.batch_size) * self.epochs
 
-    def cost(self, price: float | None = None) -> float | None:
+    def estimate_cost(self, price: float | None = None) -> float | None:
         """Estimate the cost in dollars; None if the price per million tokens is unknown."""
-        asked = self.model.price if price is None else price
-        return None if asked is None else self.trained_tokens / 1e6 * asked
+        rate = self.model.price if price is None else price
+        return None if rate is None else self.trained_tokens / 1e6 * rate
 
-    def seconds(self, per_token: float | None) -> float | None:
+    def estimate_seconds(self, per_token: float | None) -> float | None:
         """Estimate the duration; None if the speed of the service is unknown."""
         speed = self.backend.seconds_per_token if per_token is None else per_token
         return None if speed is None else self.trained_tokens * speed
@@ -76,16 +76,16 @@ class PlannedJob:
 
     def request(self, training_file: str, validation_file: str | None) -> dict[str, Any]:
         """Build the body of the request that creates the job."""
-        given = self.hyperparameters
-        how: Mapping[str, Any] = {"hyperparameters": given}
-        if self.backend.as_method:
-            supervised = {"hyperparameters": given}
-            how = {"method": {"type": "supervised", "supervised": supervised}}
+        hyperparameters = self.hyperparameters
+        method: Mapping[str, Any] = {"hyperparameters": hyperparameters}
+        if self.backend.nests_hyperparameters:
+            supervised = {"hyperparameters": hyperparameters}
+            method = {"method": {"type": "supervised", "supervised": supervised}}
         body = {
             "model": self.model.name,
             "training_file": training_file,
             "seed": self.seed,
-            **how,
+            **method,
             **self.backend.body,
         }
         if validation_file is not None:
@@ -115,7 +115,7 @@ def plan_jobs(
     Raises:
         UsageError: A value is not allowed.
     """
-    _check(backend, rows, tuning)
+    _check_options(backend, rows, tuning)
     combined = product(
         dict.fromkeys(models),
         dict.fromkeys(tuning.subsets or (None,)),
@@ -134,7 +134,7 @@ def plan_jobs(
             tokens=tokens if subset is None else round(tokens * subset / rows),
             epochs=epoch or model.epochs,
             batch_size=batch or model.batch_size,
-            learning_rate=rate or (None if backend.by_multiplier else model.learning_rate),
+            learning_rate=rate or (None if backend.uses_multiplier else model.learning_rate),
             multiplier=multiplier,
             suffix=tuning.suffix,
             seed=tuning.seed,
@@ -143,26 +143,27 @@ def plan_jobs(
     )
 
 
-def _check(backend: Backend, rows: int, tuning: TuningOptions) -> None:
+def _check_options(backend: Backend, rows: int, tuning: TuningOptions) -> None:
     for number in tuning.subsets:
         if not 1 <= number <= rows:
             raise UsageError(
-                f"--subset {number} is not allowed; the data has {rows:,} rows, so 1 to {rows}"
+                f"--subset {number} is not allowed; the data has {rows:,} rows, so give 1 to "
+                f"{rows}"
             )
     fewest = min(tuning.subsets, default=rows)
-    if fewest < backend.least_rows:
+    if fewest < backend.min_rows:
         raise UsageError(
-            f"{fewest} rows are too few for backend {backend.name!r}; it takes"
-            f" {backend.least_rows} or more"
+            f"{fewest} rows are too few for backend {backend.name!r}; the minimum is"
+            f" {backend.min_rows}"
         )
-    if tuning.learning_rates and backend.by_multiplier:
+    if tuning.learning_rates and backend.uses_multiplier:
         raise UsageError(
-            f"backend {backend.name!r} takes no --learning-rate, since it picks its own;"
-            " --learning-rate-multiplier scales that"
+            f"backend {backend.name!r} chooses the learning rate itself; scale it with"
+            " --learning-rate-multiplier instead of --learning-rate"
         )
-    if tuning.multipliers and not backend.by_multiplier:
+    if tuning.multipliers and not backend.uses_multiplier:
         raise UsageError(
-            f"backend {backend.name!r} takes no --learning-rate-multiplier;"
+            f"backend {backend.name!r} does not support --learning-rate-multiplier;"
             " give --learning-rate"
         )
     for name, values in (
@@ -173,7 +174,7 @@ def _check(backend: Backend, rows: int, tuning: TuningOptions) -> None:
             if not 0 < value < float("inf"):
                 raise UsageError(f"{name} {value:g} is not allowed; give a number above 0")
     suffix = tuning.suffix
-    if suffix is not None and not _SUFFIX.fullmatch(suffix):
+    if suffix is not None and not _SUFFIX_PATTERN.fullmatch(suffix):
         raise UsageError(
             f"--suffix {suffix!r} is not allowed; give up to 64 letters, digits, '-', '_', '.'"
         )
@@ -185,7 +186,7 @@ def write_subset(data: Path, rows: int, seed: int, out: IO[bytes]) -> None:
     Raises:
         UsageError: The file has fewer rows.
     """
-    numbers = [number for number, _ in _rows(data)]
+    numbers = [number for number, _ in _read_rows(data)]
     if rows > len(numbers):
         raise UsageError(
             f"--subset {rows} is not allowed; {str(data)!r} has {len(numbers):,} rows"
@@ -193,11 +194,11 @@ def write_subset(data: Path, rows: int, seed: int, out: IO[bytes]) -> None:
     chosen = frozenset(
         sorted(numbers, key=lambda number: content_hash(f"{seed} {number}".encode()))[:rows]
     )
-    for number, line in _rows(data):
+    for number, line in _read_rows(data):
         if number in chosen:
             out.write(line if line.endswith(b"\n") else line + b"\n")
 
 
-def _rows(data: Path) -> Iterator[tuple[int, bytes]]:
+def _read_rows(data: Path) -> Iterator[tuple[int, bytes]]:
     with data.open("rb") as stream:
         yield from ((number, line) for number, line in enumerate(stream) if line.strip())

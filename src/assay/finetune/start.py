@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from assay.store.finetune_jobs import FinetuneEvent, FinetuneJob
     from assay.store.store import Store
 
-_FORMS = ("openai", "messages")
-SOON = 2.0
+_ALLOWED_FORMATS = ("openai", "messages")
+PROBE_PATIENCE_S = 2.0
 """Retry time in seconds for a service that is only probed."""
 Progress = Callable[[int, int], None]
 """Called with the amount done and the total."""
-Told = Callable[[str], None]
+MessageCallback = Callable[[str], None]
 """Called with a message about a retry."""
 
 
-class ServicePlace(NamedTuple):
+class ServiceAccess(NamedTuple):
     """Address and key of a backend, and messages about those that are missing."""
 
     address: str | None
@@ -45,26 +45,26 @@ class ServicePlace(NamedTuple):
     missing: tuple[str, ...]
 
 
-def backend_of(name: str | None, model: str | None) -> "Backend":
+def choose_backend(name: str | None, model: str | None) -> "Backend":
     """Return the backend with this name, or the one that trains the model if `name` is None."""
-    from assay.finetune.backends import backend_of_model, find_backend
+    from assay.finetune.backends import find_backend, find_backend_for_model
 
     if name is not None:
         return find_backend(name)
-    return backend_of_model(model or "")
+    return find_backend_for_model(model or "")
 
 
-def model_of_backend(backend: "Backend", name: str, *, anywhere: bool) -> "TunableModel":
-    """Return a model by name; `anywhere` accepts names that the backend does not list."""
+def find_model(backend: "Backend", name: str, *, allow_unlisted: bool) -> "TunableModel":
+    """Return a model by name; `allow_unlisted` accepts names that the backend does not list."""
     from assay.finetune.backends import TunableModel
 
-    found = backend.find_model(name)
-    if found is None and not anywhere:
-        raise backend.unknown_model(name)
-    return found or TunableModel(name=name, price=0.0 if backend.loopback else None)
+    model = backend.find_model(name)
+    if model is None and not allow_unlisted:
+        raise backend.make_unknown_model_error(name)
+    return model or TunableModel(name=name, price=0.0 if backend.loopback else None)
 
 
-def place_of(backend: "Backend", base_url: str | None) -> ServicePlace:
+def locate_service(backend: "Backend", base_url: str | None) -> ServiceAccess:
     """Find the address and the key of a backend."""
     from urllib.parse import urlsplit
 
@@ -79,8 +79,8 @@ def place_of(backend: "Backend", base_url: str | None) -> ServicePlace:
     if base_url is not None:
         if not is_address(base_url):
             raise UsageError(
-                "--base-url is no URL such as http://127.0.0.1:8904/v1, without a name,"
-                " a password or a query in it"
+                "--base-url must be a URL such as http://127.0.0.1:8904/v1, without a user "
+                "name, a password or a query"
             )
         address = base_url.rstrip("/")
         if provider.path and not address.endswith(provider.path):
@@ -93,17 +93,17 @@ def place_of(backend: "Backend", base_url: str | None) -> ServicePlace:
     host = urlsplit(address or "").hostname or ""
     if backend.loopback and address is not None and not is_loopback(host):
         raise UsageError(
-            f"backend {backend.name!r} is on this machine, and {host!r} is not; give an address"
-            " such as http://127.0.0.1:8904/v1, or another --backend"
+            f"backend {backend.name!r} runs on this machine, but {host!r} is another one; give "
+            "an address such as http://127.0.0.1:8904/v1, or another --backend"
         )
     try:
         key = find_key(provider)
     except ModelRejected as error:
         missing.append(str(error))
-    return ServicePlace(address, key, tuple(missing))
+    return ServiceAccess(address, key, tuple(missing))
 
 
-def open_warning(address: str | None) -> list[str]:
+def list_encryption_warnings(address: str | None) -> list[str]:
     """Return a warning if the connection to an address is not encrypted."""
     from urllib.parse import urlsplit
 
@@ -112,11 +112,11 @@ def open_warning(address: str | None) -> list[str]:
     parts = urlsplit(address or "")
     if parts.scheme != "http" or is_loopback(parts.hostname or ""):
         return []
-    return [f"{address} is not encrypted: whoever is on the way can read the data and the key"]
+    return [f"{address} is not encrypted: others on the network can read the data and the key"]
 
 
-def client_of(
-    address: str, key: "Secret | None", on_trouble: Told, retries: Any = None
+def make_client(
+    address: str, key: "Secret | None", on_trouble: MessageCallback, retries: Any = None
 ) -> "FinetuneClient":
     """Create a client for the service at an address; start the local service if necessary."""
     from assay.finetune.client import FinetuneClient
@@ -127,11 +127,11 @@ def client_of(
         address,
         key=key,
         retries=retries,
-        on_fault=lambda reason, wait: on_trouble(f"{reason}; again in {wait:.1f} s"),
+        on_fault=lambda reason, wait: on_trouble(f"{reason}; retrying in {wait:.1f} s"),
     )
 
 
-def stored_job(store: "Store", name: str, service: JobServiceOptions) -> "FinetuneJob":
+def find_stored_job(store: "Store", name: str, service: JobServiceOptions) -> "FinetuneJob":
     """Find a job in the database. If it is not there, load it from its service and store it."""
     from assay.store.finetune_jobs import FinetuneJob, add_job, find_job
 
@@ -142,38 +142,38 @@ def stored_job(store: "Store", name: str, service: JobServiceOptions) -> "Finetu
         except UsageError:
             if service.backend is None:
                 raise
-    chosen = backend_of(service.backend, None)
-    place = place_of(chosen, service.base_url)
-    if place.address is None or place.missing:
-        raise ModelRejected("; ".join(place.missing))
-    with client_of(place.address, place.key, lambda words: None) as client:
-        remote = client.job(name)
+    backend = choose_backend(service.backend, None)
+    access = locate_service(backend, service.base_url)
+    if access.address is None or access.missing:
+        raise ModelRejected("; ".join(access.missing))
+    with make_client(access.address, access.key, lambda message: None) as client:
+        remote = client.get_job(name)
     row = FinetuneJob(
         id=remote.id,
-        address=place.address,
-        backend=chosen.name,
+        address=access.address,
+        backend=backend.name,
         model=remote.model or "unknown",
         suffix=remote.suffix,
         status=remote.status,
-        created_at=created_at(remote),
+        created_at=get_created_at(remote),
         hyperparameters=remote.hyperparameters,
     )
     with store.writing() as connection:
-        return add_job(connection, updated_job(row, remote))
+        return add_job(connection, update_from_remote(row, remote))
 
 
-def key_of(job: "FinetuneJob") -> "Secret | None":
+def find_job_key(job: "FinetuneJob") -> "Secret | None":
     """Return the key for the service that runs a job."""
-    return _key(place_of(backend_of(job.backend, None), job.address))
+    return _require_key(locate_service(choose_backend(job.backend, None), job.address))
 
 
-def _key(place: ServicePlace) -> "Secret | None":
-    if place.missing:
-        raise ModelRejected("; ".join(place.missing))
-    return place.key
+def _require_key(access: ServiceAccess) -> "Secret | None":
+    if access.missing:
+        raise ModelRejected("; ".join(access.missing))
+    return access.key
 
 
-def stored_events(store: "Store", job: "FinetuneJob") -> "list[FinetuneEvent]":
+def load_events(store: "Store", job: "FinetuneJob") -> "list[FinetuneEvent]":
     """Return the stored events of a job."""
     from assay.store.finetune_jobs import job_events
 
@@ -181,13 +181,13 @@ def stored_events(store: "Store", job: "FinetuneJob") -> "list[FinetuneEvent]":
         return job_events(connection, job)
 
 
-def event_of(event: "JobEvent") -> "FinetuneEvent":
+def convert_event(event: "JobEvent") -> "FinetuneEvent":
     """Convert an event from a service to the stored form."""
     from assay.store.finetune_jobs import FinetuneEvent
 
     return FinetuneEvent(
         id=event.id,
-        created_at=_time(event.at),
+        created_at=_convert_time(event.at),
         level=event.level,
         message=event.message,
         step=event.step,
@@ -196,7 +196,7 @@ def event_of(event: "JobEvent") -> "FinetuneEvent":
     )
 
 
-def updated_job(job: "FinetuneJob", remote: "RemoteJob") -> "FinetuneJob":
+def update_from_remote(job: "FinetuneJob", remote: "RemoteJob") -> "FinetuneJob":
     """Update a stored job with the state that its service reports."""
     return replace(
         job,
@@ -204,22 +204,22 @@ def updated_job(job: "FinetuneJob", remote: "RemoteJob") -> "FinetuneJob":
         result_model=remote.fine_tuned_model or job.result_model,
         error=remote.error,
         trained_tokens=remote.trained_tokens or job.trained_tokens,
-        finished_at=_time(remote.finished_at) or job.finished_at,
+        finished_at=_convert_time(remote.finished_at) or job.finished_at,
     )
 
 
-def created_at(remote: "RemoteJob") -> datetime:
+def get_created_at(remote: "RemoteJob") -> datetime:
     """Return the creation time of a job by the service's clock, or by ours if unknown."""
-    return _time(remote.created_at) or datetime.now(UTC).replace(tzinfo=None)
+    return _convert_time(remote.created_at) or datetime.now(UTC).replace(tzinfo=None)
 
 
-def _time(seconds: int | None) -> datetime | None:
+def _convert_time(seconds: int | None) -> datetime | None:
     if not seconds or seconds > 253_402_300_799:
         return None
     return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
 
 
-def checked_data(path: Path, backend: "Backend", progress: Progress) -> "ValidationReport":
+def validate_data(path: Path, backend: "Backend", progress: Progress) -> "ValidationReport":
     """Validate a data file for a service and return the report.
 
     Raises:
@@ -228,30 +228,30 @@ def checked_data(path: Path, backend: "Backend", progress: Progress) -> "Validat
     from assay.finetune.datasets.validate import validate_file
 
     report = validate_file(path, progress=progress)
-    other = [form for form in report.forms if form not in _FORMS]
-    if path.suffix == ".parquet" or other:
-        form = "Parquet" if path.suffix == ".parquet" else other[0]
+    unsupported = [form for form in report.forms if form not in _ALLOWED_FORMATS]
+    if path.suffix == ".parquet" or unsupported:
+        form = "Parquet" if path.suffix == ".parquet" else unsupported[0]
         raise UsageError(
-            f"{str(path)!r} is of the format {form!r}, which services do not read;"
-            " 'assay sft filter --format openai' writes one that they do"
+            f"{str(path)!r} has the format {form!r}, which services do not read; write another "
+            "one with 'assay sft filter --format openai'"
         )
     if not report.ok:
-        finding = next(each for each in report.findings if each.is_error)
-        line, words = finding.first[0] if finding.first else (0, "")
+        finding = next(finding for finding in report.findings if finding.is_error)
+        line, description = finding.first[0] if finding.first else (0, "")
         where = f"line {line}: " if line else ""
         raise UsageError(
-            f"{str(path)!r} should not be trained on as it is: {finding.kind} ({where}{words});"
-            f" 'assay sft validate {path}' lists all that is wrong"
+            f"{str(path)!r} cannot be used for training: {finding.kind} ({where}{description});"
+            f" 'assay sft validate {path}' lists all problems"
         )
-    if (size := path.stat().st_size) > backend.most_bytes:
+    if (size := path.stat().st_size) > backend.max_bytes:
         raise UsageError(
-            f"{str(path)!r} has {size:,} bytes, and backend {backend.name!r} takes"
-            f" {backend.most_bytes:,}; --subset takes a part of it"
+            f"{str(path)!r} has {size:,} bytes; the limit of backend {backend.name!r} is"
+            f" {backend.max_bytes:,}; use a part of it with --subset"
         )
     return report
 
 
-def model_warnings(models: "Sequence[TunableModel]") -> list[str]:
+def list_model_warnings(models: "Sequence[TunableModel]") -> list[str]:
     """Return warnings about base models that will be retired.
 
     Raises:
@@ -260,25 +260,27 @@ def model_warnings(models: "Sequence[TunableModel]") -> list[str]:
     from assay.models.registry_file import load_registry
 
     entries = load_registry().entries
-    found = []
+    warnings = []
     for model in models:
         entry = entries.get(model.name)
         if entry is not None:
             entry.check_callable()
         if entry is not None and entry.retired is not None:
-            found.append(
-                f"{model.name} retires on {entry.retired}, and models made from it with it"
+            warnings.append(
+                f"{model.name} retires on {entry.retired}, and so do models fine-tuned from it"
             )
-    return found
+    return warnings
 
 
-def length_warnings(report: "ValidationReport", models: "Sequence[TunableModel]") -> list[str]:
+def list_length_warnings(
+    report: "ValidationReport", models: "Sequence[TunableModel]"
+) -> list[str]:
     """Return warnings about rows that are longer than a model's context."""
     if report.lengths is None:
         return []
     return [
-        f"the longest row has about {report.lengths.longest:,} tokens, and {model.name} reads"
-        f" {model.context:,} of a row: the service may cut it off or refuse it"
+        f"the longest row has about {report.lengths.longest:,} tokens; the limit of "
+        f"{model.name} is {model.context:,}: the service may truncate or reject it"
         for model in models
         if model.context is not None and report.lengths.longest > model.context
     ]
@@ -306,12 +308,12 @@ class FinetunePlan:
     @property
     def cost(self) -> float | None:
         """Estimated cost of all jobs in dollars; None if a price is unknown."""
-        costs = [job.cost(self.price) for job in self.jobs]
+        costs = [job.estimate_cost(self.price) for job in self.jobs]
         return None if None in costs else sum(cost or 0.0 for cost in costs)
 
     def seconds(self, job: "PlannedJob") -> float | None:
         """Estimate the duration of a job; None if its speed is unknown."""
-        return job.seconds(self.speeds.get(job.model.name))
+        return job.estimate_seconds(self.speeds.get(job.model.name))
 
 
 @takes_options
@@ -323,17 +325,17 @@ def finetune_plan(
     database: Where = None,
     progress: Progress = lambda done, total: None,
 ) -> FinetunePlan:
-    """Check the data and all values, and estimate tokens, cost and time; asks no service.
+    """Check the data and all values, and estimate tokens, cost and time; calls no service.
 
-    Several values of `model`, `subset`, `epochs`, `batch_size` or `learning_rate` make one
-    job each.
+    Several values of `model`, `subset`, `epochs`, `batch_size` or `learning_rate` give one job
+    each.
 
     Args:
         data: JSON Lines, as `sft_filter` writes them.
-        tuning: What is trained, and how; `validation=False` is `no_validation=True`.
-        service: Who trains it.
-        database: The store; earlier jobs in it say how long one takes.
-        progress: Told how many rows are checked.
+        tuning: Models and hyperparameters; `validation=False` means `no_validation=True`.
+        service: Service that trains.
+        database: Database whose earlier jobs are used to estimate the time.
+        progress: Called with the number of rows checked.
 
     Raises:
         UsageError: The data cannot be trained on, or a value is not allowed.
@@ -342,35 +344,39 @@ def finetune_plan(
 
     path = Path(data)
     if not tuning.models:
-        raise UsageError("--model is missing; name the model to train further")
-    chosen = backend_of(service.backend, tuning.models[0])
-    place = place_of(chosen, service.base_url)
-    anywhere = service.base_url is not None
-    models = [model_of_backend(chosen, name, anywhere=anywhere) for name in tuning.models]
-    report = checked_data(path, chosen, progress)
-    beside = _validation(path, False if tuning.no_validation else tuning.validation)
-    warnings = [
-        *open_warning(place.address),
-        *model_warnings(models),
-        *length_warnings(report, models),
+        raise UsageError("--model is missing; name the model to fine-tune")
+    backend = choose_backend(service.backend, tuning.models[0])
+    access = locate_service(backend, service.base_url)
+    allow_unlisted = service.base_url is not None
+    models = [
+        find_model(backend, name, allow_unlisted=allow_unlisted) for name in tuning.models
     ]
-    if beside is not None:
-        checked_data(beside, chosen, progress)
+    report = validate_data(path, backend, progress)
+    validation = _find_validation_file(
+        path, False if tuning.no_validation else tuning.validation
+    )
+    warnings = [
+        *list_encryption_warnings(access.address),
+        *list_model_warnings(models),
+        *list_length_warnings(report, models),
+    ]
+    if validation is not None:
+        validate_data(validation, backend, progress)
     if report.lengths is None:
-        raise UsageError(f"{str(path)!r} has no rows; 'assay sft filter' writes some")
+        raise UsageError(f"{str(path)!r} has no rows; create some with 'assay sft filter'")
     tokens = report.lengths.total
-    jobs = plan_jobs(chosen, models, tuning, rows=report.rows, tokens=tokens)
+    jobs = plan_jobs(backend, models, tuning, rows=report.rows, tokens=tokens)
     return FinetunePlan(
         data=path,
         report=report,
-        validation=beside,
-        backend=chosen,
-        address=place.address,
+        validation=validation,
+        backend=backend,
+        address=access.address,
         jobs=jobs,
         price=service.price,
-        speeds=speeds_of(database, place.address, models),
+        speeds=load_speeds(database, access.address, models),
         warnings=tuple(warnings),
-        missing=place.missing,
+        missing=access.missing,
     )
 
 
@@ -380,7 +386,7 @@ def finetune_start(
     database: Where = None,
     command: str = "",
     on_upload: Callable[[str], Progress] = lambda name: lambda done, total: None,
-    on_trouble: Told = lambda words: None,
+    on_trouble: MessageCallback = lambda message: None,
 ) -> "list[FinetuneJob]":
     """Upload the data and create the jobs of a plan; each job is stored once it is created.
 
@@ -406,22 +412,22 @@ def finetune_start(
         raise ModelRejected("; ".join(plan.missing))
     store = store_at(database)
     lineage = read_lineage(plan.data) or {}
-    made: list[FinetuneJob] = []
+    stored_jobs: list[FinetuneJob] = []
     with ExitStack() as stack:
-        key = place_of(plan.backend, plan.address).key
-        client = stack.enter_context(client_of(plan.address, key, on_trouble))
+        key = locate_service(plan.backend, plan.address).key
+        client = stack.enter_context(make_client(plan.address, key, on_trouble))
         if plan.backend.loopback:
             check_local(plan.address)
         _check_models(client, plan)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="assay-")))
-        sent = _Uploads(client, store, plan.backend, on_upload)
-        validation = None if plan.validation is None else sent.file(plan.validation)
+        uploads = _Uploads(client, store, plan.backend, on_upload)
+        validation = None if plan.validation is None else uploads.send(plan.validation)
         for job in plan.jobs:
-            training = sent.file(_subset_file(plan.data, job, folder))
+            training = uploads.send(_write_subset_file(plan.data, job, folder))
             with store.writing() as connection:
-                known = {each.id for each in list_jobs(connection)}
+                known = {job.id for job in list_jobs(connection)}
             request = job.request(training.id, None if validation is None else validation.id)
-            remote = client.create(request, known=known)
+            remote = client.create_job(request, existing=known)
             row = FinetuneJob(
                 id=remote.id,
                 address=plan.address,
@@ -429,7 +435,7 @@ def finetune_start(
                 model=job.model.name,
                 suffix=job.suffix,
                 status=remote.status,
-                created_at=created_at(remote),
+                created_at=get_created_at(remote),
                 data=str(plan.data),
                 data_sha256=training.sha256,
                 rows=job.rows,
@@ -445,26 +451,26 @@ def finetune_start(
             )
             try:
                 with store.writing() as connection:
-                    made.append(add_job(connection, row))
+                    stored_jobs.append(add_job(connection, row))
             except StoreError as error:
                 raise StoreError(
-                    f"job {remote.id} was started, and could not be stored: {error};"
-                    f" 'assay finetune wait {remote.id} --backend {plan.backend.name}' follows"
-                    " it and stores it"
+                    f"job {remote.id} was started but could not be stored: {error}; follow and"
+                    f" store it with 'assay finetune wait {remote.id} --backend"
+                    f" {plan.backend.name}'"
                 ) from error
-    return made
+    return stored_jobs
 
 
-def _validation(path: Path, given: Path | str | bool | None) -> Path | None:
-    if given is False:
+def _find_validation_file(path: Path, option: Path | str | bool | None) -> Path | None:
+    if option is False:
         return None
-    if given is not None and given is not True:
-        return Path(given)
-    beside = path.with_name(f"{path.stem}.holdout{path.suffix}")
-    return beside if beside.is_file() else None
+    if option is not None and option is not True:
+        return Path(option)
+    holdout = path.with_name(f"{path.stem}.holdout{path.suffix}")
+    return holdout if holdout.is_file() else None
 
 
-def speeds_of(
+def load_speeds(
     database: Where, address: str | None, models: "Sequence[TunableModel]"
 ) -> dict[str, float]:
     """Return the seconds per trained token in earlier jobs, by model."""
@@ -486,19 +492,19 @@ def _check_models(client: "FinetuneClient", plan: FinetunePlan) -> None:
     Raises:
         ModelRejected: The service lists its models, and this one is missing.
     """
-    new = [
+    unlisted = [
         job.model.name for job in plan.jobs if plan.backend.find_model(job.model.name) is None
     ]
-    listed = client.models() if new else None
-    for name in dict.fromkeys(new):
+    listed = client.list_models() if unlisted else None
+    for name in dict.fromkeys(unlisted):
         if listed is not None and name not in listed:
             raise ModelRejected(
                 f"{client.address} does not list a model {name!r};"
-                f" it has {', '.join(listed[:12]) or 'none'}"
+                f" it lists {', '.join(listed[:12]) or 'none'}"
             )
 
 
-class _Sent(NamedTuple):
+class _SentFile(NamedTuple):
     id: str
     sha256: str
 
@@ -515,9 +521,9 @@ class _Uploads:
     ) -> None:
         self._client, self._store = client, store
         self._backend, self._on_upload = backend, on_upload
-        self._sent: dict[str, _Sent] = {}
+        self._sent: dict[str, _SentFile] = {}
 
-    def file(self, path: Path) -> _Sent:
+    def send(self, path: Path) -> _SentFile:
         from assay.store.finetune_jobs import add_upload, find_upload
 
         with path.open("rb") as stream:
@@ -545,11 +551,11 @@ class _Uploads:
                     name=path.name,
                     size=path.stat().st_size,
                 )
-        self._sent[sha256] = _Sent(known, sha256)
+        self._sent[sha256] = _SentFile(known, sha256)
         return self._sent[sha256]
 
 
-def _subset_file(data: Path, job: "PlannedJob", folder: Path) -> Path:
+def _write_subset_file(data: Path, job: "PlannedJob", folder: Path) -> Path:
     from assay.finetune.plan import write_subset
 
     if job.subset is None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from assay.finetune.loop import LoopConfig, StageDone
+from assay.finetune.loop import LoopConfig, StageResult
 from assay.judge.results import Comparison
 from assay.report.comparison.document import comparison_document
 from assay.report.document import Block, Document, Figures, ReportTable, Section, Words
@@ -30,7 +30,7 @@ class LoopFacts:
     """Content of the report of a loop."""
 
     config: LoopConfig
-    stages: Mapping[str, StageDone]
+    stages: Mapping[str, StageResult]
     comparison: Comparison
     training: Sequence[TrainingPoint]
     cost_usd: float | None
@@ -152,7 +152,7 @@ def _took(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def _came_to(done: StageDone) -> str:
+def _came_to(done: StageResult) -> str:
     for name in ("data", "model", "run"):
         if name in done.result:
             return f"{name} {done.result[name]}"

@@ -31,7 +31,7 @@ from assay.stats.learning_curves import Summary
 from assay.stats.power import Needed
 from assay.training.analysis import Analysis
 from assay.training.analysis_settings import describe_summary
-from assay.training.gather import FoundRun, Unusable
+from assay.training.gather import LoadedRun, SkippedRun
 
 if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
@@ -54,14 +54,14 @@ def span(interval: Interval) -> str:
     return f"{number(interval.low)} to {number(interval.high)}"
 
 
-def left_out(unusable: Sequence[Unusable]) -> Iterator[Section]:
+def left_out(unusable: Sequence[SkippedRun]) -> Iterator[Section]:
     """Yield a section of named runs that were not used, if any."""
     if unusable:
         reasons = [f"{run.name}: {run.reason}" for run in unusable]
         yield Section("Not used", [Items(reasons, f"Left out: {len(unusable)} runs")])
 
 
-def run_sources(runs: Iterable[FoundRun]) -> Iterator[tuple[str, str]]:
+def run_sources(runs: Iterable[LoadedRun]) -> Iterator[tuple[str, str]]:
     """Yield the name and the source of each run."""
     for found in runs:
         run = found.run
@@ -71,7 +71,7 @@ def run_sources(runs: Iterable[FoundRun]) -> Iterator[tuple[str, str]]:
         yield found.name, ", ".join(filter(None, parts))
 
 
-def run_values(used: FoundRun) -> dict[str, Any]:
+def run_values(used: LoadedRun) -> dict[str, Any]:
     """Return a run for programs."""
     run, curve = used.run, used.curve
     return {
@@ -230,7 +230,7 @@ def _runs(analysis: Analysis) -> ReportTable:
     )
 
 
-def _valued(analysis: Analysis) -> Iterator[tuple[str, FoundRun, float]]:
+def _valued(analysis: Analysis) -> Iterator[tuple[str, LoadedRun, float]]:
     design = analysis.design
     for arm, runs, values_R in (
         ("control", design.control, analysis.control_R),

@@ -28,7 +28,7 @@ from assay.report.training_analysis import (
 from assay.stats.intervals import Interval
 from assay.stats.power import Needed
 from assay.training.analysis_settings import describe_summary
-from assay.training.gather import Gathered
+from assay.training.gather import RunSet
 from assay.training.variance import WHY_THE_RULE_MISLEADS, SummaryVariance, VarianceSettings
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _HEADS: Final = {"slope": "slope (Derivative)"}
 
 
 def variance_document(
-    gathered: Gathered, summaries: Sequence[SummaryVariance], settings: VarianceSettings
+    gathered: RunSet, summaries: Sequence[SummaryVariance], settings: VarianceSettings
 ) -> Document:
     """Build the report: the spread of two summaries, and the number of runs needed."""
     runs, share = len(gathered.runs), _percent(settings.threshold)
@@ -76,7 +76,7 @@ def variance_document(
 
 
 def variance_drawing(
-    gathered: Gathered, summaries: Sequence[SummaryVariance], settings: VarianceSettings
+    gathered: RunSet, summaries: Sequence[SummaryVariance], settings: VarianceSettings
 ) -> "Drawing":
     """Draw a panel for the area and one for the slope."""
     from assay.report.figures.curves import variance_panels
@@ -154,7 +154,7 @@ def _settings(settings: VarianceSettings) -> dict[str, Any]:
 
 
 def _values(
-    gathered: Gathered, summaries: Sequence[SummaryVariance], settings: VarianceSettings
+    gathered: RunSet, summaries: Sequence[SummaryVariance], settings: VarianceSettings
 ) -> dict[str, Any]:
     return {
         "metric": gathered.metric,
@@ -187,7 +187,7 @@ def _summary(summary: SummaryVariance) -> dict[str, Any]:
 
 
 def _columns(
-    gathered: Gathered, summary: SummaryVariance, settings: VarianceSettings
+    gathered: RunSet, summary: SummaryVariance, settings: VarianceSettings
 ) -> dict[str, Any]:
     return {
         "metric": gathered.metric,

@@ -32,13 +32,13 @@ from assay.store.plans import find_plan
 from assay.store.store import Store
 from assay.training.analysis_settings import AnalysisSettings
 from assay.training.design import Design, with_width_advice
-from assay.training.gather import FoundRun, RunPlace, reasons
+from assay.training.gather import LoadedRun, RunPlace, format_reasons
 from assay.training.variance import summarize_runs
 from assay.types import Verdict
 
 Values = NDArray[np.float64]
-_T = (Method.AUTO, Method.T)
-_EFFECTS = ("Cohen's d", "Hedges' g", "Cliff's delta", "probability of improvement")
+_T_METHODS = (Method.AUTO, Method.T)
+_EFFECT_NAMES = ("Cohen's d", "Hedges' g", "Cliff's delta", "probability of improvement")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +52,15 @@ class RadialAxis:
     lower_is_better: bool = False
 
 
-def radial_axes(design: Design, chosen: SummarySpec) -> tuple[RadialAxis, ...]:
+def compute_radial_axes(design: Design, chosen: SummarySpec) -> tuple[RadialAxis, ...]:
     """Return the five summaries of the metric for a radial plot.
 
     The AUC has the chosen window. The default threshold is halfway between the mean first and
     the mean last value of all runs. A metric that falls over the run is treated as a loss:
     lower is better.
     """
-    curves = [one.curve for one in (*design.control, *design.candidate)]
-    first, last = (float(np.mean([one.values_P[at] for one in curves])) for at in (0, -1))
+    curves = [run.curve for run in (*design.control, *design.candidate)]
+    first, last = (float(np.mean([c.values_P[index] for c in curves])) for index in (0, -1))
     falling = chosen.falling if chosen.threshold is not None else last < first
     threshold = (first + last) / 2 if chosen.threshold is None else chosen.threshold
     n = min(chosen.n, *(len(curve) for curve in curves))
@@ -81,15 +81,15 @@ def radial_axes(design: Design, chosen: SummarySpec) -> tuple[RadialAxis, ...]:
     return tuple(
         RadialAxis(
             name,
-            _mean(design.control, spec),
-            _mean(design.candidate, spec),
+            _average_summary(design.control, spec),
+            _average_summary(design.candidate, spec),
             lower_is_better=falling or spec.type is Summary.TIME_TO_THRESHOLD,
         )
         for name, spec in specs.items()
     )
 
 
-def _mean(runs: Sequence[FoundRun], spec: SummarySpec) -> float | None:
+def _average_summary(runs: Sequence[LoadedRun], spec: SummarySpec) -> float | None:
     # If a run does not reach the window or the threshold, the axis is left empty.
     try:
         mean = float(np.mean(summarize_runs(runs, spec)))
@@ -98,7 +98,7 @@ def _mean(runs: Sequence[FoundRun], spec: SummarySpec) -> float | None:
     return mean if math.isfinite(mean) else None
 
 
-class LateRuns(NamedTuple):
+class CensoredTimes(NamedTuple):
     """Times to a threshold that some runs never reach; the time of such a run is its end."""
 
     control_R: Values
@@ -107,7 +107,9 @@ class LateRuns(NamedTuple):
     note: str
 
 
-def summaries(design: Design, spec: SummarySpec) -> tuple[Values, Values, LateRuns | None]:
+def summarize_arms(
+    design: Design, spec: SummarySpec
+) -> tuple[Values, Values, CensoredTimes | None]:
     """Return the summary of each run of both arms.
 
     A run that never reaches a threshold is censored: its time is the horizon, which is the
@@ -115,52 +117,54 @@ def summaries(design: Design, spec: SummarySpec) -> tuple[Values, Values, LateRu
     """
     arms = [summarize_runs(runs, spec) for runs in (design.control, design.candidate)]
     reached = [np.isfinite(arm) for arm in arms]
-    late = sum(int((~arm).sum()) for arm in reached)
-    if not late:
+    censored = sum(int((~arm).sum()) for arm in reached)
+    if not censored:
         return arms[0], arms[1], None
     runs = [*design.control, *design.candidate]
     assert spec.threshold is not None
-    if late == len(runs):
+    if censored == len(runs):
         raise UsageError(
-            f"no run gets to {spec.threshold:g}, so no time to it is known; choose another "
-            "--summary.threshold, or another --summary.type"
+            f"no run reaches {spec.threshold:g}, so the time to it is unknown; choose another "
+            "--summary.threshold or --summary.type"
         )
     ends = np.array(
         [
             time_to_threshold(
-                one.curve.steps_P,
-                one.curve.values_P,
+                run.curve.steps_P,
+                run.curve.values_P,
                 spec.threshold,
                 falling=spec.falling,
                 **spec.window,
             ).value
-            for one in runs
+            for run in runs
         ]
     )
     horizon = float(ends[~np.concatenate(reached)].min())
     times = np.split(ends, [len(arms[0])])
     a, b = (
-        restricted_times(own, there, ~there, horizon=horizon)
-        for own, there in zip(times, reached, strict=True)
+        restricted_times(ends_R, reaches, ~reaches, horizon=horizon)
+        for ends_R, reaches in zip(times, reached, strict=True)
     )
     note = (
-        f"{late} of {len(runs)} runs never get to {spec.threshold:g}: they stand at step"
-        f" {horizon:g}, where the first of them ends, and the means are those up to there; the"
-        " log-rank test takes all steps"
+        f"{censored} of {len(runs)} runs never reach {spec.threshold:g}: their time is"
+        f" counted as step {horizon:g}, where the first of them ends, and the means are "
+        "restricted to that step; the log-rank test uses all steps"
     )
-    return a, b, LateRuns(times[0], times[1], (reached[0], reached[1]), note)
+    return a, b, CensoredTimes(times[0], times[1], (reached[0], reached[1]), note)
 
 
-def log_rank(late: LateRuns, settings: AnalysisSettings, paired: bool) -> TestResult:
+def compute_log_rank_test(
+    censored: CensoredTimes, settings: AnalysisSettings, paired: bool
+) -> TestResult:
     """Test whether one arm reaches the threshold earlier or more often, over all steps."""
-    here, there = late.reached
+    control_reached, candidate_reached = censored.reached
     return incidence_test(
-        late.control_R,
-        here,
-        late.candidate_R,
-        there,
-        ~here,
-        ~there,
+        censored.control_R,
+        control_reached,
+        censored.candidate_R,
+        candidate_reached,
+        ~control_reached,
+        ~candidate_reached,
         paired=paired,
         side=settings.side,
         rng=np.random.default_rng(settings.seed),
@@ -216,11 +220,13 @@ class Analysis:
     @property
     def effects(self) -> dict[str, Interval | None]:
         """Standardised effect sizes by name; None if the values do not vary."""
-        found = self.contrast.effects
+        effects = self.contrast.effects
         sizes = (
-            (None,) * 4 if found is None else (found.d, found.g, found.delta, found.improvement)
+            (None,) * 4
+            if effects is None
+            else (effects.d, effects.g, effects.delta, effects.improvement)
         )
-        return dict(zip(_EFFECTS, sizes, strict=True))
+        return dict(zip(_EFFECT_NAMES, sizes, strict=True))
 
     @property
     def sentence(self) -> str:
@@ -228,41 +234,41 @@ class Analysis:
         n, difference = len(self.design.control), self.difference
         runs = f"{n} pairs" if self.paired else f"{n} and {len(self.design.candidate)} runs"
         if confounds := self.contrast.confounds:
-            said = "; ".join(
-                f"{one.name} is {one.baseline} for the control, {one.candidate} for the"
-                " candidate"
-                for one in confounds
+            differences = "; ".join(
+                f"{confound.name} is {confound.baseline} for the control, {confound.candidate} "
+                "for the candidate"
+                for confound in confounds
             )
-            names = " ".join(f"--allow-different {one.name}" for one in confounds)
+            names = " ".join(f"--allow-different {confound.name}" for confound in confounds)
             return (
-                f"Not comparable: {said}. A difference may be that of the task ({runs}). Let"
-                f" both arms do the same, or say that this is what you compare: {names}."
+                f"Not comparable: {differences}. A difference may come from the task "
+                f"({runs}). Train both arms on the same task, or allow the difference: {names}."
             )
         if self.design.copies:
             return (
-                f"No verdict: {'; '.join(self.design.copies[:6])}, to the last digit. A copy is"
-                f" no run of its own, whatever its seed says ({runs})."
+                f"No verdict: {'; '.join(self.design.copies[:6])}, identical to the last "
+                f"digit. A copy is not an independent run, even with another seed ({runs})."
             )
         if self.verdict is Verdict.UNKNOWN:
             return (
-                f"{runs} give no interval with method {self.settings.method}; add runs, or "
-                "choose --bootstrap.method t"
+                f"No interval can be computed from {runs} with method {self.settings.method}; "
+                "add runs, or choose --bootstrap.method t"
             )
-        bounds = f"about {100 * self.level:.4g} % interval {_bounds(difference)}"
+        bounds = f"about {100 * self.level:.4g} % interval {_format_bounds(difference)}"
         if not difference.known:
-            bounds = "no interval, since nothing varies"
+            bounds = "no interval, because nothing varies"
         change = f"{difference.point:+.4g} ({bounds}, {runs})"
         if self.verdict is Verdict.HIGHER:
             return f"The candidate is higher than the control by {change}."
         if self.verdict is Verdict.LOWER:
             return f"The candidate is lower than the control: {change}."
-        why = ""
+        reason = ""
         if difference.low <= 0 <= difference.high:
-            why = "; the interval holds 0, which is no proof that both are equal"
+            reason = "; the interval contains 0, which does not prove that both are equal"
         elif (tests := self.contrast.tests) is not None:
             test = tests.t if tests.spread_known else tests.resampling
-            why = f"; p = {tests.p_value:.3g}, {test.name}"
-        return f"No difference is shown: {change}{why}."
+            reason = f"; p = {tests.p_value:.3g}, {test.name}"
+        return f"No difference is shown: {change}{reason}."
 
 
 def analyse(
@@ -278,21 +284,21 @@ def analyse(
     Raises:
         UsageError: There are too few runs, or the summary of a run cannot be computed.
     """
-    check_enough(design)
-    a, b, late = summaries(design, settings.summary)
+    check_run_counts(design)
+    a, b, censored = summarize_arms(design, settings.summary)
     alpha = settings.alpha if look is None else look.alpha
     paired, level = design.paired, 1 - alpha
     # Separate streams, so that an additional computation does not change the others.
     streams = [np.random.default_rng(s) for s in np.random.SeedSequence(settings.seed).spawn(3)]
-    found = _contrast(design, settings, (a, b), level, streams[:2])
-    tests = found.tests
+    result = _compare_arms(design, settings, (a, b), level, streams[:2])
+    tests = result.tests
     assert tests is not None, "there are two runs of each arm"
     if design.copies:
         verdict = Verdict.UNKNOWN
-    elif found.confounds or settings.method in _T:
-        verdict = found.neutral_verdict
+    elif result.confounds or settings.method in _T_METHODS:
+        verdict = result.neutral_verdict
     else:
-        verdict = interval_verdict(found.difference)
+        verdict = interval_verdict(result.difference)
     samples = {"differences": b - a} if paired else {"control": a, "candidate": b}
     drawn = [
         bootstrap_means(sample, streams[2], settings.n_resamples)
@@ -303,14 +309,14 @@ def analyse(
         design=design,
         control_R=a,
         candidate_R=b,
-        contrast=found,
+        contrast=result,
         relative=relative_change(a, b, paired=paired, level=level),
         relative_note=denominator_note(a, level=level),
         verdict=verdict,
         tests=(
             tests.resampling,
             *((tests.t,) if settings.ttest else ()),
-            *((log_rank(late, settings, paired),) if late else ()),
+            *((compute_log_rank_test(censored, settings, paired),) if censored else ()),
         ),
         pairing=pairing(a, b, level=level) if paired else None,
         normality=tuple((name, normality(sample)) for name, sample in samples.items()),
@@ -325,14 +331,17 @@ def analyse(
         if settings.power
         else None,
         estimates_B=drawn[0] if paired else drawn[0] - drawn[1],
-        radial=radial_axes(design, settings.summary),
-        notes=(*([late.note] if late else ()), *_notes(samples, found, settings, alpha)),
+        radial=compute_radial_axes(design, settings.summary),
+        notes=(
+            *([censored.note] if censored else ()),
+            *_list_notes(samples, result, settings, alpha),
+        ),
         level=level,
         look=look,
     )
 
 
-def _contrast(
+def _compare_arms(
     design: Design,
     settings: AnalysisSettings,
     arms: tuple[Values, Values],
@@ -386,7 +395,7 @@ def analyse_and_record(
     Raises:
         UsageError: There are too few runs, or the summary of a run cannot be computed.
     """
-    check_enough(design)
+    check_run_counts(design)
     design = with_width_advice(design)
     stored = all(run.place is RunPlace.STORE for run in (*design.control, *design.candidate))
     looks = []
@@ -402,69 +411,71 @@ def analyse_and_record(
         plan=plan,
         looks=looks,
         extended_from=design.extended_from,
-        unrecorded=None if stored else "not all runs are in the store",
+        unrecorded=None if stored else "not all runs are in the database",
     )
-    found = analyse(design, settings, look)
+    analysis = analyse(design, settings, look)
     if not stored or look.repeated:
-        return found
+        return analysis
     record = RecordedLook(
         control=control,
         candidate=candidate,
         look=look.number,
         alpha=look.two_sided,
-        estimate=found.difference.point,
-        low=found.difference.low,
-        high=found.difference.high,
-        verdict=found.verdict.value,
+        estimate=analysis.difference.point,
+        low=analysis.difference.low,
+        high=analysis.difference.high,
+        verdict=analysis.verdict.value,
         plan=look.plan,
     )
     try:
         with store.writing() as connection:
             record_look(connection, settings.metric, asdict(settings.summary), record)
     except StoreError:
-        return replace(found, look=replace(look, unrecorded="the store cannot be written"))
-    return found
+        return replace(
+            analysis, look=replace(look, unrecorded="the database cannot be written")
+        )
+    return analysis
 
 
-def find_deviations(plan: AnalysisPlan, found: Analysis, store: Store) -> list[str]:
+def find_deviations(plan: AnalysisPlan, analysis: Analysis, store: Store) -> list[str]:
     """Return the differences between an analysis and its plan, as sentences."""
-    planned, did = plan.content, found.settings.as_dict()
+    planned, used = plan.content, analysis.settings.as_dict()
     pairs = {
-        "metric": (planned["metric"], did["metric"]),
+        "metric": (planned["metric"], used["metric"]),
         **{
-            f"summary.{name}": (value, did["summary"][name])
+            f"summary.{name}": (value, used["summary"][name])
             for name, value in planned["summary"].items()
         },
-        **{name: (planned[name], did[name]) for name in ("method", "side", "alpha")},
+        **{name: (planned[name], used[name]) for name in ("method", "side", "alpha")},
     }
     deviations = [
-        f"{what}: the plan says {_as_text(wanted)}, the analysis did {_as_text(done)}"
-        for what, (wanted, done) in pairs.items()
+        f"{name}: the plan has {_format_value(wanted)}, the analysis used {_format_value(done)}"
+        for name, (wanted, done) in pairs.items()
         if wanted != done
     ]
-    if plan.paired is not None and plan.paired != found.paired:
+    if plan.paired is not None and plan.paired != analysis.paired:
         words = {True: "paired", False: "unpaired"}
         deviations.append(
-            f"design: the plan says {words[plan.paired]}, this is {words[found.paired]}"
+            f"design: the plan says {words[plan.paired]}, this is {words[analysis.paired]}"
         )
-    n, m = len(found.design.control), len(found.design.candidate)
+    n, m = len(analysis.design.control), len(analysis.design.candidate)
     allowed = plan.looks or (plan.n,)
     if n != m or n not in allowed:
-        unit = "pairs" if found.paired else "runs per arm"
-        used = str(n) if n == m else f"{n} and {m}"
-        said = " or ".join(map(str, allowed))
-        deviations.append(f"n: the plan says {said} {unit}, there are {used}")
-    earlier = () if found.look is None or not plan.looks else found.look.earlier
+        unit = "pairs" if analysis.paired else "runs per arm"
+        actual = str(n) if n == m else f"{n} and {m}"
+        sizes = " or ".join(map(str, allowed))
+        deviations.append(f"n: the plan says {sizes} {unit}, there are {actual}")
+    earlier = () if analysis.look is None or not plan.looks else analysis.look.earlier
     if outside := sum(look.plan != plan.hash for look in earlier):
         deviations.append(
-            f"looks: {counted(outside, 'look')} at these runs before this one did not go"
-            " by the plan, so that this one cannot either"
+            f"looks: {counted(outside, 'look')} at these runs before this one did not "
+            "follow the plan, so this one cannot follow it either"
         )
     registered = None
     if store.path.exists():
         with store.reading() as connection:
             registered = find_plan(connection, plan.hash)
-    runs = (*found.design.control, *found.design.candidate)
+    runs = (*analysis.design.control, *analysis.design.candidate)
     stored = [run.run.id for run in runs if run.place is RunPlace.STORE]
     others = len(runs) - len(stored)
     return deviations + history_of(
@@ -472,11 +483,11 @@ def find_deviations(plan: AnalysisPlan, found: Analysis, store: Store) -> list[s
     )
 
 
-def _as_text(value: object) -> str:
+def _format_value(value: object) -> str:
     return "nothing" if value is None else str(value)
 
 
-def check_enough(design: Design) -> None:
+def check_run_counts(design: Design) -> None:
     """Raise UsageError if an arm has fewer than two runs."""
     counts = {"control": len(design.control), "candidate": len(design.candidate)}
     for arm, count in counts.items():
@@ -484,12 +495,12 @@ def check_enough(design: Design) -> None:
             continue
         unit = ("pair" if design.paired else f"{arm} run") + ("" if count == 1 else "s")
         raise UsageError(
-            f"{count} {unit} can be used, and a comparison takes two; name more"
-            f"{reasons(design.unusable)}"
+            f"only {count} {unit} can be used, and a comparison needs two; name more"
+            f"{format_reasons(design.unusable)}"
         )
 
 
-def _bounds(interval: Interval) -> str:
+def _format_bounds(interval: Interval) -> str:
     if math.isinf(interval.high):
         return f"above {interval.low:.4g}"
     if math.isinf(interval.low):
@@ -497,38 +508,42 @@ def _bounds(interval: Interval) -> str:
     return f"{interval.low:.4g} to {interval.high:.4g}"
 
 
-def _notes(
-    samples: Mapping[str, Values], found: Contrast, settings: AnalysisSettings, alpha: float
+def _list_notes(
+    samples: Mapping[str, Values], contrast: Contrast, settings: AnalysisSettings, alpha: float
 ) -> list[str]:
-    notes, paired, tests = [], found.paired, found.tests
+    notes, paired, tests = [], contrast.paired, contrast.tests
     assert tests is not None, "there are two runs of each arm"
     # Proportions have their own interval, for every method.
     shares, few = tests.t.exact, min(map(len, samples.values())) < 30
-    if settings.method in _T and not shares:
+    if settings.method in _T_METHODS and not shares:
         for name, sample in samples.items():
             if note := skewness_note(sample):
                 notes.append(f"{name}: {note} (--bootstrap.method studentised)")
     elif few and settings.method in (Method.BCA, Method.PERCENTILE) and not shares:
         notes.append(
-            f"method {settings.method} is too short below 30 runs: its interval misses the "
-            "truth more often than it says; auto is not"
+            f"method {settings.method} gives intervals that are too short below 30 runs: they "
+            "miss the true value more often than stated; use auto"
         )
     if not tests.spread_known:
-        what = "all pairs differ alike" if paired else "the runs of each arm are all equal"
+        finding = (
+            "all pairs have the same difference"
+            if paired
+            else "the runs of each arm are all equal"
+        )
         width = (
-            "the interval has no width" if found.difference.known else "there is no interval"
+            "the interval has no width" if contrast.difference.known else "there is no interval"
         )
         notes.append(
-            f"{what}, so that nothing tells how a difference could vary: {width}; check that "
-            "the runs are not copies, and were made with seeds of their own"
+            f"{finding}, so the variation of a difference cannot be estimated: {width}; "
+            "check that the runs are not copies and have different seeds"
         )
     sizes = [*map(len, samples.values())]
-    ways = 2 ** sizes[0] if paired else math.comb(sum(sizes), sizes[0])
-    least = (2 if settings.side is Side.TWO_SIDED else 1) / ways
-    if least > alpha:
+    arrangements = 2 ** sizes[0] if paired else math.comb(sum(sizes), sizes[0])
+    min_p_value = (2 if settings.side is Side.TWO_SIDED else 1) / arrangements
+    if min_p_value > alpha:
         unit = "pairs" if paired else "runs"
         notes.append(
             f"with so few {unit} the {'sign-flip' if paired else 'permutation'} test cannot "
-            f"give a p-value below {least:.3g}, whatever the difference"
+            f"give a p-value below {min_p_value:.3g}, whatever the difference"
         )
     return notes

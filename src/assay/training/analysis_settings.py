@@ -24,9 +24,9 @@ from assay.stats.look_bounds import EXACT_TO, LARGEST_ALPHA, Spending
 
 DEFAULT_METRIC = "overview/reward"
 """The metric that is analysed by default."""
-_LEAST_ALPHA = 1e-12
+_MIN_ALPHA = 1e-12
 """Smallest alpha; below it, 1 - alpha rounds to 1."""
-_MOST_RESAMPLES = 10_000_000
+_MAX_RESAMPLES = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,105 +63,107 @@ class AnalysisSettings:
 
 
 def make_settings(
-    given: Mapping[str, Any], summary: Mapping[str, Any], plan: Mapping[str, Any] | None = None
+    options: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    plan: Mapping[str, Any] | None = None,
 ) -> AnalysisSettings:
     """Resolve the settings from user options, a plan and defaults.
 
     Args:
-        given: User options by the field names of `AnalysisSettings`; None means not given.
+        options: User options by the field names of `AnalysisSettings`; None means not given.
         summary: User options by the field names of `SummarySpec`; None means not given.
         plan: Settings of a plan by field name, with its summary under `summary`.
 
     Raises:
         UsageError: A value is not allowed.
     """
-    chosen = {name: value for name, value in given.items() if value is not None}
-    own = {name: value for name, value in summary.items() if value is not None}
+    chosen = {name: value for name, value in options.items() if value is not None}
+    summary_options = {name: value for name, value in summary.items() if value is not None}
     if plan is not None:
-        names = {each.name for each in fields(AnalysisSettings)} - {"summary"}
+        names = {setting.name for setting in fields(AnalysisSettings)} - {"summary"}
         planned = {k: v for k, v in plan.items() if k in names and v is not None}
         chosen = {**planned, **chosen}
-        own = merge_summaries(plan["summary"], own)
-    chosen["method"] = _one_of(Method, "bootstrap.method", chosen.get("method", "auto"))
-    chosen["side"] = _one_of(Side, "bootstrap.side", chosen.get("side", "two-sided"))
-    settled = AnalysisSettings(**chosen, summary=make_summary(own))
-    _check(settled)
-    return settled
+        summary_options = merge_summaries(plan["summary"], summary_options)
+    chosen["method"] = _parse_choice(Method, "bootstrap.method", chosen.get("method", "auto"))
+    chosen["side"] = _parse_choice(Side, "bootstrap.side", chosen.get("side", "two-sided"))
+    settings = AnalysisSettings(**chosen, summary=make_summary(summary_options))
+    _check_settings(settings)
+    return settings
 
 
-def make_summary(given: Mapping[str, Any]) -> SummarySpec:
-    """Create a summary from given settings; an AUC defaults to the last quarter."""
-    chosen = {name: value for name, value in given.items() if value is not None}
-    kind = _one_of(Summary, "summary.type", chosen.get("type", "auc"))
+def make_summary(options: Mapping[str, Any]) -> SummarySpec:
+    """Create a summary from options; an AUC defaults to the last quarter."""
+    chosen = {name: value for name, value in options.items() if value is not None}
+    kind = _parse_choice(Summary, "summary.type", chosen.get("type", "auc"))
     windowed = any(name in chosen for name in ("percent", "step_min", "step_max"))
     if kind is Summary.AUC and not windowed:
         chosen["percent"] = DEFAULT_PERCENT
     if "percent_window" in chosen and "percent" not in chosen:
         raise UsageError(
-            f"summary.percent_window {chosen['percent_window']} says from which end a share of "
-            "the steps is taken, and there is no share; give summary.percent, or leave it out"
+            f"summary.percent_window {chosen['percent_window']} has no effect without "
+            "summary.percent; give summary.percent, or leave percent_window out"
         )
-    where = _one_of(
+    window = _parse_choice(
         PercentWindow, "summary.percent_window", chosen.get("percent_window", "last")
     )
     if kind is Summary.TIME_TO_THRESHOLD and chosen.get("threshold") is None:
         raise UsageError(
-            "summary.type time_to_threshold waits for a value; give --summary.threshold"
+            "summary.type time_to_threshold needs a threshold; give --summary.threshold"
         )
-    return SummarySpec(**{**chosen, "type": kind, "percent_window": where})
+    return SummarySpec(**{**chosen, "type": kind, "percent_window": window})
 
 
-def merge_summaries(planned: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the summary settings of a plan, overridden by the given ones."""
+def merge_summaries(planned: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the summary settings of a plan, overridden by user options."""
     kept = {name: value for name, value in planned.items() if value is not None}
-    if given.get("type", kept.get("type")) != kept.get("type"):
+    if options.get("type", kept.get("type")) != kept.get("type"):
         # The window of one kind of summary does not apply to another.
         kept = {}
     bounds = {"step_min", "step_max"}
-    if "percent" in given:
+    if "percent" in options:
         kept = {name: value for name, value in kept.items() if name not in bounds}
-    if bounds & given.keys():
+    if bounds & options.keys():
         kept.pop("percent", None)
-    if "percent" not in kept and "percent" not in given:
+    if "percent" not in kept and "percent" not in options:
         kept.pop("percent_window", None)
-    return {**kept, **given}
+    return {**kept, **options}
 
 
 def describe_summary(spec: SummarySpec) -> str:
     """Describe a summary and its window in words."""
     match spec.type:
         case Summary.AUC:
-            what = "mean by step" if spec.normalize_steps else "area below the curve"
-            what = f"AUC ({what})"
+            name = "mean by step" if spec.normalize_steps else "area below the curve"
+            name = f"AUC ({name})"
         case Summary.LAST_N:
-            what = f"mean of the last {spec.n} points"
+            name = f"mean of the last {spec.n} points"
         case Summary.FINAL:
-            what = "final value"
+            name = "final value"
         case Summary.SLOPE:
-            what = "slope per step"
+            name = "slope per step"
         case Summary.TIME_TO_THRESHOLD:
-            beyond = "down to" if spec.falling else "to"
-            what = f"steps {beyond} {spec.threshold:g}"
+            direction = "down to" if spec.falling else "to"
+            name = f"steps {direction} {spec.threshold:g}"
     if spec.percent is not None:
-        return f"{what} over the {spec.percent_window} {spec.percent:.4g} of the steps"
+        return f"{name} over the {spec.percent_window} {spec.percent:.4g} of the steps"
     if spec.step_min is not None or spec.step_max is not None:
         low = "the start" if spec.step_min is None else f"step {spec.step_min:.12g}"
         high = "the end" if spec.step_max is None else f"step {spec.step_max:.12g}"
-        return f"{what} from {low} to {high}"
-    return f"{what} of the whole curve"
+        return f"{name} from {low} to {high}"
+    return f"{name} of the whole curve"
 
 
-def _one_of(kind: Any, what: str, value: Any) -> Any:
+def _parse_choice(choices: Any, name: str, value: Any) -> Any:
     try:
-        return kind(value)
+        return choices(value)
     except ValueError:
-        raise UsageError(unknown_name(what, str(value), kind)) from None
+        raise UsageError(unknown_name(name, str(value), choices)) from None
 
 
-def _check(settings: AnalysisSettings) -> None:
-    if not _LEAST_ALPHA <= settings.alpha < 1:
+def _check_settings(settings: AnalysisSettings) -> None:
+    if not _MIN_ALPHA <= settings.alpha < 1:
         raise UsageError(
-            f"alpha {settings.alpha!r} is not between {_LEAST_ALPHA:g} and 1; 0.05 is usual"
+            f"alpha {settings.alpha!r} is not between {_MIN_ALPHA:g} and 1; 0.05 is usual"
         )
     if not 0 < settings.target_power < 1:
         raise UsageError(
@@ -169,32 +171,32 @@ def _check(settings: AnalysisSettings) -> None:
         )
     if not (math.isfinite(settings.target_effect_size) and settings.target_effect_size > 0):
         raise UsageError(
-            f"power.target_effect_size {settings.target_effect_size!r} is no difference; give "
-            "a number above 0 in the unit of the summary"
+            f"power.target_effect_size must be greater than 0 (got "
+            f"{settings.target_effect_size!r}); use the unit of the summary"
         )
     if settings.seed < 0:
         raise UsageError(f"bootstrap.seed {settings.seed} is negative; give 0 or more")
-    if not 100 <= settings.n_resamples <= _MOST_RESAMPLES:
-        few = "few" if settings.n_resamples < 100 else "many"
+    if not 100 <= settings.n_resamples <= _MAX_RESAMPLES:
+        excess = "few" if settings.n_resamples < 100 else "many"
         raise UsageError(
-            f"bootstrap.n_resamples {settings.n_resamples} is too {few}; give 100 to "
-            f"{_MOST_RESAMPLES}, 10000 is usual"
+            f"bootstrap.n_resamples {settings.n_resamples} is too {excess}; give 100 to "
+            f"{_MAX_RESAMPLES}, 10000 is usual"
         )
     if not settings.metric:
         raise UsageError("the metric has no name; give --metric, such as overview/reward")
 
 
-_TOP = ("metric", "summary", "test", "alpha", "n", "looks", "paired", "note")
-_TEST = ("method", "side", "boundary")
-_FIRST_LOOK = EXACT_TO // 2
+_PLAN_KEYS = ("metric", "summary", "test", "alpha", "n", "looks", "paired", "note")
+_TEST_KEYS = ("method", "side", "boundary")
+_MAX_FIRST_LOOK = EXACT_TO // 2
 """Largest first look; two groups of this size are within the range of the exact bounds."""
-_SUMMARY = tuple(SummarySpec.__dataclass_fields__)
-_NUMBER = (int, float)
-_KINDS: Mapping[str, tuple[type, ...]] = {
+_SUMMARY_KEYS = tuple(SummarySpec.__dataclass_fields__)
+_NUMBER_TYPES = (int, float)
+_KEY_TYPES: Mapping[str, tuple[type, ...]] = {
     "metric": (str,),
     "summary": (dict,),
     "test": (dict,),
-    "alpha": _NUMBER,
+    "alpha": _NUMBER_TYPES,
     "n": (int,),
     "looks": (list,),
     "boundary": (str,),
@@ -203,12 +205,12 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "method": (str,),
     "side": (str,),
     "type": (str,),
-    "percent": _NUMBER,
+    "percent": _NUMBER_TYPES,
     "percent_window": (str,),
-    "step_min": _NUMBER,
-    "step_max": _NUMBER,
+    "step_min": _NUMBER_TYPES,
+    "step_max": _NUMBER_TYPES,
     "normalize_steps": (bool,),
-    "threshold": _NUMBER,
+    "threshold": _NUMBER_TYPES,
     "falling": (bool,),
 }
 
@@ -220,55 +222,57 @@ def read_plan(path: Path) -> AnalysisPlan:
         UsageError: The file cannot be read, or is not a valid plan.
     """
 
-    def make(found: Any) -> AnalysisPlan:
-        check_unicode("text", json.dumps(found, ensure_ascii=False, default=str))
-        return _plan(found)
+    def parse(content: Any) -> AnalysisPlan:
+        check_unicode("text", json.dumps(content, ensure_ascii=False, default=str))
+        return _parse_plan(content)
 
-    return read_plan_file(path, make)
+    return read_plan_file(path, parse)
 
 
-def _plan(found: Any) -> AnalysisPlan:
-    for above, names in (("", _TOP), ("summary.", _SUMMARY), ("test.", _TEST)):
-        table = found.get(above[:-1], {}) if above else found
-        check_plan_keys(above, table, {name: _KINDS[name] for name in names})
+def _parse_plan(content: Any) -> AnalysisPlan:
+    for prefix, names in (("", _PLAN_KEYS), ("summary.", _SUMMARY_KEYS), ("test.", _TEST_KEYS)):
+        table = content.get(prefix[:-1], {}) if prefix else content
+        check_plan_keys(prefix, table, {name: _KEY_TYPES[name] for name in names})
     for name in ("metric", "n"):
-        if name not in found:
-            raise UsageError(f"{name} is missing; a plan has metric and n at least")
-    if found["n"] < 2:
-        raise UsageError(f"n is {found['n']}; an analysis takes 2 runs or more")
-    test = dict(found.get("test", {}))
+        if name not in content:
+            raise UsageError(f"{name} is missing; a plan needs at least metric and n")
+    if content["n"] < 2:
+        raise UsageError(f"n is {content['n']}; an analysis needs at least 2 runs")
+    test = dict(content.get("test", {}))
     boundary = test.pop("boundary", Spending.OBRIEN_FLEMING.value)
-    settled = make_settings(
-        {"metric": found["metric"], "alpha": found.get("alpha"), **test},
-        found.get("summary", {}),
+    settings = make_settings(
+        {"metric": content["metric"], "alpha": content.get("alpha"), **test},
+        content.get("summary", {}),
     )
     return AnalysisPlan(
-        metric=settled.metric,
-        summary=settled.summary,
-        method=str(settled.method),
-        side=str(settled.side),
-        alpha=float(settled.alpha),
-        n=found["n"],
-        paired=found.get("paired"),
-        note=found.get("note"),
-        looks=_looks(found, settled),
-        boundary=_one_of(Spending, "test.boundary", boundary).value,
+        metric=settings.metric,
+        summary=settings.summary,
+        method=str(settings.method),
+        side=str(settings.side),
+        alpha=float(settings.alpha),
+        n=content["n"],
+        paired=content.get("paired"),
+        note=content.get("note"),
+        looks=_parse_looks(content, settings),
+        boundary=_parse_choice(Spending, "test.boundary", boundary).value,
     )
 
 
-def _looks(found: Mapping[str, Any], settings: AnalysisSettings) -> tuple[int, ...]:
-    looks = found.get("looks", [])
+def _parse_looks(content: Mapping[str, Any], settings: AnalysisSettings) -> tuple[int, ...]:
+    looks = content.get("looks", [])
     if not looks:
         return ()
-    rising = all(type(look) is int for look in looks) and looks == sorted(set(looks))
-    if not (rising and 3 <= looks[0] <= _FIRST_LOOK and looks[-1] == found["n"]):
+    increasing = all(type(look) is int for look in looks) and looks == sorted(set(looks))
+    if not (increasing and 3 <= looks[0] <= _MAX_FIRST_LOOK and looks[-1] == content["n"]):
         raise UsageError(
-            f"looks is {looks}; give after how many pairs you look, such as [15, {found['n']}]:"
-            f" rising, from 3 to {_FIRST_LOOK} at first, and n, which is {found['n']}, last"
+            f"looks is {looks}; give the numbers of pairs at which you look, such as "
+            f"[15, {content['n']}]: increasing, the first from 3 to {_MAX_FIRST_LOOK}, the "
+            f"last equal to n ({content['n']})"
         )
-    most = LARGEST_ALPHA if settings.side is Side.TWO_SIDED else LARGEST_ALPHA / 2
-    if settings.alpha > most:
+    max_alpha = LARGEST_ALPHA if settings.side is Side.TWO_SIDED else LARGEST_ALPHA / 2
+    if settings.alpha > max_alpha:
         raise UsageError(
-            f"alpha {settings.alpha:g} is too much to share among looks; give {most:g} at most"
+            f"alpha {settings.alpha:g} is too large to divide among looks; give at most "
+            f"{max_alpha:g}"
         )
     return tuple(looks)

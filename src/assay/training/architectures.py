@@ -19,14 +19,25 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from assay.core.text import unknown_name
 from assay.errors import UsageError
-from assay.training.environments import ENVIRONMENTS, space_of
-from assay.training.network_sizes import ATTRIBUTE, FEATURES, LATENTS, LAYERS, MEMORY
-from assay.training.token_environment import TokenSpace
+from assay.training.environments import ENVIRONMENTS, TokenSpace, space_of
 
 if TYPE_CHECKING:
     from torch import Generator
 
     from assay.training.networks import Network
+
+
+ATTRIBUTE: Final = 8
+"""Length of the embedding of an attribute."""
+FREQUENCIES: Final = 3
+"""Frequencies of the position encoding, for each of two axes."""
+FEATURES: Final = ATTRIBUTE + 4 * FREQUENCIES + 1
+"""Features of a token: its attribute, position and value."""
+LATENTS: Final = 8
+LAYERS: Final = 2
+HEADS: Final = 4
+MEMORY: Final = 32
+"""Number of earlier steps a transformer attends to."""
 
 
 class Capacity(NamedTuple):
@@ -86,20 +97,22 @@ class LayerCount:
     parameters: int = 0
     flops: int = 0
 
-    def table(self, rows: int, width: int) -> None:
+    def add_table(self, rows: int, width: int) -> None:
         """Add a lookup table, which costs no operations."""
         self.parameters += rows * width
 
-    def linear(self, inside: int, outside: int, times: int = 1, *, bias: bool = True) -> None:
+    def add_linear(
+        self, inputs: int, outputs: int, times: int = 1, *, bias: bool = True
+    ) -> None:
         """Add a linear layer, applied `times` times per observation."""
-        self.parameters += (inside + bias) * outside
-        self.flops += 2 * inside * outside * times
+        self.parameters += (inputs + bias) * outputs
+        self.flops += 2 * inputs * outputs * times
 
-    def norm(self, width: int) -> None:
+    def add_norm(self, width: int) -> None:
         """Add a layer norm."""
         self.parameters += 2 * width
 
-    def attention(self, queries: int, keys: int, width: int) -> None:
+    def add_attention(self, queries: int, keys: int, width: int) -> None:
         """Add the products of queries with keys, and of weights with values."""
         self.flops += 4 * queries * keys * width
 
@@ -108,8 +121,8 @@ class LayerCount:
         return Capacity(self.parameters, self.flops)
 
 
-_WIDEST: Final = 4096
-_CLOSE: Final = 0.1
+_MAX_WIDTH: Final = 4096
+_CLOSE_SHARE: Final = 0.1
 """Two capacities that differ by at most this share are called equal."""
 
 
@@ -135,20 +148,20 @@ class CapacityMatch(NamedTuple):
     @property
     def close(self) -> bool:
         """Whether it differs by at most 10 %."""
-        return abs(self.difference) <= _CLOSE
+        return abs(self.difference) <= _CLOSE_SHARE
 
 
 def matching_width(
     architecture: Architecture, space: TokenSpace, wanted: float, size: str = "parameters"
 ) -> CapacityMatch:
     """Return the width whose number of `size` is nearest to the wanted one."""
-    widths = range(architecture.step, _WIDEST + 1, architecture.step)
+    widths = range(architecture.step, _MAX_WIDTH + 1, architecture.step)
     sizes = ((width, architecture.capacity(space, width)) for width in widths)
-    width, capacity = min(sizes, key=lambda each: abs(getattr(each[1], size) - wanted))
+    width, capacity = min(sizes, key=lambda entry: abs(getattr(entry[1], size) - wanted))
     return CapacityMatch(width, capacity, wanted, size)
 
 
-def width_for_runs(
+def find_width_for_runs(
     configurations: Sequence[Mapping[str, Any]], wanted: float, size: str = "parameters"
 ) -> CapacityMatch | None:
     """Return the width at which runs of the built-in trainer would match; None for other runs.
@@ -157,15 +170,15 @@ def width_for_runs(
     number of parameters that such a network has here.
     """
     names = ("architecture", "environment", "width", "parameters")
-    kinds = {tuple(map(str, map(each.get, names))) for each in configurations}
+    kinds = {tuple(map(str, map(configuration.get, names))) for configuration in configurations}
     if len(kinds) != 1:
         return None
-    ours = configurations[0]
-    name, place, width = (ours.get(each) for each in names[:3])
-    if name not in ARCHITECTURES or place not in ENVIRONMENTS or type(width) is not int:
+    first = configurations[0]
+    name, environment, width = map(first.get, names[:3])
+    if name not in ARCHITECTURES or environment not in ENVIRONMENTS or type(width) is not int:
         return None
-    architecture, space = ARCHITECTURES[name], space_of(place)
-    if architecture.capacity(space, width).parameters != ours.get("parameters"):
+    architecture, space = ARCHITECTURES[name], space_of(environment)
+    if architecture.capacity(space, width).parameters != first.get("parameters"):
         return None
     return matching_width(architecture, space, wanted, size)
 
@@ -181,11 +194,11 @@ class Mlp:
     def capacity(self, space: TokenSpace, width: int) -> Capacity:
         """Compute the size at this width."""
         count = LayerCount()
-        count.table(space.rows, width)
+        count.add_table(space.rows, width)
         count.parameters += width
-        count.linear(width, width)
-        count.linear(width, len(space.actions))
-        count.linear(width, 1)
+        count.add_linear(width, width)
+        count.add_linear(width, len(space.actions))
+        count.add_linear(width, 1)
         return count.capacity()
 
     def network(self, space: TokenSpace, width: int, generator: "Generator") -> "Network":
@@ -197,25 +210,25 @@ class Mlp:
 
 def count_perceiver(count: LayerCount, space: TokenSpace, width: int) -> None:
     """Add the layers that read tokens into latents."""
-    count.table(1 + len(space.attributes), ATTRIBUTE)
-    count.table(LATENTS, width)
+    count.add_table(1 + len(space.attributes), ATTRIBUTE)
+    count.add_table(LATENTS, width)
     for _ in range(LAYERS):
-        count.norm(width)
-        count.linear(width, width, LATENTS)
-        count.linear(FEATURES, 2 * width, space.tokens)
-        count.attention(LATENTS, space.tokens, width)
-        count.linear(width, width, LATENTS)
-        count.norm(width)
-        count.linear(width, 2 * width, LATENTS)
-        count.linear(2 * width, width, LATENTS)
+        count.add_norm(width)
+        count.add_linear(width, width, LATENTS)
+        count.add_linear(FEATURES, 2 * width, space.tokens)
+        count.add_attention(LATENTS, space.tokens, width)
+        count.add_linear(width, width, LATENTS)
+        count.add_norm(width)
+        count.add_linear(width, 2 * width, LATENTS)
+        count.add_linear(2 * width, width, LATENTS)
 
 
-def count_heads(count: LayerCount, space: TokenSpace, inside: int, width: int) -> None:
+def count_heads(count: LayerCount, space: TokenSpace, inputs: int, width: int) -> None:
     """Add the policy head and the value head."""
-    count.linear(inside, 4 * width)
-    count.linear(4 * width, len(space.actions))
-    count.linear(inside, 4 * width)
-    count.linear(4 * width, 1)
+    count.add_linear(inputs, 4 * width)
+    count.add_linear(4 * width, len(space.actions))
+    count.add_linear(inputs, 4 * width)
+    count.add_linear(4 * width, 1)
 
 
 @register
@@ -228,21 +241,21 @@ class Trxl:
 
     def capacity(self, space: TokenSpace, width: int) -> Capacity:
         """Compute the size at this width."""
-        count, inside = LayerCount(), 2 * width
+        count, inputs = LayerCount(), 2 * width
         count_perceiver(count, space, width)
-        count.linear(LATENTS * width, inside)
-        count.norm(inside)
-        count.linear(inside, inside)
-        count.linear(inside, 2 * inside)
-        count.linear(inside, inside, 0, bias=False)  # the same for all observations
-        count.parameters += 2 * inside
-        count.attention(1, MEMORY + 1, inside)
-        count.flops += 2 * (MEMORY + 1) * inside
-        count.linear(inside, inside)
-        count.norm(inside)
-        count.linear(inside, 5 * inside)
-        count.linear(5 * inside, inside)
-        count_heads(count, space, inside, width)
+        count.add_linear(LATENTS * width, inputs)
+        count.add_norm(inputs)
+        count.add_linear(inputs, inputs)
+        count.add_linear(inputs, 2 * inputs)
+        count.add_linear(inputs, inputs, 0, bias=False)  # the same for all observations
+        count.parameters += 2 * inputs
+        count.add_attention(1, MEMORY + 1, inputs)
+        count.flops += 2 * (MEMORY + 1) * inputs
+        count.add_linear(inputs, inputs)
+        count.add_norm(inputs)
+        count.add_linear(inputs, 5 * inputs)
+        count.add_linear(5 * inputs, inputs)
+        count_heads(count, space, inputs, width)
         return count.capacity()
 
     def network(self, space: TokenSpace, width: int, generator: "Generator") -> "Network":
@@ -264,8 +277,8 @@ class VitReset:
         """Compute the size at this width."""
         count = LayerCount()
         count_perceiver(count, space, width)
-        count.linear(LATENTS * width, 8 * width)
-        count.linear(2 * width, 8 * width, bias=False)
+        count.add_linear(LATENTS * width, 8 * width)
+        count.add_linear(2 * width, 8 * width, bias=False)
         count_heads(count, space, 2 * width, width)
         return count.capacity()
 

@@ -28,34 +28,34 @@ from assay.core.tensors import load_tensors, pack_tensors
 from assay.crafter.view import View
 from assay.errors import OutputError, UsageError
 from assay.training.architectures import architecture_named
-from assay.training.config import TrainingConfig, stored_config
-from assay.training.crafter_worlds import view_tokens
+from assay.training.config import TrainingConfig, parse_stored_config
+from assay.training.crafter_worlds import tokenize_view
 from assay.training.networks import Network
-from assay.training.ppo import sample
+from assay.training.ppo import sample_actions
 
 _FORMAT: Final = "assay-policy/1"
-_KEPT: Final = 2
+_MAX_CHECKPOINTS: Final = 2
 _MEMORY: Final = "memory"
 
 
-def generator_text(generator: torch.Generator) -> str:
+def encode_generator(generator: torch.Generator) -> str:
     """Return the state of a generator as text."""
     return base64.b64encode(generator.get_state().numpy().tobytes()).decode()
 
 
-def set_generator(generator: torch.Generator, text: str) -> None:
+def restore_generator(generator: torch.Generator, text: str) -> None:
     """Restore the state of a generator from text."""
     raw = bytearray(base64.b64decode(text))
     generator.set_state(torch.frombuffer(raw, dtype=torch.uint8).clone())
 
 
-def latest(folder: Path) -> Path | None:
+def find_latest(folder: Path) -> Path | None:
     """Return the newest checkpoint of a run, if any."""
-    found = [path for path in (folder / "checkpoints").glob("step-*") if path.is_dir()]
-    return max(found, key=lambda path: int(path.name.removeprefix("step-")), default=None)
+    checkpoints = [path for path in (folder / "checkpoints").glob("step-*") if path.is_dir()]
+    return max(checkpoints, key=lambda path: int(path.name.removeprefix("step-")), default=None)
 
 
-def write(
+def write_checkpoint(
     folder: Path,
     step: int,
     config: TrainingConfig,
@@ -71,7 +71,7 @@ def write(
     """
     checkpoints = folder / "checkpoints"
     target = checkpoints / f"step-{step}"
-    draft = checkpoints / f".step-{step}"
+    temporary = checkpoints / f".step-{step}"
     weights = dict(network.named_parameters())
     moments = {
         f"{name}/{moment}": value
@@ -79,19 +79,21 @@ def write(
         for moment, value in optimizer.state.get(weight, {}).items()
     }
     # One entry, because the order of several would vary between writes.
-    about = {_FORMAT: canonical_json({"config": config.stored(), "step": step}).decode()}
+    metadata = {_FORMAT: canonical_json({"config": config.stored(), "step": step}).decode()}
     try:
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
-        _put(draft / "policy.safetensors", pack_tensors(weights, about))
-        _put(draft / "optimiser.safetensors", pack_tensors({**moments, _MEMORY: memory}))
-        _put(draft / "state.json", canonical_json({"step": step, **state}))
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        _write_synced(temporary / "policy.safetensors", pack_tensors(weights, metadata))
+        _write_synced(
+            temporary / "optimiser.safetensors", pack_tensors({**moments, _MEMORY: memory})
+        )
+        _write_synced(temporary / "state.json", canonical_json({"step": step, **state}))
         shutil.rmtree(target, ignore_errors=True)
-        draft.replace(target)
-        older = sorted(
+        temporary.replace(target)
+        written = sorted(
             checkpoints.glob("step-*"), key=lambda p: int(p.name.removeprefix("step-"))
         )
-        for path in older[:-_KEPT]:
+        for path in written[:-_MAX_CHECKPOINTS]:
             shutil.rmtree(path, ignore_errors=True)
     except OSError as error:
         raise OutputError(
@@ -101,14 +103,14 @@ def write(
     return target
 
 
-def _put(path: Path, content: bytes) -> None:
+def _write_synced(path: Path, content: bytes) -> None:
     with path.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
 
 
-def read(
+def read_checkpoint(
     path: Path, network: Network, optimizer: torch.optim.Optimizer
 ) -> tuple[Tensor, dict[str, Any]]:
     """Restore weights and moments; return the memory of the network and all other state.
@@ -120,7 +122,7 @@ def read(
         state = json.loads((path / "state.json").read_bytes())
         weights, _ = load_tensors(path / "policy.safetensors")
         moments, _ = load_tensors(path / "optimiser.safetensors")
-        _load(network, weights, path)
+        _load_weights(network, weights, path)
         for name, weight in network.named_parameters():
             prefix = f"{name}/"
             optimizer.state[weight] = {
@@ -143,29 +145,28 @@ def load_policy(path: Path) -> tuple[Network, TrainingConfig]:
         UsageError: There is no checkpoint, or another program wrote it.
     """
     file = find_checkpoint(path)
-    weights, about = load_tensors(file)
-    if _FORMAT not in about:
+    weights, metadata = load_tensors(file)
+    if _FORMAT not in metadata:
         raise UsageError(
-            f"{str(file)!r} holds weights of another program; give a checkpoint that 'assay "
-            "train' wrote"
+            f"{str(file)!r} was not written by 'assay train'; give a checkpoint that was"
         )
-    config = stored_config(json.loads(about[_FORMAT])["config"], str(file))
+    config = parse_stored_config(json.loads(metadata[_FORMAT])["config"], str(file))
     architecture = architecture_named(config.architecture)
     generator = torch.Generator().manual_seed(0)
     network = architecture.network(config.space, config.resolved_width, generator)
-    _load(network, weights, file)
+    _load_weights(network, weights, file)
     return network, config
 
 
-def _load(network: Network, weights: Mapping[str, Tensor], path: Path) -> None:
-    wanted = dict(network.named_parameters())
-    if {n: w.shape for n, w in weights.items()} != {n: w.shape for n, w in wanted.items()}:
+def _load_weights(network: Network, weights: Mapping[str, Tensor], path: Path) -> None:
+    parameters = dict(network.named_parameters())
+    if {n: w.shape for n, w in weights.items()} != {n: w.shape for n, w in parameters.items()}:
         raise UsageError(
-            f"{str(path)!r} has weights of another shape than this architecture has now; it "
-            "was made by another assay: train it again"
+            f"the weights in {str(path)!r} do not fit the current architecture; another "
+            "version of assay wrote them: train again"
         )
     with torch.no_grad():
-        for name, weight in wanted.items():
+        for name, weight in parameters.items():
             weight.copy_(weights[name])
 
 
@@ -174,17 +175,17 @@ class CheckpointAgent:
 
     def __init__(self, network: Network, seed: int) -> None:
         self._network = network
-        self._memory = network.blank(1)
+        self._memory = network.make_blank_memory(1)
         self._generator = torch.Generator().manual_seed(seed)
         self._first = True
 
     def act(self, view: View) -> int:
         """Return the index of the next action."""
-        seen = torch.from_numpy(view_tokens(view)).view(1, 1, -1, 3)
+        tokens = torch.from_numpy(tokenize_view(view)).view(1, 1, -1, 3)
         with torch.no_grad():
-            said = self._network(seen, torch.tensor([[self._first]]), self._memory)
-            self._memory, self._first = said.memory, False
-            action, _ = sample(said.logits[0], self._generator)
+            output = self._network(tokens, torch.tensor([[self._first]]), self._memory)
+            self._memory, self._first = output.memory, False
+            action, _ = sample_actions(output.logits[0], self._generator)
         return int(action.item())
 
 
@@ -200,10 +201,10 @@ def checkpoint_agent(path: Path) -> UserAgent:
     network, config = load_policy(file)
     if config.environment != "crafter":
         raise UsageError(
-            f"{str(path)!r} was trained in {config.environment}, and 'assay run' plays "
-            "Crafter; its held-out worlds are in evaluation.json of its run"
+            f"{str(path)!r} was trained in {config.environment}, but 'assay run' plays "
+            "Crafter; its results on held-out worlds are in evaluation.json of its run"
         )
     parts = file.resolve().parts
     name = f"{parts[-4]} {parts[-2]}" if parts[-3:-2] == ("checkpoints",) else parts[-2]
-    value = partial(CheckpointAgent, network)
-    return UserAgent(name, content_hash(file.read_bytes()), value, frozenset({"seed"}))
+    make_agent = partial(CheckpointAgent, network)
+    return UserAgent(name, content_hash(file.read_bytes()), make_agent, frozenset({"seed"}))

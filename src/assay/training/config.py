@@ -9,26 +9,31 @@ from assay.core.settings import Configuration, Counts, Setting
 from assay.core.values import choice, flag, real, value_type, whole
 from assay.errors import UsageError
 from assay.training.architectures import ARCHITECTURES, Capacity, architecture_named
-from assay.training.curricula import CURRICULA, curriculum_named
-from assay.training.environments import ENVIRONMENTS, environment_named, space_of
-from assay.training.token_environment import TokenEnvironment, TokenSpace
+from assay.training.curricula import CURRICULA, find_curriculum
+from assay.training.environments import (
+    ENVIRONMENTS,
+    TokenEnvironment,
+    TokenSpace,
+    make_environment,
+    space_of,
+)
 
-_LAST_SEED: Final = 2**31 - 1
+_MAX_SEED: Final = 2**31 - 1
 
 
 @value_type("the name of an architecture", choices=tuple(ARCHITECTURES))
-def _architecture(value: Any) -> str:
+def _parse_architecture(value: Any) -> str:
     return architecture_named(str(value)).name
 
 
 @value_type("the name of an environment", choices=tuple(ENVIRONMENTS))
-def _environment(value: Any) -> str:
+def _parse_environment(value: Any) -> str:
     space_of(str(value))
     return str(value)
 
 
 @value_type("the name of a curriculum", choices=tuple(CURRICULA["crafter"]))
-def _curriculum(value: Any) -> str:
+def _parse_curriculum(value: Any) -> str:
     return str(value)
 
 
@@ -37,18 +42,18 @@ class TrainingConfig(Configuration):
     """Settings of a training run; an invalid value raises UsageError."""
 
     architecture: str = Setting(
-        "vit_reset", _architecture, at="training", group="What is trained"
+        "vit_reset", _parse_architecture, at="training", group="What is trained"
     ).about("Network architecture")
     width: int | None = Setting(
         None, whole(1, 4096), at="training", without="the architecture's own"
     ).about("Width of the layers")
-    environment: str = Setting("crafter", _environment, at="training").about(
+    environment: str = Setting("crafter", _parse_environment, at="training").about(
         "Training environment"
     )
-    curriculum: str = Setting("terrain_2", _curriculum, at="training").about(
+    curriculum: str = Setting("terrain_2", _parse_curriculum, at="training").about(
         "Distribution of training worlds"
     )
-    seed: int = Setting(1, whole(0, _LAST_SEED), at="training").about(
+    seed: int = Setting(1, whole(0, _MAX_SEED), at="training").about(
         "Seed of initial weights, worlds, actions and data order"
     )
     total_steps: int = Setting(1_000_000, whole(1, 10**12), at="training").about(
@@ -112,9 +117,9 @@ class TrainingConfig(Configuration):
         if self.worlds % self.minibatches:
             raise UsageError(
                 f"minibatches {self.minibatches} does not divide {self.worlds} worlds; give a "
-                "divisor of them"
+                f"divisor of {self.worlds}"
             )
-        curriculum_named(self.curriculum, self.environment)
+        find_curriculum(self.curriculum, self.environment)
         step = architecture_named(self.architecture).step
         if self.width is not None and self.width % step:
             raise UsageError(
@@ -142,16 +147,16 @@ class TrainingConfig(Configuration):
         """Default name of a run with these settings."""
         return f"{self.curriculum}.{self.architecture}.seed{self.seed}"
 
-    def resolved(self) -> "TrainingConfig":
+    def with_default_width(self) -> "TrainingConfig":
         """Return the settings with the default width filled in."""
         return replace(self, width=self.resolved_width)
 
     def make_environment(self, worlds: int) -> TokenEnvironment:
         """Create the environment with this number of worlds."""
-        return environment_named(self.environment, worlds, self.length)
+        return make_environment(self.environment, worlds, self.length)
 
 
-def stored_config(stored: Mapping[str, Any], where: str) -> TrainingConfig:
+def parse_stored_config(stored: Mapping[str, Any], where: str) -> TrainingConfig:
     """Return the configuration stored in a file, as `TrainingConfig.stored` returned it.
 
     Raises:
@@ -161,12 +166,12 @@ def stored_config(stored: Mapping[str, Any], where: str) -> TrainingConfig:
         return TrainingConfig(**stored)
     except TypeError as error:
         raise UsageError(
-            f"{where} has settings that this assay does not know ({error}); use the assay that "
-            "wrote it"
+            f"{where} has settings that this version of assay does not support ({error}); "
+            "use the version that wrote it"
         ) from error
 
 
-def require_train(wandb: str = "off", environment: str = "crafter") -> None:
+def require_training_packages(wandb: str = "off", environment: str = "crafter") -> None:
     """Check that the packages needed for training are installed.
 
     Raises:

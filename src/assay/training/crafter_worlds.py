@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from assay.crafter.difficulty import resolve_difficulty
 from assay.crafter.rules import ACHIEVEMENTS, ACTIONS, ITEMS, MATERIALS, MAX_ITEM, OBJECTS, VIEW
 from assay.crafter.view import View
-from assay.training.token_environment import (
+from assay.training.environments import (
     Attribute,
     EndedEpisode,
     TokenSpace,
@@ -28,32 +28,35 @@ if TYPE_CHECKING:
     from assay.crafter.batch import BatchView
 
 _DIRECTIONS: Final = ("left", "right", "up", "down")
-_LIGHTS: Final = 8
+_DAYLIGHT_LEVELS: Final = 8
 """Number of daylight levels."""
 
-_SEEN: Final = (
+_CELL_CONTENTS: Final = (
     *MATERIALS,
     *("cow", "zombie", "skeleton"),
     *(f"arrow {direction}" for direction in _DIRECTIONS),
     *("sapling", "ripe plant"),
 )
-_PLAYER: Final = (
+_PLAYER_ATTRIBUTES: Final = (
     *(Attribute(item, MAX_ITEM + 1) for item in ITEMS),
     Attribute("facing", len(_DIRECTIONS)),
     Attribute("sleeping", 2),
-    Attribute("daylight", _LIGHTS),
+    Attribute("daylight", _DAYLIGHT_LEVELS),
 )
 _CELLS: Final = VIEW[0] * VIEW[1]
 
 SPACE: Final = TokenSpace(
-    attributes=(*(Attribute(name, placed=True) for name in _SEEN), *_PLAYER),
+    attributes=(
+        *(Attribute(name, placed=True) for name in _CELL_CONTENTS),
+        *_PLAYER_ATTRIBUTES,
+    ),
     view=VIEW,
-    tokens=_CELLS + len(_PLAYER),
+    tokens=_CELLS + len(_PLAYER_ATTRIBUTES),
     actions=ACTIONS,
 )
 
 
-def _seen_attributes() -> NDArray[np.uint8]:
+def _make_object_attributes() -> NDArray[np.uint8]:
     """Return the attributes of objects by id (offset from the player's) and detail."""
     first = 1 + len(MATERIALS)
     table = np.zeros((len(OBJECTS), 5), np.uint8)
@@ -64,41 +67,41 @@ def _seen_attributes() -> NDArray[np.uint8]:
     return table
 
 
-_THINGS: Final = _seen_attributes()
-_FIRST_THING: Final = len(MATERIALS)
+_OBJECT_ATTRIBUTES: Final = _make_object_attributes()
+_PLAYER_ID: Final = len(MATERIALS)
 
 
-def _blank_tokens(worlds: int) -> NDArray[np.uint8]:
+def _make_blank_tokens(worlds: int) -> NDArray[np.uint8]:
     """Return tokens (N, tokens, 3) with the parts that are equal in all observations."""
     tokens = np.zeros((worlds, SPACE.tokens, 3), np.uint8)
     tokens[:, :_CELLS, 1] = np.arange(_CELLS)
-    tokens[:, _CELLS:, 0] = 1 + len(_SEEN) + np.arange(len(_PLAYER))
+    tokens[:, _CELLS:, 0] = 1 + len(_CELL_CONTENTS) + np.arange(len(_PLAYER_ATTRIBUTES))
     return tokens
 
 
-def _fill(tokens: NDArray[np.uint8], view: "BatchView") -> None:
+def _write_views(tokens: NDArray[np.uint8], view: "BatchView") -> None:
     """Write views into blank tokens."""
     worlds = len(tokens)
-    things = view.objects.reshape(worlds, _CELLS)
-    seen = tokens[:, :_CELLS, 0]
-    seen[:] = 1 + view.materials.reshape(worlds, _CELLS)
-    there = np.nonzero(things > _FIRST_THING)  # the player's own cell keeps its material
+    objects = view.objects.reshape(worlds, _CELLS)
+    attributes = tokens[:, :_CELLS, 0]
+    attributes[:] = 1 + view.materials.reshape(worlds, _CELLS)
+    occupied = np.nonzero(objects > _PLAYER_ID)  # the player's own cell keeps its material
     details = view.details.reshape(worlds, _CELLS)
-    seen[there] = _THINGS[things[there] - _FIRST_THING, details[there]]
+    attributes[occupied] = _OBJECT_ATTRIBUTES[objects[occupied] - _PLAYER_ID, details[occupied]]
     tokens[:, _CELLS : _CELLS + len(ITEMS), 2] = view.inventory
     tokens[:, -3, 2] = view.facing
     tokens[:, -2, 2] = view.sleeping
-    tokens[:, -1, 2] = np.minimum(view.daylight * _LIGHTS, _LIGHTS - 1)
+    tokens[:, -1, 2] = np.minimum(view.daylight * _DAYLIGHT_LEVELS, _DAYLIGHT_LEVELS - 1)
 
 
-def view_tokens(view: View) -> NDArray[np.uint8]:
+def tokenize_view(view: View) -> NDArray[np.uint8]:
     """Return the tokens of one view, (tokens, 3)."""
     from assay.crafter.batch import BatchView
 
-    tokens = _blank_tokens(1)
+    tokens = _make_blank_tokens(1)
     inventory = np.array([[view.inventory[item] for item in ITEMS]], np.uint8)
     facing = view.details[VIEW[0] // 2, VIEW[1] // 2] - 1
-    _fill(
+    _write_views(
         tokens,
         BatchView(
             materials=view.materials[None],
@@ -126,9 +129,9 @@ class CrafterWorlds:
         self._starts = [WorldStart(TrainingTask("classic", {}), seed) for seed in range(worlds)]
         self._rewards = np.zeros(worlds)
         self._reached = np.zeros(worlds, np.uint32)
-        self._over = np.zeros(worlds, bool)
-        self._new = np.zeros(worlds, bool)
-        self._blank = _blank_tokens(worlds)
+        self._done = np.zeros(worlds, bool)
+        self._just_ended = np.zeros(worlds, bool)
+        self._blank_tokens = _make_blank_tokens(worlds)
 
     def __len__(self) -> int:
         return len(self._batch)
@@ -142,12 +145,12 @@ class CrafterWorlds:
         chosen = list(which)
         self._rewards[chosen] = 0
         self._reached[chosen] = 0
-        self._over[chosen] = self._new[chosen] = False
+        self._done[chosen] = self._just_ended[chosen] = False
 
     def observe(self) -> NDArray[np.uint8]:
         """Return the observations, (N, 82, 3)."""
-        tokens = self._blank.copy()
-        _fill(tokens, self._batch.view())
+        tokens = self._blank_tokens.copy()
+        _write_views(tokens, self._batch.view())
         return tokens
 
     def step(self, actions: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
@@ -155,13 +158,13 @@ class CrafterWorlds:
         result = self._batch.step(actions)
         self._rewards += result.rewards
         self._reached |= result.unlocked
-        self._new = result.done & ~self._over
-        self._over = result.done
+        self._just_ended = result.done & ~self._done
+        self._done = result.done
         return result.rewards.astype(np.float32)
 
     def ended(self) -> list[EndedEpisode]:
         """Return the episodes that ended in the last step."""
-        if not self._new.any():
+        if not self._just_ended.any():
             return []
         lengths = self._batch.steps
         return [
@@ -174,7 +177,7 @@ class CrafterWorlds:
                     bool(self._reached[world] >> goal & 1) for goal in range(len(ACHIEVEMENTS))
                 ),
             )
-            for world in np.flatnonzero(self._new).tolist()
+            for world in np.flatnonzero(self._just_ended).tolist()
         ]
 
     def snapshot(self) -> list[bytes]:
@@ -196,12 +199,12 @@ class CrafterWorlds:
         """Restore the state of all worlds."""
         from assay.crafter.world import World
 
-        for index, stored in enumerate(worlds):
-            told = json.loads(stored)
-            world = World.restore(base64.b64decode(told["world"]))
+        for index, snapshot in enumerate(worlds):
+            state = json.loads(snapshot)
+            world = World.restore(base64.b64decode(state["world"]))
             self._batch.put(index, world)
-            self._over[index] = world.done
-            self._starts[index] = WorldStart(TrainingTask(**told["task"]), told["seed"])
-            self._rewards[index] = told["reward"]
-            self._reached[index] = told["reached"]
-        self._new[:] = False
+            self._done[index] = world.done
+            self._starts[index] = WorldStart(TrainingTask(**state["task"]), state["seed"])
+            self._rewards[index] = state["reward"]
+            self._reached[index] = state["reached"]
+        self._just_ended[:] = False

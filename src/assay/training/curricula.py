@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from assay.core.text import unknown_name
 from assay.crafter.difficulty import DIFFICULTIES
 from assay.errors import UsageError
-from assay.training.token_environment import TrainingTask, WorldStart
+from assay.training.environments import TrainingTask, WorldStart
 
-FIRST_TRAINED: Final = 2**30
-_LAST_SEED: Final = 2**31 - 1
-FIRST_HELD_OUT: Final = 500_000_000
+_FIRST_TRAINING_SEED: Final = 2**30
+_MAX_SEED: Final = 2**31 - 1
+FIRST_HELD_OUT_SEED: Final = 500_000_000
 """Seed of the first evaluation world."""
 
-_Change = Mapping[str, float]
+_Settings = Mapping[str, float]
 
-_RESOURCES: Final[Mapping[str, _Change]] = {
+_RESOURCES: Final[Mapping[str, _Settings]] = {
     "rich": {
         "tree_chance": 0.3,
         "coal_chance": 0.25,
@@ -52,7 +52,7 @@ _RESOURCES: Final[Mapping[str, _Change]] = {
         "cow_spawn_chance": 0.0025,
     },
 }
-_HOSTILITY: Final[Mapping[str, _Change]] = {
+_HOSTILITY: Final[Mapping[str, _Settings]] = {
     "calm": {
         "lava_level": 0.5,
         "zombie_chance": 0.002,
@@ -85,25 +85,29 @@ _HOSTILITY: Final[Mapping[str, _Change]] = {
         "skeletons_at_most": 6.0,
     },
 }
-_STARTS: Final[Mapping[str, _Change]] = {
+_START_AREAS: Final[Mapping[str, _Settings]] = {
     "open": {"start_radius": 6.0, "zombie_clear_radius": 16.0, "zombie_spawn_distance": 8.0},
     "usual": {},
     "tight": {"start_radius": 3.0, "zombie_clear_radius": 6.0, "zombie_spawn_distance": 5.0},
 }
 
 
-def _terrain(resources: str, hostility: str, starts: str) -> tuple[TrainingTask, ...]:
+def _combine_terrain(
+    resources: str, hostility: str, start_areas: str
+) -> tuple[TrainingTask, ...]:
     """Combine each of the named resources with each hostility and each start."""
     return tuple(
         TrainingTask(
-            f"{much}/{danger}/{start}",
-            {**_RESOURCES[much], **_HOSTILITY[danger], **_STARTS[start]},
+            f"{resource}/{hostility_level}/{start}",
+            {**_RESOURCES[resource], **_HOSTILITY[hostility_level], **_START_AREAS[start]},
         )
-        for much, danger, start in product(resources.split(), hostility.split(), starts.split())
+        for resource, hostility_level, start in product(
+            resources.split(), hostility.split(), start_areas.split()
+        )
     )
 
 
-def _named(difficulty: str) -> tuple[TrainingTask, ...]:
+def _make_difficulty_task(difficulty: str) -> tuple[TrainingTask, ...]:
     return (TrainingTask(difficulty, asdict(DIFFICULTIES[difficulty])),)
 
 
@@ -111,7 +115,9 @@ _SIZES: Final = {"tiny": 0.0, "small": 1.0, "medium": 2.0, "large": 3.0}
 _DENSITY: Final = {"bare": 0.0, "sparse": 1.0, "balanced": 2.0, "dense": 3.0}
 
 
-def _chains(chains: str, sinks: str, sizes: str, terrains: str) -> tuple[TrainingTask, ...]:
+def _combine_chains(
+    chains: str, sinks: str, sizes: str, terrains: str
+) -> tuple[TrainingTask, ...]:
     """Combine each chain length with each number of sinks, each room size and each terrain."""
     return tuple(
         TrainingTask(
@@ -132,19 +138,21 @@ def _chains(chains: str, sinks: str, sizes: str, terrains: str) -> tuple[Trainin
 _ALL_TERRAINS: Final = "bare sparse balanced dense"
 
 _CRAFTER: Final[Mapping[str, tuple[TrainingTask, ...]]] = {
-    **{name: _named(name) for name in DIFFICULTIES},
-    "terrain_1": _terrain("rich usual", "calm usual", "open usual"),
-    "terrain_2": _terrain("rich usual poor", "calm usual hostile", "open usual"),
-    "terrain_3": _terrain("rich usual poor", "calm usual hostile", "open usual tight"),
-    "terrain_4": _terrain("rich usual poor barren", "calm usual hostile grim", "usual tight"),
+    **{name: _make_difficulty_task(name) for name in DIFFICULTIES},
+    "terrain_1": _combine_terrain("rich usual", "calm usual", "open usual"),
+    "terrain_2": _combine_terrain("rich usual poor", "calm usual hostile", "open usual"),
+    "terrain_3": _combine_terrain("rich usual poor", "calm usual hostile", "open usual tight"),
+    "terrain_4": _combine_terrain(
+        "rich usual poor barren", "calm usual hostile grim", "usual tight"
+    ),
 }
 """A difficulty name is a curriculum of one task."""
 
 _METTAGRID: Final = {
-    "terrain_1": _chains("2 3", "0 1", "tiny small", _ALL_TERRAINS),
-    "terrain_2": _chains("2 3 4", "0 1 2", "tiny small", _ALL_TERRAINS),
-    "terrain_3": _chains("2 3 4 5", "0 1 2", "tiny small medium", _ALL_TERRAINS),
-    "terrain_4": _chains("2 3 4 5", "0 1 2", "small medium large", _ALL_TERRAINS),
+    "terrain_1": _combine_chains("2 3", "0 1", "tiny small", _ALL_TERRAINS),
+    "terrain_2": _combine_chains("2 3 4", "0 1 2", "tiny small", _ALL_TERRAINS),
+    "terrain_3": _combine_chains("2 3 4 5", "0 1 2", "tiny small medium", _ALL_TERRAINS),
+    "terrain_4": _combine_chains("2 3 4 5", "0 1 2", "small medium large", _ALL_TERRAINS),
 }
 
 CURRICULA: Final[Mapping[str, Mapping[str, tuple[TrainingTask, ...]]]] = {
@@ -154,7 +162,7 @@ CURRICULA: Final[Mapping[str, Mapping[str, tuple[TrainingTask, ...]]]] = {
 """Tasks of each curriculum, by environment and name."""
 
 
-def curriculum_named(name: str, environment: str = "crafter") -> tuple[TrainingTask, ...]:
+def find_curriculum(name: str, environment: str = "crafter") -> tuple[TrainingTask, ...]:
     """Return the tasks of a curriculum; unlisted environments use the ones of Crafter."""
     known = CURRICULA.get(environment, _CRAFTER)
     if name not in known:
@@ -162,18 +170,18 @@ def curriculum_named(name: str, environment: str = "crafter") -> tuple[TrainingT
     return known[name]
 
 
-def held_out(tasks: tuple[TrainingTask, ...], worlds: int) -> list[WorldStart]:
+def list_held_out_worlds(tasks: tuple[TrainingTask, ...], worlds: int) -> list[WorldStart]:
     """Return the evaluation worlds: tasks in rotation, each world with its own seed."""
-    return [WorldStart(tasks[i % len(tasks)], FIRST_HELD_OUT + i) for i in range(worlds)]
+    return [WorldStart(tasks[i % len(tasks)], FIRST_HELD_OUT_SEED + i) for i in range(worlds)]
 
 
-_EVEN: Final = 0.25
+_UNIFORM_SHARE: Final = 0.25
 """Share of draws that is uniform over all tasks."""
-_BONUS: Final = 0.1
+_BASE_WEIGHT: Final = 0.1
 """Weight of a task without progress; the task with the most progress has 1 more."""
-_PACE: Final = 0.05
+_UPDATE_RATE: Final = 0.05
 """Update rate of the moving averages, per episode."""
-_STRETCH: Final = 0.05
+_HALF_POINT: Final = 0.05
 """Success rate that is mapped to one half."""
 
 
@@ -193,49 +201,53 @@ class LearningProgress:
     def __post_init__(self) -> None:
         self._fast = np.zeros(len(self.tasks))
         self._slow = np.zeros(len(self.tasks))
-        self._seen = np.zeros(len(self.tasks), np.int64)
+        self._episode_counts = np.zeros(len(self.tasks), np.int64)
         self._index = {task.name: i for i, task in enumerate(self.tasks)}
 
     def draw(self, count: int) -> Iterator[WorldStart]:
         """Yield this number of worlds to train on."""
-        chances = self.chances()
+        probabilities = self.compute_probabilities()
         for _ in range(count):
-            task = self.tasks[self.rng.choice(len(self.tasks), p=chances)]
-            yield WorldStart(task, int(self.rng.integers(FIRST_TRAINED, _LAST_SEED)))
+            task = self.tasks[self.rng.choice(len(self.tasks), p=probabilities)]
+            yield WorldStart(task, int(self.rng.integers(_FIRST_TRAINING_SEED, _MAX_SEED)))
 
-    def learned(self, task: TrainingTask, success: float) -> None:
+    def update_averages(self, task: TrainingTask, success: float) -> None:
         """Update the averages of a task with the success of an episode, between 0 and 1."""
         index = self._index[task.name]
-        if self._seen[index] == 0:
+        if self._episode_counts[index] == 0:
             self._fast[index] = self._slow[index] = success
-        self._seen[index] += 1
-        self._fast[index] += _PACE * (success - self._fast[index])
-        self._slow[index] += _PACE * (self._fast[index] - self._slow[index])
+        self._episode_counts[index] += 1
+        self._fast[index] += _UPDATE_RATE * (success - self._fast[index])
+        self._slow[index] += _UPDATE_RATE * (self._fast[index] - self._slow[index])
 
-    def chances(self) -> NDArray[np.float64]:
+    def compute_probabilities(self) -> NDArray[np.float64]:
         """Return the probability of each task."""
-        progress = np.abs(self._stretched(self._fast) - self._stretched(self._slow))
-        most = progress.max()
-        weights = _BONUS + (progress / most if most > 0 else progress)
-        weights[self._seen == 0] = 1 + _BONUS  # progress is unknown before the first episode
-        return _EVEN / len(weights) + (1 - _EVEN) * weights / weights.sum()
+        progress = np.abs(
+            self._magnify_rare_success(self._fast) - self._magnify_rare_success(self._slow)
+        )
+        largest = progress.max()
+        weights = _BASE_WEIGHT + (progress / largest if largest > 0 else progress)
+        weights[self._episode_counts == 0] = (
+            1 + _BASE_WEIGHT
+        )  # progress is unknown before the first episode
+        return _UNIFORM_SHARE / len(weights) + (1 - _UNIFORM_SHARE) * weights / weights.sum()
 
-    def _stretched(self, success: NDArray[np.float64]) -> NDArray[np.float64]:
-        rare = _STRETCH
+    def _magnify_rare_success(self, success: NDArray[np.float64]) -> NDArray[np.float64]:
+        rare = _HALF_POINT
         return success * (1 - rare) / (success + rare * (1 - 2 * success))
 
-    def state(self) -> dict[str, Any]:
+    def export_state(self) -> dict[str, Any]:
         """Return the state that determines the next draws, for JSON."""
         return {
             "fast": self._fast.tolist(),
             "slow": self._slow.tolist(),
-            "seen": self._seen.tolist(),
+            "seen": self._episode_counts.tolist(),
             "rng": self.rng.bit_generator.state,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the result of `state`."""
+        """Restore the result of `export_state`."""
         self._fast = np.array(state["fast"])
         self._slow = np.array(state["slow"])
-        self._seen = np.array(state["seen"], np.int64)
+        self._episode_counts = np.array(state["seen"], np.int64)
         self.rng.bit_generator.state = state["rng"]

@@ -27,7 +27,7 @@ from assay.core.provenance import collect_provenance
 from assay.errors import UsageError
 from assay.runs.configuration import list_differences
 from assay.store.training_runs import TrainingRun, TrainingStatus, make_curve
-from assay.training.config import TrainingConfig, stored_config
+from assay.training.config import TrainingConfig, parse_stored_config
 
 _FORMAT: Final = "assay-training/1"
 
@@ -56,28 +56,31 @@ class TrainingFolder:
         """Path of the metrics file."""
         return self.path / "metrics.jsonl"
 
-    def begin(self, config: TrainingConfig, versions: Mapping[str, str]) -> None:
+    def prepare(self, config: TrainingConfig, versions: Mapping[str, str]) -> None:
         """Write the configuration, or check that it equals the one already there.
 
         Raises:
             UsageError: The folder contains another run, or other files.
         """
         if (self.path / "config.json").exists():
-            changed = list_differences(TrainingConfig, self.config().stored(), config.stored())
+            changed = list_differences(
+                TrainingConfig, self.read_config().stored(), config.stored()
+            )
             if changed:
                 raise UsageError(
-                    f"{str(self.path)!r} holds a run with other settings "
-                    f"({'; '.join(changed)}); name another folder, or give the settings it has"
+                    f"{str(self.path)!r} contains a run with different settings "
+                    f"({'; '.join(changed)}); name another folder, or use the settings of that "
+                    "run"
                 )
             return
         # A killed process may have left a draft of its first file.
         if any(path.name != ".lock" and not is_draft(path) for path in self.path.iterdir()):
             raise UsageError(
-                f"{str(self.path)!r} is not empty and holds no training run; name another "
-                "folder"
+                f"{str(self.path)!r} is not empty and does not contain a training run; "
+                "name another folder"
             )
         capacity = config.capacity
-        told = {
+        content = {
             "format": _FORMAT,
             "config": config.stored(),
             "parameters": capacity.parameters,
@@ -86,10 +89,10 @@ class TrainingFolder:
             "provenance": {**collect_provenance().record(), **versions},
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        atomic_write(self.path / "config.json", json.dumps(told, indent=1).encode())
+        atomic_write(self.path / "config.json", json.dumps(content, indent=1).encode())
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Lock the folder against other training processes; the lock ends with the process.
 
         Raises:
@@ -101,12 +104,12 @@ class TrainingFolder:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UsageError(
-                    f"another process trains in {str(self.path)!r}; wait for it, or name "
+                    f"another process is training in {str(self.path)!r}; wait for it, or name "
                     "another folder"
                 ) from None
             yield
 
-    def told(self) -> dict[str, Any]:
+    def read_config_file(self) -> dict[str, Any]:
         """Return the content of `config.json`.
 
         Raises:
@@ -114,20 +117,25 @@ class TrainingFolder:
         """
         path = self.path / "config.json"
         try:
-            told: dict[str, Any] = json.loads(path.read_bytes())
-            if told["format"] != _FORMAT:
-                raise ValueError(f"its format is {told['format']!r}, not {_FORMAT!r}")
+            content: dict[str, Any] = json.loads(path.read_bytes())
+            if content["format"] != _FORMAT:
+                raise ValueError(f"its format is {content['format']!r}, not {_FORMAT!r}")
         except FileNotFoundError:
             raise UsageError(
-                f"{str(self.path)!r} holds no training run; 'assay train' begins one"
+                f"{str(self.path)!r} does not contain a training run; start one with "
+                "'assay train'"
             ) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{str(path)!r} is no file of a training run: {error}") from error
-        return told
+            raise UsageError(
+                f"{str(path)!r} is not a valid file of a training run: {error}"
+            ) from error
+        return content
 
-    def config(self) -> TrainingConfig:
+    def read_config(self) -> TrainingConfig:
         """Return the configuration that the run was started with."""
-        return stored_config(self.told()["config"], str(self.path / "config.json"))
+        return parse_stored_config(
+            self.read_config_file()["config"], str(self.path / "config.json")
+        )
 
     def write_status(
         self,
@@ -137,7 +145,7 @@ class TrainingFolder:
         reason: str | None = None,
     ) -> None:
         """Write the state of the run to `status.json`."""
-        told = {
+        content = {
             "state": state,
             "step": step,
             "checkpoint": None
@@ -146,12 +154,12 @@ class TrainingFolder:
             "reason": reason,
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        atomic_write(self.path / "status.json", json.dumps(told, indent=1).encode())
+        atomic_write(self.path / "status.json", json.dumps(content, indent=1).encode())
 
-    def status(self) -> dict[str, Any]:
+    def read_status(self) -> dict[str, Any]:
         """Return the content of `status.json`; a run without one is running, at step 0."""
         try:
-            told: dict[str, Any] = json.loads((self.path / "status.json").read_bytes())
+            content: dict[str, Any] = json.loads((self.path / "status.json").read_bytes())
         except FileNotFoundError:
             return {
                 "state": TrainState.RUNNING,
@@ -159,9 +167,9 @@ class TrainingFolder:
                 "checkpoint": None,
                 "reason": None,
             }
-        return told
+        return content
 
-    def add(self, row: Mapping[str, float]) -> None:
+    def append_row(self, row: Mapping[str, float]) -> None:
         """Append a line of metrics."""
         with self.metrics.open("ab") as file:
             file.write(canonical_json(dict(row)) + b"\n")
@@ -178,45 +186,45 @@ class TrainingFolder:
                 keep += len(line)
         os.truncate(self.metrics, keep)
 
-    def rows(self) -> Iterator[dict[str, float]]:
+    def read_rows(self) -> Iterator[dict[str, float]]:
         """Yield all lines of metrics, without an incomplete last line."""
         if self.metrics.exists():
             for line in self.metrics.read_bytes().splitlines(keepends=True):
                 if line.endswith(b"\n"):
                     yield json.loads(line)
 
-    def last_row(self) -> dict[str, float]:
+    def read_last_values(self) -> dict[str, float]:
         """Return the last value of each metric."""
         last: dict[str, float] = {}
-        for row in self.rows():
+        for row in self.read_rows():
             last |= row
         return last
 
 
-_STATUS: Final = {
+_STATUS_BY_STATE: Final = {
     TrainState.FINISHED: TrainingStatus.FINISHED,
     TrainState.DIVERGED: TrainingStatus.CRASHED,
 }
 
 
-def training_run(
+def read_training_run(
     folder: Path, *, name: str | None = None, series: str | None = None
 ) -> TrainingRun:
     """Read a folder as a training run: curves, configuration, capacity and provenance."""
     run = TrainingFolder(folder)
-    told, config = run.told(), run.config()
+    content, config = run.read_config_file(), run.read_config()
     steps: dict[str, list[int]] = {}
     values: dict[str, list[float]] = {}
-    for row in run.rows():
+    for row in run.read_rows():
         for metric, value in row.items():
             if metric != "step":
                 steps.setdefault(metric, []).append(int(row["step"]))
                 values.setdefault(metric, []).append(value)
-    status = run.status()
+    status = run.read_status()
     state = TrainState(status["state"])
     ended = state in (TrainState.FINISHED, TrainState.DIVERGED)
     capacity = {
-        key: told[key] for key in ("parameters", "flops_per_step", "training_flops_per_step")
+        key: content[key] for key in ("parameters", "flops_per_step", "training_flops_per_step")
     }
     return TrainingRun(
         id=name or folder.name,
@@ -224,15 +232,15 @@ def training_run(
         subject=config.architecture,
         task=f"{config.environment}/{config.curriculum}",
         seed=config.seed,
-        status=_STATUS.get(state, TrainingStatus.RUNNING),
+        status=_STATUS_BY_STATE.get(state, TrainingStatus.RUNNING),
         configuration={**config.stored(), **capacity},
-        provenance=told["provenance"],
-        created_at=_time(told["created_at"]),
-        finished_at=_time(status["at"]) if ended else None,
+        provenance=content["provenance"],
+        created_at=_parse_time(content["created_at"]),
+        finished_at=_parse_time(status["at"]) if ended else None,
         source="assay",
         curves={metric: make_curve(steps[metric], values[metric]) for metric in steps},
     )
 
 
-def _time(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None)

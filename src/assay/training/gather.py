@@ -23,17 +23,17 @@ from assay.store.names import resolve_training_run
 from assay.store.store import Store
 from assay.store.training_runs import Curve, TrainingRun, TrainingStatus
 from assay.store.training_tables import load_training_runs
-from assay.training.readers.sources import expand_names, is_source, read_source, runs_at
-from assay.training.readers.tables import is_run_file, some_names
+from assay.training.readers.sources import expand_names, is_source, list_runs_at, read_source
+from assay.training.readers.tables import format_names, is_run_file
 
-_REASONS = {
-    TrainingStatus.CRASHED: "it crashed: its curve ends before its time",
-    TrainingStatus.RUNNING: "it is still running: its curve is not whole",
+_STATUS_REASONS = {
+    TrainingStatus.CRASHED: "it crashed: its curve is incomplete",
+    TrainingStatus.RUNNING: "it is still running: its curve is incomplete",
 }
-_SHOWN = 12
-_LARGEST = 1e60
+_MAX_METRICS_SHOWN = 12
+_MAX_VALUE = 1e60
 """Largest value; the fourth power of its area over any steps is still finite."""
-_SHORT = 0.9
+_MIN_LENGTH_SHARE = 0.9
 """A run with fewer than this share of the longest run's steps is reported."""
 
 
@@ -47,7 +47,7 @@ class RunPlace(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class RunSources:
     """Sources in which runs are looked up by id."""
 
     store: Store
@@ -56,7 +56,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FoundRun:
+class LoadedRun:
     """A usable run, with its curve of the requested metric."""
 
     name: str
@@ -68,11 +68,11 @@ class FoundRun:
     @property
     def identity(self) -> tuple[str, str]:
         """Key by which two names are the same run: the path of a file, or the id."""
-        return _identity(self.name, self.run, self.place)
+        return _make_identity(self.name, self.run, self.place)
 
 
 @dataclass(frozen=True, slots=True)
-class Unusable:
+class SkippedRun:
     """A named run that is not used, with the reason."""
 
     name: str
@@ -81,63 +81,63 @@ class Unusable:
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class RunSet:
     """Usable runs in the order of their names, unusable ones, and notes on the data."""
 
     metric: str
-    runs: tuple[FoundRun, ...]
-    unusable: tuple[Unusable, ...]
+    runs: tuple[LoadedRun, ...]
+    unusable: tuple[SkippedRun, ...]
     notes: tuple[str, ...] = ()
 
-    def find(self, name: str) -> FoundRun | None:
+    def find(self, name: str) -> LoadedRun | None:
         """Return the usable run with this name, as it was written."""
-        return next((one for one in self.runs if one.name == name), None)
+        return next((run for run in self.runs if run.name == name), None)
 
 
 def gather_runs(
     names: Sequence[str],
     metric: str,
-    places: Store | Places,
+    sources: Store | RunSources,
     taken: Collection[str] = (),
     *,
     single: bool = False,
-) -> Gathered:
+) -> RunSet:
     """Find runs by their ids, unambiguous starts of ids, or paths of files and folders.
 
     Args:
         names: At least one name. An ellipsis means the names between or after; a folder or a
             tracker's database means all runs in it.
         metric: The metric whose curve is loaded.
-        places: Where ids are looked up; the database may be missing if all names are files.
+        sources: Where ids are looked up; the database may be missing if all names are files.
         taken: Names that belong elsewhere; an ellipsis stops before them.
         single: Whether each name must mean one run.
 
     Raises:
         UsageError: A run is named twice, or lacks the metric.
     """
-    found: list[FoundRun] = []
-    unusable: list[Unusable] = []
+    usable: list[LoadedRun] = []
+    unusable: list[SkippedRun] = []
     seen: dict[tuple[str, str], str] = {}
-    with _Shelf(places, metric) as shelf:
-        named = expand_names(names, shelf.has, taken)
-        for name in named if single else shelf.all_runs(named):
+    with _RunLoader(sources, metric) as loader:
+        expanded = expand_names(names, loader.exists, taken)
+        for name in expanded if single else loader.expand_folders(expanded):
             # Runs found in a folder, not named by the user, may be unusable without an error.
-            strict = name in named
-            shelved = shelf.find(name, strict=strict)
-            if isinstance(shelved, Unusable):
-                _once(seen, ("name", name), name)
-                unusable.append(Unusable(name, _brief(shelved.reason)))
+            strict = name in expanded
+            located = loader.find(name, strict=strict)
+            if isinstance(located, SkippedRun):
+                _check_named_once(seen, ("name", name), name)
+                unusable.append(SkippedRun(name, _shorten_reason(located.reason)))
                 continue
-            _once(seen, _identity(name, *shelved), name)
-            run = shelf.use(name, shelved, strict=strict)
-            if isinstance(run, Unusable):
+            _check_named_once(seen, _make_identity(name, *located), name)
+            run = loader.load(name, located, strict=strict)
+            if isinstance(run, SkippedRun):
                 unusable.append(run)
             else:
-                found.append(run)
-    return Gathered(metric, tuple(found), tuple(unusable), tuple(_notes(found)))
+                usable.append(run)
+    return RunSet(metric, tuple(usable), tuple(unusable), tuple(_make_notes(usable)))
 
 
-def find_run(name: str, places: Store | Places) -> TrainingRun:
+def find_run(name: str, sources: Store | RunSources) -> TrainingRun:
     """Return one run with all its curves, however it ended.
 
     Raises:
@@ -145,140 +145,140 @@ def find_run(name: str, places: Store | Places) -> TrainingRun:
     """
     if is_run_file(name):
         return read_source(name)
-    with _Shelf(places) as shelf:
-        found = shelf.find(name)
-    if isinstance(found, Unusable):
-        raise UsageError(found.reason)
-    return found.run
+    with _RunLoader(sources) as loader:
+        located = loader.find(name)
+    if isinstance(located, SkippedRun):
+        raise UsageError(located.reason)
+    return located.run
 
 
-def reasons(unusable: Sequence[Unusable]) -> str:
+def format_reasons(unusable: Sequence[SkippedRun]) -> str:
     """Format the reasons why runs are left out, in parentheses; empty if there are none."""
     if not unusable:
         return ""
-    said = "; ".join(f"{one.name}: {one.reason}" for one in unusable[:4])
-    return f" ({said}{'; …' if len(unusable) > 4 else ''})"
+    listed = "; ".join(f"{run.name}: {run.reason}" for run in unusable[:4])
+    return f" ({listed}{'; …' if len(unusable) > 4 else ''})"
 
 
-def _identity(name: str, run: TrainingRun, place: RunPlace) -> tuple[str, str]:
+def _make_identity(name: str, run: TrainingRun, place: RunPlace) -> tuple[str, str]:
     return place, str(Path(name).resolve()) if place is RunPlace.FILE else run.id
 
 
-class _Shelved(NamedTuple):
+class _LocatedRun(NamedTuple):
     run: TrainingRun
     place: RunPlace
 
 
-class _Shelf:
+class _RunLoader:
     """Lookup that opens the database once for all names."""
 
-    def __init__(self, places: Store | Places, metric: str | None = None) -> None:
-        self._places = places if isinstance(places, Places) else Places(places)
+    def __init__(self, sources: Store | RunSources, metric: str | None = None) -> None:
+        self._sources = sources if isinstance(sources, RunSources) else RunSources(sources)
         self._metric = metric
         """The metric loaded from the database; None for all."""
-        self._runs: dict[str, _Shelved | Unusable] = {}
-        self._open = ExitStack()
+        self._runs: dict[str, _LocatedRun | SkippedRun] = {}
+        self._connections = ExitStack()
         self._connection: Any = None
 
-    def __enter__(self) -> "_Shelf":
+    def __enter__(self) -> "_RunLoader":
         return self
 
     def __exit__(self, *problem: object) -> None:
-        self._open.close()
+        self._connections.close()
 
-    def has(self, name: str) -> bool:
-        return not isinstance(self.find(name), Unusable)
+    def exists(self, name: str) -> bool:
+        return not isinstance(self.find(name), SkippedRun)
 
-    def all_runs(self, names: Sequence[str]) -> list[str]:
+    def expand_folders(self, names: Sequence[str]) -> list[str]:
         """Expand names to the names of all runs they mean."""
         return [
             run
             for name in names
             for run in (
-                runs_at(name) if self._is_file(name) and Path(name).exists() else [name]
+                list_runs_at(name) if self._is_file(name) and Path(name).exists() else [name]
             )
         ]
 
-    def find(self, name: str, *, strict: bool = True) -> _Shelved | Unusable:
+    def find(self, name: str, *, strict: bool = True) -> _LocatedRun | SkippedRun:
         if name not in self._runs:
             try:
-                self._runs[name] = self._look(name)
+                self._runs[name] = self._locate(name)
             except UsageError as error:
                 if strict:
                     raise
-                self._runs[name] = Unusable(name, str(error))
+                self._runs[name] = SkippedRun(name, str(error))
         return self._runs[name]
 
-    def use(self, name: str, shelved: _Shelved, *, strict: bool) -> FoundRun | Unusable:
+    def load(self, name: str, located: _LocatedRun, *, strict: bool) -> LoadedRun | SkippedRun:
         """Return a run with its curve, or the reason if it did not finish."""
-        run, place = shelved
+        run, place = located
         if run.status is not TrainingStatus.FINISHED:
-            return Unusable(name, _reason(run), run.seed)
+            return SkippedRun(name, _explain_status(run), run.seed)
         try:
-            return FoundRun(name, run, self._curve(name, shelved), place)
+            return LoadedRun(name, run, self._select_curve(name, located), place)
         except UsageError as error:
             if strict:
                 raise
-            return Unusable(name, _brief(str(error)), run.seed)
+            return SkippedRun(name, _shorten_reason(str(error)), run.seed)
 
-    def _curve(self, name: str, shelved: _Shelved) -> Curve:
+    def _select_curve(self, name: str, located: _LocatedRun) -> Curve:
         """Return the curve of the metric, with at least two points."""
         assert self._metric is not None
-        run, place = shelved
-        found = run.curves.get(self._metric)
-        if found is None:
+        run, place = located
+        curve = run.curves.get(self._metric)
+        if curve is None:
             if place is RunPlace.STORE:
                 run = load_training_runs(self._connection, [run.id])[0]
             metrics = sorted(run.curves)
             if not metrics:
-                raise UsageError(f"run {name!r} has no points at all; leave it out")
-            more = ", …" if len(metrics) > _SHOWN else ""
-            text = unknown_name("metric", self._metric, metrics[:_SHOWN])
+                raise UsageError(f"run {name!r} has no points; leave it out")
+            more = ", …" if len(metrics) > _MAX_METRICS_SHOWN else ""
+            text = unknown_name("metric", self._metric, metrics[:_MAX_METRICS_SHOWN])
             raise UsageError(f"run {name!r}: {text}{more}")
-        if len(found) and (size := float(np.abs(found.values_P).max())) > _LARGEST:
+        if len(curve) and (size := float(np.abs(curve.values_P).max())) > _MAX_VALUE:
             raise UsageError(
-                f"run {name!r} has a value of size {size:.4g} of {self._metric!r}, too large "
-                f"to compute with; give values in a unit in which they are below {_LARGEST:g}"
+                f"run {name!r} has a value {size:.4g} of {self._metric!r}, too large to "
+                f"compute with; use a unit in which values are below {_MAX_VALUE:g}"
             )
-        if len(found) < 2:
+        if len(curve) < 2:
             raise UsageError(
-                f"run {name!r} has {len(found)} finite points of {self._metric!r}; a curve "
-                "takes two or more, so leave this run out"
+                f"run {name!r} has {len(curve)} finite points of {self._metric!r}; a curve "
+                "needs at least two, so leave this run out"
             )
-        return found
+        return curve
 
-    def _look(self, name: str) -> _Shelved | Unusable:
+    def _locate(self, name: str) -> _LocatedRun | SkippedRun:
         if self._is_file(name):
             if is_run_file(name) and not Path(name).is_file():
-                return Unusable(name, "no such file")
-            return _Shelved(read_source(name), RunPlace.FILE)
-        run_id, reason = self._stored_id(name)
+                return SkippedRun(name, "no such file")
+            return _LocatedRun(read_source(name), RunPlace.FILE)
+        run_id, reason = self._find_stored_id(name)
         if run_id is not None:
             metrics = None if self._metric is None else [self._metric]
             runs = load_training_runs(self._connection, [run_id], metrics=metrics)
-            return _Shelved(runs[0], RunPlace.STORE)
-        if self._places.wandb is None:
-            return Unusable(name, reason)
-        run = self._places.wandb(name)
+            return _LocatedRun(runs[0], RunPlace.STORE)
+        if self._sources.wandb is None:
+            return SkippedRun(name, reason)
+        run = self._sources.wandb(name)
         if run is None:
-            return Unusable(name, f"it is not in the project at W&B, and {reason}")
-        return _Shelved(run, RunPlace.WANDB)
+            return SkippedRun(name, f"it is not in the W&B project, and {reason}")
+        return _LocatedRun(run, RunPlace.WANDB)
 
     def _is_file(self, name: str) -> bool:
         """Return whether a name is a path; a run id takes precedence over a folder."""
-        return is_run_file(name) or (is_source(name) and self._exact_id(name) is None)
+        return is_run_file(name) or (is_source(name) and self._find_exact_id(name) is None)
 
-    def _exact_id(self, name: str) -> str | None:
-        if not self._connected():
+    def _find_exact_id(self, name: str) -> str | None:
+        if not self._connect():
             return None
         runs = load_training_runs(self._connection, [name], metrics=[])
         return runs[0].id if runs else None
 
-    def _stored_id(self, name: str) -> tuple[str | None, str]:
+    def _find_stored_id(self, name: str) -> tuple[str | None, str]:
         """Return the run id in the database that a name means, or None and the reason."""
-        if not self._connected():
-            where = str(self._places.store.path)
-            return None, f"no such file, and there is no database {where!r}"
+        if not self._connect():
+            where = str(self._sources.store.path)
+            return None, f"no such file, and the database {where!r} does not exist"
         try:
             return resolve_training_run(self._connection, name), ""
         except AmbiguousName:
@@ -286,24 +286,26 @@ class _Shelf:
         except UsageError as error:
             return None, str(error)
 
-    def _connected(self) -> bool:
-        if self._connection is None and self._places.store.path.exists():
-            self._connection = self._open.enter_context(self._places.store.reading())
+    def _connect(self) -> bool:
+        if self._connection is None and self._sources.store.path.exists():
+            self._connection = self._connections.enter_context(self._sources.store.reading())
         return self._connection is not None
 
 
-def _reason(run: TrainingRun) -> str:
+def _explain_status(run: TrainingRun) -> str:
     """Return the reason why a run cannot be used, with its notes."""
-    told = f" ({'; '.join(run.notes)})" if run.notes else ""
-    return f"{_REASONS[run.status]}{told}"
+    notes = f" ({'; '.join(run.notes)})" if run.notes else ""
+    return f"{_STATUS_REASONS[run.status]}{notes}"
 
 
-def _brief(reason: str) -> str:
+def _shorten_reason(reason: str) -> str:
     """Return a reason without its list of alternatives, too long to repeat for each name."""
     return reason.partition("choose from:")[0].rstrip("; ")
 
 
-def _once(seen: dict[tuple[str, str], str], key: tuple[str, str], name: str) -> None:
+def _check_named_once(
+    seen: dict[tuple[str, str], str], key: tuple[str, str], name: str
+) -> None:
     if key in seen:
         other = seen[key]
         same = "" if other == name else f", which is also {other!r}"
@@ -311,32 +313,33 @@ def _once(seen: dict[tuple[str, str], str], key: tuple[str, str], name: str) -> 
     seen[key] = name
 
 
-def _notes(found: Sequence[FoundRun]) -> list[str]:
-    notes = [f"{one.name}: {note}" for one in found for note in one.run.notes]
-    for one in found:
-        if one.curve.dropped:
+def _make_notes(runs: Sequence[LoadedRun]) -> list[str]:
+    notes = [f"{run.name}: {note}" for run in runs for note in run.run.notes]
+    for run in runs:
+        if run.curve.dropped:
             notes.append(
-                f"{one.name}: {one.curve.dropped} points are NaN or infinite, left out"
+                f"{run.name}: {run.curve.dropped} points are NaN or infinite and left out"
             )
-        if one.curve.repeated:
+        if run.curve.repeated:
             notes.append(
-                f"{one.name}: {one.curve.repeated} points have the step of a later one, which "
-                "counts, as after a resume"
+                f"{run.name}: {run.curve.repeated} points were logged again at the same "
+                "step, as after a resume; the last value counts"
             )
-    ends = {one.name: int(one.curve.steps_P[-1]) for one in found}
+    ends = {run.name: int(run.curve.steps_P[-1]) for run in runs}
     longest = max(ends.values(), default=0)
-    short = [name for name, end in ends.items() if end < _SHORT * longest]
+    short = [name for name, end in ends.items() if end < _MIN_LENGTH_SHARE * longest]
     if short:
         notes.append(
-            f"{some_names(short)} end before {100 * _SHORT:g} % of the {longest:,} steps of "
-            "the longest run: a window in percent is of each run's own steps; "
-            "--summary.step_min and --summary.step_max give the same steps to all"
+            f"{format_names(short)} end before {100 * _MIN_LENGTH_SHARE:g} % of the "
+            f"{longest:,} steps of the longest run: "
+            "a window in percent applies to each run's own steps; use --summary.step_min and "
+            "--summary.step_max for the same steps in all runs"
         )
     seeds: dict[int, str] = {}
-    for one in found:
-        seed = one.run.seed
+    for run in runs:
+        seed = run.run.seed
         if seed is not None and seed in seeds:
-            notes.append(f"{one.name} and {seeds[seed]} have the same seed, {seed}")
+            notes.append(f"{run.name} and {seeds[seed]} have the same seed, {seed}")
         elif seed is not None:
-            seeds[seed] = one.name
+            seeds[seed] = run.name
     return notes

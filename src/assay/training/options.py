@@ -60,7 +60,7 @@ class PrecisionOptions:
     it."""
 
 
-def _named(option: str, default: str = "") -> Any:
+def _name_option(option: str, default: str = "") -> Any:
     return Option(option=option, without=default)
 
 
@@ -68,20 +68,21 @@ def _named(option: str, default: str = "") -> Any:
 class IntervalOptions:
     """Options for intervals; None means the value of the plan."""
 
-    n_resamples: Annotated[int | None, _named("--bootstrap.n_resamples", "10000")] = None
+    n_resamples: Annotated[int | None, _name_option("--bootstrap.n_resamples", "10000")] = None
     """Number of resamples for a bootstrap or a permutation test."""
-    alpha: Annotated[float | None, _named("--bootstrap.alpha", "0.05")] = None
+    alpha: Annotated[float | None, _name_option("--bootstrap.alpha", "0.05")] = None
     """One minus the confidence level."""
     side: Annotated[
-        Literal["two-sided", "greater", "less"] | None, _named("--bootstrap.side", "two-sided")
+        Literal["two-sided", "greater", "less"] | None,
+        _name_option("--bootstrap.side", "two-sided"),
     ] = None
     """Whether tests and intervals are two-sided or one-sided."""
     method: Annotated[
         Literal["auto", "t", "studentised", "bca", "percentile"] | None,
-        _named("--bootstrap.method", "auto"),
+        _name_option("--bootstrap.method", "auto"),
     ] = None
     """Interval method; auto is always Student's t."""
-    seed: Annotated[int | None, _named("--bootstrap.seed", "0")] = None
+    seed: Annotated[int | None, _name_option("--bootstrap.seed", "0")] = None
     """Seed for resampling; the same seed gives the same numbers."""
 
 
@@ -89,13 +90,37 @@ class IntervalOptions:
 class ExtraTestOptions:
     """Additional tests to report; None means the value of the plan."""
 
-    ttest: Annotated[bool | None, _named("--ttest.enabled")] = None
+    ttest: Annotated[bool | None, _name_option("--ttest.enabled")] = None
     """Also report Student's or Welch's t-test."""
-    power: Annotated[bool | None, _named("--power.enabled")] = None
+    power: Annotated[bool | None, _name_option("--power.enabled")] = None
     """Also report the number of runs needed, and the effect that these runs can detect."""
-    target_effect_size: Annotated[float | None, _named("--power.target_effect_size", "0.2")] = (
-        None
-    )
+    target_effect_size: Annotated[
+        float | None, _name_option("--power.target_effect_size", "0.2")
+    ] = None
     """Difference worth detecting, in the unit of the summary."""
-    target_power: Annotated[float | None, _named("--power.power", "0.8")] = None
+    target_power: Annotated[float | None, _name_option("--power.power", "0.8")] = None
     """Probability of detecting it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkOptions:
+    """Name of a benchmark, and what it is compared with."""
+
+    base_run_name: Annotated[str | None, Option(without="icl_benchmark_<time>")] = None
+    """Start of the run names: <base>.<architecture>.seed<seed>."""
+    control: str | None = None
+    """Base name of a benchmark; print how this one differs from it."""
+    since: Annotated[str | None, Option(without="that of the last benchmark")] = None
+    """Commit since which changes to the trainer are reported."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeOptions:
+    """Launch to resume or extend, if any."""
+
+    resume: str | None = None
+    """Resume an unfinished launch, given by the start of its name."""
+    extend: str | None = None
+    """Add seeds to a benchmark, given by its base name."""
+    fresh: bool = False
+    """Start a new launch, even if the same command left an unfinished one."""

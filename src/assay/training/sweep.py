@@ -35,9 +35,9 @@ from assay.training.trainers import Trained, TrialTrainer
 if TYPE_CHECKING:
     import optuna
 
-_PLAN, _RESULTS, _JOURNAL = "sweep.json", "results.json", "optuna.log"
-_STUDY = "sweep"
-_FOLDER = "folder"
+_PLAN_FILE, _RESULTS_FILE, _JOURNAL_FILE = "sweep.json", "results.json", "optuna.log"
+_STUDY_NAME = "sweep"
+_FOLDER_ATTRIBUTE = "folder"
 """User attribute of an Optuna trial with the name of its folder."""
 
 
@@ -88,8 +88,8 @@ def require_optuna() -> None:
 
     if find_spec("optuna") is None:
         raise UsageError(
-            "a sweep needs optuna, not installed here; install it with: pip install"
-            " 'assay[train]', or look at the plan alone: --dry-run"
+            "a sweep needs optuna, which is not installed; install it with: pip install"
+            " 'assay[train]', or print the plan only: --dry-run"
         )
 
 
@@ -110,29 +110,29 @@ def search(
         UsageError: The folder contains another sweep, or Optuna is missing.
     """
     require_optuna()
-    _begin(plan, folder)
-    sweep = _Sweep(plan, folder, trainer, record, watch)
+    _write_or_check_plan(plan, folder)
+    sweep = _SweepRunner(plan, folder, trainer, record, watch)
     sweep.run_trials()
     return sweep.run_fresh()
 
 
-def _begin(plan: SweepPlan, folder: Path) -> None:
+def _write_or_check_plan(plan: SweepPlan, folder: Path) -> None:
     """Write the plan, or check that it equals the one in the folder."""
-    content = json.loads(json.dumps(plan.content()))
-    path = folder / _PLAN
+    content = json.loads(json.dumps(plan.as_dict()))
+    path = folder / _PLAN_FILE
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         atomic_write(path, json.dumps(content, indent=2).encode() + b"\n")
         return
-    known = json.loads(path.read_text("utf-8"))
-    if differing := [name for name in content if known.get(name) != content[name]]:
+    stored = json.loads(path.read_text("utf-8"))
+    if differing := [name for name in content if stored.get(name) != content[name]]:
         raise UsageError(
-            f"{str(folder)!r} holds a sweep with another {', '.join(differing)}; resume it "
-            "with the settings it began with, or name another --folder"
+            f"{str(folder)!r} contains a sweep with a different {', '.join(differing)}; resume "
+            "it with its original settings, or name another --folder"
         )
 
 
-class _Sweep:
+class _SweepRunner:
     def __init__(
         self,
         plan: SweepPlan,
@@ -143,59 +143,61 @@ class _Sweep:
     ) -> None:
         self._plan, self._folder, self._trainer = plan, folder, trainer
         self._record, self._watch = record, watch
-        self._trials, self._fresh = _read_results(folder / _RESULTS)
-        self._journal = _open_journal(plan, folder / _JOURNAL)
-        self._study = _new_study(plan)
-        self._begun: dict[str, dict[str, Any]] = {}
-        self._take_up()
+        self._trials, self._fresh = _read_results(folder / _RESULTS_FILE)
+        self._journal = _open_journal(plan, folder / _JOURNAL_FILE)
+        self._study = _make_study(plan)
+        self._interrupted: dict[str, dict[str, Any]] = {}
+        self._restore_trials()
 
-    def _take_up(self) -> None:
+    def _restore_trials(self) -> None:
         """Add the finished trials in Optuna's journal to the study in memory."""
         from optuna.trial import TrialState
 
-        known = {
-            trial.user_attrs.get(_FOLDER): trial
+        unmatched = {
+            trial.user_attrs.get(_FOLDER_ATTRIBUTE): trial
             for trial in self._journal.get_trials(deepcopy=False)
         }
-        for name, done in self._trials.items():
-            if (trial := known.pop(name, None)) is not None:
+        for name, result in self._trials.items():
+            if (trial := unmatched.pop(name, None)) is not None:
                 self._study.add_trial(trial)
                 if not trial.state.is_finished():
-                    self._tell(len(self._study.trials) - 1, done)
+                    self._report_to_optuna(len(self._study.trials) - 1, result)
         # Older versions drew options from another random stream, so a trial keeps its own.
-        self._begun = {
+        self._interrupted = {
             name: trial.params or trial.system_attrs.get("fixed_params", {})
-            for name, trial in known.items()
+            for name, trial in unmatched.items()
             if name and trial.state in (TrialState.RUNNING, TrialState.WAITING)
         }
 
     def run_trials(self) -> None:
         """Run all remaining trials of the plan."""
-        grid = self._plan.space.grid() if self._plan.sampler is Sampler.GRID else []
+        grid = (
+            self._plan.space.list_combinations() if self._plan.sampler is Sampler.GRID else []
+        )
         while (number := len(self._trials)) < self._plan.planned_trials:
             name = f"trial-{number:03}"
-            if chosen := grid[number] if grid else self._begun.get(name):
-                self._study.enqueue_trial(chosen)
-            self._study.sampler = _sampler(self._plan, number)
+            if options := grid[number] if grid else self._interrupted.get(name):
+                self._study.enqueue_trial(options)
+            self._study.sampler = _make_sampler(self._plan, number)
             trial = self._study.ask()
-            trial.set_user_attr(_FOLDER, name)
-            done = self._run(trial, _suggested(trial, self._plan), name)
-            self._tell(trial.number, done)
+            trial.set_user_attr(_FOLDER_ATTRIBUTE, name)
+            result = self._run_trial(trial, _suggest_options(trial, self._plan), name)
+            self._report_to_optuna(trial.number, result)
             # In this order, because a trial that is not in the results is run again.
             self._journal.add_trial(self._study.trials[-1])
-            self._trials[name] = done
-            self._write()
+            self._trials[name] = result
+            self._write_results()
 
     def run_fresh(self) -> SweepResult:
         """Run the winner on each remaining fresh seed of the plan."""
-        winner = _best(self._plan, [*self._trials.values()])
+        winner = _find_best(self._plan, [*self._trials.values()])
         for seed in self._plan.seeds if winner is not None else ():
             name = f"winner.seed{seed}"
             if name not in self._fresh and winner is not None:
                 self._fresh[name] = self._train(
                     winner.options, name, seed, lambda step, value: True
                 )
-                self._write()
+                self._write_results()
         return SweepResult(
             self._plan,
             self._folder.resolve().name,
@@ -204,16 +206,18 @@ class _Sweep:
             tuple(self._fresh.values()),
         )
 
-    def _tell(self, number: int, done: SweepTrial) -> None:
+    def _report_to_optuna(self, number: int, result: SweepTrial) -> None:
         from optuna.trial import TrialState
 
-        if done.value is not None:
-            self._study.tell(number, done.value)
+        if result.value is not None:
+            self._study.tell(number, result.value)
         else:
-            pruned = done.state == "pruned"
+            pruned = result.state == "pruned"
             self._study.tell(number, state=TrialState.PRUNED if pruned else TrialState.FAIL)
 
-    def _run(self, trial: "optuna.Trial", options: Mapping[str, Any], name: str) -> SweepTrial:
+    def _run_trial(
+        self, trial: "optuna.Trial", options: Mapping[str, Any], name: str
+    ) -> SweepTrial:
         pruned = False
 
         def keep(step: int, value: float) -> bool:
@@ -233,20 +237,20 @@ class _Sweep:
         keep: Callable[[int, float], bool],
         pruned: Callable[[], bool] = lambda: False,
     ) -> SweepTrial:
-        everything = {**self._plan.space.fixed, **options}
-        trained = self._trainer(everything, seed=seed, folder=self._folder / name, keep=keep)
-        value, note = _value(trained, self._plan.metric)
+        all_options = {**self._plan.space.fixed, **options}
+        trained = self._trainer(all_options, seed=seed, folder=self._folder / name, keep=keep)
+        value, note = _compute_objective(trained, self._plan.metric)
         state = "pruned" if pruned() else "failed" if value is None else "complete"
         steps = max((int(c.steps_P[-1]) for c in trained.curves.values() if len(c)), default=0)
         if state != "complete":
             value = None
         note = f"after {steps:,} steps" if state == "pruned" else note
-        done = SweepTrial(name, dict(options), seed, state, value, steps, note)
-        self._record(self._stored(done, everything, trained.curves))
-        self._watch(done)
-        return done
+        result = SweepTrial(name, dict(options), seed, state, value, steps, note)
+        self._record(self._make_training_run(result, all_options, trained.curves))
+        self._watch(result)
+        return result
 
-    def _stored(
+    def _make_training_run(
         self, trial: SweepTrial, options: Mapping[str, Any], curves: Mapping[str, Curve]
     ) -> TrainingRun:
         sweep = self._folder.resolve().name
@@ -266,29 +270,31 @@ class _Sweep:
             curves=curves,
         )
 
-    def _write(self) -> None:
-        found = {
+    def _write_results(self) -> None:
+        results = {
             "trials": [asdict(trial) for trial in self._trials.values()],
             "fresh": [asdict(trial) for trial in self._fresh.values()],
         }
-        atomic_write(self._folder / _RESULTS, json.dumps(found, indent=2).encode() + b"\n")
+        atomic_write(
+            self._folder / _RESULTS_FILE, json.dumps(results, indent=2).encode() + b"\n"
+        )
 
 
-def _value(trained: Trained, metric: str) -> tuple[float | None, str | None]:
+def _compute_objective(trained: Trained, metric: str) -> tuple[float | None, str | None]:
     """Return the objective value of a trial, or None and the reason."""
     curve = trained.curves.get(metric)
     if trained.failure is not None:
         return None, trained.failure
     if curve is None:
         known = ", ".join(sorted(trained.curves)[:12]) or "none"
-        return None, f"it logged no {metric!r}; its metrics: {known}"
+        return None, f"it did not log {metric!r}; its metrics: {known}"
     try:
         return auc(curve.steps_P, curve.values_P, percent=DEFAULT_PERCENT), None
     except UsageError as error:
         return None, str(error)
 
 
-def _best(plan: SweepPlan, trials: Sequence[SweepTrial]) -> SweepTrial | None:
+def _find_best(plan: SweepPlan, trials: Sequence[SweepTrial]) -> SweepTrial | None:
     completed = [trial for trial in trials if trial.value is not None]
     sign = -1 if plan.minimize else 1
     return max(completed, key=lambda trial: sign * (trial.value or 0.0), default=None)
@@ -297,9 +303,9 @@ def _best(plan: SweepPlan, trials: Sequence[SweepTrial]) -> SweepTrial | None:
 def _read_results(path: Path) -> tuple[dict[str, SweepTrial], dict[str, SweepTrial]]:
     if not path.exists():
         return {}, {}
-    found = json.loads(path.read_text("utf-8"))
+    results = json.loads(path.read_text("utf-8"))
     trials, fresh = (
-        {one["folder"]: SweepTrial(**one) for one in found[part]}
+        {trial["folder"]: SweepTrial(**trial) for trial in results[part]}
         for part in ("trials", "fresh")
     )
     return trials, fresh
@@ -313,13 +319,13 @@ def _open_journal(plan: SweepPlan, journal: Path) -> "optuna.Study":
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna.create_study(
         storage=JournalStorage(JournalFileBackend(str(journal))),
-        study_name=_STUDY,
+        study_name=_STUDY_NAME,
         load_if_exists=True,
-        direction=_direction(plan),
+        direction=_choose_direction(plan),
     )
 
 
-def _new_study(plan: SweepPlan) -> "optuna.Study":
+def _make_study(plan: SweepPlan) -> "optuna.Study":
     import optuna
 
     pruner = {
@@ -331,14 +337,14 @@ def _new_study(plan: SweepPlan) -> "optuna.Study":
         ),
         Pruner.NONE: optuna.pruners.NopPruner,
     }[plan.pruner]()
-    return optuna.create_study(direction=_direction(plan), pruner=pruner)
+    return optuna.create_study(direction=_choose_direction(plan), pruner=pruner)
 
 
-def _direction(plan: SweepPlan) -> Literal["minimize", "maximize"]:
+def _choose_direction(plan: SweepPlan) -> Literal["minimize", "maximize"]:
     return "minimize" if plan.minimize else "maximize"
 
 
-def _sampler(plan: SweepPlan, number: int) -> "optuna.samplers.BaseSampler":
+def _make_sampler(plan: SweepPlan, number: int) -> "optuna.samplers.BaseSampler":
     import optuna
 
     seed = int(derive_id("sweep", plan.seed, number), 16) % 2**32
@@ -346,7 +352,7 @@ def _sampler(plan: SweepPlan, number: int) -> "optuna.samplers.BaseSampler":
     return (optuna.samplers.TPESampler if tpe else optuna.samplers.RandomSampler)(seed=seed)
 
 
-def _suggested(trial: "optuna.Trial", plan: SweepPlan) -> dict[str, Any]:
+def _suggest_options(trial: "optuna.Trial", plan: SweepPlan) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for name, domain in plan.space.space.items():
         if isinstance(domain, Choices):
@@ -365,11 +371,11 @@ SWEEP_WINNER = "winner.toml"
 
 @takes_options
 def plan_sweep(space: Path | str, *, options: SweepOptions) -> SweepPlan:
-    """What a sweep would do and spend; nothing is started, and Optuna is not needed.
+    """Return the plan of a sweep and its cost; nothing is started, and Optuna is not needed.
 
     Args:
         space: A TOML file with [fixed] and [space].
-        options: What it spends, and what it looks for.
+        options: Budget and objective of the sweep.
     """
     return SweepPlan(space=read_space(Path(space)), **asdict(options))
 
@@ -378,9 +384,9 @@ def sweep_command(plan: "SweepPlan", folder: Path | str) -> list[str]:
     """Return the command of a first trial: the first value or lower bound of each option."""
     from assay.training.trainers import TrialCommand
 
-    options = {**plan.space.fixed, **plan.space.first()}
+    options = {**plan.space.fixed, **plan.space.get_first_values()}
     trainer = TrialCommand(plan.command, plan.metric, plan.total_steps)
-    return trainer.arguments(options, plan.seed, Path(folder) / "trial-000")
+    return trainer.make_arguments(options, plan.seed, Path(folder) / "trial-000")
 
 
 def sweep(
@@ -408,7 +414,7 @@ def sweep(
     from assay.training.trainers import TrialCommand
 
     store = store_at(database)
-    by_us = trainer is None and plan.command == DEFAULT_COMMAND
+    is_builtin = trainer is None and plan.command == DEFAULT_COMMAND
     if trainer is None:
         trainer = TrialCommand(plan.command, plan.metric, plan.total_steps)
 
@@ -416,10 +422,10 @@ def sweep(
         with store.writing() as connection:
             write_training_runs(connection, [run], swap=True)
 
-    found = search(plan, Path(folder), trainer, record=record, watch=watch)
-    if by_us and found.winner is not None:
-        _write_winner(found.plan, found.winner, Path(folder))
-    return found
+    result = search(plan, Path(folder), trainer, record=record, watch=watch)
+    if is_builtin and result.winner is not None:
+        _write_winner(result.plan, result.winner, Path(folder))
+    return result
 
 
 def _write_winner(plan: "SweepPlan", winner: "SweepTrial", folder: Path) -> None:
@@ -431,6 +437,6 @@ def _write_winner(plan: "SweepPlan", winner: "SweepTrial", folder: Path) -> None
     text = format_configuration(
         TrainingConfig,
         {**plan.space.fixed, **winner.options},
-        f"# What won the sweep in this folder: {winner.folder}.",
+        f"# Winner of the sweep in this folder: {winner.folder}.",
     )
     atomic_write(folder / SWEEP_WINNER, text.encode())

@@ -24,7 +24,7 @@ from assay.core.options import Option
 from assay.core.text import printable, shown, unknown_name
 from assay.errors import UsageError
 
-_FORM = "{low = 1e-5, high = 1e-2, log = true}, or a list of values"
+_DOMAIN_FORMAT = "{low = 1e-5, high = 1e-2, log = true}, or a list of values"
 
 
 class Range(NamedTuple):
@@ -54,14 +54,14 @@ class SweepSpace:
     fixed: Mapping[str, Any]
     space: Mapping[str, Range | Choices]
 
-    def first(self) -> dict[str, Any]:
+    def get_first_values(self) -> dict[str, Any]:
         """Return the first value or the lower bound of each option."""
         return {
             name: domain.values[0] if isinstance(domain, Choices) else domain.low
             for name, domain in self.space.items()
         }
 
-    def grid(self) -> list[dict[str, Any]]:
+    def list_combinations(self) -> list[dict[str, Any]]:
         """Return every combination.
 
         Raises:
@@ -75,12 +75,12 @@ class SweepSpace:
                 columns.append(tuple(range(int(domain.low), int(domain.high) + 1)))
             else:
                 raise UsageError(
-                    f"space.{name} is a range, and a grid takes single values; give a list, "
+                    f"space.{name} is a range, but a grid needs single values; give a list, "
                     "such as [0.001, 0.01], or --sampler tpe"
                 )
         return [dict(zip(names, row, strict=True)) for row in itertools.product(*columns)]
 
-    def content(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return the space as plain values."""
         space = {
             name: list(domain.values) if isinstance(domain, Choices) else domain._asdict()
@@ -97,47 +97,51 @@ def read_space(path: Path) -> SweepSpace:
     """
     name = repr(printable(str(path)))
     try:
-        found = tomllib.loads(path.read_text("utf-8"))
+        content = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise UsageError(f"{name} is no TOML: {error}") from error
+        raise UsageError(f"{name} is not valid TOML: {error}") from error
     try:
-        return _space(found)
+        return _parse_space(content)
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
 
 
-def _space(found: Mapping[str, Any]) -> SweepSpace:
-    for table in found:
+def _parse_space(content: Mapping[str, Any]) -> SweepSpace:
+    for table in content:
         if table not in ("fixed", "space"):
             raise UsageError(unknown_name("table", table, ("fixed", "space")))
-        if not isinstance(found[table], dict):
-            raise UsageError(f"{table} is a table; write [{table}] above its options")
-    space = {name: _domain(name, value) for name, value in found.get("space", {}).items()}
+        if not isinstance(content[table], dict):
+            raise UsageError(f"{table} must be a table; write [{table}] above its options")
+    space = {
+        name: _parse_domain(name, value) for name, value in content.get("space", {}).items()
+    }
     if not space:
-        raise UsageError(f"[space] names no option; give each {_FORM}")
-    fixed = found.get("fixed", {})
+        raise UsageError(f"[space] is empty; give each option {_DOMAIN_FORMAT}")
+    fixed = content.get("fixed", {})
     for name, value in fixed.items():
         if name in space:
-            raise UsageError(f"{name} is in [fixed] and in [space]; leave one out")
+            raise UsageError(f"{name} is in both [fixed] and [space]; remove one of them")
         _check_value(f"fixed.{name}", value)
     return SweepSpace(fixed, space)
 
 
-def _domain(name: str, value: Any) -> Range | Choices:
+def _parse_domain(name: str, value: Any) -> Range | Choices:
     if isinstance(value, list) and value:
-        for one in value:
-            _check_value(f"space.{name}", one)
+        for choice in value:
+            _check_value(f"space.{name}", choice)
         return Choices(tuple(value))
     if not isinstance(value, dict) or not {"low", "high"} <= value.keys() <= {*Range._fields}:
-        raise UsageError(f"space.{name} is {shown(value)}; give {_FORM}")
+        raise UsageError(f"space.{name} is {shown(value)}; give {_DOMAIN_FORMAT}")
     bounds = Range(**value)
-    numbers = [one for one in bounds[:2] if type(one) in (int, float) and math.isfinite(one)]
-    if len(numbers) < 2 or not bounds.low < bounds.high or type(bounds.log) is not bool:
-        raise UsageError(f"space.{name} is {shown(value)}; low is a number below high")
+    finite_bounds = [b for b in bounds[:2] if type(b) in (int, float) and math.isfinite(b)]
+    if len(finite_bounds) < 2 or not bounds.low < bounds.high or type(bounds.log) is not bool:
+        raise UsageError(f"space.{name} is {shown(value)}; low must be a number below high")
     if bounds.log and bounds.low <= 0:
-        raise UsageError(f"space.{name}: low {bounds.low} has no logarithm; give one above 0")
+        raise UsageError(
+            f"space.{name}: low {bounds.low} has no logarithm; give a bound above 0"
+        )
     return bounds
 
 
@@ -174,7 +178,7 @@ class Pruner(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOptions:
-    """What a sweep spends, and what it looks for."""
+    """Budget and objective of a sweep."""
 
     sampler: Sampler = Sampler.TPE
     """How values are chosen."""
@@ -202,7 +206,7 @@ class SweepOptions:
             if getattr(self, name) < least:
                 option = name.replace("_", "-")
                 raise UsageError(
-                    f"--{option} {getattr(self, name)} is too few; give {least} or more"
+                    f"--{option} {getattr(self, name)} is too small; give {least} or more"
                 )
 
 
@@ -216,7 +220,7 @@ class SweepPlan(SweepOptions):
     def planned_trials(self) -> int:
         """Number of trials; a grid may have fewer combinations than `trials`."""
         if self.sampler is Sampler.GRID:
-            return min(self.trials, len(self.space.grid()))
+            return min(self.trials, len(self.space.list_combinations()))
         return self.trials
 
     @property
@@ -229,7 +233,7 @@ class SweepPlan(SweepOptions):
         """Seeds of the winner's runs."""
         return tuple(range(self.seed + 1, self.seed + 1 + self.fresh_seeds))
 
-    def content(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return the plan as plain values."""
-        space = {"space": self.space.content()}
+        space = {"space": self.space.as_dict()}
         return {**space, **asdict(self), **space}

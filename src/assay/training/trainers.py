@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 PLACEHOLDERS: Final = ("seed", "run_id", "folder", "architecture", "curriculum", "environment")
 """Names a command template may have in braces."""
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 _GRACE_S: Final = 20.0
 """Seconds between the signal to exit and SIGKILL."""
-_TAIL: Final = 65_536
+_TAIL_BYTES: Final = 65_536
 _DIGITS: Final = re.compile(r"(\d+)")
 _END_WITH_PARENT: Final = (
     "import ctypes, os, sys\n"
@@ -57,7 +57,7 @@ class TrainedSeed(NamedTuple):
     run_id: str
     """Name of the training run."""
     seed: int
-    place: int
+    position: int
     """Index of its seed, from 0."""
     launch: str
     """Id of the launch in the table `runs`."""
@@ -92,11 +92,11 @@ class Trainer(Protocol):
         """
         ...
 
-    def recorded(self, run: TrainedSeed, folder: Path, *, ended: bool) -> TrainingRun:
+    def load_run(self, run: TrainedSeed, folder: Path, *, ended: bool) -> TrainingRun:
         """Return the run for the database: curves, and everything needed to repeat it."""
         ...
 
-    def command_of(self, run: TrainedSeed, folder: Path) -> list[str]:
+    def make_command(self, run: TrainedSeed, folder: Path) -> list[str]:
         """Return the command line that would train this run separately."""
         ...
 
@@ -117,43 +117,43 @@ class PPOTrainer:
         stop: Callable[[], bool],
     ) -> int | None:
         """See `Trainer`."""
-        from assay.training.config import TrainingConfig, require_train
+        from assay.training.config import TrainingConfig, require_training_packages
 
         config = TrainingConfig(**self.settings, seed=run.seed)
-        require_train(config.wandb, config.environment)
+        require_training_packages(config.wandb, config.environment)
         from assay.training.folder import TrainState
-        from assay.training.training_loop import logged_to_wandb, train
+        from assay.training.training_loop import log_progress_to_wandb, train
 
-        kept: str | None = None
+        checkpoint: str | None = None
 
-        def tell(progress: "TrainingProgress") -> None:
-            nonlocal kept
-            to_wandb(progress)
+        def on_progress(progress: "TrainingProgress") -> None:
+            nonlocal checkpoint
+            log_to_wandb(progress)
             if progress.checkpoint is not None:
-                kept = str(progress.checkpoint.relative_to(folder))
+                checkpoint = str(progress.checkpoint.relative_to(folder))
             reward = progress.metrics.get("overview/reward")
-            watch(RunProgress(progress.step, progress.total, reward, kept))
-            print(f"step {progress.step} of {progress.total}, reward {reward}", file=logged)
+            watch(RunProgress(progress.step, progress.total, reward, checkpoint))
+            print(f"step {progress.step} of {progress.total}, reward {reward}", file=log_file)
 
         with (
-            log.open("a", encoding="utf-8", buffering=1) as logged,
-            logged_to_wandb(config, folder) as to_wandb,
+            log.open("a", encoding="utf-8", buffering=1) as log_file,
+            log_progress_to_wandb(config, folder) as log_to_wandb,
         ):
-            print(f"process {os.getpid()} on {platform.node()}", file=logged)
-            end = train(config, folder, watch=tell, stop=stop)
-            print(f"{end.state} at step {end.steps}: {end.reason or 'in order'}", file=logged)
+            print(f"process {os.getpid()} on {platform.node()}", file=log_file)
+            end = train(config, folder, watch=on_progress, stop=stop)
+            print(f"{end.state} at step {end.steps}: {end.reason or 'no error'}", file=log_file)
         if end.state is TrainState.DIVERGED:
             raise UserCodeError(f"{run.run_id} diverged: {end.reason}")
         return None if end.state is TrainState.STOPPED else end.steps
 
-    def recorded(self, run: TrainedSeed, folder: Path, *, ended: bool) -> TrainingRun:
+    def load_run(self, run: TrainedSeed, folder: Path, *, ended: bool) -> TrainingRun:
         """See `Trainer`."""
-        from assay.training.folder import training_run
+        from assay.training.folder import read_training_run
 
         try:
-            told = training_run(folder, name=run.run_id)
+            loaded = read_training_run(folder, name=run.run_id)
         except UsageError:  # it ended before it could write anything
-            told = TrainingRun(
+            loaded = TrainingRun(
                 id=run.run_id,
                 subject=self.settings["architecture"],
                 task=f"{self.settings['environment']}/{self.settings['curriculum']}",
@@ -162,10 +162,10 @@ class PPOTrainer:
                 configuration={**self.settings, "seed": run.seed},
                 provenance=collect_provenance().record(),
             )
-        crashed = told.status is TrainingStatus.RUNNING
-        return replace(told, status=TrainingStatus.CRASHED) if crashed else told
+        crashed = loaded.status is TrainingStatus.RUNNING
+        return replace(loaded, status=TrainingStatus.CRASHED) if crashed else loaded
 
-    def command_of(self, run: TrainedSeed, folder: Path) -> list[str]:
+    def make_command(self, run: TrainedSeed, folder: Path) -> list[str]:
         """See `Trainer`."""
         from assay.core.settings import list_settings
         from assay.training.config import TrainingConfig
@@ -202,64 +202,66 @@ class CommandTrainer:
     ) -> int | None:
         """See `Trainer`."""
         folder.mkdir(parents=True, exist_ok=True)
-        words = self.command_of(run, folder)
-        with log.open("ab") as logged:
-            logged.write(f"$ {shlex.join(words)}\n".encode())
-        told = None
+        words = self.make_command(run, folder)
+        with log.open("ab") as log_file:
+            log_file.write(f"$ {shlex.join(words)}\n".encode())
+        last_progress = None
 
-        def look() -> bool:
-            nonlocal told
+        def should_continue() -> bool:
+            nonlocal last_progress
             if stop():
                 return False
-            if (now := _progress(folder)) != told:
-                told = now
-                watch(now)
+            if (progress := _read_progress(folder)) != last_progress:
+                last_progress = progress
+                watch(progress)
             return True
 
-        status, stopped = _follow(words, log, look, signal.SIGINT)
-        watch(_progress(folder))
+        status, stopped = _run_command(words, log, should_continue, signal.SIGINT)
+        watch(_read_progress(folder))
         if stopped:
             return None
         if status:
-            raise TrainerFailed(f"{run.run_id} {_how(status)}; {log} has what it said")
-        if _metrics_file(folder) is None:
+            raise TrainerFailed(
+                f"{run.run_id} {_describe_exit(status)}; its output is in {log}"
+            )
+        if _find_metrics_file(folder) is None:
             raise UserCodeError(
-                f"{run.run_id} ended and left no metrics in {folder}; have it write "
-                f"metrics.jsonl there, with a 'step' in each line, or another of "
+                f"{run.run_id} ended without metrics in {folder}; it must write metrics.jsonl "
+                "there, with a 'step' in each line, or a file of another type: "
                 f"{', '.join(SUFFIXES)}"
             )
-        return _progress(folder).step
+        return _read_progress(folder).step
 
-    def recorded(self, run: TrainedSeed, folder: Path, *, ended: bool) -> TrainingRun:
+    def load_run(self, run: TrainedSeed, folder: Path, *, ended: bool) -> TrainingRun:
         """See `Trainer`."""
-        file = _metrics_file(folder)
-        told = TrainingRun(id=run.run_id)
+        file = _find_metrics_file(folder)
+        loaded = TrainingRun(id=run.run_id)
         with suppress(UsageError):  # a crash may leave an incomplete file
-            told = told if file is None else read_run_file(file)
+            loaded = loaded if file is None else read_run_file(file)
         now = datetime.now(UTC).replace(tzinfo=None)
         return replace(
-            told,
+            loaded,
             id=run.run_id,
             subject=self.architecture,
             task=f"{self.environment}/{self.curriculum}",
             seed=run.seed,
             status=TrainingStatus.FINISHED if ended else TrainingStatus.CRASHED,
             configuration={
-                **told.configuration,
+                **loaded.configuration,
                 "command": self.template,
                 "architecture": self.architecture,
                 "curriculum": self.curriculum,
                 "environment": self.environment,
             },
-            provenance={**collect_provenance().record(), **told.provenance},
-            created_at=told.created_at or now,
+            provenance={**collect_provenance().record(), **loaded.provenance},
+            created_at=loaded.created_at or now,
             finished_at=now if ended else None,
             source="assay",
         )
 
-    def command_of(self, run: TrainedSeed, folder: Path) -> list[str]:
+    def make_command(self, run: TrainedSeed, folder: Path) -> list[str]:
         """See `Trainer`."""
-        return command_words(
+        return fill_command(
             self.template,
             {
                 "seed": str(run.seed),
@@ -272,102 +274,111 @@ class CommandTrainer:
         )
 
 
-def command_words(template: str, values: Mapping[str, str]) -> list[str]:
+def fill_command(template: str, values: Mapping[str, str]) -> list[str]:
     """Return the words of a command, with the placeholders of its template filled in.
 
     Raises:
         UsageError: It cannot be parsed, has an unknown placeholder, or lacks seed or folder.
     """
     try:
-        named = {
+        placeholders = {
             name for _, name, _, _ in string.Formatter().parse(template) if name is not None
         }
         words = [word.format_map(_Placeholders(values)) for word in shlex.split(template)]
     except (ValueError, KeyError, IndexError, AttributeError) as error:
         allowed = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
         raise UsageError(
-            f"--command {template!r} cannot be read: {error}; it may have {allowed}, and "
-            "braces of its own doubled"
+            f"--command {template!r} is not a valid template: {error}; allowed are {allowed}; "
+            "write other braces twice"
         ) from error
-    for name, why in (("seed", "every run would be the same"), ("folder", "none has a place")):
-        if name not in named:
-            raise UsageError(f"--command {template!r} has no {{{name}}} in it, so that {why}")
+    for name, consequence in (
+        ("seed", "every run would be the same"),
+        ("folder", "runs have no folder to write to"),
+    ):
+        if name not in placeholders:
+            raise UsageError(
+                f"--command {template!r} must contain {{{name}}}; without it {consequence}"
+            )
     return words
 
 
 class _Placeholders(dict[str, str]):
     def __missing__(self, name: str) -> str:
-        raise KeyError(f"there is no {{{name}}}")
+        raise KeyError(f"unknown placeholder {{{name}}}")
 
 
-def _follow(
-    words: list[str], log: Path, look: Callable[[], bool], ask: signal.Signals
+def _run_command(
+    words: list[str], log: Path, should_continue: Callable[[], bool], end_signal: signal.Signals
 ) -> tuple[int, bool]:
-    """Run a command until it ends or `look` returns False.
+    """Run a command until it ends or `should_continue` returns False.
 
-    To end the command, the signal `ask` is sent, and all its processes are killed after
+    To end the command, the signal `end_signal` is sent, and all its processes are killed after
     `_GRACE_S` seconds. On Linux the command is also killed if this process dies, so that no
     process is left training in its folder.
 
     Returns:
-        The exit status, and whether `look` returned False.
+        The exit status, and whether `should_continue` returned False.
     """
-    with log.open("ab") as logged:
+    with log.open("ab") as log_file:
         process = subprocess.Popen(
             [sys.executable, "-c", _END_WITH_PARENT, str(os.getpid()), *words],
             stdin=subprocess.DEVNULL,
-            stdout=logged,
+            stdout=log_file,
             stderr=subprocess.STDOUT,
             process_group=0,
         )
-    wanted = True
+    continuing = True
     try:
-        while process.poll() is None and (wanted := look()):
-            time.sleep(_LOOK_S)
+        while process.poll() is None and (continuing := should_continue()):
+            time.sleep(_POLL_S)
     finally:
         if process.poll() is None:
-            process.send_signal(ask)
+            process.send_signal(end_signal)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_GRACE_S)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         status = process.wait()
-    return status, not wanted
+    return status, not continuing
 
 
-def _how(status: int) -> str:
+def _describe_exit(status: int) -> str:
     if status < 0:
         return f"was killed by {signal.Signals(-status).name}"
     return f"ended with status {status}"
 
 
-def _metrics_file(folder: Path) -> Path | None:
+def _find_metrics_file(folder: Path) -> Path | None:
     files = (folder / f"metrics{suffix}" for suffix in SUFFIXES)
     return next((file for file in files if file.is_file()), None)
 
 
-def _progress(folder: Path) -> RunProgress:
+def _read_progress(folder: Path) -> RunProgress:
     """Return the progress of the run in a folder, according to its files."""
     step, reward = 0, None
     file = folder / "metrics.jsonl"
     if file.is_file():
         with file.open("rb") as lines:
-            lines.seek(max(0, file.stat().st_size - _TAIL))
+            lines.seek(max(0, file.stat().st_size - _TAIL_BYTES))
             for line in reversed(lines.read().splitlines()):
                 with suppress(ValueError, TypeError, KeyError):
                     row = json.loads(line)
                     step, reward = int(row["step"]), row.get("overview/reward")
                     break
-    kept = sorted((folder / "checkpoints").glob("*"), key=lambda path: _count(path.name))
-    return RunProgress(step, None, reward, f"checkpoints/{kept[-1].name}" if kept else None)
+    checkpoints = sorted(
+        (folder / "checkpoints").glob("*"), key=lambda path: _make_sort_key(path.name)
+    )
+    return RunProgress(
+        step, None, reward, f"checkpoints/{checkpoints[-1].name}" if checkpoints else None
+    )
 
 
-def _count(name: str) -> tuple[int, str]:
+def _make_sort_key(name: str) -> tuple[int, str]:
     numbers = _DIGITS.findall(name)
     return (int(numbers[-1]) if numbers else -1, name)
 
 
-_METRICS = "metrics.jsonl"
+_METRICS_FILE = "metrics.jsonl"
 
 
 class Trained(NamedTuple):
@@ -409,28 +420,29 @@ class TrialCommand:
         self._metric, self._steps = metric, total_steps
         if "{folder}" not in command:
             raise UsageError(
-                f"--command {command!r} does not say where to log; it needs {{folder}}, into "
-                f"which it writes {_METRICS}"
+                f"--command {command!r} must contain {{folder}}, where the command writes "
+                f"{_METRICS_FILE}"
             )
 
-    def arguments(self, options: Mapping[str, Any], seed: int, folder: Path) -> list[str]:
+    def make_arguments(self, options: Mapping[str, Any], seed: int, folder: Path) -> list[str]:
         """Return the command of a run.
 
         Raises:
             UsageError: It has an unknown placeholder.
         """
-        known = {**options, "seed": seed, "total_steps": self._steps, "folder": folder}
+        values = {**options, "seed": seed, "total_steps": self._steps, "folder": folder}
         words: list[str] = []
         for word in self._words:
             if word == "{options}":
-                words += [part for pair in options.items() for part in _option(*pair)]
+                words += [part for pair in options.items() for part in _format_option(*pair)]
                 continue
             try:
-                words.append(word.format_map(known))
+                words.append(word.format_map(values))
             except (KeyError, ValueError, IndexError) as error:
-                names = ", ".join(f"{{{name}}}" for name in (*known, "options"))
+                names = ", ".join(f"{{{name}}}" for name in (*values, "options"))
                 raise UsageError(
-                    f"--command: {word!r} is not known ({error}); choose from: {names}"
+                    f"--command: {word!r} has an unknown placeholder ({error}); choose from: "
+                    f"{names}"
                 ) from error
         # Run this installation of assay, not the one on the PATH.
         return [sys.executable, "-m", "assay", *words[1:]] if words[0] == "assay" else words
@@ -444,63 +456,65 @@ class TrialCommand:
         keep: Callable[[int, float], bool],
     ) -> Trained:
         """Run the command, and follow its metrics file."""
-        metrics = folder / _METRICS
+        metrics = folder / _METRICS_FILE
         # Next to the folder, because only the trainer writes into the folder.
         output = folder.with_name(f"{folder.name}.log")
-        arguments = self.arguments(options, seed, folder)
+        arguments = self.make_arguments(options, seed, folder)
         if shutil.which(arguments[0]) is None:
             raise UsageError(f"--command: {arguments[0]!r} cannot be started: no such program")
-        points = _Tail(metrics, self._metric)
+        tail = _MetricsTail(metrics, self._metric)
 
-        def look() -> bool:
-            return all(keep(step, value) for step, value in points.new())
+        def should_continue() -> bool:
+            return all(keep(step, value) for step, value in tail.read_new_points())
 
-        status, pruned = _follow(arguments, output, look, signal.SIGTERM)
+        status, pruned = _run_command(arguments, output, should_continue, signal.SIGTERM)
         failure = None
-        if not pruned and look() and status:
-            failure = f"exit code {status}: {_last_line(output)}"
+        if not pruned and should_continue() and status:
+            failure = f"exit code {status}: {_read_last_line(output)}"
         if not metrics.is_file():
-            return Trained({}, failure or f"it wrote no {_METRICS} into its folder")
+            return Trained({}, failure or f"it did not write {_METRICS_FILE} into its folder")
         return Trained(read_source(str(metrics)).curves, failure)
 
 
-class _Tail:
+class _MetricsTail:
     """Reads the new points of a growing file; after a truncation, from the new end."""
 
     def __init__(self, path: Path, metric: str) -> None:
         self._path, self._metric = path, metric
-        self._at = 0
-        self._step = -1
+        self._offset = 0
+        self._last_step = -1
 
-    def new(self) -> Iterator[tuple[int, float]]:
+    def read_new_points(self) -> Iterator[tuple[int, float]]:
         if not self._path.is_file():
             return
         with self._path.open("rb") as file:
             size = file.seek(0, 2)
-            self._at = min(self._at, size)
-            file.seek(self._at)
+            self._offset = min(self._offset, size)
+            file.seek(self._offset)
             lines = file.read().splitlines(keepends=True)
         for line in lines:
             if not line.endswith(b"\n"):
                 return
-            self._at += len(line)
+            self._offset += len(line)
             try:
                 point = json.loads(line)
             except ValueError as error:
-                raise UsageError(f"{str(self._path)!r}: {line[:60]!r} is no JSON") from error
+                raise UsageError(
+                    f"{str(self._path)!r}: {line[:60]!r} is not valid JSON"
+                ) from error
             value = point.get(self._metric)
-            if type(value) in (int, float) and point.get("step", -1) > self._step:
-                self._step = point["step"]
-                yield self._step, float(value)
+            if type(value) in (int, float) and point.get("step", -1) > self._last_step:
+                self._last_step = point["step"]
+                yield self._last_step, float(value)
 
 
-def _option(name: str, value: Any) -> list[str]:
+def _format_option(name: str, value: Any) -> list[str]:
     flag = f"--{name.replace('_', '-')}"
     if isinstance(value, bool):
         return [flag if value else f"--no-{flag[2:]}"]
     return [flag, str(value)]
 
 
-def _last_line(path: Path) -> str:
+def _read_last_line(path: Path) -> str:
     lines = path.read_text("utf-8", "replace").split("\n")
     return next((line for line in reversed(lines) if line.strip()), "it printed nothing")

@@ -28,45 +28,44 @@ from assay.stats.score import crafter_score
 from assay.training import checkpoints
 from assay.training.architectures import architecture_named
 from assay.training.config import TrainingConfig
-from assay.training.curricula import LearningProgress, curriculum_named, held_out
-from assay.training.environments import ENVIRONMENTS
+from assay.training.curricula import LearningProgress, find_curriculum, list_held_out_worlds
+from assay.training.environments import ENVIRONMENTS, EndedEpisode, TokenEnvironment, WorldStart
 from assay.training.folder import TrainingFolder, TrainState
 from assay.training.networks import Network
-from assay.training.ppo import Diverged, Experience, sample, update
-from assay.training.token_environment import EndedEpisode, TokenEnvironment, WorldStart
+from assay.training.ppo import Diverged, Experience, sample_actions, update
 
-_SEED: Final = 2_718_281
+_EVALUATION_SEED: Final = 2_718_281
 """Seed of the actions in an evaluation."""
 
-_Choose = Callable[[NDArray[np.uint8], NDArray[np.int64], torch.Generator], Tensor]
+_ActionChooser = Callable[[NDArray[np.uint8], NDArray[np.int64], torch.Generator], Tensor]
 
 
 def evaluate(
     network: Network, environment: TokenEnvironment, starts: Sequence[WorldStart]
 ) -> list[EndedEpisode]:
     """Play an episode in each world with a network; return them in the order of the worlds."""
-    memory = network.blank(len(environment))
+    memory = network.make_blank_memory(len(environment))
     first = torch.ones(len(environment), dtype=torch.bool)
 
-    def choose(
+    def choose_actions(
         tokens: NDArray[np.uint8], playing: NDArray[np.int64], generator: torch.Generator
     ) -> Tensor:
-        seen = torch.from_numpy(tokens[playing]).unsqueeze(0)
-        answer = network(seen, first[playing].unsqueeze(0), memory[playing])
-        memory[playing] = answer.memory
+        observations = torch.from_numpy(tokens[playing]).unsqueeze(0)
+        output = network(observations, first[playing].unsqueeze(0), memory[playing])
+        memory[playing] = output.memory
         first[:] = False
-        return sample(answer.logits[0], generator)[0]
+        return sample_actions(output.logits[0], generator)[0]
 
     with torch.no_grad():
-        return _play(environment, starts, choose)
+        return _play_episodes(environment, starts, choose_actions)
 
 
-def random_episodes(
+def play_random_episodes(
     environment: TokenEnvironment, starts: Sequence[WorldStart]
 ) -> list[EndedEpisode]:
     """Play with uniformly random actions, as a reference for policies."""
     actions = len(environment.space.actions)
-    return _play(
+    return _play_episodes(
         environment,
         starts,
         lambda tokens, playing, generator: torch.randint(
@@ -75,16 +74,16 @@ def random_episodes(
     )
 
 
-def _play(
-    environment: TokenEnvironment, starts: Sequence[WorldStart], choose: _Choose
+def _play_episodes(
+    environment: TokenEnvironment, starts: Sequence[WorldStart], choose_actions: _ActionChooser
 ) -> list[EndedEpisode]:
     environment.begin(range(len(environment)), starts)
-    generator = torch.Generator().manual_seed(_SEED)
+    generator = torch.Generator().manual_seed(_EVALUATION_SEED)
     playing = np.arange(len(environment))
     actions = np.zeros(len(environment), np.int64)
     episodes: dict[int, EndedEpisode] = {}
     while len(playing):
-        actions[playing] = choose(environment.observe(), playing, generator).numpy()
+        actions[playing] = choose_actions(environment.observe(), playing, generator).numpy()
         environment.step(actions)
         ended = environment.ended()
         if ended:
@@ -93,7 +92,7 @@ def _play(
     return [episodes[world] for world in range(len(environment))]
 
 
-def summary(episodes: Sequence[EndedEpisode]) -> dict[str, float]:
+def summarize_episodes(episodes: Sequence[EndedEpisode]) -> dict[str, float]:
     """Return the means over episodes, and the score over their goals."""
     rates = np.array([episode.reached for episode in episodes]).mean(0)
     return {
@@ -104,7 +103,7 @@ def summary(episodes: Sequence[EndedEpisode]) -> dict[str, float]:
     }
 
 
-_WINDOW: Final = 100
+_WINDOW_EPISODES: Final = 100
 """Number of latest episodes over which scores and success rates are computed."""
 
 
@@ -155,17 +154,17 @@ def train(
             process trains there.
         OutputError: A file cannot be written.
     """
-    config = config.resolved()
+    config = config.with_default_width()
     run = TrainingFolder(folder)
-    with run.held(), _threads(config.threads):
-        run.begin(config, _versions(config))
-        state = TrainState(run.status()["state"])
+    with run.lock(), _use_threads(config.threads):
+        run.prepare(config, _collect_versions(config))
+        state = TrainState(run.read_status()["state"])
         if state in (TrainState.FINISHED, TrainState.DIVERGED):
-            return _end(run, state)
+            return _make_end(run, state)
         return _Training(config, run).run(watch, stop)
 
 
-def _versions(config: TrainingConfig) -> dict[str, str]:
+def _collect_versions(config: TrainingConfig) -> dict[str, str]:
     """Return the versions a run depends on, besides assay and its required packages."""
     versions = {"torch": torch.__version__, "threads": str(config.threads)}
     if package := ENVIRONMENTS[config.environment].package:
@@ -173,15 +172,19 @@ def _versions(config: TrainingConfig) -> dict[str, str]:
     return versions
 
 
-def _end(run: TrainingFolder, state: TrainState) -> TrainingEnd:
-    status = run.status()
+def _make_end(run: TrainingFolder, state: TrainState) -> TrainingEnd:
+    status = run.read_status()
     return TrainingEnd(
-        state, status["step"], run.last_row(), checkpoints.latest(run.path), status["reason"]
+        state,
+        status["step"],
+        run.read_last_values(),
+        checkpoints.find_latest(run.path),
+        status["reason"],
     )
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def _use_threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -194,22 +197,24 @@ def _threads(count: int) -> Iterator[None]:
 class _Clock:
     """Seconds by activity, since the last line of metrics."""
 
-    spent: dict[str, float] = field(default_factory=dict)
-    began: float = field(default_factory=time.perf_counter)
+    seconds: dict[str, float] = field(default_factory=dict)
+    started: float = field(default_factory=time.perf_counter)
 
     @contextmanager
-    def on(self, what: str) -> Iterator[None]:
+    def measure(self, activity: str) -> Iterator[None]:
         before = time.perf_counter()
         yield
-        self.spent[what] = self.spent.get(what, 0.0) + time.perf_counter() - before
+        self.seconds[activity] = self.seconds.get(activity, 0.0) + time.perf_counter() - before
 
-    def metrics(self, steps: int) -> dict[str, float]:
+    def compute_metrics(self, steps: int) -> dict[str, float]:
         """Return the speed and the share of each activity, and restart the clock."""
         now = time.perf_counter()
-        seconds = now - self.began
-        shares = {f"time/{what}": spent / seconds for what, spent in self.spent.items()}
-        self.spent, self.began = {}, now
-        return {"time/steps_per_second": steps / seconds, "time/seconds": seconds, **shares}
+        elapsed = now - self.started
+        shares = {
+            f"time/{activity}": seconds / elapsed for activity, seconds in self.seconds.items()
+        }
+        self.seconds, self.started = {}, now
+        return {"time/steps_per_second": steps / elapsed, "time/seconds": elapsed, **shares}
 
 
 class _Training:
@@ -221,16 +226,18 @@ class _Training:
             config.space, config.resolved_width, self._generator
         )
         self._optimizer = torch.optim.Adam(self._network.parameters(), eps=1e-5, fused=True)
-        tasks = curriculum_named(config.curriculum, config.environment)
+        tasks = find_curriculum(config.curriculum, config.environment)
         self._curriculum = LearningProgress(tasks, np.random.default_rng(config.seed))
-        self._held_out = held_out(tasks, config.eval_worlds)
+        self._held_out = list_held_out_worlds(tasks, config.eval_worlds)
         self._environment: TokenEnvironment = config.make_environment(config.worlds)
         self._starts = np.ones(config.worlds, bool)
-        self._memory = self._network.blank(config.worlds)
-        self._window: deque[tuple[float, int, tuple[bool, ...]]] = deque(maxlen=_WINDOW)
+        self._memory = self._network.make_blank_memory(config.worlds)
+        self._window: deque[tuple[float, int, tuple[bool, ...]]] = deque(
+            maxlen=_WINDOW_EPISODES
+        )
         self._episodes = 0
         self._step = 0
-        self._checkpoint = checkpoints.latest(run.path)
+        self._checkpoint = checkpoints.find_latest(run.path)
         if self._checkpoint is None:
             self._environment.begin(
                 range(config.worlds), [*self._curriculum.draw(config.worlds)]
@@ -240,9 +247,9 @@ class _Training:
         run.truncate(self._step)
 
     def _resume(self, checkpoint: Path) -> None:
-        memory, state = checkpoints.read(checkpoint, self._network, self._optimizer)
+        memory, state = checkpoints.read_checkpoint(checkpoint, self._network, self._optimizer)
         self._memory, self._step = memory, state["step"]
-        checkpoints.set_generator(self._generator, state["generator"])
+        checkpoints.restore_generator(self._generator, state["generator"])
         self._curriculum.restore(state["curriculum"])
         self._environment.restore([text.encode() for text in state["worlds"]])
         self._starts = np.array(state["starts"])
@@ -251,16 +258,16 @@ class _Training:
         )
         self._episodes = state["episodes"]
 
-    def _keep(self) -> Path:
+    def _save_checkpoint(self) -> Path:
         state = {
-            "generator": checkpoints.generator_text(self._generator),
-            "curriculum": self._curriculum.state(),
+            "generator": checkpoints.encode_generator(self._generator),
+            "curriculum": self._curriculum.export_state(),
             "worlds": [world.decode() for world in self._environment.snapshot()],
             "starts": self._starts.tolist(),
             "window": list(self._window),
             "episodes": self._episodes,
         }
-        self._checkpoint = checkpoints.write(
+        self._checkpoint = checkpoints.write_checkpoint(
             self._run.path,
             self._step,
             self._config,
@@ -278,27 +285,35 @@ class _Training:
         self._run.write_status(TrainState.RUNNING, self._step, self._checkpoint)
         while self._step < config.total_steps:
             before, ended = self._step, list[EndedEpisode]()
-            rollout = self._play(clock, ended)
+            rollout = self._play_rollout(clock, ended)
             try:
-                with clock.on("learning"):
+                with clock.measure("learning"):
                     done = before / config.total_steps
                     losses = update(
                         self._network, self._optimizer, rollout, config, done, self._generator
                     )
             except Diverged as error:
-                reason = f"{error} is not a number in the update after step {before}"
+                reason = f"{error} is not finite in the update after step {before}"
                 return self._finish(TrainState.DIVERGED, before, reason)
             self._step += config.worlds * config.rollout
-            row = {**self._told(ended), **losses, **clock.metrics(self._step - before)}
+            row = {
+                **self._make_metrics(ended),
+                **losses,
+                **clock.compute_metrics(self._step - before),
+            }
             finished = self._step >= config.total_steps
-            if finished or _crosses(before, self._step, config.eval_every):
-                with clock.on("evaluation"):
+            if finished or _crosses_multiple(before, self._step, config.eval_every):
+                with clock.measure("evaluation"):
                     row |= self._evaluate()
-            self._run.add({"step": self._step, **row})
+            self._run.append_row({"step": self._step, **row})
             stopping = not finished and stop()
             checkpoint = None
-            if finished or stopping or _crosses(before, self._step, config.checkpoint_every):
-                checkpoint = self._keep()
+            if (
+                finished
+                or stopping
+                or _crosses_multiple(before, self._step, config.checkpoint_every)
+            ):
+                checkpoint = self._save_checkpoint()
                 self._run.write_status(TrainState.RUNNING, self._step, checkpoint)
             watch(TrainingProgress(self._step, config.total_steps, row, checkpoint))
             if stopping:
@@ -307,71 +322,75 @@ class _Training:
 
     def _finish(self, state: TrainState, step: int, reason: str | None = None) -> TrainingEnd:
         self._run.write_status(state, step, self._checkpoint, reason)
-        return _end(self._run, state)
+        return _make_end(self._run, state)
 
-    def _play(self, clock: _Clock, ended: list[EndedEpisode]) -> Experience:
+    def _play_rollout(self, clock: _Clock, ended: list[EndedEpisode]) -> Experience:
         """Play all worlds for the steps of a rollout."""
         config, space = self._config, self._environment.space
         shape = (config.rollout, config.worlds)
         tokens = np.empty((*shape, space.tokens, 3), np.uint8)
         starts = np.empty(shape, bool)
         rewards = np.empty(shape, np.float32)
-        before = self._memory
-        said = []
+        first_memory = self._memory
+        choices = []
         with torch.no_grad():
             for step in range(config.rollout):
-                with clock.on("environment"):
+                with clock.measure("environment"):
                     tokens[step] = self._environment.observe()
                 starts[step] = self._starts
-                with clock.on("model"):
-                    answer = self._ask(tokens[step], starts[step])
-                    actions, chances = sample(answer.logits[0], self._generator)
-                    self._memory = answer.memory
-                said.append((actions, chances, answer.values[0]))
-                with clock.on("environment"):
+                with clock.measure("model"):
+                    output = self._run_network(tokens[step], starts[step])
+                    actions, action_log_probs = sample_actions(
+                        output.logits[0], self._generator
+                    )
+                    self._memory = output.memory
+                choices.append((actions, action_log_probs, output.values[0]))
+                with clock.measure("environment"):
                     rewards[step] = self._environment.step(actions.numpy())
-                    self._begin_again(ended)
-            last = self._ask(self._environment.observe(), self._starts)
-        chosen, log_chances, values = (
-            torch.stack(column) for column in zip(*said, strict=True)
+                    self._restart_ended(ended)
+            last = self._run_network(self._environment.observe(), self._starts)
+        chosen, log_probs, values = (
+            torch.stack(column) for column in zip(*choices, strict=True)
         )
         return Experience(
             tokens=torch.from_numpy(tokens),
             starts=torch.from_numpy(starts),
-            memory=before,
+            memory=first_memory,
             actions=chosen,
-            log_chances=log_chances,
+            log_probs=log_probs,
             values=values,
             rewards=torch.from_numpy(rewards),
             last_value=last.values[0],
             last_starts=torch.from_numpy(self._starts),
         )
 
-    def _ask(self, tokens: Any, starts: Any) -> Any:
-        seen = torch.from_numpy(tokens).unsqueeze(0)
-        return self._network(seen, torch.from_numpy(starts).unsqueeze(0), self._memory)
+    def _run_network(self, tokens: Any, starts: Any) -> Any:
+        observations = torch.from_numpy(tokens).unsqueeze(0)
+        return self._network(observations, torch.from_numpy(starts).unsqueeze(0), self._memory)
 
-    def _begin_again(self, ended: list[EndedEpisode]) -> None:
+    def _restart_ended(self, ended: list[EndedEpisode]) -> None:
         """Record the episodes that ended in this step, and start new ones in their worlds."""
-        now = self._environment.ended()
+        just_ended = self._environment.ended()
         self._starts = np.zeros(self._config.worlds, bool)
-        if not now:
+        if not just_ended:
             return
-        for episode in now:
-            self._curriculum.learned(episode.start.task, episode.success)
+        for episode in just_ended:
+            self._curriculum.update_averages(episode.start.task, episode.success)
             self._window.append((episode.reward, episode.length, episode.reached))
-        self._episodes += len(now)
-        ended += now
-        which = [episode.world for episode in now]
+        self._episodes += len(just_ended)
+        ended += just_ended
+        which = [episode.world for episode in just_ended]
         self._starts[which] = True
-        self._environment.begin(which, [*self._curriculum.draw(len(now))])
+        self._environment.begin(which, [*self._curriculum.draw(len(just_ended))])
 
-    def _told(self, ended: Sequence[EndedEpisode]) -> dict[str, float]:
+    def _make_metrics(self, ended: Sequence[EndedEpisode]) -> dict[str, float]:
         """Return metrics of the episodes that ended in a rollout, and of the last 100."""
         row = {"overview/episodes": float(self._episodes)}
         if ended:
-            row["overview/reward"] = float(np.mean([each.reward for each in ended]))
-            row["overview/episode_length"] = float(np.mean([each.length for each in ended]))
+            row["overview/reward"] = float(np.mean([episode.reward for episode in ended]))
+            row["overview/episode_length"] = float(
+                np.mean([episode.length for episode in ended])
+            )
         if self._window:
             rates = np.array([reached for _, _, reached in self._window]).mean(0)
             row[f"{self._config.environment}/score"] = float(crafter_score(rates))
@@ -387,19 +406,19 @@ class _Training:
         random = (
             json.loads(path.read_bytes())["random"]
             if path.exists()
-            else _listed(random_episodes(environment, self._held_out))
+            else _list_episodes(play_random_episodes(environment, self._held_out))
         )
-        told = {
+        content = {
             "goals": self._environment.goals,
             "step": self._step,
-            "policy": _listed(episodes),
+            "policy": _list_episodes(episodes),
             "random": random,
         }
-        atomic_write(path, json.dumps(told).encode())
-        return {f"eval/{name}": value for name, value in summary(episodes).items()}
+        atomic_write(path, json.dumps(content).encode())
+        return {f"eval/{name}": value for name, value in summarize_episodes(episodes).items()}
 
 
-def _listed(episodes: Sequence[EndedEpisode]) -> list[dict[str, Any]]:
+def _list_episodes(episodes: Sequence[EndedEpisode]) -> list[dict[str, Any]]:
     return [
         {
             "task": episode.start.task.name,
@@ -412,13 +431,13 @@ def _listed(episodes: Sequence[EndedEpisode]) -> list[dict[str, Any]]:
     ]
 
 
-def _crosses(before: int, after: int, every: int) -> bool:
+def _crosses_multiple(before: int, after: int, every: int) -> bool:
     """Return whether a multiple of `every` is in (before, after]."""
     return before // every != after // every
 
 
 @contextmanager
-def logged_to_wandb(
+def log_progress_to_wandb(
     config: TrainingConfig, folder: Path
 ) -> Iterator[Callable[[TrainingProgress], None]]:
     """Yield a callback that logs progress to W&B; the run there has the folder's name."""
@@ -439,7 +458,10 @@ def logged_to_wandb(
                     name=folder.name,
                     dir=str(folder),
                     mode=config.wandb,
-                    config={**config.resolved().stored(), **config.capacity._asdict()},
+                    config={
+                        **config.with_default_width().stored(),
+                        **config.capacity._asdict(),
+                    },
                     resume="allow",
                 )
             )

@@ -18,9 +18,9 @@ from assay.stats.intervals import Interval
 from assay.stats.learning_curves import Summary, SummarySpec, summarize_curve
 from assay.stats.power import Needed, first_n_below, trials_for_precision, trials_needed
 from assay.stats.variance import relative_standard_error, sd_interval
-from assay.training.gather import FoundRun, Unusable, reasons
+from assay.training.gather import LoadedRun, SkippedRun, format_reasons
 
-_SMALLEST = 1e-70
+_MIN_VALUE = 1e-70
 """Smallest nonzero summary; below it, fourth powers underflow."""
 
 WHY_THE_RULE_MISLEADS = (
@@ -47,12 +47,12 @@ class VarianceSettings:
     def __post_init__(self) -> None:
         if not 0 < self.threshold < math.inf:
             raise UsageError(
-                f"threshold {self.threshold!r} is no share above 0; 0.05 is 5 % of the mean"
+                f"threshold must be a finite number above 0 (got {self.threshold!r}); 0.05 "
+                "means 5 % of the mean"
             )
         if not -1 < self.correlation < 1:
             raise UsageError(
-                f"correlation {self.correlation!r} is not between -1 and 1; 0.5 is supposed "
-                "unless given"
+                f"correlation {self.correlation!r} is not between -1 and 1; the default is 0.5"
             )
         if not 0 < self.alpha < 1:
             raise UsageError(f"alpha {self.alpha!r} is not between 0 and 1; 0.05 is usual")
@@ -89,30 +89,30 @@ class SummaryVariance:
     """Reason why values are missing or uninformative."""
 
 
-def summarize_runs(runs: Sequence[FoundRun], spec: SummarySpec) -> NDArray[np.float64]:
+def summarize_runs(runs: Sequence[LoadedRun], spec: SummarySpec) -> NDArray[np.float64]:
     """Return the summary of each run, infinity if it never reaches a threshold; shape (R,).
 
     Raises:
         UsageError: A curve does not cover the window; the message names the run.
     """
     values_R = np.empty(len(runs))
-    for at, one in enumerate(runs):
+    for index, run in enumerate(runs):
         try:
-            values_R[at] = summarize_curve(one.curve.steps_P, one.curve.values_P, spec)
+            values_R[index] = summarize_curve(run.curve.steps_P, run.curve.values_P, spec)
         except UsageError as error:
-            raise UsageError(f"run {one.name!r}: {error}") from error
-        if 0 < abs(values_R[at]) < _SMALLEST:
+            raise UsageError(f"run {run.name!r}: {error}") from error
+        if 0 < abs(values_R[index]) < _MIN_VALUE:
             raise UsageError(
-                f"run {one.name!r}: {values_R[at]:.4g} is too small to compute with; give "
+                f"run {run.name!r}: {values_R[index]:.4g} is too small to compute with; give "
                 "values in another unit"
             )
     return values_R
 
 
 def analyse_variance(
-    runs: Sequence[FoundRun],
+    runs: Sequence[LoadedRun],
     settings: VarianceSettings,
-    unusable: Sequence[Unusable] = (),
+    unusable: Sequence[SkippedRun] = (),
 ) -> tuple[SummaryVariance, SummaryVariance]:
     """Analyse the AUC and the slope of all runs; `unusable` runs are only named in the error.
 
@@ -121,18 +121,18 @@ def analyse_variance(
     """
     if len(runs) < 2:
         raise UsageError(
-            f"{len(runs)} of {len(runs) + len(unusable)} runs can be used, and a spread takes "
-            f"two; name more runs{reasons(unusable)}"
+            f"only {len(runs)} of {len(runs) + len(unusable)} runs can be used, and a variance "
+            f"needs two; name more runs{format_reasons(unusable)}"
         )
     auc = settings.auc
     slope = SummarySpec(type=Summary.SLOPE, step_min=auc.step_min, step_max=auc.step_max)
     return (
-        _analyse("AUC", auc, summarize_runs(runs, auc), settings),
-        _analyse("slope", slope, summarize_runs(runs, slope), settings),
+        _analyse_summary("AUC", auc, summarize_runs(runs, auc), settings),
+        _analyse_summary("slope", slope, summarize_runs(runs, slope), settings),
     )
 
 
-def _analyse(
+def _analyse_summary(
     name: str, spec: SummarySpec, values_R: NDArray[np.float64], settings: VarianceSettings
 ) -> SummaryVariance:
     n, mean = len(values_R), float(values_R.mean())
@@ -142,18 +142,18 @@ def _analyse(
     precision = two_arms = paired = note = None
     if mean == 0 or not math.isfinite(error.high):
         note = (
-            f"the mean {name} ({mean:.4g}) is not clear of zero, so that a share of it means "
-            "nothing: no number of runs is given"
+            f"the mean {name} ({mean:.4g}) is not clearly different from zero, so relative "
+            "errors are meaningless and no number of runs is given"
         )
     else:
         precision = trials_for_precision(sd, mean, settings.threshold, n)
         effect = settings.threshold * abs(mean)
-        two_arms = _to_find(effect, sd, n, settings, paired=False)
+        two_arms = _compute_runs_needed(effect, sd, n, settings, paired=False)
         # The sd of the difference of two values with correlation r is sd sqrt(2 (1 - r)).
         factor = math.sqrt(2 * (1 - settings.correlation))
-        paired = _to_find(effect, sd * factor, n, settings, paired=True)
+        paired = _compute_runs_needed(effect, sd * factor, n, settings, paired=True)
         if equal:
-            note = f"all runs have the same {name}; there is no spread to plan by"
+            note = f"all runs have the same {name}, so there is no variation to plan with"
     return SummaryVariance(
         name=name,
         summary=spec,
@@ -161,7 +161,7 @@ def _analyse(
         mean=mean,
         sd=sd,
         rule_n=first_n_below(values_R, settings.threshold),
-        rule=tuple((k, _variation(values_R[:k])) for k in range(2, n + 1)),
+        rule=tuple((k, _compute_variation(values_R[:k])) for k in range(2, n + 1)),
         error=error,
         precision=precision,
         two_arms=two_arms,
@@ -170,7 +170,7 @@ def _analyse(
     )
 
 
-def _to_find(
+def _compute_runs_needed(
     effect: float, sd: float, n: int, settings: VarianceSettings, *, paired: bool
 ) -> Needed:
     """Return the runs that detect an effect, with a range for the uncertainty of the sd."""
@@ -182,6 +182,6 @@ def _to_find(
     return Needed(point.trials, low.trials, high.trials, point.plain, n, 0.95)
 
 
-def _variation(values: NDArray[np.float64]) -> float:
+def _compute_variation(values: NDArray[np.float64]) -> float:
     mean = abs(float(values.mean()))
     return float(values.std(ddof=1)) / mean if mean > 1e-10 else math.inf

@@ -159,12 +159,12 @@ def test_a_token_that_is_trained_in_part_is_trained(tmp_path: Path) -> None:
     assert rendered.text == "[user]go on [assistant]I do "
     (whole,) = rendered.trained
     assert rendered.text[slice(*whole)] == "I do"
-    parts = rendered.parts(words)
+    parts = rendered.split_parts(words)
     assert [(part.text, part.trained, part.tokens) for part in parts] == [
         ("[user]go on ", False, 2),
         ("[assistant]I do ", True, 2),
     ]
-    estimates = rendered.parts()
+    estimates = rendered.split_parts()
     assert [part.text for part in estimates] == ["[user]go on [assistant]", "I do", " "]
 
 
@@ -202,7 +202,7 @@ def test_a_template_is_found_beside_a_tokenizer_with_its_special_tokens(tmp_path
     ["{% for %}", "{{ messages[7].content }}", "{{ messages[0].content + 1 }}", "{{ 1 / 0 }}"],
 )
 def test_a_template_that_cannot_be_run_says_why(tmp_path: Path, source: str) -> None:
-    with pytest.raises(UsageError, match="does not take this row"):
+    with pytest.raises(UsageError, match="rejects this row"):
         trained(tmp_path, source, said("user", "a"), said("assistant", "b"))
 
 

@@ -195,7 +195,7 @@ def test_a_condition_that_is_no_expression_is_refused(
         ({"require_achievement": ["collect_wod"]}, "collect_wood"),
         ({"hook": ["easy_achievment"]}, "easy_achievement"),
         ({"experiment": ["gpt-z"]}, "assay experiments list"),
-        ({"seeds": "42,x"}, "'x' is no seed"),
+        ({"seeds": "42,x"}, "'x' is not a seed"),
         ({"top": "0%"}, "20%"),
         ({"mode": "calls"}, "'call'"),
         ({"format": "open-ai"}, "'openai'"),

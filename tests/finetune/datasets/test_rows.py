@@ -15,8 +15,14 @@ from assay import World
 from assay.core.canonical_json import canonical_json
 from assay.errors import UsageError
 from assay.finetune.datasets.formats import read_row
-from assay.finetune.datasets.manifest import read_lineage, row_origins
-from assay.finetune.datasets.preferences import _Future, _pair, _Shared, call_states, returns_of
+from assay.finetune.datasets.manifest import read_lineage, read_row_origins
+from assay.finetune.datasets.preferences import (
+    _Future,
+    _make_pair,
+    _SharedState,
+    compute_call_states,
+    compute_returns,
+)
 from assay.store.load import load_session
 from assay.store.records import SessionRecord
 from assay.store.store import Store
@@ -42,7 +48,7 @@ def made(store: Store, path: Path, **given: Any) -> list[dict[str, Any]]:
 def sessions(store: Store, data: Path) -> list[tuple[SessionRecord, int, int]]:
     """For each row the session it came from, and its first and last turn."""
     found: dict[str, SessionRecord] = {}
-    origins = list(row_origins(data))
+    origins = list(read_row_origins(data))
     with store.reading() as connection:
         for origin in origins:
             if origin.session_id not in found:
@@ -179,7 +185,7 @@ def test_waste_is_dropped_or_masked_and_counted(store: Store, tmp_path: Path) ->
     # Turn 3 of every session is a malformed reply; of turn 2 some actions had an effect.
     data = tmp_path / "data.jsonl"
     built = assay.sft_filter(data, database=store, drop_waste=True)
-    turns = [origin.first_turn for origin in row_origins(data)]
+    turns = [origin.first_turn for origin in read_row_origins(data)]
     assert 3 not in turns
     assert {1, 2, 4} <= set(turns)
     (step,) = [step for step in built.funnel if step.name == "--drop-waste"]
@@ -292,14 +298,14 @@ def test_held_out_worlds_stand_in_a_file_of_their_own(store: Store, tmp_path: Pa
         seeds = dict(
             connection.execute("SELECT session_id, seed FROM session_traces").fetchall()
         )
-    train = {seeds[origin.session_id] for origin in row_origins(data)}
-    held = {seeds[origin.session_id] for origin in row_origins(data, "holdout")}
+    train = {seeds[origin.session_id] for origin in read_row_origins(data)}
+    held = {seeds[origin.session_id] for origin in read_row_origins(data, "holdout")}
     assert held == {42, 44}
     assert not train & held
     assert (
         len(rows(built.holdout_path))
         == built.holdout_rows
-        == len(list(row_origins(data, "holdout")))
+        == len(list(read_row_origins(data, "holdout")))
     )
     share = assay.sft_filter(data, database=store, holdout_seeds="30%")
     worlds = {seed for _, seed in share.worlds["holdout"]}
@@ -397,7 +403,7 @@ def test_a_row_leads_back_to_its_episode_and_the_world_is_played_again_up_to_the
         assert row["messages"] == without_weights(rows(data)[number - 1]["messages"][:-1])
         assert (row["seed"], row["task"]) == (42, "crafter/easy")
         returned = returned or row["reward"]
-    assert returned == pytest.approx(sum(origin.reward for origin in row_origins(data)))
+    assert returned == pytest.approx(sum(origin.reward for origin in read_row_origins(data)))
     assert assay.sft_validate(prompts).ok
     folder = tmp_path / "folder.jsonl"
     assay.sft_filter(folder, input_dir=tmp_path / "traces_v2_synth")
@@ -432,7 +438,7 @@ def test_a_pair_has_two_answers_to_the_same_bytes_in_the_same_state(tmp_path: Pa
         removed = sum(getattr(step.removed, name) for step in built.funnel)
         assert getattr(built.found, name) - removed == getattr(built.left, name)
     store = Store(database)
-    for row, other, origin in zip(rows(data), rows(trl), row_origins(data), strict=True):
+    for row, other, origin in zip(rows(data), rows(trl), read_row_origins(data), strict=True):
         with store.reading() as connection:
             sides = [
                 load_session(connection, name) for name in (origin.session_id, origin.other)
@@ -443,9 +449,9 @@ def test_a_pair_has_two_answers_to_the_same_bytes_in_the_same_state(tmp_path: Pa
             *sent, answered = recorded(session, origin.first_turn)
             assert canonical_json(sent) == canonical_json(row["input"]["messages"])
             assert answered == answer
-            digests.add(call_states(session)[origin.first_turn].digest)
+            digests.add(compute_call_states(session)[origin.first_turn].digest)
         assert len(digests) == 1
-        returns = [returns_of(session)[origin.first_turn] for session in sides]
+        returns = [compute_returns(session)[origin.first_turn] for session in sides]
         assert row["margin"] == pytest.approx(returns[0] - returns[1])
         assert row["margin"] > 2 * row["margin_se"]
         assert (other["prompt"], [other["chosen"][0], other["rejected"][0]]) == (
@@ -464,10 +470,10 @@ def test_a_pair_has_two_answers_to_the_same_bytes_in_the_same_state(tmp_path: Pa
 
 def test_the_order_of_a_pair_is_clear_only_where_its_interval_is_above_0() -> None:
     def pair(better: list[float], worse: list[float]) -> float | None:
-        shared = _Shared(("{}",), None, "d")
+        shared = _SharedState(("{}",), None, "d")
         for answer, earned in (("a", better), ("b", worse)):
             shared.answers[(answer,)] = [_Future(answer, 1, each, 1, "{}") for each in earned]
-        made = _pair(shared)
+        made = _make_pair(shared)
         return None if made is None else made.standard_error
 
     # Means 4 and 1, each side of variance 1 with 4 futures: the error is sqrt(1/4 + 1/4).

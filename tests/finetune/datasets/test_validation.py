@@ -185,7 +185,7 @@ def test_parquet_says_the_same_as_json_lines(
     assert of_table.actions == of_lines.actions
     for number in (1, 7):
         assert assay.sft_show(table, number).masks == assay.sft_show(lines, number).masks
-    with pytest.raises(UsageError, match="--format trl alone"):
+    with pytest.raises(UsageError, match="only --format trl"):
         assay.sft_filter(tmp_path / "other.parquet", database=store)
     (tmp_path / "no.parquet").write_text("x")
     with pytest.raises(UsageError, match="not a readable Parquet file"):
@@ -198,7 +198,7 @@ def test_a_file_that_was_not_written_to_its_end_says_so(tmp_path: Path) -> None:
     (json_error, *_) = assay.sft_validate(path).findings
     assert json_error.kind is RowFault.JSON
     assert json_error.first[0][0] == 2
-    assert "not written to its end" in json_error.first[0][1]
+    assert "it is incomplete" in json_error.first[0][1]
 
 
 def test_duplicates_and_empty_lines_are_warnings(tmp_path: Path) -> None:
@@ -285,10 +285,10 @@ def test_what_cannot_be_made_into_rows_says_what_to_do_and_leaves_no_writer_behi
         connection.execute("DELETE FROM message_rows")
         connection.execute("DELETE FROM message_bodies")
     for name, form in (("a.jsonl", "openai"), ("a.parquet", "trl"), ("b.jsonl", "prompts")):
-        with pytest.raises(UsageError, match="rows are made of messages"):
+        with pytest.raises(UsageError, match="rows need stored messages"):
             assay.sft_filter(tmp_path / name, database=without, format=form)
     one = fill(tmp_path / "one.duckdb", run, [session])
-    with pytest.raises(UsageError, match="episodes of Crafter that assay played"):
+    with pytest.raises(UsageError, match="Crafter episodes recorded by assay"):
         assay.sft_filter(tmp_path / "c.jsonl", database=one, format="preference")
     failed = make_session(run, turns=0, state=TrialState.INFRASTRUCTURE)
     silent = fill(tmp_path / "silent.duckdb", run, [failed])
@@ -318,7 +318,7 @@ def said_in_words(folder: Path) -> Path:
 @pytest.mark.skipif(find_spec("tokenizers") is not None, reason="tokenizers is installed")
 def test_a_tokenizer_needs_its_library_and_says_which(tmp_path: Path) -> None:
     data, file = said_in_words(tmp_path), tmp_path / "tokenizer.json"
-    with pytest.raises(UsageError, match=r"is no file; name the tokenizer\.json"):
+    with pytest.raises(UsageError, match=r"is not a file; name the tokenizer\.json"):
         assay.sft_validate(data, tokenizer=file)
     file.write_text(json.dumps(WORDS), "utf-8")
     with pytest.raises(UsageError, match="pip install tokenizers"):

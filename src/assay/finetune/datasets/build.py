@@ -17,10 +17,10 @@ from assay.core.files import atomic_file
 from assay.core.text import counted
 from assay.errors import UsageError
 from assay.finetune.datasets.filters import ChosenEpisode, FunnelStep, Tally
-from assay.finetune.datasets.manifest import FORMAT, Lineage, RowFile, manifest_path
+from assay.finetune.datasets.manifest import FORMAT, Lineage, RowFile, get_manifest_path
 from assay.finetune.datasets.options import RowOptions
-from assay.finetune.datasets.preferences import worlds_of
-from assay.finetune.datasets.rows import RowMaker, mixed_number, starting_points, without_notes
+from assay.finetune.datasets.preferences import group_by_world
+from assay.finetune.datasets.rows import RowMaker, hash_turn, make_state_fields, remove_notes
 from assay.store.conversations import (
     group_sessions,
     limit_memory,
@@ -60,7 +60,7 @@ class BuiltDataset:
     """Database that has recorded the training worlds."""
 
 
-def episodes_only(
+def summarize_episodes(
     found: Tally, steps: Sequence[FunnelStep], chosen: Sequence[ChosenEpisode], seconds: float
 ) -> BuiltDataset:
     """Return the statistics of the filtered episodes, without rows."""
@@ -77,11 +77,11 @@ def episodes_only(
         rows=0,
         holdout_rows=0,
         seconds=seconds,
-        worlds={TRAIN: sorted_worlds(chosen)},
+        worlds={TRAIN: list_worlds(chosen)},
     )
 
 
-def sorted_worlds(chosen: Sequence[ChosenEpisode]) -> list[tuple[str, int | None]]:
+def list_worlds(chosen: Sequence[ChosenEpisode]) -> list[tuple[str, int | None]]:
     """Return the distinct worlds of episodes, sorted."""
     worlds = {(episode.task, episode.seed) for episode in chosen}
     return sorted(worlds, key=lambda world: (world[0], world[1] is None, world[1] or 0))
@@ -116,41 +116,43 @@ def build_dataset(
         UsageError: No rows are left to write.
     """
     started = time.perf_counter()
-    work = RowMaker(plan)
+    maker = RowMaker(plan)
     if plan.balance_actions:
-        work.limits = _limits(store, chosen)
-    held = {each.session_id for each in chosen if holdout is not None and holdout(each)}
+        maker.limits = _compute_action_limits(store, chosen)
+    held_out = {
+        episode.session_id for episode in chosen if holdout is not None and holdout(episode)
+    }
     holdout_path = output.with_name(f"{output.stem}.holdout{output.suffix}")
     total = sum(episode.turns for episode in chosen)
     with ExitStack() as stack:
-        lineage = stack.enter_context(Lineage.begun())
-        columns = plan.columns(output)
+        lineage = stack.enter_context(Lineage.create())
+        columns = plan.get_columns(output)
         sinks = {TRAIN: RowFile(stack.enter_context(atomic_file(output)), columns)}
-        if held:
+        if held_out:
             sinks[HOLDOUT] = RowFile(stack.enter_context(atomic_file(holdout_path)), columns)
         done = 0
-        sizes = [(each.session_id, each.turns) for each in chosen]
-        for group in worlds_of(chosen) if plan.is_preference else group_sessions(sizes):
+        sizes = [(episode.session_id, episode.turns) for episode in chosen]
+        for group in group_by_world(chosen) if plan.is_preference else group_sessions(sizes):
             with store.reading() as connection:
                 limit_memory(connection)
                 sessions = load_conversations(connection, group)
                 if plan.drop_notes:
-                    sessions = [without_notes(session) for session in sessions]
+                    sessions = [remove_notes(session) for session in sessions]
                 records = list(load_sessions(connection, group)) if plan.has_states else []
             if plan.is_preference:
-                split = HOLDOUT if group[0] in held else TRAIN
-                lineage.add(work.pairs_of(sessions, records, split, sinks[split]))
+                split = HOLDOUT if group[0] in held_out else TRAIN
+                lineage.add(maker.write_pairs(sessions, records, split, sinks[split]))
             else:
-                work.starts = {
-                    each.header.session_id: starting_points(each) for each in records
+                maker.starts = {
+                    episode.header.session_id: make_state_fields(episode) for episode in records
                 }
                 for session in sessions:
-                    split = HOLDOUT if session.session_id in held else TRAIN
-                    lineage.add(work.rows_of(session, split, sinks[split]))
+                    split = HOLDOUT if session.session_id in held_out else TRAIN
+                    lineage.add(maker.write_rows(session, split, sinks[split]))
             done += sum(len(session.calls) for session in sessions)
             progress(done, total)
-        if not work.left.turns:
-            raise nothing_left([*steps, *work.steps])
+        if not maker.left.turns:
+            raise make_empty_error([*steps, *maker.steps])
         files = {
             split: {
                 "file": path.name,
@@ -161,86 +163,91 @@ def build_dataset(
             if split in sinks
         }
         worlds = {
-            split: sorted_worlds(
-                [each for each in chosen if (each.session_id in held) == (split == HOLDOUT)]
+            split: list_worlds(
+                [
+                    episode
+                    for episode in chosen
+                    if (episode.session_id in held_out) == (split == HOLDOUT)
+                ]
             )
             for split in sinks
         }
-        manifest = manifest_path(output)
-        funnel = [*steps, *work.steps]
+        manifest = get_manifest_path(output)
+        funnel = [*steps, *maker.steps]
         lineage.write(
             manifest,
             {
                 "format": FORMAT,
                 **about,
-                "plan": plan.given(),
+                "plan": plan.as_json(),
                 "files": files,
                 "found": asdict(found),
                 "funnel": [asdict(step) for step in funnel],
-                "left": asdict(work.left),
+                "left": asdict(maker.left),
                 "worlds": worlds,
-                "actions": dict(work.actions.most_common()),
+                "actions": dict(maker.actions.most_common()),
             },
         )
     return BuiltDataset(
         path=output,
-        holdout_path=holdout_path if held else None,
+        holdout_path=holdout_path if held_out else None,
         manifest=manifest,
         found=found,
         funnel=funnel,
-        left=work.left,
+        left=maker.left,
         rows=sinks[TRAIN].rows,
-        holdout_rows=sinks[HOLDOUT].rows if held else 0,
+        holdout_rows=sinks[HOLDOUT].rows if held_out else 0,
         seconds=time.perf_counter() - started,
         worlds=worlds,
-        actions=dict(work.actions.most_common()),
+        actions=dict(maker.actions.most_common()),
         dataset=str(files[TRAIN]["sha256"])[:20],
     )
 
 
-_ADVICE: Final = {
-    "messages are stored": "rows are made of messages, so play them again with 'assay run', or"
-    " name a store that has them with --database",
-    "completed": "'assay traces list' shows why they ended, and 'assay run --resume' tries"
-    " those again that a server failed",
-    "not a baseline": "--models takes baselines that it names",
-    "can be played again": "this format needs episodes of Crafter that assay played",
-    "another answer in the same state": "'assay fork' plays several futures of one state",
+_STEP_ADVICE: Final = {
+    "messages are stored": "rows need stored messages; run the episodes again with 'assay run',"
+    " or name a database that has them with --database",
+    "completed": "'assay traces list' shows why they ended; 'assay run --resume' retries those"
+    " that ended with an infrastructure error",
+    "not a baseline": "name baselines with --models to include them",
+    "can be played again": "this format needs Crafter episodes recorded by assay",
+    "another answer in the same state": "'assay fork' plays several continuations of one state",
 }
 """Advice for steps that do not belong to an option."""
 
 
-def nothing_left(steps: Sequence[FunnelStep]) -> UsageError:
+def make_empty_error(steps: Sequence[FunnelStep]) -> UsageError:
     """Build the error for an empty result; it names the filter that removed the rest."""
     last = next((step for step in reversed(steps) if step.removed.episodes), None)
     if last is None:
         return UsageError(
-            "there is nothing to make rows of: the store has no episodes; play some with "
-            "'assay run', or name another store with --database"
+            "the database has no episodes; play some with 'assay run', or name another "
+            "database with --database"
         )
     missing = ""
     if last.missing:
-        missing = f", {last.missing:,} of them because the store does not say"
-    advice = _ADVICE.get(last.name, "ask for less, and see the whole funnel with --stats-only")
+        missing = f", {last.missing:,} of them because the value is missing"
+    advice = _STEP_ADVICE.get(last.name, "relax the filters; --stats-only shows all of them")
     return UsageError(
-        f"nothing is left to write: {last.name!r} removed the last "
+        f"no rows are left: {last.name!r} removed the last "
         f"{counted(last.removed.episodes, 'episode')}{missing}; {advice}"
     )
 
 
-def _limits(store: Store, chosen: Sequence[ChosenEpisode]) -> dict[str, int]:
+def _compute_action_limits(store: Store, chosen: Sequence[ChosenEpisode]) -> dict[str, int]:
     """Return for each first action the largest `mixed_number` whose row is kept.
 
     Every action keeps at most as many rows as the median action has.
     """
     by_action: dict[str, array[int]] = {}
-    for group in group_sessions([(each.session_id, each.turns) for each in chosen]):
+    for group in group_sessions([(episode.session_id, episode.turns) for episode in chosen]):
         with store.reading() as connection:
             limit_memory(connection)
             for session_id, turn, action in load_first_actions(connection, group):
-                mixed = by_action.setdefault(action, array("Q"))
-                mixed.append(mixed_number(session_id, turn))
-    most = int(median(len(mixed) for mixed in by_action.values())) if by_action else 0
+                hashes = by_action.setdefault(action, array("Q"))
+                hashes.append(hash_turn(session_id, turn))
+    limit = int(median(len(hashes) for hashes in by_action.values())) if by_action else 0
     return {
-        action: sorted(mixed)[min(most, len(mixed)) - 1] for action, mixed in by_action.items()
+        action: sorted(hashes)[min(limit, len(hashes)) - 1]
+        for action, hashes in by_action.items()
     }

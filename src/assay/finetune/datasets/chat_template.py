@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from assay.errors import UsageError
-from assay.finetune.datasets.formats import RowContent, message_text
-from assay.finetune.datasets.message_checks import Count, estimated
+from assay.finetune.datasets.formats import RowContent, get_message_text
+from assay.finetune.datasets.message_checks import TokenCounter, estimate_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +34,27 @@ class RowMask:
     tokens: int
 
 
-def mask_of(row: RowContent, count: Count = estimated) -> list[RowMask]:
+def mask_messages(row: RowContent, count: TokenCounter = estimate_tokens) -> list[RowMask]:
     """Return the messages of a row, each with a flag for whether it is trained."""
     masks = []
-    for place, message in enumerate(row.messages):
-        parts = [message_text(message)]
+    for index, message in enumerate(row.messages):
+        parts = [get_message_text(message)]
         calls = message.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
-            about = call.get("function") if isinstance(call, Mapping) else None
-            if isinstance(about, Mapping):
-                parts.append(f"{about.get('name')}({about.get('arguments')})")
+            function = call.get("function") if isinstance(call, Mapping) else None
+            if isinstance(function, Mapping):
+                parts.append(f"{function.get('name')}({function.get('arguments')})")
         text = "\n".join(filter(None, parts))
         masks.append(
-            RowMask(str(message.get("role")), text, row.is_trained(place), count(text))
+            RowMask(str(message.get("role")), text, row.is_trained(index), count(text))
         )
     return masks
 
 
 _INSTALL: Final = "pip install jinja2"
-_BESIDE: Final = ("chat_template.jinja", "tokenizer_config.json")
+_TEMPLATE_FILES: Final = ("chat_template.jinja", "tokenizer_config.json")
 _MAX_FILE: Final = 16 << 20
-_UNUSED: Final = tuple(map(chr, range(0xFDD0, 0xFDF0)))
+_MARK_CHARACTERS: Final = tuple(map(chr, range(0xFDD0, 0xFDF0)))
 """Unicode noncharacters, which do not occur in text; used as marks."""
 
 Span = tuple[int, int]
@@ -78,20 +78,22 @@ class RenderedRow:
     marked: bool
     """Whether the template marks answers; if not, each was found by blanking it."""
 
-    def parts(
-        self, places: Callable[[str], Sequence[Span]] | None = None, count: Count = estimated
+    def split_parts(
+        self,
+        find_offsets: Callable[[str], Sequence[Span]] | None = None,
+        count: TokenCounter = estimate_tokens,
     ) -> list[RowMask]:
         """Split the text into trained and untrained parts, with token counts.
 
         Args:
-            places: Returns the token offsets of a text; a token that is partly trained is
+            find_offsets: Returns the token offsets of a text; a token that is partly trained is
                 trained.
-            count: Counts the tokens of a part if `places` is None.
+            count: Counts the tokens of a part if `find_offsets` is None.
         """
         spans = self.trained
-        tokens = None if places is None else places(self.text)
+        tokens = None if find_offsets is None else find_offsets(self.text)
         if tokens is not None:
-            spans = _whole_tokens(spans, tokens)
+            spans = _extend_to_tokens(spans, tokens)
         bounds = [0, *(bound for span in spans for bound in span), len(self.text)]
         parts = []
         for index, (first, last) in enumerate(pairwise(bounds)):
@@ -106,17 +108,17 @@ class RenderedRow:
         return parts
 
 
-def _whole_tokens(spans: Sequence[Span], tokens: Sequence[Span]) -> tuple[Span, ...]:
+def _extend_to_tokens(spans: Sequence[Span], tokens: Sequence[Span]) -> tuple[Span, ...]:
     """Extend spans to whole tokens."""
-    wide = []
+    extended = []
     for first, last in spans:
-        within = [place for place in tokens if place[0] < last and place[1] > first]
-        if within:
-            wide.append((within[0][0], within[-1][1]))
-    return _joined(wide)
+        overlapping = [token for token in tokens if token[0] < last and token[1] > first]
+        if overlapping:
+            extended.append((overlapping[0][0], overlapping[-1][1]))
+    return _merge_spans(extended)
 
 
-def _joined(spans: Sequence[Span]) -> tuple[Span, ...]:
+def _merge_spans(spans: Sequence[Span]) -> tuple[Span, ...]:
     """Sort spans, merge those that touch or overlap, and drop empty ones."""
     joined: list[Span] = []
     for first, last in sorted(spans):
@@ -134,31 +136,35 @@ def has_jinja() -> bool:
 
 def find_template(tokenizer: Path) -> Path | None:
     """Return the file next to a tokenizer that has its chat template, or None."""
-    for name in _BESIDE:
+    for name in _TEMPLATE_FILES:
         path = tokenizer.parent / name
-        if path.is_file() and (path.suffix != ".json" or _settings(path).get("chat_template")):
+        if path.is_file() and (
+            path.suffix != ".json" or _read_settings(path).get("chat_template")
+        ):
             return path
     return None
 
 
-def _settings(path: Path) -> Mapping[str, Any]:
+def _read_settings(path: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(_content(path))
+        settings = json.loads(_read_text(path))
     except ValueError as error:
-        raise UsageError(f"{str(path)!r} is no JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise UsageError(f"{str(path)!r} is no JSON object, as a tokenizer_config.json is")
-    return found
+        raise UsageError(f"{str(path)!r} is not valid JSON: {error}") from error
+    if not isinstance(settings, dict):
+        raise UsageError(
+            f"{str(path)!r} is not a JSON object, as tokenizer_config.json must be"
+        )
+    return settings
 
 
-def _content(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         with path.open("rb") as stream:
             return stream.read(_MAX_FILE).decode("utf-8")
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{str(path)!r} is no text in UTF-8") from error
+        raise UsageError(f"{str(path)!r} is not UTF-8 text") from error
 
 
 class ChatTemplate:
@@ -175,25 +181,25 @@ class ChatTemplate:
             )
         self.path = path
         config = path if path.suffix == ".json" else path.parent / "tokenizer_config.json"
-        settings = _settings(config) if config.is_file() or config == path else {}
+        settings = _read_settings(config) if config.is_file() or config == path else {}
         self._tokens = {
             name: value.get("content") if isinstance(value, dict) else value
             for name, value in settings.items()
             if name.endswith("_token")
         }
-        found = settings.get("chat_template") if path.suffix == ".json" else _content(path)
-        if isinstance(found, list):
+        template = settings.get("chat_template") if path.suffix == ".json" else _read_text(path)
+        if isinstance(template, list):
             self._sources = {
-                str(each.get("name")): str(each.get("template"))
-                for each in found
-                if isinstance(each, dict)
+                str(entry.get("name")): str(entry.get("template"))
+                for entry in template
+                if isinstance(entry, dict)
             }
         else:
-            self._sources = {"default": found} if isinstance(found, str) else {}
+            self._sources = {"default": template} if isinstance(template, str) else {}
         if not self._sources:
             raise UsageError(
-                f"{str(path)!r} holds no chat template; name the chat_template.jinja of your "
-                "model, or the tokenizer_config.json that has 'chat_template'"
+                f"{str(path)!r} has no chat template; name the chat_template.jinja of your "
+                "model, or the tokenizer_config.json that contains 'chat_template'"
             )
 
     def render(self, row: RowContent) -> RenderedRow:
@@ -202,35 +208,35 @@ class ChatTemplate:
         Raises:
             UsageError: The template does not accept the row; the message has the reason.
         """
-        said = json.dumps([row.messages, row.tools], ensure_ascii=False, default=str)
-        free = [char for char in _UNUSED if char not in said]
-        if len(free) < len(_Marks._fields):
-            raise UsageError("the row has characters in it that Unicode allows in no text")
-        marks = _Marks(*free[: len(_Marks._fields)])
-        write = self._writer(row.tools, marks)
-        whole = write(row.messages)
-        text = whole.replace(marks.begin, "").replace(marks.end, "")
-        marked = marks.begin in whole
+        row_text = json.dumps([row.messages, row.tools], ensure_ascii=False, default=str)
+        unused_characters = [char for char in _MARK_CHARACTERS if char not in row_text]
+        if len(unused_characters) < len(_Marks._fields):
+            raise UsageError("the row contains too many Unicode noncharacters")
+        marks = _Marks(*unused_characters[: len(_Marks._fields)])
+        render = self._make_renderer(row.tools, marks)
+        marked_text = render(row.messages)
+        text = marked_text.replace(marks.begin, "").replace(marks.end, "")
+        marked = marks.begin in marked_text
         answers = [
-            place
-            for place, message in enumerate(row.messages)
+            index
+            for index, message in enumerate(row.messages)
             if message.get("role") == "assistant"
         ]
         if marked:
-            spans = _marked(whole, marks)
-            for place in answers:
-                if not row.is_trained(place):
-                    hole = _blanked(text, row.messages, place, write, marks)
-                    spans = [span for span in spans if not _overlap(span, hole)]
+            spans = _find_marked_spans(marked_text, marks)
+            for index in answers:
+                if not row.is_trained(index):
+                    untrained_span = _find_answer_span(text, row.messages, index, render, marks)
+                    spans = [span for span in spans if not _spans_overlap(span, untrained_span)]
         else:
             spans = [
-                _blanked(text, row.messages, place, write, marks)
-                for place in answers
-                if row.is_trained(place)
+                _find_answer_span(text, row.messages, index, render, marks)
+                for index in answers
+                if row.is_trained(index)
             ]
-        return RenderedRow(text=text, trained=_joined(spans), marked=marked)
+        return RenderedRow(text=text, trained=_merge_spans(spans), marked=marked)
 
-    def _writer(
+    def _make_renderer(
         self, tools: list[Any] | None, marks: _Marks
     ) -> Callable[[Sequence[Mapping[str, Any]]], str]:
         jinja: Any = import_module("jinja2")
@@ -238,11 +244,11 @@ class ChatTemplate:
         source = self._sources.get(name) or next(iter(self._sources.values()))
         template: Any = None
 
-        def write(messages: Sequence[Mapping[str, Any]]) -> str:
+        def render_messages(messages: Sequence[Mapping[str, Any]]) -> str:
             nonlocal template
             try:
-                template = template or _environment(marks).from_string(source)
-                written: str = template.render(
+                template = template or _make_environment(marks).from_string(source)
+                text: str = template.render(
                     messages=messages, tools=tools, add_generation_prompt=False, **self._tokens
                 )
             except (
@@ -254,93 +260,93 @@ class ChatTemplate:
                 TypeError,
                 ValueError,
             ) as error:
-                raise UsageError(f"{self.path.name} does not take this row: {error}") from error
-            return written
+                raise UsageError(f"{self.path.name} rejects this row: {error}") from error
+            return text
 
-        return write
+        return render_messages
 
 
-def _environment(marks: _Marks) -> Any:
+def _make_environment(marks: _Marks) -> Any:
     """Set up Jinja as model libraries do for chat templates, with marks around answers."""
     jinja: Any = import_module("jinja2")
     extensions: Any = import_module("jinja2.ext")
     sandbox: Any = import_module("jinja2.sandbox")
 
-    def parse(self: Any, parser: Any) -> Any:
+    def parse_block(self: Any, parser: Any) -> Any:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         call = self.call_method("marked")
         return jinja.nodes.CallBlock(call, [], [], body).set_lineno(line)
 
-    def marked(self: Any, caller: Callable[[], str]) -> str:
+    def mark_answer(self: Any, caller: Callable[[], str]) -> str:
         return f"{marks.begin}{caller()}{marks.end}"
 
-    def refuse(words: str) -> None:
-        raise jinja.TemplateError(words)
+    def raise_template_error(message: str) -> None:
+        raise jinja.TemplateError(message)
 
-    def as_json(value: Any, ensure_ascii: bool = False, **more: Any) -> str:
-        return json.dumps(value, ensure_ascii=ensure_ascii, **more)
+    def format_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, **options)
 
     generation = type(
         "Generation",
         (extensions.Extension,),
-        {"tags": {"generation"}, "parse": parse, "marked": marked},
+        {"tags": {"generation"}, "parse": parse_block, "marked": mark_answer},
     )
     environment = sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[generation, extensions.loopcontrols]
     )
-    environment.filters["tojson"] = as_json
-    environment.globals["raise_exception"] = refuse
+    environment.filters["tojson"] = format_json
+    environment.globals["raise_exception"] = raise_template_error
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     return environment
 
 
-def _marked(whole: str, marks: _Marks) -> list[Span]:
+def _find_marked_spans(text: str, marks: _Marks) -> list[Span]:
     """Return the spans of the text between marks, with the marks removed from the text."""
     spans, length = [], 0
-    for place, part in enumerate(whole.split(marks.begin)):
-        inside, _, rest = part.partition(marks.end) if place else ("", "", part)
-        spans.append((length, length + len(inside)))
-        length += len(inside) + len(rest)
+    for index, part in enumerate(text.split(marks.begin)):
+        marked_part, _, rest = part.partition(marks.end) if index else ("", "", part)
+        spans.append((length, length + len(marked_part)))
+        length += len(marked_part) + len(rest)
     return spans
 
 
-def _blanked(
+def _find_answer_span(
     text: str,
     messages: Sequence[Mapping[str, Any]],
-    place: int,
-    write: Callable[[Sequence[Mapping[str, Any]]], str],
+    index: int,
+    render: Callable[[Sequence[Mapping[str, Any]]], str],
     marks: _Marks,
 ) -> Span:
     """Return the span of an answer: the text that blanking changes, and its end marker."""
     blank = {"role": "assistant", "content": marks.blank}
 
-    def around(those: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-        written = write(those).replace(marks.begin, "").replace(marks.end, "")
-        if marks.blank not in written:
-            return written, written
-        before, _, after = written.partition(marks.blank)
+    def split_at_blank(messages_with_blank: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+        rendered = render(messages_with_blank).replace(marks.begin, "").replace(marks.end, "")
+        if marks.blank not in rendered:
+            return rendered, rendered
+        before, _, after = rendered.partition(marks.blank)
         return before, after
 
-    before, after = around([*messages[:place], blank, *messages[place + 1 :]])
-    _, closing = around([*messages[:place], blank])
-    first = _alike(text, before)
-    same = _alike(text[first:][::-1], after[::-1])
-    last = len(text) - same
+    before, after = split_at_blank([*messages[:index], blank, *messages[index + 1 :]])
+    _, closing = split_at_blank([*messages[:index], blank])
+    first = _count_common_prefix(text, before)
+    common_end = _count_common_prefix(text[first:][::-1], after[::-1])
+    last = len(text) - common_end
     closing = closing.rstrip()
-    if same == len(after) and after.startswith(closing):
+    if common_end == len(after) and after.startswith(closing):
         last += len(closing)
     return first, last
 
 
-def _overlap(span: Span, other: Span) -> bool:
+def _spans_overlap(span: Span, other: Span) -> bool:
     return span[0] < other[1] and other[0] < span[1]
 
 
-def _alike(text: str, other: str) -> int:
+def _count_common_prefix(text: str, other: str) -> int:
     """Return the length of the common prefix of two texts."""
     pairs = enumerate(zip(text, other, strict=False))
-    differs = (place for place, (one, two) in pairs if one != two)
+    differs = (index for index, (a, b) in pairs if a != b)
     return next(differs, min(len(text), len(other)))
 
 
@@ -354,7 +360,8 @@ class TokenizerFile:
     def __init__(self, path: Path) -> None:
         if not path.is_file():
             raise UsageError(
-                f"--tokenizer {str(path)!r} is no file; name the tokenizer.json of your model"
+                f"--tokenizer {str(path)!r} is not a file; name the tokenizer.json of your "
+                "model"
             )
         try:
             library: Any = import_module("tokenizers")
@@ -367,16 +374,16 @@ class TokenizerFile:
             self._tokenizer = library.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises no narrower error
             raise UsageError(
-                f"--tokenizer {str(path)!r} is no tokenizer.json that can be read: {error}"
+                f"--tokenizer {str(path)!r} is not a readable tokenizer.json: {error}"
             ) from error
 
     def count(self, text: str) -> int:
-        """Count the tokens of a text, without special tokens."""
+        """TokenCounter the tokens of a text, without special tokens."""
         return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
-    def places(self, text: str) -> Sequence[tuple[int, int]]:
+    def find_offsets(self, text: str) -> Sequence[tuple[int, int]]:
         """Return the start and end of each token, in characters."""
-        found: Sequence[tuple[int, int]] = self._tokenizer.encode(
+        offsets: Sequence[tuple[int, int]] = self._tokenizer.encode(
             text, add_special_tokens=False
         ).offsets
-        return found
+        return offsets

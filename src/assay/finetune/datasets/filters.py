@@ -60,12 +60,12 @@ class FunnelStep:
     """Removed episodes for which the value that the filter tests is missing."""
 
 
-_Test = Callable[[SessionFacts], bool | None]
+_EpisodeTest = Callable[[SessionFacts], bool | None]
 
 
-def episode_tests(
+def list_episode_tests(
     filters: EpisodeFilters, quality: Mapping[str, float] | None = None
-) -> Iterator[tuple[str, _Test]]:
+) -> Iterator[tuple[str, _EpisodeTest]]:
     """Yield the filters of single episodes in order, each with its name.
 
     A test returns None if the value it needs is missing. `quality` has a score by session.
@@ -82,46 +82,46 @@ def episode_tests(
         yield "--seeds", lambda facts: facts.seed in filters.seeds
     if filters.difficulties:
         yield "--difficulty", lambda facts: facts.difficulty in filters.difficulties
-    yield from _thresholds(filters)
+    yield from _list_threshold_tests(filters)
     if filters.require_termination:
         yield (
             "--require-termination",
             lambda facts: facts.stop_reason.partition(":")[0] in TERMINATED,
         )
     if filters.require_achievements:
-        wanted = frozenset(filters.require_achievements)
-        yield "--require-achievement", lambda facts: wanted <= facts.achievements
+        required = frozenset(filters.require_achievements)
+        yield "--require-achievement", lambda facts: required <= facts.achievements
     if filters.hooks:
-        noticed = frozenset(filters.hooks)
-        yield "--hook", lambda facts: noticed <= facts.hooks
+        required_hooks = frozenset(filters.hooks)
+        yield "--hook", lambda facts: required_hooks <= facts.hooks
     if filters.min_quality is not None:
-        known, least = quality or {}, filters.min_quality
-        yield "--min-quality", lambda facts: _at_least(known.get(facts.session_id), least)
+        scores, minimum = quality or {}, filters.min_quality
+        yield "--min-quality", lambda facts: _is_at_least(scores.get(facts.session_id), minimum)
     if filters.sql is not None:
         yield "--sql", lambda facts: facts.own
 
 
-def _thresholds(filters: EpisodeFilters) -> Iterator[tuple[str, _Test]]:
+def _list_threshold_tests(filters: EpisodeFilters) -> Iterator[tuple[str, _EpisodeTest]]:
     if (achievements := filters.min_achievements) is not None:
         yield (
             "--min-achievements",
-            lambda facts: _at_least(facts.num_achievements, achievements),
+            lambda facts: _is_at_least(facts.num_achievements, achievements),
         )
     if (reward := filters.min_reward) is not None:
-        yield "--min-reward", lambda facts: _at_least(facts.reward, reward)
+        yield "--min-reward", lambda facts: _is_at_least(facts.reward, reward)
     if (turns := filters.max_turns) is not None:
-        yield "--max-turns", lambda facts: _at_most(facts.turns, turns)
+        yield "--max-turns", lambda facts: _is_at_most(facts.turns, turns)
     if (rate := filters.max_invalid_rate) is not None:
-        yield "--max-invalid-rate", lambda facts: _at_most(facts.invalid_rate, rate)
+        yield "--max-invalid-rate", lambda facts: _is_at_most(facts.invalid_rate, rate)
     if (cost := filters.max_cost) is not None:
-        yield "--max-cost", lambda facts: _at_most(facts.cost_usd, cost)
+        yield "--max-cost", lambda facts: _is_at_most(facts.cost_usd, cost)
 
 
-def _at_least(value: float | None, least: float) -> bool | None:
+def _is_at_least(value: float | None, least: float) -> bool | None:
     return None if value is None else value >= least
 
 
-def _at_most(value: float | None, most: float) -> bool | None:
+def _is_at_most(value: float | None, most: float) -> bool | None:
     return None if value is None else value <= most
 
 
@@ -131,9 +131,9 @@ def choose_episodes(
     quality: Mapping[str, float] | None = None,
 ) -> tuple[Tally, list[FunnelStep], list[ChosenEpisode]]:
     """Filter episodes; return the counts before, each step, and the episodes left, in order."""
-    tests = [(FunnelStep(name), test) for name, test in episode_tests(filters, quality)]
+    tests = [(FunnelStep(name), test) for name, test in list_episode_tests(filters, quality)]
     found, chosen = Tally(), []
-    kept: dict[str, str] = {}
+    names: dict[str, str] = {}
     for facts in sessions:
         found.add(facts.calls, facts.tokens)
         for step, test in tests:
@@ -144,8 +144,8 @@ def choose_episodes(
                 break
         else:
             # Few distinct names occur in very many episodes.
-            task = kept.setdefault(facts.task, facts.task)
-            experiment = kept.setdefault(facts.experiment_id, facts.experiment_id)
+            task = names.setdefault(facts.task, facts.task)
+            experiment = names.setdefault(facts.experiment_id, facts.experiment_id)
             score = (float(facts.num_achievements or 0), facts.reward or 0.0)
             chosen.append(
                 ChosenEpisode(
@@ -155,23 +155,25 @@ def choose_episodes(
                     task,
                     facts.seed,
                     experiment,
-                    kept.setdefault(facts.model, facts.model),
+                    names.setdefault(facts.model, facts.model),
                     score,
                 )
             )
     steps = [step for step, _ in tests]
     if filters.top is not None:
         share = filters.top
-        chosen = _best(chosen, lambda n: ceil(share * n - 1e-9), steps, f"--top {share:.6g}")
+        chosen = _keep_best(
+            chosen, lambda n: ceil(share * n - 1e-9), steps, f"--top {share:.6g}"
+        )
     if filters.max_per_world is not None:
-        most = filters.max_per_world
-        chosen = _best(chosen, lambda n: most, steps, "--max-per-world")
+        limit = filters.max_per_world
+        chosen = _keep_best(chosen, lambda n: limit, steps, "--max-per-world")
     return found, steps, chosen
 
 
-def _best(
+def _keep_best(
     episodes: Sequence[ChosenEpisode],
-    how_many: Callable[[int], int],
+    count_kept: Callable[[int], int],
     steps: list[FunnelStep],
     name: str,
 ) -> list[ChosenEpisode]:
@@ -179,21 +181,23 @@ def _best(
     worlds: dict[tuple[str, int | None], list[ChosenEpisode]] = {}
     for episode in episodes:
         worlds.setdefault((episode.task, episode.seed), []).append(episode)
-    kept: set[str] = set()
-    for those in worlds.values():
-        ranked = sorted(those, key=lambda each: (*(-part for part in each.score), _mixed(each)))
-        kept.update(each.session_id for each in ranked[: how_many(len(those))])
+    kept_ids: set[str] = set()
+    for world_episodes in worlds.values():
+        ranked = sorted(
+            world_episodes, key=lambda e: (*(-part for part in e.score), _hash_session(e))
+        )
+        kept_ids.update(e.session_id for e in ranked[: count_kept(len(world_episodes))])
     step = FunnelStep(name)
     steps.append(step)
-    left = []
+    best = []
     for episode in episodes:
-        if episode.session_id in kept:
-            left.append(episode)
+        if episode.session_id in kept_ids:
+            best.append(episode)
         else:
             step.removed.add(episode.turns, episode.tokens)
-    return left
+    return best
 
 
-def _mixed(episode: ChosenEpisode) -> bytes:
+def _hash_session(episode: ChosenEpisode) -> bytes:
     """Return a reproducible tie-breaker that is independent of model and run."""
     return blake2b(episode.session_id.encode(), digest_size=8).digest()

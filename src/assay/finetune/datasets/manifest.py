@@ -24,8 +24,8 @@ from assay.errors import UsageError
 from assay.store.parquet import ChatParquet
 
 FORMAT: Final = "assay-dataset/1"
-_ROWS: Final = b'"rows":['
-_BUFFER: Final = 1 << 20
+_ROWS_START: Final = b'"rows":['
+_BUFFER_BYTES: Final = 1 << 20
 """Size of write and copy buffers in bytes."""
 
 
@@ -43,7 +43,7 @@ class RowOrigin(NamedTuple):
     """For a preference pair, an episode with the answer that is not preferred."""
 
 
-def manifest_path(data: Path) -> Path:
+def get_manifest_path(data: Path) -> Path:
     """Return the path of a data file's manifest, which need not exist."""
     name = data.name.removesuffix(data.suffix).removesuffix(".holdout")
     return data.with_name(f"{name}.manifest.json")
@@ -58,9 +58,9 @@ class Lineage:
 
     @classmethod
     @contextmanager
-    def begun(cls) -> "Iterator[Lineage]":
+    def create(cls) -> "Iterator[Lineage]":
         """Create an empty lineage for the duration of the context."""
-        with tempfile.TemporaryFile(buffering=_BUFFER) as spool:
+        with tempfile.TemporaryFile(buffering=_BUFFER_BYTES) as spool:
             yield cls(spool)
 
     def add(self, rows: list[str]) -> None:
@@ -71,15 +71,17 @@ class Lineage:
             )
             self._first = False
 
-    def write(self, path: Path, about: Mapping[str, Any]) -> None:
+    def write(self, path: Path, fields: Mapping[str, Any]) -> None:
         """Write the manifest: general fields, then one line per row."""
         with atomic_file(path) as stream:
             stream.write(b"{\n")
-            for name, value in about.items():
+            for name, value in fields.items():
                 stream.write(canonical_json(name) + b":" + canonical_json(value) + b",\n")
-            stream.write(b'"columns":' + canonical_json(RowOrigin._fields) + b",\n" + _ROWS)
+            stream.write(
+                b'"columns":' + canonical_json(RowOrigin._fields) + b",\n" + _ROWS_START
+            )
             self._spool.seek(0)
-            shutil.copyfileobj(self._spool, stream, _BUFFER)
+            shutil.copyfileobj(self._spool, stream, _BUFFER_BYTES)
             stream.write(b"\n]}\n")
 
 
@@ -89,35 +91,35 @@ def read_lineage(data: Path) -> dict[str, Any] | None:
     Raises:
         UsageError: The manifest is damaged.
     """
-    path = manifest_path(data)
+    path = get_manifest_path(data)
     head: list[bytes] = []
     try:
         with path.open("rb") as stream:
             for line in stream:
-                if line.startswith(_ROWS):
+                if line.startswith(_ROWS_START):
                     break
                 head.append(line)
-            about = json.loads(b"".join(head).rstrip(b",\n") + b"}")
+            fields = json.loads(b"".join(head).rstrip(b",\n") + b"}")
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise UsageError(f"{str(path)!r} is no manifest that can be read: {error}") from error
-    if about.get("format") != FORMAT:
-        raise UsageError(f"{str(path)!r} is no manifest of a data set ({FORMAT})")
-    return dict(about)
+        raise UsageError(f"{str(path)!r} is not a readable manifest: {error}") from error
+    if fields.get("format") != FORMAT:
+        raise UsageError(f"{str(path)!r} is not a dataset manifest ({FORMAT})")
+    return dict(fields)
 
 
-def row_origins(data: Path, split: str = "train") -> Iterator[RowOrigin]:
+def read_row_origins(data: Path, split: str = "train") -> Iterator[RowOrigin]:
     """Yield the origins of the rows in a data file.
 
     Raises:
         UsageError: The manifest is missing or damaged.
     """
-    path = manifest_path(data)
+    path = get_manifest_path(data)
     try:
         with path.open("rb") as stream:
             for line in stream:
-                if line.startswith(_ROWS):
+                if line.startswith(_ROWS_START):
                     break
             for line in stream:
                 if not line.startswith(b"["):
@@ -127,23 +129,23 @@ def row_origins(data: Path, split: str = "train") -> Iterator[RowOrigin]:
                     yield origin
     except FileNotFoundError:
         raise UsageError(
-            f"there is no {str(path)!r}, which says where the rows came from; "
-            "'assay sft filter' writes it beside its data"
+            f"{str(path)!r}, the manifest with the origin of the rows, does not exist; "
+            "'assay sft filter' writes it next to the data"
         ) from None
     except (OSError, ValueError, TypeError) as error:
-        raise UsageError(f"{str(path)!r} is no manifest that can be read: {error}") from error
+        raise UsageError(f"{str(path)!r} is not a readable manifest: {error}") from error
 
 
 RowPieces = list[bytes | memoryview]
 """A row with its newline, as pieces to be joined; rows share pieces."""
 
-_LINES: Final = 100
+_LINES_PER_GROUP: Final = 100
 """Lines of JSON written at once."""
-_TABLE_ROWS: Final = 500
+_ROWS_PER_GROUP: Final = 500
 """Rows of Parquet written at once."""
-_GROUPS: Final = 8
+_MAX_GROUPS: Final = 8
 """Maximum number of groups waiting to be written."""
-_CACHED: Final = 1 << 24
+_MAX_CACHED_BYTES: Final = 1 << 24
 """Bytes of a file that may stay in the page cache before they are flushed to disk."""
 
 
@@ -154,7 +156,7 @@ class RowFile:
         self._stream = stream
         self._hash = hashlib.sha256()
         self._table = None if columns is None else ChatParquet(stream, columns)
-        self._group = _LINES if columns is None else _TABLE_ROWS
+        self._group = _LINES_PER_GROUP if columns is None else _ROWS_PER_GROUP
         self._waiting: list[RowPieces] = []
         self._thread = ThreadPoolExecutor(1)
         self._groups: deque[Future[None]] = deque()
@@ -169,23 +171,23 @@ class RowFile:
             self._flush()
 
     def _flush(self) -> None:
-        while len(self._groups) >= _GROUPS:
+        while len(self._groups) >= _MAX_GROUPS:
             self._groups.popleft().result()
-        self._groups.append(self._thread.submit(self._put, self._waiting))
+        self._groups.append(self._thread.submit(self._write_group, self._waiting))
         self._waiting = []
 
-    def _put(self, lines: list[RowPieces]) -> None:
+    def _write_group(self, lines: list[RowPieces]) -> None:
         if self._table is not None:
             self._table.write([b"".join(pieces) for pieces in lines])
             return
         # In one write, because this thread may wait for a busy one between two calls.
-        whole = b"".join(chain.from_iterable(lines))
-        self._hash.update(whole)
-        self._stream.write(whole)
-        self._cached += len(whole)
-        if self._cached >= _CACHED:
+        content = b"".join(chain.from_iterable(lines))
+        self._hash.update(content)
+        self._stream.write(content)
+        self._cached += len(content)
+        if self._cached >= _MAX_CACHED_BYTES:
             self._cached = 0
-            _put_on_disk(self._stream)
+            _flush_to_disk(self._stream)
 
     def close(self) -> str:
         """Write the remaining rows and return the hash of the file."""
@@ -203,7 +205,7 @@ class RowFile:
         return hashlib.sha256(Path(self._stream.name).read_bytes()).hexdigest()
 
 
-def _put_on_disk(stream: IO[bytes]) -> None:
+def _flush_to_disk(stream: IO[bytes]) -> None:
     """Flush the file to disk and drop it from the page cache.
 
     Otherwise the system spends more time finding memory for a large file than writing it.

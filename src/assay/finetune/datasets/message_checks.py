@@ -15,7 +15,7 @@ from pydantic_core import from_json
 
 from assay.core.secrets import has_secret
 from assay.core.text import cut, shown
-from assay.finetune.datasets.formats import message_text
+from assay.finetune.datasets.formats import get_message_text
 
 FIRST_PLACES: Final = 3
 """Number of places kept for each kind of problem."""
@@ -68,23 +68,23 @@ class RowFindings:
     def __init__(self) -> None:
         self._by_kind: dict[RowFault, RowFinding] = {}
 
-    def add(self, kind: RowFault, line: int, words: str, *, times: int = 1) -> None:
-        """Count a problem; its place is kept if it is among the first."""
+    def add(self, kind: RowFault, line: int, description: str, *, times: int = 1) -> None:
+        """TokenCounter a problem; its place is kept if it is among the first."""
         finding = self._by_kind.get(kind)
         if finding is None:
             finding = self._by_kind[kind] = RowFinding(kind)
         finding.count += times
         if len(finding.first) < FIRST_PLACES:
-            finding.first.append((line, words))
+            finding.first.append((line, description))
 
-    def in_order(self) -> tuple[RowFinding, ...]:
+    def list_sorted(self) -> tuple[RowFinding, ...]:
         """Return all findings, errors first."""
         order = list(RowFault)
-        findings = sorted(self._by_kind.values(), key=lambda each: order.index(each.kind))
-        return tuple(sorted(findings, key=lambda each: not each.is_error))
+        findings = sorted(self._by_kind.values(), key=lambda finding: order.index(finding.kind))
+        return tuple(sorted(findings, key=lambda finding: not finding.is_error))
 
 
-_TYPES: Final[Mapping[str, frozenset[type]]] = {
+_PYTHON_TYPES: Final[Mapping[str, frozenset[type]]] = {
     "string": frozenset({str}),
     "integer": frozenset({int}),
     "number": frozenset({int, float}),
@@ -93,45 +93,47 @@ _TYPES: Final[Mapping[str, frozenset[type]]] = {
     "object": frozenset({dict}),
     "null": frozenset({type(None)}),
 }
-_ANY: Final = frozenset[type]().union(*_TYPES.values())
+_ANY_TYPE: Final = frozenset[type]().union(*_PYTHON_TYPES.values())
 
 
-def _allowed(kinds: Any) -> frozenset[type]:
+def _expand_types(kinds: Any) -> frozenset[type]:
     """Expand a schema `type` (one name or a list) to the accepted Python types."""
     if isinstance(kinds, str):
-        return _TYPES.get(kinds, _ANY)
+        return _PYTHON_TYPES.get(kinds, _ANY_TYPE)
     if not isinstance(kinds, list):
-        return _ANY
-    return frozenset[type]().union(*(_TYPES.get(str(name), _ANY) for name in kinds))
+        return _ANY_TYPE
+    return frozenset[type]().union(*(_PYTHON_TYPES.get(str(name), _ANY_TYPE) for name in kinds))
 
 
-def tool_schemas(tools: Sequence[Any]) -> dict[str, Mapping[str, Any]]:
+def get_tool_schemas(tools: Sequence[Any]) -> dict[str, Mapping[str, Any]]:
     """Return the argument schemas by tool name; entries that are not tools are ignored."""
     schemas: dict[str, Mapping[str, Any]] = {}
     for tool in tools:
-        about = tool.get("function", tool) if isinstance(tool, Mapping) else None
-        if isinstance(about, Mapping) and isinstance(about.get("name"), str):
-            parameters = about.get("parameters")
-            schemas[about["name"]] = parameters if isinstance(parameters, Mapping) else {}
+        function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+        if isinstance(function, Mapping) and isinstance(function.get("name"), str):
+            parameters = function.get("parameters")
+            schemas[function["name"]] = parameters if isinstance(parameters, Mapping) else {}
     return schemas
 
 
-def argument_problem(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str | None:
+def find_argument_problem(
+    arguments: Mapping[str, Any], schema: Mapping[str, Any]
+) -> str | None:
     """Return the problem with the arguments of a call, or None."""
-    return _problem(arguments, schema, "")
+    return _find_value_problem(arguments, schema, "")
 
 
-def _problem(value: Any, schema: Any, where: str) -> str | None:
+def _find_value_problem(value: Any, schema: Any, where: str) -> str | None:
     if not isinstance(schema, Mapping):
         return None
     kinds = schema.get("type")
-    if kinds is not None and value.__class__ not in _allowed(kinds):
+    if kinds is not None and value.__class__ not in _expand_types(kinds):
         names = kinds if isinstance(kinds, list) else [kinds]
         return f"{where or 'arguments'} must be {' or '.join(map(str, names))}"
     if "enum" in schema and value not in schema["enum"]:
-        return f"{where or 'arguments'} is none of the values allowed"
+        return f"{where or 'arguments'} is not one of the allowed values"
     if isinstance(value, dict):
-        return _object_problem(value, schema, where)
+        return _find_object_problem(value, schema, where)
     if isinstance(value, list):
         if len(value) < schema.get("minItems", 0):
             return f"{where} has fewer than {schema['minItems']} items"
@@ -139,12 +141,12 @@ def _problem(value: Any, schema: Any, where: str) -> str | None:
             return f"{where} has more than {schema['maxItems']} items"
         items = schema.get("items")
         for item in value:
-            if problem := _problem(item, items, "an item"):
+            if problem := _find_value_problem(item, items, "an item"):
                 return f"{where}: {problem}" if where else problem
     return None
 
 
-def _object_problem(
+def _find_object_problem(
     value: Mapping[str, Any], schema: Mapping[str, Any], where: str
 ) -> str | None:
     declared = schema.get("properties")
@@ -155,26 +157,26 @@ def _object_problem(
             return f"{prefix}{name} is missing"
     for name, part in value.items():
         if name in properties:
-            if problem := _problem(part, properties[name], f"{prefix}{name}"):
+            if problem := _find_value_problem(part, properties[name], f"{prefix}{name}"):
                 return problem
         elif schema.get("additionalProperties") is False:
             return f"{prefix}{name} is not declared"
     return None
 
 
-_PER_TOKEN: Final = 4
+_CHARACTERS_PER_TOKEN: Final = 4
 _ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
-_CONTENTS: Final = (str, list)
+_CONTENT_TYPES: Final = (str, list)
 
-Count = Callable[[str], int]
+TokenCounter = Callable[[str], int]
 """Counts the tokens of a text."""
 Problem = tuple[RowFault, str]
 """Kind of a problem, and its description."""
 
 
-def estimated(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Estimate the number of tokens in a text."""
-    return len(text) // _PER_TOKEN + 1
+    return len(text) // _CHARACTERS_PER_TOKEN + 1
 
 
 class CheckedMessage(NamedTuple):
@@ -199,7 +201,7 @@ class CheckedMessage(NamedTuple):
 
 
 def check_message(
-    message: Mapping[str, Any], schemas: Mapping[str, Mapping[str, Any]], count: Count
+    message: Mapping[str, Any], schemas: Mapping[str, Mapping[str, Any]], count: TokenCounter
 ) -> CheckedMessage:
     """Check one message.
 
@@ -209,7 +211,7 @@ def check_message(
         count: Counts tokens.
     """
     role, content = message.get("role"), message.get("content")
-    text = content if isinstance(content, str) else message_text(message)
+    text = content if isinstance(content, str) else get_message_text(message)
     problem: Problem | None = None
     action, ids, trained = "", None, False
     tokens = count(text) if text else 0
@@ -218,22 +220,22 @@ def check_message(
         problem = (RowFault.ROLE, shown(role, 40))
         role = ""
     elif role != "assistant":
-        if not isinstance(content, _CONTENTS):
+        if not isinstance(content, _CONTENT_TYPES):
             problem = (RowFault.CONTENT, role)
     else:
         trained = message.get("weight") != 0
         calls = message.get("tool_calls")
         if calls:
-            problem, action = calls_problem(calls, schemas)
+            problem, action = find_call_problem(calls, schemas)
             if problem is None:
                 functions = [call["function"] for call in calls]
-                said = [str(function["arguments"]) for function in functions]
+                arguments = [str(function["arguments"]) for function in functions]
                 ids = frozenset([str(call.get("id")) for call in calls])
-                tokens += sum(map(count, said))
-                secret = secret or any(map(has_secret, said))
-                key = hash((key, *said, *(function["name"] for function in functions)))
+                tokens += sum(map(count, arguments))
+                secret = secret or any(map(has_secret, arguments))
+                key = hash((key, *arguments, *(function["name"] for function in functions)))
         elif not text:
-            problem = (RowFault.CONTENT, "an answer says and calls nothing")
+            problem = (RowFault.CONTENT, "an answer has neither text nor a tool call")
     answered = message.get("tool_call_id")
     return CheckedMessage(
         role,
@@ -248,12 +250,12 @@ def check_message(
     )
 
 
-def calls_problem(
+def find_call_problem(
     calls: Any, schemas: Mapping[str, Mapping[str, Any]]
 ) -> tuple[Problem | None, str]:
     """Return the first problem with tool calls, if any, and the first action they request."""
     if not isinstance(calls, list):
-        return (RowFault.CALL, "tool_calls is no list"), ""
+        return (RowFault.CALL, "tool_calls is not a list"), ""
     action = ""
     for call in calls:
         function = call.get("function") if isinstance(call, Mapping) else None
@@ -265,12 +267,12 @@ def calls_problem(
             try:
                 value = from_json(value)
             except ValueError:
-                return (RowFault.CALL, f"{cut(name, 40)}: arguments are no JSON"), ""
+                return (RowFault.CALL, f"{cut(name, 40)}: arguments are not valid JSON"), ""
         if not isinstance(value, dict):
-            return (RowFault.CALL, f"{cut(name, 40)}: arguments are no object"), ""
+            return (RowFault.CALL, f"{cut(name, 40)}: arguments are not an object"), ""
         if schemas and name not in schemas:
-            return (RowFault.SCHEMA, f"there is no tool {cut(name, 40)!r}"), ""
-        problem = argument_problem(value, schemas.get(name, {}))
+            return (RowFault.SCHEMA, f"unknown tool {cut(name, 40)!r}"), ""
+        problem = find_argument_problem(value, schemas.get(name, {}))
         if problem is not None:
             return (RowFault.SCHEMA, f"{cut(name, 40)}: {cut(problem, 120)}"), ""
         if not action:

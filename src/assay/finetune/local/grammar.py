@@ -16,9 +16,9 @@ from assay.errors import UsageError
 
 CALL_START: Final = '<tool_call>\n{{"name": {name}, "arguments": '
 CALL_END: Final = "}\n</tool_call>"
-_DIGITS: Final = 15
+_MAX_DIGITS: Final = 15
 """Number of digits that a float can represent."""
-_DEPTH: Final = 20
+_MAX_DEPTH: Final = 20
 
 
 class _Rule(Protocol):
@@ -28,14 +28,14 @@ class _Rule(Protocol):
         """Return the sequences that the rule may expand to."""
         ...
 
-    def shortest(self) -> str:
+    def find_shortest(self) -> str:
         """Return a shortest or nearly shortest text that the rule matches."""
         ...
 
 
 _Symbol = str | frozenset[str] | _Rule
 """Literal text, one character of a set (`_PLAIN`: any character not in it), or a rule."""
-_PLAIN: Final = frozenset('"\\') | frozenset(map(chr, range(32)))
+_ESCAPED: Final = frozenset('"\\') | frozenset(map(chr, range(32)))
 """Characters that must be escaped in a JSON string; as a symbol it matches all others."""
 _DIGIT: Final = frozenset("0123456789")
 _Config = tuple[_Symbol, ...]
@@ -51,8 +51,8 @@ class _Choice:
     def expand(self) -> Iterable[_Config]:
         return self.options
 
-    def shortest(self) -> str:
-        return min(map(_shortest, self.options), key=len)
+    def find_shortest(self) -> str:
+        return min(map(_find_shortest, self.options), key=len)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,10 @@ class _Text:
         if self.most != 0:
             most = None if self.most is None else self.most - 1
             rest = _Text(max(0, self.least - 1), most)
-            yield (_PLAIN, rest)
+            yield (_ESCAPED, rest)
             yield ("\\", frozenset('"\\/bfnrt'), rest)
 
-    def shortest(self) -> str:
+    def find_shortest(self) -> str:
         return "x" * self.least + '"'
 
 
@@ -79,14 +79,14 @@ class _Text:
 class _Digits:
     """Up to `left` more digits."""
 
-    left: int = _DIGITS
+    left: int = _MAX_DIGITS
 
     def expand(self) -> Iterable[_Config]:
         yield ()
         if self.left:
             yield (_DIGIT, _Digits(self.left - 1))
 
-    def shortest(self) -> str:
+    def find_shortest(self) -> str:
         return ""
 
 
@@ -103,24 +103,24 @@ class _Items:
         if self.count >= self.least:
             yield ("]",)
         if self.most is None or self.count < self.most:
-            yield (*self._comma(), self.item, self._next())
+            yield (*self._get_separator(), self.item, self._advance())
 
-    def _comma(self) -> tuple[str, ...]:
+    def _get_separator(self) -> tuple[str, ...]:
         return (",",) if self.count else ()
 
-    def _next(self) -> "_Items":
+    def _advance(self) -> "_Items":
         # If no bound remains to be checked, the count is irrelevant.
         count = self.count + 1
-        return _Items(self.item, self.least, self.most, count if self._bounded else 1)
+        return _Items(self.item, self.least, self.most, count if self._is_bounded else 1)
 
     @property
-    def _bounded(self) -> bool:
+    def _is_bounded(self) -> bool:
         return self.most is not None or self.count < self.least
 
-    def shortest(self) -> str:
+    def find_shortest(self) -> str:
         if self.count >= self.least:
             return "]"
-        return _shortest((*self._comma(), self.item, self._next()))
+        return _find_shortest((*self._get_separator(), self.item, self._advance()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,56 +135,62 @@ class _Properties:
         if not self.required:
             yield ("}",)
         for name, value in (*self.required, *self.optional):
-            yield self._with(name, value)
+            yield self._expand_property(name, value)
 
-    def _with(self, name: str, value: _Symbol) -> _Config:
+    def _expand_property(self, name: str, value: _Symbol) -> _Config:
         rest = _Properties(
-            tuple(each for each in self.required if each[0] != name),
-            tuple(each for each in self.optional if each[0] != name),
+            tuple(entry for entry in self.required if entry[0] != name),
+            tuple(entry for entry in self.optional if entry[0] != name),
             first=False,
         )
-        return (f"{'' if self.first else ','}{_dumps(name)}:", value, rest)
+        return (f"{'' if self.first else ','}{_format_json(name)}:", value, rest)
 
-    def shortest(self) -> str:
-        return _shortest(self._with(*self.required[0])) if self.required else "}"
+    def find_shortest(self) -> str:
+        return (
+            _find_shortest(self._expand_property(*self.required[0])) if self.required else "}"
+        )
 
 
-def _shortest(symbols: _Config) -> str:
+def _find_shortest(symbols: _Config) -> str:
     text = ""
     for symbol in symbols:
         if isinstance(symbol, str):
             text += symbol
         elif isinstance(symbol, frozenset):
-            text += "x" if symbol is _PLAIN else min(symbol)
+            text += "x" if symbol is _ESCAPED else min(symbol)
         else:
-            text += symbol.shortest()
+            text += symbol.find_shortest()
     return text
 
 
-def _dumps(value: Any) -> str:
+def _format_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
-def _value(schema: Any, depth: int = 0) -> _Symbol:
+def _convert_schema(schema: Any, depth: int = 0) -> _Symbol:
     """Convert a JSON schema to a symbol."""
-    if depth > _DEPTH:
-        raise UsageError(f"a tool's parameters are nested deeper than {_DEPTH} levels")
+    if depth > _MAX_DEPTH:
+        raise UsageError(f"a tool's parameters are nested deeper than {_MAX_DEPTH} levels")
     if not isinstance(schema, Mapping):
         schema = {}
-    for word in ("enum", "const"):
-        if word in schema:
-            values = schema[word] if word == "enum" else [schema[word]]
-            return _Choice(tuple((_dumps(value),) for value in values))
-    for word in ("anyOf", "oneOf"):
-        if word in schema:
-            return _Choice(tuple((_value(each, depth + 1),) for each in schema[word]))
+    for keyword in ("enum", "const"):
+        if keyword in schema:
+            values = schema[keyword] if keyword == "enum" else [schema[keyword]]
+            return _Choice(tuple((_format_json(value),) for value in values))
+    for keyword in ("anyOf", "oneOf"):
+        if keyword in schema:
+            return _Choice(
+                tuple((_convert_schema(option, depth + 1),) for option in schema[keyword])
+            )
     kind = schema.get("type", "string")
     if isinstance(kind, list):
-        return _Choice(tuple((_value({**schema, "type": each}, depth),) for each in kind))
-    return _of_type(kind, schema, depth)
+        return _Choice(
+            tuple((_convert_schema({**schema, "type": option}, depth),) for option in kind)
+        )
+    return _convert_type(kind, schema, depth)
 
 
-def _of_type(kind: str, schema: Mapping[str, Any], depth: int) -> _Symbol:
+def _convert_type(kind: str, schema: Mapping[str, Any], depth: int) -> _Symbol:
     match kind:
         case "string":
             text = _Text(schema.get("minLength", 0), schema.get("maxLength"))
@@ -194,28 +200,28 @@ def _of_type(kind: str, schema: Mapping[str, Any], depth: int) -> _Symbol:
         case "null":
             return "null"
         case "integer" | "number":
-            whole: _Config = (_Choice((("0",), (frozenset("123456789"), _Digits()))),)
-            options: list[_Config] = [whole, ("-", *whole)]
+            integer: _Config = (_Choice((("0",), (frozenset("123456789"), _Digits()))),)
+            options: list[_Config] = [integer, ("-", *integer)]
             if kind == "number":
-                options += [(*each, ".", _DIGIT, _Digits()) for each in list(options)]
+                options += [(*option, ".", _DIGIT, _Digits()) for option in list(options)]
             return _Choice(tuple(options))
         case "array":
-            item = _value(schema.get("items"), depth + 1)
+            item = _convert_schema(schema.get("items"), depth + 1)
             least, most = schema.get("minItems", 0), schema.get("maxItems")
             return _Choice((("[", _Items(item, least, most)),))
         case "object":
             values = {
-                name: _value(inner, depth + 1)
+                name: _convert_schema(inner, depth + 1)
                 for name, inner in (schema.get("properties") or {}).items()
             }
             required = [name for name in schema.get("required") or () if name in values]
             rest = _Properties(
                 tuple((name, values[name]) for name in required),
-                tuple(each for each in values.items() if each[0] not in required),
+                tuple(option for option in values.items() if option[0] not in required),
             )
             return _Choice((("{", rest),))
     raise UsageError(
-        f"a tool's parameters have the type {kind!r}; those of JSON schema are string, "
+        f"a tool's parameters have the unknown type {kind!r}; JSON schema has string, "
         "boolean, null, integer, number, array and object"
     )
 
@@ -224,17 +230,17 @@ class Grammar:
     """Set of allowed texts, read character by character from `start`."""
 
     def __init__(self, options: Iterable[_Config]) -> None:
-        self.start = self._closure(options)
+        self.start = self._expand_rules(options)
         """State before the first character."""
-        self._after: dict[tuple[State, str], State] = {}
+        self._transitions: dict[tuple[State, str], State] = {}
 
     def step(self, state: State, text: str) -> State:
         """Return the state after some text; empty if the text does not fit."""
         for character in text:
             key = (state, character)
-            following = self._after.get(key)
+            following = self._transitions.get(key)
             if following is None:
-                following = self._after[key] = self._step(state, character)
+                following = self._transitions[key] = self._step(state, character)
             state = following
             if not state:
                 break
@@ -249,22 +255,22 @@ class Grammar:
             if isinstance(first, str):
                 if first[0] == character:
                     following.append((first[1:], *rest) if len(first) > 1 else rest)
-            elif isinstance(first, frozenset) and (character in first) != (first is _PLAIN):
+            elif isinstance(first, frozenset) and (character in first) != (first is _ESCAPED):
                 following.append(rest)
-        return self._closure(following)
+        return self._expand_rules(following)
 
     @staticmethod
-    def _closure(configs: Iterable[_Config]) -> State:
+    def _expand_rules(configs: Iterable[_Config]) -> State:
         """Expand all rules that are at the front of a configuration."""
-        done: set[_Config] = set()
-        waiting = list(configs)
-        while waiting:
-            config = waiting.pop()
+        expanded: set[_Config] = set()
+        pending = list(configs)
+        while pending:
+            config = pending.pop()
             if not config or isinstance(config[0], (str, frozenset)):
-                done.add(config)
+                expanded.add(config)
             else:
-                waiting += [(*option, *config[1:]) for option in config[0].expand()]
-        return frozenset(done)
+                pending += [(*option, *config[1:]) for option in config[0].expand()]
+        return frozenset(expanded)
 
     @staticmethod
     def is_complete(state: State) -> bool:
@@ -272,21 +278,23 @@ class Grammar:
         return () in state
 
     @staticmethod
-    def completion(state: State) -> str:
+    def find_completion(state: State) -> str:
         """Return a short text that completes the text so far."""
-        return min((_shortest(config) for config in state), key=lambda text: (len(text), text))
+        return min(
+            (_find_shortest(config) for config in state), key=lambda text: (len(text), text)
+        )
 
 
-def call_grammar(tools: Sequence[Mapping[str, Any]], tool_choice: Any = None) -> Grammar:
+def make_call_grammar(tools: Sequence[Mapping[str, Any]], tool_choice: Any = None) -> Grammar:
     """Build the grammar of exactly one call to one of the tools, or to the demanded one.
 
     Raises:
         UsageError: The demanded tool is not offered, or a schema cannot be read.
     """
-    return Grammar(_calls(tools, tool_choice))
+    return Grammar(_list_calls(tools, tool_choice))
 
 
-def _calls(tools: Sequence[Mapping[str, Any]], choice: Any) -> Iterable[_Config]:
+def _list_calls(tools: Sequence[Mapping[str, Any]], choice: Any) -> Iterable[_Config]:
     offered = {
         str(tool["function"]["name"]): tool["function"].get("parameters") for tool in tools
     }
@@ -297,4 +305,4 @@ def _calls(tools: Sequence[Mapping[str, Any]], choice: Any) -> Iterable[_Config]
         offered = {name: offered[name]}
     for name, parameters in offered.items():
         schema = {"type": "object", **(parameters or {})}
-        yield (CALL_START.format(name=_dumps(name)), _value(schema), CALL_END)
+        yield (CALL_START.format(name=_format_json(name)), _convert_schema(schema), CALL_END)

@@ -20,22 +20,28 @@ from assay.core.canonical_json import canonical_json
 from assay.core.provenance import collect_provenance
 from assay.errors import TrainingStopped, UsageError
 from assay.finetune.datasets.formats import RowContent
-from assay.finetune.local.bases import Base, base_named
-from assay.finetune.local.batches import Batch, Learned, batches_of, learn, optimizers_of
+from assay.finetune.local.bases import Base, find_base
+from assay.finetune.local.batches import (
+    Batch,
+    BatchLosses,
+    compute_losses,
+    make_batches,
+    make_optimizers,
+)
 from assay.finetune.local.checkpoints import StoredModel, TrainingState, remove_checkpoint
 from assay.finetune.local.templates import (
     EncodedRow,
     Template,
-    head_key,
+    flag_trained_messages,
+    hash_head,
     read_rows,
-    trained_messages,
 )
 
-_WARM_UP: Final = 100
+_WARM_UP_STEPS: Final = 100
 """Warm-up steps of the learning rate; a tenth of all steps if that is fewer."""
-_KEPT_S: Final = 60.0
+_CHECKPOINT_S: Final = 60.0
 """Maximum seconds between checkpoints, even if few steps were made."""
-_VALIDATED: Final = 512
+_MAX_VALIDATION_ROWS: Final = 512
 """Number of rows after which validation stops."""
 
 
@@ -64,7 +70,7 @@ class Settings:
                 f"learning_rate {self.learning_rate} is not allowed; give one between 0 and 1"
             )
 
-    def filled(self, base: Base) -> "Settings":
+    def fill_defaults(self, base: Base) -> "Settings":
         """Return the settings with the defaults of a base model filled in."""
         defaults = base.defaults
         return replace(
@@ -76,7 +82,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class StepDone:
+class TrainingStep:
     """Result of one training step."""
 
     step: int
@@ -94,7 +100,7 @@ class StepDone:
 
 
 @dataclass(frozen=True, slots=True)
-class Validated:
+class ValidationResult:
     """Loss and accuracy on rows that are not trained on."""
 
     step: int
@@ -128,7 +134,7 @@ class TrainedModel:
     tokens: TokenCounts
     parameters: int
     """Number of trained parameters."""
-    validated: tuple[Validated, ...] = ()
+    validated: tuple[ValidationResult, ...] = ()
     """Before the first step, after each epoch, and at the end."""
     losses: tuple[float, ...] = field(default=(), repr=False)
     """Loss of each step since training began or resumed."""
@@ -137,7 +143,7 @@ class TrainedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class _TrainingInputs:
     """Inputs of a training run, without the weights."""
 
     base: Base
@@ -155,12 +161,12 @@ class _Prepared:
 
     @property
     def steps(self) -> int:
-        most = self.settings.max_steps
-        whole = self.per_epoch * (self.settings.epochs or 1)
-        return whole if most is None else min(most, whole)
+        limit = self.settings.max_steps
+        all_steps = self.per_epoch * (self.settings.epochs or 1)
+        return all_steps if limit is None else min(limit, all_steps)
 
-    def epoch(self, number: int) -> list[Batch]:
-        return batches_of(self.rows, self.settings.batch_size or 1, f"{self.seed}/{number}")
+    def make_epoch(self, number: int) -> list[Batch]:
+        return make_batches(self.rows, self.settings.batch_size or 1, f"{self.seed}/{number}")
 
 
 def train(
@@ -171,7 +177,7 @@ def train(
     seed: int,
     folder: Path,
     validation_rows: Sequence[Any] = (),
-    on_step: Callable[[StepDone | Validated], None] = lambda done: None,
+    on_step: Callable[[TrainingStep | ValidationResult], None] = lambda done: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> TrainedModel:
     """Train a base model, or resume where an earlier call with the same arguments stopped.
@@ -190,13 +196,13 @@ def train(
         UsageError: Rows are invalid, or the folder belongs to another training run.
         TrainingStopped: `should_stop` returned True; a checkpoint was written.
     """
-    prepared = _prepare(base_named(base), rows, validation_rows, settings, seed)
-    with _threads(settings.threads):
+    prepared = _prepare(find_base(base), rows, validation_rows, settings, seed)
+    with _use_threads(settings.threads):
         return _LocalTraining(prepared, folder, on_step, should_stop).run()
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def _use_threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -211,60 +217,64 @@ def _prepare(
     validation_rows: Sequence[Any],
     settings: Settings,
     seed: int,
-) -> _Prepared:
-    read, validation = read_rows(rows), read_rows(validation_rows)
-    if not read:
-        raise UsageError("there are no rows to train on")
-    settings = settings.filled(base)
-    words = base.words(read)
-    template = base.template(base.tokenizer(words))
-    encoded = [_encoded(template, row, base, i) for i, row in enumerate(read, 1)]
-    held = [_encoded(template, row, base, i) for i, row in enumerate(validation, 1)]
+) -> _TrainingInputs:
+    contents, validation = read_rows(rows), read_rows(validation_rows)
+    if not contents:
+        raise UsageError("no rows to train on")
+    settings = settings.fill_defaults(base)
+    words = base.build_vocabulary(contents)
+    template = base.make_template(base.make_tokenizer(words))
+    encoded = [_encode_row(template, row, base, i) for i, row in enumerate(contents, 1)]
+    validation_encoded = [
+        _encode_row(template, row, base, i) for i, row in enumerate(validation, 1)
+    ]
     # Threads and checkpoint frequency may change when training resumes.
-    kept = replace(settings, threads=1, checkpoint_steps=1)
-    identity = hashlib.sha256(canonical_json([base.name, asdict(kept), seed]))
+    identifying = replace(settings, threads=1, checkpoint_steps=1)
+    identity = hashlib.sha256(canonical_json([base.name, asdict(identifying), seed]))
     for row in [*rows, *validation_rows]:
         identity.update(canonical_json(row))
-    head = template.head_tokens(read[0].messages, read[0].tools or []) * len(read)
-    told = sum(len(row.prefix) + len(row.rest) for row in encoded)
+    head = template.count_head_tokens(contents[0].messages, contents[0].tools or []) * len(
+        contents
+    )
+    token_count = sum(len(row.prefix) + len(row.rest) for row in encoded)
     counts = TokenCounts(
-        total=told + head if template.leaves_out_head else told,
+        total=token_count + head if template.omits_head else token_count,
         head=head,
         learned=sum(int(row.trained.sum()) for row in encoded),
     )
-    key = _head_of(read + validation) if template.leaves_out_head else None
-    return _Prepared(
+    key = _hash_common_head(contents + validation) if template.omits_head else None
+    return _TrainingInputs(
         base=base,
         settings=settings,
         seed=seed,
         words=words,
         head=key,
         rows=encoded,
-        validation=held,
+        validation=validation_encoded,
         tokens=counts,
-        per_epoch=len(batches_of(encoded, settings.batch_size or 1, "")),
+        per_epoch=len(make_batches(encoded, settings.batch_size or 1, "")),
         identity=identity.hexdigest(),
     )
 
 
-def _head_of(rows: Sequence[RowContent]) -> str:
-    heads = {head_key(row.messages, row.tools): i for i, row in enumerate(rows, 1)}
+def _hash_common_head(rows: Sequence[RowContent]) -> str:
+    heads = {hash_head(row.messages, row.tools): i for i, row in enumerate(rows, 1)}
     if len(heads) > 1:
         raise UsageError(
             f"the rows have {len(heads)} different heads (system message and tools), such as "
-            f"rows {' and '.join(map(str, sorted(heads.values())[:2]))}; local/tiny leaves the "
-            "head out and learns one: take rows of one kind of run"
+            f"rows {' and '.join(map(str, sorted(heads.values())[:2]))}; local/tiny omits the "
+            "head and learns a single one: use rows with one head"
         )
     return next(iter(heads))
 
 
-def _encoded(template: Template, row: RowContent, base: Base, number: int) -> EncodedRow:
-    encoded = template.encode(row.messages, row.tools or [], trained_messages(row))
-    length, most = len(encoded.prefix) + len(encoded.rest), base.defaults.context
-    if length > most:
+def _encode_row(template: Template, row: RowContent, base: Base, number: int) -> EncodedRow:
+    encoded = template.encode(row.messages, row.tools or [], flag_trained_messages(row))
+    length, limit = len(encoded.prefix) + len(encoded.rest), base.defaults.context
+    if length > limit:
         raise UsageError(
-            f"row {number} has {length:,} tokens; {base.name} takes up to {most:,}: make rows "
-            "with a shorter --history or --view short"
+            f"row {number} has {length:,} tokens; the limit of {base.name} is {limit:,}: make "
+            "rows with a shorter --history or --view short"
         )
     return encoded
 
@@ -272,35 +282,37 @@ def _encoded(template: Template, row: RowContent, base: Base, number: int) -> En
 class _LocalTraining:
     def __init__(
         self,
-        prepared: _Prepared,
+        prepared: _TrainingInputs,
         folder: Path,
-        on_step: Callable[[StepDone | Validated], None],
+        on_step: Callable[[TrainingStep | ValidationResult], None],
         should_stop: Callable[[], bool],
     ) -> None:
         self._prepared, self._folder = prepared, folder
         self._on_step, self._should_stop = on_step, should_stop
         generator = torch.Generator().manual_seed(prepared.seed)
-        self._model = prepared.base.model(prepared.words, generator)
+        self._model = prepared.base.make_model(prepared.words, generator)
         trained = [
             (name, weight)
             for name, weight in self._model.named_parameters()
             if weight.requires_grad
         ]
         self._trained = dict(trained)
-        self._optimizers = optimizers_of(self._trained, prepared.base.muon)
-        self._validated: list[Validated] = []
+        self._optimizers = make_optimizers(self._trained, prepared.base.muon)
+        self._validated: list[ValidationResult] = []
         self._losses: list[float] = []
-        self._kept_at = time.monotonic()
+        self._saved_at = time.monotonic()
         self._step = 0
         resumed = TrainingState.read(folder)
         if resumed is not None:
             if resumed.identity != prepared.identity:
                 raise UsageError(
-                    f"{folder} has a checkpoint of another training (other rows, settings or "
-                    "seed); remove it, or name another folder"
+                    f"{folder} has a checkpoint of another training run (different rows, "
+                    "settings or seed); remove it, or name another folder"
                 )
-            self._step = resumed.restore(self._trained, [each for each, _ in self._optimizers])
-            self._validated = [Validated(*each) for each in resumed.validated]
+            self._step = resumed.restore(
+                self._trained, [optimizer for optimizer, _ in self._optimizers]
+            )
+            self._validated = [ValidationResult(*result) for result in resumed.validated]
 
     def run(self) -> TrainedModel:
         prepared, started = self._prepared, time.perf_counter()
@@ -308,25 +320,25 @@ class _LocalTraining:
             self._validate()
         epoch, batches = -1, list[Batch]()
         while self._step < prepared.steps:
-            number, place = divmod(self._step, prepared.per_epoch)
+            number, index = divmod(self._step, prepared.per_epoch)
             if number != epoch:
-                epoch, batches = number, prepared.epoch(number)
-            self._one(batches[place], epoch)
-            if place == prepared.per_epoch - 1 or self._step == prepared.steps:
+                epoch, batches = number, prepared.make_epoch(number)
+            self._train_batch(batches[index], epoch)
+            if index == prepared.per_epoch - 1 or self._step == prepared.steps:
                 self._validate()
             if self._step < prepared.steps:
-                self._keep()
+                self._save_if_due()
         return self._finish(time.perf_counter() - started)
 
-    def _one(self, batch: Batch, epoch: int) -> None:
-        began, prepared = time.perf_counter(), self._prepared
-        rate = self._rate()
-        for optimizer, times in self._optimizers:
+    def _train_batch(self, batch: Batch, epoch: int) -> None:
+        started, prepared = time.perf_counter(), self._prepared
+        rate = self._compute_rate()
+        for optimizer, factor in self._optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = times * rate
+                group["lr"] = factor * rate
             optimizer.zero_grad()
-        learned = learn(self._model, batch)
-        loss = learned.losses.mean()
+        result = compute_losses(self._model, batch)
+        loss = result.losses.mean()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(list(self._trained.values()), 1.0)
         for optimizer, _ in self._optimizers:
@@ -334,22 +346,22 @@ class _LocalTraining:
         self._step += 1
         self._losses.append(loss.item())
         self._on_step(
-            StepDone(
+            TrainingStep(
                 step=self._step,
                 steps=prepared.steps,
                 epoch=epoch + 1,
                 loss=self._losses[-1],
-                accuracy=learned.right.float().mean().item(),
+                accuracy=result.correct.float().mean().item(),
                 learning_rate=rate,
-                tokens=learned.tokens,
-                seconds=time.perf_counter() - began,
+                tokens=result.tokens,
+                seconds=time.perf_counter() - started,
             )
         )
 
-    def _rate(self) -> float:
+    def _compute_rate(self) -> float:
         """Return the learning rate: linear warm-up, then linear decay."""
         steps = self._prepared.steps
-        warm_up = min(_WARM_UP, math.ceil(steps / 10))
+        warm_up = min(_WARM_UP_STEPS, math.ceil(steps / 10))
         full = self._prepared.settings.learning_rate or 0.0
         return full * min((self._step + 1) / warm_up, 1 - self._step / steps)
 
@@ -357,42 +369,44 @@ class _LocalTraining:
         rows = self._prepared.validation
         if not rows:
             return
-        batches = batches_of(rows, self._prepared.settings.batch_size or 1, "validation")
-        done: list[Learned] = []
+        batches = make_batches(rows, self._prepared.settings.batch_size or 1, "validation")
+        results: list[BatchLosses] = []
         count = 0
         with torch.no_grad():
             for batch in batches:
-                done.append(learn(self._model, batch))
+                results.append(compute_losses(self._model, batch))
                 count += sum(map(len, batch))
-                if count >= _VALIDATED:
+                if count >= _MAX_VALIDATION_ROWS:
                     break
-        losses = torch.cat([each.losses for each in done])
-        right = torch.cat([each.right for each in done])
-        validated = Validated(self._step, losses.mean().item(), right.float().mean().item())
+        losses = torch.cat([result.losses for result in results])
+        correct = torch.cat([result.correct for result in results])
+        validated = ValidationResult(
+            self._step, losses.mean().item(), correct.float().mean().item()
+        )
         self._validated.append(validated)
         self._on_step(validated)
 
-    def _keep(self) -> None:
+    def _save_if_due(self) -> None:
         stopping = self._should_stop()
-        late = time.monotonic() - self._kept_at >= _KEPT_S
-        if stopping or late or self._step % self._prepared.settings.checkpoint_steps == 0:
-            self._kept_at = time.monotonic()
+        is_due = time.monotonic() - self._saved_at >= _CHECKPOINT_S
+        if stopping or is_due or self._step % self._prepared.settings.checkpoint_steps == 0:
+            self._saved_at = time.monotonic()
             TrainingState.write(
                 self._folder,
                 self._prepared.identity,
                 self._step,
-                self._validated_values(),
+                self._list_validations(),
                 self._trained,
-                [each for each, _ in self._optimizers],
+                [optimizer for optimizer, _ in self._optimizers],
             )
         if stopping:
             raise TrainingStopped(
-                f"training was stopped after step {self._step} of {self._prepared.steps}; the "
-                "same call resumes it"
+                f"training was stopped after step {self._step} of {self._prepared.steps}; "
+                "repeat the call to resume it"
             )
 
-    def _validated_values(self) -> list[tuple[int, float, float]]:
-        return [(each.step, each.loss, each.accuracy) for each in self._validated]
+    def _list_validations(self) -> list[tuple[int, float, float]]:
+        return [(result.step, result.loss, result.accuracy) for result in self._validated]
 
     def _finish(self, seconds: float) -> TrainedModel:
         prepared = self._prepared
@@ -418,7 +432,7 @@ class _LocalTraining:
                 "steps": trained.steps,
                 "rows": trained.rows,
                 "tokens": asdict(trained.tokens),
-                "validated": self._validated_values(),
+                "validated": self._list_validations(),
                 "provenance": {**collect_provenance().record(), "torch": torch.__version__},
             },
         ).write(self._folder, self._trained)

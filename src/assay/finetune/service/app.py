@@ -18,17 +18,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assay.core.http import BodyAbandoned, make_response, read_body
 from assay.errors import RequestTooLarge
-from assay.finetune.service.jobs import FileShelf, Job, JobBook, NoRoom, ShelvedFile
+from assay.finetune.service.jobs import Job, JobStore, NoRoom, UploadedFile, UploadStore
 from assay.finetune.service.worker import Worker
 
 _FORM_OVERHEAD: Final = 64 << 10
 _UPLOAD_PART: Final = 1 << 20
-_MOST_LISTED: Final = 100
-_UPLOADS_AT_ONCE: Final = 4
+_MAX_LISTED: Final = 100
+_MAX_UPLOADS: Final = 4
 _IDLE_S: Final = 60.0
 
 
-class _Refused(Exception):
+class _ErrorResponse(Exception):
     """An error response of the protocol."""
 
     def __init__(
@@ -37,7 +37,7 @@ class _Refused(Exception):
         super().__init__(message)
         self.status, self.code, self.param = status, code, param
 
-    def answer(self) -> Response:
+    def make_response(self) -> Response:
         error = {
             "message": str(self),
             "type": "invalid_request_error" if self.status < 500 else "server_error",
@@ -85,8 +85,8 @@ class FinetuneApp:
     """ASGI application of the service.
 
     Args:
-        shelf: Uploaded files.
-        book: Jobs.
+        files: Uploaded files.
+        jobs: Jobs.
         worker: Trains the jobs.
         bases: Default learning rate of each model that can be trained, by name.
         chat: Application for all other paths.
@@ -94,219 +94,244 @@ class FinetuneApp:
 
     def __init__(
         self,
-        shelf: FileShelf,
-        book: JobBook,
+        files: UploadStore,
+        jobs: JobStore,
         worker: Worker,
         bases: Mapping[str, float],
         chat: ASGIApp,
     ) -> None:
-        self._shelf, self._book, self._worker, self._bases = shelf, book, worker, bases
+        self._files, self._jobs, self._worker, self._bases = files, jobs, worker, bases
         self._chat = chat
-        self._uploads = asyncio.Semaphore(_UPLOADS_AT_ONCE)
-        files, jobs = "/v1/files", "/v1/fine_tuning/jobs"
+        self._uploads = asyncio.Semaphore(_MAX_UPLOADS)
+        files_path, jobs_path = "/v1/files", "/v1/fine_tuning/jobs"
+        routes = (
+            ("POST", files_path, self._upload),
+            ("GET", files_path, self._list_files),
+            ("GET", f"{files_path}/{{id}}", self._get_file),
+            ("DELETE", f"{files_path}/{{id}}", self._delete_file),
+            ("GET", f"{files_path}/{{id}}/content", self._get_content),
+            ("POST", jobs_path, self._create_job),
+            ("GET", jobs_path, self._list_jobs),
+            ("GET", f"{jobs_path}/{{id}}", self._get_job),
+            ("POST", f"{jobs_path}/{{id}}/cancel", self._cancel_job),
+            ("GET", f"{jobs_path}/{{id}}/events", self._list_events),
+            ("GET", f"{jobs_path}/{{id}}/checkpoints", self._list_checkpoints),
+            ("DELETE", "/v1/models/{name:path}", self._delete_model),
+        )
         self._router = Router(
             [
-                Route(files, _route(self._upload), methods=["POST"]),
-                Route(files, _route(self._files), methods=["GET"]),
-                Route(f"{files}/{{id}}", _route(self._file), methods=["GET"]),
-                Route(f"{files}/{{id}}", _route(self._delete_file), methods=["DELETE"]),
-                Route(f"{files}/{{id}}/content", _route(self._content), methods=["GET"]),
-                Route(jobs, _route(self._create), methods=["POST"]),
-                Route(jobs, _route(self._jobs), methods=["GET"]),
-                Route(f"{jobs}/{{id}}", _route(self._job), methods=["GET"]),
-                Route(f"{jobs}/{{id}}/cancel", _route(self._cancel), methods=["POST"]),
-                Route(f"{jobs}/{{id}}/events", _route(self._events), methods=["GET"]),
-                Route(f"{jobs}/{{id}}/checkpoints", _route(self._checkpoints), methods=["GET"]),
-                Route("/v1/models/{name:path}", _route(self._delete_model), methods=["DELETE"]),
+                Route(path, _convert_errors(handler), methods=[verb])
+                for verb, path, handler in routes
             ],
-            default=self._nothing,
+            default=self._respond_not_found,
             redirect_slashes=False,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
         path = scope.get("path", "")
-        ours = path.startswith(("/v1/files", "/v1/fine_tuning")) or (
+        is_own_path = path.startswith(("/v1/files", "/v1/fine_tuning")) or (
             path.startswith("/v1/models/") and scope["method"] == "DELETE"
         )
-        await (self._router if ours else self._chat)(scope, receive, send)
+        await (self._router if is_own_path else self._chat)(scope, receive, send)
 
-    async def _nothing(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _respond_not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
         message = f"Unknown request URL: {scope['method']} {scope['path']}"
-        await _Refused(404, message, code="unknown_url").answer()(scope, receive, send)
+        await _ErrorResponse(404, message, code="unknown_url").make_response()(
+            scope, receive, send
+        )
 
     # Files.
 
     async def _upload(self, request: Request) -> Response:
         async with self._uploads:
-            return make_response((await self._uploaded(request)).told())
+            return make_response((await self._store_upload(request)).as_response())
 
-    async def _uploaded(self, request: Request) -> ShelvedFile:
-        room = self._shelf.room + _FORM_OVERHEAD
+    async def _store_upload(self, request: Request) -> UploadedFile:
+        limit = self._files.free_bytes + _FORM_OVERHEAD
         declared = request.headers.get("content-length", "")
-        if declared.isdecimal() and int(declared[:20]) > room:
-            raise NoRoom("there is no room for this file; delete files or models first")
+        if declared.isdecimal() and int(declared[:20]) > limit:
+            raise NoRoom("not enough space for this file; delete files or models first")
         parser = MultiPartParser(
-            request.headers, _bounded(request, room), max_files=1, max_fields=8
+            request.headers, _read_bounded(request, limit), max_files=1, max_fields=8
         )
         if "multipart/form-data" not in request.headers.get("content-type", ""):
-            raise _Refused(400, "send the file as multipart/form-data", param="file")
+            raise _ErrorResponse(400, "send the file as multipart/form-data", param="file")
         try:
             form = await parser.parse()
         except (MultiPartException, KeyError, ValueError) as error:
-            raise _Refused(400, f"the form cannot be read: {error}") from None
+            raise _ErrorResponse(400, f"the form is invalid: {error}") from None
         try:
             file = form.get("file")
             purpose = form.get("purpose") or request.query_params.get("purpose")
             if file is None or isinstance(file, str):
-                raise _Refused(400, "'file' is a required property", param="file")
+                raise _ErrorResponse(400, "'file' is a required property", param="file")
             if purpose != "fine-tune":
-                raise _Refused(
+                raise _ErrorResponse(
                     400,
                     f"purpose {purpose!r} is not allowed; it must be 'fine-tune'",
                     param="purpose",
                 )
-            with self._shelf.adding(file.filename or "file", purpose) as addition:
+            with self._files.add(file.filename or "file", purpose) as new_file:
                 while part := await file.read(_UPLOAD_PART):
-                    await asyncio.to_thread(addition.write, part)
-                if not addition.size:
-                    raise _Refused(400, "the file is empty", param="file")
-            return addition.file
+                    await asyncio.to_thread(new_file.write, part)
+                if not new_file.size:
+                    raise _ErrorResponse(400, "the file is empty", param="file")
+            return new_file.file
         finally:
             await form.close()
 
-    async def _files(self, request: Request) -> Response:
-        return _page([file.told() for file in self._shelf.all()], request)
+    async def _list_files(self, request: Request) -> Response:
+        return _make_page([file.as_response() for file in self._files.list_all()], request)
 
-    async def _file(self, request: Request) -> Response:
-        return make_response(self._found_file(request.path_params["id"]).told())
+    async def _get_file(self, request: Request) -> Response:
+        return make_response(self._find_file(request.path_params["id"]).as_response())
 
     async def _delete_file(self, request: Request) -> Response:
-        file = self._found_file(request.path_params["id"])
-        if any(file.id in _files_of(job) for job in self._book.all() if not job.ended):
-            raise _Refused(409, f"a job that has not ended needs {file.id}")
-        self._shelf.remove(file)
+        file = self._find_file(request.path_params["id"])
+        if any(
+            file.id in _list_job_files(job) for job in self._jobs.list_all() if not job.ended
+        ):
+            raise _ErrorResponse(409, f"an unfinished job needs {file.id}")
+        self._files.remove(file)
         return make_response({"id": file.id, "object": "file", "deleted": True})
 
-    async def _content(self, request: Request) -> Response:
-        file = self._found_file(request.path_params["id"])
-        return FileResponse(self._shelf.path(file), media_type="application/octet-stream")
+    async def _get_content(self, request: Request) -> Response:
+        file = self._find_file(request.path_params["id"])
+        return FileResponse(self._files.get_path(file), media_type="application/octet-stream")
 
-    def _found_file(self, name: str) -> ShelvedFile:
-        found = self._shelf.find(name)
-        if found is None:
-            raise _Refused(404, f"No such File object: {name[:100]}", param="id")
-        return found
+    def _find_file(self, name: str) -> UploadedFile:
+        file = self._files.find(name)
+        if file is None:
+            raise _ErrorResponse(404, f"No such File object: {name[:100]}", param="id")
+        return file
 
     # Jobs.
 
-    async def _create(self, request: Request) -> Response:
+    async def _create_job(self, request: Request) -> Response:
         try:
-            asked = _JobRequest.model_validate_json(await read_body(request))
+            job_request = _JobRequest.model_validate_json(await read_body(request))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or None
-            raise _Refused(400, f"{where or 'the body'}: {first['msg']}", param=where) from None
-        base = next((one for one in self._bases if one == asked.model.lower()), None)
+            raise _ErrorResponse(
+                400, f"{where or 'the body'}: {first['msg']}", param=where
+            ) from None
+        base = next((name for name in self._bases if name == job_request.model.lower()), None)
         if base is None:
-            tuned = self._book.models().get(asked.model)
-            raise _Refused(
+            fine_tuned = self._jobs.find_models().get(job_request.model)
+            raise _ErrorResponse(
                 400,
-                f"The model `{asked.model[:100]}` "
-                + ("was fine-tuned before and cannot be again" if tuned else "does not exist")
+                f"The model `{job_request.model[:100]}` "
+                + (
+                    "is fine-tuned already and cannot be fine-tuned again"
+                    if fine_tuned
+                    else "does not exist"
+                )
                 + f"; choose from: {', '.join(self._bases)}",
                 code="model_not_available",
                 param="model",
             )
         for name in ("training_file", "validation_file"):
-            file = getattr(asked, name)
-            if file is not None and self._shelf.find(file) is None:
-                raise _Refused(400, f"invalid {name}: {file[:100]}", param=name)
-        if asked.method is not None and asked.method.type != "supervised":
-            raise _Refused(
+            file = getattr(job_request, name)
+            if file is not None and self._files.find(file) is None:
+                raise _ErrorResponse(400, f"invalid {name}: {file[:100]}", param=name)
+        if job_request.method is not None and job_request.method.type != "supervised":
+            raise _ErrorResponse(
                 400,
-                f"method {asked.method.type[:100]!r} is not allowed; it must be 'supervised'",
+                f"method {job_request.method.type[:100]!r} is not allowed; it must be "
+                "'supervised'",
                 param="method",
             )
-        if not self._shelf.room:
-            raise NoRoom("there is no room for another model; delete files or models first")
-        given = asked.hyperparameters or (
-            asked.method and asked.method.supervised and asked.method.supervised.hyperparameters
+        if not self._files.free_bytes:
+            raise NoRoom("no space left for another model; delete files or models first")
+        hyperparameters = job_request.hyperparameters or (
+            job_request.method
+            and job_request.method.supervised
+            and job_request.method.supervised.hyperparameters
         )
-        numbers = _numbers(given or _Hyperparameters(), self._bases[base])
-        job = self._book.create(
+        numbers = _resolve_hyperparameters(
+            hyperparameters or _Hyperparameters(), self._bases[base]
+        )
+        job = self._jobs.create(
             {
                 "model": base,
-                "training_file": asked.training_file,
-                "validation_file": asked.validation_file,
+                "training_file": job_request.training_file,
+                "validation_file": job_request.validation_file,
                 "hyperparameters": numbers,
                 "method": {"type": "supervised", "supervised": {"hyperparameters": numbers}},
-                "user_provided_suffix": asked.suffix,
-                "seed": 0 if asked.seed is None else asked.seed,
-                "metadata": asked.metadata,
+                "user_provided_suffix": job_request.suffix,
+                "seed": 0 if job_request.seed is None else job_request.seed,
+                "metadata": job_request.metadata,
             }
         )
         self._worker.wake()
-        return make_response(job.told)
+        return make_response(job.fields)
 
-    async def _jobs(self, request: Request) -> Response:
-        return _page([job.told for job in self._book.all()], request)
+    async def _list_jobs(self, request: Request) -> Response:
+        return _make_page([job.fields for job in self._jobs.list_all()], request)
 
-    async def _job(self, request: Request) -> Response:
-        return make_response(self._found(request).told)
+    async def _get_job(self, request: Request) -> Response:
+        return make_response(self._find_job(request).fields)
 
-    async def _cancel(self, request: Request) -> Response:
-        job = self._found(request)
+    async def _cancel_job(self, request: Request) -> Response:
+        job = self._find_job(request)
         if job.ended:
-            raise _Refused(400, f"job {job.id} has ended already: {job.status}")
+            raise _ErrorResponse(400, f"job {job.id} has ended already: {job.status}")
         await asyncio.to_thread(self._worker.cancel, job)
-        return make_response(job.told)
+        return make_response(job.fields)
 
-    async def _events(self, request: Request) -> Response:
-        return _page(await asyncio.to_thread(self._found(request).events), request)
+    async def _list_events(self, request: Request) -> Response:
+        return _make_page(await asyncio.to_thread(self._find_job(request).list_events), request)
 
-    async def _checkpoints(self, request: Request) -> Response:
-        return _page(await asyncio.to_thread(self._found(request).checkpoints), request)
+    async def _list_checkpoints(self, request: Request) -> Response:
+        return _make_page(
+            await asyncio.to_thread(self._find_job(request).list_checkpoints), request
+        )
 
-    def _found(self, request: Request) -> Job:
+    def _find_job(self, request: Request) -> Job:
         name = request.path_params["id"]
-        found = self._book.find(name)
-        if found is None:
-            raise _Refused(404, f"Could not find fine tune: {name[:100]}", code="not_found")
-        return found
+        job = self._jobs.find(name)
+        if job is None:
+            raise _ErrorResponse(
+                404, f"Could not find fine tune: {name[:100]}", code="not_found"
+            )
+        return job
 
     # Models.
 
     async def _delete_model(self, request: Request) -> Response:
         name = request.path_params["name"]
-        job = self._book.models().get(name)
+        job = self._jobs.find_models().get(name)
         if job is None:
             message = f"The model '{name[:100]}' does not exist or cannot be deleted"
-            raise _Refused(404, message, code="model_not_found", param="model")
-        await asyncio.to_thread(self._book.remove_model, job)
+            raise _ErrorResponse(404, message, code="model_not_found", param="model")
+        await asyncio.to_thread(self._jobs.remove_model, job)
         return make_response({"id": name, "object": "model", "deleted": True})
 
 
-def _route(
-    answer: Callable[[Request], Awaitable[Response]],
+def _convert_errors(
+    handler: Callable[[Request], Awaitable[Response]],
 ) -> Callable[[Request], Awaitable[Response]]:
-    async def answered(request: Request) -> Response:
+    async def handle(request: Request) -> Response:
         try:
-            return await answer(request)
-        except _Refused as error:
-            return error.answer()
+            return await handler(request)
+        except _ErrorResponse as error:
+            return error.make_response()
         except NoRoom as error:
-            return _Refused(413, str(error), code="quota_exceeded").answer()
+            return _ErrorResponse(413, str(error), code="quota_exceeded").make_response()
         except RequestTooLarge as error:
-            return _Refused(413, str(error), code="too_large").answer()
+            return _ErrorResponse(413, str(error), code="too_large").make_response()
         except BodyAbandoned as error:
             refusal = error.refusal
-            return _Refused(refusal.status, str(error), code=refusal.body["code"]).answer()
+            return _ErrorResponse(
+                refusal.status, str(error), code=refusal.body["code"]
+            ).make_response()
 
-    return answered
+    return handle
 
 
-async def _bounded(request: Request, most: int) -> AsyncGenerator[bytes, None]:
+async def _read_bounded(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
     """Yield the request body; raise BodyAbandoned if it is too large or stops arriving."""
     size = 0
     stream = request.stream()
@@ -319,21 +344,23 @@ async def _bounded(request: Request, most: int) -> AsyncGenerator[bytes, None]:
         except (TimeoutError, ClientDisconnect):
             raise BodyAbandoned(408, "timeout", "the file did not arrive in time") from None
         size += len(part)
-        if size > most:
-            raise BodyAbandoned(413, "quota_exceeded", "there is no room for this file")
+        if size > limit:
+            raise BodyAbandoned(413, "quota_exceeded", "not enough space for this file")
         yield part
 
 
-def _numbers(given: _Hyperparameters, usual_rate: float) -> dict[str, float | int]:
-    epochs = _whole("n_epochs", given.n_epochs, 3, 1000)
-    batch = _whole("batch_size", given.batch_size, 4, 4096)
-    rate = given.learning_rate
-    multiplier = given.learning_rate_multiplier
+def _resolve_hyperparameters(
+    requested: _Hyperparameters, default_rate: float
+) -> dict[str, float | int]:
+    epochs = _resolve_integer("n_epochs", requested.n_epochs, 3, 1000)
+    batch = _resolve_integer("batch_size", requested.batch_size, 4, 4096)
+    rate = requested.learning_rate
+    multiplier = requested.learning_rate_multiplier
     if rate in (None, "auto"):
         factor = 1.0 if multiplier in (None, "auto") else multiplier
-        rate = factor * usual_rate if isinstance(factor, float | int) else factor
+        rate = factor * default_rate if isinstance(factor, float | int) else factor
     if isinstance(rate, str) or rate is None or not (math.isfinite(rate) and 0 < rate <= 1):
-        raise _Refused(
+        raise _ErrorResponse(
             400,
             f"learning_rate {rate!r} is not allowed; give a number above 0, up to 1",
             param="hyperparameters.learning_rate",
@@ -341,38 +368,38 @@ def _numbers(given: _Hyperparameters, usual_rate: float) -> dict[str, float | in
     return {"n_epochs": epochs, "batch_size": batch, "learning_rate": rate}
 
 
-def _whole(name: str, value: int | str, usual: int, most: int) -> int:
+def _resolve_integer(name: str, value: int | str, default: int, limit: int) -> int:
     if value == "auto":
-        return usual
-    if isinstance(value, str) or not 1 <= value <= most:
-        raise _Refused(
+        return default
+    if isinstance(value, str) or not 1 <= value <= limit:
+        raise _ErrorResponse(
             400,
-            f"{name} {value!r} is not allowed; give 'auto' or a number from 1 to {most}",
+            f"{name} {value!r} is not allowed; give 'auto' or a number from 1 to {limit}",
             param=f"hyperparameters.{name}",
         )
     return value
 
 
-def _files_of(job: Job) -> tuple[str | None, str | None]:
-    return job.told["training_file"], job.told["validation_file"]
+def _list_job_files(job: Job) -> tuple[str | None, str | None]:
+    return job.fields["training_file"], job.fields["validation_file"]
 
 
-def _page(rows: list[dict[str, Any]], request: Request) -> Response:
+def _make_page(rows: list[dict[str, Any]], request: Request) -> Response:
     """Return a page of a list: `limit` rows after the row with the id `after`."""
     query = request.query_params
     limit = 20
     with suppress(ValueError):
-        limit = min(_MOST_LISTED, max(1, int(query.get("limit", "20")[:6])))
+        limit = min(_MAX_LISTED, max(1, int(query.get("limit", "20")[:6])))
     if after := query.get("after"):
         ids = [row["id"] for row in rows]
         rows = rows[ids.index(after) + 1 :] if after in ids else []
-    shown = rows[:limit]
+    page = rows[:limit]
     return make_response(
         {
             "object": "list",
-            "data": shown,
-            "first_id": shown[0]["id"] if shown else None,
-            "last_id": shown[-1]["id"] if shown else None,
+            "data": page,
+            "first_id": page[0]["id"] if page else None,
+            "last_id": page[-1]["id"] if page else None,
             "has_more": len(rows) > limit,
         }
     )

@@ -13,26 +13,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from assay.errors import ModelRejected, UsageError
-from assay.finetune.service.jobs import JobBook
+from assay.finetune.service.jobs import JobStore
 from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
 
 if TYPE_CHECKING:
     from assay.finetune.local.generate import Generator, ModelReply, ModelRequest
     from assay.models.serving.chat_wire import ParsedRequest
 
-_TOGETHER: Final = 32
-_LOADED: Final = 2
+_MAX_BATCH: Final = 32
+_MAX_LOADED: Final = 2
 """Maximum number of models kept in memory."""
 
 
-class _Waiting(NamedTuple):
+class _PendingRequest(NamedTuple):
     model: str
     request: "ModelRequest"
     answer: "asyncio.Future[ModelReply]"
     loop: asyncio.AbstractEventLoop
 
 
-class _Named:
+class _LocalModel:
     """One of the models, as an entry of the model table."""
 
     provider = "local"
@@ -52,50 +52,50 @@ class LocalModels(Mapping[str, ChatModel]):
 
     Args:
         bases: Base models by name.
-        book: The jobs, which have the trained models.
+        jobs: The jobs, which have the trained models.
         constrained: Whether tool calls are restricted to the schemas of their tools.
         threads: CPU threads for one batch.
     """
 
     def __init__(
-        self, bases: Mapping[str, object], book: JobBook, *, constrained: bool, threads: int
+        self, bases: Mapping[str, object], jobs: JobStore, *, constrained: bool, threads: int
     ) -> None:
-        self._bases, self._book = bases, book
+        self._bases, self._jobs = bases, jobs
         self._constrained, self._threads = constrained, threads
         self._loaded: OrderedDict[str, Generator] = OrderedDict()
-        self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="local-models", daemon=True)
+        self._pending: queue.SimpleQueue[_PendingRequest | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name="local-models", daemon=True)
         self._thread.start()
 
     def __getitem__(self, name: str) -> ChatModel:
-        if self._known(name) is None:
+        if self._find_name(name) is None:
             raise KeyError(name)
-        return _Named(name, self)
+        return _LocalModel(name, self)
 
-    def _known(self, name: str) -> str | None:
+    def _find_name(self, name: str) -> str | None:
         """Find a model by name, with or without its provider, ignoring case."""
         wanted = name.casefold()
         return next(
-            (one for one in self if one.casefold() in (wanted, f"local/{wanted}")), None
+            (model for model in self if model.casefold() in (wanted, f"local/{wanted}")), None
         )
 
     def __iter__(self) -> Iterator[str]:
         yield from self._bases
-        yield from self._book.models()
+        yield from self._jobs.find_models()
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def close(self) -> None:
         """Stop answering requests."""
-        self._waiting.put(None)
+        self._pending.put(None)
 
-    async def ask(self, question: "ParsedRequest") -> ChatReply:
+    async def answer(self, parsed: "ParsedRequest") -> ChatReply:
         """Answer a parsed request; if it demands a tool, that tool is called."""
-        return await self.reply(question.request, question.demanded)
+        return await self.reply(parsed.request, parsed.demanded)
 
     async def reply(
-        self, asked: ChatRequest, demanded_tools: Sequence[Mapping[str, Any]] = ()
+        self, chat_request: ChatRequest, demanded_tools: Sequence[Mapping[str, Any]] = ()
     ) -> ChatReply:
         """Answer a request.
 
@@ -105,25 +105,25 @@ class LocalModels(Mapping[str, ChatModel]):
         from assay.finetune.local.generate import ModelRequest
 
         demanded = [function["name"] for function in demanded_tools]
-        tools = asked.tools.value
+        tools = chat_request.tools.value
         choice: Any = None
         if len(demanded) == 1 and len(tools) > 1:
             choice = {"type": "function", "function": {"name": demanded[0]}}
         elif demanded:
             choice = "required"
         request = ModelRequest(
-            messages=[message.value for message in asked.messages],
+            messages=[message.value for message in chat_request.messages],
             tools=tools,
-            temperature=asked.temperature or 0.0,
-            seed=asked.seed or 0,
-            max_tokens=asked.max_tokens,
+            temperature=chat_request.temperature or 0.0,
+            seed=chat_request.seed or 0,
+            max_tokens=chat_request.max_tokens,
             tool_choice=choice,
             constrained=self._constrained,
         )
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[ModelReply] = loop.create_future()
-        model = self._known(asked.model) or asked.model
-        self._waiting.put(_Waiting(model, request, answer, loop))
+        model = self._find_name(chat_request.model) or chat_request.model
+        self._pending.put(_PendingRequest(model, request, answer, loop))
         try:
             reply = await answer
         except UsageError as error:
@@ -135,72 +135,74 @@ class LocalModels(Mapping[str, ChatModel]):
         )
         return ChatReply(Message(dict(reply.message)), reply.finish_reason, usage, cost_usd=0.0)
 
-    def _run(self) -> None:
-        later: list[_Waiting] = []
+    def _serve(self) -> None:
+        later: list[_PendingRequest] = []
         while True:
-            first = later.pop(0) if later else self._waiting.get()
+            first = later.pop(0) if later else self._pending.get()
             if first is None:
                 return
             batch = [first]
             rest, later = later, []
-            while len(batch) < _TOGETHER:
+            while len(batch) < _MAX_BATCH:
                 try:
-                    other = rest.pop(0) if rest else self._waiting.get_nowait()
+                    other = rest.pop(0) if rest else self._pending.get_nowait()
                 except queue.Empty:
                     break
                 if other is None:
                     return
                 (batch if other.model == first.model else later).append(other)
             later += rest
-            self._answer(batch)
+            self._answer_batch(batch)
 
-    def _answer(self, batch: list[_Waiting]) -> None:
-        batch = [waiting for waiting in batch if not waiting.answer.cancelled()]
+    def _answer_batch(self, batch: list[_PendingRequest]) -> None:
+        batch = [pending for pending in batch if not pending.answer.cancelled()]
         if not batch:
             return
         try:
-            generator = self._generator(batch[0].model)
-            replies = generator.replies([waiting.request for waiting in batch])
+            generator = self._get_generator(batch[0].model)
+            replies = generator.generate_replies([pending.request for pending in batch])
         except Exception as error:
             if len(batch) > 1:
                 # Retry one by one, so that only the request that causes the error fails.
-                for waiting in batch:
-                    self._answer([waiting])
+                for pending in batch:
+                    self._answer_batch([pending])
             else:
-                _tell(batch[0], partial(_failed, error))
+                _notify(batch[0], partial(_set_error, error))
             return
-        for waiting, reply in zip(batch, replies, strict=True):
-            _tell(waiting, partial(_answered, reply))
+        for pending, reply in zip(batch, replies, strict=True):
+            _notify(pending, partial(_set_reply, reply))
 
-    def _generator(self, name: str) -> "Generator":
+    def _get_generator(self, name: str) -> "Generator":
         import torch
 
         from assay.finetune.local.generate import load, load_base
 
         if name not in self._loaded:
             torch.set_num_threads(self._threads)
-            job = self._book.models().get(name)
+            job = self._jobs.find_models().get(name)
             self._loaded[name] = load_base(name) if job is None else load(job.training)
-            while len(self._loaded) > _LOADED:
+            while len(self._loaded) > _MAX_LOADED:
                 self._loaded.popitem(last=False)
         self._loaded.move_to_end(name)
         return self._loaded[name]
 
 
-def _answered(reply: "ModelReply", answer: "asyncio.Future[ModelReply]") -> None:
+def _set_reply(reply: "ModelReply", answer: "asyncio.Future[ModelReply]") -> None:
     answer.set_result(reply)
 
 
-def _failed(error: Exception, answer: "asyncio.Future[ModelReply]") -> None:
+def _set_error(error: Exception, answer: "asyncio.Future[ModelReply]") -> None:
     answer.set_exception(error)
 
 
-def _tell(waiting: _Waiting, how: Callable[["asyncio.Future[ModelReply]"], None]) -> None:
-    def told() -> None:
-        if not waiting.answer.done():
-            how(waiting.answer)
+def _notify(
+    pending: _PendingRequest, set_answer: Callable[["asyncio.Future[ModelReply]"], None]
+) -> None:
+    def answer_pending() -> None:
+        if not pending.answer.done():
+            set_answer(pending.answer)
 
     try:
-        waiting.loop.call_soon_threadsafe(told)
+        pending.loop.call_soon_threadsafe(answer_pending)
     except RuntimeError:
         return  # the server has stopped

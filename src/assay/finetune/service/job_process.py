@@ -21,107 +21,113 @@ from assay.errors import TrainingStopped, UsageError
 from assay.finetune.service.jobs import append_event
 
 if TYPE_CHECKING:
-    from assay.finetune.local.train import StepDone, Validated
+    from assay.finetune.local.train import TrainingStep, ValidationResult
 
 
 def main(arguments: Sequence[str]) -> int:
     """Train the job; return 0 if a model was produced."""
     folder, files = map(Path, arguments[:2])
-    told = json.loads((folder / "job.json").read_bytes())["told"]
+    job = json.loads((folder / "job.json").read_bytes())["told"]
     stopped = False
 
-    def stop(*_: object) -> None:
+    def request_stop(*_: object) -> None:
         nonlocal stopped
         stopped = True
 
-    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGTERM, request_stop)
     # Not sys.stdin: a thread must not hold its lock when Python exits.
-    threading.Thread(target=lambda: stop(os.read(0, 1)), daemon=True).start()
+    threading.Thread(target=lambda: request_stop(os.read(0, 1)), daemon=True).start()
     # A process left by a killed service may still be in its last step.
     lock = (folder / "lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     try:
-        result = _trained(folder, files, told, int(arguments[2]), lambda: stopped)
+        result = _train_job(folder, files, job, int(arguments[2]), lambda: stopped)
     except UsageError as error:
-        told = {
+        problem = {
             "code": "invalid_training_file",
             "message": str(error),
             "param": "training_file",
         }
-        _result(folder, error=told)
+        _write_result(folder, error=problem)
         return 1
     except TrainingStopped:
         return 143
-    _result(folder, **result)
+    _write_result(folder, **result)
     return 0
 
 
-def _trained(
-    folder: Path, files: Path, told: dict[str, Any], threads: int, stopped: Callable[[], bool]
+def _train_job(
+    folder: Path,
+    files: Path,
+    job: dict[str, Any],
+    threads: int,
+    should_stop: Callable[[], bool],
 ) -> dict[str, Any]:
-    rows = _rows(files, told["training_file"])
-    held = _rows(files, told["validation_file"]) if told["validation_file"] else []
+    rows = _read_rows(files, job["training_file"])
+    validation_rows = (
+        _read_rows(files, job["validation_file"]) if job["validation_file"] else []
+    )
     from assay.finetune.local.train import Settings, train
 
-    numbers = told["hyperparameters"]
+    hyperparameters = job["hyperparameters"]
     settings = Settings(
-        epochs=numbers["n_epochs"],
-        batch_size=numbers["batch_size"],
-        learning_rate=numbers["learning_rate"],
+        epochs=hyperparameters["n_epochs"],
+        batch_size=hyperparameters["batch_size"],
+        learning_rate=hyperparameters["learning_rate"],
         threads=threads,
     )
-    append_event(folder, f"Training on {len(rows):,} rows begins")
+    append_event(folder, f"Training on {len(rows):,} rows starts")
 
-    def on_step(done: "StepDone | Validated") -> None:
-        from assay.finetune.local.train import StepDone
+    def on_step(event: "TrainingStep | ValidationResult") -> None:
+        from assay.finetune.local.train import TrainingStep
 
-        if isinstance(done, StepDone):
-            kept = done.step % settings.checkpoint_steps == 0
+        if isinstance(event, TrainingStep):
+            is_checkpoint = event.step % settings.checkpoint_steps == 0
             append_event(
                 folder,
-                f"Step {done.step}/{done.steps}: training loss={done.loss:.4f}",
+                f"Step {event.step}/{event.steps}: training loss={event.loss:.4f}",
                 {
-                    "step": done.step,
-                    "total_steps": done.steps,
-                    "train_loss": done.loss,
-                    "train_mean_token_accuracy": done.accuracy,
-                    "learning_rate": done.learning_rate,
-                    "tokens": done.tokens,
-                    "seconds": done.seconds,
-                    "checkpoint": kept,
+                    "step": event.step,
+                    "total_steps": event.steps,
+                    "train_loss": event.loss,
+                    "train_mean_token_accuracy": event.accuracy,
+                    "learning_rate": event.learning_rate,
+                    "tokens": event.tokens,
+                    "seconds": event.seconds,
+                    "checkpoint": is_checkpoint,
                 },
             )
         else:
             append_event(
                 folder,
-                f"Step {done.step}: validation loss={done.loss:.4f}",
+                f"Step {event.step}: validation loss={event.loss:.4f}",
                 {
-                    "step": done.step,
-                    "full_valid_loss": done.loss,
-                    "full_valid_mean_token_accuracy": done.accuracy,
+                    "step": event.step,
+                    "full_valid_loss": event.loss,
+                    "full_valid_mean_token_accuracy": event.accuracy,
                 },
             )
 
     trained = train(
-        told["model"],
+        job["model"],
         rows,
         settings,
-        seed=told["seed"],
+        seed=job["seed"],
         folder=folder / "training",
-        validation_rows=held,
+        validation_rows=validation_rows,
         on_step=on_step,
-        should_stop=stopped,
+        should_stop=should_stop,
     )
     share = trained.tokens.share_without_head
     append_event(
         folder,
-        f"{trained.parameters:,} parameters were trained on {trained.tokens.learned:,} tokens"
-        f" of answers an epoch; {share:.0%} of all tokens are not head",
+        f"{trained.parameters:,} parameters were trained on {trained.tokens.learned:,} answer"
+        f" tokens per epoch; {share:.0%} of all tokens are outside the head",
     )
-    return {"trained_tokens": trained.tokens.learned * numbers["n_epochs"]}
+    return {"trained_tokens": trained.tokens.learned * hyperparameters["n_epochs"]}
 
 
-def _rows(files: Path, name: str) -> list[Any]:
+def _read_rows(files: Path, name: str) -> list[Any]:
     path = files / f"{name}.jsonl"
     rows = []
     with path.open("rb") as lines:
@@ -137,8 +143,8 @@ def _rows(files: Path, name: str) -> list[Any]:
     return rows
 
 
-def _result(folder: Path, **told: Any) -> None:
-    atomic_write(folder / "result.json", json.dumps(told).encode())
+def _write_result(folder: Path, **content: Any) -> None:
+    atomic_write(folder / "result.json", json.dumps(content).encode())
 
 
 if __name__ == "__main__":

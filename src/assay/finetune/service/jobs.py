@@ -23,28 +23,28 @@ from assay.errors import AssayError
 
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
 """Final states of a job."""
-_SLUG: Final = re.compile(r"[^a-z0-9-]+")
+_SLUG_PATTERN: Final = re.compile(r"[^a-z0-9-]+")
 
 
 class Job:
     """A fine-tuning job."""
 
-    def __init__(self, folder: Path, order: int, told: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, order: int, fields: dict[str, Any]) -> None:
         self.folder = folder
         self.order = order
         """Creation time in nanoseconds; the protocol has only seconds."""
-        self.told = told
+        self.fields = fields
         """The job object of the protocol."""
 
     @property
     def id(self) -> str:
         """Id of the job."""
-        return str(self.told["id"])
+        return str(self.fields["id"])
 
     @property
     def status(self) -> str:
         """Status in the terms of the protocol."""
-        return str(self.told["status"])
+        return str(self.fields["status"])
 
     @property
     def ended(self) -> bool:
@@ -56,22 +56,22 @@ class Job:
         """Folder for checkpoints and the model."""
         return self.folder / "training"
 
-    def change(self, message: str | None = None, **fields: Any) -> None:
+    def change(self, message: str | None = None, **changes: Any) -> None:
         """Set fields, and add an event with the message."""
-        if fields.get("status") in ENDED:
-            fields["finished_at"] = int(time.time())
+        if changes.get("status") in ENDED:
+            changes["finished_at"] = int(time.time())
         # Event first: a client that sees the final status must also find the last event.
         if message is not None:
-            append_event(self.folder, message, level="error" if "error" in fields else "info")
-        kept = {"order": self.order, "told": self.told | fields}
-        atomic_write(self.folder / "job.json", json.dumps(kept).encode())
-        self.told |= fields
+            append_event(self.folder, message, level="error" if "error" in changes else "info")
+        stored = {"order": self.order, "told": self.fields | changes}
+        atomic_write(self.folder / "job.json", json.dumps(stored).encode())
+        self.fields |= changes
 
-    def events(self) -> list[dict[str, Any]]:
+    def list_events(self) -> list[dict[str, Any]]:
         """Return the events, the newest first."""
-        return list(self._events())[::-1]
+        return list(self._read_events())[::-1]
 
-    def _events(self) -> Iterator[dict[str, Any]]:
+    def _read_events(self) -> Iterator[dict[str, Any]]:
         path = self.folder / "events.jsonl"
         if not path.exists():
             return
@@ -87,32 +87,34 @@ class Job:
                     **event,
                 }
 
-    def checkpoints(self) -> list[dict[str, Any]]:
+    def list_checkpoints(self) -> list[dict[str, Any]]:
         """Return the checkpoints recorded in the events, the newest first."""
-        found = []
-        for event in self._events():
+        checkpoints, model = [], self.make_model_name()
+        for event in self._read_events():
             data = event.get("data") or {}
             if data.get("checkpoint"):
                 step = data["step"]
-                kept = ("train_loss", "valid_loss", "valid_mean_token_accuracy")
-                found.append(
+                metric_names = ("train_loss", "valid_loss", "valid_mean_token_accuracy")
+                checkpoints.append(
                     {
                         "id": f"ftckpt-{self.id.removeprefix('ftjob-')}-{step}",
                         "object": "fine_tuning.job.checkpoint",
                         "created_at": event["created_at"],
                         "fine_tuning_job_id": self.id,
-                        "fine_tuned_model_checkpoint": f"{self.model_name()}:ckpt-step-{step}",
+                        "fine_tuned_model_checkpoint": f"{model}:ckpt-step-{step}",
                         "step_number": step,
                         "metrics": {"step": step}
-                        | {name: data[name] for name in kept if name in data},
+                        | {name: data[name] for name in metric_names if name in data},
                     }
                 )
-        return found[::-1]
+        return checkpoints[::-1]
 
-    def model_name(self) -> str:
+    def make_model_name(self) -> str:
         """Return the name for the new model."""
-        suffix = _SLUG.sub("-", (self.told["user_provided_suffix"] or "").lower()).strip("-")
-        return f"ft:{self.told['model']}:assay:{suffix}:{self.id.removeprefix('ftjob-')[:8]}"
+        suffix = _SLUG_PATTERN.sub(
+            "-", (self.fields["user_provided_suffix"] or "").lower()
+        ).strip("-")
+        return f"ft:{self.fields['model']}:assay:{suffix}:{self.id.removeprefix('ftjob-')[:8]}"
 
 
 def append_event(
@@ -134,11 +136,11 @@ def append_event(
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - 1))
         # End a line that a killed process left incomplete.
-        torn = b"" if file.read(1) in (b"", b"\n") else b"\n"
-        file.write(torn + json.dumps(event).encode() + b"\n")
+        newline = b"" if file.read(1) in (b"", b"\n") else b"\n"
+        file.write(newline + json.dumps(event).encode() + b"\n")
 
 
-class JobBook:
+class JobStore:
     """All jobs, by id."""
 
     def __init__(self, folder: Path) -> None:
@@ -146,8 +148,9 @@ class JobBook:
         folder.mkdir(parents=True, exist_ok=True)
         self._jobs: dict[str, Job] = {}
         for path in folder.glob("ftjob-*/job.json"):
-            kept = json.loads(path.read_bytes())
-            self._jobs[kept["told"]["id"]] = Job(path.parent, **kept)
+            stored = json.loads(path.read_bytes())
+            fields = stored["told"]
+            self._jobs[fields["id"]] = Job(path.parent, stored["order"], fields)
 
     def create(self, fields: Mapping[str, Any]) -> Job:
         """Add a job to the queue."""
@@ -171,11 +174,11 @@ class JobBook:
                 **fields,
             },
         )
-        job.change("The job is created and waits for its turn")
+        job.change("The job was created and is queued")
         self._jobs[name] = job
         return job
 
-    def all(self) -> list[Job]:
+    def list_all(self) -> list[Job]:
         """Return all jobs, the newest first."""
         return sorted(self._jobs.values(), key=lambda job: -job.order)
 
@@ -183,20 +186,20 @@ class JobBook:
         """Return the job with this id, if any."""
         return self._jobs.get(name)
 
-    def waiting(self) -> Job | None:
+    def find_waiting(self) -> Job | None:
         """Return the oldest job that has not ended."""
-        return next((job for job in self.all()[::-1] if not job.ended), None)
+        return next((job for job in self.list_all()[::-1] if not job.ended), None)
 
     def remove_model(self, job: Job) -> None:
         """Delete the model of a job; the job itself is kept."""
         shutil.rmtree(job.training, ignore_errors=True)
 
-    def models(self) -> dict[str, Job]:
+    def find_models(self) -> dict[str, Job]:
         """Return the jobs whose model exists, by model name."""
         return {
-            job.told["fine_tuned_model"]: job
+            job.fields["fine_tuned_model"]: job
             for job in self._jobs.values()
-            if job.told["fine_tuned_model"] and job.training.exists()
+            if job.fields["fine_tuned_model"] and job.training.exists()
         }
 
 
@@ -205,7 +208,7 @@ class NoRoom(AssayError):
 
 
 @dataclass(frozen=True, slots=True)
-class ShelvedFile:
+class UploadedFile:
     """An uploaded file, with the fields that clients receive."""
 
     id: str
@@ -214,12 +217,12 @@ class ShelvedFile:
     purpose: str
     created_at: int
 
-    def told(self) -> dict[str, Any]:
+    def as_response(self) -> dict[str, Any]:
         """Return the file object of the protocol."""
         return {**asdict(self), "object": "file", "status": "processed", "status_details": None}
 
 
-class FileShelf:
+class UploadStore:
     """The uploaded files of a service.
 
     Args:
@@ -231,68 +234,68 @@ class FileShelf:
     def __init__(self, folder: Path, *, home: Path, quota: int) -> None:
         self._folder, self._home, self._quota = folder, home, quota
         folder.mkdir(parents=True, exist_ok=True)
-        self._files = {file.id: file for file in self._read()}
+        self._files = {file.id: file for file in self._read_files()}
 
-    def _read(self) -> Iterator[ShelvedFile]:
+    def _read_files(self) -> Iterator[UploadedFile]:
         for path in sorted(self._folder.glob("file-*.json")):
             # Skip files that are incomplete because the process was killed.
             with suppress(OSError, ValueError, TypeError):
-                file = ShelvedFile(**json.loads(path.read_bytes()))
-                if self._content(file.id).stat().st_size == file.bytes:
+                file = UploadedFile(**json.loads(path.read_bytes()))
+                if self._get_content_path(file.id).stat().st_size == file.bytes:
                     yield file
 
     @property
-    def room(self) -> int:
+    def free_bytes(self) -> int:
         """Number of bytes that may still be added."""
         used = sum(path.stat().st_size for path in self._home.rglob("*") if path.is_file())
         return max(0, min(self._quota - used, shutil.disk_usage(self._home).free))
 
     @contextmanager
-    def adding(self, filename: str, purpose: str) -> Iterator["_Addition"]:
+    def add(self, filename: str, purpose: str) -> Iterator["_NewFile"]:
         """Write a file; it is added when the block ends without an error."""
         name = f"file-{secrets.token_hex(12)}"
-        path = self._content(name)
+        path = self._get_content_path(name)
         with atomic_file(path) as stream:
-            addition = _Addition(stream, self.room)
-            yield addition
-        file = ShelvedFile(name, filename, addition.size, purpose, int(time.time()))
+            new_file = _NewFile(stream, self.free_bytes)
+            yield new_file
+        file = UploadedFile(name, filename, new_file.size, purpose, int(time.time()))
         atomic_write(path.with_suffix(".json"), json.dumps(asdict(file)).encode())
-        self._files[name] = addition.file = file
+        self._files[name] = new_file.file = file
 
-    def all(self) -> list[ShelvedFile]:
+    def list_all(self) -> list[UploadedFile]:
         """Return all files, the newest first."""
         return sorted(self._files.values(), key=lambda file: -file.created_at)
 
-    def find(self, name: str) -> ShelvedFile | None:
+    def find(self, name: str) -> UploadedFile | None:
         """Return the file with this id, if any."""
         return self._files.get(name)
 
-    def path(self, file: ShelvedFile) -> Path:
+    def get_path(self, file: UploadedFile) -> Path:
         """Return the path of the content."""
-        return self._content(file.id)
+        return self._get_content_path(file.id)
 
-    def remove(self, file: ShelvedFile) -> None:
+    def remove(self, file: UploadedFile) -> None:
         """Delete a file."""
         del self._files[file.id]
         for suffix in (".json", ".jsonl"):
-            self._content(file.id).with_suffix(suffix).unlink(missing_ok=True)
+            self._get_content_path(file.id).with_suffix(suffix).unlink(missing_ok=True)
 
-    def _content(self, name: str) -> Path:
+    def _get_content_path(self, name: str) -> Path:
         return self._folder / f"{name}.jsonl"
 
 
-class _Addition:
+class _NewFile:
     """A file that is being written."""
 
-    file: ShelvedFile
+    file: UploadedFile
 
-    def __init__(self, stream: IO[bytes], room: int) -> None:
-        self._stream, self._room = stream, room
+    def __init__(self, stream: IO[bytes], free_bytes: int) -> None:
+        self._stream, self._free_bytes = stream, free_bytes
         self.size = 0
 
     def write(self, part: bytes) -> None:
         """Append a part; raise NoRoom if the file becomes too large."""
         self.size += len(part)
-        if self.size > self._room:
-            raise NoRoom("there is no room for this file; delete files or models first")
+        if self.size > self._free_bytes:
+            raise NoRoom("not enough space for this file; delete files or models first")
         self._stream.write(part)

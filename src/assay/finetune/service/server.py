@@ -20,7 +20,7 @@ from assay.core.hosting import (
 from assay.errors import UsageError
 from assay.finetune.service.app import FinetuneApp
 from assay.finetune.service.chat import LocalModels
-from assay.finetune.service.jobs import FileShelf, JobBook
+from assay.finetune.service.jobs import JobStore, UploadStore
 from assay.finetune.service.worker import Worker
 from assay.models.local_service import default_folder, users_file
 from assay.models.serving.answers import AbortableHttp
@@ -28,8 +28,8 @@ from assay.models.serving.app import ModelApp, ModelTable, add_guard
 from assay.models.serving.faults import Faults, ServingLimits
 
 DEFAULT_PORT: Final = 8904
-_CONNECTIONS: Final = 1024
-_QUOTA: Final = 10_000_000_000
+_MAX_CONNECTIONS: Final = 1024
+_DEFAULT_QUOTA: Final = 10_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class FinetuneServerSettings(HostSettings):
 
     port: int = DEFAULT_PORT
     folder: Path = field(default_factory=default_folder)
-    quota: int = _QUOTA
+    quota: int = _DEFAULT_QUOTA
     """Maximum size of the folder in bytes."""
     constrained: bool = True
     """Whether tool calls are restricted to the schemas of their tools."""
@@ -69,18 +69,18 @@ class RunningFinetune:
 
 def run(settings: FinetuneServerSettings, announce: Callable[[RunningFinetune], None]) -> None:
     """Serve until SIGINT or SIGTERM; `announce` is called when clients can connect."""
-    with _listening(settings) as (server, listener, service):
+    with _open_service(settings) as (server, listener, service):
         server.announce = lambda: announce(service)
         if settings.ends_with is not None:
             threading.Thread(
-                target=_follow,
+                target=_exit_when_unused,
                 args=(server, settings.ends_with, users_file(settings.folder)),
                 daemon=True,
             ).start()
         server.run([listener])
 
 
-def _follow(server: Server, stream: IO[bytes], users: Path) -> None:
+def _exit_when_unused(server: Server, stream: IO[bytes], users: Path) -> None:
     while stream.read(1):
         pass
     with users.open("a") as file:
@@ -94,39 +94,39 @@ def _follow(server: Server, stream: IO[bytes], users: Path) -> None:
 def running(settings: FinetuneServerSettings) -> Iterator[RunningFinetune]:
     """Serve in a thread for the duration of the context."""
     with (
-        _listening(settings) as (server, listener, service),
+        _open_service(settings) as (server, listener, service),
         serve_in_thread(server, listener),
     ):
         yield service
 
 
 @contextlib.contextmanager
-def _listening(
+def _open_service(
     settings: FinetuneServerSettings,
 ) -> Iterator[tuple[Server, socket.socket, RunningFinetune]]:
     from assay.finetune.local.bases import BASES
 
     rates = {name: base.defaults.learning_rate for name, base in BASES.items()}
     with (
-        open_listener(settings.host, settings.port, backlog=_CONNECTIONS) as listener,
-        _alone_in(settings.folder),
+        open_listener(settings.host, settings.port, backlog=_MAX_CONNECTIONS) as listener,
+        _lock_folder(settings.folder),
     ):
-        book = JobBook(settings.folder / "jobs")
+        jobs = JobStore(settings.folder / "jobs")
         files = settings.folder / "files"
-        shelf = FileShelf(files, home=settings.folder, quota=settings.quota)
-        worker = Worker(book, files, settings.threads)
+        uploads = UploadStore(files, home=settings.folder, quota=settings.quota)
+        worker = Worker(jobs, files, settings.threads)
         models = LocalModels(
-            rates, book, constrained=settings.constrained, threads=settings.threads
+            rates, jobs, constrained=settings.constrained, threads=settings.threads
         )
-        chat = ModelApp(ModelTable(models), Faults(), ServingLimits(), models.ask)
-        entrance = add_guard(
-            FinetuneApp(shelf, book, worker, rates, chat),
+        chat = ModelApp(ModelTable(models), Faults(), ServingLimits(), models.answer)
+        guarded = add_guard(
+            FinetuneApp(uploads, jobs, worker, rates, chat),
             host=settings.host,
             allowed_hosts=settings.allowed_hosts,
             key=settings.api_key,
             command="assay serve-finetune",
         )
-        server = make_server(entrance, http=AbortableHttp, connections=_CONNECTIONS)
+        server = make_server(guarded, http=AbortableHttp, connections=_MAX_CONNECTIONS)
         server.ending = chat.close
         worker.start()
         try:
@@ -138,20 +138,20 @@ def _listening(
 
 
 @contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """Lock the folder, because two services would train the same jobs."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / "lock").open("w")
     except OSError as error:
         raise UsageError(
-            f"cannot keep jobs in {str(folder)!r}: {error.strerror}; name another --folder"
+            f"cannot store jobs in {str(folder)!r}: {error.strerror}; name another --folder"
         ) from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UsageError(
-                f"another service works in {str(folder)!r}; end it, or name another --folder"
+                f"another service is using {str(folder)!r}; stop it, or name another --folder"
             ) from None
         yield

@@ -49,44 +49,44 @@ SEEDS: Final = (
 """All default seeds; an extended set gets the next ones."""
 DEFAULT_SEEDS: Final = 15
 """Default number of seeds of a launch."""
-_LAST: Final = 2**31 - 1
+_MAX_SEED: Final = 2**31 - 1
 
 
-def chosen_seeds(given: Sequence[int] = ()) -> tuple[int, ...]:
+def resolve_seeds(seeds: Sequence[int] = ()) -> tuple[int, ...]:
     """Resolve the seeds of a launch.
 
     Args:
-        given: Empty for the first 15 of the list; one number up to 30 for that many of them; or
+        seeds: Empty for the first 15 of the list; one number up to 30 for that many of them; or
             the seeds themselves.
 
     Raises:
         UsageError: A seed is repeated or out of range, or the number of seeds is invalid.
     """
-    if not given:
+    if not seeds:
         return SEEDS[:DEFAULT_SEEDS]
-    if len(given) == 1 and given[0] <= len(SEEDS):
-        if given[0] < 1:
+    if len(seeds) == 1 and seeds[0] <= len(SEEDS):
+        if seeds[0] < 1:
             raise UsageError(
-                f"--seeds {given[0]} is no number of seeds; give 1 to {len(SEEDS)}"
+                f"--seeds {seeds[0]} is not a valid number of seeds; give 1 to {len(SEEDS)}"
             )
-        return SEEDS[: given[0]]
-    for seed in given:
-        if not 0 <= seed <= _LAST:
+        return SEEDS[: seeds[0]]
+    for seed in seeds:
+        if not 0 <= seed <= _MAX_SEED:
             raise UsageError(
-                f"seed {seed} is not allowed; give whole numbers from 0 to {_LAST}"
+                f"seed {seed} is not allowed; give whole numbers from 0 to {_MAX_SEED}"
             )
-        if given.count(seed) > 1:
-            raise UsageError(f"seed {seed} is there twice; each run has a seed of its own")
-    return tuple(given)
+        if seeds.count(seed) > 1:
+            raise UsageError(f"seed {seed} is given twice; give each run its own seed")
+    return tuple(seeds)
 
 
 NOTHING, RUN, SAMPLE, VERSION = Counts
-_ROOM: Final = 1 << 30
+_BYTES_PER_RUN: Final = 1 << 30
 """Memory in bytes assumed for one run on this machine."""
 
 
 @value_type("a table of settings")
-def _table(value: Any) -> dict[str, Any]:
+def _parse_table(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError
     canonical_json(value)
@@ -94,10 +94,10 @@ def _table(value: Any) -> dict[str, Any]:
 
 
 @value_type("one or more whole numbers, each once", option=int, words="+")
-def _seeds(value: Any) -> tuple[int, ...]:
+def _parse_seeds(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list | tuple) or not all(type(seed) is int for seed in value):
         raise ValueError
-    return chosen_seeds([*value]) if len(value) != 1 else tuple(value)
+    return resolve_seeds([*value]) if len(value) != 1 else tuple(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +110,13 @@ class LaunchConfig(Configuration):
     architecture: str = Setting("vit_reset", label).about("Network architecture")
     curriculum: str = Setting("terrain_2", label).about("Distribution of training worlds")
     environment: str = Setting("crafter", label).about("Training environment")
-    training: Mapping[str, Any] | None = Setting(None, _table, in_files=True).about(
+    training: Mapping[str, Any] | None = Setting(None, _parse_table, in_files=True).about(
         "All settings of the built-in trainer except the seed; empty if a command trains"
     )
     command: str | None = Setting(None, text(100_000)).about(
         "Command of another trainer, with {seed} and {folder} in it"
     )
-    seeds: tuple[int, ...] = Setting(SEEDS[:DEFAULT_SEEDS], _seeds, SAMPLE).about(
+    seeds: tuple[int, ...] = Setting(SEEDS[:DEFAULT_SEEDS], _parse_seeds, SAMPLE).about(
         "Seeds, or the number of seeds from the fixed list"
     )
     parallel: int | None = Setting(
@@ -149,7 +149,7 @@ class LaunchConfig(Configuration):
             )
 
     @property
-    def place(self) -> Path:
+    def benchmark_folder(self) -> Path:
         """Folder of this launch."""
         return self.folder / self.base_run_name
 
@@ -159,38 +159,38 @@ class LaunchConfig(Configuration):
         return int((self.training or {}).get("threads", 1))
 
     @property
-    def at_once(self) -> int:
+    def max_parallel(self) -> int:
         """Number of runs at the same time."""
         if self.parallel is not None:
             return self.parallel
         if self.executor == "ray":
             return len(self.seeds)
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        held = min(count_usable_cpus() // self.threads, memory // _ROOM)
-        return max(1, min(held, len(self.seeds)))
+        fitting = min(count_usable_cpus() // self.threads, memory // _BYTES_PER_RUN)
+        return max(1, min(fitting, len(self.seeds)))
 
     @property
     def workers(self) -> int | None:
         """Number of worker processes; None for one per CPU of a cluster."""
-        return self.parallel if self.executor == "ray" else self.at_once
+        return self.parallel if self.executor == "ray" else self.max_parallel
 
     def make_run_settings(self) -> RunSettings:
         """Return the settings of the run engine; all planned runs are executed."""
         return RunSettings(
             database=self.database,
-            max_open=self.at_once,
+            max_open=self.max_parallel,
             executor=self.executor,
             workers=self.workers,
             ray_address=self.ray_address,
         )
 
 
-def run_name(base: str, architecture: str, seed: int) -> str:
+def format_run_name(base: str, architecture: str, seed: int) -> str:
     """Return the name of a training run, in the database and as a folder."""
     return f"{base}.{architecture}.seed{seed}"
 
 
-def trainer_of(config: LaunchConfig) -> Trainer:
+def make_trainer(config: LaunchConfig) -> Trainer:
     """Create the trainer of a launch."""
     if config.command is None:
         return PPOTrainer(config.training or {})
@@ -199,7 +199,7 @@ def trainer_of(config: LaunchConfig) -> Trainer:
     )
 
 
-def arms_of(config: LaunchConfig) -> tuple[Arm, ...]:
+def list_arms(config: LaunchConfig) -> tuple[Arm, ...]:
     """Return the arms of the run: only the architecture."""
     version = {
         name: config.stored()[name]
@@ -209,11 +209,14 @@ def arms_of(config: LaunchConfig) -> tuple[Arm, ...]:
     return (Arm(label=config.architecture, series=series, model=None, version=version),)
 
 
-def seeds_of(config: LaunchConfig, launch: str) -> tuple[TrainedSeed, ...]:
+def list_seeds(config: LaunchConfig, launch: str) -> tuple[TrainedSeed, ...]:
     """Return all runs of a launch, in the order of their seeds."""
     return tuple(
         TrainedSeed(
-            run_name(config.base_run_name, config.architecture, seed), seed, index, launch
+            format_run_name(config.base_run_name, config.architecture, seed),
+            seed,
+            index,
+            launch,
         )
         for index, seed in enumerate(config.seeds)
     )
@@ -231,17 +234,17 @@ class TrainingKind(TrialKind[TrainedSeed]):
         self.states: dict[str, TrialState] = {}
         """States of the stored runs, by name."""
         self._with_curves: set[str] = set()
-        self._trainer = trainer_of(config)
+        self._trainer = make_trainer(config)
         # Absolute, because attempts may have another working directory or run on another node.
-        self._place = config.place.absolute()
+        self._folder = config.benchmark_folder.absolute()
 
-    def folder(self, run: TrainedSeed) -> Path:
+    def get_folder(self, run: TrainedSeed) -> Path:
         """Return the folder of a run."""
-        return self._place / run.run_id
+        return self._folder / run.run_id
 
-    def log(self, run: TrainedSeed) -> Path:
+    def get_log_path(self, run: TrainedSeed) -> Path:
         """Return the path of a run's log."""
-        return self._place / "logs" / f"{run.run_id}.log"
+        return self._folder / "logs" / f"{run.run_id}.log"
 
     def resumes(self, trial: Trial[TrainedSeed]) -> bool:
         """Return True: a run resumes from its last checkpoint."""
@@ -251,8 +254,8 @@ class TrainingKind(TrialKind[TrainedSeed]):
         """Plan one group with all seeds."""
         label = self._config.architecture
         trials = [
-            Trial(seed.run_id, label, seed.place, seed)
-            for seed in seeds_of(self._config, run.id)
+            Trial(seed.run_id, label, seed.position, seed)
+            for seed in list_seeds(self._config, run.id)
         ]
         return Plan((Group.of(label, trials),))
 
@@ -266,9 +269,9 @@ class TrainingKind(TrialKind[TrainedSeed]):
             subject=config.architecture,
             task=f"{config.environment}/{config.curriculum}",
             seed=run.seed,
-            episode=run.place,
+            episode=run.position,
             created_at=time.time(),
-            metadata={"folder": str(self.folder(run)), "log": str(self.log(run))},
+            metadata={"folder": str(self.get_folder(run)), "log": str(self.get_log_path(run))},
             trial_kind=self.name,
         )
 
@@ -278,13 +281,13 @@ class TrainingKind(TrialKind[TrainedSeed]):
         """Train to the end, from the last checkpoint if there is one."""
         run, loop = trial.payload, asyncio.get_running_loop()
         cancelled = threading.Event()
-        notes = _Notes(recorder, context)
-        folder, log = self.folder(run), self.log(run)
+        progress_recorder = _ProgressRecorder(recorder, context)
+        folder, log = self.get_folder(run), self.get_log_path(run)
         log.parent.mkdir(parents=True, exist_ok=True)
-        began = time.monotonic()
+        started = time.monotonic()
 
-        def tell(progress: RunProgress) -> None:
-            loop.call_soon_threadsafe(notes.take, progress)
+        def on_progress(progress: RunProgress) -> None:
+            loop.call_soon_threadsafe(progress_recorder.record, progress)
 
         work = asyncio.ensure_future(
             asyncio.to_thread(
@@ -292,7 +295,7 @@ class TrainingKind(TrialKind[TrainedSeed]):
                 run,
                 folder,
                 log,
-                tell,
+                on_progress,
                 lambda: cancelled.is_set() or context.stopping,
             )
         )
@@ -303,9 +306,9 @@ class TrainingKind(TrialKind[TrainedSeed]):
             await asyncio.wait([work])
             raise
         finally:
-            recorder.seconds += time.monotonic() - began
+            recorder.seconds += time.monotonic() - started
         if steps is None:
-            raise Interrupted("asked to stop; resume begins at its last checkpoint")
+            raise Interrupted("stopped on request; a resume continues from the last checkpoint")
         await recorder.kept()
         return TrialEnd(stop_reason="trained")
 
@@ -315,27 +318,27 @@ class TrainingKind(TrialKind[TrainedSeed]):
         from assay.store.training_tables import write_training_runs
 
         self.states.update(committed_sessions(connection, run.id))
-        for seed in seeds_of(self._config, run.id):
+        for seed in list_seeds(self._config, run.id):
             state = self.states.get(seed.run_id)
             if state is not None and seed.run_id not in self._with_curves:
-                write_training_runs(connection, [self._recorded(seed, state)], swap=True)
+                write_training_runs(connection, [self._load_run(seed, state)], swap=True)
                 if state is not TrialState.INFRASTRUCTURE:
                     self._with_curves.add(seed.run_id)
 
-    def _recorded(self, run: TrainedSeed, state: TrialState) -> TrainingRun:
+    def _load_run(self, run: TrainedSeed, state: TrialState) -> TrainingRun:
         ended = state is TrialState.RESULT
-        told = self._trainer.recorded(run, self.folder(run), ended=ended)
+        loaded = self._trainer.load_run(run, self.get_folder(run), ended=ended)
         return replace(
-            told,
+            loaded,
             series=self._config.base_run_name,
-            provenance={**told.provenance, **self._facts},
+            provenance={**loaded.provenance, **self._facts},
         )
 
     async def close(self) -> None:
         """Do nothing: no resources are held between runs."""
 
 
-class _Notes:
+class _ProgressRecorder:
     """Records each new checkpoint of a run in its journal, and forwards the progress."""
 
     def __init__(self, recorder: Recorder, context: Context) -> None:
@@ -345,7 +348,7 @@ class _Notes:
         while recorder.has_turn(self._turn):
             self._turn += 1
 
-    def take(self, progress: RunProgress) -> None:
+    def record(self, progress: RunProgress) -> None:
         if progress.checkpoint not in (None, self._checkpoint):
             self._checkpoint = progress.checkpoint
             self._recorder.add_played(

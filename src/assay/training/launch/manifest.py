@@ -26,11 +26,11 @@ from assay.core.git import WorkingCopy, find_working_copy, run_working_copy_git
 from assay.errors import UsageError
 
 _FORMAT: Final = "assay-launch/1"
-_MOST_BYTES = 16 << 20
+_MAX_BYTES = 16 << 20
 _PACKAGES: Final = ("assay", "numpy", "numba", "torch", "safetensors", "mettagrid", "ray")
-_OURS: Final = Path(__file__).resolve().parents[4]
+_SOURCE_ROOT: Final = Path(__file__).resolve().parents[4]
 _UNKNOWN: Final = "unknown"
-_DIFF: Final = ("diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all")
+_DIFF_COMMAND: Final = ("diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class LaunchManifest:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainerPlace:
+class TrainerSource:
     """Location and version of the training code."""
 
     root: Path
@@ -86,28 +86,28 @@ class TrainerChanges:
     """Changes of the trainer since a commit."""
 
     since: str
-    whose: str
+    origin: str
     """Origin of that commit, in words."""
     stat: str
     """Summary of the changes; empty if there are none."""
     diff: str
 
 
-def trainer_place(own: bool) -> TrainerPlace:
+def locate_trainer(builtin: bool) -> TrainerSource:
     """Locate the training code: assay's, or the repository of the working directory."""
-    if own:
-        root, paths = _OURS, ["src/assay/training", "src/assay/crafter"]
+    if builtin:
+        root, paths = _SOURCE_ROOT, ["src/assay/training", "src/assay/crafter"]
     else:
         root, paths = Path.cwd(), ["."]
     copy = find_working_copy(root)
-    if copy is None or (own and copy.root != root):
-        return TrainerPlace(root, tuple(paths), _UNKNOWN, "", None)
-    dirty = run_working_copy_git(copy, *_DIFF, "HEAD") or ""
-    return TrainerPlace(copy.root, tuple(paths), copy.commit or _UNKNOWN, dirty, copy)
+    if copy is None or (builtin and copy.root != root):
+        return TrainerSource(root, tuple(paths), _UNKNOWN, "", None)
+    dirty = run_working_copy_git(copy, *_DIFF_COMMAND, "HEAD") or ""
+    return TrainerSource(copy.root, tuple(paths), copy.commit or _UNKNOWN, dirty, copy)
 
 
-def trainer_changes(
-    place: TrainerPlace, since: str | None, before: LaunchManifest | None
+def find_trainer_changes(
+    trainer: TrainerSource, since: str | None, latest: LaunchManifest | None
 ) -> TrainerChanges | None:
     """Return changes of the trainer since a commit or the last benchmark; None if unknown.
 
@@ -116,40 +116,44 @@ def trainer_changes(
     """
     if since is not None:
         name = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{since}^{{commit}}")
-        commit = place.copy and run_working_copy_git(place.copy, *name)
+        commit = trainer.copy and run_working_copy_git(trainer.copy, *name)
         if not commit:
             raise UsageError(
-                f"--since {since!r} is no commit of {str(place.root)!r}; 'git log' there lists "
-                "them"
+                f"--since {since!r} is not a commit of {str(trainer.root)!r}; 'git log' there "
+                "lists the commits"
             )
-        whose = f"--since {since}"
-    elif before is not None and before.commit != _UNKNOWN:
-        commit, whose = before.commit, f"{before.base_run_name!r}, the last benchmark"
+        origin = f"--since {since}"
+    elif latest is not None and latest.commit != _UNKNOWN:
+        commit, origin = latest.commit, f"{latest.base_run_name!r}, the last benchmark"
     else:
         return None
-    if place.copy is None:
+    if trainer.copy is None:
         return None
-    what = ("--end-of-options", commit, "--", *place.paths)
-    diff = run_working_copy_git(place.copy, *_DIFF, *what)
+    paths_argument = ("--end-of-options", commit, "--", *trainer.paths)
+    diff = run_working_copy_git(trainer.copy, *_DIFF_COMMAND, *paths_argument)
     if diff is None:
         return None
-    stat = run_working_copy_git(place.copy, *_DIFF, "--shortstat", *what) or ""
-    return TrainerChanges(commit, whose, stat, diff)
+    stat = (
+        run_working_copy_git(trainer.copy, *_DIFF_COMMAND, "--shortstat", *paths_argument) or ""
+    )
+    return TrainerChanges(commit, origin, stat, diff)
 
 
-def differences(configuration: Mapping[str, Any], control: Mapping[str, Any]) -> list[str]:
+def list_differences(configuration: Mapping[str, Any], control: Mapping[str, Any]) -> list[str]:
     """Return the differences between a configuration and a control's, as lines."""
-    aside = {"base_run_name", "seeds", "parallel", "folder", "database", "extended_from"}
-    aside |= {"retries", "executor", "ray_address", "checkpoint_every", "wandb"}
-    ours, theirs = (dict(_leaves(one)) for one in (configuration, control))
+    ignored = {"base_run_name", "seeds", "parallel", "folder", "database", "extended_from"}
+    ignored |= {"retries", "executor", "ray_address", "checkpoint_every", "wandb"}
+    settings, control_settings = (
+        dict(_flatten_settings(values)) for values in (configuration, control)
+    )
     return [
-        f"{name}: {theirs.get(name)!r} -> {ours.get(name)!r}"
-        for name in dict.fromkeys((*theirs, *ours))
-        if name not in aside and ours.get(name) != theirs.get(name)
+        f"{name}: {control_settings.get(name)!r} -> {settings.get(name)!r}"
+        for name in dict.fromkeys((*control_settings, *settings))
+        if name not in ignored and settings.get(name) != control_settings.get(name)
     ]
 
 
-def _leaves(configuration: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+def _flatten_settings(configuration: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     for name, value in configuration.items():
         if isinstance(value, Mapping):
             yield from value.items()
@@ -165,45 +169,49 @@ def read_launch_manifest(folder: Path, name: str) -> LaunchManifest:
     """
     path = folder / name / "manifest" / "manifest.json"
     try:
-        if (size := path.stat().st_size) > _MOST_BYTES:
-            raise ValueError(f"it has {size:,} bytes, and at most {_MOST_BYTES:,} are read")
-        told = json.loads(path.read_bytes())
-        if told.pop("format") != _FORMAT:
+        if (size := path.stat().st_size) > _MAX_BYTES:
+            raise ValueError(f"it has {size:,} bytes; the limit is {_MAX_BYTES:,}")
+        content = json.loads(path.read_bytes())
+        if content.pop("format") != _FORMAT:
             raise ValueError(f"its format is not {_FORMAT!r}")
         sets = [
             LaunchSet(
                 **part | {"seeds": tuple(part["seeds"]), "run_ids": tuple(part["run_ids"])}
             )
-            for part in told.pop("sets")
+            for part in content.pop("sets")
         ]
-        return LaunchManifest(**told, sets=tuple(sets))
+        return LaunchManifest(**content, sets=tuple(sets))
     except FileNotFoundError:
-        known = sorted(one.parents[1].name for one in folder.glob("*/manifest/manifest.json"))
+        names = sorted(p.parents[1].name for p in folder.glob("*/manifest/manifest.json"))
         raise UsageError(
             f"no benchmark {name!r} in {str(folder)!r}; there "
-            + (f"are: {', '.join(known)}" if known else "is none yet: 'assay launch' makes one")
+            + (
+                f"are: {', '.join(names)}"
+                if names
+                else "is none yet; 'assay launch' creates one"
+            )
         ) from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"{str(path)!r} is no manifest of a launch: {error}") from error
+        raise UsageError(f"{str(path)!r} is not a valid launch manifest: {error}") from error
 
 
-def latest_manifest(folder: Path, but: str) -> LaunchManifest | None:
+def find_latest_manifest(folder: Path, excluded: str) -> LaunchManifest | None:
     """Return the manifest of the newest other benchmark in a folder, if any."""
-    found = []
+    manifests = []
     for path in folder.glob("*/manifest/manifest.json"):
         name = path.parents[1].name
-        if name != but:
+        if name != excluded:
             try:
-                found.append(read_launch_manifest(folder, name))
+                manifests.append(read_launch_manifest(folder, name))
             except UsageError:
                 continue
-    return max(found, key=lambda manifest: manifest.sets[-1].at, default=None)
+    return max(manifests, key=lambda manifest: manifest.sets[-1].at, default=None)
 
 
 def write_launch_manifest(
     place: Path,
     manifest: LaunchManifest,
-    trainer: TrainerPlace,
+    trainer: TrainerSource,
     changes: TrainerChanges | None,
     difference: Sequence[str],
 ) -> LaunchManifest:
@@ -215,40 +223,40 @@ def write_launch_manifest(
         manifest.configuration,
         manifest.commit,
         manifest.sets,
-        _machine(),
-        _versions(),
+        _describe_machine(),
+        _collect_versions(),
     )
     files = {
         "benchmark_git_hash.txt": f"{trainer.commit}\n",
         "dirty.diff": f"{trainer.dirty}\n" if trainer.dirty else "",
         "seeds.txt": "".join(f"{seed}\n" for seed in manifest.seeds),
         "run_ids.txt": "".join(f"{run_id}\n" for run_id in manifest.run_ids),
-        "config.json": _json(manifest.configuration),
+        "config.json": _format_json(manifest.configuration),
         "difference.txt": "".join(f"{line}\n" for line in difference),
-        "versions.json": _json({**manifest.versions, "machine": manifest.machine}),
+        "versions.json": _format_json({**manifest.versions, "machine": manifest.machine}),
         "trainer_changes.diff": changes.diff + "\n" if changes and changes.diff else "",
-        "manifest.json": _json({"format": _FORMAT, **asdict(manifest)}),
+        "manifest.json": _format_json({"format": _FORMAT, **asdict(manifest)}),
     }
     for name, text in files.items():
         atomic_write(folder / name, text.encode())
     return manifest
 
 
-def _json(value: Any) -> str:
+def _format_json(value: Any) -> str:
     return json.dumps(value, indent=1, sort_keys=True) + "\n"
 
 
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+def _collect_versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
-def _machine() -> dict[str, Any]:
+def _describe_machine() -> dict[str, Any]:
     return {
         "name": platform.node(),
         "system": platform.platform(),

@@ -13,7 +13,7 @@ from assay.core.options import takes_options
 from assay.errors import UsageError
 from assay.runs.configuration import COMMAND_LINE, resolve
 from assay.store.opening import store_at
-from assay.training.launch.options import BenchmarkOptions, ResumeOptions
+from assay.training.options import BenchmarkOptions, ResumeOptions
 
 if TYPE_CHECKING:
     from assay.runs.control import Stop
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _HANG_S = 600.0
 """Seconds without activity in any thread, after which a worker counts as hung."""
-_ICL = "mettagrid"
-_UNSHOWN = "unshown"
+_ICL_ENVIRONMENT = "mettagrid"
+_UNSHOWN_MARK = "unshown"
 """Marker file in the folder of a launch whose result was not shown yet."""
 
 
@@ -59,11 +59,12 @@ class PreparedLaunch:
     @property
     def commands(self) -> list[list[str]]:
         """Command lines that would train each seed separately."""
-        from assay.training.launch.kind import trainer_of
+        from assay.training.launch.kind import make_trainer
 
-        trainer = trainer_of(self.config)
+        trainer = make_trainer(self.config)
         return [
-            trainer.command_of(seed, self.config.place / seed.run_id) for seed in self.seeds
+            trainer.make_command(seed, self.config.benchmark_folder / seed.run_id)
+            for seed in self.seeds
         ]
 
     @property
@@ -71,12 +72,12 @@ class PreparedLaunch:
         """Description of the training recipe."""
         config = self.config
         if config.command is not None:
-            return f"the command that was given, on {config.environment}/{config.curriculum}"
-        if config.environment == _ICL:
-            return f"ICL: resource chains to be discovered in the episode, {config.curriculum}"
+            return f"the given command, on {config.environment}/{config.curriculum}"
+        if config.environment == _ICL_ENVIRONMENT:
+            return f"ICL: resource chains to discover within the episode, {config.curriculum}"
         return (
-            f"PPO on worlds of {config.environment}, {config.curriculum}; the ICL recipe of "
-            f"resource chains is --environment {_ICL}"
+            f"PPO on {config.environment} worlds, {config.curriculum}; for the ICL recipe of "
+            f"resource chains use --environment {_ICL_ENVIRONMENT}"
         )
 
 
@@ -114,19 +115,19 @@ def launch(
     notice: Callable[[str], None] | None = None,
     **settings: Any,
 ) -> LaunchResult:
-    """Train the same for many seeds; the same call again finishes what was left.
+    """Train one configuration with many seeds; repeating the call resumes what is unfinished.
 
     Settings have the names of `LaunchConfig`: architecture, curriculum, environment, seeds,
     command, parallel, retries, executor, ray_address, folder and database.
 
     Args:
-        config: A TOML file for our trainer, as `assay.train` takes it.
-        training: Settings of our trainer by name; they count before the file.
-        benchmark: What it is called and compared with.
-        start: Which launch is continued, if any.
+        config: A TOML file for the built-in trainer, as for `assay.train`.
+        training: Settings of the built-in trainer by name; they override the file.
+        benchmark: Name of the benchmark, and what it is compared with.
+        start: Launch to resume or extend, if any.
         listen: Callback for events of `assay.runs`.
         notice: Callback for messages.
-        **settings: What to choose; the rest has its default.
+        **settings: Settings that differ from their defaults.
     """
     from assay.runs.events import CallbackObserver
 
@@ -140,7 +141,7 @@ def launch(
         source="assay.launch",
     )
     result = launch_prepared(prepared, observer=CallbackObserver(listen, notice))
-    launch_shown(prepared)
+    mark_launch_shown(prepared)
     return result
 
 
@@ -155,102 +156,106 @@ def prepare_launch(
     command: str = "",
     source: str = COMMAND_LINE,
 ) -> PreparedLaunch:
-    """Settle what a launch would do, and check all that can be checked; starts nothing.
+    """Resolve and check a launch, without starting it.
 
     Args:
-        settings: What to choose, by the names of `LaunchConfig`; None means not chosen.
-        training: The same for our trainer, by those of `TrainingConfig`.
-        file: A TOML file for our trainer.
-        benchmark: What it is called and compared with.
-        start: Which launch is continued, if any.
+        settings: Values by the field names of `LaunchConfig`; None means not given.
+        training: Values by the field names of `TrainingConfig`, for the built-in trainer.
+        file: A TOML file for the built-in trainer.
+        benchmark: Name of the benchmark, and what it is compared with.
+        start: Launch to resume or extend, if any.
         command: The command line, for the record.
-        source: Who gives the settings, for messages.
+        source: Origin of the settings, for messages.
     """
     from assay.runs.kind import PreparedRun
     from assay.runs.prepare import make_run_record, prepare_run
-    from assay.training.launch.kind import LaunchConfig, arms_of
+    from assay.training.launch.kind import LaunchConfig, list_arms
 
     base_run_name, resume, extend = benchmark.base_run_name, start.resume, start.extend
-    given = {name: value for name, value in settings.items() if value is not None}
+    chosen = {name: value for name, value in settings.items() if value is not None}
     if sum(name is not None for name in (base_run_name, resume, extend)) > 1:
-        raise UsageError("--base-run-name, --resume and --extend each name a launch; give one")
+        raise UsageError("--base-run-name, --resume and --extend exclude each other; give one")
     before = None
     if extend is not None:
-        before, given = _extended(extend, given)
+        before, chosen = _extend_benchmark(extend, chosen)
         base_run_name = extend
     elif resume is None:
-        given = _with_training(given, training or {}, file, source)
-    rest: dict[str, Any] = {"command": command, "fresh": start.fresh, "source": source}
+        chosen = _add_training_settings(chosen, training or {}, file, source)
+    common: dict[str, Any] = {"command": command, "fresh": start.fresh, "source": source}
     run: PreparedRun[LaunchConfig] | None = None
     if resume is not None or base_run_name is None:
-        run = prepare_run(LaunchConfig, arms_of, given, resume=resume, **rest)
+        run = prepare_run(LaunchConfig, list_arms, chosen, resume=resume, **common)
     finished = None
     if run is None or run.resumed is None:
         if base_run_name is None and not start.fresh:
-            base_run_name = _unshown(given, source)
-        given["base_run_name"] = base_run_name or time.strftime("icl_benchmark_%Y%m%d_%H%M%S")
-        resolved = resolve(LaunchConfig, given, source=source)
-        config, name = resolved.config, _launch_id(resolved.config)
+            base_run_name = _find_unshown_launch(chosen, source)
+        chosen["base_run_name"] = base_run_name or time.strftime("icl_benchmark_%Y%m%d_%H%M%S")
+        resolved = resolve(LaunchConfig, chosen, source=source)
+        config, name = resolved.config, _make_launch_id(resolved.config)
         if not start.fresh:
-            finished = _finished(config, name)
+            finished = _find_finished_launch(config, name)
         if finished is None:
-            run = prepare_run(LaunchConfig, arms_of, given, run_id=name, **rest)
+            run = prepare_run(LaunchConfig, list_arms, chosen, run_id=name, **common)
         else:
-            arms = arms_of(config)
+            arms = list_arms(config)
             record = make_run_record(config, arms, name, command)
             record = replace(record, created_at=finished.created_at)
             run = PreparedRun(config, record, arms, None, resolved.sources, resolved.warnings)
     if run.resumed is not None:
-        kept = run.resumed.record.configuration
-        began = replace(
-            run.config, base_run_name=kept["base_run_name"], folder=Path(kept["folder"])
+        stored = run.resumed.record.configuration
+        config = replace(
+            run.config, base_run_name=stored["base_run_name"], folder=Path(stored["folder"])
         )
-        run = replace(run, config=began)
-    settled = _settled(run, before, benchmark)
-    return replace(settled, finished=finished is not None)
+        run = replace(run, config=config)
+    launch = _complete_launch(run, before, benchmark)
+    return replace(launch, finished=finished is not None)
 
 
-def _settled(
+def _complete_launch(
     run: "PreparedRun[LaunchConfig]",
     before: "LaunchManifest | None",
     benchmark: BenchmarkOptions,
 ) -> PreparedLaunch:
     from assay.store.training_tables import series_experiment
-    from assay.training.launch.kind import TrainingKind, seeds_of
+    from assay.training.launch.kind import TrainingKind, list_seeds
     from assay.training.launch.manifest import (
         LaunchManifest,
         LaunchSet,
-        differences,
-        latest_manifest,
+        find_latest_manifest,
+        find_trainer_changes,
+        list_differences,
+        locate_trainer,
         read_launch_manifest,
-        trainer_changes,
-        trainer_place,
     )
 
     config = run.config
     # All runs of a benchmark belong to one experiment, however often it is extended.
     experiment = series_experiment(config.base_run_name, config.architecture)
     run = replace(run, record=replace(run.record, experiments=(experiment,)))
-    place = trainer_place(config.command is None)
-    last = latest_manifest(config.folder, config.base_run_name)
+    trainer = locate_trainer(config.command is None)
+    latest = find_latest_manifest(config.folder, config.base_run_name)
     control = benchmark.control
-    compared = None if control is None else read_launch_manifest(config.folder, control)
-    plain: Mapping[str, Any] = _defaults(config) if compared is None else compared.configuration
-    seeds = seeds_of(config, run.record.id)
-    new = LaunchSet(
+    control_manifest = None if control is None else read_launch_manifest(config.folder, control)
+    reference: Mapping[str, Any] = (
+        _make_default_settings(config)
+        if control_manifest is None
+        else control_manifest.configuration
+    )
+    seeds = list_seeds(config, run.record.id)
+    launch_set = LaunchSet(
         run.record.id,
         run.record.created_at,
         config.seeds,
         tuple(seed.run_id for seed in seeds),
-        place.commit,
+        trainer.commit,
     )
-    earlier = _earlier_sets(config, before, run.record.id)
+    earlier = _list_earlier_sets(config, before, run.record.id)
     manifest = LaunchManifest(
         config.base_run_name,
         config.architecture,
         config.stored(),
-        place.commit,
-        (*earlier, new),
+        trainer.commit,
+        (*earlier, launch_set),
     )
     facts = {
         "launch": {
@@ -258,9 +263,9 @@ def _settled(
             "base_run_name": config.base_run_name,
             "seeds": len(manifest.seeds),
             "extended_from": config.extended_from,
-            "trainer_commit": place.commit,
-            "trainer_changed": bool(place.dirty),
-            "manifest": str(config.place.absolute() / "manifest"),
+            "trainer_commit": trainer.commit,
+            "trainer_changed": bool(trainer.dirty),
+            "manifest": str(config.benchmark_folder.absolute() / "manifest"),
         }
     }
     return PreparedLaunch(
@@ -268,13 +273,13 @@ def _settled(
         TrainingKind(config, facts),
         seeds,
         manifest,
-        trainer_changes(place, benchmark.since, last),
-        tuple(differences(config.stored(), plain)),
+        find_trainer_changes(trainer, benchmark.since, latest),
+        tuple(list_differences(config.stored(), reference)),
         control,
     )
 
 
-def _earlier_sets(
+def _list_earlier_sets(
     config: "LaunchConfig", before: "LaunchManifest | None", launch_id: str
 ) -> Any:
     """Return the sets of a benchmark before this one."""
@@ -286,92 +291,99 @@ def _earlier_sets(
     return tuple(part for part in sets if part.launch != launch_id)
 
 
-def _defaults(config: "LaunchConfig") -> dict[str, Any]:
+def _make_default_settings(config: "LaunchConfig") -> dict[str, Any]:
     from assay.training.launch.kind import LaunchConfig
 
-    training = _training_settings({}, None, COMMAND_LINE) if config.command is None else None
+    training = _resolve_training({}, None, COMMAND_LINE) if config.command is None else None
     return LaunchConfig(training=training).stored()
 
 
-def _training_settings(
+def _resolve_training(
     training: Mapping[str, Any], file: Path | None, source: str
 ) -> dict[str, Any]:
     from assay.training.config import TrainingConfig
 
-    resolved = resolve(TrainingConfig, training, file, source=source).config.resolved()
+    resolved = resolve(
+        TrainingConfig, training, file, source=source
+    ).config.with_default_width()
     return {name: value for name, value in resolved.stored().items() if name != "seed"}
 
 
-def _with_training(
-    given: dict[str, Any], training: Mapping[str, Any], file: Path | None, source: str
+def _add_training_settings(
+    chosen: dict[str, Any], training: Mapping[str, Any], file: Path | None, source: str
 ) -> dict[str, Any]:
     """Return the settings of a launch with the checked settings of its trainer."""
-    from assay.training.launch.kind import chosen_seeds
-    from assay.training.trainers import PLACEHOLDERS, command_words
+    from assay.training.launch.kind import resolve_seeds
+    from assay.training.trainers import PLACEHOLDERS, fill_command
 
     names = ("architecture", "curriculum", "environment")
-    given = {**given, "seeds": chosen_seeds(given.get("seeds", ()))}
-    if given.get("command") is not None:
-        command_words(given["command"], dict.fromkeys(PLACEHOLDERS, "x"))
-        said = [name for name, value in training.items() if value is not None]
-        if said or file is not None:
-            what = f"--{said[0].replace('_', '-')}" if said else str(file)
-            raise UsageError(
-                f"{what} is for our trainer, and --command names another; put it into that"
+    chosen = {**chosen, "seeds": resolve_seeds(chosen.get("seeds", ()))}
+    if chosen.get("command") is not None:
+        fill_command(chosen["command"], dict.fromkeys(PLACEHOLDERS, "x"))
+        trainer_settings = [name for name, value in training.items() if value is not None]
+        if trainer_settings or file is not None:
+            name = (
+                f"--{trainer_settings[0].replace('_', '-')}" if trainer_settings else str(file)
             )
-        return given
-    chosen = {name: given[name] for name in names if name in given}
+            raise UsageError(
+                f"{name} applies to the built-in trainer only; put it into --command instead"
+            )
+        return chosen
+    training_choices = {name: chosen[name] for name in names if name in chosen}
     if "seed" in training and training["seed"] is not None:
         raise UsageError("a launch has many seeds; give --seeds, or use 'assay train --seed'")
-    settled = _training_settings({**training, **chosen}, file, source)
-    return {**given, **{name: settled[name] for name in names}, "training": settled}
+    resolved = _resolve_training({**training, **training_choices}, file, source)
+    return {**chosen, **{name: resolved[name] for name in names}, "training": resolved}
 
 
-def _extended(name: str, given: Mapping[str, Any]) -> "tuple[LaunchManifest, dict[str, Any]]":
+def _extend_benchmark(
+    name: str, chosen: Mapping[str, Any]
+) -> "tuple[LaunchManifest, dict[str, Any]]":
     """Return an existing benchmark, and the settings of a launch for the seeds it lacks."""
-    from assay.training.launch.kind import SEEDS, LaunchConfig, chosen_seeds
+    from assay.training.launch.kind import SEEDS, LaunchConfig, resolve_seeds
     from assay.training.launch.manifest import read_launch_manifest
 
-    folder = Path(given.get("folder", "training"))
+    folder = Path(chosen.get("folder", "training"))
     manifest = read_launch_manifest(folder, name)
     allowed = ("seeds", "folder", "database", "parallel", "retries", "executor", "ray_address")
-    for setting in given:
+    for setting in chosen:
         if setting not in allowed:
             raise UsageError(
-                f"--extend takes all settings of {name!r}, so that its runs belong together; "
+                f"--extend keeps all settings of {name!r}, so that its runs are comparable; "
                 f"leave out --{setting.replace('_', '-')}"
             )
-    wanted = chosen_seeds(given.get("seeds", (len(SEEDS),)))
-    there = manifest.seeds
-    if missing := [seed for seed in there if seed not in wanted]:
+    wanted = resolve_seeds(chosen.get("seeds", (len(SEEDS),)))
+    present = manifest.seeds
+    if missing := [seed for seed in present if seed not in wanted]:
         raise UsageError(
-            f"{name!r} has seed {missing[0]}, which --seeds leaves out; an extended set keeps "
-            f"all its runs: give {len(there) + 1} to {len(SEEDS)}, or these seeds and more"
+            f"{name!r} has seed {missing[0]}, which is missing in --seeds; an extended set "
+            "keeps "
+            f"all its runs: give {len(present) + 1} to {len(SEEDS)}, or its seeds and more"
         )
-    new = tuple(seed for seed in wanted if seed not in there)
+    new = tuple(seed for seed in wanted if seed not in present)
     if not new and len(manifest.sets) > 1:
         # The same command was repeated, for the last set.
         new = manifest.sets[-1].seeds
-        there = tuple(seed for seed in there if seed not in new)
+        present = tuple(seed for seed in present if seed not in new)
     if not new:
         raise UsageError(
-            f"{name!r} has all of these {len(wanted)} seeds; give --seeds a number from "
-            f"{len(there) + 1} to {len(SEEDS)}"
+            f"{name!r} already has these {len(wanted)} seeds; give --seeds a number from "
+            f"{len(present) + 1} to {len(SEEDS)}"
         )
     kept = {
         setting: value
         for setting, value in manifest.configuration.items()
         if setting in LaunchConfig.counted() and setting not in ("seeds", "extended_from")
     }
-    return manifest, {**kept, **given, "seeds": new, "extended_from": len(there)}
+    return manifest, {**kept, **chosen, "seeds": new, "extended_from": len(present)}
 
 
-def _launch_id(config: "LaunchConfig") -> str:
+def _make_launch_id(config: "LaunchConfig") -> str:
     more = f".to{config.extended_from + len(config.seeds)}" if config.extended_from else ""
     return f"{config.base_run_name}.{config.architecture}{more}"
 
 
-def _finished(config: "LaunchConfig", launch_id: str) -> "StoredRun | None":
+def _find_finished_launch(config: "LaunchConfig", launch_id: str) -> "StoredRun | None":
     """Return the stored launch with this id, if it is finished.
 
     Raises:
@@ -387,29 +399,29 @@ def _finished(config: "LaunchConfig", launch_id: str) -> "StoredRun | None":
     if changes := list_differences(type(config), stored.configuration, config.stored()):
         raise UsageError(
             f"launch {name!r} is finished with another configuration: {'; '.join(changes)}; "
-            f"--extend {name} --seeds 30 adds seeds to it, another --base-run-name launches "
-            "anew"
+            f"add seeds with --extend {name} --seeds 30, or start a new launch with another "
+            "--base-run-name"
         )
     return stored
 
 
-def _unshown(given: Mapping[str, Any], source: str) -> str | None:
+def _find_unshown_launch(chosen: Mapping[str, Any], source: str) -> str | None:
     """Return the base name of a finished launch like this one that was not shown, if any."""
     from assay.training.launch.kind import LaunchConfig
 
-    folder = resolve(LaunchConfig, given, source=source).config.folder
-    for mark in sorted(folder.glob(f"*/{_UNSHOWN}"), reverse=True):
+    folder = resolve(LaunchConfig, chosen, source=source).config.folder
+    for mark in sorted(folder.glob(f"*/{_UNSHOWN_MARK}"), reverse=True):
         name = mark.parent.name
-        config = resolve(LaunchConfig, {**given, "base_run_name": name}, source=source).config
+        config = resolve(LaunchConfig, {**chosen, "base_run_name": name}, source=source).config
         with suppress(UsageError):
-            if _finished(config, _launch_id(config)) is not None:
+            if _find_finished_launch(config, _make_launch_id(config)) is not None:
                 return name
     return None
 
 
-def launch_shown(prepared: PreparedLaunch) -> None:
+def mark_launch_shown(prepared: PreparedLaunch) -> None:
     """Record that the result was shown, so that the same command starts a new launch."""
-    (prepared.config.place / _UNSHOWN).unlink(missing_ok=True)
+    (prepared.config.benchmark_folder / _UNSHOWN_MARK).unlink(missing_ok=True)
 
 
 def launch_prepared(
@@ -422,26 +434,32 @@ def launch_prepared(
     from assay.runs.control import Retries
     from assay.runs.events import SILENT
     from assay.runs.run import execute_run, make_finished_result
-    from assay.training.launch.manifest import trainer_place, write_launch_manifest
+    from assay.training.launch.manifest import locate_trainer, write_launch_manifest
     from assay.types import TrialState
 
     config, run, kind = prepared.config, prepared.run, prepared.kind
     if config.command is None and not prepared.finished:
-        from assay.training.config import require_train
+        from assay.training.config import require_training_packages
 
-        require_train(str((config.training or {}).get("wandb", "off")), config.environment)
+        require_training_packages(
+            str((config.training or {}).get("wandb", "off")), config.environment
+        )
     if prepared.finished:
         result = make_finished_result(run.record.id, config.database)
     else:
-        place = trainer_place(config.command is None)
+        trainer = locate_trainer(config.command is None)
         write_launch_manifest(
-            config.place, prepared.manifest, place, prepared.changes, prepared.difference
+            config.benchmark_folder,
+            prepared.manifest,
+            trainer,
+            prepared.changes,
+            prepared.difference,
         )
-        (config.place / _UNSHOWN).touch()
+        (config.benchmark_folder / _UNSHOWN_MARK).touch()
         result = execute_run(
             run,
             kind,
-            executor=_executor(config),
+            executor=_make_executor(config),
             retries=Retries(attempts=config.retries + 1),
             observer=observer or SILENT,
             stop=stop,
@@ -449,21 +467,21 @@ def launch_prepared(
     # A killed process may have left sessions without curves.
     with store_at(config.database).writing() as connection:
         kind.on_stored(run.record, connection)
-    ours = {seed.run_id: kind.states.get(seed.run_id) for seed in prepared.seeds}
+    states = {seed.run_id: kind.states.get(seed.run_id) for seed in prepared.seeds}
     return LaunchResult(
         result,
         config.base_run_name,
         tuple(
             run_id
             for run_id in prepared.manifest.run_ids
-            if ours.get(run_id, TrialState.RESULT) is TrialState.RESULT
+            if states.get(run_id, TrialState.RESULT) is TrialState.RESULT
         ),
-        tuple(name for name, state in ours.items() if state is TrialState.INFRASTRUCTURE),
-        tuple(name for name, state in ours.items() if state is TrialState.FAILURE),
+        tuple(name for name, state in states.items() if state is TrialState.INFRASTRUCTURE),
+        tuple(name for name, state in states.items() if state is TrialState.FAILURE),
     )
 
 
-def _executor(config: "LaunchConfig") -> "TrialExecutor":
+def _make_executor(config: "LaunchConfig") -> "TrialExecutor":
     from assay.runs.executor_choice import make_executor
     from assay.runs.executors import InProcessExecutor
 
@@ -474,11 +492,11 @@ def _executor(config: "LaunchConfig") -> "TrialExecutor":
 
 def skypilot_tasks(prepared: PreparedLaunch, *, gpus: int, accelerator: str) -> SkyLaunch:
     """Build and check the SkyPilot tasks of a launch, one for each seed."""
-    from assay.training.launch.skypilot import check_tasks, sky_task
+    from assay.training.launch.skypilot import check_tasks, make_task
 
-    extra = _ICL if prepared.config.environment == _ICL else "train"
+    extra = _ICL_ENVIRONMENT if prepared.config.environment == _ICL_ENVIRONMENT else "train"
     tasks = tuple(
-        sky_task(seed.run_id, words, gpus=gpus, accelerator=accelerator, extra=extra)
+        make_task(seed.run_id, words, gpus=gpus, accelerator=accelerator, extra=extra)
         for seed, words in zip(prepared.seeds, prepared.commands, strict=True)
     )
     return SkyLaunch(tasks, check_tasks(tasks))
@@ -492,26 +510,30 @@ def launch_on_skypilot(
     Raises:
         UsageError: It is not installed, cannot access a cloud, or rejects a task.
     """
-    from assay.training.launch.manifest import trainer_place, write_launch_manifest
-    from assay.training.launch.skypilot import as_yaml
+    from assay.training.launch.manifest import locate_trainer, write_launch_manifest
+    from assay.training.launch.skypilot import format_yaml
 
     program = which("sky")
     if program is None:
         raise UsageError(
-            "--skypilot needs SkyPilot, and there is no program 'sky': install it in an "
-            "environment of its own, such as by pipx install skypilot; then 'sky check' says "
-            "which clouds it may use; --dry-run shows the tasks without it"
+            "--skypilot needs SkyPilot, and the program 'sky' was not found; install it in a "
+            "separate environment, such as with pipx install skypilot, and run 'sky check' to "
+            "list the clouds it can use; --dry-run shows the tasks without it"
         )
     config = prepared.config
-    place = trainer_place(config.command is None)
+    trainer = locate_trainer(config.command is None)
     write_launch_manifest(
-        config.place, prepared.manifest, place, prepared.changes, prepared.difference
+        config.benchmark_folder,
+        prepared.manifest,
+        trainer,
+        prepared.changes,
+        prepared.difference,
     )
     names: list[str] = []
     for task in sky.tasks:
-        file = config.place / "skypilot" / f"{task['name']}.yaml"
+        file = config.benchmark_folder / "skypilot" / f"{task['name']}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(as_yaml(task), "utf-8")
+        file.write_text(format_yaml(task), "utf-8")
         done = subprocess.run(
             [
                 program,
@@ -528,11 +550,12 @@ def launch_on_skypilot(
             check=False,
         )
         if done.returncode:
-            said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+            output = (done.stderr.strip() or done.stdout.strip()).splitlines()
             raise UsageError(
-                f"SkyPilot refuses {task['name']}: {said[-1] if said else done.returncode}; "
-                f"'sky check' says which clouds it may use; {len(names)} were launched"
+                f"SkyPilot rejected {task['name']}: "
+                f"{output[-1] if output else done.returncode}; "
+                f"run 'sky check' to list the clouds it can use; launched so far: {len(names)}"
             )
         names.append(str(task["name"]))
-        notice(f"{task['name']} is launched")
+        notice(f"{task['name']} was launched")
     return names

@@ -17,7 +17,7 @@ from typing import Any, Final
 from assay.errors import UsageError
 
 # Checked here because the library accepts any name and GPU, and fails too late.
-_NAME: Final = re.compile(r"[a-zA-Z]([-_.a-zA-Z0-9]*[a-zA-Z0-9])?")
+_TASK_NAME: Final = re.compile(r"[a-zA-Z]([-_.a-zA-Z0-9]*[a-zA-Z0-9])?")
 _ACCELERATOR: Final = re.compile(r"[a-zA-Z0-9][-_.a-zA-Z0-9]*")
 _SCHEMA: Final[Mapping[str, type]] = {
     "name": str,
@@ -29,7 +29,7 @@ _SCHEMA: Final[Mapping[str, type]] = {
     "envs": dict,
 }
 _RESOURCES: Final[Mapping[str, type]] = {"accelerators": str, "use_spot": bool}
-_BY_ITS_LIBRARY: Final = """
+_LIBRARY_CHECK: Final = """
 import json, sys
 import sky
 said = {"version": sky.__version__}
@@ -44,7 +44,7 @@ print(json.dumps(said))
 """
 
 
-def sky_task(
+def make_task(
     name: str, words: Sequence[str], *, gpus: int, accelerator: str, extra: str = "train"
 ) -> dict[str, Any]:
     """Build the task that runs a command on a machine with GPUs and an extra of assay.
@@ -56,13 +56,13 @@ def sky_task(
         raise UsageError(f"--gpus {gpus} is not allowed; give at least 1")
     if not _ACCELERATOR.fullmatch(accelerator):
         raise UsageError(
-            f"--accelerator {accelerator!r} is no kind of GPU; give one such as L4, A100 or "
+            f"--accelerator {accelerator!r} is not a GPU type; give one such as L4, A100 or "
             "A100-80GB; 'sky gpus list' lists them"
         )
-    if not _NAME.fullmatch(name):
+    if not _TASK_NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is no name of a task of SkyPilot; give --base-run-name letters, digits, "
-            "'-', '_' and '.', with a letter first"
+            f"{name!r} is not a valid name of a SkyPilot task; use letters, digits, '-', '_' "
+            "and '.' in --base-run-name, with a letter first"
         )
     return {
         "name": name,
@@ -83,43 +83,43 @@ def check_tasks(tasks: Sequence[Mapping[str, Any]]) -> str:
     """
     program = which("sky")
     if program is not None:
-        return _checked_by_library(Path(program).resolve().with_name("python"), tasks)
+        return _check_with_library(Path(program).resolve().with_name("python"), tasks)
     for task in tasks:
         _check_schema(task)
     return "checked against the parts of its schema that are used; SkyPilot is not installed"
 
 
-def _checked_by_library(python: Path, tasks: Sequence[Mapping[str, Any]]) -> str:
+def _check_with_library(python: Path, tasks: Sequence[Mapping[str, Any]]) -> str:
     try:
         done = subprocess.run(
-            [python, "-c", _BY_ITS_LIBRARY],
+            [python, "-c", _LIBRARY_CHECK],
             input=json.dumps(tasks),
             capture_output=True,
             text=True,
             check=True,
         )
-        said = json.loads(done.stdout.splitlines()[-1])
+        result = json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.CalledProcessError, ValueError, IndexError) as error:
-        told = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        error_lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
         raise UsageError(
-            f"the library of SkyPilot, of {str(python)!r}, does not work: {told[-1]}; does "
-            "'sky --version'?"
+            f"the SkyPilot library of {str(python)!r} does not work: {error_lines[-1]}; check "
+            "whether 'sky --version' works"
         ) from error
-    if "refused" in said:
-        raise UsageError(f"SkyPilot {said['version']} does not take task {said['refused']}")
-    return f"checked by SkyPilot {said['version']}"
+    if "refused" in result:
+        raise UsageError(f"SkyPilot {result['version']} rejects task {result['refused']}")
+    return f"checked by SkyPilot {result['version']}"
 
 
 def _check_schema(task: Mapping[str, Any]) -> None:
     for key, value in task.items():
         if not isinstance(value, _SCHEMA.get(key, ())):
-            raise UsageError(f"a task of SkyPilot has no {key} such as {value!r}")
+            raise UsageError(f"{key} {value!r} is not valid in a SkyPilot task")
     for key, value in task["resources"].items():
         if not isinstance(value, _RESOURCES.get(key, ())):
-            raise UsageError(f"resources of SkyPilot have no {key} such as {value!r}")
+            raise UsageError(f"{key} {value!r} is not a valid SkyPilot resource")
 
 
-def as_yaml(task: Mapping[str, Any]) -> str:
+def format_yaml(task: Mapping[str, Any]) -> str:
     """Format a task as YAML, with values as JSON, which is valid YAML."""
     lines = []
     for key, value in task.items():
@@ -128,7 +128,7 @@ def as_yaml(task: Mapping[str, Any]) -> str:
         elif isinstance(value, Mapping):
             lines += [
                 f"{key}:",
-                *(f"  {name}: {json.dumps(one)}" for name, one in value.items()),
+                *(f"  {name}: {json.dumps(item)}" for name, item in value.items()),
             ]
         else:
             lines.append(f"{key}: {json.dumps(value)}")

@@ -17,9 +17,9 @@ from urllib.parse import quote
 from assay.core.text import resolve_name, unknown_name_error
 from assay.errors import UsageError
 from assay.store.training_runs import TrainingRun
-from assay.training.readers.tables import Points, described_run
+from assay.training.readers.tables import Points, make_described_run
 
-_SQLITE = b"SQLite format 3\0"
+_SQLITE_HEADER = b"SQLite format 3\0"
 _INFINITE = 1.7976931348623157e308
 """Value that MLflow stores for infinity."""
 _STATUSES = {1: "running", 2: "scheduled", 3: "finished", 4: "failed", 5: "killed"}
@@ -46,16 +46,16 @@ def is_sqlite_file(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        return file.read(len(_SQLITE)) == _SQLITE
+        return file.read(len(_SQLITE_HEADER)) == _SQLITE_HEADER
 
 
-def mlflow_names(path: Path) -> dict[str, str]:
+def list_mlflow_runs(path: Path) -> dict[str, str]:
     """Return the names of all runs in a database by id, the oldest first.
 
     Raises:
         UsageError: It is not an MLflow database.
     """
-    with _reading(path) as connection:
+    with _open_readonly(path) as connection:
         rows = connection.execute(
             "SELECT run_uuid, name FROM runs WHERE lifecycle_stage = 'active' "
             "ORDER BY start_time, run_uuid"
@@ -69,7 +69,7 @@ def load_mlflow_run(path: Path, run_id: str) -> MlflowRun:
     Raises:
         UsageError: It is not an MLflow database, or has no such run.
     """
-    with _reading(path) as connection:
+    with _open_readonly(path) as connection:
         row = connection.execute(
             "SELECT r.name, e.name, r.status, r.start_time, r.end_time "
             "FROM runs r LEFT JOIN experiments e USING (experiment_id) WHERE r.run_uuid = ?",
@@ -102,7 +102,7 @@ def load_mlflow_run(path: Path, run_id: str) -> MlflowRun:
         parameters=parameters,
         tags=tags,
         points=[
-            (key, step, math.nan if is_nan else _value(value))
+            (key, step, math.nan if is_nan else _restore_infinity(value))
             for key, step, value, is_nan in points
         ],
     )
@@ -119,65 +119,68 @@ def load_mlflow_folder(folder: Path) -> MlflowRun:
     Raises:
         UsageError: A line of a metric is invalid.
     """
-    meta = _meta(folder / "meta.yaml")
+    meta = _parse_meta(folder / "meta.yaml")
     experiment = folder.resolve().parent / "meta.yaml"
     status = meta.get("status", "")
     return MlflowRun(
         id=meta.get("run_id") or folder.resolve().name,
         name=meta.get("run_name", ""),
-        experiment=_meta(experiment).get("name", "") if experiment.is_file() else "",
+        experiment=_parse_meta(experiment).get("name", "") if experiment.is_file() else "",
         status=_STATUSES.get(int(status), status) if status.isdecimal() else status.lower(),
-        started_ms=_milliseconds(meta.get("start_time")),
-        ended_ms=_milliseconds(meta.get("end_time")),
-        parameters=dict(_texts(folder / "params")),
-        tags=dict(_texts(folder / "tags")),
+        started_ms=_parse_milliseconds(meta.get("start_time")),
+        ended_ms=_parse_milliseconds(meta.get("end_time")),
+        parameters=dict(_read_files(folder / "params")),
+        tags=dict(_read_files(folder / "tags")),
         points=[
-            (key, *_point(key, at, line))
-            for key, text in _texts(folder / "metrics")
-            for at, line in enumerate(text.splitlines(), start=1)
+            (key, *_parse_point(key, line_number, line))
+            for key, text in _read_files(folder / "metrics")
+            for line_number, line in enumerate(text.splitlines(), start=1)
         ],
     )
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+def _open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True)
     try:
         yield connection
     except sqlite3.Error as error:
         raise UsageError(
-            f"it is no store of MLflow that can be read: {error}; name the file that MLflow's "
-            "sqlite:/// points to, of MLflow 1.0 or newer"
+            f"it is not a readable MLflow database: {error}; name the file in MLflow's "
+            "sqlite:/// address, written by MLflow 1.0 or newer"
         ) from error
     finally:
         connection.close()
 
 
-def _value(value: float) -> float:
+def _restore_infinity(value: float) -> float:
     return math.copysign(math.inf, value) if abs(value) >= _INFINITE else value
 
 
-def _meta(path: Path) -> dict[str, str]:
+def _parse_meta(path: Path) -> dict[str, str]:
     """Parse the flat YAML that MLflow writes, and remove quotes."""
     pairs = (line.partition(": ") for line in path.read_text("utf-8").splitlines())
     return {key: value.strip().strip("'\"") for key, colon, value in pairs if colon}
 
 
-def _milliseconds(text: str | None) -> int | None:
+def _parse_milliseconds(text: str | None) -> int | None:
     return int(text) if text and text.isdecimal() else None
 
 
-def _texts(folder: Path) -> Iterator[tuple[str, str]]:
+def _read_files(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the relative path and the text of each file below a folder."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             yield path.relative_to(folder).as_posix(), path.read_text("utf-8")
 
 
-def _point(key: str, at: int, line: str) -> tuple[int, float]:
+def _parse_point(key: str, line_number: int, line: str) -> tuple[int, float]:
     parts = line.split(" ")
     if len(parts) not in (2, 3):
-        raise UsageError(f"line {at} of metric {key!r} is {line!r}, not a time, value and step")
+        raise UsageError(
+            f"line {line_number} of metric {key!r} is {line!r}; it must be a time, a value and "
+            "a step"
+        )
     return (int(parts[2]) if len(parts) == 3 else 0), float(parts[1])
 
 
@@ -191,38 +194,44 @@ def read_mlflow_database(path: Path, name: str) -> TrainingRun:
     Raises:
         UsageError: It is not an MLflow database, or has no such run.
     """
-    names = mlflow_names(path)
-    meant = resolve_name("MLflow run", name, names.items())
-    if meant is None:
+    names = list_mlflow_runs(path)
+    match = resolve_name("MLflow run", name, names.items())
+    if match is None:
         raise unknown_name_error(
             "MLflow run", name, [*names.values()], empty="the file has none"
         )
-    return _run(load_mlflow_run(path, meant.id), f"{path}:{meant.id}")
+    return _make_run(load_mlflow_run(path, match.id), f"{path}:{match.id}")
 
 
 def read_mlflow_folder(folder: Path) -> TrainingRun:
     """Read the run in a folder of `mlruns`."""
-    return _run(load_mlflow_folder(folder), folder)
+    return _make_run(load_mlflow_folder(folder), folder)
 
 
-def _run(found: MlflowRun, source: Path | str) -> TrainingRun:
+def _make_run(mlflow_run: MlflowRun, source: Path | str) -> TrainingRun:
     points = Points()
-    for metric, step, value in found.points:
+    for metric, step, value in mlflow_run.points:
         points.add(metric, step, value)
     facts = {
-        "id": found.id,
-        "series": None if found.experiment == _DEFAULT_EXPERIMENT else found.experiment,
-        "status": found.status,
-        "commit": found.tags.get(_COMMIT),
-        "configuration": {key: _setting(text) for key, text in found.parameters.items()},
-        "provenance": {"name": found.name},
-        "created_at": _datetime(found.started_ms),
-        "finished_at": _datetime(found.ended_ms),
+        "id": mlflow_run.id,
+        "series": None
+        if mlflow_run.experiment == _DEFAULT_EXPERIMENT
+        else mlflow_run.experiment,
+        "status": mlflow_run.status,
+        "commit": mlflow_run.tags.get(_COMMIT),
+        "configuration": {
+            key: _parse_parameter(text) for key, text in mlflow_run.parameters.items()
+        },
+        "provenance": {"name": mlflow_run.name},
+        "created_at": _parse_timestamp(mlflow_run.started_ms),
+        "finished_at": _parse_timestamp(mlflow_run.ended_ms),
     }
-    return described_run(facts, points, source=source, names=[found.id, found.name])
+    return make_described_run(
+        facts, points, source=source, names=[mlflow_run.id, mlflow_run.name]
+    )
 
 
-def _setting(text: str) -> Any:
+def _parse_parameter(text: str) -> Any:
     """Convert a parameter, which MLflow stores as text, to a number if it is one."""
     try:
         value = json.loads(text)
@@ -231,7 +240,7 @@ def _setting(text: str) -> Any:
     return value if type(value) in (int, float) else text
 
 
-def _datetime(milliseconds: int | None) -> datetime | None:
+def _parse_timestamp(milliseconds: int | None) -> datetime | None:
     if milliseconds is None:
         return None
     return datetime.fromtimestamp(milliseconds / 1000, UTC).replace(tzinfo=None)

@@ -27,11 +27,11 @@ from assay.core.text import check_unicode, printable, shown
 from assay.errors import UsageError
 from assay.store.training_runs import Curve, TrainingRun, TrainingStatus, make_curve
 
-_LARGEST = {"step": 2**53, "seed": 2**63 - 1}
+_MAX_NUMBERS = {"step": 2**53, "seed": 2**63 - 1}
 """Limits: steps must be exact as floats; seeds are only compared."""
 
 
-def number_of(value: Any) -> float | None:
+def parse_number(value: Any) -> float | None:
     """Convert a cell to a number; None if it is not one."""
     if isinstance(value, bool):
         return float(value)
@@ -48,26 +48,30 @@ def number_of(value: Any) -> float | None:
         return None
 
 
-def whole_number(what: str, value: Any, where: str = "") -> int:
+def parse_integer(name: str, value: Any, where: str = "") -> int:
     """Parse a step or a seed: an integer in any notation."""
     number = None
     if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,19}", value):
         number = int(value)
     elif isinstance(value, int) and not isinstance(value, bool):
         number = value
-    elif (real := number_of(value)) is not None and math.isfinite(real) and real == round(real):
+    elif (
+        (real := parse_number(value)) is not None
+        and math.isfinite(real)
+        and real == round(real)
+    ):
         number = int(real)
-    largest = _LARGEST[what]
-    if number is None or abs(number) > largest:
-        at = f"{where}: " if where else ""
+    limit = _MAX_NUMBERS[name]
+    if number is None or abs(number) > limit:
+        prefix = f"{where}: " if where else ""
         raise UsageError(
-            f"{at}{what} {shown(value, 60)} is no whole number of at most {largest:,}; "
-            "write it in digits alone"
+            f"{prefix}{name} {shown(value, 60)} is not a whole number up to {limit:,}; "
+            "write it with digits only"
         )
     return number
 
 
-def mapping_of(what: str, value: Any) -> Mapping[str, Any]:
+def parse_mapping(what: str, value: Any) -> Mapping[str, Any]:
     """Return an object, parsed if it is JSON text; other text becomes `{what: text}`."""
     if isinstance(value, str):
         try:
@@ -75,47 +79,47 @@ def mapping_of(what: str, value: Any) -> Mapping[str, Any]:
         except json.JSONDecodeError:
             return {what: value}
     if value is None or isinstance(value, Mapping):
-        return {} if value is None else _known_numbers(value)
-    raise UsageError(f"{what} is an object, not {type(value).__name__}")
+        return {} if value is None else _replace_nonfinite(value)
+    raise UsageError(f"{what} must be an object, not {type(value).__name__}")
 
 
-def _known_numbers(value: Any) -> Any:
+def _replace_nonfinite(value: Any) -> Any:
     """Convert NaN and infinity, which JSON does not have, to text."""
     if isinstance(value, Mapping):
-        return {str(name): _known_numbers(one) for name, one in value.items()}
+        return {str(name): _replace_nonfinite(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_known_numbers(one) for one in value]
+        return [_replace_nonfinite(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def text_of(what: str, value: Any) -> str | None:
+def parse_text(what: str, value: Any) -> str | None:
     """Convert a value to text; None if it is missing or empty."""
     if isinstance(value, Mapping | list):
-        raise UsageError(f"{what} {shown(value, 60)} is no text; give a name in quotes")
+        raise UsageError(f"{what} {shown(value, 60)} is not text; give a name in quotes")
     return None if value is None or value == "" else str(value)
 
 
-def some_names(names: Sequence[str]) -> str:
+def format_names(names: Sequence[str]) -> str:
     """Format the first dozen names for a message."""
-    shown = ", ".join(repr(name) for name in names[:12])
-    return shown + (", …" if len(names) > 12 else "")
+    listed = ", ".join(repr(name) for name in names[:12])
+    return listed + (", …" if len(names) > 12 else "")
 
 
-_MOST_METRICS: Final = 10_000
-_MOST_POINTS: Final = 20_000_000
+_MAX_METRICS: Final = 10_000
+_MAX_POINTS: Final = 20_000_000
 """Limit for one run; a point takes 16 bytes in memory."""
 
 
 def check_size(metrics: int, points: int) -> None:
     """Raise UsageError if a run is too large; call before reading it, if possible."""
-    for what, count, most in (
-        ("metrics", metrics, _MOST_METRICS),
-        ("points", points, _MOST_POINTS),
+    for unit, count, limit in (
+        ("metrics", metrics, _MAX_METRICS),
+        ("points", points, _MAX_POINTS),
     ):
-        if count > most:
+        if count > limit:
             raise UsageError(
-                f"it has {count:,} {what}, and at most {most:,} are read; leave out metrics, "
-                "or log every tenth step"
+                f"it has {count:,} {unit}; the limit is {limit:,}; leave out metrics, or log "
+                "every tenth step"
             )
 
 
@@ -125,59 +129,62 @@ class Points:
     def __init__(self) -> None:
         self._steps: dict[str, array[int]] = {}
         self._values: dict[str, array[float]] = {}
-        self._texts: set[str] = set()
+        self._with_text: set[str] = set()
         self._count = 0
 
     def add(self, metric: str, step: int, value: Any) -> None:
         """Add a logged value; a metric with values that are not numbers gets no curve."""
-        number = number_of(value)
+        number = parse_number(value)
         if number is None:
-            self._texts.add(metric)
+            self._with_text.add(metric)
             return
         if metric not in self._steps:
             check_size(len(self._steps) + 1, 0)
             self._steps[metric], self._values[metric] = array("q"), array("d")
         self._count += 1
-        if self._count > _MOST_POINTS:
+        if self._count > _MAX_POINTS:
             check_size(0, self._count)
         self._steps[metric].append(step)
         self._values[metric].append(number)
 
-    def forget_from(self, step: int) -> int:
+    def drop_from(self, step: int) -> int:
         """Remove the points at a step and after it, and return their number."""
-        forgotten = 0
+        dropped = 0
         for metric, steps in self._steps.items():
-            kept = [place for place, one in enumerate(steps) if one < step]
-            forgotten += len(steps) - len(kept)
-            self._steps[metric] = array("q", (steps[place] for place in kept))
+            keep = [index for index, logged_step in enumerate(steps) if logged_step < step]
+            dropped += len(steps) - len(keep)
+            self._steps[metric] = array("q", (steps[index] for index in keep))
             values = self._values[metric]
-            self._values[metric] = array("d", (values[place] for place in kept))
-        self._count -= forgotten
-        return forgotten
+            self._values[metric] = array("d", (values[index] for index in keep))
+        self._count -= dropped
+        return dropped
 
-    def curves(self) -> dict[str, Curve]:
+    def make_curves(self) -> dict[str, Curve]:
         """Return the curve of each metric, without metrics that also have text values."""
         return {
             metric: make_curve(self._steps[metric], values)
             for metric, values in self._values.items()
-            if metric not in self._texts
+            if metric not in self._with_text
         }
 
-    def notes(self) -> list[str]:
+    def make_notes(self) -> list[str]:
         """Return sentences on the metrics that were left out."""
-        mixed = [metric for metric in self._values if metric in self._texts]
-        if not mixed:
+        with_text = [metric for metric in self._values if metric in self._with_text]
+        if not with_text:
             return []
-        return [f"{some_names(mixed)} has words beside numbers, so it is no metric"]
+        return [
+            f"{format_names(with_text)} has text values in addition to numbers, so it is not "
+            "used as a metric"
+        ]
 
 
-UNENDED = "nothing says how it ended: it was killed, or is still running"
+UNKNOWN_END = "it is unknown how it ended: it was killed, or is still running"
 """Note on a run whose file does not record how it ended."""
-_SEED = re.compile(r"seed[-_=]?(\d+)", re.IGNORECASE)
+_SEED_IN_NAME = re.compile(r"seed[-_=]?(\d+)", re.IGNORECASE)
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
+def convert_read_errors(path: Path) -> Iterator[None]:
     """Convert errors while reading a file to UsageErrors that name it."""
     name = repr(printable(str(path)))
     try:
@@ -194,7 +201,7 @@ def reading(path: Path) -> Iterator[None]:
         raise UsageError(f"{name} cannot be read: {error}") from error
 
 
-def described_run(
+def make_described_run(
     facts: Mapping[str, Any],
     points: Points,
     *,
@@ -215,21 +222,21 @@ def described_run(
     Raises:
         UsageError: The run finished without metrics, or a fact is invalid.
     """
-    curves = points.curves()
+    curves = points.make_curves()
     status = TrainingStatus.named(str(facts.get("status") or "finished"))
     if not curves and status is TrainingStatus.FINISHED:
-        raise UsageError("it has no metric with a number in it; log numbers by their steps")
-    configuration = mapping_of("configuration", facts.get("configuration"))
-    provenance = dict(mapping_of("provenance", facts.get("provenance")))
+        raise UsageError("it has no numeric metric; log numbers with their steps")
+    configuration = parse_mapping("configuration", facts.get("configuration"))
+    provenance = dict(parse_mapping("provenance", facts.get("provenance")))
     if facts.get("commit") is not None:
         provenance["commit"] = str(facts["commit"])
     seed = facts.get("seed")
     run = TrainingRun(
-        id=text_of("id", facts.get("id")) or names[0].encode("utf-8", "replace").decode(),
-        series=text_of("series", facts.get("series")),
-        subject=text_of("subject", facts.get("subject")),
-        task=text_of("task", facts.get("task")),
-        seed=_seed(configuration, names) if seed is None else whole_number("seed", seed),
+        id=parse_text("id", facts.get("id")) or names[0].encode("utf-8", "replace").decode(),
+        series=parse_text("series", facts.get("series")),
+        subject=parse_text("subject", facts.get("subject")),
+        task=parse_text("task", facts.get("task")),
+        seed=_find_seed(configuration, names) if seed is None else parse_integer("seed", seed),
         status=status,
         configuration=configuration,
         provenance=provenance,
@@ -237,18 +244,18 @@ def described_run(
         finished_at=facts.get("finished_at"),
         source=str(source).encode("utf-8", "replace").decode(),
         curves=curves,
-        notes=(*notes, *points.notes()),
+        notes=(*notes, *points.make_notes()),
     )
     _check_texts(run)
     return run
 
 
-def _seed(configuration: Mapping[str, Any], names: Sequence[str]) -> int | None:
+def _find_seed(configuration: Mapping[str, Any], names: Sequence[str]) -> int | None:
     configured = configuration.get("seed")
     if isinstance(configured, int) and not isinstance(configured, bool):
-        return whole_number("seed", configured)
-    named = next(filter(None, map(_SEED.search, names)), None)
-    return whole_number("seed", named.group(1)) if named else None
+        return parse_integer("seed", configured)
+    match = next(filter(None, map(_SEED_IN_NAME.search, names)), None)
+    return parse_integer("seed", match.group(1)) if match else None
 
 
 def _check_texts(run: TrainingRun) -> None:
@@ -260,8 +267,8 @@ def _check_texts(run: TrainingRun) -> None:
         check_unicode("metric", metric)
 
 
-_STEPS = ("step", "_step")
-_FACTS = {
+_STEP_COLUMNS = ("step", "_step")
+_FACT_NAMES = {
     "id": "id",
     "run_id": "id",
     "series": "series",
@@ -276,8 +283,8 @@ _FACTS = {
     "provenance": "provenance",
 }
 """Names of facts in a file, mapped to ours."""
-_POINTS = ("points", "history")
-_MOST_BYTES: Final = 1 << 30
+_POINT_KEYS = ("points", "history")
+_MAX_BYTES: Final = 1 << 30
 """Size limit of a file, compressed and decompressed."""
 
 _Row = Mapping[str, Any]
@@ -298,47 +305,47 @@ def read_run_file(path: Path) -> TrainingRun:
     Raises:
         UsageError: The file is missing, invalid, or has an unsupported suffix.
     """
-    with reading(path):
+    with convert_read_errors(path):
         read = SUFFIXES.get(path.suffix.lower())
         if read is None:
-            raise UsageError(f"it is of a kind that is not read; give {', '.join(SUFFIXES)}")
+            raise UsageError(f"unsupported file type; give {', '.join(SUFFIXES)}")
         about = path.stat()
         if not stat.S_ISREG(about.st_mode):
             raise UsageError("it is not a regular file; name a file of points")
-        if about.st_size > _MOST_BYTES:
+        if about.st_size > _MAX_BYTES:
             raise UsageError(
-                f"it has {about.st_size:,} bytes, and at most {_MOST_BYTES:,} are read; leave "
-                "out metrics, or log every tenth step"
+                f"it has {about.st_size:,} bytes; the limit is {_MAX_BYTES:,}; leave out "
+                "metrics, or log every tenth step"
             )
         content = path.read_bytes()
         # Rows are parsed lazily, so this call is inside the error handler, too.
-        return _run(path, content, *read(content))
+        return _make_run(path, content, *read(content))
 
 
-def _run(
+def _make_run(
     path: Path, content: bytes, facts: dict[str, Any], rows: Iterable[tuple[str, _Row]]
 ) -> TrainingRun:
-    said, points = _gather(rows)
-    facts = {**said, **facts}
-    provenance = {**mapping_of("provenance", facts.get("provenance"))}
+    row_facts, points = _collect_rows(rows)
+    facts = {**row_facts, **facts}
+    provenance = {**parse_mapping("provenance", facts.get("provenance"))}
     facts["provenance"] = provenance | {"file_hash": content_hash(content)}
-    return described_run(facts, points, source=path, names=[path.stem])
+    return make_described_run(facts, points, source=path, names=[path.stem])
 
 
-def _gather(rows: Iterable[tuple[str, _Row]]) -> tuple[dict[str, Any], Points]:
+def _collect_rows(rows: Iterable[tuple[str, _Row]]) -> tuple[dict[str, Any], Points]:
     """Collect facts about the run and points from rows."""
     facts: dict[str, Any] = {}
     points, seen = Points(), False
     for where, row in rows:
         _add_facts(facts, where, row)
-        key = next((name for name in _STEPS if row.get(name) is not None), None)
+        key = next((name for name in _STEP_COLUMNS if row.get(name) is not None), None)
         if key is None:
-            if set(row) <= _FACTS.keys():
+            if set(row) <= _FACT_NAMES.keys():
                 continue
             raise UsageError(f"{where} has no step; give a column 'step' (or '_step')")
-        step, seen = whole_number("step", row[key], where), True
+        step, seen = parse_integer("step", row[key], where), True
         for metric, value in row.items():
-            if value is not None and metric not in _STEPS and metric not in _FACTS:
+            if value is not None and metric not in _STEP_COLUMNS and metric not in _FACT_NAMES:
                 points.add(metric, step, value)
     if not seen:
         raise UsageError("it has no rows; give one for each step")
@@ -346,7 +353,7 @@ def _gather(rows: Iterable[tuple[str, _Row]]) -> tuple[dict[str, Any], Points]:
 
 
 def _add_facts(facts: dict[str, Any], where: str, row: _Row) -> None:
-    for name, meaning in _FACTS.items():
+    for name, meaning in _FACT_NAMES.items():
         value = row.get(name)
         if value is None:
             continue
@@ -355,7 +362,8 @@ def _add_facts(facts: dict[str, Any], where: str, row: _Row) -> None:
             facts.get(meaning, value) != value
         ):
             raise UsageError(
-                f"{where} says {name} {value!r} after {facts[meaning]!r}; a file holds one run"
+                f"{where} has {name} {value!r} after {facts[meaning]!r}; a file must contain "
+                "one run"
             )
         facts[meaning] = value
 
@@ -364,26 +372,32 @@ def _read_csv(content: bytes, delimiter: str = ",") -> tuple[dict[str, Any], Any
     reader = csv.reader(
         io.StringIO(content.decode("utf-8-sig"), newline=""), delimiter=delimiter, strict=True
     )
-    heads = [head.strip() for head in next(reader, [])]
-    if not any(heads):
-        raise UsageError("it is empty; the first line names the columns")
-    check_size(len(heads) - 1, 0)
-    if twice := [head for head, times in Counter(filter(None, heads)).items() if times > 1]:
-        raise UsageError(f"column {twice[0]!r} is there twice; give each a name of its own")
-    if not set(heads) & set(_STEPS):
-        raise UsageError(f"no column 'step' (or '_step') among: {some_names(heads)}")
+    columns = [column.strip() for column in next(reader, [])]
+    if not any(columns):
+        raise UsageError("it is empty; the first line must name the columns")
+    check_size(len(columns) - 1, 0)
+    if repeated := [
+        column for column, times in Counter(filter(None, columns)).items() if times > 1
+    ]:
+        raise UsageError(
+            f"column {repeated[0]!r} appears twice; give each column a different name"
+        )
+    if not set(columns) & set(_STEP_COLUMNS):
+        raise UsageError(f"no column 'step' (or '_step') among: {format_names(columns)}")
 
-    def rows() -> Iterable[tuple[str, _Row]]:
+    def iterate_rows() -> Iterable[tuple[str, _Row]]:
         for cells in reader:
             if not any(cell.strip() for cell in cells):
                 continue
             where = f"line {reader.line_num}"
-            if len(cells) != len(heads):
-                raise UsageError(f"{where} has {len(cells)} cells, the header {len(heads)}")
+            if len(cells) != len(columns):
+                raise UsageError(
+                    f"{where} has {len(cells)} cells, but the header has {len(columns)}"
+                )
             stripped = (cell.strip() or None for cell in cells)
-            yield where, {h: c for h, c in zip(heads, stripped, strict=True) if h}
+            yield where, {h: c for h, c in zip(columns, stripped, strict=True) if h}
 
-    return {}, rows()
+    return {}, iterate_rows()
 
 
 def _read_tsv(content: bytes) -> tuple[dict[str, Any], Any]:
@@ -391,40 +405,42 @@ def _read_tsv(content: bytes) -> tuple[dict[str, Any], Any]:
 
 
 def _read_jsonl(content: bytes) -> tuple[dict[str, Any], Any]:
-    def rows() -> Iterable[tuple[str, _Row]]:
-        for at, line in enumerate(content.decode("utf-8-sig").splitlines(), start=1):
+    def iterate_rows() -> Iterable[tuple[str, _Row]]:
+        for number, line in enumerate(content.decode("utf-8-sig").splitlines(), start=1):
             if not line.strip():
                 continue
             try:
-                value = json.loads(line, parse_int=_int)
+                value = json.loads(line, parse_int=_parse_json_int)
             except json.JSONDecodeError as error:
-                raise UsageError(f"line {at} is no JSON: {error.msg}") from error
+                raise UsageError(f"line {number} is not valid JSON: {error.msg}") from error
             if not isinstance(value, dict):
-                raise UsageError(f"line {at} is no JSON object")
-            yield f"line {at}", _flat(value)
+                raise UsageError(f"line {number} is not a JSON object")
+            yield f"line {number}", _flatten(value)
 
-    return {}, rows()
+    return {}, iterate_rows()
 
 
 def _read_json(content: bytes) -> tuple[dict[str, Any], Any]:
-    value = json.loads(content.decode("utf-8-sig"), parse_int=_int)
+    value = json.loads(content.decode("utf-8-sig"), parse_int=_parse_json_int)
     facts: dict[str, Any] = {}
     if isinstance(value, dict):
         facts = {
             meaning: value[name]
-            for name, meaning in _FACTS.items()
+            for name, meaning in _FACT_NAMES.items()
             if value.get(name) is not None and not isinstance(value[name], list)
         }
-        points = next((value[name] for name in _POINTS if name in value), None)
-        if points is None and any(isinstance(value.get(name), list) for name in _STEPS):
-            points = _across({k: v for k, v in value.items() if isinstance(v, list)})
+        points = next((value[name] for name in _POINT_KEYS if name in value), None)
+        if points is None and any(isinstance(value.get(name), list) for name in _STEP_COLUMNS):
+            points = _convert_columns_to_rows(
+                {k: v for k, v in value.items() if isinstance(v, list)}
+            )
         value = points
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+    if not isinstance(value, list) or not all(isinstance(point, dict) for point in value):
         raise UsageError(
-            "points are a list of objects with a step, columns with a list 'step', or an "
+            "points must be a list of objects with a step, columns with a list 'step', or an "
             "object with such a list under 'points'"
         )
-    return facts, ((f"point {at}", _flat(one)) for at, one in enumerate(value, start=1))
+    return facts, ((f"point {at}", _flatten(point)) for at, point in enumerate(value, start=1))
 
 
 def _read_parquet(content: bytes) -> tuple[dict[str, Any], Any]:
@@ -432,13 +448,13 @@ def _read_parquet(content: bytes) -> tuple[dict[str, Any], Any]:
 
     table = ParquetTable(content)
     check_size(len(table.columns) - 1, table.cells)
-    if table.unpacked > _MOST_BYTES:
+    if table.unpacked > _MAX_BYTES:
         raise UsageError(
-            f"it unpacks to {table.unpacked:,} bytes, and at most {_MOST_BYTES:,} are read; "
-            "leave out columns"
+            f"it unpacks to {table.unpacked:,} bytes; the limit is {_MAX_BYTES:,}; leave out "
+            "columns"
         )
-    if not set(table.columns) & set(_STEPS):
-        raise UsageError(f"no column 'step' (or '_step') among: {some_names(table.columns)}")
+    if not set(table.columns) & set(_STEP_COLUMNS):
+        raise UsageError(f"no column 'step' (or '_step') among: {format_names(table.columns)}")
     return {}, ((f"row {at}", row) for at, row in enumerate(table.rows(), start=1))
 
 
@@ -452,25 +468,25 @@ SUFFIXES: Mapping[str, Callable[[bytes], tuple[dict[str, Any], Any]]] = {
 """Reader functions by file suffix."""
 
 
-def _across(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+def _convert_columns_to_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """Convert columns to rows."""
     lengths = {len(column) for column in columns.values()}
     if len(lengths) > 1:
-        raise UsageError("columns have different lengths; give each a value per step")
+        raise UsageError("columns have different lengths; give each column one value per step")
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _flat(value: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def _flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Flatten nested objects; names are joined with a slash."""
-    found: dict[str, Any] = {}
-    for name, one in value.items():
-        if isinstance(one, Mapping) and not (not above and name in _FACTS):
-            found |= _flat(one, f"{above}{name}/")
+    flat: dict[str, Any] = {}
+    for name, item in value.items():
+        if isinstance(item, Mapping) and not (not prefix and name in _FACT_NAMES):
+            flat |= _flatten(item, f"{prefix}{name}/")
         else:
-            found[f"{above}{name}"] = one
-    return found
+            flat[f"{prefix}{name}"] = item
+    return flat
 
 
-def _int(text: str) -> int | float:
+def _parse_json_int(text: str) -> int | float:
     """Parse a JSON integer; one too long for any step, seed or value becomes a float."""
     return int(text) if len(text) <= 400 else float(text)

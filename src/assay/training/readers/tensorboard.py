@@ -17,64 +17,68 @@ import numpy as np
 from assay.core.canonical_json import content_hash
 from assay.core.text import natural_key
 from assay.store.training_runs import TrainingRun, TrainingStatus
-from assay.training.readers.tables import UNENDED, Points, described_run
-from assay.training.readers.wandb import EventFrames, fields, signed
+from assay.training.readers.tables import UNKNOWN_END, Points, make_described_run
+from assay.training.readers.wandb import EventFrames, read_fields, to_signed
 
 EVENT_FILES = "events.out.tfevents.*"
 _WALL_TIME, _STEP, _SUMMARY, _SESSION = 1, 2, 5, 7
-_START = 1
-_ENDS = {1: TrainingStatus.FINISHED, 2: TrainingStatus.CRASHED, 3: TrainingStatus.RUNNING}
+_SESSION_START = 1
+_STATUS_BY_CODE = {
+    1: TrainingStatus.FINISHED,
+    2: TrainingStatus.CRASHED,
+    3: TrainingStatus.RUNNING,
+}
 """Training status by session status of the plugin hparams."""
 _DTYPES: Mapping[int, str] = {
     **{1: "<f4", 2: "<f8", 3: "<i4", 4: "<u1", 5: "<i2", 6: "<i1", 9: "<i8"},
     **{10: "?", 17: "<u2", 19: "<f2", 22: "<u4", 23: "<u8"},
 }
 """NumPy types by tensor data type."""
-_PACKED: Mapping[int, str] = {5: "<f4", 6: "<f8"}
+_FLOAT_FIELDS: Mapping[int, str] = {5: "<f4", 6: "<f8"}
 """Tensor fields with fixed-length numbers."""
-_WHOLE = (7, 10, 11, 16, 17)
+_INTEGER_FIELDS = (7, 10, 11, 16, 17)
 """Tensor fields with integers and booleans."""
 
 
-class _Events:
+class _EventReader:
     """Data of a run read so far."""
 
     def __init__(self) -> None:
         self.points = Points()
         self.configuration: dict[str, Any] = {}
         self.status: TrainingStatus | None = None
-        self.began: float | None = None
+        self.started: float | None = None
         self.notes: list[str] = []
 
     def read(self, event: bytes) -> None:
         step, summaries, session, time = 0, [], None, None
-        for number, value in fields(event):
+        for number, value in read_fields(event):
             if number == _STEP and isinstance(value, int):
-                step = signed(value)
+                step = to_signed(value)
             elif number == _SUMMARY and isinstance(value, bytes):
                 summaries.append(value)
             elif number == _SESSION and isinstance(value, bytes):
                 session = value
             elif number == _WALL_TIME and isinstance(value, bytes):
                 (time,) = struct.unpack("<d", value)
-        self.began = time if self.began is None else self.began
-        if session is not None and (1, _START) in fields(session):
+        self.started = time if self.started is None else self.started
+        if session is not None and (1, _SESSION_START) in read_fields(session):
             self._restart(step)
         for summary in summaries:
-            for number, value in fields(summary):
+            for number, value in read_fields(summary):
                 if number == 1 and isinstance(value, bytes):
-                    self._summary(step, value)
+                    self._read_summary(step, value)
 
     def _restart(self, step: int) -> None:
-        if forgotten := self.points.forget_from(step):
+        if dropped := self.points.drop_from(step):
             self.notes.append(
-                f"it restarted at step {step:,}: {forgotten} points from there on that were "
-                "logged before do not count"
+                f"it restarted at step {step:,}: {dropped} points logged before "
+                "the restart, from that step on, are left out"
             )
 
-    def _summary(self, step: int, message: bytes) -> None:
+    def _read_summary(self, step: int, message: bytes) -> None:
         tag, number = "", None
-        for field, value in fields(message):
+        for field, value in read_fields(message):
             if not isinstance(value, bytes):
                 continue
             if field == 1:
@@ -82,24 +86,24 @@ class _Events:
             elif field == 2:
                 (number,) = struct.unpack("<f", value)
             elif field == 8:
-                number = _tensor(value)
+                number = _read_tensor(value)
             elif field == 9:
-                self._hyperparameters(value)
+                self._read_hyperparameters(value)
         if number is not None:
             self.points.add(tag, step, number)
 
-    def _hyperparameters(self, metadata: bytes) -> None:
-        plugin = _inside(metadata, 1)
-        if _inside(plugin, 1) != b"hparams":
+    def _read_hyperparameters(self, metadata: bytes) -> None:
+        plugin = _find_last_field(metadata, 1)
+        if _find_last_field(plugin, 1) != b"hparams":
             return
-        content = _inside(plugin, 2)
-        for number, entry in fields(_inside(content, 3)):
+        content = _find_last_field(plugin, 2)
+        for number, entry in read_fields(_find_last_field(content, 3)):
             if number == 1 and isinstance(entry, bytes):
-                name = _inside(entry, 1).decode()
-                self.configuration[name] = _value(_inside(entry, 2))
-        for number, word in fields(_inside(content, 4)):
+                name = _find_last_field(entry, 1).decode()
+                self.configuration[name] = _read_value(_find_last_field(entry, 2))
+        for number, word in read_fields(_find_last_field(content, 4)):
             if number == 1 and isinstance(word, int):
-                self.status = _ENDS.get(word)
+                self.status = _STATUS_BY_CODE.get(word)
 
 
 def read_event_folder(folder: Path) -> TrainingRun:
@@ -109,67 +113,69 @@ def read_event_folder(folder: Path) -> TrainingRun:
         UsageError: A file is damaged, or there is no scalar.
         ValueError: A record is not a valid event.
     """
-    events = _Events()
+    events = _EventReader()
     contents = []
-    torn: str | None = None
+    incomplete: str | None = None
     for path in sorted(folder.glob(EVENT_FILES), key=lambda path: natural_key(path.name)):
         contents.append(path.read_bytes())
         frames = EventFrames(contents[-1])
         for event in frames:
             events.read(event)
-        torn = frames.torn
-        if torn:
-            events.notes.append(f"{path.name}: {torn}")
-    status = events.status or (TrainingStatus.CRASHED if torn else TrainingStatus.FINISHED)
+        incomplete = frames.incomplete
+        if incomplete:
+            events.notes.append(f"{path.name}: {incomplete}")
+    status = events.status or (
+        TrainingStatus.CRASHED if incomplete else TrainingStatus.FINISHED
+    )
     facts: dict[str, Any] = {
         "status": status,
         "configuration": events.configuration,
         "provenance": {"file_hash": content_hash(b"".join(contents))},
     }
-    if events.began is not None:
-        facts["created_at"] = datetime.fromtimestamp(events.began, UTC).replace(tzinfo=None)
-    notes = [*events.notes, *([UNENDED] if torn else [])]
+    if events.started is not None:
+        facts["created_at"] = datetime.fromtimestamp(events.started, UTC).replace(tzinfo=None)
+    notes = [*events.notes, *([UNKNOWN_END] if incomplete else [])]
     names = [folder.resolve().name]
-    return described_run(facts, events.points, source=folder, names=names, notes=notes)
+    return make_described_run(facts, events.points, source=folder, names=names, notes=notes)
 
 
-def _tensor(message: bytes) -> float | None:
+def _read_tensor(message: bytes) -> float | None:
     """Return the number in a tensor that has exactly one; None for others."""
     dtype: str | None = None
     numbers: list[float] = []
-    for field, value in fields(message):
+    for field, value in read_fields(message):
         if field == 1 and isinstance(value, int):
             dtype = _DTYPES.get(value)
         elif field == 4 and isinstance(value, bytes) and dtype is not None:
             numbers += np.frombuffer(value, dtype).astype(np.float64).tolist()
-        elif field in _PACKED and isinstance(value, bytes):
-            numbers += np.frombuffer(value, _PACKED[field]).astype(np.float64).tolist()
-        elif field in _WHOLE:
-            numbers += [float(signed(one)) for one in _varints(value)]
+        elif field in _FLOAT_FIELDS and isinstance(value, bytes):
+            numbers += np.frombuffer(value, _FLOAT_FIELDS[field]).astype(np.float64).tolist()
+        elif field in _INTEGER_FIELDS:
+            numbers += [float(to_signed(number)) for number in _read_varints(value)]
         elif field == 13:
             # Half-precision numbers, stored as integers with the same bits.
-            bits = np.array([*_varints(value)], np.uint16)
+            bits = np.array([*_read_varints(value)], np.uint16)
             numbers += bits.view(np.float16).astype(np.float64).tolist()
     return numbers[0] if len(numbers) == 1 and dtype is not None else None
 
 
-def _varints(value: int | bytes) -> list[int]:
+def _read_varints(value: int | bytes) -> list[int]:
     """Return integers, given as one or as packed varints."""
     if isinstance(value, int):
         return [value]
-    found, number, shift = [], 0, 0
+    numbers, number, shift = [], 0, 0
     for byte in value:
         number |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            found.append(number)
+            numbers.append(number)
             number = shift = 0
-    return found
+    return numbers
 
 
-def _value(message: bytes) -> Any:
+def _read_value(message: bytes) -> Any:
     """Convert a google.protobuf.Value: a number, a text or a boolean."""
-    for field, value in fields(message):
+    for field, value in read_fields(message):
         if field == 2 and isinstance(value, bytes):
             (number,) = struct.unpack("<d", value)
             return int(number) if number.is_integer() else number
@@ -180,7 +186,7 @@ def _value(message: bytes) -> Any:
     return None
 
 
-def _inside(message: bytes, number: int) -> bytes:
+def _find_last_field(message: bytes, number: int) -> bytes:
     """Return the last field with this number; empty if there is none."""
-    found = [v for n, v in fields(message) if n == number and isinstance(v, bytes)]
-    return found[-1] if found else b""
+    values = [v for n, v in read_fields(message) if n == number and isinstance(v, bytes)]
+    return values[-1] if values else b""

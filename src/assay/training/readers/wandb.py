@@ -26,11 +26,11 @@ from typing import Any
 from assay.core.canonical_json import content_hash
 from assay.errors import UsageError
 from assay.store.training_runs import TrainingRun, TrainingStatus
-from assay.training.readers.tables import UNENDED, Points, described_run, whole_number
+from assay.training.readers.tables import UNKNOWN_END, Points, make_described_run, parse_integer
 
 _BLOCK = 32 * 1024
 _MAGIC = b":W&B\xe1\xbe\x00"
-_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 class WandbFrames:
@@ -45,42 +45,42 @@ class WandbFrames:
     def __init__(self, content: bytes) -> None:
         if not content.startswith(_MAGIC[: len(content)]):
             raise UsageError(
-                f"it begins with {content[:7]!r}, not as a file of W&B's offline mode does; "
+                f"it begins with {content[:7]!r}, so it is not a file of W&B's offline mode; "
                 "name the .wandb file that wandb wrote, or its folder"
             )
         self._content = content
-        self.torn: str | None = None
+        self.incomplete: str | None = None
         """Message if the file ends within a record; set after iteration."""
 
     def __iter__(self) -> Iterator[bytes]:
-        content, at, end = self._content, len(_MAGIC), len(self._content)
+        content, position, end = self._content, len(_MAGIC), len(self._content)
         parts: list[bytes] = []
-        record = at
-        while at < end:
-            left = _BLOCK - at % _BLOCK
-            if left < 7:
-                at += left
+        record = position
+        while position < end:
+            remaining = _BLOCK - position % _BLOCK
+            if remaining < 7:
+                position += remaining
                 continue
-            if at + 7 > end or _only_zeros(content, at, 7):
+            if position + 7 > end or _is_only_zeros(content, position, 7):
                 break
-            checksum, size, kind = struct.unpack_from("<IHB", content, at)
-            stop = at + 7 + size
-            if stop > end:
+            checksum, size, kind = struct.unpack_from("<IHB", content, position)
+            record_end = position + 7 + size
+            if record_end > end:
                 break
-            data = content[at + 7 : stop]
-            fits = kind in ((_MIDDLE, _LAST) if parts else (_WHOLE, _FIRST))
-            whole = checksum == zlib.crc32(data, zlib.crc32(bytes([kind])))
-            if not (fits and whole and size + 7 <= left):
-                if stop == end:
+            data = content[position + 7 : record_end]
+            fits = kind in ((_MIDDLE, _LAST) if parts else (_FULL, _FIRST))
+            intact = checksum == zlib.crc32(data, zlib.crc32(bytes([kind])))
+            if not (fits and intact and size + 7 <= remaining):
+                if record_end == end:
                     break
-                raise _damaged(at)
+                raise _make_damage_error(position)
             parts.append(data)
-            at = stop
-            if kind in (_WHOLE, _LAST):
+            position = record_end
+            if kind in (_FULL, _LAST):
                 yield b"".join(parts)
-                parts, record = [], at
-        if at < end or parts:
-            self.torn = _torn(record, end)
+                parts, record = [], position
+        if position < end or parts:
+            self.incomplete = _describe_incomplete(record, end)
 
 
 class EventFrames:
@@ -92,74 +92,77 @@ class EventFrames:
 
     def __init__(self, content: bytes) -> None:
         self._content = content
-        self.torn: str | None = None
+        self.incomplete: str | None = None
         """Message if the file ends within a record; set after iteration."""
 
     def __iter__(self) -> Iterator[bytes]:
-        content, at, end = self._content, 0, len(self._content)
-        while at < end:
-            if at + 12 > end or _only_zeros(content, at, 12):
+        content, position, end = self._content, 0, len(self._content)
+        while position < end:
+            if position + 12 > end or _is_only_zeros(content, position, 12):
                 break
-            size, checksum = struct.unpack_from("<QI", content, at)
-            if _masked_crc32c(content[at : at + 8]) != checksum:
-                raise _damaged(at)
-            stop = at + 16 + size
-            if stop > end:
+            size, checksum = struct.unpack_from("<QI", content, position)
+            if _compute_masked_crc32c(content[position : position + 8]) != checksum:
+                raise _make_damage_error(position)
+            record_end = position + 16 + size
+            if record_end > end:
                 break
-            data = content[at + 12 : stop - 4]
-            if _masked_crc32c(data) != struct.unpack_from("<I", content, stop - 4)[0]:
-                if stop == end:
+            data = content[position + 12 : record_end - 4]
+            if (
+                _compute_masked_crc32c(data)
+                != struct.unpack_from("<I", content, record_end - 4)[0]
+            ):
+                if record_end == end:
                     break
-                raise _damaged(at)
+                raise _make_damage_error(position)
             yield data
-            at = stop
-        if at < end:
-            self.torn = _torn(at, end)
+            position = record_end
+        if position < end:
+            self.incomplete = _describe_incomplete(position, end)
 
 
-def _only_zeros(content: bytes, at: int, size: int) -> bool:
+def _is_only_zeros(content: bytes, at: int, size: int) -> bool:
     """Return whether the rest of the file consists of zeros, as if never written."""
     return content[at : at + size] == bytes(size) and not content[at:].strip(b"\0")
 
 
-def _torn(at: int, end: int) -> str:
+def _describe_incomplete(at: int, end: int) -> str:
     return f"its file ends within a record: the last {end - at:,} of {end:,} bytes are lost"
 
 
-def _damaged(at: int) -> UsageError:
+def _make_damage_error(at: int) -> UsageError:
     return UsageError(
-        f"the record at byte {at:,} is damaged: its checksum is that of other bytes; copy the "
-        "file again from where it was written"
+        f"the record at byte {at:,} is damaged: its checksum does not match; copy the file "
+        "again from the original machine"
     )
 
 
-def _table() -> tuple[int, ...]:
+def _make_crc_table() -> tuple[int, ...]:
     """Compute the table of CRC-32C (Castagnoli), by byte."""
-    found = []
+    table = []
     for byte in range(256):
         value = byte
         for _ in range(8):
             value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
-        found.append(value)
-    return tuple(found)
+        table.append(value)
+    return tuple(table)
 
 
-_TABLE = _table()
+_CRC_TABLE = _make_crc_table()
 
 
-def _masked_crc32c(data: bytes) -> int:
-    value, table = 0xFFFFFFFF, _TABLE
+def _compute_masked_crc32c(data: bytes) -> int:
+    value, table = 0xFFFFFFFF, _CRC_TABLE
     for byte in data:
         value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
     value ^= 0xFFFFFFFF
     return ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-_FIXED = {1: 8, 5: 4}
+_FIXED_SIZES = {1: 8, 5: 4}
 """Sizes of fixed-length numbers, by wire type."""
 
 
-def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+def read_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the number and the value of each field of a message, in order.
 
     A varint is an unsigned int; other values are bytes.
@@ -169,30 +172,30 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """
     at, end = 0, len(message)
     while at < end:
-        key, at = _varint(message, at)
+        key, at = _read_varint(message, at)
         number, kind = key >> 3, key & 7
         if kind == 0:
-            value, at = _varint(message, at)
+            value, at = _read_varint(message, at)
             yield number, value
             continue
         if kind == 2:
-            size, at = _varint(message, at)
-        elif kind in _FIXED:
-            size = _FIXED[kind]
+            size, at = _read_varint(message, at)
+        elif kind in _FIXED_SIZES:
+            size = _FIXED_SIZES[kind]
         else:
-            raise ValueError(f"field {number} is of kind {kind}, which is not known")
+            raise ValueError(f"field {number} has unknown wire type {kind}")
         if at + size > end:
             raise ValueError(f"field {number} is longer than its message")
         yield number, message[at : at + size]
         at += size
 
 
-def signed(value: int) -> int:
+def to_signed(value: int) -> int:
     """Convert an unsigned 64-bit integer to a signed one."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def _varint(message: bytes, at: int) -> tuple[int, int]:
+def _read_varint(message: bytes, at: int) -> tuple[int, int]:
     """Parse a varint; return its value and the position after it."""
     value = shift = 0
     while at < len(message) and shift < 70:
@@ -206,13 +209,13 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 _HISTORY, _CONFIG, _RUN, _EXIT, _HEADER, _ENVIRONMENT = 2, 5, 17, 18, 21, 26
-_NO_METRICS = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
-_MEDIA = "_type"
+_RESERVED_NAMES = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
+_MEDIA_KEY = "_type"
 """Key that marks an object as media, such as an image or a histogram."""
 
 
 @dataclass
-class _Log:
+class _WandbLog:
     """Data read so far."""
 
     points: Points = field(default_factory=Points)
@@ -231,20 +234,20 @@ def read_wandb_file(path: Path) -> TrainingRun:
         ValueError: A record is not a valid message.
     """
     content = path.read_bytes()
-    frames, log = WandbFrames(content), _Log()
+    frames, log = WandbFrames(content), _WandbLog()
     is_empty = True
     for record in frames:
         is_empty = False
         _read_record(log, record)
     if is_empty:
         raise UsageError(
-            f"not one record can be read in its {len(content):,} bytes; copy the file again "
-            "from where it was written, or leave it out"
+            f"none of its {len(content):,} bytes is a readable record; copy the file again "
+            "from the original machine, or leave it out"
         )
-    notes = [frames.torn] if frames.torn else []
+    notes = [frames.incomplete] if frames.incomplete else []
     status = TrainingStatus.FINISHED if log.exit_code == 0 else TrainingStatus.CRASHED
     if log.exit_code is None:
-        notes.append(UNENDED)
+        notes.append(UNKNOWN_END)
     elif log.exit_code:
         notes.append(f"it ended with exit code {log.exit_code}")
     log.configuration.pop("_wandb", None)
@@ -255,88 +258,90 @@ def read_wandb_file(path: Path) -> TrainingRun:
         "provenance": {**log.provenance, "file_hash": content_hash(content)},
     }
     names = [path.stem.removeprefix("run-"), log.name, path.parent.name]
-    return described_run(facts, log.points, source=path, names=names, notes=notes)
+    return make_described_run(facts, log.points, source=path, names=names, notes=notes)
 
 
 def add_history(points: Points, row: dict[str, Any]) -> None:
     """Add one row of a run's history: the step, and values by name."""
-    step = whole_number("step", row.get("_step"))
-    media = {name.rpartition(".")[0] for name in row if name.endswith(f".{_MEDIA}")}
+    step = parse_integer("step", row.get("_step"))
+    media = {name.rpartition(".")[0] for name in row if name.endswith(f".{_MEDIA_KEY}")}
     for name, value in row.items():
         inside = media and any(name.startswith(f"{owner}.") for owner in media)
-        if value is not None and name not in _NO_METRICS and not inside:
+        if value is not None and name not in _RESERVED_NAMES and not inside:
             points.add(name, step, value)
 
 
-def _read_record(log: _Log, record: bytes) -> None:
-    for number, value in fields(record):
+def _read_record(log: _WandbLog, record: bytes) -> None:
+    for number, value in read_fields(record):
         if not isinstance(value, bytes):
             continue
         if number == _HISTORY:
-            add_history(log.points, _history(value))
+            add_history(log.points, _read_history(value))
         elif number == _CONFIG:
-            _configure(log.configuration, value)
+            _read_configuration(log.configuration, value)
         elif number == _RUN:
             _read_run(log, value)
         elif number == _EXIT:
-            log.exit_code = _whole(value, 1)
+            log.exit_code = _find_integer(value, 1)
         elif number == _ENVIRONMENT:
             _read_commit(log, value, 9)
-        elif number == _HEADER and (version := _texts(value, 1)):
+        elif number == _HEADER and (version := _find_bytes(value, 1)):
             # The version of the writer, without the commit after its plus sign.
-            writer = _texts(version[0], 1)[:1]
+            writer = _find_bytes(version[0], 1)[:1]
             log.provenance["wandb"] = writer[0].decode().partition("+")[0] if writer else ""
 
 
-def _history(message: bytes) -> dict[str, Any]:
+def _read_history(message: bytes) -> dict[str, Any]:
     """Read a row; names in nested objects are joined with dots, as W&B shows them."""
     row: dict[str, Any] = {}
-    for number, value in fields(message):
+    for number, value in read_fields(message):
         if number == 2 and isinstance(value, bytes):
-            row.setdefault("_step", _whole(value, 1))
+            row.setdefault("_step", _find_integer(value, 1))
         elif number == 1 and isinstance(value, bytes):
-            key, found = _item(value)
-            row[".".join(key)] = found
+            key, item_value = _read_item(value)
+            row[".".join(key)] = item_value
     return row
 
 
-def _item(message: bytes) -> tuple[list[str], Any]:
+def _read_item(message: bytes) -> tuple[list[str], Any]:
     """Return the path of names and the value of an item of a history or configuration."""
-    key: list[str] = []
-    found: Any = None
-    for number, value in fields(message):
+    path: list[str] = []
+    item_value: Any = None
+    for number, value in read_fields(message):
         if isinstance(value, int):
             # A boolean, or a zigzag-encoded integer.
-            found = {4: bool(value), 5: (value >> 1) ^ -(value & 1)}.get(number, found)
+            item_value = {4: bool(value), 5: (value >> 1) ^ -(value & 1)}.get(
+                number, item_value
+            )
         elif number in (1, 2):
-            key.append(value.decode())
+            path.append(value.decode())
         elif number == 6:
-            (found,) = struct.unpack("<d", value)
+            (item_value,) = struct.unpack("<d", value)
         elif number == 7:
-            found = value.decode()
+            item_value = value.decode()
         elif number in (8, 16):
             # JSON, except that NaN and Infinity are allowed.
-            found = json.loads(value)
-    return key, found
+            item_value = json.loads(value)
+    return path, item_value
 
 
-def _configure(configuration: dict[str, Any], message: bytes) -> None:
-    for number, value in fields(message):
+def _read_configuration(configuration: dict[str, Any], message: bytes) -> None:
+    for number, value in read_fields(message):
         if not isinstance(value, bytes) or number not in (1, 2):
             continue
-        key, found = _item(value)
+        path, item_value = _read_item(value)
         owner = configuration
-        for name in key[:-1]:
+        for name in path[:-1]:
             inner = owner.get(name)
             owner[name] = owner = inner if isinstance(inner, dict) else {}
         if number == 1:
-            owner |= dict.fromkeys(key[-1:], found)
+            owner |= dict.fromkeys(path[-1:], item_value)
         else:
-            owner.pop(key[-1] if key else "", None)
+            owner.pop(path[-1] if path else "", None)
 
 
-def _read_run(log: _Log, message: bytes) -> None:
-    for number, value in fields(message):
+def _read_run(log: _WandbLog, message: bytes) -> None:
+    for number, value in read_fields(message):
         if not isinstance(value, bytes):
             continue
         if number == 1:
@@ -344,37 +349,37 @@ def _read_run(log: _Log, message: bytes) -> None:
         elif number in (2, 3):
             log.provenance["entity" if number == 2 else "project"] = value.decode()
         elif number == 4:
-            _configure(log.configuration, value)
+            _read_configuration(log.configuration, value)
         elif number == 6:
             log.facts["series"] = value.decode()
         elif number == 8:
             log.name = log.provenance["name"] = value.decode()
         elif number == 17:
-            at = datetime.fromtimestamp(_whole(value, 1), UTC)
+            at = datetime.fromtimestamp(_find_integer(value, 1), UTC)
             log.facts["created_at"] = at.replace(tzinfo=None)
     _read_commit(log, message, 21)
 
 
-def _read_commit(log: _Log, message: bytes, number: int) -> None:
-    for found in _texts(message, number):
-        for commit in _texts(found, 2):
+def _read_commit(log: _WandbLog, message: bytes, number: int) -> None:
+    for repository in _find_bytes(message, number):
+        for commit in _find_bytes(repository, 2):
             log.facts["commit"] = commit.decode()
 
 
-def _texts(message: bytes, number: int) -> list[bytes]:
-    return [v for n, v in fields(message) if n == number and isinstance(v, bytes)]
+def _find_bytes(message: bytes, number: int) -> list[bytes]:
+    return [v for n, v in read_fields(message) if n == number and isinstance(v, bytes)]
 
 
-def _whole(message: bytes, number: int) -> int:
-    found = [v for n, v in fields(message) if n == number and isinstance(v, int)]
-    return signed(found[-1]) if found else 0
+def _find_integer(message: bytes, number: int) -> int:
+    numbers = [v for n, v in read_fields(message) if n == number and isinstance(v, int)]
+    return to_signed(numbers[-1]) if numbers else 0
 
 
-_NAME = re.compile(r"[^/\s]+/[^/\s]+")
-_KEY = "WANDB_API_KEY"
-_ROWS_AT_ONCE = 1_000
-_SECONDS = 60
-_NOT_FOUND = "could not find run"
+_PROJECT_NAME = re.compile(r"[^/\s]+/[^/\s]+")
+_KEY_VARIABLE = "WANDB_API_KEY"
+_ROWS_PER_PAGE = 1_000
+_TIMEOUT_S = 60
+_NOT_FOUND_TEXT = "could not find run"
 """Part of the package's error message for a run that does not exist."""
 
 
@@ -382,9 +387,9 @@ class WandbProject:
     """A project, `ENTITY/PROJECT`, at W&B or on the server in WANDB_BASE_URL."""
 
     def __init__(self, name: str) -> None:
-        if not _NAME.fullmatch(name):
+        if not _PROJECT_NAME.fullmatch(name):
             raise UsageError(
-                f"--wandb {name!r} is no project; give ENTITY/PROJECT, such as me/crafter"
+                f"--wandb {name!r} is not a project; give ENTITY/PROJECT, such as me/crafter"
             )
         self._name = name
         self._api: Any = None
@@ -395,20 +400,20 @@ class WandbProject:
         Raises:
             UsageError: The package or the key is missing, or the request failed.
         """
-        wandb = _package(self._name)
+        wandb = _import_wandb(self._name)
         try:
             if self._api is None:
-                self._api = wandb.Api(timeout=_SECONDS)
+                self._api = wandb.Api(timeout=_TIMEOUT_S)
             run = self._api.run(f"{self._name}/{run_id}")
-            rows = list(run.scan_history(page_size=_page_size(run), use_cache=False))
+            rows = list(run.scan_history(page_size=_compute_page_size(run), use_cache=False))
         except (wandb.errors.Error, ValueError) as error:
-            if _NOT_FOUND in str(error).lower():
+            if _NOT_FOUND_TEXT in str(error).lower():
                 return None
             raise UsageError(
-                f"W&B does not give run {run_id!r} of {self._name}: {error}; check {_KEY} and"
-                " WANDB_BASE_URL"
+                f"cannot load run {run_id!r} of {self._name} from W&B: {error}; check "
+                f"{_KEY_VARIABLE} and WANDB_BASE_URL"
             ) from error
-        return self._run(run, rows)
+        return self._make_run(run, rows)
 
     def load(self, run_id: str) -> "TrainingRun":
         """Load a run with all its curves.
@@ -416,22 +421,22 @@ class WandbProject:
         Raises:
             UsageError: The project has no run with that id, or the request failed.
         """
-        found = self.find(run_id)
-        if found is None:
+        run = self.find(run_id)
+        if run is None:
             raise UsageError(
-                f"{run_id!r} is no file, and no run of {self._name} at W&B; give the id at the"
-                " end of the run's address"
+                f"{run_id!r} is neither a file nor a run of {self._name} at W&B; give the id "
+                "at the end of the run's address"
             )
-        return found
+        return run
 
-    def _run(self, run: Any, rows: list[dict[str, Any]]) -> "TrainingRun":
+    def _make_run(self, run: Any, rows: list[dict[str, Any]]) -> "TrainingRun":
         points = Points()
         for row in rows:
             add_history(points, row)
-        counted = getattr(run, "historyLineCount", None)
+        row_count = getattr(run, "historyLineCount", None)
         notes = []
-        if isinstance(counted, int) and counted > len(rows):
-            notes.append(f"W&B counts {counted:,} rows and gave {len(rows):,}")
+        if isinstance(row_count, int) and row_count > len(rows):
+            notes.append(f"W&B reports {row_count:,} rows but returned {len(rows):,}")
         facts = {
             "id": run.id,
             "series": getattr(run, "group", None),
@@ -439,36 +444,36 @@ class WandbProject:
             "commit": run.commit,
             "configuration": {k: v for k, v in run.config.items() if not k.startswith("_")},
             "provenance": {"project": self._name, "name": run.name},
-            "created_at": _time(run.created_at),
+            "created_at": _parse_time(run.created_at),
         }
         source = f"W&B {self._name}/{run.id}"
-        return described_run(
+        return make_described_run(
             facts, points, source=source, names=[run.id, run.name], notes=notes
         )
 
 
-def _package(project: str) -> Any:
+def _import_wandb(project: str) -> Any:
     """Import the package, which is slow to import and optional."""
-    if not os.environ.get(_KEY):
+    if not os.environ.get(_KEY_VARIABLE):
         raise UsageError(
-            f"--wandb {project} asks W&B, which takes a key: export {_KEY}=…; to read runs of"
-            " the offline mode, name their folders instead"
+            f"--wandb {project} needs an API key for W&B: export {_KEY_VARIABLE}=…; to read"
+            " runs of the offline mode, name their folders instead"
         )
     try:
         import wandb
     except ImportError as error:
         raise UsageError(
-            f"--wandb {project} asks W&B through its package, which is not there: pip install"
+            f"--wandb {project} needs the package wandb, which is not installed: pip install"
             " wandb"
         ) from error
     return wandb
 
 
-def _page_size(run: Any) -> int:
+def _compute_page_size(run: Any) -> int:
     """Return the page size, which the package counts in steps, not in rows."""
     rows = getattr(run, "historyLineCount", None) or 1
-    return max(_ROWS_AT_ONCE, _ROWS_AT_ONCE * (int(run.lastHistoryStep) + 1) // int(rows))
+    return max(_ROWS_PER_PAGE, _ROWS_PER_PAGE * (int(run.lastHistoryStep) + 1) // int(rows))
 
 
-def _time(text: str | None) -> datetime | None:
+def _parse_time(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text).replace(tzinfo=None) if text else None
