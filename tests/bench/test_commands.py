@@ -52,7 +52,7 @@ def test_a_summary_begins_with_what_was_found_and_fits_80_columns(bench: Bench) 
     printed = bench("summarize", "nightly", "--latest")
     lines = printed.splitlines()
     assert lines[0] == f"nightly, {FIRST}"
-    assert lines[2].startswith("good has the highest mean score, 0.88")
+    assert lines[2].startswith("good has the highest mean score: 0.88")
     assert "bad against good: worse" in printed
     assert max(map(len, lines)) <= 80
     assert max(map(len, bench("summarize", "nightly", "--detail").splitlines())) <= 80

@@ -82,7 +82,7 @@ def test_groups_are_compared_unpaired_and_the_paired_command_is_named(
     assert done.code == 0, done.errors
     assert "permutation test" in done.output
     assert "add --pair-by-seed" in " ".join(done.output.split())
-    assert "shown, decides nothing" in done.output
+    assert "for information only" in done.output
 
 
 def test_series_are_paired_by_seed_with_one_word(analysis: Program) -> None:
@@ -240,7 +240,7 @@ def test_a_plan_is_registered_before_and_held_against_the_analysis(analysis: Pro
     store_with(Path("new.duckdb"), [make_run(f"a{at}", at, level_of(at)) for at in range(6)])
     names = ["--control-run-ids", "a0", "a1", "a2", "--candidate-run-ids", "a3", "a4", "a5"]
     kept = analysis(*fresh, *names)
-    assert "The analysis kept to its plan." in kept.output
+    assert "The analysis follows its plan." in kept.output
     assert "final value" in kept.output
     broken = analysis.json(*fresh, *names[:-1], "--bootstrap.alpha", "0.1")
     assert len(broken["plan_deviations"]) == 2

@@ -13,7 +13,7 @@ from assay.cli import main
 from assay.errors import UsageError
 from assay.report.comparison.document import comparison_document
 from assay.report.document import Figures
-from assay.report.html import as_html
+from assay.report.html import render_html
 from tests.analyses.conftest import played as played
 from tests.store.test_import_balrog import episode as balrog_episode
 
@@ -134,7 +134,7 @@ def test_the_page_of_a_comparison_has_the_achievements_and_the_deaths(played: Pa
     died = assay.open(played).sql(
         "SELECT count(*) n FROM episodes WHERE stop_reason ~ 'died.*'"
     )
-    assert drawn["Endings"] == ["What episodes died of"] * bool(died["n"][0])
+    assert drawn["Endings"] == ["Causes of death"] * bool(died["n"][0])
 
 
 def test_no_message_is_read(played: Path, tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_one_episode_is_enough_for_what_needs_no_more(played: Path) -> None:
     for analysis in ("achievements", "actions", "deaths", "quality", "costs", "hooks"):
         found = getattr(assay.analyze, analysis)(**one)
         assert found.basis.episodes == 1
-        assert as_html(analysis_document(found)).startswith("<!doctype html>")
+        assert render_html(analysis_document(found)).startswith("<!doctype html>")
     assert assay.analyze.quality(**one).traces[0].session_id == session
     with pytest.raises(UsageError, match="fewer than two worlds"):
         assay.analyze.seeds(**one)

@@ -48,7 +48,7 @@ def test_a_loop_reports_and_does_nothing_twice(
     page = other.report.read_text("utf-8")
     for words in (
         "Leaderboard",
-        "The data",
+        "Data",
         "Training",
         "Stages",
         other.student,

@@ -164,7 +164,7 @@ def _read(path: Path) -> Any:
         case ".csv":
             return list(map(_cells, csv.DictReader(StringIO(path.read_text("utf-8")))))
         case ".md":
-            said, _, made = path.read_text("utf-8").partition("## What made this report")
+            said, _, made = path.read_text("utf-8").partition("## Provenance")
             assert made
             # What it says is in the JSON beside it; a page has its parts.
             parts = [line for line in said.splitlines() if line.startswith("#")]

@@ -26,9 +26,9 @@ from assay.judge.subjects import Subject
 from assay.judge.versions import over_time
 from assay.report import numbers
 from assay.report.comparison.document import comparison_document
-from assay.report.comparison.sentences import answers, verdict_word
+from assay.report.comparison.sentences import answer_questions, verdict_word
 from assay.report.over_time import over_time_document
-from assay.report.terminal import TerminalReport, as_text
+from assay.report.terminal import TerminalReport, render_text
 from assay.stats.intervals import Interval
 from assay.types import TrialState, Verdict
 
@@ -41,11 +41,11 @@ TWENTY: dict[str, Any] = {"max_turns": 20, "agent": {"temperature": 0.0}, "diffi
 
 def said(comparison: Comparison) -> list[str]:
     [contrast] = comparison.decisive
-    return [answer for _, answer in answers(comparison, contrast)]
+    return [answer for _, answer in answer_questions(comparison, contrast)]
 
 
 def page(comparison: Comparison) -> str:
-    return " ".join(as_text(TerminalReport(comparison_document(comparison)), 100).split())
+    return " ".join(render_text(TerminalReport(comparison_document(comparison)), 100).split())
 
 
 def results(path: Path, achievements: Sequence[float | None], **entry: Any) -> str:
@@ -111,8 +111,8 @@ def test_versions_of_other_difficulty_are_not_called_worse_over_time() -> None:
     change = series.rows[1].change
     assert change is not None
     assert (change.verdict, verdict_word(change)) == (Verdict.UNKNOWN, "not comparable")
-    text = " ".join(as_text(TerminalReport(over_time_document(series)), 100).split())
-    assert "v1.1 had another task than the version before (difficulty)" in text
+    text = " ".join(render_text(TerminalReport(over_time_document(series)), 100).split())
+    assert "v1.1 has a different task from the previous version (difficulty)" in text
 
 
 def test_arms_of_an_analysis_with_another_curriculum_are_not_compared(tmp_path: Path) -> None:
@@ -573,7 +573,7 @@ def test_the_score_of_run_and_compare_is_one_and_two_have_a_difference() -> None
     assert found.scores[0].interval == summary.score_interval
     [gap] = found.score_gaps
     assert gap.interval.low < 0 < gap.interval.high
-    assert "Crafter score less that of m" in page(found)
+    assert "Difference in Crafter score from m" in page(found)
 
 
 # D12: pairing hurts only where the interval of the correlation says so.
@@ -624,11 +624,11 @@ def test_the_note_on_skewness_names_no_method_that_no_option_chooses() -> None:
 
 def test_a_bound_below_zero_keeps_its_sign_and_a_share_below_one_is_not_all() -> None:
     interval = Interval(0.02, -0.00034, 0.04)
-    assert numbers.mean_cell("invalid_rate", interval, signed=True).beside == "[-0.0%, +4.0%]"
-    assert numbers.change("reward", -0.0004, like=1.0) == "-0.00"
-    assert numbers.percent(-0.0003) == "-0.0 %"
+    assert numbers.mean_cell("invalid_rate", interval, signed=True).detail == "[-0.0%, +4.0%]"
+    assert numbers.format_difference("reward", -0.0004, like=1.0) == "-0.00"
+    assert numbers.format_relative_change(-0.0003) == "-0.0 %"
     assert numbers.share_text(0.9967) == "> 99"
-    assert numbers.share_cell(Interval(1.0, 0.931, 1.0)).beside == "[93, 100]"
+    assert numbers.share_cell(Interval(1.0, 0.931, 1.0)).detail == "[93, 100]"
     assert numbers.p_text(0.0497) == "p = 0.0497"
 
 

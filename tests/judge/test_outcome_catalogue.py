@@ -57,7 +57,7 @@ def test_a_metric_outside_the_catalogue_has_no_range_and_no_unit() -> None:
 def test_numbers_have_the_unit_of_the_catalogue(
     metric: str, number: float, text: str, changed: str, label: str
 ) -> None:
-    assert numbers.value(metric, number) == text
-    assert numbers.change(metric, number) == changed
-    assert numbers.unit_name(metric) == label
+    assert numbers.format_value(metric, number) == text
+    assert numbers.format_difference(metric, number) == changed
+    assert numbers.axis_label(metric) == label
     assert outcome_of(metric).unit in Unit

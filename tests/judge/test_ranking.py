@@ -8,7 +8,7 @@ import pytest
 
 from assay.judge.comparison import compare
 from assay.judge.ranking import group_letters
-from assay.report.run import ranking_sentences
+from assay.report.run import describe_ranking
 from assay.report.run_summary import rank_models
 from assay.store.queries import EpisodeRow
 from tests.report.rows import episode, failed
@@ -47,7 +47,7 @@ def test_the_lower_rate_of_invalid_actions_comes_first() -> None:
     assert [(place.model, place.place) for place in invalid.places] == [("good", 1), ("bad", 2)]
     assert invalid.places[0].mean.point < invalid.places[1].mean.point
     assert not any(place.shared for place in (*reward.places, *invalid.places))
-    assert ranking_sentences(invalid)[0].startswith("good is better than bad: ")
+    assert describe_ranking(invalid)[0].startswith("good is better than bad: ")
 
 
 def test_models_that_cannot_be_told_apart_share_a_place() -> None:

@@ -12,9 +12,9 @@ from assay.judge.results import Contrast, LeftOut, TaskRule, Units
 from assay.judge.subjects import Subject, TrialOutcome
 from assay.judge.versions import over_time
 from assay.report.comparison.document import comparison_document
-from assay.report.comparison.sentences import answers
+from assay.report.comparison.sentences import answer_questions
 from assay.report.comparison.values import comparison_values
-from assay.report.terminal import TerminalReport, as_text
+from assay.report.terminal import TerminalReport, render_text
 from assay.stats.clusters import clustered_difference
 from assay.stats.multiplicity import plan_effect
 from assay.stats.power import minimum_detectable_effect, trials_needed
@@ -296,7 +296,7 @@ def test_sizes_keep_their_points_and_claim_no_bounds_where_tasks_count() -> None
     assert not found.effects.improvement.known
     assert found.pairing is None
     document = comparison_document(compare(bench(12, 4, up=0.5)))
-    text = as_text(TerminalReport(document))
+    text = render_text(TerminalReport(document))
     assert "nan" not in text
 
 
@@ -340,7 +340,9 @@ def test_a_plan_for_a_sample_of_tasks_counts_tasks() -> None:
 
 def said(subjects: list[Subject], **choices: object) -> str:
     comparison = compare(subjects, **choices)
-    return " ".join(line.answer for line in answers(comparison, comparison.decisive[0]))
+    return " ".join(
+        line.answer for line in answer_questions(comparison, comparison.decisive[0])
+    )
 
 
 def test_the_sentence_says_on_these_tasks_where_they_are_fixed() -> None:

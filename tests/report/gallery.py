@@ -7,26 +7,35 @@ from typing import Final
 import numpy as np
 
 from assay.judge.results import PairRow
-from assay.report.figures.cost import CostPoint, cost_quality
+from assay.report.figures.cost import CostPoint, draw_cost_quality
 from assay.report.figures.curves import (
     PrecisionPoint,
     Run,
     VariancePanel,
-    learning_curves,
-    variance_panels,
+    draw_learning_curves,
+    draw_variance_panels,
 )
-from assay.report.figures.distributions import bootstrap_distribution, box_plot, histogram
+from assay.report.figures.distributions import (
+    draw_bootstrap_distribution,
+    draw_box_plot,
+    draw_histogram,
+)
 from assay.report.figures.drawing import Drawing
 from assay.report.figures.instances import (
     CompletionRow,
     SuccessRow,
-    completion_times,
-    success_bars,
-    success_heat_map,
+    draw_completion_times,
+    draw_success_bars,
+    draw_success_heat_map,
 )
-from assay.report.figures.intervals import ForestRow, VersionRow, forest, versions_over_time
-from assay.report.figures.pairs import pair_differences, pair_lines
-from assay.report.figures.radial import radial, scaled_to_best
+from assay.report.figures.intervals import (
+    ForestRow,
+    VersionRow,
+    draw_forest,
+    draw_versions_over_time,
+)
+from assay.report.figures.pairs import draw_pair_differences, draw_pair_lines
+from assay.report.figures.radial import draw_radial, scale_to_best
 from assay.report.figures.style import Values
 from assay.stats.intervals import Interval, t_interval, wilson
 
@@ -57,12 +66,12 @@ def drawings() -> dict[str, Callable[[], Drawing]]:
     estimates = rng.normal(1, 0.5, 2000)
     runs = [_run(rng, end) for end in (1e6, 1e6, 1e6, 1e6, 6e5)]
     return {
-        "histogram": lambda: histogram(groups, "achievements"),
-        "box plot": lambda: box_plot(groups, LONG),
-        "bootstrap": lambda: bootstrap_distribution(
+        "histogram": lambda: draw_histogram(groups, "achievements"),
+        "box plot": lambda: draw_box_plot(groups, LONG),
+        "bootstrap": lambda: draw_bootstrap_distribution(
             estimates, Interval(1, -0.1, 2.1), "difference", method="Student t"
         ),
-        "forest": lambda: forest(
+        "forest": lambda: draw_forest(
             [
                 ForestRow(PLAIN, Interval(1, 0.5, 1.5), "12 pairs"),
                 ForestRow(DOLLARS, Interval(1, 0.5, math.inf), LONG),
@@ -70,35 +79,35 @@ def drawings() -> dict[str, Callable[[], Drawing]]:
             ],
             "difference in achievements",
         ),
-        "success bars": lambda: success_bars(
+        "success bars": lambda: draw_success_bars(
             [
                 SuccessRow(task, subject, wilson(hits, 10), 10)
                 for task, hits in (("crafter/easy", 9), (LONG, 0))
                 for subject in (PLAIN, DOLLARS)
             ]
         ),
-        "heat map": lambda: success_heat_map(
+        "heat map": lambda: draw_success_heat_map(
             ["easy", LONG],
             [PLAIN, DOLLARS, LONG],
             [[0.9, 1, _NAN], [0, 0.2, 0.6]],
             counts=[[10, 10, 0], [10, 10, 5]],
         ),
-        "times": lambda: completion_times(
+        "times": lambda: draw_completion_times(
             [
                 CompletionRow(subject, "easy", 10.0 * place, place % 3 == 2)
                 for subject in (PLAIN, DOLLARS, LONG)
                 for place in range(1, 6)
             ]
         ),
-        "pair lines": lambda: pair_lines(pairs, PLAIN, DOLLARS, "achievements"),
-        "pair differences": lambda: pair_differences(
+        "pair lines": lambda: draw_pair_lines(pairs, PLAIN, DOLLARS, "achievements"),
+        "pair differences": lambda: draw_pair_differences(
             pairs,
             PLAIN,
             LONG,
             LONG,
             interval=t_interval([row.difference for row in pairs]),
         ),
-        "cost": lambda: cost_quality(
+        "cost": lambda: draw_cost_quality(
             [
                 CostPoint(PLAIN, Interval(0.002, 0.0015, 0.0025), Interval(4, 3.5, 4.5), 30),
                 CostPoint(DOLLARS, Interval(0.1, 0.08, 0.12), Interval(6, 5, 7), 12),
@@ -106,17 +115,17 @@ def drawings() -> dict[str, Callable[[], Drawing]]:
             ],
             "achievements",
         ),
-        "curves": lambda: learning_curves(
+        "curves": lambda: draw_learning_curves(
             {PLAIN: runs[:4], DOLLARS: runs[2:], LONG: runs[:1]}, "reward"
         ),
         "radial": _radial,
-        "variance": lambda: variance_panels(
+        "variance": lambda: draw_variance_panels(
             [_panel("AUC", 0.12, 6), _panel(LONG, 0.5, None)],
             threshold=0.05,
             runs=12,
             metric="overview/reward",
         ),
-        "versions": lambda: versions_over_time(
+        "versions": lambda: draw_versions_over_time(
             [
                 VersionRow("v1.0", Interval(3, 2, 4), 8),
                 VersionRow(LONG, Interval(4, 3, 5), 8, DOLLARS),
@@ -138,7 +147,7 @@ def _radial() -> Drawing:
         PLAIN: [0.5, 0.6, 0.55, 1e-6, 2e5],
         LONG: [0.7, 0.65, None, 2e-6, 1e5],
     }
-    return radial(axes, scaled_to_best(axes, raw, lower_is_better={DOLLARS}), raw=raw)
+    return draw_radial(axes, scale_to_best(axes, raw, lower_is_better={DOLLARS}), raw=raw)
 
 
 def _panel(name: str, spread: float, needed: int | None) -> VariancePanel:

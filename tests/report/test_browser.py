@@ -14,11 +14,11 @@ from assay.report.document import (
     Document,
     Figures,
     Items,
+    Paragraph,
     ReportTable,
     Section,
-    Words,
 )
-from assay.report.html import as_html
+from assay.report.html import render_html
 from tests.report.gallery import DOLLARS, LONG, PLAIN, drawings
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [(HOSTILE, *["1.25 [0.9, 1.4]"] * 15), (PLAIN, *["-"] * 15)],
     )
     words: list[Block] = [
-        Words(HOSTILE),
+        Paragraph(HOSTILE),
         Items([HOSTILE, PLAIN], HOSTILE),
         Answers([Answer(HOSTILE, HOSTILE), Answer(HOSTILE, HOSTILE)]),
         wide,
@@ -62,7 +62,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         origin=[("version", "assay"), ("sources", HOSTILE), (HOSTILE, HOSTILE)],
     )
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(as_html(document), "utf-8")
+    path.write_text(render_html(document), "utf-8")
     return path
 
 

@@ -18,8 +18,14 @@ from assay.judge.results import Comparison
 from assay.judge.versions import over_time
 from assay.report.comparison.document import comparison_document
 from assay.report.document import Document, Figures, Section
-from assay.report.files import ENDINGS, as_csv, as_markdown, csv_cell, write_document
-from assay.report.html import as_html
+from assay.report.files import (
+    REPORT_EXTENSIONS,
+    format_csv_cell,
+    render_csv,
+    render_markdown,
+    write_document,
+)
+from assay.report.html import render_html
 from assay.report.over_time import over_time_document
 from tests.judge.subjects import NASTY, subject
 
@@ -83,7 +89,7 @@ def test_the_page_has_one_title_every_section_and_every_figure(page: str) -> Non
         *("Leaderboard", "Answers", "Differences", "Values", "Instances", "Versions"),
         *(
             "Pair by pair",
-            "Cost beside quality",
+            "Cost and quality",
             "Learning curves",
             "Other metrics",
             "Provenance",
@@ -113,7 +119,7 @@ def test_the_page_says_what_made_it(page: str) -> None:
 def test_the_words_of_a_page_are_escaped_and_its_tables_have_captions(
     found: Document,
 ) -> None:
-    text = as_html(without_figures(found))
+    text = render_html(without_figures(found))
     tags = Outline(text).tags
     assert tags.count("h1") == 1
     assert tags.count("caption") == tags.count("table") > 5
@@ -123,7 +129,7 @@ def test_the_words_of_a_page_are_escaped_and_its_tables_have_captions(
 
 
 def test_markdown_shows_names_as_text(found: Document) -> None:
-    text = as_markdown(found)
+    text = render_markdown(found)
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     for line in rows:
         assert not re.search(r"(?<!\\)`|<script|(?<!\\)\$", line)
@@ -153,7 +159,7 @@ def test_nothing_is_read_as_markdown(text: str, shown: str) -> None:
 def test_csv_has_a_row_per_candidate_and_metric_with_what_made_it(
     found: Document, compared: Comparison
 ) -> None:
-    rows = list(csv.DictReader(io.StringIO(as_csv(found))))
+    rows = list(csv.DictReader(io.StringIO(render_csv(found))))
     assert [row["metric"] for row in rows] == list(compared.setup.metrics)
     first = rows[0]
     assert first["decides"] == "true"
@@ -169,9 +175,9 @@ def test_csv_has_a_row_per_candidate_and_metric_with_what_made_it(
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
 def test_no_text_is_a_formula_in_a_spreadsheet(start: str) -> None:
-    assert csv_cell(f"{start}1+1") == f"'{start}1+1"
-    assert csv_cell(-1.5) == "-1.5"
-    assert csv_cell(float("nan")) == ""
+    assert format_csv_cell(f"{start}1+1") == f"'{start}1+1"
+    assert format_csv_cell(-1.5) == "-1.5"
+    assert format_csv_cell(float("nan")) == ""
 
 
 def test_json_holds_every_number_and_no_nan(found: Document) -> None:
@@ -210,8 +216,10 @@ def test_the_same_data_gives_the_same_page(found: Document, page: str, tmp_path:
 
 def test_the_same_data_gives_the_same_bytes(found: Document, tmp_path: Path) -> None:
     for folder in ("one", "two"):
-        write_document(found, *(tmp_path / folder / f"r{ending}" for ending in ENDINGS[1:]))
-    for ending in ENDINGS[1:]:
+        write_document(
+            found, *(tmp_path / folder / f"r{ending}" for ending in REPORT_EXTENSIONS[1:])
+        )
+    for ending in REPORT_EXTENSIONS[1:]:
         one, two = ((tmp_path / folder / f"r{ending}") for folder in ("one", "two"))
         assert one.read_bytes() == two.read_bytes()
 
@@ -219,7 +227,7 @@ def test_the_same_data_gives_the_same_bytes(found: Document, tmp_path: Path) -> 
 def test_endings_say_what_to_write(found: Document, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.html, \.md, \.json, \.csv"):
         write_document(found, tmp_path / "a.json", tmp_path / "report.pdf")
-    with pytest.raises(UsageError, match="named twice"):
+    with pytest.raises(UsageError, match="given twice"):
         write_document(found, tmp_path / "a.json", tmp_path / "a.json")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(OutputError, match="cannot write"):
@@ -251,7 +259,7 @@ def test_over_time_takes_the_experiments_of_a_version_together() -> None:
 
 
 def test_over_time_is_written_in_every_format(tmp_path: Path) -> None:
-    paths = [tmp_path / f"r{ending}" for ending in ENDINGS]
+    paths = [tmp_path / f"r{ending}" for ending in REPORT_EXTENSIONS]
     write_document(over_time_document(over_time(versions())), *paths)
     html, markdown, values, table = (path.read_text("utf-8") for path in paths)
     assert html.count("<svg") == 1
@@ -270,7 +278,7 @@ def test_each_pair_leads_to_its_episodes_and_the_commands_that_show_them() -> No
         subject(name, own, database="my store.duckdb")
         for name, own in (("a", BASE), ("b", MORE))
     ]
-    text = as_html(without_figures(comparison_document(compare(both))))
+    text = render_html(without_figures(comparison_document(compare(both))))
     links = re.findall(r'<th scope="row"><a href="#(pair-[0-9a-f]+)">', text)
     assert len(set(links)) == len(BASE)
     assert [text.count(f'<tr id="{link}">') for link in links] == [1] * len(BASE)
@@ -278,7 +286,7 @@ def test_each_pair_leads_to_its_episodes_and_the_commands_that_show_them() -> No
     for name in ("a", "b"):
         assert f"'{name} crafter/ea' --database 'my store.duckdb'" in html.unescape(first)
     files = [replace(one, source="runs.json", database=None) for one in both]
-    assert '<th scope="row"><a href' not in as_html(
+    assert '<th scope="row"><a href' not in render_html(
         without_figures(comparison_document(compare(files)))
     )
 
@@ -291,7 +299,7 @@ def test_pass_at_k_is_shown_where_worlds_were_attempted_again() -> None:
     ]
     both = [subject("a", BASE, trials=again), subject("b", MORE)]
     found = comparison_document(compare(both))
-    text = as_markdown(without_figures(found))
+    text = render_markdown(without_figures(found))
     assert "| a | 3 | 60% \\[" in text
     assert "about 95 % intervals over worlds" in text
     assert [row["k"] for row in found.values()["passes"]] == [1, 2, 3]

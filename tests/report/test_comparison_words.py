@@ -8,8 +8,8 @@ from assay.judge.comparison import compare
 from assay.judge.results import Comparison
 from assay.report import numbers
 from assay.report.comparison.document import comparison_document
-from assay.report.comparison.sentences import answers
-from assay.report.terminal import TerminalReport, as_text
+from assay.report.comparison.sentences import answer_questions
+from assay.report.terminal import TerminalReport, render_text
 from assay.stats.intervals import Interval
 from tests.judge.subjects import NASTY, look, subject
 
@@ -20,12 +20,14 @@ MIXED = [value + gap for value, gap in zip(BASE, [2, -1] * 5, strict=True)]
 
 def said(comparison: Comparison) -> list[str]:
     [one] = comparison.decisive
-    return [answer for _, answer in answers(comparison, one)]
+    return [answer for _, answer in answer_questions(comparison, one)]
 
 
 def test_the_answers_come_in_the_order_in_which_people_ask() -> None:
     comparison = compare([subject("a", BASE), subject("b", MORE)])
-    questions = [question for question, _ in answers(comparison, comparison.decisive[0])]
+    questions = [
+        question for question, _ in answer_questions(comparison, comparison.decisive[0])
+    ]
     assert questions == [
         "Is b better than a?",
         "By how much?",
@@ -61,7 +63,7 @@ def test_three_pairs_are_said_to_be_few() -> None:
         "The interval of the difference is +0.99 to +1.28, at a level of about"
     )
     assert "3 pairs are very few: this counts on values close to normal." in sure
-    text = " ".join(as_text(TerminalReport(comparison_document(compare(both)))).split())
+    text = " ".join(render_text(TerminalReport(comparison_document(compare(both)))).split())
     assert "With 3 pairs the exact test cannot go below p = 0.25" in text
     assert "from 6 pairs on" in settle
 
@@ -185,19 +187,19 @@ def test_a_finding_lost_to_the_number_of_candidates_says_so() -> None:
     slightly = [x + gap for x, gap in zip(BASE, [1, 0, 1, 0, 2, 0, 1, 0, 1, 0], strict=True)]
     others = [subject(name, MIXED) for name in "cde"]
     comparison = compare([subject("a", BASE), subject("b", slightly), *others])
-    text = answers(comparison, comparison.decisive[0])[2].answer
+    text = answer_questions(comparison, comparison.decisive[0])[2].answer
     assert "adjusted for 10 comparisons, which is why it stays undecided" in text
 
 
 def test_the_terminal_shows_answers_then_tables_then_leaderboard_and_verdict() -> None:
     comparison = compare([subject("a", BASE), subject("b", MORE), subject("c", MIXED)])
-    text = as_text(TerminalReport(comparison_document(comparison)), 90)
+    text = render_text(TerminalReport(comparison_document(comparison)), 90)
     places = [
         text.index(word)
         for word in (
-            *("Is b better than a?", "Is c better than a?", "metric by metric"),
+            *("Is b better than a?", "Is c better than a?", "by metric"),
             *(
-                "Order by achievements",
+                "Ranking by achievements",
                 "All pairs",
                 "Median",
                 "Success and time",
@@ -214,7 +216,7 @@ def test_the_terminal_shows_answers_then_tables_then_leaderboard_and_verdict() -
 
 def test_a_name_reaches_the_terminal_as_text() -> None:
     comparison = compare([subject(NASTY, BASE), subject("b", MORE)])
-    text = as_text(TerminalReport(comparison_document(comparison)), 100)
+    text = render_text(TerminalReport(comparison_document(comparison)), 100)
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "[bold]b[/]" in " ".join(text.split())
@@ -222,7 +224,7 @@ def test_a_name_reaches_the_terminal_as_text() -> None:
 
 def test_a_long_table_is_cut_and_says_so() -> None:
     comparison = compare([subject("a", [*BASE * 5, 1.0]), subject("b", [*MORE * 5, 2.0])])
-    text = as_text(TerminalReport(comparison_document(comparison)))
+    text = render_text(TerminalReport(comparison_document(comparison)))
     assert "27 more rows; --output shows them." in text
 
 
@@ -242,16 +244,16 @@ def test_a_long_table_is_cut_and_says_so() -> None:
     ],
 )
 def test_numbers_have_the_unit_of_their_metric(metric: str, number: float, shown: str) -> None:
-    assert numbers.value(metric, number) == shown
+    assert numbers.format_value(metric, number) == shown
 
 
 def test_differences_have_a_sign_and_their_bounds_as_many_digits() -> None:
-    assert numbers.change("cost_usd", 0.5) == "+$0.50"
+    assert numbers.format_difference("cost_usd", 0.5) == "+$0.50"
     assert numbers.mean_cell("reward", Interval(0.123, -1.5, 1.746), signed=True) == (
         "+0.12",
         "[-1.50, +1.75]",
     )
-    assert numbers.mean_cell("reward", Interval(1, float("nan"), float("nan"))).beside == "[?]"
+    assert numbers.mean_cell("reward", Interval(1, float("nan"), float("nan"))).detail == "[?]"
 
 
 def test_p_values_are_short_and_never_zero() -> None:
@@ -262,5 +264,5 @@ def test_p_values_are_short_and_never_zero() -> None:
 
 def test_no_line_is_longer_than_forty_columns() -> None:
     comparison = compare([subject("a", BASE), subject("b", MORE)])
-    text = as_text(TerminalReport(comparison_document(comparison)), 40)
+    text = render_text(TerminalReport(comparison_document(comparison)), 40)
     assert max(map(len, text.splitlines())) <= 40

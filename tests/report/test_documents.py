@@ -12,11 +12,11 @@ from assay.judge.comparison import compare
 from assay.judge.versions import over_time
 from assay.report.comparison.document import comparison_document
 from assay.report.document import Document, ReportTable, Section
-from assay.report.files import ENDINGS, write_document
+from assay.report.files import REPORT_EXTENSIONS, write_document
 from assay.report.over_time import over_time_document
 from assay.report.run import run_document
 from assay.report.run_summary import rank_models, summarize
-from assay.report.terminal import TerminalReport, as_text
+from assay.report.terminal import TerminalReport, render_text
 from assay.report.training_analysis import analysis_document
 from assay.report.training_variance import variance_document
 from assay.training.analysis import analyse
@@ -76,10 +76,10 @@ def test_every_report_is_written_in_every_format_and_shows_names_as_text(
     make: Callable[[], Document], tmp_path: Path
 ) -> None:
     document = make()
-    paths = [tmp_path / f"report{ending}" for ending in ENDINGS]
+    paths = [tmp_path / f"report{ending}" for ending in REPORT_EXTENSIONS]
     write_document(document, *paths)
     page, markdown, values, table = (path.read_text("utf-8") for path in paths)
-    text = as_text(TerminalReport(document))
+    text = render_text(TerminalReport(document))
     for shown in (page, markdown, text):
         assert "alert(1)" in shown
     for hostile in NO_TEXT:
@@ -101,7 +101,9 @@ def test_a_report_of_a_run_has_a_row_per_model_with_its_intervals() -> None:
 def test_words_that_a_terminal_has_no_room_for_are_folded_and_not_cut() -> None:
     words = "so many words that no column of a narrow terminal has room for them all"
     table = ReportTable("", ["name", "n", "note"], [["a", "1", words], ["b", "2", "few"]])
-    text = as_text(TerminalReport(Document(title="t", sections=[Section("s", [table])])), 40)
+    text = render_text(
+        TerminalReport(Document(title="t", sections=[Section("s", [table])])), 40
+    )
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 40
     assert all(word in text for word in words.split())

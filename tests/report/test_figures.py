@@ -11,27 +11,36 @@ import pytest
 
 from assay.errors import OutputError, UsageError
 from assay.judge.results import PairRow
-from assay.report.figures.achievements import RateRow, rate_bars
-from assay.report.figures.cost import CostPoint, cost_quality
+from assay.report.figures.achievements import RateRow, draw_rate_bars
+from assay.report.figures.cost import CostPoint, draw_cost_quality
 from assay.report.figures.curves import (
     PrecisionPoint,
     VariancePanel,
-    learning_curves,
+    draw_learning_curves,
+    draw_variance_panels,
     mean_curve,
-    variance_panels,
 )
-from assay.report.figures.distributions import bootstrap_distribution, box_plot, histogram
+from assay.report.figures.distributions import (
+    draw_bootstrap_distribution,
+    draw_box_plot,
+    draw_histogram,
+)
 from assay.report.figures.drawing import Drawing, save_png
 from assay.report.figures.instances import (
     CompletionRow,
-    completion_times,
-    success_bars,
-    success_heat_map,
+    draw_completion_times,
+    draw_success_bars,
+    draw_success_heat_map,
 )
-from assay.report.figures.intervals import ForestRow, VersionRow, forest, versions_over_time
-from assay.report.figures.pairs import pair_differences, pair_lines
-from assay.report.figures.radial import radial, scaled_to_best
-from assay.report.figures.style import compact, look, number, short_names
+from assay.report.figures.intervals import (
+    ForestRow,
+    VersionRow,
+    draw_forest,
+    draw_versions_over_time,
+)
+from assay.report.figures.pairs import draw_pair_differences, draw_pair_lines
+from assay.report.figures.radial import draw_radial, scale_to_best
+from assay.report.figures.style import format_compact, format_number, group_style, shorten_names
 from assay.stats.intervals import Interval, t_interval
 from tests.report.gallery import DOLLARS, drawings
 
@@ -165,14 +174,14 @@ def test_a_png_has_the_title_and_the_note_too(
 
 
 def test_twenty_groups_differ_without_their_colours_too() -> None:
-    looks = [look(index) for index in range(20)]
+    looks = [group_style(index) for index in range(20)]
     assert len(set(looks)) == 20
     assert all(a[1:] != b[1:] for a, b in pairwise(looks))
     assert len({one[1:3] for one in looks[:8]}) == 8
 
 
 def test_long_names_are_cut_and_stay_different() -> None:
-    names = short_names(["a" * 50, "a" * 50, "b", "two\nlines\t$y$"], 10)
+    names = shorten_names(["a" * 50, "a" * 50, "b", "two\nlines\t$y$"], 10)
     assert names[0] != names[1]
     assert names[0] == "aaaaaa…aaa"
     assert names[2:] == ["b", r"two li…$y$"]
@@ -190,11 +199,11 @@ def test_long_names_are_cut_and_stay_different() -> None:
     ],
 )
 def test_numbers_are_short(value: float, text: str) -> None:
-    assert number(value) == text
+    assert format_number(value) == text
 
 
 def test_steps_are_compact() -> None:
-    assert [compact(x) for x in (0, 950, 20_000, 1.5e6, 2e9)] == [
+    assert [format_compact(x) for x in (0, 950, 20_000, 1.5e6, 2e9)] == [
         "0",
         "950",
         "20k",
@@ -204,11 +213,11 @@ def test_steps_are_compact() -> None:
 
 
 def test_a_histogram_of_counts_has_a_bar_per_number() -> None:
-    drawing = histogram({"a": [1, 1, 4], "b": [2, NAN, math.inf]}, "achievements")
+    drawing = draw_histogram({"a": [1, 1, 4], "b": [2, NAN, math.inf]}, "achievements")
     bars = [patch.get_height() for patch in drawing.figure.axes[0].patches]  # type: ignore[attr-defined]
     assert bars == [2, 0, 0, 1]
     assert "a: n = 3, mean 2, median 1, from 1 to 4" in drawing.alt
-    assert "2 missing or infinite values are left out" in drawing.note
+    assert "2 missing or infinite values are omitted" in drawing.note
     assert drawing.table is not None
     assert drawing.table.rows[0] == ("a", "3", "2", "1", "1.732", "1", "4")
 
@@ -219,18 +228,18 @@ def test_a_histogram_of_counts_has_a_bar_per_number() -> None:
     ids=["one", "all equal", "tiny", "close together", "far apart"],
 )
 def test_values_without_a_spread_are_drawn_too(values: list[float]) -> None:
-    drawing = histogram({"a": values, "nobody": []}, "reward")
+    drawing = draw_histogram({"a": values, "nobody": []}, "reward")
     assert sum(bar.get_height() for bar in drawing.figure.axes[0].patches) == len(values)  # type: ignore[attr-defined]
-    box_plot({"a": values, "nobody": []}, "reward").figure.draw_without_rendering()
+    draw_box_plot({"a": values, "nobody": []}, "reward").figure.draw_without_rendering()
 
 
 def test_a_box_needs_five_values() -> None:
-    drawing = box_plot({"few": [1, 2, 3, 4], "enough": [1, 2, 3, 4, 5]}, "reward")
+    drawing = draw_box_plot({"few": [1, 2, 3, 4], "enough": [1, 2, 3, 4, 5]}, "reward")
     assert len(drawing.figure.axes[0].patches) == 1
 
 
 def test_of_many_groups_the_first_are_drawn_and_all_are_in_the_table() -> None:
-    drawing = box_plot({f"model {i}": [float(i)] for i in range(30)}, "reward")
+    drawing = draw_box_plot({f"model {i}": [float(i)] for i in range(30)}, "reward")
     assert len(drawing.figure.axes[0].get_yticks()) == 20
     assert "first 20 of 30" in drawing.note
     assert drawing.table is not None
@@ -238,17 +247,17 @@ def test_of_many_groups_the_first_are_drawn_and_all_are_in_the_table() -> None:
 
 
 def test_of_many_values_the_box_plot_draws_some_points_and_the_ends() -> None:
-    drawing = box_plot({"a": np.arange(5000.0)}, "reward")
+    drawing = draw_box_plot({"a": np.arange(5000.0)}, "reward")
     line = max(drawing.figure.axes[0].lines, key=lambda one: len(np.asarray(one.get_xdata())))
     points = np.asarray(line.get_xdata())
     assert len(points) == 300
     assert (points.min(), points.max()) == (0, 4999)
-    assert "300 points at most" in drawing.note
+    assert "At most 300 points" in drawing.note
 
 
 def test_a_forest_plot_draws_unknown_and_infinite_bounds() -> None:
     rows = [ForestRow("a", Interval(1, NAN, NAN)), ForestRow("b", Interval(2, 1, math.inf))]
-    drawing = forest(rows, "difference", zero_line=None)
+    drawing = draw_forest(rows, "difference", zero_line=None)
     assert "a: 1 [no interval]; b: 2 [1, ∞]" in drawing.alt
     low, high = drawing.figure.axes[0].get_xlim()
     assert (low, high) == pytest.approx((0.92, 2.08))
@@ -256,23 +265,23 @@ def test_a_forest_plot_draws_unknown_and_infinite_bounds() -> None:
 
 def test_pairs_are_counted_by_direction() -> None:
     rows = [PairRow("1", 1, 2), PairRow("2", 1, 1), PairRow("3", 2, 1), PairRow("4", 1, NAN)]
-    said = "of 3 pairs B is higher than A in 1, equal in 1, lower in 1"
-    assert said in pair_lines(rows, "A", "B", "reward").alt
-    drawing = pair_differences(rows, "A", "B", "reward")
+    said = "in 3 pairs, B is higher than A in 1, equal in 1, lower in 1"
+    assert said in draw_pair_lines(rows, "A", "B", "reward").alt
+    drawing = draw_pair_differences(rows, "A", "B", "reward")
     assert said in drawing.alt
-    assert "1 pairs with a missing value are left out" in drawing.note
+    assert "1 pairs with a missing value are omitted" in drawing.note
 
 
 def test_of_many_pairs_those_drawn_are_spread_over_all() -> None:
     rows = [PairRow(str(i), 0, float(i - 250)) for i in range(501)]
-    drawing = pair_differences(rows, "A", "B", "reward")
+    drawing = draw_pair_differences(rows, "A", "B", "reward")
     drawn = [
         float(np.asarray(line.get_xdata())[0]) for line in drawing.figure.axes[0].lines[2:]
     ]
     assert len(drawn) == 200
     assert (min(drawn), max(drawn)) == (-250, 250)
     assert abs(float(np.mean(drawn))) < 2
-    assert "200 of them are drawn" in drawing.note
+    assert "200 of the others are drawn" in drawing.note
 
 
 def test_the_line_of_the_best_leaves_out_whoever_is_dearer_and_worse() -> None:
@@ -281,7 +290,7 @@ def test_the_line_of_the_best_leaves_out_whoever_is_dearer_and_worse() -> None:
             CostPoint(str(cost), Interval(cost, NAN, NAN), Interval(quality, NAN, NAN))
             for cost, quality in ((1, 5), (2, 4), (3, 9), (3, 8), (4, 1))
         ]
-        drawing = cost_quality(points, "reward", higher_is_better=higher_is_better)
+        drawing = draw_cost_quality(points, "reward", higher_is_better=higher_is_better)
         line = drawing.figure.axes[0].lines[0]
         return list(zip(line.get_xdata(), line.get_ydata(), strict=True))  # type: ignore[arg-type]
 
@@ -310,7 +319,7 @@ def test_the_end_of_a_run_counts_although_no_even_step_meets_it() -> None:
 def test_learning_curves_say_which_runs_end_early() -> None:
     steps = np.arange(0, 1001, 10.0)
     runs = [(steps, steps), (steps[:50], steps[:50]), (steps[:-1], steps[:-1])]
-    drawing = learning_curves({"a": runs, "none": []}, "reward")
+    drawing = draw_learning_curves({"a": runs, "none": []}, "reward")
     assert "1 run ends before the longest" in drawing.note
     assert "a: 3 runs, mean at step 490 490 [490, 490]" in drawing.alt
 
@@ -319,7 +328,7 @@ def test_a_long_run_keeps_its_spikes() -> None:
     steps = np.arange(100_000.0)
     values = np.zeros(100_000)
     values[54_321] = 7
-    drawing = learning_curves({"a": [(steps, values)]}, "reward")
+    drawing = draw_learning_curves({"a": [(steps, values)]}, "reward")
     drawn = np.asarray(drawing.figure.axes[0].lines[0].get_ydata())
     assert len(drawn) < 500
     assert drawn.max() == 7
@@ -331,14 +340,14 @@ def test_axes_are_scaled_to_the_best() -> None:
         "b": [4.0, 5.0, 1.0, 3.0, 2.0],
     }
     axes = ["reward", "cost", "slope", "same", "rare"]
-    scaled = scaled_to_best(axes, raw, lower_is_better={"cost"})
+    scaled = scale_to_best(axes, raw, lower_is_better={"cost"})
     assert scaled["a"][:4] == [0.5, 0.5, 0, 1]
     assert math.isnan(scaled["a"][4])
     assert scaled["b"] == [1, 1, 1, 1, 1]
 
 
 def test_a_radial_plot_names_missing_values() -> None:
-    drawing = radial(["x", "y", "z"], {"a": [1, None, 0.5]}, raw={"a": [12, None, 3]})
+    drawing = draw_radial(["x", "y", "z"], {"a": [1, None, 0.5]}, raw={"a": [12, None, 3]})
     assert "a: x 12, y -, z 3" in drawing.alt
     assert "y\n-" in [tick.get_text() for tick in drawing.figure.axes[0].get_xticklabels()]
 
@@ -350,7 +359,7 @@ def test_the_answers_of_the_variance_panels_are_in_their_legends() -> None:
         name="AUC", precision=errors, rule=rule, rule_n=2, needed=4, needed_low=3, needed_high=9
     )
     far = VariancePanel(name="slope", precision=errors, rule=rule, rule_n=None, needed=90_000)
-    drawing = variance_panels([near, far], threshold=0.05, runs=8)
+    drawing = draw_variance_panels([near, far], threshold=0.05, runs=8)
     words = [
         {text.get_text() for text in legend.get_texts()}
         for ax in drawing.figure.axes
@@ -364,7 +373,7 @@ def test_the_answers_of_the_variance_panels_are_in_their_legends() -> None:
 
 def test_censored_times_are_told_from_others() -> None:
     rows = [CompletionRow("a", "easy", 5, False), CompletionRow("a", "easy", 9, True)]
-    drawing = completion_times([*rows, CompletionRow("b", "hard", NAN, True)])
+    drawing = draw_completion_times([*rows, CompletionRow("b", "hard", NAN, True)])
     assert "easy, a: 1 of 2 succeeded, in 5 to 5 s" in drawing.alt
     assert [tick.get_text() for tick in drawing.figure.axes[0].get_yticklabels()] == [
         "easy\na: 1 of 2"
@@ -374,28 +383,34 @@ def test_censored_times_are_told_from_others() -> None:
 @pytest.mark.parametrize(
     "draw",
     [
-        pytest.param(lambda: histogram({"a": [NAN]}, "x"), id="histogram"),
-        pytest.param(lambda: box_plot({}, "x"), id="box plot"),
+        pytest.param(lambda: draw_histogram({"a": [NAN]}, "x"), id="histogram"),
+        pytest.param(lambda: draw_box_plot({}, "x"), id="box plot"),
         pytest.param(
-            lambda: bootstrap_distribution([], Interval(0, 0, 0), "x"), id="bootstrap"
+            lambda: draw_bootstrap_distribution([], Interval(0, 0, 0), "x"), id="bootstrap"
         ),
-        pytest.param(lambda: forest([], "x"), id="forest"),
-        pytest.param(lambda: success_bars([]), id="success bars"),
-        pytest.param(lambda: success_heat_map(["a"], ["b"], [[1, 2]]), id="heat map"),
-        pytest.param(lambda: success_heat_map([], [], []), id="empty heat map"),
-        pytest.param(lambda: completion_times([]), id="times"),
-        pytest.param(lambda: pair_lines([PairRow("1", NAN, 1)], "a", "b", "x"), id="pairs"),
-        pytest.param(lambda: cost_quality([], "x"), id="cost"),
-        pytest.param(lambda: learning_curves({"a": [([1], [NAN])]}, "x"), id="curves"),
-        pytest.param(lambda: learning_curves({"a": [([1, 2], [1])]}, "x"), id="ragged curve"),
-        pytest.param(lambda: mean_curve([]), id="mean of no runs"),
-        pytest.param(lambda: radial(["x", "y"], {"a": [1, 1]}), id="two axes"),
-        pytest.param(lambda: radial(["x", "y", "z"], {"a": [1, 1]}), id="a value too few"),
-        pytest.param(lambda: radial(["x", "y", "z"], {"a": [1, 1, 2]}), id="not scaled"),
-        pytest.param(lambda: radial(["x", "y", "z"], {"a": [None] * 3}), id="no value"),
-        pytest.param(lambda: variance_panels([], threshold=0.05, runs=2), id="variance"),
+        pytest.param(lambda: draw_forest([], "x"), id="forest"),
+        pytest.param(lambda: draw_success_bars([]), id="success bars"),
+        pytest.param(lambda: draw_success_heat_map(["a"], ["b"], [[1, 2]]), id="heat map"),
+        pytest.param(lambda: draw_success_heat_map([], [], []), id="empty heat map"),
+        pytest.param(lambda: draw_completion_times([]), id="times"),
         pytest.param(
-            lambda: versions_over_time([VersionRow("v1", Interval(NAN, NAN, NAN), 0)], "x"),
+            lambda: draw_pair_lines([PairRow("1", NAN, 1)], "a", "b", "x"), id="pairs"
+        ),
+        pytest.param(lambda: draw_cost_quality([], "x"), id="cost"),
+        pytest.param(lambda: draw_learning_curves({"a": [([1], [NAN])]}, "x"), id="curves"),
+        pytest.param(
+            lambda: draw_learning_curves({"a": [([1, 2], [1])]}, "x"), id="ragged curve"
+        ),
+        pytest.param(lambda: mean_curve([]), id="mean of no runs"),
+        pytest.param(lambda: draw_radial(["x", "y"], {"a": [1, 1]}), id="two axes"),
+        pytest.param(lambda: draw_radial(["x", "y", "z"], {"a": [1, 1]}), id="a value too few"),
+        pytest.param(lambda: draw_radial(["x", "y", "z"], {"a": [1, 1, 2]}), id="not scaled"),
+        pytest.param(lambda: draw_radial(["x", "y", "z"], {"a": [None] * 3}), id="no value"),
+        pytest.param(lambda: draw_variance_panels([], threshold=0.05, runs=2), id="variance"),
+        pytest.param(
+            lambda: draw_versions_over_time(
+                [VersionRow("v1", Interval(NAN, NAN, NAN), 0)], "x"
+            ),
             id="versions",
         ),
     ],
@@ -408,10 +423,10 @@ def test_what_cannot_be_drawn_is_said_in_a_sentence(draw: Any) -> None:
 def test_a_model_has_its_colour_where_one_before_it_is_not_drawn() -> None:
     known, quality = Interval(1, NAN, NAN), Interval(5, NAN, NAN)
     points = [CostPoint("free", None, quality), CostPoint("paid", known, quality)]
-    assert look(1).colour.lower() in cost_quality(points, "reward").svg.lower()
-    assert look(0).colour.lower() not in cost_quality(points, "reward").svg.lower()
+    assert group_style(1).colour.lower() in draw_cost_quality(points, "reward").svg.lower()
+    assert group_style(0).colour.lower() not in draw_cost_quality(points, "reward").svg.lower()
     never, once = Interval(0, 0, 0.5), Interval(0.5, 0.1, 0.9)
     rows = [RateRow(name, {"eat_cow": rate}, 3) for name, rate in (("a", never), ("b", once))]
-    drawing = rate_bars(rows, ["eat_cow"], {})
-    assert look(1).colour.lower() in drawing.svg.lower()
-    assert look(0).colour.lower() not in drawing.svg.lower()
+    drawing = draw_rate_bars(rows, ["eat_cow"], {})
+    assert group_style(1).colour.lower() in drawing.svg.lower()
+    assert group_style(0).colour.lower() not in drawing.svg.lower()

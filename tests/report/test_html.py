@@ -12,12 +12,12 @@ from assay.report.document import (
     Document,
     Figures,
     Items,
+    Paragraph,
     ReportTable,
     Section,
     Tone,
-    Words,
 )
-from assay.report.html import as_html, shown
+from assay.report.html import escape_html, render_html
 from tests.report.gallery import DOLLARS, LONG, PLAIN, drawings
 
 HOSTILE = "</td></p><script>alert(1)</script><img src=x onerror=alert(1)>\"'&amp;\x1b[31m\u202e"
@@ -57,14 +57,14 @@ class Reader(HTMLParser):
 
 
 def page(*blocks: Block, title: str = "Title") -> str:
-    return as_html(
+    return render_html(
         Document(title=title, summary=["Short."], sections=[Section("Section", blocks)])
     )
 
 
 def all_blocks(text: str) -> Sequence[Block]:
     return [
-        *(Words(text, tone) for tone in Tone),
+        *(Paragraph(text, tone) for tone in Tone),
         Items([text, text], text),
         Items([text], tone=Tone.WARNING),
         Answers([Answer(text, text), Answer(text, text)]),
@@ -79,7 +79,7 @@ def test_everything_from_outside_is_text() -> None:
         sections=[Section(HOSTILE, all_blocks(HOSTILE))],
         origin=[(HOSTILE, HOSTILE)],
     )
-    read = Reader(as_html(made))
+    read = Reader(render_html(made))
     assert {"script", "img"}.isdisjoint(tag for tag, _ in read.tags)
     assert not any(name.startswith("on") for _, found in read.tags for name in found)
     visible = HOSTILE.replace("\x1b", r"\x1b").replace("\u202e", r"\u202e")
@@ -110,7 +110,7 @@ def test_headings_go_down_one_by_one_from_a_single_first() -> None:
         sections=[Section("a", [answers]), Section("d", [])],
         origin=[("seed", "0")],
     )
-    levels = re.findall(r"<h(\d)", as_html(made))
+    levels = re.findall(r"<h(\d)", render_html(made))
     assert levels == ["1", "2", "3", "2", "2"]
 
 
@@ -166,13 +166,13 @@ def test_a_drawing_has_a_name_a_caption_and_its_numbers_folded() -> None:
 
 
 def test_the_foot_says_where_the_numbers_come_from() -> None:
-    text = as_html(Document(title="Title", sections=[], origin=[("version", "assay 1.0")]))
+    text = render_html(Document(title="Title", sections=[], origin=[("version", "assay 1.0")]))
     assert "<dt>version</dt><dd>assay 1.0</dd>" in text
     assert text.index("</main>") < text.index("<footer>")
 
 
 def test_line_ends_stay_and_what_turns_the_writing_is_made_visible() -> None:
-    assert shown("a\n\tb<\u2066\x00") == "a\n\tb&lt;\\u2066\\x00"
+    assert escape_html("a\n\tb<\u2066\x00") == "a\n\tb&lt;\\u2066\\x00"
 
 
 def test_a_page_begins_with_verdict_and_contents_and_colours_verdicts() -> None:
@@ -184,7 +184,7 @@ def test_a_page_begins_with_verdict_and_contents_and_colours_verdicts() -> None:
         Section("More of it", [], folded=True),
         Section("x", []),
     ]
-    found = as_html(Document(title="T", summary=["a: better. By 3."], sections=sections))
+    found = render_html(Document(title="T", summary=["a: better. By 3."], sections=sections))
     read = Reader(found)
     assert {"class": "callout better"} in read.every("p")
     assert read.every("a") == [{"href": "#more-of-it"}, {"href": "#x"}]

@@ -6,9 +6,9 @@ import re
 import pytest
 from rich.console import Console
 
-from assay.report.run import ranking_sentences, run_document
+from assay.report.run import describe_ranking, run_document
 from assay.report.run_summary import rank_models, summarize
-from assay.report.terminal import TerminalReport, as_text
+from assay.report.terminal import TerminalReport, render_text
 from assay.store.queries import EpisodeRow
 from assay.types import TrialState
 
@@ -17,7 +17,7 @@ from .rows import episode, failed
 
 def shown(rows: list[EpisodeRow], width: int = 100, **started: int) -> str:
     report = run_document(summarize(rows, started), "20260101-run", rank_models(rows))
-    return as_text(TerminalReport(report, title=False), width)
+    return render_text(TerminalReport(report, title=False), width)
 
 
 def many(model: str, offset: int, **but: object) -> list[EpisodeRow]:
@@ -60,7 +60,7 @@ def test_a_mean_stands_beside_half_its_interval() -> None:
 def test_one_episode_has_no_interval_and_the_text_says_so() -> None:
     text = shown([episode()])
     assert "3.00 ±?" in text
-    assert "±? one episode gives no interval" in text
+    assert "±? marks a single episode" in text
     assert "nan" not in text
 
 
@@ -99,15 +99,15 @@ def test_sentences_name_the_better_of_two_whatever_their_order() -> None:
         episode(name, n, base + n % 2) for name, base in (("b", 7), ("a", 2)) for n in range(6)
     ]
     by_reward = rank_models(rows)[0]
-    assert ranking_sentences(by_reward) == ["b is better than a: +5.00, 6 pairs, p = 0.031."]
+    assert describe_ranking(by_reward) == ["b is better than a: +5.00, 6 pairs, p = 0.031."]
 
 
 def test_many_models_are_put_into_words_beside_the_best_only() -> None:
     rows = [episode(f"m{at}", n, at + n % 3) for at in range(5) for n in range(6)]
     by_reward = rank_models(rows)[0]
     assert len(by_reward.contrasts) == 10
-    assert len(ranking_sentences(by_reward)) == 4
-    assert all("m4" in sentence for sentence in ranking_sentences(by_reward))
+    assert len(describe_ranking(by_reward)) == 4
+    assert all("m4" in sentence for sentence in describe_ranking(by_reward))
 
 
 def test_baselines_are_marked_last_and_out_of_the_rankings() -> None:
@@ -120,7 +120,7 @@ def test_baselines_are_marked_last_and_out_of_the_rankings() -> None:
     table, _, rest = text.partition("By average reward")
     assert table.index("builtin/random*") > table.index("\nb")
     assert "random" not in rest.partition("\n\n")[0]
-    assert "* a baseline on the same worlds" in text
+    assert "* marks a baseline: same worlds" in text
 
 
 def test_a_single_model_is_ranked_beside_the_baselines_or_alone() -> None:
@@ -141,7 +141,7 @@ def test_a_single_model_is_ranked_beside_the_baselines_or_alone() -> None:
 def test_the_verdict_is_the_last_thing_and_the_best_model_the_first_row() -> None:
     rows = [*many("low", 1), *many("high", 5), *many("builtin/noop", 9, baseline=True)]
     report = run_document(summarize(rows, {}), "20260101-run", rank_models(rows))
-    text = as_text(TerminalReport(report, title=False, detail=False), 130)
+    text = render_text(TerminalReport(report, title=False, detail=False), 130)
     assert "t interval" not in text, "notes are behind --detail"
     last = text.rstrip().partition("MODEL RANKINGS")[2]
     assert "high is better than low" in last
@@ -165,13 +165,13 @@ def test_troubles_are_listed_with_counts_and_the_first_message() -> None:
         failed(number=2, error_message="other words"),
         failed(number=3, state=TrialState.INFRASTRUCTURE, error_type="ModelUnavailable"),
     ]
-    text = as_text(TerminalReport(run_document(summarize(rows, {"a/model": 5}))), 100)
+    text = render_text(TerminalReport(run_document(summarize(rows, {"a/model": 5}))), 100)
     assert "a/model: 2 of 5 episodes failed: ModelRefused: will not" in text
     assert (
         "a/model: 1 of 5 episodes ended by infrastructure errors: ModelUnavailable: will not"
         in text
     )
-    assert "a/model: 1 of 5 episodes without an ending" in text
+    assert "a/model: 1 of 5 episodes did not end" in text
     assert "20.0%" in text
 
 
@@ -212,15 +212,17 @@ def test_scripted_players_have_no_row_of_tokens_and_dollars() -> None:
 
 def test_endings_and_experiments_are_for_those_who_ask_for_detail() -> None:
     report = run_document(summarize([episode("a", unlocked=2), episode("b")], {}), "the-run")
-    brief, whole = (as_text(TerminalReport(report, detail=detail)) for detail in (False, True))
+    brief, whole = (
+        render_text(TerminalReport(report, detail=detail)) for detail in (False, True)
+    )
     for words in ("HOW EPISODES ENDED", "experiment id of b"):
         assert words not in brief
         assert words in whole
 
 
 def test_a_run_in_which_nothing_ended_has_no_tables_of_dashes() -> None:
-    text = as_text(TerminalReport(run_document(summarize([], {"a": 0, "b": 3}))))
-    assert "b: 3 of 3 episodes without an ending" in text
+    text = render_text(TerminalReport(run_document(summarize([], {"a": 0, "b": 3}))))
+    assert "b: 3 of 3 episodes did not end" in text
     assert "Model" not in text
 
 
@@ -238,6 +240,6 @@ def test_a_place_without_unicode_gets_ascii() -> None:
 
 def test_a_pipe_without_unicode_gets_ascii_tables() -> None:
     report = TerminalReport(run_document(summarize([episode("a"), episode("b")], {})))
-    text = as_text(report, encoding="cp1252")
+    text = render_text(report, encoding="cp1252")
     assert text.isascii()
     assert "---" in text

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from assay.report.files import jsonable
+from assay.report.files import to_json_value
 from assay.report.training_analysis import analysis_document
 from assay.store.training_runs import TrainingRun, make_curve
 from assay.training.analysis import analyse
@@ -40,7 +40,7 @@ class Case(NamedTuple):
         design = make_design(self.control, self.candidate, self.paired)
         document = analysis_document(analyse(design, make_settings(self.given, self.summary)))
         values = document.values()
-        found = {name: jsonable(values[name]) for name in _KEPT}
+        found = {name: to_json_value(values[name]) for name in _KEPT}
         for part in (*found["tests"], found["pairing"] or {}):
             part.pop("note", None)
             part.pop("sentence", None)

@@ -11,7 +11,7 @@ from rich.console import Console
 from scipy import stats
 
 from assay.errors import UsageError
-from assay.report.files import as_csv
+from assay.report.files import render_csv
 from assay.report.terminal import TerminalReport
 from assay.report.training_analysis import analysis_document
 from assay.report.training_variance import variance_document
@@ -216,7 +216,9 @@ def test_every_row_of_the_csv_says_what_made_it() -> None:
     import io
 
     rows = list(
-        csv.DictReader(io.StringIO(as_csv(analysis_document(found(seed=3), ["n: another"]))))
+        csv.DictReader(
+            io.StringIO(render_csv(analysis_document(found(seed=3), ["n: another"])))
+        )
     )
     assert {row["kind"] for row in rows} >= {
         *("run", "mean", "difference", "test", "effect", "pairing", "normality"),
@@ -237,7 +239,7 @@ def test_no_cell_of_the_csv_is_a_formula() -> None:
     it = design()
     nasty = LoadedRun("=cmd()", it.control[0].run, it.control[0].curve)
     it = Design(True, (nasty, *it.control[1:]), it.candidate, it.seeds)
-    text = as_csv(analysis_document(analyse(it, make_settings({}, {}))))
+    text = render_csv(analysis_document(analyse(it, make_settings({}, {}))))
     assert ",=cmd" not in text
     assert "'=cmd()" in text
 

@@ -61,7 +61,7 @@ def test_the_benchmark_ends_with_a_verdict_on_pairs_and_is_not_done_twice(
 
     printed = benchmark(folder, config)
     assert "Next: assay launch sweeps/trxl/winner.toml" in printed
-    assert "The analysis kept to its plan." in printed
+    assert "The analysis follows its plan." in printed
     found = json.loads((folder / "analysis" / "analysis.json").read_text("utf-8"))
     assert found["seeds"] == [1072, 2043, 3014]
     for name in ("variance.png", "analysis.html", "analysis/learning_curves.png"):
@@ -71,5 +71,5 @@ def test_the_benchmark_ends_with_a_verdict_on_pairs_and_is_not_done_twice(
 
     curves = folder / "training" / "candidate" / "candidate.trxl.seed1072" / "metrics.jsonl"
     before = curves.stat().st_mtime_ns
-    assert "The analysis kept to its plan." in benchmark(folder, config)
+    assert "The analysis follows its plan." in benchmark(folder, config)
     assert curves.stat().st_mtime_ns == before

@@ -400,7 +400,7 @@ def _median(model: ModelAchievements, name: str) -> str:
 
 def _rate(model: ModelAchievements, name: str) -> Cell:
     cell = share_cell(model.rates[name])
-    return Cell(cell.value, f"{cell.beside} {_median(model, name)}".strip())
+    return Cell(cell.value, f"{cell.detail} {_median(model, name)}".strip())
 
 
 def _missing_table(found: AchievementsAnalysis) -> ReportTable:
@@ -425,10 +425,15 @@ def _missing_table(found: AchievementsAnalysis) -> ReportTable:
 
 def _drawings(found: AchievementsAnalysis) -> "Iterator[Drawing]":
     """Yield the bar chart and the unlock curves."""
-    from assay.report.figures.achievements import RateRow, UnlockLine, rate_bars, unlock_curves
+    from assay.report.figures.achievements import (
+        RateRow,
+        UnlockLine,
+        draw_rate_bars,
+        draw_unlock_curves,
+    )
 
     models = sorted(found.models, key=lambda model: -model.count.point)
-    yield rate_bars(
+    yield draw_rate_bars(
         [RateRow(model.group, model.rates, model.n) for model in models],
         EASIEST_FIRST,
         {
@@ -469,4 +474,4 @@ def _drawings(found: AchievementsAnalysis) -> "Iterator[Drawing]":
         for name in chosen
     }
     if panels:
-        yield unlock_curves({name: lines for name, lines in panels.items() if lines})
+        yield draw_unlock_curves({name: lines for name, lines in panels.items() if lines})

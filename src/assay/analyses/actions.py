@@ -395,11 +395,11 @@ def _runs_table(found: ActionsAnalysis) -> ReportTable:
 
 
 def _bars(found: ActionsAnalysis) -> "Iterator[Drawing]":
-    from assay.report.figures.achievements import RateRow, rate_bars
+    from assay.report.figures.achievements import RateRow, draw_rate_bars
 
     order = _actions(found)[:_MOST]
     nothing = Interval(0.0, float("nan"), float("nan"))
-    yield rate_bars(
+    yield draw_rate_bars(
         [
             RateRow(
                 model.group,
@@ -417,11 +417,11 @@ def _bars(found: ActionsAnalysis) -> "Iterator[Drawing]":
 
 
 def _over_figures(found: ActionsAnalysis) -> "Iterator[Drawing]":
-    from assay.report.figures.panels import PanelLine, line_panels
+    from assay.report.figures.panels import PanelLine, draw_line_panels
 
     kinds = [kind for kind in WASTE if any(model.waste[kind].point for model in found.models)]
     if kinds:
-        yield line_panels(
+        yield draw_line_panels(
             {
                 kind: [
                     PanelLine(
@@ -443,12 +443,12 @@ def _over_figures(found: ActionsAnalysis) -> "Iterator[Drawing]":
 
 
 def _following(found: ActionsAnalysis) -> "Iterator[Drawing]":
-    from assay.report.figures.panels import share_matrix
+    from assay.report.figures.panels import draw_share_matrix
 
     for model in found.models[:4]:
         names = list(model.shares)[:_CELLS]
         if len(names) > 1:
-            yield share_matrix(
+            yield draw_share_matrix(
                 names,
                 names,
                 [[model.following[first].get(then, 0.0) for then in names] for first in names],

@@ -29,7 +29,7 @@ from assay.core.text import counted
 from assay.errors import UsageError
 from assay.report.document import Cell, Document, Figures, ReportTable, Section
 from assay.report.files import interval_columns
-from assay.report.numbers import dollars, mean_cell
+from assay.report.numbers import format_dollars, mean_cell
 from assay.stats.differences import ratio_of_means
 from assay.stats.intervals import Interval
 
@@ -385,14 +385,14 @@ def _finding(found: CostsAnalysis) -> str:
     costs = "an unknown amount"
     if price is not None:
         costs = {
-            "cost_usd": dollars(price.point),
+            "cost_usd": format_dollars(price.point),
             "tokens": f"{price.point:,.0f} tokens",
             "duration_s": f"{price.point:.2g} seconds",
         }[found.priced]
     text = f"{best.group} reaches most and costs {costs} an episode"
     per = best.cost_per_result
     if found.priced == "cost_usd" and per is not None and not math.isnan(per.point):
-        text += f", {dollars(per.point)} per {one}"
+        text += f", {format_dollars(per.point)} per {one}"
     others = [model.group for model in front if model is not best]
     if others:
         text += f"; nobody is both cheaper and better than {' or '.join(others)} either"
@@ -400,9 +400,9 @@ def _finding(found: CostsAnalysis) -> str:
 
 
 def _frontier(found: CostsAnalysis) -> "Iterator[Drawing]":
-    from assay.report.figures.cost import CostPoint, cost_quality
+    from assay.report.figures.cost import CostPoint, draw_cost_quality
 
-    yield cost_quality(
+    yield draw_cost_quality(
         [
             CostPoint(model.group, price_of(model, found.priced), model.result, model.n)
             for model in found.models
@@ -415,11 +415,11 @@ def _frontier(found: CostsAnalysis) -> "Iterator[Drawing]":
 
 
 def _by_turn_figures(found: CostsAnalysis) -> "Iterator[Drawing]":
-    from assay.report.figures.panels import PanelLine, line_panels
+    from assay.report.figures.panels import PanelLine, draw_line_panels
 
     models = [model for model in found.models if model.by_turn]
     if models:
-        yield line_panels(
+        yield draw_line_panels(
             {
                 what: [
                     PanelLine(

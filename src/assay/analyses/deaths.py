@@ -381,9 +381,9 @@ def _drawings(found: DeathsAnalysis) -> "Iterator[Drawing]":
     from assay.report.figures.deaths import (
         DeathRow,
         HealthLine,
-        causes_of_death,
-        health_before_death,
-        survival,
+        draw_causes_of_death,
+        draw_health_before_death,
+        draw_survival,
     )
 
     rows = [
@@ -400,8 +400,8 @@ def _drawings(found: DeathsAnalysis) -> "Iterator[Drawing]":
     ]
     if not found.deaths:
         return
-    yield causes_of_death(rows, _causes(found))
-    yield survival(rows)
+    yield draw_causes_of_death(rows, _causes(found))
+    yield draw_survival(rows)
     lines = [HealthLine(one.cause, one.episodes, one.health) for one in found.dying]
     if any(line.health for line in lines):
-        yield health_before_death(lines)
+        yield draw_health_before_death(lines)

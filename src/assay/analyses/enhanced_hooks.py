@@ -36,9 +36,17 @@ from assay.crafter.rules import MATERIALS, OBJECTS
 from assay.crafter.view import View
 from assay.episodes.replay import Replay
 from assay.errors import EpisodeOver, ReplayError, UsageError, WorldFull
-from assay.report.document import Document, Figures, Items, ReportTable, Section, Tone, Words
+from assay.report.document import (
+    Document,
+    Figures,
+    Items,
+    Paragraph,
+    ReportTable,
+    Section,
+    Tone,
+)
 from assay.report.files import interval_columns
-from assay.report.numbers import mean_cell, p_number, share_cell
+from assay.report.numbers import format_p_value, mean_cell, share_cell
 from assay.stats.clusters import difference_within
 from assay.stats.intervals import Interval
 from assay.stats.multiplicity import holm
@@ -407,7 +415,7 @@ def _document(found: EnhancedHooksAnalysis) -> Document:
                 "-"
                 if math.isnan(hook.difference.point)
                 else mean_cell("", hook.difference, signed=True),
-                "-" if math.isnan(hook.p_value) else p_number(hook.p_value),
+                "-" if math.isnan(hook.p_value) else format_p_value(hook.p_value),
                 hook.sign.value,
             ]
             for hook in found.hooks
@@ -439,7 +447,7 @@ def _document(found: EnhancedHooksAnalysis) -> Document:
         [_finding(found)],
         [
             Section("What goes with a hook", [often, Figures(lambda: _forest(found))]),
-            Section("What follows", [follows, Words(_ASSOCIATION, Tone.WARNING)]),
+            Section("What follows", [follows, Paragraph(_ASSOCIATION, Tone.WARNING)]),
             Section("By model", [by_model], in_terminal=False),
         ],
         found,
@@ -488,8 +496,8 @@ def _finding(found: EnhancedHooksAnalysis) -> str:
 
 
 def _forest(found: EnhancedHooksAnalysis) -> "Iterator[Drawing]":
-    from assay.report.figures.intervals import ForestRow, forest
-    from assay.report.figures.style import listed
+    from assay.report.figures.intervals import ForestRow, draw_forest
+    from assay.report.figures.style import join_texts
 
     rows = [
         ForestRow(hook.name, hook.difference, f"{hook.fired_by} of {hook.alive} fired")
@@ -500,9 +508,9 @@ def _forest(found: EnhancedHooksAnalysis) -> "Iterator[Drawing]":
     meaning = "95 % interval of fired less not fired, within models, over worlds"
     meaning += "; an association, not an effect"
     if left_out:
-        meaning += f". Not drawn, too few episodes to compare: {listed(left_out)}"
+        meaning += f". Not drawn, too few episodes to compare: {join_texts(left_out)}"
     if rows:
-        yield forest(
+        yield draw_forest(
             rows,
             f"difference in later {found.result}",
             meaning=meaning,

@@ -16,9 +16,9 @@ from assay.crafter.rules import TASK
 from assay.errors import UsageError
 from assay.judge.matching import MeasuredTrials, mean_over_worlds
 from assay.judge.subjects import TrialOutcome, death_cause
-from assay.report.document import Document, Section, Tone, Words
-from assay.report.files import jsonable
-from assay.report.provenance import made_by, versions
+from assay.report.document import Document, Paragraph, Section, Tone
+from assay.report.files import to_json_value
+from assay.report.provenance import provenance_lines, software_versions
 from assay.stats.intervals import Interval
 from assay.store.load import (
     HookFiring,
@@ -268,7 +268,7 @@ def build(
     `rows` are the CSV rows, all with the same columns.
     """
     basis: Basis = value.basis
-    notes = [Words(line, Tone.NOTE) for line in (_rests_on(basis), *basis.notes)]
+    notes = [Paragraph(line, Tone.NOTE) for line in (_rests_on(basis), *basis.notes)]
     return Document(
         title=title,
         summary=finding,
@@ -276,14 +276,14 @@ def build(
             *(section for section in sections if section.blocks),
             Section("What this rests on", notes),
         ],
-        origin=made_by({"analysis": name}, [("the episodes", basis.source)]),
+        origin=provenance_lines({"analysis": name}, [("the episodes", basis.source)]),
         more="--detail prints all of it; --output report.html adds figures.",
         values=lambda: {
             "format": ANALYSIS_FORMAT,
             "analysis": name,
             "finding": list(finding),
-            **jsonable(value),
-            "versions": versions(),
+            **to_json_value(value),
+            "versions": software_versions(),
         },
         rows=lambda: rows,
     )

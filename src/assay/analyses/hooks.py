@@ -348,9 +348,9 @@ def _companion(found: HooksAnalysis, name: str) -> str:
 
 
 def _by_turn_figures(found: HooksAnalysis) -> "Iterator[Drawing]":
-    from assay.report.figures.panels import PanelLine, line_panels
+    from assay.report.figures.panels import PanelLine, draw_line_panels
 
-    yield line_panels(
+    yield draw_line_panels(
         {
             hook.name: [
                 PanelLine(
@@ -372,13 +372,13 @@ def _by_turn_figures(found: HooksAnalysis) -> "Iterator[Drawing]":
 
 
 def _together_figures(found: HooksAnalysis) -> "Iterator[Drawing]":
-    from assay.report.figures.panels import share_matrix
+    from assay.report.figures.panels import draw_share_matrix
 
     names = [hook.name for hook in found.hooks][:10]
     if len(names) < 2:
         return
     shares = {(pair.given, pair.other): pair.share for pair in found.together}
-    yield share_matrix(
+    yield draw_share_matrix(
         names,
         names,
         [[shares.get((given, other), 1.0) for other in names] for given in names],

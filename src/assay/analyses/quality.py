@@ -437,9 +437,9 @@ def _duplicates(found: QualityAnalysis) -> Iterator[ReportTable]:
 
 
 def _drawings(found: QualityAnalysis) -> "Iterator[Drawing]":
-    from assay.report.figures.distributions import box_plot
+    from assay.report.figures.distributions import draw_box_plot
 
     groups: dict[str, list[float]] = {}
     for trace in found.traces:
         groups.setdefault(found.groups[trace.session_id], []).append(trace.score)
-    yield box_plot(groups, "quality score of a trace (0 to 1)")
+    yield draw_box_plot(groups, "quality score of a trace (0 to 1)")

@@ -18,14 +18,14 @@ from assay.report.document import (
     Document,
     Figures,
     Items,
+    Paragraph,
     ReportTable,
     Section,
     Tone,
-    Words,
-    short_name,
+    shorten_name,
 )
-from assay.report.files import jsonable
-from assay.report.provenance import made_by, versions
+from assay.report.files import to_json_value
+from assay.report.provenance import provenance_lines, software_versions
 from assay.stats.intervals import Interval
 from assay.store.finetune_jobs import FinetuneEvent, FinetuneJob
 
@@ -288,7 +288,7 @@ def _document(found: TrainingAnalysis) -> Document:
         [_about(job) for job in found.jobs],
     )
     finding = [_finding(job) for job in found.jobs]
-    notes = [Words(line, Tone.NOTE) for line in found.notes]
+    notes = [Paragraph(line, Tone.NOTE) for line in found.notes]
     checks = Items(
         [f"{job.id}: {job.overfitting.verdict}: {job.overfitting.why}." for job in found.jobs],
         "Against the validation data",
@@ -301,16 +301,16 @@ def _document(found: TrainingAnalysis) -> Document:
             Section("Jobs", [table, *([Figures(lambda: _figure(found))] if drawn else [])]),
             Section("Overfitting", [checks]),
             Section("Data and settings", [about], in_terminal=False),
-            Section("What this rests on", [Words(_rests_on(found), Tone.NOTE), *notes]),
+            Section("What this rests on", [Paragraph(_rests_on(found), Tone.NOTE), *notes]),
         ],
-        origin=made_by({"analysis": "training"}, [("the jobs", found.source)]),
+        origin=provenance_lines({"analysis": "training"}, [("the jobs", found.source)]),
         more="--output report.html writes all of it with figures; .png or .svg the first one.",
         values=lambda: {
             "format": ANALYSIS_FORMAT,
             "analysis": "training",
             "finding": finding,
-            **jsonable(found),
-            "versions": versions(),
+            **to_json_value(found),
+            "versions": software_versions(),
         },
         rows=lambda: [_flat(job, point) for job in found.jobs for point in job.points],
     )
@@ -331,8 +331,8 @@ def _row(job: JobTraining) -> list[str]:
     if job.first_loss is not None and job.last_loss is not None:
         loss = f"{job.first_loss:.4g} to {job.last_loss:.4g}"
     return [
-        short_name(job.id),
-        short_name(job.result_model or job.model),
+        shorten_name(job.id),
+        shorten_name(job.result_model or job.model),
         job.status,
         f"{job.points[-1].step if job.points else 0:,}",
         loss,
@@ -348,8 +348,8 @@ def _about(job: JobTraining) -> list[str]:
         name: value for name, value in job.hyperparameters.items() if name != "learning_rate"
     }
     return [
-        short_name(job.id),
-        short_name(job.data or "-"),
+        shorten_name(job.id),
+        shorten_name(job.data or "-"),
         "-" if job.rows is None else f"{job.rows:,}",
         "-" if job.learning_rate is None else f"{job.learning_rate:g}",
         ", ".join(f"{name} {value}" for name, value in rest.items()),
@@ -361,8 +361,8 @@ def _about(job: JobTraining) -> list[str]:
 
 def _finding(job: JobTraining) -> str:
     if job.first_loss is None or job.last_loss is None:
-        return f"{short_name(job.id)} is {job.status}, and no loss was told."
-    text = f"{short_name(job.id)}: the training loss went from {job.first_loss:.4g} to"
+        return f"{shorten_name(job.id)} is {job.status}, and no loss was told."
+    text = f"{shorten_name(job.id)}: the training loss went from {job.first_loss:.4g} to"
     text += f" {job.last_loss:.4g}"
     if job.valid_loss is not None:
         text += f", the validation loss to {job.valid_loss:.4g}"
@@ -383,7 +383,7 @@ def _flat(job: JobTraining, point: CurvePoint) -> Mapping[str, Any]:
 
 
 def _figure(found: TrainingAnalysis) -> "Iterator[Drawing]":
-    from assay.report.figures.panels import PanelLine, line_panels
+    from assay.report.figures.panels import PanelLine, draw_line_panels
 
     panels = {
         what: [
@@ -392,7 +392,7 @@ def _figure(found: TrainingAnalysis) -> "Iterator[Drawing]":
         ]
         for what, names in _PANELS.items()
     }
-    yield line_panels(
+    yield draw_line_panels(
         {
             what: [line for line in lines if line.points]
             for what, lines in panels.items()

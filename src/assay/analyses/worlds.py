@@ -32,8 +32,15 @@ from assay.crafter.rules import AREA, MATERIALS, OBJECTS, TASK, WALKABLE
 from assay.crafter.world import World as CrafterWorld
 from assay.episodes.replay import Replay
 from assay.errors import ReplayError, UsageError
-from assay.report.document import Document, Figures, ReportTable, Section, Tone, Words
-from assay.report.numbers import change, mean_cell, plain, share_cell, share_text, value
+from assay.report.document import Document, Figures, Paragraph, ReportTable, Section, Tone
+from assay.report.numbers import (
+    format_difference,
+    format_number,
+    format_value,
+    mean_cell,
+    share_cell,
+    share_text,
+)
 from assay.stats.intervals import Interval
 from assay.stats.variance import VarianceShares, sd_interval, variance_shares
 from assay.store.load import load_sessions
@@ -404,8 +411,8 @@ def _document(found: WorldsAnalysis) -> Document:
                 model.group,
                 mean_cell(metric, model.mean),
                 mean_cell("", model.sd),
-                value(metric, model.least),
-                value(metric, model.most),
+                format_value(metric, model.least),
+                format_value(metric, model.most),
                 f"{model.worlds:,}",
                 f"{model.n:,}",
             ]
@@ -417,7 +424,10 @@ def _document(found: WorldsAnalysis) -> Document:
     outliers = ReportTable(
         "The easiest and the hardest worlds",
         ["World", "Beside average", *(f"To {name}" for name in WANTED)],
-        [[str(one.world), change(metric, one.effect), *_ways(one)] for one in found.outliers],
+        [
+            [str(one.world), format_difference(metric, one.effect), *_ways(one)]
+            for one in found.outliers
+        ],
         "Beside average: how much better models do there. To: steps from the start to the"
         " nearest, for who knows the way; a cell of stone counts two.",
     )
@@ -478,7 +488,7 @@ def _finding(found: WorldsAnalysis) -> str:
     apart = easiest.effect - hardest.effect
     where = (
         f"from {easiest.world} to {hardest.world} models lose"
-        f" {value(found.metric, apart)} {found.metric} on average"
+        f" {format_value(found.metric, apart)} {found.metric} on average"
     )
     if found.shares is None:
         return f"Nobody can say how much the world decides; {where}."
@@ -513,7 +523,10 @@ def _surprises(found: WorldsAnalysis) -> Iterator[ReportTable]:
                     str(one.world),
                     one.surprising or "",
                     f"{one.surprise:+.1f}",
-                    *(value(found.metric, one.by_model.get(name)) for name in _names(found)),
+                    *(
+                        format_value(found.metric, one.by_model.get(name))
+                        for name in _names(found)
+                    ),
                 ]
                 for one in known[:_SHOWN]
             ],
@@ -530,11 +543,11 @@ def _names(found: WorldsAnalysis) -> list[str]:
 def _telling(found: WorldsAnalysis) -> Iterator[Any]:
     if found.telling:
         seeds = ",".join(str(one.world.seed) for one in found.telling[:8])
-        yield Words(
+        yield Paragraph(
             f"Models are furthest apart in the worlds of seeds {seeds}, in the order that the"
             " other worlds give them."
         )
-        yield Words(_WARNING, Tone.WARNING)
+        yield Paragraph(_WARNING, Tone.WARNING)
 
 
 def _table(found: WorldsAnalysis) -> ReportTable:
@@ -544,9 +557,9 @@ def _table(found: WorldsAnalysis) -> ReportTable:
         [
             [
                 str(one.world),
-                *(value(found.metric, one.by_model.get(name)) for name in _names(found)),
-                change(found.metric, one.effect),
-                plain(one.discrimination),
+                *(format_value(found.metric, one.by_model.get(name)) for name in _names(found)),
+                format_difference(found.metric, one.effect),
+                format_number(one.discrimination),
                 f"{one.n}",
             ]
             for one in found.worlds
@@ -557,10 +570,10 @@ def _table(found: WorldsAnalysis) -> ReportTable:
 
 
 def _figures(found: WorldsAnalysis) -> "Iterator[Drawing]":
-    from assay.report.figures.intervals import ForestRow, forest
-    from assay.report.figures.worlds import results_by_world
+    from assay.report.figures.intervals import ForestRow, draw_forest
+    from assay.report.figures.worlds import draw_results_by_world
 
-    yield results_by_world(
+    yield draw_results_by_world(
         [
             str(one.world.seed) if len(found.basis.tasks) == 1 else str(one.world)
             for one in found.worlds
@@ -573,7 +586,7 @@ def _figures(found: WorldsAnalysis) -> "Iterator[Drawing]":
     )
     rows = _named_shares(found)
     if rows:
-        yield forest(
+        yield draw_forest(
             [
                 ForestRow(name, Interval(*(100 * bound for bound in share)))
                 for name, share in rows
@@ -586,11 +599,11 @@ def _figures(found: WorldsAnalysis) -> "Iterator[Drawing]":
 
 
 def _maps(found: WorldsAnalysis) -> "Iterator[Drawing]":
-    from assay.report.figures.worlds import WorldMap, world_maps
+    from assay.report.figures.worlds import WorldMap, draw_world_maps
 
     maps = [
         WorldMap(
-            f"{one.world}: {change(found.metric, one.effect)}",
+            f"{one.world}: {format_difference(found.metric, one.effect)}",
             ", ".join(
                 f"{name} {_steps_text(one.terrain.steps[name])}"
                 for name in ("tree", "water", "cow", "stone", "iron")
@@ -602,4 +615,4 @@ def _maps(found: WorldsAnalysis) -> "Iterator[Drawing]":
         if one.terrain is not None
     ]
     if maps:
-        yield world_maps(maps, MATERIALS)
+        yield draw_world_maps(maps, MATERIALS)

@@ -143,9 +143,9 @@ def _check_output(output: OutputOptions) -> None:
             f"--output.csv_path {str(output.csv_path)!r} is a folder; name a file in it"
         )
     if output.report is not None:
-        from assay.report.files import check_endings
+        from assay.report.files import check_file_extensions
 
-        check_endings((output.report,))
+        check_file_extensions((output.report,))
     if output.dir is not None and output.dir.exists() and not output.dir.is_dir():
         raise UsageError(f"--output.dir {str(output.dir)!r} is a file; name a folder")
 
@@ -177,9 +177,9 @@ def _write(document: "Document", found: "Analysis", output: OutputOptions) -> li
     files = [path for path in (output.csv_path, output.report) if path is not None]
     if output.csv_path is not None:
         # Always CSV, regardless of the file extension.
-        from assay.report.files import as_csv
+        from assay.report.files import render_csv
 
-        atomic_write(output.csv_path, as_csv(document).encode("utf-8", "replace"))
+        atomic_write(output.csv_path, render_csv(document).encode("utf-8", "replace"))
     if output.report is not None:
         write_document(document, output.report)
     if output.dir is not None:
@@ -252,14 +252,14 @@ def variance(
         show: Output options.
     """
     from assay.api.training_runs import variance
-    from assay.report.files import ENDINGS, write_document
-    from assay.report.training_variance import variance_document, variance_drawing
+    from assay.report.files import REPORT_EXTENSIONS, write_document
+    from assay.report.training_variance import draw_variance, variance_document
 
     figure = output.suffix.lower() == ".png"
-    if not figure and output.suffix.lower() not in ENDINGS:
+    if not figure and output.suffix.lower() not in REPORT_EXTENSIONS:
         raise UsageError(
             f"--output {str(output)!r} is no PNG file and no report; give a name in"
-            f" {', '.join(('.png', *ENDINGS))}"
+            f" {', '.join(('.png', *REPORT_EXTENSIONS))}"
         )
     if output.is_dir():
         raise UsageError(f"--output {str(output)!r} is a folder; name a file in it")
@@ -283,7 +283,7 @@ def variance(
         if figure:
             from assay.report.figures.drawing import save_png
 
-            save_png(variance_drawing(gathered, summaries, settings), output)
+            save_png(draw_variance(gathered, summaries, settings), output)
         else:
             write_document(document, output)
     if show.json:

@@ -282,9 +282,9 @@ def training(
         show: Output options.
     """
     from assay.api import analyze
-    from assay.report.files import check_endings
+    from assay.report.files import check_file_extensions
 
-    check_endings(tuple(to.output or ()), pictures=True)
+    check_file_extensions(tuple(to.output or ()), images=True)
     names = ",".join(job_ids or ["latest"])
     found = analyze.training(names, database=open_store(database, show))
     return _say_found(found, to, show)
@@ -309,9 +309,9 @@ def _found(
     show: Show,
     **choices: Any,
 ) -> Any:
-    from assay.report.files import check_endings
+    from assay.report.files import check_file_extensions
 
-    check_endings(tuple(to.output or ()), pictures=True)
+    check_file_extensions(tuple(to.output or ()), images=True)
     with compiling_shown(show):
         paths = [*([] if source is None else [source]), *(place.traces or ())]
         return function(paths or None, database=open_store(place.database, show), **choices)

@@ -63,10 +63,10 @@ def summarize(
     """
     from assay.api.bench import bench_summary
     from assay.report.benchmark import benchmark_document
-    from assay.report.files import check_endings, write_document
+    from assay.report.files import check_file_extensions, write_document
 
     paths = tuple(output or ())
-    check_endings(paths)
+    check_file_extensions(paths)
     with working(show, "summing up"):
         summary = bench_summary(
             name,
@@ -116,10 +116,10 @@ def compare(
     """
     from assay.api.bench import bench_compare
     from assay.report.benchmark import rollouts_document
-    from assay.report.files import check_endings, write_document
+    from assay.report.files import check_file_extensions, write_document
 
     paths = tuple(output or ())
-    check_endings(paths)
+    check_file_extensions(paths)
     with working(show, "comparing"):
         comparison = bench_compare(*rollouts, data_dir=data_dir, **options)
         document = rollouts_document(comparison)

@@ -130,10 +130,10 @@ def compare(
     """
     from assay.api.comparison import compare, register_comparison_plan, stored_subjects
     from assay.report.comparison.document import comparison_document
-    from assay.report.files import check_endings, write_document
+    from assay.report.files import check_file_extensions, write_document
 
     paths, wanted = tuple(output or ()), _metrics(source.metrics)
-    check_endings(paths)
+    check_file_extensions(paths)
     files = source.experiments or source.improved
     if purpose.register:
         if purpose.plan is None or names or files or source.baseline or wanted:

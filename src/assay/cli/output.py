@@ -82,7 +82,7 @@ def say_report(report: "RenderableType") -> None:
     """Print tables; outside a terminal, as plain text of a fixed width."""
     from rich.console import Console
 
-    from assay.report.terminal import as_text
+    from assay.report.terminal import render_text
 
     console = Console()
     if console.is_terminal:
@@ -91,7 +91,7 @@ def say_report(report: "RenderableType") -> None:
         text = printed.get()
     else:
         width = width_there_is() or _PLAIN_WIDTH
-        text = as_text(report, width, encoding=console.encoding)
+        text = render_text(report, width, encoding=console.encoding)
     console.file.write(redact(text))
 
 

@@ -20,7 +20,7 @@ class Cell(NamedTuple):
     """A value, and the text next to it: its interval, or its n."""
 
     value: str
-    beside: str = ""
+    detail: str = ""
 
 
 Row: TypeAlias = Sequence[str | Cell]
@@ -41,7 +41,7 @@ class Tone(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class Paragraph:
     """One paragraph."""
 
     text: str
@@ -95,7 +95,7 @@ class Figures:
     draw: "Callable[[], Iterable[Drawing]]"
 
 
-Block: TypeAlias = Words | Items | Answers | ReportTable | Figures
+Block: TypeAlias = Paragraph | Items | Answers | ReportTable | Figures
 """Any element of a section."""
 
 
@@ -131,12 +131,12 @@ class Document:
     """Content as CSV rows, all with the same columns."""
 
 
-def joined(cell: str | Cell) -> str:
+def join_cell(cell: str | Cell) -> str:
     """Return a cell as one text."""
     return cell if isinstance(cell, str) else " ".join(filter(None, cell))
 
 
-def short_name(text: str, longest: int = 80) -> str:
+def shorten_name(text: str, longest: int = 80) -> str:
     """Return an external name in one printable line, cut if it is long."""
     shown = printable(text)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"

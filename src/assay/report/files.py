@@ -25,35 +25,35 @@ from assay.report.document import (
     Document,
     Figures,
     Items,
+    Paragraph,
     ReportTable,
-    Words,
-    joined,
+    join_cell,
 )
-from assay.report.html import as_html
+from assay.report.html import render_html
 
 if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def as_json(document: Document) -> Iterator[str]:
+def render_json(document: Document) -> Iterator[str]:
     """Yield a report as JSON in pieces: one text would take five times the memory."""
     return json.JSONEncoder(indent=1, allow_nan=False).iterencode(document.values())
 
 
-def as_csv(document: Document) -> str:
+def render_csv(document: Document) -> str:
     """Return the rows of a report as CSV, each with its provenance."""
     rows = document.rows()
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     if rows:
         writer.writerow(rows[0])
-    writer.writerows([csv_cell(value) for value in row.values()] for row in rows)
+    writer.writerows([format_csv_cell(value) for value in row.values()] for row in rows)
     return stream.getvalue()
 
 
-def csv_cell(value: Any) -> str:
+def format_csv_cell(value: Any) -> str:
     """Format a value as a cell that is never read as a formula; unknown values are empty."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
@@ -63,7 +63,7 @@ def csv_cell(value: Any) -> str:
         return repr(value)
     text = str(value)
     # A leading quote makes it text in every spreadsheet.
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 def interval_columns(
@@ -74,7 +74,7 @@ def interval_columns(
     return {name: point, f"{name}_low": low, f"{name}_high": high}
 
 
-def jsonable(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Convert a value for JSON: fields by name, non-finite numbers as null."""
     if value is None or type(value) in (str, int, bool):
         return value
@@ -87,29 +87,31 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(name): jsonable(inner) for name, inner in value.items()}
+        return {str(name): to_json_value(inner) for name, inner in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: jsonable(getattr(value, field.name)) for field in fields(value)}
+        return {
+            field.name: to_json_value(getattr(value, field.name)) for field in fields(value)
+        }
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return jsonable(value._asdict())
+        return to_json_value(value._asdict())
     if isinstance(value, list | tuple):
-        return [jsonable(inner) for inner in value]
+        return [to_json_value(inner) for inner in value]
     return value if value is None or isinstance(value, str | int | bool) else str(value)
 
 
-_LIST = re.compile(r"^(?:[-+=]|\d+(?=[.)]))")
+_LIST_MARKER = re.compile(r"^(?:[-+=]|\d+(?=[.)]))")
 
 
-def as_markdown(document: Document) -> str:
+def render_markdown(document: Document) -> str:
     """Return the whole report in Markdown, with GitHub-style tables."""
     parts = [f"# {escape_markdown(document.title)}"]
     if document.summary:
-        parts.append(_list(document.summary))
+        parts.append(_format_list(document.summary))
     for section in document.sections:
         parts.append(f"## {escape_markdown(section.title)}")
-        parts += [text for block in section.blocks for text in _block(block)]
+        parts += [text for block in section.blocks for text in _format_block(block)]
     if document.origin:
-        parts.append("## What made this report")
+        parts.append("## Provenance")
         parts.append(
             "\n".join(
                 f"- {escape_markdown(name)}: {escape_markdown(text)}"
@@ -119,25 +121,25 @@ def as_markdown(document: Document) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _paragraph(text: str) -> str:
+def _format_paragraph(text: str) -> str:
     # A start that would make it a list item, or underline the previous line, is escaped.
-    return _LIST.sub(
+    return _LIST_MARKER.sub(
         lambda match: f"&#{ord(match[0][0])};{match[0][1:]}", escape_markdown(text)
     )
 
 
-def _list(texts: Sequence[str]) -> str:
-    return "\n".join(f"- {_paragraph(text)}" for text in texts)
+def _format_list(texts: Sequence[str]) -> str:
+    return "\n".join(f"- {_format_paragraph(text)}" for text in texts)
 
 
-def _block(block: Block) -> Iterator[str]:
+def _format_block(block: Block) -> Iterator[str]:
     match block:
-        case Words(text):
-            yield _paragraph(text)
+        case Paragraph(text):
+            yield _format_paragraph(text)
         case Items(items, title):
             if title:
                 yield f"**{escape_markdown(title)}**"
-            yield _list(items)
+            yield _format_list(items)
         case Answers(items):
             yield "\n".join(
                 f"{number}. **{escape_markdown(question)}** {escape_markdown(answer)}"
@@ -146,51 +148,50 @@ def _block(block: Block) -> Iterator[str]:
         case ReportTable():
             if block.caption:
                 yield f"**{escape_markdown(block.caption)}**"
-            yield "\n".join(_table(block))
+            yield "\n".join(_format_table(block))
             if block.note:
-                yield _paragraph(block.note)
+                yield _format_paragraph(block.note)
         case Figures():
             pass
 
 
-def _table(table: ReportTable) -> Iterator[str]:
-    yield _line(map(escape_markdown, table.heads))
-    yield _line(["---", *["---:"] * (len(table.heads) - 1)])
+def _format_table(table: ReportTable) -> Iterator[str]:
+    yield _format_table_row(map(escape_markdown, table.heads))
+    yield _format_table_row(["---", *["---:"] * (len(table.heads) - 1)])
     for row in table.rows:
-        yield _line(escape_markdown(joined(cell)) for cell in row)
+        yield _format_table_row(escape_markdown(join_cell(cell)) for cell in row)
 
 
-def _line(texts: Iterable[str]) -> str:
+def _format_table_row(texts: Iterable[str]) -> str:
     return f"| {' | '.join(texts)} |"
 
 
-_FORMATS: Mapping[str, Callable[[Document], str | Iterator[str]]] = {
-    ".html": as_html,
-    ".md": as_markdown,
-    ".json": as_json,
-    ".csv": as_csv,
+_RENDERERS: Mapping[str, Callable[[Document], str | Iterator[str]]] = {
+    ".html": render_html,
+    ".md": render_markdown,
+    ".json": render_json,
+    ".csv": render_csv,
 }
-ENDINGS = tuple(_FORMATS)
+REPORT_EXTENSIONS = tuple(_RENDERERS)
 """File name extensions of reports."""
-PICTURES = (".png", ".svg")
+IMAGE_EXTENSIONS = (".png", ".svg")
 """File name extensions of images."""
 
 
-def check_endings(paths: tuple[Path, ...], *, pictures: bool = False) -> None:
-    """Check the extensions of report files; images are accepted only with `pictures`.
+def check_file_extensions(paths: tuple[Path, ...], *, images: bool = False) -> None:
+    """Check the extensions of report files; images are accepted only with `images`.
 
     Raises:
         UsageError: An extension is unknown, or a file is named twice.
     """
-    endings = (*PICTURES, *ENDINGS) if pictures else ENDINGS
+    extensions = (*IMAGE_EXTENSIONS, *REPORT_EXTENSIONS) if images else REPORT_EXTENSIONS
     for path in paths:
-        if path.suffix.lower() not in endings:
+        if path.suffix.lower() not in extensions:
             raise UsageError(
-                f"the ending of {str(path)!r} does not say what to write; choose from:"
-                f" {', '.join(endings)}"
+                f"unknown file extension in {str(path)!r}; choose from: {', '.join(extensions)}"
             )
         if paths.count(path) > 1:
-            raise UsageError(f"{str(path)!r} is named twice; name each file once")
+            raise UsageError(f"{str(path)!r} is given twice; give each file once")
 
 
 def write_document(document: Document, *paths: Path) -> None:
@@ -200,33 +201,32 @@ def write_document(document: Document, *paths: Path) -> None:
         UsageError: An extension is unknown, a file is named twice, or no figure exists.
         OutputError: A file cannot be written.
     """
-    check_endings(paths, pictures=True)
+    check_file_extensions(paths, images=True)
     # All contents are produced before any file is renamed: a failed figure leaves no partial
     # set.
     with ExitStack() as files:
         for path in paths:
             stream = files.enter_context(atomic_file(path))
-            stream.writelines(_content(document, path.suffix.lower()))
+            stream.writelines(_render_bytes(document, path.suffix.lower()))
 
 
-def _content(document: Document, ending: str) -> Iterator[bytes]:
-    if ending in PICTURES:
-        drawing = _first_drawing(document)
-        yield drawing.png() if ending == ".png" else drawing.svg_file().encode()
+def _render_bytes(document: Document, extension: str) -> Iterator[bytes]:
+    if extension in IMAGE_EXTENSIONS:
+        drawing = _find_first_drawing(document)
+        yield drawing.png() if extension == ".png" else drawing.svg_file().encode()
         return
-    made = _FORMATS[ending](document)
-    for part in [made] if isinstance(made, str) else made:
+    content = _RENDERERS[extension](document)
+    for part in [content] if isinstance(content, str) else content:
         # A lone surrogate cannot be encoded as UTF-8.
         yield part.encode("utf-8", "replace")
 
 
-def _first_drawing(document: Document) -> "Drawing":
+def _find_first_drawing(document: Document) -> "Drawing":
     for section in document.sections:
         for block in section.blocks:
             if isinstance(block, Figures):
                 for drawing in block.draw():
                     return drawing
     raise UsageError(
-        f"there is no figure to draw of {document.title!r}; write a report instead, such as"
-        " report.html"
+        f"{document.title!r} has no figure; write a report instead, for example to report.html"
     )

@@ -15,20 +15,20 @@ from assay.report.document import (
     Document,
     Figures,
     Items,
+    Paragraph,
     ReportTable,
     Tone,
-    Words,
-    joined,
+    join_cell,
 )
 
 if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
 
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-_NUMERIC: Final = re.compile(r"\s*(?:[-+±<>≤≥~≈$(\[]\s*)*\d.*|-|∞|-∞|", re.DOTALL)
+_SECURITY_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_NUMERIC_CELL: Final = re.compile(r"\s*(?:[-+±<>≤≥~≈$(\[]\s*)*\d.*|-|∞|-∞|", re.DOTALL)
 _VERDICTS: Final = ("better", "worse", "undecided")
-_VERDICT: Final = re.compile(rf": ({'|'.join(_VERDICTS)})\b")
-_MARKED: Final = (Tone.CALLOUT, Tone.WARNING)
+_VERDICT_WORD: Final = re.compile(rf": ({'|'.join(_VERDICTS)})\b")
+_HIGHLIGHTED_TONES: Final = (Tone.CALLOUT, Tone.WARNING)
 _STYLE: Final = """
 :root{color-scheme:light dark;--page:#fff;--ink:#1c1c1c;--soft:#3c3c3c;--line:#d0d0d0;
 --link:#005a8f;--mark:#0072b2;--box:#f2f6fa;--good:#00664a;--bad:#a33e00;--open:#555}
@@ -96,50 +96,51 @@ details:not([open]){display:none}summary{color:inherit}}
 """
 
 
-def as_html(document: Document) -> str:
+def render_html(document: Document) -> str:
     """Return the whole file; equal documents give equal text."""
-    return "".join(_parts(document))
+    return "".join(_render_parts(document))
 
 
-def _parts(document: Document) -> Iterator[str]:
+def _render_parts(document: Document) -> Iterator[str]:
     yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_SECURITY_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{shown(document.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f"<main>\n<h1>{shown(document.title)}</h1>\n"
+        f"<title>{escape_html(document.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<main>\n<h1>{escape_html(document.title)}</h1>\n"
     )
     for line in document.summary:
-        found = _VERDICT.search(line)
-        kind = f" {found[1]}" if found else ""
-        yield f'<p class="callout{kind}">{shown(line)}</p>\n'
-    named = [section.title for section in document.sections]
+        match = _VERDICT_WORD.search(line)
+        kind = f" {match[1]}" if match else ""
+        yield f'<p class="callout{kind}">{escape_html(line)}</p>\n'
+    titles = [section.title for section in document.sections]
     for section in document.sections:
-        head = f'<h2 id="{_anchor(section.title)}">{shown(section.title)}</h2>'
+        head = f'<h2 id="{_make_anchor(section.title)}">{escape_html(section.title)}</h2>'
         opened, closed = ("<details><summary>", "</summary>") if section.folded else ("", "")
         yield f"<section>\n{opened}{head}{closed}\n"
         for block in section.blocks:
-            yield from _block(block, section.title)
+            yield from _render_block(block, section.title)
         yield "</details></section>\n" if section.folded else "</section>\n"
-        if section.title == named[0] and len(named) > 2:
+        if section.title == titles[0] and len(titles) > 2:
             links = "".join(
-                f'<li><a href="#{_anchor(name)}">{shown(name)}</a></li>\n' for name in named[1:]
+                f'<li><a href="#{_make_anchor(name)}">{escape_html(name)}</a></li>\n'
+                for name in titles[1:]
             )
             yield f'<nav aria-label="Contents">\n<ul>\n{links}</ul>\n</nav>\n'
     yield "</main>\n"
     if document.origin:
         yield "<footer>\n<h2>Provenance</h2>\n<dl>\n"
         for name, text in document.origin:
-            yield f"<dt>{shown(name)}</dt><dd>{shown(text)}</dd>\n"
+            yield f"<dt>{escape_html(name)}</dt><dd>{escape_html(text)}</dd>\n"
         yield "</dl>\n</footer>\n"
     yield "</body>\n</html>\n"
 
 
-def _anchor(title: str) -> str:
+def _make_anchor(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
-def shown(text: str) -> str:
+def escape_html(text: str) -> str:
     """Escape text for HTML so that it is displayed literally.
 
     Control characters and bidirectional marks become visible escapes, as in
@@ -155,49 +156,50 @@ def shown(text: str) -> str:
     )
 
 
-def _block(block: Block, section: str) -> Iterator[str]:
+def _render_block(block: Block, section: str) -> Iterator[str]:
     match block:
-        case Words(text, tone):
-            yield _paragraph(text, tone)
+        case Paragraph(text, tone):
+            yield _render_paragraph(text, tone)
         case Items(items, title, tone):
-            yield f"<p><strong>{shown(title)}</strong></p>\n" if title else ""
-            lines = "".join(f"<li>{shown(item)}</li>\n" for item in items)
-            yield f"<ul{_mark(tone)}>\n{lines}</ul>\n"
+            yield f"<p><strong>{escape_html(title)}</strong></p>\n" if title else ""
+            lines = "".join(f"<li>{escape_html(item)}</li>\n" for item in items)
+            yield f"<ul{_format_class(tone)}>\n{lines}</ul>\n"
         case Answers([first, *others]):
-            yield f"<section>\n<h3>{shown(first.question)}</h3>\n"
-            yield f"<p><strong>{shown(first.answer)}</strong></p>\n"
+            yield f"<section>\n<h3>{escape_html(first.question)}</h3>\n"
+            yield f"<p><strong>{escape_html(first.answer)}</strong></p>\n"
             for question, answer in others:
-                yield f"<p><strong>{shown(question)}</strong> {shown(answer)}</p>\n"
+                yield f"<p><strong>{escape_html(question)}</strong> {escape_html(answer)}</p>\n"
             yield "</section>\n"
         case ReportTable():
-            yield _table(block, section, stacks=True)
+            yield _render_table(block, section, stacks=True)
             if block.note:
-                yield _paragraph(block.note)
+                yield _render_paragraph(block.note)
         case Figures(draw):
-            yield from map(_drawing, draw())
+            yield from map(_render_drawing, draw())
 
 
-def _paragraph(text: str, tone: Tone = Tone.PLAIN) -> str:
-    return f"<p{_mark(tone)}>{shown(text)}</p>\n"
+def _render_paragraph(text: str, tone: Tone = Tone.PLAIN) -> str:
+    return f"<p{_format_class(tone)}>{escape_html(text)}</p>\n"
 
 
-def _mark(tone: Tone) -> str:
-    return ' class="callout"' if tone in _MARKED else ""
+def _format_class(tone: Tone) -> str:
+    return ' class="callout"' if tone in _HIGHLIGHTED_TONES else ""
 
 
-def _table(table: ReportTable, section: str = "", *, stacks: bool = False) -> str:
+def _render_table(table: ReportTable, section: str = "", *, stacks: bool = False) -> str:
     """Return a table that scrolls if it is too wide; with `stacks`, it is a list on a phone."""
-    rows = [list(map(joined, row)) for row in table.rows]
+    rows = [list(map(join_cell, row)) for row in table.rows]
     # The first column has the names of the rows, even if they look like numbers.
-    kinds = [
+    classes = [
         ' class="n"'
-        if place and all(_NUMERIC.fullmatch(row[place]) for row in rows if place < len(row))
+        if index
+        and all(_NUMERIC_CELL.fullmatch(row[index]) for row in rows if index < len(row))
         else ""
-        for place in range(len(table.heads))
+        for index in range(len(table.heads))
     ]
     heads = "".join(
-        f'<th scope="col"{kind}>{shown(name)}</th>'
-        for name, kind in zip(table.heads, kinds, strict=True)
+        f'<th scope="col"{css_class}>{escape_html(name)}</th>'
+        for name, css_class in zip(table.heads, classes, strict=True)
     )
     # Names may break anywhere, and would be squeezed to a letter next to many numbers.
     long = any(len(row[0]) > 24 for row in rows if row)
@@ -205,17 +207,17 @@ def _table(table: ReportTable, section: str = "", *, stacks: bool = False) -> st
     size = f' class="{names}"' if names else ""
     verdict = table.heads.index("Verdict") if "Verdict" in table.heads else 0
     lines = "".join(
-        _row(
+        _render_row(
             row,
             table.heads,
-            kinds,
+            classes,
             verdict,
-            anchor=table.anchors.get(place, ""),
-            link=table.links.get(place, ""),
+            anchor=table.anchors.get(index, ""),
+            link=table.links.get(index, ""),
         )
-        for place, row in enumerate(rows)
+        for index, row in enumerate(rows)
     )
-    label, caption = shown(table.caption or section), ""
+    label, caption = escape_html(table.caption or section), ""
     if table.caption:
         caption = f"<caption>{label}</caption>\n"
     return (
@@ -225,10 +227,10 @@ def _table(table: ReportTable, section: str = "", *, stacks: bool = False) -> st
     )
 
 
-def _row(
+def _render_row(
     row: Sequence[str],
     heads: Sequence[str],
-    kinds: Sequence[str],
+    classes: Sequence[str],
     verdict: int,
     *,
     anchor: str,
@@ -236,26 +238,32 @@ def _row(
 ) -> str:
     """Return one row; the cell at index `verdict` is coloured by its verdict."""
     cells = []
-    for place, (text, head, kind) in enumerate(zip(row, heads, kinds, strict=False)):
-        if verdict and place == verdict and text in _VERDICTS:
-            kind = f' class="{text}"'
-        said = f"<code>{shown(text)}</code>" if text.startswith("assay ") else shown(text)
-        if link and not place:
-            said = f'<a href="#{shown(link)}">{said}</a>'
-        named = f' data-head="{shown(head)}"'
-        cells.append(
-            f"<td{kind}{named}>{said}</td>" if place else f'<th scope="row">{said}</th>'
+    for index, (text, head, css_class) in enumerate(zip(row, heads, classes, strict=False)):
+        if verdict and index == verdict and text in _VERDICTS:
+            css_class = f' class="{text}"'
+        content = (
+            f"<code>{escape_html(text)}</code>"
+            if text.startswith("assay ")
+            else escape_html(text)
         )
-    name = f' id="{shown(anchor)}"' if anchor else ""
+        if link and not index:
+            content = f'<a href="#{escape_html(link)}">{content}</a>'
+        data_head = f' data-head="{escape_html(head)}"'
+        cells.append(
+            f"<td{css_class}{data_head}>{content}</td>"
+            if index
+            else f'<th scope="row">{content}</th>'
+        )
+    name = f' id="{escape_html(anchor)}"' if anchor else ""
     return f"<tr{name}>{''.join(cells)}</tr>\n"
 
 
-def _drawing(drawing: "Drawing") -> str:
+def _render_drawing(drawing: "Drawing") -> str:
     data = ""
     if drawing.table is not None:
-        table = _table(drawing.table)
+        table = _render_table(drawing.table)
         data = f"<details><summary>Data of this figure</summary>\n{table}</details>\n"
     return (
-        f"<figure>\n{drawing.svg}\n<figcaption><strong>{shown(drawing.title)}</strong>"
-        f" {shown(drawing.note)}</figcaption>\n{data}</figure>\n"
+        f"<figure>\n{drawing.svg}\n<figcaption><strong>{escape_html(drawing.title)}</strong>"
+        f" {escape_html(drawing.note)}</figcaption>\n{data}</figure>\n"
     )

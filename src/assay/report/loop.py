@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 from assay.finetune.loop import LoopConfig, StageResult
 from assay.judge.results import Comparison
 from assay.report.comparison.document import comparison_document
-from assay.report.document import Block, Document, Figures, ReportTable, Section, Words
+from assay.report.document import Block, Document, Figures, Paragraph, ReportTable, Section
 
 if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
 
-_BEFORE: Final = ("Leaderboard", "Answers")
+_FIRST_SECTIONS: Final = ("Leaderboard", "Answers")
 """Sections of the comparison that come first."""
 
 
@@ -39,21 +39,21 @@ class LoopFacts:
 
 def loop_document(facts: LoopFacts) -> Document:
     """Build the report of a loop."""
-    judged = comparison_document(facts.comparison)
-    own = [
-        Section("The data", list(_data(facts))),
-        Section("Training", list(_training(facts))),
-        Section("Stages", list(_stages(facts))),
+    comparison = comparison_document(facts.comparison)
+    loop_sections = [
+        Section("Data", list(_describe_data(facts))),
+        Section("Training", list(_describe_training(facts))),
+        Section("Stages", list(_describe_stages(facts))),
     ]
-    first = [section for section in judged.sections if section.title in _BEFORE]
-    rest = [section for section in judged.sections if section.title not in _BEFORE]
+    first = [section for section in comparison.sections if section.title in _FIRST_SECTIONS]
+    rest = [section for section in comparison.sections if section.title not in _FIRST_SECTIONS]
     return replace(
-        judged,
+        comparison,
         title=f"{facts.config.name}: {facts.config.student} taught by {facts.config.teacher}",
-        sections=[*first, *own, *rest],
-        origin=[*judged.origin, ("loop", ", ".join(_settings(facts.config)))],
+        sections=[*first, *loop_sections, *rest],
+        origin=[*comparison.origin, ("loop", ", ".join(_format_settings(facts.config)))],
         values=lambda: {
-            **judged.values(),
+            **comparison.values(),
             "loop": {
                 "name": facts.config.name,
                 "stages": [done._asdict() for done in facts.stages.values()],
@@ -64,53 +64,56 @@ def loop_document(facts: LoopFacts) -> Document:
     )
 
 
-def _settings(config: LoopConfig) -> Iterator[str]:
+def _format_settings(config: LoopConfig) -> Iterator[str]:
     for name, value in config.stored().items():
         if name not in ("folder", "database"):
             yield f"{name} = {value}"
 
 
-def _data(facts: LoopFacts) -> Iterator[Block]:
-    taught, made = facts.stages["teach"].result, facts.stages["filter"].result
-    found, left = made["episodes"]
-    yield Words(
-        f"{facts.config.teacher} played {found:,} episodes on seeds {taught['seed']} to"
-        f" {taught['seed'] + taught['worlds'] - 1}; {left:,} of them became {made['rows']:,}"
-        f" rows to train on, and {made['holdout_rows']:,} of other worlds to validate by."
+def _describe_data(facts: LoopFacts) -> Iterator[Block]:
+    teach, filtered = facts.stages["teach"].result, facts.stages["filter"].result
+    episodes, used = filtered["episodes"]
+    yield Paragraph(
+        f"{facts.config.teacher} played {episodes:,} episodes on seeds {teach['seed']} to"
+        f" {teach['seed'] + teach['worlds'] - 1}. {used:,} of them were used for"
+        f" {filtered['rows']:,} training rows and {filtered['holdout_rows']:,} validation rows"
+        " from other worlds."
     )
     for name, done in facts.stages.items():
         if name.startswith("relabel-"):
-            made = done.result
-            yield Words(
-                f"Then a pupil practised on {facts.config.relabel_worlds} other worlds, and"
-                f" {facts.config.teacher} said what it would have done in its place:"
-                f" {made['rows']:,} rows to train on in all, {made['holdout_rows']:,} to"
-                " validate by."
+            filtered = done.result
+            yield Paragraph(
+                f"An intermediate student then played {facts.config.relabel_worlds} other"
+                f" worlds, and {facts.config.teacher} relabelled its actions. In total:"
+                f" {filtered['rows']:,} training rows and {filtered['holdout_rows']:,}"
+                " validation rows."
             )
     rows = [
         [step["filter"], f"{step['episodes']:,}", f"{step['turns']:,}"]
-        for step in made["funnel"]
+        for step in filtered["funnel"]
         if step["episodes"] or step["turns"]
     ]
     if rows:
-        yield ReportTable("What each filter took away", ["Filter", "Episodes", "Turns"], rows)
+        yield ReportTable("Removed by each filter", ["Filter", "Episodes", "Turns"], rows)
 
 
-def _training(facts: LoopFacts) -> Iterator[Block]:
-    made = facts.stages["finetune"].result
-    yield Words(f"{facts.config.student} became {made['model']} (job {made['job']}).")
-    validated = _curve(facts, "full_valid_loss")
-    if len(validated) > 1:
-        (_, before), (_, after) = validated[0], validated[-1]
-        yield Words(
-            f"The loss on rows of worlds that it was not trained on: {before:.3f} before,"
+def _describe_training(facts: LoopFacts) -> Iterator[Block]:
+    finetune = facts.stages["finetune"].result
+    yield Paragraph(
+        f"{facts.config.student} became {finetune['model']} (job {finetune['job']})."
+    )
+    validation = _extract_curve(facts, "full_valid_loss")
+    if len(validation) > 1:
+        (_, before), (_, after) = validation[0], validation[-1]
+        yield Paragraph(
+            f"Validation loss, on rows from held-out worlds: {before:.3f} before training,"
             f" {after:.3f} after."
         )
-    if _curve(facts, "train_loss"):
-        yield Figures(partial(_losses, facts))
+    if _extract_curve(facts, "train_loss"):
+        yield Figures(partial(_draw_loss_curves, facts))
 
 
-def _curve(facts: LoopFacts, metric: str) -> list[tuple[int, float]]:
+def _extract_curve(facts: LoopFacts, metric: str) -> list[tuple[int, float]]:
     return [
         (point.step, point.metrics[metric])
         for point in facts.training
@@ -118,41 +121,41 @@ def _curve(facts: LoopFacts, metric: str) -> list[tuple[int, float]]:
     ]
 
 
-def _losses(facts: LoopFacts) -> "Iterator[Drawing]":
-    from assay.report.figures.curves import learning_curves
+def _draw_loss_curves(facts: LoopFacts) -> "Iterator[Drawing]":
+    from assay.report.figures.curves import draw_learning_curves
 
-    named = {"trained on": "train_loss", "held out": "full_valid_loss"}
+    metrics = {"training": "train_loss", "validation": "full_valid_loss"}
     groups = {}
-    for name, metric in named.items():
-        curve = _curve(facts, metric)
+    for name, metric in metrics.items():
+        curve = _extract_curve(facts, metric)
         if len(curve) > 1:
             steps, values = zip(*curve, strict=True)
             groups[name] = [(list(steps), list(values))]
     if groups:
-        yield learning_curves(groups, "loss")
+        yield draw_learning_curves(groups, "loss")
 
 
-def _stages(facts: LoopFacts) -> Iterator[Block]:
+def _describe_stages(facts: LoopFacts) -> Iterator[Block]:
     rows = [
-        [done.name, _took(done.seconds), _came_to(done), done.key[:12]]
+        [done.name, _format_duration(done.seconds), _format_result(done), done.key[:12]]
         for done in facts.stages.values()
     ]
     yield ReportTable(
-        "What was done",
-        ["Stage", "Took", "Came to", "Key"],
+        "Stages",
+        ["Stage", "Time", "Result", "Key"],
         rows,
-        note="The key is a hash of a stage's settings and of all that came before it.",
+        note="The key is a hash of the stage's settings and of all earlier stages.",
     )
     total = sum(done.seconds for done in facts.stages.values())
-    cost = "not known" if facts.cost_usd is None else f"${facts.cost_usd:.2f}"
-    yield Words(f"All stages together took {_took(total)}; they cost {cost}.")
+    cost = "unknown" if facts.cost_usd is None else f"${facts.cost_usd:.2f}"
+    yield Paragraph(f"Total time {_format_duration(total)}, total cost {cost}.")
 
 
-def _took(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def _came_to(done: StageResult) -> str:
+def _format_result(done: StageResult) -> str:
     for name in ("data", "model", "run"):
         if name in done.result:
             return f"{name} {done.result[name]}"

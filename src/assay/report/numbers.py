@@ -14,43 +14,44 @@ from assay.stats.intervals import Interval
 
 DASH = "-"
 """Text for an unknown number."""
-_MOST_DIGITS = 6
+_MAX_DECIMALS = 6
 
 
-def count(number: int) -> Cell:
+def format_count(number: int) -> Cell:
     """Format an integer with thousands separators."""
     return Cell(f"{number:,}")
 
 
-def value(metric: str, number: float | None, like: float | None = None) -> str:
+def format_value(metric: str, number: float | None, like: float | None = None) -> str:
     """Format a value of a metric; it has as many digits as `like`."""
-    return _shown(metric, number, like, "")
+    return _format_with_unit(metric, number, like, "")
 
 
-def change(metric: str, number: float | None, like: float | None = None) -> str:
+def format_difference(metric: str, number: float | None, like: float | None = None) -> str:
     """Format a difference of a metric, with its sign."""
-    return _shown(metric, number, like, "+")
+    return _format_with_unit(metric, number, like, "+")
 
 
-def bounds(metric: str, interval: Interval) -> str:
+def format_bounds(metric: str, interval: Interval) -> str:
     """Format the bounds of a difference; `unknown` if the data give none."""
     if not interval.known:
         return "unknown"
-    like = digits_like(interval)
-    return f"{change(metric, interval.low, like)} to {change(metric, interval.high, like)}"
+    like = rounding_reference(interval)
+    ends = (format_difference(metric, end, like) for end in (interval.low, interval.high))
+    return " to ".join(ends)
 
 
 def mean_cell(metric: str, interval: Interval | None, *, signed: bool = False) -> Cell:
     """Format an estimate and its bounds for a table."""
     if interval is None:
         return Cell(DASH)
-    shown = change if signed else value
-    like = digits_like(interval)
-    beside = "[?]"
+    format_end = format_difference if signed else format_value
+    like = rounding_reference(interval)
+    detail = "[?]"
     if interval.known:
-        ends = (shown(metric, end, like) for end in (interval.low, interval.high))
-        beside = f"[{', '.join(ends)}]"
-    return Cell(shown(metric, interval.point, like), beside)
+        ends = (format_end(metric, end, like) for end in (interval.low, interval.high))
+        detail = f"[{', '.join(ends)}]"
+    return Cell(format_end(metric, interval.point, like), detail)
 
 
 def share_cell(interval: Interval) -> Cell:
@@ -69,25 +70,25 @@ def share_text(share: float) -> str:
     return "< 1" if 0 < share <= 0.005 else f"{100 * share:.0f}"
 
 
-def signed_percent(share: float, digits: int) -> str:
+def format_signed_percent(share: float, digits: int) -> str:
     """Format a fraction in percent with its sign, which a rounded zero keeps."""
-    return _rounded(100 * share, digits, "+")
+    return _format_rounded(100 * share, digits, "+")
 
 
-def plain(number: float | None, like: float | None = None, sign: str = "") -> str:
+def format_number(number: float | None, like: float | None = None, sign: str = "") -> str:
     """Format a number without a unit."""
     if number is None or math.isnan(number):
         return DASH
     if math.isinf(number):
         return "infinite" if number > 0 else "-infinite"
-    digits = _digits(number if like is None else like)
-    return _rounded(number, digits, sign)
+    digits = _count_decimals(number if like is None else like)
+    return _format_rounded(number, digits, sign)
 
 
-def _rounded(number: float, digits: int, sign: str) -> str:
+def _format_rounded(number: float, digits: int, sign: str) -> str:
     """Format a number with this many digits; a rounded zero keeps its sign."""
     text = f"{number if number else 0.0:{sign},.{digits}f}"
-    if digits == _MOST_DIGITS and number and not float(text.replace(",", "")):
+    if digits == _MAX_DECIMALS and number and not float(text.replace(",", "")):
         return f"{number:{sign}.2g}"
     return text
 
@@ -105,14 +106,14 @@ def p_text(p_value: float) -> str:
     return f"p = {p_value:.3g}" if shown in ("0.05", "0.01", "0.1") else f"p = {shown}"
 
 
-def p_number(p_value: float) -> str:
+def format_p_value(p_value: float) -> str:
     """Format a p value alone, for a column."""
     return p_text(p_value).removeprefix("p ").removeprefix("= ")
 
 
-def percent(share: float) -> str:
+def format_relative_change(share: float) -> str:
     """Format a fraction in percent, with its sign."""
-    return f"{_rounded(100 * share, 0 if abs(share) >= 0.1 else 1, '+')} %"
+    return f"{_format_rounded(100 * share, 0 if abs(share) >= 0.1 else 1, '+')} %"
 
 
 def level_text(level: float) -> str:
@@ -120,12 +121,12 @@ def level_text(level: float) -> str:
     return f"{100 * level:.6g} %"
 
 
-def dollars(amount: float) -> str:
+def format_dollars(amount: float) -> str:
     """Format an amount in dollars."""
     return f"${amount:,.2f}" if amount >= 0.1 or amount == 0 else f"${amount:.2g}"
 
 
-def hours(time: float) -> str:
+def format_hours(time: float) -> str:
     """Format a time in hours with a suitable unit."""
     if time * 3600 < 100:
         return f"{time * 3600:.2g} s"
@@ -134,32 +135,32 @@ def hours(time: float) -> str:
     return f"{time:,.1f} h" if time < 10 else f"{time:,.0f} h"
 
 
-def unit_name(metric: str) -> str:
+def axis_label(metric: str) -> str:
     """Return the name of a metric with its unit, for an axis."""
     return outcome_of(metric).label or metric
 
 
-def _shown(metric: str, number: float | None, like: float | None, sign: str) -> str:
+def _format_with_unit(metric: str, number: float | None, like: float | None, sign: str) -> str:
     if number is None or not math.isfinite(number):
-        return plain(number)
+        return format_number(number)
     unit = outcome_of(metric).unit
     if unit is Unit.PERCENT:
-        return f"{_rounded(100 * number, 1, sign)}%"
-    text = plain(number, like, sign)
+        return f"{_format_rounded(100 * number, 1, sign)}%"
+    text = format_number(number, like, sign)
     if unit is Unit.DOLLARS:
         size = text.lstrip("+-")
         return f"{text.removesuffix(size)}${size}"
     return f"{text} s" if unit is Unit.SECONDS else text
 
 
-def digits_like(interval: Interval) -> float:
+def rounding_reference(interval: Interval) -> float:
     """Return the size that decides the digits of an interval: half its width, or its point."""
     half = interval.half_width if interval.known else 0.0
     return half if math.isfinite(half) and half else interval.point
 
 
-def _digits(number: float) -> int:
+def _count_decimals(number: float) -> int:
     size = abs(number)
     if size == 0 or size >= 1:
         return 0 if size >= 1000 else 1 if size >= 10 else 2
-    return min(_MOST_DIGITS, 1 - math.floor(math.log10(size)))
+    return min(_MAX_DECIMALS, 1 - math.floor(math.log10(size)))

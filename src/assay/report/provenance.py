@@ -12,13 +12,13 @@ from assay.judge.subjects import Subject
 _LIBRARIES = ("numpy", "scipy")
 
 
-def configuration(setup: Setup) -> dict[str, Any]:
+def comparison_configuration(setup: Setup) -> dict[str, Any]:
     """Return the settings of a comparison for programs."""
-    chosen: dict[str, Any] = {} if setup.tasks is None else {"tasks": setup.tasks.value}
+    optional: dict[str, Any] = {} if setup.tasks is None else {"tasks": setup.tasks.value}
     if setup.allow_different:
-        chosen["allow_different"] = sorted(setup.allow_different)
+        optional["allow_different"] = sorted(setup.allow_different)
     if setup.seeds is not None:
-        chosen["seeds"] = list(setup.seeds)
+        optional["seeds"] = list(setup.seeds)
     return {
         "metrics": list(setup.metrics),
         "baseline": setup.baseline,
@@ -29,43 +29,43 @@ def configuration(setup: Setup) -> dict[str, Any]:
         "correction": setup.correction.value,
         "seed": setup.seed,
         "lower_is_better": sorted(setup.lower_is_better),
-        **chosen,
+        **optional,
     }
 
 
-def made_columns(setup: Setup) -> dict[str, Any]:
+def provenance_columns(setup: Setup) -> dict[str, Any]:
     """Return the last columns of every row in a comparison's CSV."""
-    made = versions()
+    software = software_versions()
     return {
-        "assay": made["assay"],
-        "assay_commit": made["commit"],
-        "configuration": json.dumps(configuration(setup)),
+        "assay": software["assay"],
+        "assay_commit": software["commit"],
+        "configuration": json.dumps(comparison_configuration(setup)),
     }
 
 
-def versions() -> dict[str, Any]:
+def software_versions() -> dict[str, Any]:
     """Return the versions of assay and of the libraries that computed the numbers."""
-    made = collect_provenance()
+    source = collect_provenance()
     return {
-        "assay": made.assay,
-        "commit": made.commit,
-        "dirty": made.dirty,
-        **({} if made.project is None else {"project": made.project}),
-        "python": made.python,
+        "assay": source.assay,
+        "commit": source.commit,
+        "dirty": source.dirty,
+        **({} if source.project is None else {"project": source.project}),
+        "python": source.python,
         **{name: version(name) for name in _LIBRARIES},
     }
 
 
-def made_by(
+def provenance_lines(
     settings: Mapping[str, Any], sources: Iterable[tuple[str, str]], seed: int | None = None
 ) -> list[tuple[str, str]]:
     """Return the versions, the settings and the sources as lines of text."""
-    made = versions()
-    libraries = ", ".join(f"{name} {made[name]}" for name in ("python", *_LIBRARIES))
+    software = software_versions()
+    libraries = ", ".join(f"{name} {software[name]}" for name in ("python", *_LIBRARIES))
     return [
-        ("assay", made["assay"]),
-        ("commit", _commit(made)),
-        *([("commit of the project", made["project"])] if "project" in made else []),
+        ("assay", software["assay"]),
+        ("commit", _format_commit(software)),
+        *([("commit of the project", software["project"])] if "project" in software else []),
         ("libraries", libraries),
         *([("generator seed", str(seed))] if seed is not None else []),
         ("configuration", json.dumps(settings, ensure_ascii=False)),
@@ -83,14 +83,14 @@ def subject_sources(subjects: Sequence[Subject]) -> Iterable[tuple[str, str]]:
         yield subject.name, ", ".join(parts)
 
 
-def more_in_files(seed: int) -> str:
+def terminal_footer(seed: int) -> str:
     """Return the closing lines of a comparison in a terminal."""
-    made = versions()
+    software = software_versions()
     return (
-        f"assay {made['assay']}, commit {_commit(made)}, generator seed {seed}."
+        f"assay {software['assay']}, commit {_format_commit(software)}, generator seed {seed}."
         " --detail prints all tables; --output report.html writes them with figures too."
     )
 
 
-def _commit(made: Mapping[str, Any]) -> str:
-    return (made["commit"] or "none") + (", changed since" if made["dirty"] else "")
+def _format_commit(software: Mapping[str, Any]) -> str:
+    return (software["commit"] or "none") + (", changed since" if software["dirty"] else "")

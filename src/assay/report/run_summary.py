@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _EARLY, _MID = 25, 50
 """The last environment step that counts as early, and as mid."""
-_OF_CRAFTER = (
+_CRAFTER_FIELDS = (
     *("difficulty", "success", "achievements", "score", "score_interval", "no_effect"),
     *("asleep", "unlocked", "unique", "early", "mid", "late"),
 )
@@ -40,7 +40,7 @@ _HUMAN_DIFFICULTY = "classic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Anchor:
+class ReferenceScore:
     """Published results of human players in full episodes of the original game."""
 
     name: str
@@ -54,7 +54,7 @@ class Anchor:
     """Explanation of the numbers."""
 
 
-HUMAN = Anchor(
+HUMAN = ReferenceScore(
     name="human, full episodes",
     episodes=100,
     achievements=13.90,
@@ -172,25 +172,25 @@ def summarize(
     for row in rows:
         by_model.setdefault(row.model, []).append(row)
     return [
-        _summary(
+        _summarize_model(
             model,
-            own,
-            max(started.get(model, 0), len(own)),
-            baseline=any(row.baseline for row in own),
+            model_rows,
+            max(started.get(model, 0), len(model_rows)),
+            baseline=any(row.baseline for row in model_rows),
         )
-        for model, own in by_model.items()
+        for model, model_rows in by_model.items()
     ]
 
 
 def summaries_json(summaries: Sequence[ModelSummary]) -> dict[str, Any]:
     """Return the summaries for programs; unknown values are null."""
-    left_out = _OF_CRAFTER if is_elsewhere(summaries) else ()
+    excluded = _CRAFTER_FIELDS if is_outside_crafter(summaries) else ()
     models = [
         {
             **{
-                name: _plain(value)
+                name: _json_value(value)
                 for name, value in asdict(summary).items()
-                if name not in left_out
+                if name not in excluded
             },
             "experiments": [{"id": id, "name": name} for id, name in summary.experiments],
             "invalid": summary.invalid,
@@ -198,9 +198,12 @@ def summaries_json(summaries: Sequence[ModelSummary]) -> dict[str, Any]:
         }
         for summary in summaries
     ]
-    if left_out:
+    if excluded:
         return {"models": models}
-    return {"models": models, "human": asdict(HUMAN) if beside_humans(summaries) else None}
+    return {
+        "models": models,
+        "human": asdict(HUMAN) if has_human_reference(summaries) else None,
+    }
 
 
 def interval_json(interval: Interval) -> dict[str, Any]:
@@ -214,23 +217,23 @@ def interval_json(interval: Interval) -> dict[str, Any]:
 
 def summary_rows(summaries: Sequence[ModelSummary]) -> list[dict[str, Any]]:
     """Return a row per model, with intervals as three columns and errors as counts."""
-    return [_row(summary) for summary in summaries]
+    return [_csv_row(summary) for summary in summaries]
 
 
-def is_elsewhere(summaries: Sequence[ModelSummary]) -> bool:
+def is_outside_crafter(summaries: Sequence[ModelSummary]) -> bool:
     """Return whether the run was in an environment other than Crafter."""
     return any(summary.results for summary in summaries) and all(
         summary.score is None for summary in summaries
     )
 
 
-def beside_humans(summaries: Sequence[ModelSummary]) -> bool:
+def has_human_reference(summaries: Sequence[ModelSummary]) -> bool:
     """Return whether all episodes had the difficulty of the human players."""
-    played = {summary.difficulty for summary in summaries if summary.started}
-    return played == {_HUMAN_DIFFICULTY}
+    difficulties = {summary.difficulty for summary in summaries if summary.started}
+    return difficulties == {_HUMAN_DIFFICULTY}
 
 
-def _row(summary: ModelSummary) -> dict[str, Any]:
+def _csv_row(summary: ModelSummary) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for column in fields(summary):
         value = getattr(summary, column.name)
@@ -241,13 +244,13 @@ def _row(summary: ModelSummary) -> dict[str, Any]:
     return {**row, "invalid": summary.invalid, "unended": summary.unended}
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, Interval):
         return interval_json(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _summary(
+def _summarize_model(
     model: str, rows: Sequence["EpisodeRow"], started: int, *, baseline: bool
 ) -> ModelSummary:
     results = [row for row in rows if row.state is TrialState.RESULT]
@@ -255,27 +258,27 @@ def _summary(
     unlock_steps = [step for row in results for step in row.achievements.values()]
     early = sum(step <= _EARLY for step in unlock_steps)
     mid = sum(_EARLY < step <= _MID for step in unlock_steps)
-    score = _score(results)
+    score = _compute_score(results)
     successes = sum(len(row.achievements) >= SUCCESS_ACHIEVEMENTS for row in results)
     return ModelSummary(
         model=model,
         experiments=tuple({row.experiment_id: row.experiment_name for row in rows}.items()),
         baseline=baseline,
-        difficulty=_only({row.difficulty for row in rows}),
+        difficulty=_single_value({row.difficulty for row in rows}),
         started=started,
         results=len(results),
         failures=states[TrialState.FAILURE],
         infrastructure=states[TrialState.INFRASTRUCTURE],
         completed=exact_share(len(results), started) if started else None,
         success=None if score is None else exact_share(successes, len(results)),
-        reward=_mean(results, "reward"),
-        achievements=_mean(results, "achievements"),
-        steps=_mean(results, "steps"),
-        turns=_mean(results, "turns"),
-        duration_s=_mean(results, "duration_s"),
-        tokens=_mean(results, "tokens"),
-        cost_usd=_mean(results, "cost_usd"),
-        invalid_rate=_mean(results, "invalid_rate"),
+        reward=_compute_mean(results, "reward"),
+        achievements=_compute_mean(results, "achievements"),
+        steps=_compute_mean(results, "steps"),
+        turns=_compute_mean(results, "turns"),
+        duration_s=_compute_mean(results, "duration_s"),
+        tokens=_compute_mean(results, "tokens"),
+        cost_usd=_compute_mean(results, "cost_usd"),
+        invalid_rate=_compute_mean(results, "invalid_rate"),
         score=None if score is None else score.point,
         score_interval=score,
         actions=sum(row.actions_asked for row in results),
@@ -288,19 +291,19 @@ def _summary(
         early=early,
         mid=mid,
         late=len(unlock_steps) - early - mid,
-        tokens_spent=sum(_tokens(row) for row in rows),
-        cost_spent=_sum([row.cost_usd for row in rows]),
-        troubles=_troubles(rows),
+        tokens_spent=sum(_count_tokens(row) for row in rows),
+        cost_spent=_sum_if_complete([row.cost_usd for row in rows]),
+        troubles=_group_errors(rows),
         endings=dict(Counter(row.stop_reason for row in results).most_common()),
     )
 
 
-def _mean(rows: Sequence["EpisodeRow"], metric: str) -> Interval | None:
+def _compute_mean(rows: Sequence["EpisodeRow"], metric: str) -> Interval | None:
     """Return the mean as in `assay compare`; None if an episode lacks the value."""
     values = [
         len(row.achievements)
         if metric == "achievements"
-        else _tokens(row)
+        else _count_tokens(row)
         if metric == "tokens"
         else getattr(row, metric)
         for row in rows
@@ -310,7 +313,7 @@ def _mean(rows: Sequence["EpisodeRow"], metric: str) -> Interval | None:
     trials = [
         TrialOutcome(
             trial_id=row.session_id,
-            pair=_world(row),
+            pair=_world_key(row),
             task=row.difficulty,
             seed=row.seed,
             values={metric: float(value)},
@@ -320,34 +323,36 @@ def _mean(rows: Sequence["EpisodeRow"], metric: str) -> Interval | None:
     return mean_of(trials, metric, 0.95)
 
 
-def _world(row: "EpisodeRow") -> str | None:
+def _world_key(row: "EpisodeRow") -> str | None:
     return None if row.seed is None else f"{row.difficulty} {row.seed}"
 
 
-def _sum(values: Sequence[float | None]) -> float | None:
+def _sum_if_complete(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return math.fsum(known) if len(known) == len(values) else None
 
 
-def _only(values: set[str | None]) -> str | None:
+def _single_value(values: set[str | None]) -> str | None:
     return values.pop() if len(values) == 1 else None
 
 
-def _tokens(row: "EpisodeRow") -> int:
+def _count_tokens(row: "EpisodeRow") -> int:
     return row.prompt_tokens + row.completion_tokens
 
 
-def _score(results: Sequence["EpisodeRow"]) -> Interval | None:
+def _compute_score(results: Sequence["EpisodeRow"]) -> Interval | None:
     # Other environments have no difficulty and no achievements.
     if not any(row.difficulty for row in results):
         return None
     unlocked_E_A = np.array(
         [[name in row.achievements for name in ACHIEVEMENTS] for row in results], bool
     )
-    return score_of(unlocked_E_A, [_world(row) or row.session_id for row in results]).interval
+    return score_of(
+        unlocked_E_A, [_world_key(row) or row.session_id for row in results]
+    ).interval
 
 
-def _troubles(rows: Sequence["EpisodeRow"]) -> tuple[ErrorGroup, ...]:
+def _group_errors(rows: Sequence["EpisodeRow"]) -> tuple[ErrorGroup, ...]:
     groups: dict[tuple[TrialState, str], list[EpisodeRow]] = {}
     for row in rows:
         if row.state is not TrialState.RESULT:
@@ -364,7 +369,7 @@ def _troubles(rows: Sequence["EpisodeRow"]) -> tuple[ErrorGroup, ...]:
     )
 
 
-RANKED = {
+RANKING_TITLES = {
     "reward": "By average reward",
     "invalid_rate": "By invalid action rate (lower is better)",
 }
@@ -402,16 +407,16 @@ def rank_models(rows: Iterable["EpisodeRow"], *, level: float = 0.95) -> tuple[R
 
     Reference entries are left out if at least two other models remain.
     """
-    subjects = _subjects(rows)
+    subjects = _build_subjects(rows)
     ranked = [subject for subject in subjects if not subject.baseline]
     if len(ranked) < 2:
         ranked = subjects
     if not ranked:
         return ()
-    return tuple(_ranking(ranked, metric, level) for metric in RANKED)
+    return tuple(_rank_by_metric(ranked, metric, level) for metric in RANKING_TITLES)
 
 
-def _subjects(rows: Iterable["EpisodeRow"]) -> list[Subject]:
+def _build_subjects(rows: Iterable["EpisodeRow"]) -> list[Subject]:
     """Return one subject per model that has results; its id is its name."""
     trials: dict[str, list[TrialOutcome]] = {}
     baselines: set[str] = set()
@@ -430,18 +435,18 @@ def _subjects(rows: Iterable["EpisodeRow"]) -> list[Subject]:
             )
         )
     return [
-        Subject(id=model, name=model, baseline=model in baselines, trials=tuple(own))
-        for model, own in trials.items()
+        Subject(id=model, name=model, baseline=model in baselines, trials=tuple(subject_trials))
+        for model, subject_trials in trials.items()
     ]
 
 
-def _ranking(subjects: Sequence[Subject], metric: str, level: float) -> Ranking:
+def _rank_by_metric(subjects: Sequence[Subject], metric: str, level: float) -> Ranking:
     setup = Setup(metrics=(metric,), baseline=subjects[0].id, level=level)
     facts = [describe(subject, [metric], level, judged=True) for subject in subjects]
-    found = standings(facts, setup, fewest=1)
-    assert found is not None
+    ranking = standings(facts, setup, fewest=1)
+    assert ranking is not None
     means = {subject.id: subject.metrics[metric].mean for subject in facts}
-    beside = {subject.id for subject in subjects if subject.baseline}
+    baselines = {subject.id for subject in subjects if subject.baseline}
     return Ranking(
         metric=metric,
         places=tuple(
@@ -450,9 +455,9 @@ def _ranking(subjects: Sequence[Subject], metric: str, level: float) -> Ranking:
                 place=standing.rank,
                 shared=standing.shared,
                 mean=means[standing.subject],
-                baseline=standing.subject in beside,
+                baseline=standing.subject in baselines,
             )
-            for standing in found.order
+            for standing in ranking.order
         ),
-        contrasts=found.pairs,
+        contrasts=ranking.pairs,
     )

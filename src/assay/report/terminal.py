@@ -25,17 +25,17 @@ from assay.report.document import (
     Document,
     Figures,
     Items,
+    Paragraph,
     ReportTable,
     Tone,
-    Words,
-    joined,
-    short_name,
+    join_cell,
+    shorten_name,
 )
 
 _GAP = 2
 _NARROW_NAME, _NARROWEST_NAME = 20, 12
-_MOST_ROWS = 24
-_SCREEN = 24
+_MAX_ROWS = 24
+_MIN_SCREEN_LINES = 24
 """Lines of the smallest terminal."""
 _STYLES = {Tone.PLAIN: "", Tone.NOTE: "dim", Tone.WARNING: "yellow", Tone.CALLOUT: "bold"}
 
@@ -55,93 +55,93 @@ class TerminalReport:
     """Whether to omit tables and lists after the first table if they do not fit."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        parts = list(self._parts(options.ascii_only))
+        parts = list(self._render_parts(options.ascii_only))
         if self.brief:
-            parts = _on_a_screen(parts, console, options)
-        for place, (part, _) in enumerate(parts):
-            if place:
+            parts = _fit_screen(parts, console, options)
+        for index, (part, _) in enumerate(parts):
+            if index:
                 yield Text()
             yield part
 
-    def _parts(self, ascii_only: bool) -> Iterator[tuple[RenderableType, bool]]:
+    def _render_parts(self, ascii_only: bool) -> Iterator[tuple[RenderableType, bool]]:
         """Yield each part, and whether it is required."""
         document = self.document
         if self.title:
-            yield _text(document.title, "bold", ascii_only), True
+            yield _make_text(document.title, "bold", ascii_only), True
         if self.answer_first:
             for line in document.summary:
-                yield _text(line, "bold", ascii_only), True
-        shown = [
+                yield _make_text(line, "bold", ascii_only), True
+        sections = [
             section
             for section in document.sections
             if section.in_terminal and (self.detail or not section.folded)
         ]
         first = True
-        for section in shown:
+        for section in sections:
             if section.closing:
                 continue
             for block in section.blocks:
-                needed = first or isinstance(block, Words)
+                required = first or isinstance(block, Paragraph)
                 first = first and not isinstance(block, ReportTable)
-                for part in self._block(block, ascii_only):
-                    yield part, needed
+                for part in self._render_block(block, ascii_only):
+                    yield part, required
         if document.more:
-            yield _text(document.more, "dim", ascii_only), True
-        for section in shown:
+            yield _make_text(document.more, "dim", ascii_only), True
+        for section in sections:
             if section.closing:
                 for block in section.blocks:
-                    for part in self._block(block, ascii_only):
+                    for part in self._render_block(block, ascii_only):
                         yield part, True
-                lines = [_text(line, "bold", ascii_only) for line in document.summary]
+                lines = [_make_text(line, "bold", ascii_only) for line in document.summary]
                 yield Text("\n").join(lines), True
 
-    def _block(self, block: Block, ascii_only: bool) -> Iterator[RenderableType]:
+    def _render_block(self, block: Block, ascii_only: bool) -> Iterator[RenderableType]:
         if isinstance(block, ReportTable) and not self.detail:
             block = replace(block, note="")
-        yield from _block(block, ascii_only, cut=bool(self.document.more))
+        yield from _render_block(block, ascii_only, cut=bool(self.document.more))
 
 
-def _on_a_screen(
+def _fit_screen(
     parts: Sequence[tuple[RenderableType, bool]], console: Console, options: ConsoleOptions
 ) -> list[tuple[RenderableType, bool]]:
     """Keep the required parts, and as many of the others, in order, as fit on the screen."""
     sizes = [len(console.render_lines(part, options, pad=False)) + 1 for part, _ in parts]
     # The last line is for the next command.
-    room = max(_SCREEN, console.height) - 1
-    room -= sum(size for (_, needed), size in zip(parts, sizes, strict=True) if needed)
+    room = max(_MIN_SCREEN_LINES, console.height) - 1
+    room -= sum(size for (_, required), size in zip(parts, sizes, strict=True) if required)
     kept = []
-    for (part, needed), size in zip(parts, sizes, strict=True):
-        if not needed:
+    for (part, required), size in zip(parts, sizes, strict=True):
+        if not required:
             if size > room:
                 continue
             room -= size
-        kept.append((part, needed))
+        kept.append((part, required))
     return kept
 
 
-class _Pages(io.StringIO):
+class _EncodedBuffer(io.StringIO):
     """A text buffer with a declared encoding."""
 
     encoding = "utf-8"
 
 
-def as_text(report: RenderableType, width: int = 100, encoding: str = "utf-8") -> str:
+def render_text(report: RenderableType, width: int = 100, encoding: str = "utf-8") -> str:
     """Render a report for a file or a pipe: no colours or codes, lines up to `width`."""
-    pages = _Pages()
-    pages.encoding = encoding
+    buffer = _EncodedBuffer()
+    buffer.encoding = encoding
     console = Console(
-        file=pages, width=width, color_system=None, force_terminal=False, record=False
+        file=buffer, width=width, color_system=None, force_terminal=False, record=False
     )
     with console.capture() as captured:
         console.print(report)
     return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
 
 
-def _text(text: str, style: str, ascii_only: bool) -> Text:
-    return Text(_safe(text, ascii_only), style=style)
+def _make_text(text: str, style: str, ascii_only: bool) -> Text:
+    return Text(_make_printable(text, ascii_only), style=style)
 
 
-def _safe(text: str, ascii_only: bool) -> str:
+def _make_printable(text: str, ascii_only: bool) -> str:
     text = printable(text)
     if not ascii_only:
         return text
@@ -149,27 +149,27 @@ def _safe(text: str, ascii_only: bool) -> str:
     return plain.encode("ascii", "backslashreplace").decode()
 
 
-def _block(block: Block, ascii_only: bool, *, cut: bool) -> Iterator[RenderableType]:
+def _render_block(block: Block, ascii_only: bool, *, cut: bool) -> Iterator[RenderableType]:
     match block:
-        case Words(text, tone):
-            yield _text(text, _STYLES[tone], ascii_only)
+        case Paragraph(text, tone):
+            yield _make_text(text, _STYLES[tone], ascii_only)
         case Items(items, title, tone):
-            lines = [_text(title, "bold", ascii_only)] if title else []
+            lines = [_make_text(title, "bold", ascii_only)] if title else []
             indent = "  " if title else ""
-            lines += [_text(indent + item, _STYLES[tone], ascii_only) for item in items]
+            lines += [_make_text(indent + item, _STYLES[tone], ascii_only) for item in items]
             yield Text("\n").join(lines)
         case Answers(items):
-            for place, (question, answer) in enumerate(items):
-                words = _text(answer, "" if place else "bold", ascii_only)
-                yield Group(_text(question, "", ascii_only), Padding(words, (0, 0, 0, 2)))
+            for index, (question, answer) in enumerate(items):
+                words = _make_text(answer, "" if index else "bold", ascii_only)
+                yield Group(_make_text(question, "", ascii_only), Padding(words, (0, 0, 0, 2)))
         case ReportTable():
-            shown = block.rows[:_MOST_ROWS] if cut else block.rows
-            yield _Grid(block, shown)
-            rest = len(block.rows) - len(shown)
+            rows = block.rows[:_MAX_ROWS] if cut else block.rows
+            yield _TableLayout(block, rows)
+            rest = len(block.rows) - len(rows)
             notes = [f"{rest:,} more rows; --output shows them."] if rest else []
             notes += [block.note] if block.note else []
             if notes:
-                yield Text("\n").join(_text(note, "dim", ascii_only) for note in notes)
+                yield Text("\n").join(_make_text(note, "dim", ascii_only) for note in notes)
         case Figures():
             pass
 
@@ -186,7 +186,7 @@ class _Column:
 
 
 @dataclass(frozen=True, slots=True)
-class _Grid:
+class _TableLayout:
     """A table laid out for the available width."""
 
     table: ReportTable
@@ -194,27 +194,33 @@ class _Grid:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width, ascii_only = options.max_width, options.ascii_only
-        corner, *heads = (_safe(head, ascii_only) for head in self.table.heads)
-        labels = [_safe(short_name(joined(row[0])), ascii_only) for row in self.rows]
+        corner, *heads = (_make_printable(head, ascii_only) for head in self.table.heads)
+        labels = [
+            _make_printable(shorten_name(join_cell(row[0])), ascii_only) for row in self.rows
+        ]
         columns = [
-            [_safe_cell(row[place], ascii_only) for row in self.rows]
-            for place in range(1, len(self.table.heads))
+            [_make_cell_printable(row[index], ascii_only) for row in self.rows]
+            for index in range(1, len(self.table.heads))
         ]
         longest = max([cell_len(corner), *map(cell_len, labels)])
-        laid = [_beside(head, cells) for head, cells in zip(heads, columns, strict=True)]
-        if _total(laid) + min(_NARROW_NAME, longest) > width:
-            laid = [_below(head, cells) for head, cells in zip(heads, columns, strict=True)]
+        laid_out = [
+            _align_side_by_side(head, cells) for head, cells in zip(heads, columns, strict=True)
+        ]
+        if _total_width(laid_out) + min(_NARROW_NAME, longest) > width:
+            laid_out = [
+                _stack_below(head, cells) for head, cells in zip(heads, columns, strict=True)
+            ]
         if self.table.caption:
-            yield _text(self.table.caption, "bold", ascii_only)
-        for part in _parts(laid, width - min(_NARROWEST_NAME, longest)):
-            yield self._part(corner, labels, width, part)
+            yield _make_text(self.table.caption, "bold", ascii_only)
+        for part in _split_columns(laid_out, width - min(_NARROWEST_NAME, longest)):
+            yield self._build_table(corner, labels, width, part)
 
-    def _part(
+    def _build_table(
         self, corner: str, labels: Sequence[str], width: int, columns: Sequence[_Column]
     ) -> RichTable:
         longest = max([cell_len(corner), *map(cell_len, labels)])
         least = min(_NARROWEST_NAME, longest)
-        room = max(least, min(longest, width - _total(columns)))
+        room = max(least, min(longest, width - _total_width(columns)))
         table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
         table.collapse_padding = True
         table.add_column(Text(corner), width=room, overflow="fold", vertical="top")
@@ -222,50 +228,50 @@ class _Grid:
             # Numbers always fit; longer words are folded.
             fits = column.width <= width - room
             table.add_column(Text(column.head), justify="right", no_wrap=fits, overflow="fold")
-        for place, label in enumerate(labels):
-            texts = [_folded(label, room), *(column.texts[place] for column in columns)]
-            table.add_row(*map(Text, texts), style="dim" if place in self.table.dim else None)
+        for index, label in enumerate(labels):
+            texts = [_fold_name(label, room), *(column.texts[index] for column in columns)]
+            table.add_row(*map(Text, texts), style="dim" if index in self.table.dim else None)
         return table
 
 
-def _safe_cell(cell: str | Cell, ascii_only: bool) -> Cell:
-    value, beside = (cell, "") if isinstance(cell, str) else cell
-    return Cell(*(_safe(short_name(text), ascii_only) for text in (value, beside)))
+def _make_cell_printable(cell: str | Cell, ascii_only: bool) -> Cell:
+    value, detail = (cell, "") if isinstance(cell, str) else cell
+    return Cell(*(_make_printable(shorten_name(text), ascii_only) for text in (value, detail)))
 
 
-def _beside(head: str, cells: Sequence[Cell]) -> _Column:
+def _align_side_by_side(head: str, cells: Sequence[Cell]) -> _Column:
     """Return a column with values and intervals aligned side by side."""
-    value = max((len(cell.value) for cell in cells if cell.beside), default=0)
-    beside = max((len(cell.beside) for cell in cells), default=0)
+    value = max((len(cell.value) for cell in cells if cell.detail), default=0)
+    detail = max((len(cell.detail) for cell in cells), default=0)
     return _Column(
         head,
         [
-            f"{cell.value:>{value}} {cell.beside:<{beside}}" if cell.beside else cell.value
+            f"{cell.value:>{value}} {cell.detail:<{detail}}" if cell.detail else cell.value
             for cell in cells
         ],
     )
 
 
-def _below(head: str, cells: Sequence[Cell]) -> _Column:
+def _stack_below(head: str, cells: Sequence[Cell]) -> _Column:
     """Return a narrow column with intervals below their values."""
     return _Column(head.replace(" ", "\n"), ["\n".join(filter(None, cell)) for cell in cells])
 
 
-def _total(columns: Sequence[_Column]) -> int:
+def _total_width(columns: Sequence[_Column]) -> int:
     return sum(column.width for column in columns)
 
 
-def _parts(columns: Sequence[_Column], room: int) -> Iterator[list[_Column]]:
+def _split_columns(columns: Sequence[_Column], room: int) -> Iterator[list[_Column]]:
     part: list[_Column] = []
     for column in columns:
-        if part and _total(part) + column.width > room:
+        if part and _total_width(part) + column.width > room:
             yield part
             part = []
         part.append(column)
     yield part
 
 
-def _folded(name: str, width: int) -> str:
+def _fold_name(name: str, width: int) -> str:
     """Fold a name to lines of `width`, preferably after a separator."""
     lines = [""]
     for piece in re.findall(r"[^-/_:. ]*[-/_:. ]?", name):

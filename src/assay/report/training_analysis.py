@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from assay.judge.looks import AnalysisLook
 from assay.judge.power import TargetPlan
-from assay.report.comparison.sentences import compared_words
+from assay.report.comparison.sentences import describe_differences
 from assay.report.document import (
     Document,
     Figures,
     Items,
+    Paragraph,
     ReportTable,
     Row,
     Section,
     Tone,
-    Words,
 )
-from assay.report.files import jsonable
+from assay.report.files import to_json_value
 from assay.report.numbers import DASH, share_text
-from assay.report.provenance import made_by, versions
+from assay.report.provenance import provenance_lines, software_versions
 from assay.stats.intervals import Interval, Method
 from assay.stats.learning_curves import Summary
 from assay.stats.power import Needed
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
 
 
-def number(value: float, sign: str = "") -> str:
+def format_number(value: float, sign: str = "") -> str:
     """Format a number with four significant digits."""
     if math.isnan(value):
         return DASH
@@ -47,35 +47,35 @@ def number(value: float, sign: str = "") -> str:
     return f"{value + 0.0:{sign}.4g}"
 
 
-def span(interval: Interval) -> str:
+def format_bounds(interval: Interval) -> str:
     """Format the bounds of an interval."""
     if not interval.known:
-        return "not known"
-    return f"{number(interval.low)} to {number(interval.high)}"
+        return "unknown"
+    return f"{format_number(interval.low)} to {format_number(interval.high)}"
 
 
-def left_out(unusable: Sequence[SkippedRun]) -> Iterator[Section]:
+def skipped_runs_section(unusable: Sequence[SkippedRun]) -> Iterator[Section]:
     """Yield a section of named runs that were not used, if any."""
     if unusable:
         reasons = [f"{run.name}: {run.reason}" for run in unusable]
-        yield Section("Not used", [Items(reasons, f"Left out: {len(unusable)} runs")])
+        yield Section("Unused runs", [Items(reasons, f"Excluded: {len(unusable)} runs")])
 
 
 def run_sources(runs: Iterable[LoadedRun]) -> Iterator[tuple[str, str]]:
     """Yield the name and the source of each run."""
-    for found in runs:
-        run = found.run
+    for loaded in runs:
+        run = loaded.run
         parts = [run.source, f"id {run.id}"]
         parts += [f"seed {run.seed}"] if run.seed is not None else []
         parts += [f"commit {run.commit}"] if run.commit else []
-        yield found.name, ", ".join(filter(None, parts))
+        yield loaded.name, ", ".join(filter(None, parts))
 
 
-def run_values(used: LoadedRun) -> dict[str, Any]:
+def run_values(loaded: LoadedRun) -> dict[str, Any]:
     """Return a run for programs."""
-    run, curve = used.run, used.curve
+    run, curve = loaded.run, loaded.curve
     return {
-        "name": used.name,
+        "name": loaded.name,
         "id": run.id,
         "seed": run.seed,
         "subject": run.subject,
@@ -96,7 +96,7 @@ def needed_values(needed: Needed | None) -> dict[str, Any] | None:
     return {"n": needed.trials, "low": needed.low, "high": needed.high, "level": needed.level}
 
 
-_SHORT = {
+_SUMMARY_NAMES = {
     Summary.AUC: "AUC",
     Summary.LAST_N: "the last points",
     Summary.FINAL: "the final value",
@@ -121,44 +121,51 @@ def analysis_document(analysis: Analysis, deviations: Sequence[str] | None = Non
     results = ReportTable(
         "",
         ["result", "value", f"about {100 * analysis.level:.4g} % interval"],
-        [row for row, _ in _results(analysis)],
+        [row for row, _ in _result_rows(analysis)],
     )
-    sentences = [Items(lines)] if (lines := [*_sentences(analysis)]) else []
+    sentences = [Items(lines)] if (lines := [*_collect_sentences(analysis)]) else []
     figures = Figures(lambda: analysis_drawings(analysis).values())
     how = (
-        f"Interval of the difference by {_method(analysis)}, {settings.side}, alpha"
+        f"Interval of the difference by {_name_method(analysis)}, {settings.side}, alpha"
         f" {1 - analysis.level:.4g}; {settings.n_resamples:,} resamples, generator seed"
         f" {settings.seed}."
     )
     return Document(
         title=f"{settings.metric}: {describe_summary(settings.summary)}",
         sections=[
-            Section("Answer", [Words(analysis.sentence, Tone.CALLOUT), *_compared(analysis)]),
-            Section("Runs", [_pairs(analysis) if analysis.paired else _runs(analysis)]),
+            Section(
+                "Answer",
+                [Paragraph(analysis.sentence, Tone.CALLOUT), *_describe_design(analysis)],
+            ),
+            Section(
+                "Runs", [_pairs_table(analysis) if analysis.paired else _runs_table(analysis)]
+            ),
             Section("Results", [results, *sentences, figures]),
-            *left_out(design.unusable),
-            *_plan(deviations),
-            Section("Method", [Words(how, Tone.NOTE)]),
+            *skipped_runs_section(design.unusable),
+            *_plan_section(deviations),
+            Section("Method", [Paragraph(how, Tone.NOTE)]),
         ],
-        origin=made_by(
+        origin=provenance_lines(
             settings.as_dict(),
             run_sources((*design.control, *design.candidate)),
             settings.seed,
         ),
-        values=lambda: _values(analysis, deviations),
-        rows=lambda: _rows(analysis, deviations),
+        values=lambda: _json_values(analysis, deviations),
+        rows=lambda: _csv_rows(analysis, deviations),
     )
 
 
 def analysis_drawings(analysis: Analysis) -> "dict[str, Drawing]":
     """Return the figures of an analysis by file name."""
-    from assay.report.figures.curves import learning_curves
-    from assay.report.figures.distributions import bootstrap_distribution
-    from assay.report.figures.radial import radial, scaled_to_best
+    from assay.report.figures.curves import draw_learning_curves
+    from assay.report.figures.distributions import draw_bootstrap_distribution
+    from assay.report.figures.radial import draw_radial, scale_to_best
 
     settings, design = analysis.settings, analysis.design
     groups = {
-        arm: [(found.curve.steps_P.tolist(), found.curve.values_P.tolist()) for found in runs]
+        arm: [
+            (loaded.curve.steps_P.tolist(), loaded.curve.values_P.tolist()) for loaded in runs
+        ]
         for arm, runs in (("control", design.control), ("candidate", design.candidate))
     }
     names = [axis.name for axis in analysis.radial]
@@ -168,21 +175,23 @@ def analysis_drawings(analysis: Analysis) -> "dict[str, Drawing]":
     }
     lower = [axis.name for axis in analysis.radial if axis.lower_is_better]
     drawings = {
-        "learning_curves.png": learning_curves(groups, settings.metric, level=analysis.level),
-        "bootstrap_distribution.png": bootstrap_distribution(
+        "learning_curves.png": draw_learning_curves(
+            groups, settings.metric, level=analysis.level
+        ),
+        "bootstrap_distribution.png": draw_bootstrap_distribution(
             analysis.estimates_B,
             analysis.difference,
             "candidate minus control",
             level=analysis.level,
-            method=_method(analysis),
+            method=_name_method(analysis),
             title=f"{settings.metric}: bootstrap of the difference in"
-            f" {_SHORT[settings.summary.type]}",
+            f" {_SUMMARY_NAMES[settings.summary.type]}",
         ),
     }
     if any(value is not None for values in raw.values() for value in values):
-        drawings["radial.png"] = radial(
+        drawings["radial.png"] = draw_radial(
             names,
-            scaled_to_best(names, raw, lower_is_better=lower),
+            scale_to_best(names, raw, lower_is_better=lower),
             raw=raw,
             scale="each axis is scaled to the better arm",
             title=f"{settings.metric}: five summaries of the curves",
@@ -190,7 +199,7 @@ def analysis_drawings(analysis: Analysis) -> "dict[str, Drawing]":
     return drawings
 
 
-def _method(analysis: Analysis) -> str:
+def _name_method(analysis: Analysis) -> str:
     """Return the method of the interval of the difference; proportions have their own."""
     if analysis.has_shares:
         return "Bonett and Price" if analysis.paired else "Newcombe"
@@ -198,7 +207,7 @@ def _method(analysis: Analysis) -> str:
     return "Student's t" if method in (Method.AUTO, Method.T) else str(method)
 
 
-def _pairs(analysis: Analysis) -> ReportTable:
+def _pairs_table(analysis: Analysis) -> ReportTable:
     design = analysis.design
     numbers = zip(analysis.control_R.tolist(), analysis.candidate_R.tolist(), strict=True)
     return ReportTable(
@@ -206,45 +215,45 @@ def _pairs(analysis: Analysis) -> ReportTable:
         ["pair", "seed", "control", "value", "candidate", "value", "difference"],
         [
             [
-                str(place + 1),
-                _seed(design.seeds[place]),
-                design.control[place].name,
-                number(control),
-                design.candidate[place].name,
-                number(candidate),
-                number(candidate - control, "+"),
+                str(index + 1),
+                _format_seed(design.seeds[index]),
+                design.control[index].name,
+                format_number(control),
+                design.candidate[index].name,
+                format_number(candidate),
+                format_number(candidate - control, "+"),
             ]
-            for place, (control, candidate) in enumerate(numbers)
+            for index, (control, candidate) in enumerate(numbers)
         ],
     )
 
 
-def _runs(analysis: Analysis) -> ReportTable:
+def _runs_table(analysis: Analysis) -> ReportTable:
     return ReportTable(
         "",
         ["arm", "run", "seed", "value"],
         [
-            [arm, found.name, _seed(found.run.seed), number(value)]
-            for arm, found, value in _valued(analysis)
+            [arm, loaded.name, _format_seed(loaded.run.seed), format_number(value)]
+            for arm, loaded, value in _runs_with_values(analysis)
         ],
     )
 
 
-def _valued(analysis: Analysis) -> Iterator[tuple[str, LoadedRun, float]]:
+def _runs_with_values(analysis: Analysis) -> Iterator[tuple[str, LoadedRun, float]]:
     design = analysis.design
     for arm, runs, values_R in (
         ("control", design.control, analysis.control_R),
         ("candidate", design.candidate, analysis.candidate_R),
     ):
-        for found, value in zip(runs, values_R.tolist(), strict=True):
-            yield arm, found, value
+        for loaded, value in zip(runs, values_R.tolist(), strict=True):
+            yield arm, loaded, value
 
 
-def _seed(seed: int | None) -> str:
+def _format_seed(seed: int | None) -> str:
     return DASH if seed is None else str(seed)
 
 
-def _results(analysis: Analysis) -> Iterator[tuple[Row, dict[str, Any]]]:
+def _result_rows(analysis: Analysis) -> Iterator[tuple[Row, dict[str, Any]]]:
     """Yield each result as a row of the table and as a row of the CSV."""
     controls, candidates = len(analysis.control_R), len(analysis.candidate_R)
     n = controls if analysis.paired else controls + candidates
@@ -252,17 +261,24 @@ def _results(analysis: Analysis) -> Iterator[tuple[Row, dict[str, Any]]]:
         ("control", controls, analysis.contrast.mean_baseline),
         ("candidate", candidates, analysis.contrast.mean_candidate),
     ):
-        yield _estimate(f"mean of {arm} (n = {size})", mean), _result("mean", arm, mean, size)
-    change = _result("difference", "candidate - control", analysis.difference, n)
-    yield _estimate("difference, candidate - control", analysis.difference, "+"), change
+        yield (
+            _estimate_row(f"mean of {arm} (n = {size})", mean),
+            _csv_result("mean", arm, mean, size),
+        )
+    change = _csv_result("difference", "candidate - control", analysis.difference, n)
+    yield _estimate_row("difference, candidate - control", analysis.difference, "+"), change
     percent = Interval(*(100 * share for share in analysis.relative))
-    relative = _result("difference", "relative change", analysis.relative, n)
+    relative = _csv_result("difference", "relative change", analysis.relative, n)
     relative["note"] = analysis.relative_note
-    yield _estimate("difference in % of the control", percent, "+"), relative
+    yield _estimate_row("difference in % of the control", percent, "+"), relative
     for test in analysis.tests:
         exact = "exact" if test.exact else "not exact"
         yield (
-            [f"{'exact p' if test.exact else 'p'}, {test.name}", _p_value(test.p_value), ""],
+            [
+                f"{'exact p' if test.exact else 'p'}, {test.name}",
+                _format_p_value(test.p_value),
+                "",
+            ],
             {
                 "kind": "test",
                 "name": test.name,
@@ -274,29 +290,31 @@ def _results(analysis: Analysis) -> Iterator[tuple[Row, dict[str, Any]]]:
         )
     for name, effect in analysis.effects.items():
         if effect is not None:
-            yield _estimate(name, effect), _result("effect", name, effect, n)
+            yield _estimate_row(name, effect), _csv_result("effect", name, effect, n)
     if analysis.pairing is not None:
         correlation, saved = analysis.pairing.correlation, analysis.pairing.saved
-        row = _result("pairing", "seed correlation", correlation, n)
-        yield _estimate("seed correlation", correlation), row
+        row = _csv_result("pairing", "seed correlation", correlation, n)
+        yield _estimate_row("seed correlation", correlation), row
         row = {"kind": "pairing", "name": "variance saved", "value": saved, "n": n}
         row["note"] = analysis.pairing.sentence
         yield ["variance saved by pairing", f"{100 * saved:.0f} %", ""], row
     for name, shape in analysis.normality:
-        row, decides = {"kind": "normality", "n": shape.n}, "shown, decides nothing"
+        row, decides = {"kind": "normality", "n": shape.n}, "for information only"
         yield (
-            [f"Shapiro-Wilk p of {name}", _p_value(shape.p_value), decides],
+            [f"Shapiro-Wilk p of {name}", _format_p_value(shape.p_value), decides],
             row | {"name": f"Shapiro-Wilk of {name}", "p_value": shape.p_value},
         )
         yield (
-            [f"skewness of {name}", number(shape.skewness), decides],
+            [f"skewness of {name}", format_number(shape.skewness), decides],
             row | {"name": f"skewness of {name}", "value": shape.skewness},
         )
     if analysis.planning is not None:
-        yield from _planned(analysis.planning, "pairs" if analysis.paired else "runs per arm")
+        yield from _power_rows(
+            analysis.planning, "pairs" if analysis.paired else "runs per arm"
+        )
 
 
-def _planned(plan: TargetPlan, unit: str) -> Iterator[tuple[Row, dict[str, Any]]]:
+def _power_rows(plan: TargetPlan, unit: str) -> Iterator[tuple[Row, dict[str, Any]]]:
     needed, target = plan.needed, f"a difference of {plan.target:g}"
     power = f"power {100 * plan.power:.4g} %"
     note = {"kind": "power", "note": f"for {target} with power {plan.power:g}"}
@@ -307,7 +325,7 @@ def _planned(plan: TargetPlan, unit: str) -> Iterator[tuple[Row, dict[str, Any]]
         {**note, "name": f"{unit} needed", **bounds},
     )
     yield (
-        [f"smallest difference found with {power}", number(plan.detectable), ""],
+        [f"smallest difference found with {power}", format_number(plan.detectable), ""],
         {"kind": "power", "name": "smallest difference found", "value": plan.detectable},
     )
     yield (
@@ -316,22 +334,22 @@ def _planned(plan: TargetPlan, unit: str) -> Iterator[tuple[Row, dict[str, Any]]
     )
 
 
-def _estimate(label: str, interval: Interval, sign: str = "") -> Row:
-    return [label, number(interval.point, sign), span(interval)]
+def _estimate_row(label: str, interval: Interval, sign: str = "") -> Row:
+    return [label, format_number(interval.point, sign), format_bounds(interval)]
 
 
-def _result(kind: str, name: str, interval: Interval, n: int) -> dict[str, Any]:
+def _csv_result(kind: str, name: str, interval: Interval, n: int) -> dict[str, Any]:
     ends = {"value": interval.point, "low": interval.low, "high": interval.high}
     return {"kind": kind, "name": name, "n": n, **ends}
 
 
-def _p_value(value: float) -> str:
+def _format_p_value(value: float) -> str:
     if math.isnan(value):
         return DASH
     return "< 0.0001" if value < 0.0001 else f"{value:.3g}"
 
 
-def _sentences(analysis: Analysis) -> Iterator[str]:
+def _collect_sentences(analysis: Analysis) -> Iterator[str]:
     if analysis.pairing is not None:
         yield analysis.pairing.sentence
     if not analysis.relative.known and analysis.relative_note:
@@ -344,29 +362,33 @@ def _sentences(analysis: Analysis) -> Iterator[str]:
     yield from analysis.design.notes
 
 
-def _compared(analysis: Analysis) -> Iterator[Words]:
+def _describe_design(analysis: Analysis) -> Iterator[Paragraph]:
     """Yield the look this analysis is, and the settings in which the arms differ."""
     if analysis.look is not None and analysis.look.sentence:
-        yield Words(analysis.look.sentence, Tone.NOTE)
+        yield Paragraph(analysis.look.sentence, Tone.NOTE)
     for gap in analysis.design.capacity:
-        yield Words(gap.sentence, Tone.WARNING)
-    if differing := [one for one in analysis.contrast.design if not one.confounds]:
-        yield Words(f"What differs: {compared_words(differing)}.", Tone.NOTE)
+        yield Paragraph(gap.sentence, Tone.WARNING)
+    if differing := [
+        difference for difference in analysis.contrast.design if not difference.confounds
+    ]:
+        yield Paragraph(
+            f"Differences in settings: {describe_differences(differing)}.", Tone.NOTE
+        )
 
 
-def _plan(deviations: Sequence[str] | None) -> Iterator[Section]:
+def _plan_section(deviations: Sequence[str] | None) -> Iterator[Section]:
     if deviations:
         title = f"Deviations from the plan: {len(deviations)}"
         yield Section("Plan", [Items(deviations, title)])
     elif deviations is not None:
-        yield Section("Plan", [Words("The analysis kept to its plan.")])
+        yield Section("Plan", [Paragraph("The analysis follows its plan.")])
 
 
-def _values(analysis: Analysis, deviations: Sequence[str] | None) -> dict[str, Any]:
+def _json_values(analysis: Analysis, deviations: Sequence[str] | None) -> dict[str, Any]:
     design, settings = analysis.design, analysis.settings
     arms: dict[str, list[dict[str, Any]]] = {"control": [], "candidate": []}
-    for arm, found, value in _valued(analysis):
-        arms[arm].append({**run_values(found), "value": value})
+    for arm, loaded, value in _runs_with_values(analysis):
+        arms[arm].append({**run_values(loaded), "value": value})
     planning = analysis.planning
     return {
         "metric": settings.metric,
@@ -375,29 +397,35 @@ def _values(analysis: Analysis, deviations: Sequence[str] | None) -> dict[str, A
         "n": {arm: len(runs) for arm, runs in arms.items()},
         "verdict": {"word": analysis.verdict.value, "sentence": analysis.sentence},
         "look": analysis.look and _look_values(analysis.look),
-        "control": {"mean": jsonable(analysis.contrast.mean_baseline), "runs": arms["control"]},
+        "control": {
+            "mean": to_json_value(analysis.contrast.mean_baseline),
+            "runs": arms["control"],
+        },
         "candidate": {
-            "mean": jsonable(analysis.contrast.mean_candidate),
+            "mean": to_json_value(analysis.contrast.mean_candidate),
             "runs": arms["candidate"],
         },
         "seeds": list(design.seeds) if design.paired else None,
-        "difference": jsonable(analysis.difference),
-        "relative_change": jsonable(analysis.relative),
-        "tests": jsonable(analysis.tests),
-        "effects": jsonable(analysis.effects),
-        "pairing": jsonable(analysis.pairing),
-        "normality": jsonable(dict(analysis.normality)),
-        "power": planning and {**jsonable(planning), "needed": needed_values(planning.needed)},
-        "radial": jsonable(analysis.radial),
-        "left_out": jsonable(design.unusable),
-        "differences": jsonable(analysis.contrast.design),
-        "capacity": [{**jsonable(gap), "sentence": gap.sentence} for gap in design.capacity],
+        "difference": to_json_value(analysis.difference),
+        "relative_change": to_json_value(analysis.relative),
+        "tests": to_json_value(analysis.tests),
+        "effects": to_json_value(analysis.effects),
+        "pairing": to_json_value(analysis.pairing),
+        "normality": to_json_value(dict(analysis.normality)),
+        "power": planning
+        and {**to_json_value(planning), "needed": needed_values(planning.needed)},
+        "radial": to_json_value(analysis.radial),
+        "left_out": to_json_value(design.unusable),
+        "differences": to_json_value(analysis.contrast.design),
+        "capacity": [
+            {**to_json_value(gap), "sentence": gap.sentence} for gap in design.capacity
+        ],
         "warnings": list(design.warnings),
         "notes": [*design.notes, *analysis.notes],
         "plan_deviations": None if deviations is None else list(deviations),
         "settings": settings.as_dict(),
         "generator_seed": settings.seed,
-        "versions": versions(),
+        "versions": software_versions(),
     }
 
 
@@ -408,13 +436,13 @@ def _look_values(look: AnalysisLook) -> dict[str, Any]:
         "planned": list(look.planned),
         "earlier": [
             {
-                "n": {"control": len(each.control), "candidate": len(each.candidate)},
-                "looked_at": jsonable(each.looked_at),
-                "alpha": each.alpha,
-                "verdict": each.verdict,
-                "plan": each.plan,
+                "n": {"control": len(earlier.control), "candidate": len(earlier.candidate)},
+                "looked_at": to_json_value(earlier.looked_at),
+                "alpha": earlier.alpha,
+                "verdict": earlier.verdict,
+                "plan": earlier.plan,
             }
-            for each in look.earlier
+            for earlier in look.earlier
         ],
         "alpha": look.alpha,
         "error_of_all_looks": look.error,
@@ -423,7 +451,7 @@ def _look_values(look: AnalysisLook) -> dict[str, Any]:
     }
 
 
-def _rows(analysis: Analysis, deviations: Sequence[str] | None) -> list[dict[str, Any]]:
+def _csv_rows(analysis: Analysis, deviations: Sequence[str] | None) -> list[dict[str, Any]]:
     """Return the rows of the CSV: runs, results, then exclusions and notes."""
     settings = analysis.settings
     common = {
@@ -435,46 +463,46 @@ def _rows(analysis: Analysis, deviations: Sequence[str] | None) -> list[dict[str
         "alpha": settings.alpha,
         "n_resamples": settings.n_resamples,
         "generator_seed": settings.seed,
-        **{f"analysed_by_{name}": value for name, value in versions().items()},
-        "settings": _json(settings.as_dict()),
+        **{f"analysed_by_{name}": value for name, value in software_versions().items()},
+        "settings": _dump_json(settings.as_dict()),
     }
-    results = (row for _, row in _results(analysis))
-    rows = (*_run_rows(analysis), *results, *_word_rows(analysis, deviations))
+    results = (row for _, row in _result_rows(analysis))
+    rows = (*_csv_run_rows(analysis), *results, *_csv_text_rows(analysis, deviations))
     return [{**dict.fromkeys(_COLUMNS), **row, **common} for row in rows]
 
 
-def _run_rows(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    places = {"control": 0, "candidate": 0}
-    for arm, found, value in _valued(analysis):
-        places[arm] += 1
-        run = found.run
+def _csv_run_rows(analysis: Analysis) -> Iterator[dict[str, Any]]:
+    counts = {"control": 0, "candidate": 0}
+    for arm, loaded, value in _runs_with_values(analysis):
+        counts[arm] += 1
+        run = loaded.run
         yield {
             "kind": "run",
             "name": "summary",
             "arm": arm,
-            "pair": places[arm] if analysis.paired else None,
-            "run": found.name,
+            "pair": counts[arm] if analysis.paired else None,
+            "run": loaded.name,
             "run_id": run.id,
             "seed": run.seed,
             "value": value,
             "run_source": run.source,
             "run_commit": run.commit,
-            "run_configuration": _json(run.configuration),
-            "run_provenance": _json(run.provenance),
+            "run_configuration": _dump_json(run.configuration),
+            "run_provenance": _dump_json(run.provenance),
         }
 
 
-def _word_rows(
+def _csv_text_rows(
     analysis: Analysis, deviations: Sequence[str] | None
 ) -> Iterator[dict[str, Any]]:
     design = analysis.design
     yield {"kind": "verdict", "name": analysis.verdict.value, "note": analysis.sentence}
     if analysis.look is not None and analysis.look.sentence:
-        about = {"value": analysis.look.alpha, "note": analysis.look.sentence}
-        yield {"kind": "look", "name": analysis.look.rule.value, **about}
+        details = {"value": analysis.look.alpha, "note": analysis.look.sentence}
+        yield {"kind": "look", "name": analysis.look.rule.value, **details}
     for run in design.unusable:
-        about = {"run": run.name, "seed": run.seed, "note": run.reason}
-        yield {"kind": "left out", "name": "run", **about}
+        details = {"run": run.name, "seed": run.seed, "note": run.reason}
+        yield {"kind": "left out", "name": "run", **details}
     for gap in design.capacity:
         yield {"kind": "capacity", "name": gap.name, "note": gap.sentence}
     for text in (*design.warnings, *design.notes, *analysis.notes):
@@ -483,5 +511,5 @@ def _word_rows(
         yield {"kind": "deviation", "name": "from the plan", "note": text}
 
 
-def _json(value: Any) -> str | None:
+def _dump_json(value: Any) -> str | None:
     return json.dumps(value, sort_keys=True, ensure_ascii=False) if value else None

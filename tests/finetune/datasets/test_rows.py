@@ -346,7 +346,7 @@ def test_the_card_has_the_funnel_and_its_figures(store: Store, tmp_path: Path) -
     built = assay.sft_filter(data, database=store, min_achievements=1, card=True)
     assert built.card == tmp_path / "data.card.md"
     text = built.card.read_text("utf-8")
-    assert f"{built.rows} rows to train on" in text
+    assert f"{built.rows} training rows" in text
     assert "| \\-\\-min" in text or "| --min-achievements |" in text
     for name in ("data.funnel.png", "data.actions.png"):
         assert f"](<{name}>)" in text

@@ -8,61 +8,61 @@ from assay.judge.matching import MeasuredTrials, mean_over_worlds, measured_tria
 from assay.judge.outcomes import UNLOCKED
 from assay.judge.results import Comparison, Contrast
 from assay.judge.subjects import death_cause, ordered_causes
-from assay.report.comparison.sentences import sample_words
-from assay.report.figures.achievements import RateRow, rate_bars
-from assay.report.figures.cost import CostPoint, cost_quality
-from assay.report.figures.curves import learning_curves
-from assay.report.figures.deaths import DeathRow, causes_of_death
-from assay.report.figures.distributions import box_plot, histogram
+from assay.report.comparison.sentences import describe_sample
+from assay.report.figures.achievements import RateRow, draw_rate_bars
+from assay.report.figures.cost import CostPoint, draw_cost_quality
+from assay.report.figures.curves import draw_learning_curves
+from assay.report.figures.deaths import DeathRow, draw_causes_of_death
+from assay.report.figures.distributions import draw_box_plot, draw_histogram
 from assay.report.figures.drawing import Drawing
 from assay.report.figures.instances import (
     CompletionRow,
     SuccessRow,
-    completion_times,
-    success_bars,
-    success_heat_map,
+    draw_completion_times,
+    draw_success_bars,
+    draw_success_heat_map,
 )
-from assay.report.figures.intervals import ForestRow, forest
-from assay.report.figures.pairs import pair_differences, pair_lines
-from assay.report.figures.radial import LEAST_AXES, radial, scaled_to_best
-from assay.report.numbers import level_text, unit_name
+from assay.report.figures.intervals import ForestRow, draw_forest
+from assay.report.figures.pairs import draw_pair_differences, draw_pair_lines
+from assay.report.figures.radial import MIN_AXES, draw_radial, scale_to_best
+from assay.report.numbers import axis_label, level_text
 from assay.types import TrialState
 
-_MOST_CANDIDATES = 6
+_MAX_CANDIDATES = 6
 """Number of candidates that get separate figures."""
-_MOST_AXES = 12
-_MOST_POINTS = 2_000
+_MAX_AXES = 12
+_MAX_POINTS = 2_000
 """Maximum number of trials drawn as single points; with more, a page is slow to open."""
 
 
-def drawings(comparison: Comparison, section: str) -> Iterator[Drawing]:
+def draw_section(comparison: Comparison, section: str) -> Iterator[Drawing]:
     """Yield the drawings of a section, by its title."""
-    if section in _DRAWN:
-        yield from _DRAWN[section](comparison)
+    if section in _DRAW_BY_SECTION:
+        yield from _DRAW_BY_SECTION[section](comparison)
 
 
-def _about(contrasts: Sequence[Contrast]) -> str:
+def _level_prefix(contrasts: Sequence[Contrast]) -> str:
     return "" if all(contrast.promised for contrast in contrasts) else "about "
 
 
-def _forest(comparison: Comparison) -> Iterator[Drawing]:
+def _draw_differences(comparison: Comparison) -> Iterator[Drawing]:
     metric, level = comparison.setup.primary, level_text(comparison.setup.level)
-    yield forest(
+    yield draw_forest(
         [
             ForestRow(
                 comparison.of(contrast.candidate).name,
                 contrast.difference,
-                sample_words(contrast),
+                describe_sample(contrast),
             )
             for contrast in comparison.decisive
         ],
-        f"difference in {unit_name(metric)}",
-        meaning=f"{_about(comparison.decisive)}{level} interval of the difference",
+        f"difference in {axis_label(metric)}",
+        meaning=f"{_level_prefix(comparison.decisive)}{level} interval of the difference",
         title=f"Difference in {metric} from {comparison.baseline.name}",
     )
 
 
-def _values(comparison: Comparison) -> Iterator[Drawing]:
+def _draw_values(comparison: Comparison) -> Iterator[Drawing]:
     for metric in dict.fromkeys(["achievements", comparison.setup.primary]):
         groups = {
             facts.name: trial_values(facts.subject.trials, metric)
@@ -70,27 +70,27 @@ def _values(comparison: Comparison) -> Iterator[Drawing]:
             if metric in facts.metrics
         }
         if groups:
-            yield histogram(groups, unit_name(metric))
-            if max(map(len, groups.values())) <= _MOST_POINTS:
-                yield box_plot(groups, unit_name(metric))
+            yield draw_histogram(groups, axis_label(metric))
+            if max(map(len, groups.values())) <= _MAX_POINTS:
+                yield draw_box_plot(groups, axis_label(metric))
 
 
-def _radial(comparison: Comparison) -> Iterator[Drawing]:
-    axes = comparison.setup.metrics[:_MOST_AXES]
+def _draw_radial(comparison: Comparison) -> Iterator[Drawing]:
+    axes = comparison.setup.metrics[:_MAX_AXES]
     raw: dict[str, Sequence[float | None]] = {
         facts.name: [facts.metrics[metric].mean.point for metric in axes]
         for facts in comparison.subjects
         if facts.judged
     }
-    if len(axes) >= LEAST_AXES:
+    if len(axes) >= MIN_AXES:
         lower = comparison.setup.lower_is_better
-        yield radial(axes, scaled_to_best(axes, raw, lower_is_better=lower), raw=raw)
+        yield draw_radial(axes, scale_to_best(axes, raw, lower_is_better=lower), raw=raw)
 
 
-def _instances(comparison: Comparison) -> Iterator[Drawing]:
+def _draw_instances(comparison: Comparison) -> Iterator[Drawing]:
     rows = comparison.instances
     name = {facts.id: facts.name for facts in comparison.subjects}
-    yield success_bars(
+    yield draw_success_bars(
         [SuccessRow(row.task, name[row.subject], row.success, row.n) for row in rows],
         meaning=f"about {level_text(comparison.setup.level)} interval",
     )
@@ -99,7 +99,7 @@ def _instances(comparison: Comparison) -> Iterator[Drawing]:
         cells = {(row.task, row.subject): row for row in rows}
         ids = list(dict.fromkeys(row.subject for row in rows))
         grid = [[cells.get((task, id)) for id in ids] for task in tasks]
-        yield success_heat_map(
+        yield draw_success_heat_map(
             tasks,
             [name[id] for id in ids],
             [[row.success.point if row else float("nan") for row in line] for line in grid],
@@ -115,55 +115,58 @@ def _instances(comparison: Comparison) -> Iterator[Drawing]:
         for row in rows
         for time in row.times
     ]
-    if 0 < len(times) <= _MOST_POINTS:
-        yield completion_times(times, unit=next(row.unit for row in rows if row.times))
+    if 0 < len(times) <= _MAX_POINTS:
+        yield draw_completion_times(times, unit=next(row.unit for row in rows if row.times))
 
 
-def _pairs(comparison: Comparison) -> Iterator[Drawing]:
-    for contrast in comparison.decisive[:_MOST_CANDIDATES]:
-        if contrast.paired and len(contrast.pairs) <= _MOST_POINTS:
-            yield from _pair_drawings(comparison, contrast)
+def _draw_pairs(comparison: Comparison) -> Iterator[Drawing]:
+    for contrast in comparison.decisive[:_MAX_CANDIDATES]:
+        if contrast.paired and len(contrast.pairs) <= _MAX_POINTS:
+            yield from _draw_pair(comparison, contrast)
 
 
-def _pair_drawings(comparison: Comparison, contrast: Contrast) -> Iterator[Drawing]:
+def _draw_pair(comparison: Comparison, contrast: Contrast) -> Iterator[Drawing]:
     baseline, candidate = (
         comparison.of(id).name for id in (contrast.baseline, contrast.candidate)
     )
-    label = unit_name(contrast.metric)
-    yield pair_lines(contrast.pairs, baseline, candidate, label)
-    yield pair_differences(
+    label = axis_label(contrast.metric)
+    yield draw_pair_lines(contrast.pairs, baseline, candidate, label)
+    yield draw_pair_differences(
         contrast.pairs,
         baseline,
         candidate,
         label,
         interval=contrast.difference,
-        meaning=f"{_about([contrast])}{level_text(comparison.setup.level)} interval of the mean"
-        " difference",
+        meaning=f"{_level_prefix([contrast])}{level_text(comparison.setup.level)} interval of"
+        " the mean difference",
     )
 
 
-def _achievements(comparison: Comparison) -> Iterator[Drawing]:
+def _draw_achievements(comparison: Comparison) -> Iterator[Drawing]:
     rows = []
     for facts in comparison.subjects:
         measured = {
             name: measured_trials(facts.subject.trials, f"{UNLOCKED}{name}")
             for name in EASIEST_FIRST
         }
-        if all(len(found.values) for found in measured.values()):
+        if all(len(trials.values) for trials in measured.values()):
             rates = {
-                name: mean_over_worlds(found, f"{UNLOCKED}{name}", comparison.setup.level)
-                for name, found in measured.items()
+                name: mean_over_worlds(trials, f"{UNLOCKED}{name}", comparison.setup.level)
+                for name, trials in measured.items()
             }
             rows.append(RateRow(facts.name, rates, len(measured[EASIEST_FIRST[0]].values)))
     if rows:
-        yield rate_bars(
+        yield draw_rate_bars(
             rows,
             EASIEST_FIRST,
-            {f"{one.name} (n = {one.episodes:,})": one.rates for one in REFERENCES},
+            {
+                f"{reference.name} (n = {reference.episodes:,})": reference.rates
+                for reference in REFERENCES
+            },
         )
 
 
-def _endings(comparison: Comparison) -> Iterator[Drawing]:
+def _draw_endings(comparison: Comparison) -> Iterator[Drawing]:
     rows = []
     for facts in comparison.subjects:
         trials = [
@@ -185,21 +188,23 @@ def _endings(comparison: Comparison) -> Iterator[Drawing]:
             )
         )
     if any(row.causes for row in rows):
-        yield causes_of_death(
+        yield draw_causes_of_death(
             rows, ordered_causes(cause for row in rows for cause in row.causes)
         )
 
 
-def _cost(comparison: Comparison) -> Iterator[Drawing]:
+def _draw_cost(comparison: Comparison) -> Iterator[Drawing]:
     metric = comparison.setup.primary
     for priced, label in (
         ("cost_usd", "cost per trial ($)"),
         ("duration_s", "time per trial (s)"),
     ):
-        known = [facts.metrics.get(priced) for facts in comparison.subjects]
-        if metric == priced or not any(one is not None and one.mean.point for one in known):
-            continue  # a figure of zeros has no information
-        yield cost_quality(
+        summaries = [facts.metrics.get(priced) for facts in comparison.subjects]
+        if metric == priced or not any(
+            summary is not None and summary.mean.point for summary in summaries
+        ):
+            continue  # All values are zero.
+        yield draw_cost_quality(
             [
                 CostPoint(
                     facts.name,
@@ -209,7 +214,7 @@ def _cost(comparison: Comparison) -> Iterator[Drawing]:
                 )
                 for facts in comparison.subjects
             ],
-            unit_name(metric),
+            axis_label(metric),
             cost_label=label,
             higher_is_better=metric not in comparison.setup.lower_is_better,
             meaning=f"about {level_text(comparison.setup.level)} intervals",
@@ -218,7 +223,7 @@ def _cost(comparison: Comparison) -> Iterator[Drawing]:
         return
 
 
-def _curves(comparison: Comparison) -> Iterator[Drawing]:
+def _draw_curves(comparison: Comparison) -> Iterator[Drawing]:
     for metric in dict.fromkeys(
         curve.metric for facts in comparison.subjects for curve in facts.curves
     ):
@@ -228,21 +233,21 @@ def _curves(comparison: Comparison) -> Iterator[Drawing]:
             ]
             for facts in comparison.subjects
         }
-        yield learning_curves(
+        yield draw_learning_curves(
             {name: runs for name, runs in groups.items() if runs},
             metric,
             level=comparison.setup.level,
         )
 
 
-_DRAWN: Mapping[str, Callable[[Comparison], Iterator[Drawing]]] = {
-    "Leaderboard": _forest,
-    "Values": _values,
-    "Crafter score": _achievements,
-    "Instances": _instances,
-    "Endings": _endings,
-    "Pair by pair": _pairs,
-    "Cost beside quality": _cost,
-    "Learning curves": _curves,
-    "Other metrics": _radial,
+_DRAW_BY_SECTION: Mapping[str, Callable[[Comparison], Iterator[Drawing]]] = {
+    "Leaderboard": _draw_differences,
+    "Values": _draw_values,
+    "Crafter score": _draw_achievements,
+    "Instances": _draw_instances,
+    "Endings": _draw_endings,
+    "Pair by pair": _draw_pairs,
+    "Cost and quality": _draw_cost,
+    "Learning curves": _draw_curves,
+    "Other metrics": _draw_radial,
 }

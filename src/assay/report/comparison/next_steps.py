@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from assay.judge.looks import looked_before
 from assay.judge.results import Comparison, Contrast, PowerPlan, TaskRule
 from assay.judge.subjects import Subject
-from assay.report.numbers import dollars, hours, level_text, value
+from assay.report.numbers import format_dollars, format_hours, format_value, level_text
 from assay.stats.intervals import Interval
 from assay.types import Verdict
 
 
-def play_new_worlds(comparison: Comparison, contrast: Contrast, trials: int) -> str:
+def suggest_new_worlds(comparison: Comparison, contrast: Contrast, trials: int) -> str:
     """Return the commands that play this many new worlds and compare them separately."""
     pair = [comparison.of(side).subject for side in (contrast.baseline, contrast.candidate)]
     if any(subject.facts.get("forks") for subject in pair):
@@ -34,22 +34,23 @@ def play_new_worlds(comparison: Comparison, contrast: Contrast, trials: int) -> 
             " twice."
         )
     alone = f"--seeds {first}-{first + trials - 1}"
-    commands = _commands(pair, first, trials)
+    commands = _run_commands(pair, first, trials)
     if not commands:
         return (
             f"Play seeds from {first} on, which none of these has played, and compare those"
             f" alone, with {alone}."
         )
     what = " and ".join(f"'{command}'" for command in commands)
+    compare = ["assay", "compare", "latest", *alone.split(), *database_option(pair[0])]
     again = (
-        f"'{shlex.join(['assay', 'compare', 'latest', *alone.split(), *in_database(pair[0])])}'"
+        f"'{shlex.join(compare)}'"
         if len(commands) == 1
         else f"compare the two new experiments with {alone}"
     )
     return f"Play new worlds: {what}; then {again}."
 
 
-def in_database(subject: Subject) -> list[str]:
+def database_option(subject: Subject) -> list[str]:
     """Return the option with which a command finds the database of a subject."""
     return [] if subject.database is None else ["--database", subject.database]
 
@@ -61,29 +62,29 @@ class _Player(NamedTuple):
     model: str | None
 
 
-def _commands(pair: list[Subject], first: int, trials: int) -> list[str]:
+def _run_commands(pair: list[Subject], first: int, trials: int) -> list[str]:
     """Return the commands that run more trials: one for both if their settings are equal.
 
     The list is empty if a command cannot express the settings.
     """
-    options = [_options(subject) for subject in pair]
-    players = [_player(subject) for subject in pair]
+    options = [_setting_options(subject) for subject in pair]
+    players = [_find_player(subject) for subject in pair]
     if options[0] == options[1] and players[0] != players[1]:
         groups = [(players, options[0])]
     else:
         groups = [([player], own) for player, own in zip(players, options, strict=True)]
     where = ["--seed", str(first), "--episodes", str(trials), "--no-baselines"]
-    where += in_database(pair[0])
+    where += database_option(pair[0])
     commands = []
     for together, own in groups:
-        who = _who(together)
-        if who is None or own is None:
+        player_options = _player_options(together)
+        if player_options is None or own is None:
             return []
-        commands.append(shlex.join(["assay", "run", *who, *where, *own]))
+        commands.append(shlex.join(["assay", "run", *player_options, *where, *own]))
     return commands
 
 
-def _player(subject: Subject) -> _Player | None:
+def _find_player(subject: Subject) -> _Player | None:
     """Return the agent and model of a subject; None if no option of `assay run` can name it."""
     from assay.episodes.environments import RANDOM
 
@@ -94,20 +95,20 @@ def _player(subject: Subject) -> _Player | None:
     return _Player(agent, model) if ".py:" in agent else None
 
 
-def _who(players: Sequence[_Player | None]) -> list[str] | None:
+def _player_options(players: Sequence[_Player | None]) -> list[str] | None:
     """Return the options that run exactly these players; None if there are none."""
     known = [player for player in players if player is not None]
     models = [*dict.fromkeys(player.model for player in known if player.model)]
     agents = [*dict.fromkeys(player.agent for player in known if player.agent)]
     # Each model also plays without an agent, and each agent that calls a model plays with all
     # of them.
-    asking = {player.agent for player in known if player.agent and player.model}
-    played = [
+    calling = {player.agent for player in known if player.agent and player.model}
+    resulting = [
         *(_Player(None, model) for model in models),
-        *(_Player(agent, None) for agent in agents if agent not in asking),
-        *(_Player(agent, model) for agent in asking for model in models),
+        *(_Player(agent, None) for agent in agents if agent not in calling),
+        *(_Player(agent, model) for agent in calling for model in models),
     ]
-    if len(known) < len(players) or {*played} != {*known}:
+    if len(known) < len(players) or {*resulting} != {*known}:
         return None
     return [
         *(["--models", *models] if models else []),
@@ -115,7 +116,7 @@ def _who(players: Sequence[_Player | None]) -> list[str] | None:
     ]
 
 
-def _options(subject: Subject) -> list[str] | None:
+def _setting_options(subject: Subject) -> list[str] | None:
     """Return the options for a stored configuration; None if it needs a file."""
     from assay.core.settings import Counts, to_stored
     from assay.crafter.difficulty import DIFFICULTIES
@@ -123,42 +124,48 @@ def _options(subject: Subject) -> list[str] | None:
 
     if "max_turns" not in subject.facts:
         return None
-    found: list[str] = []
+    options: list[str] = []
     for name, setting in SETTINGS.items():
-        holder: Any = subject.facts.get(setting.section) if setting.section else subject.facts
-        kept = (holder or {}).get(name, setting.default)
+        section: Any = subject.facts.get(setting.section) if setting.section else subject.facts
+        value = (section or {}).get(name, setting.default)
         if setting.counts is not Counts.VERSION:
             continue
-        if name == "difficulty" and kept != setting.default:
-            named = (label for label, one in DIFFICULTIES.items() if kept == to_stored(one))
-            kept = next(named, None)
-        if kept == setting.default:
+        if name == "difficulty" and value != setting.default:
+            named = (
+                label
+                for label, difficulty in DIFFICULTIES.items()
+                if value == to_stored(difficulty)
+            )
+            value = next(named, None)
+        if value == setting.default:
             continue
-        if not isinstance(kept, (str, int, float)) or setting.given is not None:
+        if not isinstance(value, (str, int, float)) or setting.given is not None:
             return None
-        if name == "environment" and "@" in str(kept):  # a class passed by a program
+        if name == "environment" and "@" in str(value):  # a class passed by a program
             return None
-        found += [setting.option, str(kept)]
-    return found
+        options += [setting.option, str(value)]
+    return options
 
 
-def settle_words(comparison: Comparison, contrast: Contrast) -> str:
+def answer_next_step(comparison: Comparison, contrast: Contrast) -> str:
     """Return the next step for a contrast, or the conditions of its verdict."""
     plan = contrast.settle
     if contrast.confounds:
-        names = " ".join(f"--allow-different {one.name}" for one in contrast.confounds)
+        names = " ".join(
+            f"--allow-different {confound.name}" for confound in contrast.confounds
+        )
         return f"Let both do the same task; or say that this is what you compare: {names}."
     if contrast.same is not None:
         return "Other trials: these tell nothing about a difference."
     if contrast.verdict is not Verdict.UNDECIDED:
-        return _settled(comparison, contrast)
+        return _describe_settled(comparison, contrast)
     if contrast.look is not None and contrast.look.decision is None:
         return "Its run has not ended: resume it."
     if plan is None:
         if contrast.tests is None:
             return "Two trials of each at the least, better 5 or more: on the same seeds."
         if contrast.naive.point and not contrast.tests.spread_known:
-            least = fewest_exact(comparison.setup.alpha)
+            least = smallest_exact_n(comparison.setup.alpha)
             return (
                 "All differences are equal, so nothing tells how many more it takes;"
                 f" {least} pairs at the least."
@@ -174,33 +181,33 @@ def settle_words(comparison: Comparison, contrast: Contrast) -> str:
         what += f" on {tasks:,} new tasks, of {units.worlds_per_task} worlds each,"
     size = "the one asked for" if plan.asked else "the one seen, less luck"
     text = (
-        f"About {plan.trials:,} {what} ({_range(plan)}) would find a difference of"
-        f" {value(contrast.metric, plan.effect)} ({size}) with a power of 80 %"
+        f"About {plan.trials:,} {what} ({_describe_range(plan)}) would find a difference of"
+        f" {format_value(contrast.metric, plan.effect)} ({size}) with a power of 80 %"
     )
-    price = _price(plan)
+    price = _describe_cost(plan)
     text += f": {price}." if price else "."
-    return f"{text} {play_new_worlds(comparison, contrast, plan.trials)}"
+    return f"{text} {suggest_new_worlds(comparison, contrast, plan.trials)}"
 
 
-def _settled(comparison: Comparison, contrast: Contrast) -> str:
+def _describe_settled(comparison: Comparison, contrast: Contrast) -> str:
     """Describe the strength of a clear verdict, and its conditions."""
     level, alpha = level_text(comparison.setup.level), comparison.setup.alpha
-    against = [*_reservations(comparison, contrast)]
+    against = [*_list_reservations(comparison, contrast)]
     before = contrast.look is not None or comparison.planned
     if before and not against:
         how = "the run was set up to stop here" if contrast.look else "it was planned before"
         return f"Settled at the {level} level: {how}, and nothing was chosen by its result."
-    chosen = "" if before else _chosen(comparison)
+    chosen = "" if before else _describe_assumptions(comparison)
     about = "" if contrast.promised or contrast.look else "about "
     text = f"It is decided at {about}the {level} level{chosen}."
     if not before:
         share = f"{about}1 in {1 / alpha:.3g}"
         text += f" Where there is no real difference, {share} comparisons still finds one."
-    again = play_new_worlds(comparison, contrast, contrast.n_baseline)
+    again = suggest_new_worlds(comparison, contrast, contrast.n_baseline)
     return " ".join([text, *against, f"To confirm it: {again[0].lower()}{again[1:]}"])
 
 
-def _chosen(comparison: Comparison) -> str:
+def _describe_assumptions(comparison: Comparison) -> str:
     """Return the assumptions of a verdict that was not pre-registered."""
     setup = comparison.setup
     many = len(setup.known_metrics)
@@ -211,10 +218,10 @@ def _chosen(comparison: Comparison) -> str:
     )
 
 
-def _reservations(comparison: Comparison, contrast: Contrast) -> Iterator[str]:
+def _list_reservations(comparison: Comparison, contrast: Contrast) -> Iterator[str]:
     """Yield the reasons why a clear verdict is not final."""
-    lost, least = contrast.losses, fewest_exact(comparison.setup.alpha)
-    n, unit = independent(contrast)
+    lost, least = contrast.losses, smallest_exact_n(comparison.setup.alpha)
+    n, unit = count_independent_units(contrast)
     if lost is not None and not lost.holds:
         yield "It would not hold with the lost trials at their worst."
     pair = [comparison.of(side).subject for side in (contrast.baseline, contrast.candidate)]
@@ -231,7 +238,7 @@ def _reservations(comparison: Comparison, contrast: Contrast) -> Iterator[str]:
         )
 
 
-def _range(plan: PowerPlan) -> str:
+def _describe_range(plan: PowerPlan) -> str:
     if plan.low is None:
         return "a guess from too few trials"
     if plan.high is None:
@@ -239,23 +246,25 @@ def _range(plan: PowerPlan) -> str:
     return f"{plan.low:,} to {plan.high:,}: so few trials tell little of the spread"
 
 
-def _price(plan: PowerPlan) -> str:
-    said = []
+def _describe_cost(plan: PowerPlan) -> str:
+    amounts = []
     if plan.dollars is not None:
-        said.append(_spread(plan.dollars, dollars))
+        amounts.append(_format_range(plan.dollars, format_dollars))
     if plan.hours is not None:
-        said.append(f"{_spread(plan.hours, hours)} one after the other")
-    return f"at the price of the trials so far {' and '.join(said)} for both" if said else ""
+        amounts.append(f"{_format_range(plan.hours, format_hours)} one after the other")
+    return (
+        f"at the price of the trials so far {' and '.join(amounts)} for both" if amounts else ""
+    )
 
 
-def _spread(amount: Interval, shown: Callable[[float], str]) -> str:
-    middle = shown(amount.point)
+def _format_range(amount: Interval, format: Callable[[float], str]) -> str:
+    middle = format(amount.point)
     if not (math.isfinite(amount.low) and math.isfinite(amount.high)) or amount.point == 0:
         return middle
-    return f"{middle} ({shown(amount.low)} to {shown(amount.high)})"
+    return f"{middle} ({format(amount.low)} to {format(amount.high)})"
 
 
-def independent(contrast: Contrast) -> tuple[int, str]:
+def count_independent_units(contrast: Contrast) -> tuple[int, str]:
     """Return the smallest number of independent units of a side, and their name."""
     if contrast.units.rule is TaskRule.SAMPLE:
         return contrast.units.tasks, "task"
@@ -263,6 +272,6 @@ def independent(contrast: Contrast) -> tuple[int, str]:
     return n, "pair" if contrast.paired else "trial"
 
 
-def fewest_exact(alpha: float) -> int:
+def smallest_exact_n(alpha: float) -> int:
     """Return the smallest number of pairs at which the exact test can go below alpha."""
     return math.floor(1 - math.log2(alpha)) + 1

@@ -8,17 +8,21 @@ from collections.abc import Sequence
 from assay.core.text import counted
 from assay.judge.outcomes import Direction, outcome_of
 from assay.judge.results import Comparison, Contrast, DesignDifference, TaskRule, Tests
-from assay.report.comparison.next_steps import fewest_exact, independent, settle_words
+from assay.report.comparison.next_steps import (
+    answer_next_step,
+    count_independent_units,
+    smallest_exact_n,
+)
 from assay.report.document import Answer
 from assay.report.numbers import (
-    bounds,
-    change,
-    digits_like,
+    format_bounds,
+    format_difference,
+    format_relative_change,
+    format_value,
     level_text,
     p_text,
-    percent,
+    rounding_reference,
     share_text,
-    value,
 )
 from assay.stats.power import trials_needed
 from assay.types import Verdict
@@ -47,59 +51,63 @@ def verdict_word(contrast: Contrast) -> str:
     return VERDICTS[contrast.verdict]
 
 
-def answers(comparison: Comparison, contrast: Contrast) -> tuple[Answer, ...]:
+def answer_questions(comparison: Comparison, contrast: Contrast) -> tuple[Answer, ...]:
     """Return the four answers about a candidate, in the primary metric."""
     a, b = (comparison.of(side).name for side in (contrast.baseline, contrast.candidate))
     return (
-        Answer(f"Is {b} better than {a}?", headline(comparison, contrast)),
-        Answer("By how much?", _how_much(contrast)),
-        Answer("How sure is that?", _how_sure(comparison, contrast)),
-        Answer("What would settle it?", settle_words(comparison, contrast)),
+        Answer(f"Is {b} better than {a}?", answer_better(comparison, contrast)),
+        Answer("By how much?", _answer_how_much(contrast)),
+        Answer("How sure is that?", _answer_how_certain(comparison, contrast)),
+        Answer("What would settle it?", answer_next_step(comparison, contrast)),
     )
 
 
-def headline(comparison: Comparison, contrast: Contrast) -> str:
+def answer_better(comparison: Comparison, contrast: Contrast) -> str:
     """Return the first answer: yes, no or unknown. Obstacles to a verdict come first."""
-    metric, n, where = contrast.metric, sample_words(contrast), on_these_tasks(contrast)
+    metric, n, where = contrast.metric, describe_sample(contrast), task_restriction(contrast)
     if contrast.confounds:
         return (
-            f"Not comparable: {_differing(comparison, contrast, contrast.confounds)}. The"
+            f"Not comparable: {_describe_values(comparison, contrast, contrast.confounds)}. The"
             f" difference may come from that alone ({n})."
         )
     if contrast.same is not None:
         return f"The same: {contrast.same} ({n})."
     if contrast.verdict is not Verdict.UNDECIDED:
         yes = {
-            Verdict.BETTER: f"Yes, it has {_direction(contrast)}",
-            Verdict.WORSE: f"No, it is worse: it has {_direction(contrast)}",
+            Verdict.BETTER: f"Yes, it has {_describe_direction(contrast)}",
+            Verdict.WORSE: f"No, it is worse: it has {_describe_direction(contrast)}",
             Verdict.NO_DIFFERENCE: f"No, nor worse: no difference in {metric} that matters",
         }[contrast.verdict]
-        allowed = [one for one in contrast.design if one.allowed]
-        but = f", where {_differing(comparison, contrast, allowed)}" if allowed else ""
-        return f"{yes}{where} ({n}){but}.{_lost(comparison, contrast)}"
+        allowed = [difference for difference in contrast.design if difference.allowed]
+        but = f", where {_describe_values(comparison, contrast, allowed)}" if allowed else ""
+        return f"{yes}{where} ({n}){but}.{_describe_lost_trials(comparison, contrast)}"
     if contrast.tests is None:
         return f"Nobody can say: one value on a side tells nothing about the spread ({n})."
     return (
         f"Undecided: a difference in {metric} like this one can be chance{where} ({n})."
-        f"{_lost(comparison, contrast)}"
+        f"{_describe_lost_trials(comparison, contrast)}"
     )
 
 
-def _differing(
+def _describe_values(
     comparison: Comparison, contrast: Contrast, differing: Sequence[DesignDifference]
 ) -> str:
     a, b = (comparison.of(side).name for side in (contrast.baseline, contrast.candidate))
     return "; ".join(
-        f"{one.name} is {one.baseline} for {a} and {one.candidate} for {b}" for one in differing
+        f"{difference.name} is {difference.baseline} for {a} and {difference.candidate} for {b}"
+        for difference in differing
     )
 
 
-def compared_words(differing: Sequence[DesignDifference]) -> str:
+def describe_differences(differing: Sequence[DesignDifference]) -> str:
     """Describe the differences between two subjects, the baseline's value first."""
-    return "; ".join(f"{one.name}: {one.baseline} -> {one.candidate}" for one in differing)
+    return "; ".join(
+        f"{difference.name}: {difference.baseline} -> {difference.candidate}"
+        for difference in differing
+    )
 
 
-def sensitive_words(comparison: Comparison, contrasts: Sequence[Contrast]) -> str:
+def describe_most_sensitive(comparison: Comparison, contrasts: Sequence[Contrast]) -> str:
     """Name the metric that needs the fewest trials, if it is not the primary one."""
     sizes = {
         contrast.metric: abs(contrast.standardised.point)
@@ -124,7 +132,7 @@ def sensitive_words(comparison: Comparison, contrasts: Sequence[Contrast]) -> st
     )
 
 
-def _lost(comparison: Comparison, contrast: Contrast) -> str:
+def _describe_lost_trials(comparison: Comparison, contrast: Contrast) -> str:
     lost = contrast.losses
     if lost is None:
         return ""
@@ -139,7 +147,7 @@ def _lost(comparison: Comparison, contrast: Contrast) -> str:
     return f"{counts}; the answer {how} these had come to."
 
 
-def sample_words(contrast: Contrast) -> str:
+def describe_sample(contrast: Contrast) -> str:
     """Describe the sample of a contrast."""
     if contrast.look is not None:
         return f"{counted(contrast.look.pairs, 'pair')}, looked at as they came"
@@ -156,30 +164,30 @@ def sample_words(contrast: Contrast) -> str:
     return f"not paired: {contrast.n_candidate:,} against {contrast.n_baseline:,} trials{tasks}"
 
 
-def on_these_tasks(contrast: Contrast) -> str:
+def task_restriction(contrast: Contrast) -> str:
     """Return the words that limit a verdict to these tasks, if it does not hold for others."""
     fixed = contrast.look is None and contrast.units.rule is TaskRule.FIXED
     return " on these tasks" if fixed else ""
 
 
-def _direction(contrast: Contrast) -> str:
+def _describe_direction(contrast: Contrast) -> str:
     more, metric = contrast.difference.point > 0, contrast.metric
     if outcome_of(metric).whole:
         return f"{'more' if more else 'fewer'} {metric}"
     return f"a {'higher' if more else 'lower'} {metric}"
 
 
-def _how_much(contrast: Contrast) -> str:
-    metric, like = contrast.metric, digits_like(contrast.difference)
-    text = change(metric, contrast.difference.point, like)
+def _answer_how_much(contrast: Contrast) -> str:
+    metric, like = contrast.metric, rounding_reference(contrast.difference)
+    text = format_difference(metric, contrast.difference.point, like)
     if contrast.look is not None:
         every = counted(contrast.n_baseline, "pair") if contrast.paired else "trials"
         text += f" at the last look; over all {every}"
-        text += f" {change(metric, contrast.naive.point, like)}"
+        text += f" {format_difference(metric, contrast.naive.point, like)}"
     if contrast.relative is not None:
-        text += f", or {percent(contrast.relative.point)}"
+        text += f", or {format_relative_change(contrast.relative.point)}"
     means = (contrast.mean_candidate.point, contrast.mean_baseline.point)
-    against = " against ".join(value(metric, mean, like) for mean in means)
+    against = " against ".join(format_value(metric, mean, like) for mean in means)
     text += f": {against} on average"
     if contrast.effects is not None:
         chance = share_text(contrast.effects.improvement.point)
@@ -188,69 +196,69 @@ def _how_much(contrast: Contrast) -> str:
         if any(row.difference == 0 for row in contrast.pairs):
             text += ", ties counting half"
     if contrast.shrunken is not None and contrast.look is None:
-        less = change(metric, contrast.shrunken, like)
+        less = format_difference(metric, contrast.shrunken, like)
         text += f". Corrected for the luck in a clear verdict (winner's curse): {less}"
     return f"{text}."
 
 
-def _how_sure(comparison: Comparison, contrast: Contrast) -> str:
+def _answer_how_certain(comparison: Comparison, contrast: Contrast) -> str:
     level = level_text(comparison.setup.level)
     if contrast.look is not None:
-        return _looked(contrast, level)
+        return _describe_looks(contrast, level)
     if contrast.tests is None:
         return "Not at all: an interval takes two values or more on either side."
-    said = [
-        _interval(contrast, level) if contrast.difference.known else None,
-        _p_value(comparison, contrast),
-        _equivalence(comparison, contrast),
-        _tasks(contrast),
-        _few(contrast, comparison.setup.alpha),
-        _skewed(contrast),
+    sentences = [
+        _describe_interval(contrast, level) if contrast.difference.known else None,
+        _describe_p_value(comparison, contrast),
+        _describe_equivalence(comparison, contrast),
+        _describe_tasks(contrast),
+        _warn_few_units(contrast, comparison.setup.alpha),
+        _warn_skewness(contrast),
     ]
-    return " ".join(filter(None, said))
+    return " ".join(filter(None, sentences))
 
 
-def _interval(contrast: Contrast, level: str) -> str:
-    ends = bounds(contrast.metric, contrast.difference)
+def _describe_interval(contrast: Contrast, level: str) -> str:
+    ends = format_bounds(contrast.metric, contrast.difference)
     if contrast.promised:
         return f"The {level} interval of the difference is {ends}."
     return f"The interval of the difference is {ends}, at a level of about {level}."
 
 
-def detail_words(comparison: Comparison, contrast: Contrast) -> str:
+def describe_details(comparison: Comparison, contrast: Contrast) -> str:
     """Describe the secondary tests and the gain from pairing, for `--detail`."""
     tests = contrast.tests
     if tests is None or contrast.look is not None:
         return ""
-    said = [
+    sentences = [
         f"Other tests of {contrast.metric}:",
-        f"{_resampling(tests)}; {tests.rank.name}: {p_text(tests.rank.p_value)}.",
-        _exact_limit(contrast, comparison.setup.alpha),
+        f"{_describe_resampling(tests)}; {tests.rank.name}: {p_text(tests.rank.p_value)}.",
+        _note_exact_limit(contrast, comparison.setup.alpha),
         contrast.pairing.sentence if contrast.pairing is not None else None,
     ]
-    return " ".join(filter(None, said))
+    return " ".join(filter(None, sentences))
 
 
-def _tasks(contrast: Contrast) -> str | None:
+def _describe_tasks(contrast: Contrast) -> str | None:
     units = contrast.units
     if units.rule is TaskRule.WORLDS:
         return None
     averaged = ", trials of a world averaged" if units.replicates > 1 else ""
-    said = f"{units.tasks:,} tasks, {counted(units.worlds, 'world')}{averaged}:"
+    sample = f"{units.tasks:,} tasks, {counted(units.worlds, 'world')}{averaged}:"
     if units.rule is TaskRule.FIXED:
         return (
-            f"{said} the answer is about these tasks and no others (--tasks sample takes them"
+            f"{sample} the answer is about these tasks and no others (--tasks sample takes them"
             " as a sample of many)."
         )
     return (
-        f"{said} the tasks are taken as a sample of many, so that what trials of a task have in"
-        " common counts once (--tasks fixed judges these tasks alone)."
+        f"{sample} the tasks are taken as a sample of many, so that what trials of a task have"
+        " in common counts once (--tasks fixed judges these tasks alone)."
     )
 
 
-def _few(contrast: Contrast, alpha: float) -> str | None:
-    n, what = independent(contrast)
-    if n >= fewest_exact(alpha):
+def _warn_few_units(contrast: Contrast, alpha: float) -> str | None:
+    n, what = count_independent_units(contrast)
+    if n >= smallest_exact_n(alpha):
         return None
     return (
         f"{counted(n, what).capitalize()} {'is' if n == 1 else 'are'} very few: this counts on"
@@ -258,7 +266,7 @@ def _few(contrast: Contrast, alpha: float) -> str | None:
     )
 
 
-def _skewed(contrast: Contrast) -> str | None:
+def _warn_skewness(contrast: Contrast) -> str | None:
     if contrast.skewness is None:
         return None
     return (
@@ -267,7 +275,7 @@ def _skewed(contrast: Contrast) -> str | None:
     )
 
 
-def _looked(contrast: Contrast, level: str) -> str:
+def _describe_looks(contrast: Contrast, level: str) -> str:
     look = contrast.look
     assert look is not None
     kind = str(look.design.get("kind", "sequential"))
@@ -277,29 +285,30 @@ def _looked(contrast: Contrast, level: str) -> str:
     text = (
         f"The run was looked at until it was decided ({kind} boundary). At look {look.look},"
         f" after {counted(look.pairs, 'pair')}, the interval that holds at every look ({level})"
-        f" was {bounds(contrast.metric, contrast.difference)}; the verdict is the one of that"
-        " look."
+        f" was {format_bounds(contrast.metric, contrast.difference)}; the verdict is the one of"
+        " that look."
     )
     if contrast.naive.known:
         text += (
             f" The plain interval of all trials,"
-            f" {bounds(contrast.metric, contrast.naive)}, ignores the looks: do not use it."
+            f" {format_bounds(contrast.metric, contrast.naive)}, ignores the looks: do not use"
+            " it."
         )
     return text
 
 
-def _resampling(tests: Tests) -> str:
+def _describe_resampling(tests: Tests) -> str:
     name = f"{'exact ' if tests.resampling.exact else ''}{tests.resampling.name}"
     return f"{name}: {p_text(tests.resampling.p_value)}"
 
 
-def _p_value(comparison: Comparison, contrast: Contrast) -> str:
+def _describe_p_value(comparison: Comparison, contrast: Contrast) -> str:
     tests = contrast.tests
     assert tests is not None
     if not tests.spread_known:
         return (
             "All differences are equal, so their spread is not known and a t test cannot be"
-            f" used; the verdict is that of the {_resampling(tests)}."
+            f" used; the verdict is that of the {_describe_resampling(tests)}."
         )
     others = comparison.family
     adjusted = ""
@@ -311,11 +320,11 @@ def _p_value(comparison: Comparison, contrast: Contrast) -> str:
     return f"{name}: {p_text(tests.t.p_value)}{adjusted}."
 
 
-def _equivalence(comparison: Comparison, contrast: Contrast) -> str | None:
+def _describe_equivalence(comparison: Comparison, contrast: Contrast) -> str | None:
     tests, margin = contrast.tests, comparison.setup.min_effect
     if tests is None or tests.equivalence_p is None or margin is None:
         return None
-    size = value(contrast.metric, margin)
+    size = format_value(contrast.metric, margin)
     if contrast.verdict is Verdict.NO_DIFFERENCE:
         return (
             f"It differs by less than {size} either way, the smallest difference that matters"
@@ -327,10 +336,10 @@ def _equivalence(comparison: Comparison, contrast: Contrast) -> str | None:
     )
 
 
-def _exact_limit(contrast: Contrast, alpha: float) -> str | None:
+def _note_exact_limit(contrast: Contrast, alpha: float) -> str | None:
     """Return a note if there are too few pairs for the exact test to go below alpha."""
-    n, what = independent(contrast)
-    if not contrast.paired or n >= fewest_exact(alpha):
+    n, what = count_independent_units(contrast)
+    if not contrast.paired or n >= smallest_exact_n(alpha):
         return None
     return (
         f"With {counted(n, what)} the exact test cannot go below {p_text(2.0 ** (1 - n))},"

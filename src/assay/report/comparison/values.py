@@ -5,9 +5,13 @@ from typing import Any, Final
 
 from assay.judge.results import Comparison, Contrast, SubjectFacts
 from assay.judge.subjects import endings
-from assay.report.comparison.sentences import answers
-from assay.report.files import interval_columns, jsonable
-from assay.report.provenance import configuration, made_columns, versions
+from assay.report.comparison.sentences import answer_questions
+from assay.report.files import interval_columns, to_json_value
+from assay.report.provenance import (
+    comparison_configuration,
+    provenance_columns,
+    software_versions,
+)
 
 COMPARISON_FORMAT: Final = "assay-comparison/1"
 """Value of the field `format` of every comparison."""
@@ -17,20 +21,20 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
     """Return all results of a comparison; unknown values are null."""
     return {
         "format": COMPARISON_FORMAT,
-        "made": versions(),
-        "configuration": configuration(comparison.setup),
-        "answers": [_answers(comparison, contrast) for contrast in comparison.decisive],
-        "subjects": [_subject(facts) for facts in comparison.subjects],
+        "made": software_versions(),
+        "configuration": comparison_configuration(comparison.setup),
+        "answers": [_answer_values(comparison, contrast) for contrast in comparison.decisive],
+        "subjects": [_subject_values(facts) for facts in comparison.subjects],
         "contrasts": [contrast_values(contrast) for contrast in comparison.contrasts],
         "standings": comparison.standings
         and {
             "pairs": [contrast_values(pair) for pair in comparison.standings.pairs],
-            "order": jsonable(comparison.standings.order),
+            "order": to_json_value(comparison.standings.order),
         },
-        "instances": jsonable(comparison.instances),
-        "passes": jsonable(comparison.passes),
-        "scores": jsonable(comparison.scores),
-        "score_differences": jsonable(comparison.score_gaps),
+        "instances": to_json_value(comparison.instances),
+        "passes": to_json_value(comparison.passes),
+        "scores": to_json_value(comparison.scores),
+        "score_differences": to_json_value(comparison.score_gaps),
         "notes": list(comparison.notes),
         "left_out": dict(comparison.left_out),
     }
@@ -38,32 +42,32 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
 
 def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
     """Return one row per contrast, the primary metric first, each with its provenance."""
-    return [_row(comparison, contrast) for contrast in comparison.contrasts]
+    return [_csv_row(comparison, contrast) for contrast in comparison.contrasts]
 
 
-def _answers(comparison: Comparison, contrast: Contrast) -> dict[str, Any]:
+def _answer_values(comparison: Comparison, contrast: Contrast) -> dict[str, Any]:
     return {
         "candidate": contrast.candidate,
         "verdict": contrast.verdict.value,
-        "lines": [answer._asdict() for answer in answers(comparison, contrast)],
+        "lines": [answer._asdict() for answer in answer_questions(comparison, contrast)],
     }
 
 
-def _subject(facts: SubjectFacts) -> dict[str, Any]:
+def _subject_values(facts: SubjectFacts) -> dict[str, Any]:
     subject = facts.subject
     kept = ("id", "name", "model", "series", "version", "run_id", "created_at", "commit")
     return {
-        **{name: jsonable(getattr(subject, name)) for name in kept},
+        **{name: to_json_value(getattr(subject, name)) for name in kept},
         "note": subject.note,
-        **({"remarks": jsonable(subject.remarks)} if subject.remarks else {}),
+        **({"remarks": to_json_value(subject.remarks)} if subject.remarks else {}),
         "source": subject.source,
         "judged": facts.judged,
         "results": facts.results,
         "failures": facts.failures,
         "infrastructure": facts.infrastructure,
         "endings": endings(subject.trials),
-        "metrics": jsonable(facts.metrics),
-        "whole": jsonable(facts.whole),
+        "metrics": to_json_value(facts.metrics),
+        "whole": to_json_value(facts.whole),
     }
 
 
@@ -74,13 +78,13 @@ def contrast_values(contrast: Contrast) -> dict[str, Any]:
         {"pair": pair, "baseline": a, "candidate": b, "difference": b - a}
         for pair, a, b in contrast.pairs
     ]
-    values = {**jsonable(replace(contrast, pairs=())), "pairs": pairs}
+    values = {**to_json_value(replace(contrast, pairs=())), "pairs": pairs}
     if contrast.units.tasks < 2 and not contrast.units.partly_shared:
         del values["units"]
     return values
 
 
-def _row(comparison: Comparison, contrast: Contrast) -> dict[str, Any]:
+def _csv_row(comparison: Comparison, contrast: Contrast) -> dict[str, Any]:
     baseline, candidate = (
         comparison.of(id).subject for id in (contrast.baseline, contrast.candidate)
     )
@@ -120,7 +124,7 @@ def _row(comparison: Comparison, contrast: Contrast) -> dict[str, Any]:
         "candidate_commit": candidate.commit,
         "baseline_source": baseline.source,
         "candidate_source": candidate.source,
-        **made_columns(comparison.setup),
+        **provenance_columns(comparison.setup),
     }
     for role, subject in (("baseline", baseline), ("candidate", candidate)):
         for name in comparison.remarks:

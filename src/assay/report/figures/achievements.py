@@ -11,25 +11,25 @@ from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
     GREY,
     INK,
-    compact,
-    in_style,
-    interval_text,
-    isolated,
-    legend_above,
-    legend_in,
-    listed,
-    look,
+    clean_text,
+    draw_grid_legend,
+    draw_legend_above,
+    format_compact,
+    format_interval,
+    format_number,
+    group_style,
+    isolate_direction,
+    join_texts,
     new_figure,
     new_grid,
-    number,
-    plain,
-    short_names,
-    shortened,
+    shorten_names,
+    shorten_text,
+    use_figure_style,
 )
 from assay.stats.intervals import Interval
 
-_MOST_BARS: Final = 5
-_PANELS: Final = 6
+_MAX_BARS: Final = 5
+_MAX_PANELS: Final = 6
 
 
 class RateRow(NamedTuple):
@@ -41,8 +41,8 @@ class RateRow(NamedTuple):
     n: int
 
 
-@in_style()
-def rate_bars(
+@use_figure_style()
+def draw_rate_bars(
     rows: Sequence[RateRow],
     order: Sequence[str],
     references: Mapping[str, Mapping[str, float]],
@@ -62,16 +62,16 @@ def rate_bars(
         what: Description of the bars.
     """
     if not rows:
-        raise UsageError(f"there is nothing to draw for {title!r}")
-    some = [row for row in rows if any(rate.point for rate in row.rates.values())] or rows
-    drawn = some[:_MOST_BARS]
+        raise UsageError(f"nothing to draw for {title!r}: there are no rows")
+    nonzero = [row for row in rows if any(rate.point for rate in row.rates.values())] or rows
+    drawn = nonzero[:_MAX_BARS]
     thick = 0.84 / len(drawn)
     figure, [ax] = new_figure(1.0 + len(order) * (0.14 + 0.085 * len(drawn)))
     handles: list[Any] = []
-    names = short_names((row.name for row in drawn), 40)
+    names = shorten_names((row.name for row in drawn), 40)
     for index, (row, name) in enumerate(zip(drawn, names, strict=True)):
         # Styled by position among all rows, so that a model looks the same in every figure.
-        style = look(rows.index(row))
+        style = group_style(rows.index(row))
         places = [place + (index - (len(drawn) - 1) / 2) * thick for place in range(len(order))]
         bars = ax.barh(
             places,
@@ -82,7 +82,7 @@ def rate_bars(
             hatch=style.hatch,
             edgecolor=INK,
             linewidth=0.4,
-            label=f"{isolated(name)}  (n = {row.n})",
+            label=f"{isolate_direction(name)}  (n = {row.n})",
         )
         handles.append(bars)
         for place, achievement in zip(places, order, strict=True):
@@ -103,7 +103,7 @@ def rate_bars(
             mew=1.4,
             linestyle="none",
             zorder=5,
-            label=plain(name),
+            label=clean_text(name),
         )
     ax.set_yticks(range(len(order)), [name.replace("_", " ") for name in order])
     ax.set_ylim(len(order) - 0.4, -0.6)
@@ -112,24 +112,28 @@ def rate_bars(
     ax.set_xlim(-1.5 if references else 0, 101.5 if references else min(101.5, 1.04 * longest))
     ax.grid(axis="y", visible=False)
     ax.set_xlabel(label)
-    legend_above(ax, 2, handles=handles)
-    more = f" The first {len(drawn)} of {len(some)} models." if len(drawn) < len(some) else ""
-    nothing = [row.name for row in rows if row not in some]
-    more += f" Without any: {listed(map(shortened, nothing))}." if nothing else ""
-    said = [_best(row) for row in rows]
+    draw_legend_above(ax, 2, handles=handles)
+    more = (
+        f" The first {len(drawn)} of {len(nonzero)} models."
+        if len(drawn) < len(nonzero)
+        else ""
+    )
+    zero = [row.name for row in rows if row not in nonzero]
+    more += f" All zero: {join_texts(map(shorten_text, zero))}." if zero else ""
+    descriptions = [_describe_best_rates(row) for row in rows]
     return Drawing(
         title,
-        f"{title}. {listed(said)}.",
+        f"{title}. {join_texts(descriptions)}.",
         f"Bars: {what}; lines: 95 % intervals over worlds; n: episodes.{more}",
         figure,
         ReportTable(
             f"{title}, in percent",
-            ("", *(plain(row.name) for row in rows), *map(plain, references)),
+            ("", *(clean_text(row.name) for row in rows), *map(clean_text, references)),
             [
                 (
                     achievement,
-                    *(interval_text(row.rates[achievement], 100) for row in rows),
-                    *(number(100 * rates[achievement]) for rates in references.values()),
+                    *(format_interval(row.rates[achievement], 100) for row in rows),
+                    *(format_number(100 * rates[achievement]) for rates in references.values()),
                 )
                 for achievement in order
             ],
@@ -137,10 +141,10 @@ def rate_bars(
     )
 
 
-def _best(row: RateRow) -> str:
+def _describe_best_rates(row: RateRow) -> str:
     reached = sorted(row.rates, key=lambda name: -row.rates[name].point)[:4]
     shares = ", ".join(f"{name} {100 * row.rates[name].point:.0f} percent" for name in reached)
-    return f"{shortened(row.name)}: {shares}"
+    return f"{shorten_text(row.name)}: {shares}"
 
 
 class UnlockLine(NamedTuple):
@@ -156,41 +160,46 @@ class UnlockLine(NamedTuple):
     n: int
 
 
-@in_style()
-def unlock_curves(panels: Mapping[str, Sequence[UnlockLine]]) -> Drawing:
+@use_figure_style()
+def draw_unlock_curves(panels: Mapping[str, Sequence[UnlockLine]]) -> Drawing:
     """Draw the proportion of episodes that reached an achievement by a step, in six panels."""
     if not panels:
-        raise UsageError("there is nothing to draw: nobody reached an achievement")
-    drawn = dict(list(panels.items())[:_PANELS])
+        raise UsageError("nothing to draw: no episode reached an achievement")
+    drawn = dict(list(panels.items())[:_MAX_PANELS])
     lines_of = {line.name: line for lines in panels.values() for line in lines}
     places = {name: place for place, name in enumerate(lines_of)}
     figure, top, axes = new_grid(len(drawn), 1.7, head=0.24 * -(-len(places) // 2))
     for ax, (achievement, lines) in zip(axes, drawn.items(), strict=True):
         for line in lines:
-            _line(ax, line, places[line.name])
+            _draw_line(ax, line, places[line.name])
         ax.set_title(achievement.replace("_", " "))
         ax.set_ylim(-3, 103)
-        ax.xaxis.set_major_formatter(compact)
+        ax.xaxis.set_major_formatter(format_compact)
     for ax in axes[-2:]:
         ax.set_xlabel("step")
     for ax in axes[::2]:
         ax.set_ylabel("episodes (%)")
     handles = []
     for name, place in places.items():
-        style, label = look(place), f"{isolated(shortened(name))}  (n = {lines_of[name].n})"
+        style, label = (
+            group_style(place),
+            f"{isolate_direction(shorten_text(name))}  (n = {lines_of[name].n})",
+        )
         handles += top.plot([], [], color=style.colour, linestyle=style.line, label=label)
-    legend_in(top, handles)
-    title = "How soon achievements are reached"
-    said = [
-        f"{achievement}, {shortened(line.name)}: {100 * (line.shares or [0])[-1]:.0f} percent"
+    draw_grid_legend(top, handles)
+    title = "Time to each achievement"
+    descriptions = [
+        f"{achievement}, {shorten_text(line.name)}:"
+        f" {100 * (line.shares or [0])[-1]:.0f} percent"
         for achievement, lines in drawn.items()
         for line in lines
     ]
     return Drawing(
         title,
-        f"{title}. In the end: {listed(said)}.",
-        "Share of episodes that have it by a step; who died without it never will, who was cut"
-        " off is counted up to then (Aalen and Johansen). Bars: 95 % intervals over worlds.",
+        f"{title}. At the end: {join_texts(descriptions)}.",
+        "Proportion of episodes with the achievement, by step (Aalen-Johansen estimate: death"
+        " is a competing event, truncated episodes are censored). Bars: 95 % intervals over"
+        " worlds.",
         figure,
         ReportTable(
             "share of episodes in percent, by step",
@@ -198,10 +207,10 @@ def unlock_curves(panels: Mapping[str, Sequence[UnlockLine]]) -> Drawing:
             [
                 (
                     achievement,
-                    plain(line.name),
+                    clean_text(line.name),
                     str(line.n),
-                    number(step),
-                    interval_text(at, 100),
+                    format_number(step),
+                    format_interval(at, 100),
                 )
                 for achievement, lines in panels.items()
                 for line in lines
@@ -211,8 +220,8 @@ def unlock_curves(panels: Mapping[str, Sequence[UnlockLine]]) -> Drawing:
     )
 
 
-def _line(ax: Axes, line: UnlockLine, place: int) -> None:
-    style = look(place)
+def _draw_line(ax: Axes, line: UnlockLine, place: int) -> None:
+    style = group_style(place)
     last = line.shares[-1] if line.shares else 0.0
     ax.step(
         [0, *line.steps, line.last],

@@ -14,23 +14,23 @@ from assay.report.figures.intervals import draw_interval
 from assay.report.figures.style import (
     GREY,
     FigureStyle,
-    capital,
-    compact,
-    in_style,
-    interval_text,
-    isolated,
-    legend_above,
-    listed,
-    look,
+    capitalize,
+    clean_text,
+    draw_legend_above,
+    format_compact,
+    format_interval,
+    format_number,
+    group_style,
+    isolate_direction,
+    join_texts,
     new_figure,
-    number,
-    plain,
-    short_names,
-    shortened,
+    shorten_names,
+    shorten_text,
+    use_figure_style,
 )
 from assay.stats.intervals import Interval
 
-_LARGE = 10_000
+_COMPACT_FROM = 10_000
 """From this value on, costs (then in tokens) are written as 10k."""
 
 
@@ -44,8 +44,8 @@ class CostPoint(NamedTuple):
     n: int | None = None
 
 
-@in_style()
-def cost_quality(
+@use_figure_style()
+def draw_cost_quality(
     points: Sequence[CostPoint],
     quality_label: str,
     *,
@@ -59,7 +59,7 @@ def cost_quality(
     The cost axis is logarithmic if all costs are positive and differ by a factor above 20.
     `meaning` describes the bars.
     """
-    quality_label, cost_label = shortened(quality_label, 48), shortened(cost_label, 48)
+    quality_label, cost_label = shorten_text(quality_label, 48), shorten_text(cost_label, 48)
     drawn = [
         (point, point.cost)
         for point in points
@@ -68,10 +68,10 @@ def cost_quality(
         and math.isfinite(point.quality.point)
     ]
     if not drawn:
-        raise UsageError(f"there is nothing to draw: nobody has a cost and a {quality_label}")
+        raise UsageError(f"nothing to draw: no entry has both a cost and a {quality_label}")
     figure, [ax] = new_figure(3.4 + 0.2 * len(drawn))
-    logarithmic = _cost_axis(ax, [cost.point for _, cost in drawn])
-    best = _front(
+    logarithmic = _scale_cost_axis(ax, [cost.point for _, cost in drawn])
+    best = _find_pareto_front(
         [(cost.point, point.quality.point) for point, cost in drawn], higher_is_better
     )
     if len(best) > 1:
@@ -80,48 +80,48 @@ def cost_quality(
             ":",
             color=GREY,
             lw=1.4,
-            label="nobody is cheaper and better",
+            label="Pareto front",
         )
-    names = short_names((point.name for point, _ in drawn), 40)
+    names = shorten_names((point.name for point, _ in drawn), 40)
     for (point, cost), name in zip(drawn, names, strict=True):
         # Styled by position among all points, so that a model looks the same in every figure.
-        style = look(points.index(point))
-        _cross(ax, cost, point.quality, style, logarithmic)
+        style = group_style(points.index(point))
+        _draw_cross(ax, cost, point.quality, style, logarithmic)
         n = "" if point.n is None else f"  (n = {point.n})"
-        ax.plot([], [], style.marker, color=style.colour, label=f"{isolated(name)}{n}")
-    ax.set_xlabel(shortened(cost_label, 40))
-    ax.set_ylabel(shortened(quality_label, 26))
-    legend_above(ax)
-    title = plain(title) if title else f"{capital(quality_label)} against cost"
+        ax.plot([], [], style.marker, color=style.colour, label=f"{isolate_direction(name)}{n}")
+    ax.set_xlabel(shorten_text(cost_label, 40))
+    ax.set_ylabel(shorten_text(quality_label, 26))
+    draw_legend_above(ax)
+    title = clean_text(title) if title else f"{capitalize(quality_label)} against cost"
     return Drawing(
         title,
-        f"{title}. {listed(map(_said, points))}.",
-        f"Bars: {meaning}.{' The axis of cost is logarithmic.' if logarithmic else ''}"
-        f"{_unpriced(points)}",
+        f"{title}. {join_texts(map(_describe_point, points))}.",
+        f"Bars: {meaning}.{' The cost axis is logarithmic.' if logarithmic else ''}"
+        f"{_list_unpriced(points)}",
         figure,
-        _table(points, quality_label, cost_label),
+        _build_table(points, quality_label, cost_label),
     )
 
 
-def _cost_axis(ax: Axes, costs: Sequence[float]) -> bool:
+def _scale_cost_axis(ax: Axes, costs: Sequence[float]) -> bool:
     logarithmic = min(costs) > 0 and max(costs) > 20 * min(costs)
     if logarithmic:
         ax.set_xscale("log")
         ax.xaxis.set_major_locator(LogLocator(10, (1, 3)))
-        ax.xaxis.set_major_formatter(FuncFormatter(_dollars))
+        ax.xaxis.set_major_formatter(FuncFormatter(_format_tick))
         ax.xaxis.set_minor_formatter(NullFormatter())
     elif max(costs) == min(costs) == 0:
         ax.set_xlim(-0.05, 1)
-    elif max(costs) >= _LARGE:
-        ax.xaxis.set_major_formatter(compact)
+    elif max(costs) >= _COMPACT_FROM:
+        ax.xaxis.set_major_formatter(format_compact)
     return logarithmic
 
 
-def _dollars(value: float, _position: object) -> str:
+def _format_tick(value: float, _position: object) -> str:
     return f"{value:g}"
 
 
-def _cross(
+def _draw_cross(
     ax: Axes, cost: Interval, quality: Interval, style: FigureStyle, logarithmic: bool
 ) -> None:
     everywhere = (-math.inf, math.inf)
@@ -137,7 +137,7 @@ def _cross(
     )
 
 
-def _front(
+def _find_pareto_front(
     points: Sequence[tuple[float, float]], higher_is_better: bool
 ) -> list[tuple[float, float]]:
     sign = 1 if higher_is_better else -1
@@ -148,27 +148,29 @@ def _front(
     return front
 
 
-def _said(point: CostPoint) -> str:
-    cost = "not recorded" if point.cost is None else interval_text(point.cost)
-    return f"{shortened(point.name)}: quality {interval_text(point.quality)}, cost {cost}"
+def _describe_point(point: CostPoint) -> str:
+    cost = "not recorded" if point.cost is None else format_interval(point.cost)
+    return f"{shorten_text(point.name)}: quality {format_interval(point.quality)}, cost {cost}"
 
 
-def _unpriced(points: Sequence[CostPoint]) -> str:
+def _list_unpriced(points: Sequence[CostPoint]) -> str:
     names = [
         name
-        for name, point in zip(short_names(p.name for p in points), points, strict=True)
+        for name, point in zip(shorten_names(p.name for p in points), points, strict=True)
         if point.cost is None
     ]
-    return f" Without a recorded cost: {listed(names)}." if names else ""
+    return f" Without a recorded cost: {join_texts(names)}." if names else ""
 
 
-def _table(points: Sequence[CostPoint], quality_label: str, cost_label: str) -> ReportTable:
+def _build_table(
+    points: Sequence[CostPoint], quality_label: str, cost_label: str
+) -> ReportTable:
     unknown = Interval(math.nan, math.nan, math.nan)
     cells = [
         (
-            plain(point.name),
+            clean_text(point.name),
             "-" if point.n is None else str(point.n),
-            *(number(value, 4) for value in (*(point.cost or unknown), *point.quality)),
+            *(format_number(value, 4) for value in (*(point.cost or unknown), *point.quality)),
         )
         for point in points
     ]

@@ -22,20 +22,20 @@ from assay.report.figures.style import (
     INK,
     FigureStyle,
     Values,
-    capital,
-    compact,
-    in_style,
-    interval_text,
-    isolated,
-    legend_above,
-    listed,
-    look,
+    axis_limits,
+    capitalize,
+    clean_text,
+    draw_legend_above,
+    format_compact,
+    format_interval,
+    format_number,
+    group_style,
+    isolate_direction,
+    join_texts,
     new_figure,
-    number,
-    plain,
-    short_names,
-    shortened,
-    span_of,
+    shorten_names,
+    shorten_text,
+    use_figure_style,
 )
 from assay.stats.intervals import Interval, t_interval
 
@@ -44,7 +44,7 @@ Run: TypeAlias = tuple[Values, Values]
 
 _Arrays: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 
-_MOST_STRETCHES: Final = 200
+_MAX_SEGMENTS: Final = 200
 _TABLE_LINES: Final = 10
 _TOLERANCE: Final = 0.02
 
@@ -65,8 +65,8 @@ class MeanCurve(NamedTuple):
         return Interval(*(float(array[index]) for array in (self.mean, self.low, self.high)))
 
 
-@in_style()
-def learning_curves(
+@use_figure_style()
+def draw_learning_curves(
     groups: Mapping[str, Sequence[Run]],
     label: str,
     *,
@@ -88,36 +88,39 @@ def learning_curves(
         UsageError: No group has a run with a finite point, or the numbers of steps and values
             of a run differ.
     """
-    label = shortened(label, 48)
+    label = shorten_text(label, 48)
     kept = {
-        name: [run for run in map(_clean, runs) if len(run[0])] for name, runs in groups.items()
+        name: [run for run in map(_clean_run, runs) if len(run[0])]
+        for name, runs in groups.items()
     }
     kept = {name: runs for name, runs in kept.items() if runs}
     if not kept:
-        raise UsageError(f"there is nothing to draw: no run has a finite point of {label}")
+        raise UsageError(f"nothing to draw: no run has a finite value of {label}")
     figure, [ax] = new_figure(3.4 + 0.2 * len(kept))
     curves = {name: mean_curve(runs, level=level) for name, runs in kept.items()}
-    names = short_names(kept, 40)
+    names = shorten_names(kept, 40)
     for index, (name, group) in enumerate(zip(names, kept, strict=True)):
-        _draw_runs(ax, kept[group], look(index))
-        _draw_mean(ax, curves[group], len(kept[group]), look(index), name)
-    ax.set_ylim(span_of(value for runs in kept.values() for _, run in runs for value in run))
-    ax.xaxis.set_major_formatter(FuncFormatter(compact))
+        _draw_runs(ax, kept[group], group_style(index))
+        _draw_mean(ax, curves[group], len(kept[group]), group_style(index), name)
+    ax.set_ylim(
+        axis_limits(value for runs in kept.values() for _, run in runs for value in run)
+    )
+    ax.xaxis.set_major_formatter(FuncFormatter(format_compact))
     ax.set_xlabel("steps")
-    ax.set_ylabel(shortened(label, 26))
-    legend_above(ax)
-    title = f"{capital(label)} over steps"
-    said = [
-        _curve_alt(name, curves[group], len(kept[group]))
+    ax.set_ylabel(shorten_text(label, 26))
+    draw_legend_above(ax)
+    title = f"{capitalize(label)} over steps"
+    descriptions = [
+        _describe_curve(name, curves[group], len(kept[group]))
         for name, group in zip(names, kept, strict=True)
     ]
     return Drawing(
         title,
-        f"{title}. {listed(said)}.",
+        f"{title}. {join_texts(descriptions)}.",
         f"Thick lines: means, with the t interval at about {100 * level:.4g} % at each step;"
-        f" thin lines: single runs.{_ended(kept)}",
+        f" thin lines: single runs.{_describe_early_ends(kept)}",
         figure,
-        _curve_table(curves, label),
+        _build_curve_table(curves, label),
     )
 
 
@@ -133,9 +136,9 @@ def mean_curve(runs: Sequence[Run], *, level: float = 0.95, points: int = 200) -
     Raises:
         UsageError: No run has a finite point.
     """
-    cleaned = [run for run in map(_clean, runs) if len(run[0])]
+    cleaned = [run for run in map(_clean_run, runs) if len(run[0])]
     if not cleaned:
-        raise UsageError("the mean of no runs was asked for; give one with a finite point")
+        raise UsageError("no run has a finite value; give at least one")
     grid = np.unique(np.concatenate([steps for steps, _ in cleaned]))
     if len(grid) > points:
         ends = [end for steps, _ in cleaned for end in (steps[0], steps[-1])]
@@ -143,17 +146,19 @@ def mean_curve(runs: Sequence[Run], *, level: float = 0.95, points: int = 200) -
     values_R_G = np.array(
         [np.interp(grid, steps, values, left=np.nan, right=np.nan) for steps, values in cleaned]
     )
-    there = np.isfinite(values_R_G)
+    is_present = np.isfinite(values_R_G)
     unknown = Interval(math.nan, math.nan, math.nan)
     intervals = [
-        t_interval(values_R_G[there[:, i], i].tolist(), level) if there[:, i].any() else unknown
+        t_interval(values_R_G[is_present[:, i], i].tolist(), level)
+        if is_present[:, i].any()
+        else unknown
         for i in range(len(grid))
     ]
     mean, low, high = (np.array(column) for column in zip(*intervals, strict=True))
-    return MeanCurve(grid, mean, low, high, there.sum(axis=0))
+    return MeanCurve(grid, mean, low, high, is_present.sum(axis=0))
 
 
-def _clean(run: Run) -> _Arrays:
+def _clean_run(run: Run) -> _Arrays:
     steps, values = (np.asarray(part, np.float64) for part in run)
     if steps.shape != values.shape or steps.ndim != 1:
         raise UsageError(
@@ -166,7 +171,7 @@ def _clean(run: Run) -> _Arrays:
     return np.array(ordered), np.array([last[step] for step in ordered])
 
 
-def _early(runs: Sequence[Run]) -> list[bool]:
+def _find_early_ends(runs: Sequence[Run]) -> list[bool]:
     """Return which runs end well before the longest; logging causes small differences."""
     first = min(float(steps[0]) for steps, _ in runs)
     last = max(float(steps[-1]) for steps, _ in runs)
@@ -174,18 +179,18 @@ def _early(runs: Sequence[Run]) -> list[bool]:
 
 
 def _draw_runs(ax: Axes, runs: Sequence[_Arrays], style: FigureStyle) -> None:
-    for (steps, values), early in zip(runs, _early(runs), strict=True):
-        shown = _extremes(values)
+    for (steps, values), early in zip(runs, _find_early_ends(runs), strict=True):
+        shown = _find_extremes(values)
         ax.plot(steps[shown], values[shown], "-", color=style.colour, lw=0.7, alpha=0.35)
         if early:
             ax.plot([steps[-1]], [values[-1]], "x", color=style.colour, ms=6, mew=1.6)
 
 
-def _extremes(values: NDArray[np.float64]) -> NDArray[np.intp]:
+def _find_extremes(values: NDArray[np.float64]) -> NDArray[np.intp]:
     """Return the indices of the ends and extremes of a long run, which preserve its look."""
-    if len(values) <= 2 * _MOST_STRETCHES:
+    if len(values) <= 2 * _MAX_SEGMENTS:
         return np.arange(len(values))
-    parts = np.array_split(np.arange(len(values)), _MOST_STRETCHES)
+    parts = np.array_split(np.arange(len(values)), _MAX_SEGMENTS)
     marks = [part[find(values[part])] for part in parts for find in (np.argmin, np.argmax)]
     return np.unique([0, *marks, len(values) - 1])
 
@@ -204,38 +209,43 @@ def _draw_mean(ax: Axes, curve: MeanCurve, runs: int, style: FigureStyle, name: 
         marker=style.marker,
         markevery=every,
         ms=5,
-        label=f"{isolated(name)}  ({runs} run{'s' if runs != 1 else ''})",
+        label=f"{isolate_direction(name)}  ({runs} run{'s' if runs != 1 else ''})",
     )
 
 
-def _curve_alt(name: str, curve: MeanCurve, runs: int) -> str:
+def _describe_curve(name: str, curve: MeanCurve, runs: int) -> str:
     whole = np.flatnonzero(curve.runs == runs)
     if not len(whole):
-        return f"{name}: {runs} runs that have no step in common"
+        return f"{name}: {runs} runs without a common step"
     last = int(whole[-1])
     return (
         f"{name}: {runs} run{'s' if runs != 1 else ''}, mean at step"
-        f" {compact(float(curve.steps[last]))} {interval_text(curve.at(last))}"
+        f" {format_compact(float(curve.steps[last]))} {format_interval(curve.at(last))}"
     )
 
 
-def _ended(groups: Mapping[str, Sequence[Run]]) -> str:
-    early = sum(sum(_early(runs)) for runs in groups.values())
+def _describe_early_ends(groups: Mapping[str, Sequence[Run]]) -> str:
+    early = sum(sum(_find_early_ends(runs)) for runs in groups.values())
     if not early:
         return ""
     return (
         f" {early} run{'s end' if early != 1 else ' ends'} before the longest of the group: a"
-        " cross marks the end, and dotted means are of the runs that are there."
+        " cross marks the end, and a dotted mean is over the remaining runs."
     )
 
 
-def _curve_table(curves: Mapping[str, MeanCurve], label: str) -> ReportTable:
+def _build_curve_table(curves: Mapping[str, MeanCurve], label: str) -> ReportTable:
     cells = []
     for name, curve in curves.items():
         for i in np.unique(np.linspace(0, len(curve.steps) - 1, _TABLE_LINES).astype(int)):
-            values = (number(value, 4) for value in curve.at(int(i)))
+            values = (format_number(value, 4) for value in curve.at(int(i)))
             cells.append(
-                (plain(name), compact(float(curve.steps[i])), *values, str(curve.runs[i]))
+                (
+                    clean_text(name),
+                    format_compact(float(curve.steps[i])),
+                    *values,
+                    str(curve.runs[i]),
+                )
             )
     return ReportTable(
         f"{label} by steps", ("group", "steps", "mean", "low", "high", "runs"), cells
@@ -269,8 +279,8 @@ class VariancePanel:
     needed_high: int | None = None
 
 
-@in_style()
-def variance_panels(
+@use_figure_style()
+def draw_variance_panels(
     panels: Sequence[VariancePanel],
     *,
     threshold: float,
@@ -294,70 +304,82 @@ def variance_panels(
     """
     if not panels or any(not panel.precision and not panel.rule for panel in panels):
         raise UsageError(
-            "there is nothing to draw: a summary has no error at any number of runs"
+            "nothing to draw: a summary has no standard error for any number of runs"
         )
     figure, axes = new_figure(3.35 * len(panels), len(panels))
     for ax, panel in zip(axes, panels, strict=True):
-        _panel(ax, panel, threshold)
+        _draw_panel(ax, panel, threshold)
     axes[-1].set_xlabel("number of runs")
     counts = [n for panel in panels for n, *_ in (*panel.precision, *panel.rule)]
     axes[-1].set_xlim(min(counts) - 0.5, max(counts) + 0.5)
     axes[-1].xaxis.set_major_locator(MaxNLocator(10, integer=True))
-    of = f" of {shortened(metric, 40)}" if metric else ""
+    of = f" of {shorten_text(metric, 40)}" if metric else ""
     title = f"Precision{of} by number of runs"
     return Drawing(
         title,
-        f"{title}, from {runs} runs, threshold {_percent(threshold)}."
-        f" {listed(_variance_alt(panel, runs) for panel in panels)}.",
+        f"{title}, from {runs} runs, threshold {_format_percent(threshold)}."
+        f" {join_texts(_describe_panel(panel, runs) for panel in panels)}.",
         f"Solid line: standard error of the mean in percent of the mean, from the spread of all"
-        f" {runs} runs; band: its interval at about 95 %, as the spread itself is"
-        " uncertain. Squares: coefficient of variation of the first n runs, which does not"
-        " shrink with n.",
+        f" {runs} runs; band: its interval at about 95 %, due to the uncertainty of the spread."
+        " Squares: coefficient of variation of the first n runs, which does not decrease with"
+        " n.",
         figure,
-        _variance_table(panels),
+        _build_variance_table(panels),
     )
 
 
-def _panel(ax: Axes, panel: VariancePanel, threshold: float) -> None:
-    right, plain_rule = look(0), look(1)
-    n, error, low, high = (np.array(column, float) for column in _columns(panel.precision))
+def _draw_panel(ax: Axes, panel: VariancePanel, threshold: float) -> None:
+    right, plain_rule = group_style(0), group_style(1)
+    n, error, low, high = (
+        np.array(column, float) for column in _finite_columns(panel.precision)
+    )
     ax.fill_between(n, 100 * low, 100 * high, color=right.colour, alpha=0.18, lw=0)
     ax.plot(n, 100 * error, "-", color=right.colour, lw=2.2, label="relative standard error")
     places = [place for place, _ in panel.rule]
     shares = [100 * share if math.isfinite(share) else math.nan for _, share in panel.rule]
     ax.plot(
-        places, shares, "--s", color=plain_rule.colour, ms=4, lw=1.1, label=_rule_words(panel)
+        places,
+        shares,
+        "--s",
+        color=plain_rule.colour,
+        ms=4,
+        lw=1.1,
+        label=_describe_rule(panel),
     )
     ax.axhline(
-        100 * threshold, color=GREY, ls=":", lw=1.6, label=f"threshold {_percent(threshold)}"
+        100 * threshold,
+        color=GREY,
+        ls=":",
+        lw=1.6,
+        label=f"threshold {_format_percent(threshold)}",
     )
     last = max([*n, *places])
     if panel.needed is not None and panel.needed <= last:
-        ax.axvline(panel.needed, color=INK, ls="-.", lw=1.4, label=_needed_words(panel))
+        ax.axvline(panel.needed, color=INK, ls="-.", lw=1.4, label=_describe_needed(panel))
     else:
-        ax.plot([], [], " ", label=_needed_words(panel))
+        ax.plot([], [], " ", label=_describe_needed(panel))
     known = [value for value in (*(100 * error), *shares) if math.isfinite(value)]
     ax.set_ylim(0, 1.08 * max([400 * threshold, *known]))
-    ax.set_ylabel(f"{isolated(shortened(panel.name))}:\nerror (% of the mean)")
+    ax.set_ylabel(f"{isolate_direction(shorten_text(panel.name))}:\nerror (% of the mean)")
     ax.tick_params(labelbottom=True)
-    legend_above(ax, 2)
+    draw_legend_above(ax, 2)
 
 
-def _columns(points: Sequence[PrecisionPoint]) -> Sequence[Sequence[float]]:
+def _finite_columns(points: Sequence[PrecisionPoint]) -> Sequence[Sequence[float]]:
     finite = [
         [value if math.isfinite(value) else math.nan for value in point] for point in points
     ]
     return list(zip(*finite, strict=True)) if finite else [[], [], [], []]
 
 
-def _rule_words(panel: VariancePanel) -> str:
+def _describe_rule(panel: VariancePanel) -> str:
     first = "never below" if panel.rule_n is None else f"N = {panel.rule_n}"
     return f"plain rule: {first}"
 
 
-def _needed_words(panel: VariancePanel) -> str:
+def _describe_needed(panel: VariancePanel) -> str:
     if panel.needed is None:
-        return "N needed: not known"
+        return "N needed: unknown"
     span = ""
     if panel.needed_low is not None or panel.needed_high is not None:
         ends = (
@@ -367,27 +389,29 @@ def _needed_words(panel: VariancePanel) -> str:
     return f"N needed = {panel.needed}{span}"
 
 
-def _variance_alt(panel: VariancePanel, runs: int) -> str:
+def _describe_panel(panel: VariancePanel, runs: int) -> str:
     last = next((point for point in panel.precision if point.n == runs), None)
     now = (
         ""
         if last is None
-        else f"relative standard error {_percent(last.error)} at {last.n} runs; "
+        else f"relative standard error {_format_percent(last.error)} at {last.n} runs; "
     )
-    return f"{shortened(panel.name)}: {now}{_needed_words(panel)}, {_rule_words(panel)}"
+    return (
+        f"{shorten_text(panel.name)}: {now}{_describe_needed(panel)}, {_describe_rule(panel)}"
+    )
 
 
-def _percent(share: float) -> str:
-    return "not known" if not math.isfinite(share) else f"{number(100 * share)} %"
+def _format_percent(share: float) -> str:
+    return "unknown" if not math.isfinite(share) else f"{format_number(100 * share)} %"
 
 
-def _variance_table(panels: Sequence[VariancePanel]) -> ReportTable:
+def _build_variance_table(panels: Sequence[VariancePanel]) -> ReportTable:
     cells = []
     for panel in panels:
         rule = dict(panel.rule)
         for point in panel.precision:
             shares = (point.error, point.low, point.high, rule.get(point.n, math.nan))
-            cells.append((plain(panel.name), str(point.n), *map(_percent, shares)))
+            cells.append((clean_text(panel.name), str(point.n), *map(_format_percent, shares)))
     head = (
         "summary",
         "runs",

@@ -15,88 +15,88 @@ from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
     GREY,
     INK,
-    MOST_GROUPS,
-    MOST_POINTS,
+    MAX_GROUPS,
+    MAX_POINTS,
     Values,
-    finite,
-    first_of,
-    in_style,
-    interval_text,
-    isolated,
-    legend_above,
-    listed,
-    look,
+    clean_text,
+    draw_legend_above,
+    finite_values,
+    first_groups,
+    format_interval,
+    format_number,
+    group_style,
+    isolate_direction,
+    join_texts,
     new_figure,
-    number,
-    plain,
-    short_names,
-    shortened,
-    thinned,
+    shorten_names,
+    shorten_text,
+    thin_values,
+    use_figure_style,
 )
 from assay.stats.intervals import Interval
 
-LEAST_FOR_A_BOX: Final = 5
+MIN_BOX_VALUES: Final = 5
 """With fewer values, a box would show quartiles that the data do not have."""
 
-_MOST_BINS: Final = 30
+_MAX_BINS: Final = 30
 
 
-@in_style()
-def histogram(groups: Mapping[str, Values], label: str) -> Drawing:
+@use_figure_style()
+def draw_histogram(groups: Mapping[str, Values], label: str) -> Drawing:
     """Draw a histogram of the finite values of each group, one panel per group."""
-    label = shortened(label, 48)
-    drawn = first_of(groups, label)
-    edges = _edges(np.concatenate(list(drawn.values())))
+    label = shorten_text(label, 48)
+    drawn = first_groups(groups, label)
+    edges = _choose_bin_edges(np.concatenate(list(drawn.values())))
     figure, axes = new_figure(0.6 + 1.15 * len(drawn), len(drawn))
-    names = short_names(drawn)
+    names = shorten_names(drawn)
     for index, (ax, name, values) in enumerate(zip(axes, names, drawn.values(), strict=True)):
-        _bars(ax, values, edges, index)
-        ax.set_title(f"{isolated(name)}  (n = {len(values)})")
+        _draw_bars(ax, values, edges, index)
+        ax.set_title(f"{isolate_direction(name)}  (n = {len(values)})")
         ax.set_ylabel("trials")
         ax.set_xlim(edges[0], edges[-1])
         ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-    axes[-1].set_xlabel(shortened(label, 40))
+    axes[-1].set_xlabel(shorten_text(label, 40))
     title = f"Distribution of {label}"
     return Drawing(
         title,
-        f"{title}. {listed(_said(drawn))}.",
-        f"Solid line: mean; dashed line: median.{_left_out(groups)}",
+        f"{title}. {join_texts(_describe_groups(drawn))}.",
+        f"Solid line: mean; dashed line: median.{_note_omitted(groups)}",
         figure,
-        _summary_table(groups, label),
+        _build_summary_table(groups, label),
     )
 
 
-@in_style()
-def box_plot(groups: Mapping[str, Values], label: str) -> Drawing:
+@use_figure_style()
+def draw_box_plot(groups: Mapping[str, Values], label: str) -> Drawing:
     """Draw the quartiles of each group, and every finite value as a point.
 
-    A group with fewer than `LEAST_FOR_A_BOX` values gets points and a mean, but no box.
+    A group with fewer than `MIN_BOX_VALUES` values gets points and a mean, but no box.
     """
-    label = shortened(label, 48)
-    drawn = first_of(groups, label)
+    label = shorten_text(label, 48)
+    drawn = first_groups(groups, label)
     figure, [ax] = new_figure(0.9 + 0.55 * len(drawn))
     for index, values in enumerate(drawn.values()):
-        _box(ax, values, index)
-    names = short_names(drawn)
+        _draw_box(ax, values, index)
+    names = shorten_names(drawn)
     ticks = [f"{name}\nn = {len(v)}" for name, v in zip(names, drawn.values(), strict=True)]
     ax.set_yticks(range(len(drawn)), ticks)
     ax.set_ylim(len(drawn) - 0.4, -0.6)
     ax.grid(axis="y", visible=False)
-    ax.set_xlabel(shortened(label, 40))
+    ax.set_xlabel(shorten_text(label, 40))
     title = f"Spread of {label}"
     return Drawing(
         title,
-        f"{title}. {listed(_said(drawn))}.",
+        f"{title}. {join_texts(_describe_groups(drawn))}.",
         "Points: trials; box: quartiles with the median, whiskers to 1.5 times the box; white"
-        f" diamond: mean. No box below {LEAST_FOR_A_BOX} values."
-        f"{_thin(groups)}{_left_out(groups)}",
+        f" diamond: mean. No box below {MIN_BOX_VALUES} values."
+        f"{_note_thinning(groups)}{_note_omitted(groups)}",
         figure,
-        _summary_table(groups, label),
+        _build_summary_table(groups, label),
     )
 
 
-@in_style()
-def bootstrap_distribution(
+@use_figure_style()
+def draw_bootstrap_distribution(
     estimates: Values,
     interval: Interval,
     label: str,
@@ -115,38 +115,40 @@ def bootstrap_distribution(
         method: The method of the interval, as in "Student t".
         title: Title above the figure; derived from `label` by default.
     """
-    label, values = shortened(label, 48), finite(estimates)
+    label, values = shorten_text(label, 48), finite_values(estimates)
     if not len(values):
-        raise UsageError(f"there is nothing to draw: no resample has an estimate of {label}")
+        raise UsageError(f"nothing to draw: no resample has a finite estimate of {label}")
     figure, [ax] = new_figure(3.0)
-    edges = _even_edges(values, 50)
+    edges = _even_bin_edges(values, 50)
     ax.hist(values, edges.tolist(), color="#9ecae1", edgecolor="white", linewidth=0.4)
     bounds = [bound for bound in interval[1:] if math.isfinite(bound)]
     for bound in bounds:
         ax.axvline(bound, color="#D55E00", linestyle="--", label="_")
-    ax.axvline(interval.point, color=INK, label=f"estimate {number(interval.point)}")
-    name = f"{100 * level:.4g} % interval" + (f" ({plain(method)})" if method else "")
+    ax.axvline(interval.point, color=INK, label=f"estimate {format_number(interval.point)}")
+    name = f"{100 * level:.4g} % interval" + (f" ({clean_text(method)})" if method else "")
     if bounds:
-        shown = f"{number(interval.low)} to {number(interval.high)}"
+        shown = f"{format_number(interval.low)} to {format_number(interval.high)}"
         ax.plot([], [], color="#D55E00", linestyle="--", label=f"{name}: {shown}")
     low, high = ax.get_xlim()
     if low < 0 < high:
         ax.axvline(0, color=GREY, linestyle=":", label="zero")
-    ax.set_xlabel(shortened(label, 40))
+    ax.set_xlabel(shorten_text(label, 40))
     ax.set_ylabel("resamples")
-    legend_above(ax)
-    title = plain(title) if title else f"Bootstrap distribution of {label}"
+    draw_legend_above(ax)
+    title = clean_text(title) if title else f"Bootstrap distribution of {label}"
     return Drawing(
         title,
-        f"{title}: {len(values):,} resamples from {number(values.min())} to"
-        f" {number(values.max())}; {name}: {interval_text(interval)}.",
+        f"{title}: {len(values):,} resamples from {format_number(values.min())} to"
+        f" {format_number(values.max())}; {name}: {format_interval(interval)}.",
         f"{len(values):,} resamples. Solid line: the estimate; dashed lines: the {name}.",
         figure,
     )
 
 
-def _bars(ax: Axes, values: NDArray[np.float64], edges: NDArray[np.float64], i: int) -> None:
-    style = look(i)
+def _draw_bars(
+    ax: Axes, values: NDArray[np.float64], edges: NDArray[np.float64], i: int
+) -> None:
+    style = group_style(i)
     if not len(values):
         ax.text(0.5, 0.5, "no values", transform=ax.transAxes, ha="center", va="center")
         return
@@ -156,16 +158,16 @@ def _bars(ax: Axes, values: NDArray[np.float64], edges: NDArray[np.float64], i: 
     ax.axvline(float(np.median(values)), color=INK, linestyle="--")
 
 
-def _edges(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _choose_bin_edges(values: NDArray[np.float64]) -> NDArray[np.float64]:
     low, high = float(values.min()), float(values.max())
-    if high - low < _MOST_BINS and bool((values == np.round(values)).all()):
+    if high - low < _MAX_BINS and bool((values == np.round(values)).all()):
         # Counts: one bar per number, centred on it.
         return np.arange(low - 0.5, high + 1)
     sturges = math.ceil(math.log2(len(values)) + 1)
-    return _even_edges(values, min(_MOST_BINS, max(5, sturges)))
+    return _even_bin_edges(values, min(_MAX_BINS, max(5, sturges)))
 
 
-def _even_edges(values: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
+def _even_bin_edges(values: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
     low, high = float(values.min()), float(values.max())
     # The values are too close together for edges between them.
     if not high - low > 1e-9 * max(abs(low), abs(high)):
@@ -174,10 +176,10 @@ def _even_edges(values: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
     return np.linspace(low, high, bins + 1)
 
 
-def _box(ax: Axes, values: NDArray[np.float64], index: int) -> None:
-    style = look(index)
-    if len(values) >= LEAST_FOR_A_BOX:
-        made = ax.boxplot(
+def _draw_box(ax: Axes, values: NDArray[np.float64], index: int) -> None:
+    style = group_style(index)
+    if len(values) >= MIN_BOX_VALUES:
+        artists = ax.boxplot(
             [values],
             positions=[index],
             widths=0.6,
@@ -187,9 +189,9 @@ def _box(ax: Axes, values: NDArray[np.float64], index: int) -> None:
             manage_ticks=False,
             medianprops={"color": INK, "linewidth": 1.8},
         )
-        for box in made["boxes"]:
+        for box in artists["boxes"]:
             box.set(facecolor=style.colour, alpha=0.3)
-    points = thinned(values)
+    points = thin_values(values)
     # Spread by the golden ratio: even and reproducible.
     heights = index + 0.4 * ((np.arange(len(points)) * 0.618034) % 1 - 0.5)
     ax.plot(
@@ -207,40 +209,44 @@ def _box(ax: Axes, values: NDArray[np.float64], index: int) -> None:
         ax.plot([mean], [index], "D", ms=6.5, mfc="white", mec=INK, zorder=5)
 
 
-def _said(groups: Mapping[str, NDArray[np.float64]]) -> list[str]:
+def _describe_groups(groups: Mapping[str, NDArray[np.float64]]) -> list[str]:
     return [
         f"{name}: no values"
         if not len(values)
-        else f"{name}: n = {len(values)}, mean {number(float(values.mean()))}, median"
-        f" {number(float(np.median(values)))}, from {number(values.min())} to"
-        f" {number(values.max())}"
-        for name, values in zip(short_names(groups), groups.values(), strict=True)
+        else f"{name}: n = {len(values)}, mean {format_number(float(values.mean()))}, median"
+        f" {format_number(float(np.median(values)))}, from {format_number(values.min())} to"
+        f" {format_number(values.max())}"
+        for name, values in zip(shorten_names(groups), groups.values(), strict=True)
     ]
 
 
-def _left_out(groups: Mapping[str, Values]) -> str:
-    gone = sum(len(np.ravel(values)) - len(finite(values)) for values in groups.values())
-    text = f" {gone} missing or infinite values are left out." if gone else ""
-    if len(groups) > MOST_GROUPS:
-        text += f" The first {MOST_GROUPS} of {len(groups)} groups are drawn."
+def _note_omitted(groups: Mapping[str, Values]) -> str:
+    omitted = sum(
+        len(np.ravel(values)) - len(finite_values(values)) for values in groups.values()
+    )
+    text = f" {omitted} missing or infinite values are omitted." if omitted else ""
+    if len(groups) > MAX_GROUPS:
+        text += f" The first {MAX_GROUPS} of {len(groups)} groups are drawn."
     return text
 
 
-def _thin(groups: Mapping[str, Values]) -> str:
-    many = any(len(np.ravel(values)) > MOST_POINTS for values in groups.values())
-    return f" Of a group {MOST_POINTS} points at most are drawn." if many else ""
+def _note_thinning(groups: Mapping[str, Values]) -> str:
+    many = any(len(np.ravel(values)) > MAX_POINTS for values in groups.values())
+    return f" At most {MAX_POINTS} points per group are drawn." if many else ""
 
 
-def _summary_table(groups: Mapping[str, Values], label: str) -> ReportTable:
+def _build_summary_table(groups: Mapping[str, Values], label: str) -> ReportTable:
     rows: list[Sequence[str]] = []
-    for name, given in groups.items():
-        values = finite(given)
+    for name, group in groups.items():
+        values = finite_values(group)
         if not len(values):
-            rows.append((plain(name), "0", "-", "-", "-", "-", "-"))
+            rows.append((clean_text(name), "0", "-", "-", "-", "-", "-"))
             continue
         with np.errstate(over="ignore"):
             spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
         marks = (values.mean(), np.median(values), spread, values.min(), values.max())
-        rows.append((plain(name), str(len(values)), *(number(float(x), 4) for x in marks)))
+        rows.append(
+            (clean_text(name), str(len(values)), *(format_number(float(x), 4) for x in marks))
+        )
     head = ("name", "n", "mean", "median", "standard deviation", "lowest", "highest")
     return ReportTable(f"{label}, by group", head, rows)

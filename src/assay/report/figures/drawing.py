@@ -50,19 +50,23 @@ class Drawing:
     def svg(self) -> str:
         """The image as one `svg` element with the alt text as its label."""
         stream = io.StringIO()
-        _render(self._copy(), stream, format="svg", metadata={"Date": None, "Creator": None})
-        return _tidy(stream.getvalue(), self.alt)
+        _save_figure(
+            self._copy(), stream, format="svg", metadata={"Date": None, "Creator": None}
+        )
+        return _clean_svg(stream.getvalue(), self.alt)
 
     def svg_file(self) -> str:
         """Return a standalone SVG file with the title above and the note below."""
         stream = io.StringIO()
-        _render(self._titled(), stream, format="svg", metadata={"Date": None, "Creator": None})
-        return _tidy(stream.getvalue(), self.alt)
+        _save_figure(
+            self._titled(), stream, format="svg", metadata={"Date": None, "Creator": None}
+        )
+        return _clean_svg(stream.getvalue(), self.alt)
 
     def png(self, dpi: int = 200) -> bytes:
         """Return a PNG image with the title above and the note below."""
         stream = io.BytesIO()
-        _render(self._titled(), stream, format="png", dpi=dpi, metadata={"Software": None})
+        _save_figure(self._titled(), stream, format="png", dpi=dpi, metadata={"Software": None})
         return stream.getvalue()
 
     def _titled(self) -> "Figure":
@@ -91,21 +95,21 @@ def save_png(drawing: Drawing, path: Path, dpi: int = 200) -> None:
     atomic_write(path, drawing.png(dpi))
 
 
-def _render(figure: "Figure", stream: IO[Any], **options: Any) -> None:
-    from assay.report.figures.style import in_style
+def _save_figure(figure: "Figure", stream: IO[Any], **options: Any) -> None:
+    from assay.report.figures.style import use_figure_style
 
-    with in_style(), warnings.catch_warnings():
+    with use_figure_style(), warnings.catch_warnings():
         # A name may have characters that the font lacks: they become boxes in a PNG, and an SVG
         # uses the reader's fonts.
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from")
         figure.savefig(stream, **options)
 
 
-def _tidy(svg: str, label: str) -> str:
+def _clean_svg(svg: str, label: str) -> str:
     """Return the SVG as an element for a page, as the module docstring describes."""
     root = ElementTree.fromstring(svg.encode())
     for element in root.iter():
-        _tidy_element(element)
+        _clean_element(element)
     box = root.attrib["viewBox"]
     root.attrib.clear()
     root.attrib |= {
@@ -116,13 +120,13 @@ def _tidy(svg: str, label: str) -> str:
         "font-family": _FONTS,
         "stroke-linejoin": "round",
     }
-    _rename(root, "")
+    _number_ids(root, "")
     # A hash of the image makes the ids reproducible and unique.
-    _rename(root, f"d{sha256(ElementTree.tostring(root)).hexdigest()[:10]}-")
+    _number_ids(root, f"d{sha256(ElementTree.tostring(root)).hexdigest()[:10]}-")
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def _tidy_element(element: ElementTree.Element) -> None:
+def _clean_element(element: ElementTree.Element) -> None:
     element.tag = element.tag.rpartition("}")[2]
     for child in list(element):
         if child.tag.rpartition("}")[2] in {"metadata", "style"}:
@@ -141,7 +145,7 @@ def _tidy_element(element: ElementTree.Element) -> None:
     element.attrib |= attributes
 
 
-def _rename(root: ElementTree.Element, prefix: str) -> None:
+def _number_ids(root: ElementTree.Element, prefix: str) -> None:
     """Number the ids that are linked to, and remove the others."""
     links = {
         name

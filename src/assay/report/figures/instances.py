@@ -17,24 +17,24 @@ from assay.report.figures.style import (
     GREY,
     INK,
     FigureStyle,
-    in_style,
-    interval_text,
-    isolated,
-    legend_above,
-    listed,
-    look,
+    clean_text,
+    draw_legend_above,
+    format_interval,
+    format_number,
+    group_style,
+    isolate_direction,
+    join_texts,
     new_figure,
-    number,
-    plain,
-    short_names,
-    shortened,
-    thinned,
+    shorten_names,
+    shorten_text,
+    thin_values,
+    use_figure_style,
 )
 from assay.stats.intervals import Interval
 
-_LETTERS: Final = 54
+_LABEL_CHARACTERS: Final = 54
 """Number of characters that fit side by side below the columns."""
-_MOST_UPRIGHT: Final = 3
+_MAX_UPRIGHT_NAMES: Final = 3
 
 
 def draw_cells(
@@ -48,25 +48,25 @@ def draw_cells(
     for line in range(lines):
         for column in range(columns):
             n = None if counts is None else int(counts[line, column])
-            _cell(ax, line, column, float(shares[line, column]), n)
+            _draw_cell(ax, line, column, float(shares[line, column]), n)
     ax.set_xlim(-0.5, columns - 0.5)
     ax.set_ylim(lines - 0.5, -0.5)
     ax.grid(visible=False)
     ax.tick_params(length=0)
 
 
-def name_cells(ax: Axes, lines: Sequence[str], columns: Sequence[str]) -> None:
+def label_cells(ax: Axes, lines: Sequence[str], columns: Sequence[str]) -> None:
     """Write the names of lines and columns; with many columns, their names are rotated."""
-    turned = len(columns) > _MOST_UPRIGHT
-    longest = 16 if turned else _LETTERS // len(columns) - 1
-    ax.set_xticks(range(len(columns)), short_names(columns, min(28, longest)))
-    ax.set_yticks(range(len(lines)), short_names(lines))
+    turned = len(columns) > _MAX_UPRIGHT_NAMES
+    longest = 16 if turned else _LABEL_CHARACTERS // len(columns) - 1
+    ax.set_xticks(range(len(columns)), shorten_names(columns, min(28, longest)))
+    ax.set_yticks(range(len(lines)), shorten_names(lines))
     if turned:
         for tick in ax.get_xticklabels():
             tick.set(rotation=35, ha="right", rotation_mode="anchor")
 
 
-def _cell(ax: Axes, line: int, column: int, share: float, n: int | None) -> None:
+def _draw_cell(ax: Axes, line: int, column: int, share: float, n: int | None) -> None:
     known = not math.isnan(share)
     colour = colormaps["Blues"](0.05 + 0.85 * share) if known else (1.0, 1.0, 1.0, 1.0)
     ax.add_patch(
@@ -83,11 +83,11 @@ def _cell(ax: Axes, line: int, column: int, share: float, n: int | None) -> None
     text = f"{100 * share:.0f}" if known else "-"
     if known and n is not None:
         text += f"\nn = {n}"
-    ink = "black" if _luminance(colour[:3]) > 0.18 else "white"
+    ink = "black" if _relative_luminance(colour[:3]) > 0.18 else "white"
     ax.text(column, line, text, ha="center", va="center", color=ink, fontsize=9.5)
 
 
-def _luminance(colour: Sequence[float]) -> float:
+def _relative_luminance(colour: Sequence[float]) -> float:
     """Return the relative luminance of a colour, as WCAG 2.2 defines it.
 
     Above 0.18 black text has more contrast, below it white text.
@@ -96,8 +96,8 @@ def _luminance(colour: Sequence[float]) -> float:
     return sum(w * x for w, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-_MOST_LINES: Final = 40
-_MOST_COLUMNS: Final = 12
+_MAX_LINES: Final = 40
+_MAX_COLUMNS: Final = 12
 
 
 class SuccessRow(NamedTuple):
@@ -120,47 +120,54 @@ class CompletionRow(NamedTuple):
     """Whether the trial ended without success."""
 
 
-@in_style()
-def success_bars(
+@use_figure_style()
+def draw_success_bars(
     rows: Sequence[SuccessRow], *, meaning: str = "about 95 % interval"
 ) -> Drawing:
     """Draw success rates as bars, grouped by task.
 
     Tasks and subjects are drawn in order of first occurrence.
     """
-    _need(rows, "success rate")
+    _require_rows(rows, "success rate")
     tasks = list(dict.fromkeys(row.task for row in rows))
     subjects = list(dict.fromkeys(row.subject for row in rows))
-    drawn = tasks[: max(1, _MOST_LINES // len(subjects))]
+    drawn = tasks[: max(1, _MAX_LINES // len(subjects))]
     thick = 0.8 / len(subjects)
     height = 1.0 + 0.22 * len(subjects) + len(drawn) * (0.2 + 0.24 * len(subjects))
     figure, [ax] = new_figure(height)
-    for index, (subject, name) in enumerate(zip(subjects, short_names(subjects), strict=True)):
+    for index, (subject, name) in enumerate(
+        zip(subjects, shorten_names(subjects), strict=True)
+    ):
         first = (index - (len(subjects) - 1) / 2) * thick
         places = {task: first + i for i, task in enumerate(drawn)}
-        mine = [row for row in rows if row.subject == subject and row.task in places]
-        _share_bars(
-            ax, mine, [places[row.task] for row in mine], thick * 0.9, look(index), name
+        subject_rows = [row for row in rows if row.subject == subject and row.task in places]
+        _draw_share_bars(
+            ax,
+            subject_rows,
+            [places[row.task] for row in subject_rows],
+            thick * 0.9,
+            group_style(index),
+            name,
         )
-    ax.set_yticks(range(len(drawn)), short_names(drawn))
+    ax.set_yticks(range(len(drawn)), shorten_names(drawn))
     ax.set_ylim(len(drawn) - 0.45, -0.55)
     ax.set_xlim(0, 100)
     ax.grid(axis="y", visible=False)
     ax.set_xlabel("success rate (%)")
-    legend_above(ax)
+    draw_legend_above(ax)
     title = "Success by task"
     return Drawing(
         title,
-        f"{title}. {listed(map(_share_text, rows))}.",
-        f"Bars: shares of trials; thin lines: {plain(meaning)}; n: trials."
-        f"{_cut(len(drawn), len(tasks), 'tasks')}",
+        f"{title}. {join_texts(map(_describe_share, rows))}.",
+        f"Bars: proportions of trials; thin lines: {clean_text(meaning)}; n: trials."
+        f"{_note_cut(len(drawn), len(tasks), 'tasks')}",
         figure,
-        _share_table(rows),
+        _build_share_table(rows),
     )
 
 
-@in_style()
-def success_heat_map(
+@use_figure_style()
+def draw_success_heat_map(
     tasks: Sequence[str],
     subjects: Sequence[str],
     values: Sequence[Sequence[float]] | NDArray[np.float64],
@@ -171,80 +178,84 @@ def success_heat_map(
 
     A line is a task, NaN means no trial. `counts` are written below the rates.
     """
-    shares_T_S = _shaped(values, tasks, subjects)
-    counts_T_S = None if counts is None else _shaped(counts, tasks, subjects).astype(np.int64)
-    lines, columns = min(len(tasks), _MOST_LINES), min(len(subjects), _MOST_COLUMNS)
+    shares_T_S = _check_shape(values, tasks, subjects)
+    counts_T_S = (
+        None if counts is None else _check_shape(counts, tasks, subjects).astype(np.int64)
+    )
+    lines, columns = min(len(tasks), _MAX_LINES), min(len(subjects), _MAX_COLUMNS)
     figure, [ax] = new_figure(1.2 + (0.32 if counts is None else 0.45) * lines)
     draw_cells(
         ax,
         shares_T_S[:lines, :columns],
         None if counts_T_S is None else counts_T_S[:lines, :columns],
     )
-    name_cells(ax, tasks[:lines], subjects[:columns])
-    title = "Success rate by task and name"
-    said = [
-        f"{shortened(task)}, {shortened(subject)}: {_percent(share)}"
+    label_cells(ax, tasks[:lines], subjects[:columns])
+    title = "Success rate by task and entry"
+    descriptions = [
+        f"{shorten_text(task)}, {shorten_text(subject)}: {_format_percent(share)}"
         for task, shares in zip(tasks, shares_T_S.tolist(), strict=True)
         for subject, share in zip(subjects, shares, strict=True)
     ]
-    cut = _cut(lines, len(tasks), "tasks") + _cut(columns, len(subjects), "subjects")
+    cut = _note_cut(lines, len(tasks), "tasks") + _note_cut(columns, len(subjects), "subjects")
     cells = [
-        (plain(task), *map(_percent, shares))
+        (clean_text(task), *map(_format_percent, shares))
         for task, shares in zip(tasks, shares_T_S.tolist(), strict=True)
     ]
     return Drawing(
         title,
-        f"{title}. {listed(said)}.",
-        "Success rate in percent, darker where higher; a dash where there was no trial."
+        f"{title}. {join_texts(descriptions)}.",
+        "Success rate in percent, darker if higher; a dash if no trial was run."
         f"{'' if counts is None else ' n: trials.'}{cut}",
         figure,
-        ReportTable("success rate by task", ("task", *map(plain, subjects)), cells),
+        ReportTable("success rate by task", ("task", *map(clean_text, subjects)), cells),
     )
 
 
-@in_style()
-def completion_times(rows: Sequence[CompletionRow], *, unit: str = "s") -> Drawing:
+@use_figure_style()
+def draw_completion_times(rows: Sequence[CompletionRow], *, unit: str = "s") -> Drawing:
     """Draw the time of every trial to success; open arrows mark ends without success."""
     rows = [row for row in rows if math.isfinite(row.time)]
-    _need(rows, "time")
-    lines = _by_line(rows)
-    drawn = list(lines.items())[:_MOST_LINES]
+    _require_rows(rows, "time")
+    lines = _group_by_line(rows)
+    drawn = list(lines.items())[:_MAX_LINES]
     subjects = list(dict.fromkeys(row.subject for row in rows))
     figure, [ax] = new_figure(1.2 + 0.42 * len(drawn))
-    for place, ((_, subject), mine) in enumerate(drawn):
-        _times(ax, mine, place, look(subjects.index(subject)))
-    ax.set_yticks(range(len(drawn)), [_line_label(mine) for _, mine in drawn])
+    for place, ((_, subject), line_rows) in enumerate(drawn):
+        _draw_times(ax, line_rows, place, group_style(subjects.index(subject)))
+    ax.set_yticks(range(len(drawn)), [_format_line_label(line_rows) for _, line_rows in drawn])
     ax.set_ylim(len(drawn) - 0.4, -0.6)
     ax.set_xlim(left=0)
     ax.set_xlabel(f"time to success ({unit})")
     ax.plot([], [], "o", color=INK, ms=5, label="success")
     ax.plot([], [], ">", color=INK, mfc="white", ms=6, label="ended without success")
-    legend_above(ax, 2)
+    draw_legend_above(ax, 2)
     title = "Time to success"
     head = ("task", "name", "trials", "successes", f"shortest ({unit})", f"longest ({unit})")
     return Drawing(
         title,
-        f"{title}. {listed(_line_text(mine, unit) for mine in lines.values())}.",
-        "Filled: trials that succeeded; open arrows: where trials ended without success;"
-        " numbers: successes of trials."
-        f"{_cut(len(drawn), len(lines), 'lines')}",
+        f"{title}. {join_texts(_describe_line(line, unit) for line in lines.values())}.",
+        "Filled: successful trials; open arrows: ends of trials without success; numbers:"
+        " successes of all trials."
+        f"{_note_cut(len(drawn), len(lines), 'lines')}",
         figure,
         ReportTable(
-            f"time to success ({unit})", head, [_line_cells(mine) for mine in lines.values()]
+            f"time to success ({unit})",
+            head,
+            [_build_line_cells(line_rows) for line_rows in lines.values()],
         ),
     )
 
 
-def _need(rows: Sequence[object], what: str) -> None:
+def _require_rows(rows: Sequence[object], what: str) -> None:
     if not rows:
-        raise UsageError(f"there is nothing to draw: no trial has a {what}")
+        raise UsageError(f"nothing to draw: no trial has a {what}")
 
 
-def _cut(drawn: int, given: int, what: str) -> str:
-    return f" The first {drawn} of {given} {what} are drawn." if drawn < given else ""
+def _note_cut(drawn: int, total: int, what: str) -> str:
+    return f" The first {drawn} of {total} {what} are drawn." if drawn < total else ""
 
 
-def _shaped(
+def _check_shape(
     values: Sequence[Sequence[float]] | NDArray[Any],
     tasks: Sequence[str],
     subjects: Sequence[str],
@@ -252,13 +263,13 @@ def _shaped(
     array = np.asarray(values, np.float64)
     if array.shape != (len(tasks), len(subjects)) or not array.size:
         raise UsageError(
-            f"a heat map of {len(tasks)} tasks and {len(subjects)} subjects got values of"
-            f" shape {array.shape}; give one value per task and subject"
+            f"values have shape {array.shape}, but the heat map has {len(tasks)} tasks and"
+            f" {len(subjects)} subjects; give one value per task and subject"
         )
     return array
 
 
-def _share_bars(
+def _draw_share_bars(
     ax: Axes,
     rows: Sequence[SuccessRow],
     places: Sequence[float],
@@ -284,14 +295,21 @@ def _share_bars(
         ax.text(101.5, place, f"n = {row.n}", va="center", fontsize=9)
 
 
-def _share_text(row: SuccessRow) -> str:
-    share = interval_text(row.share, 100)
-    return f"{shortened(row.task)}, {shortened(row.subject)}: {share} percent, n = {row.n}"
+def _describe_share(row: SuccessRow) -> str:
+    share = format_interval(row.share, 100)
+    return (
+        f"{shorten_text(row.task)}, {shorten_text(row.subject)}: {share} percent, n = {row.n}"
+    )
 
 
-def _share_table(rows: Sequence[SuccessRow]) -> ReportTable:
+def _build_share_table(rows: Sequence[SuccessRow]) -> ReportTable:
     cells = [
-        (plain(row.task), plain(row.subject), *map(_percent, row.share), str(row.n))
+        (
+            clean_text(row.task),
+            clean_text(row.subject),
+            *map(_format_percent, row.share),
+            str(row.n),
+        )
         for row in rows
     ]
     return ReportTable(
@@ -299,11 +317,11 @@ def _share_table(rows: Sequence[SuccessRow]) -> ReportTable:
     )
 
 
-def _percent(share: float) -> str:
-    return "-" if math.isnan(share) else f"{number(100 * share)} %"
+def _format_percent(share: float) -> str:
+    return "-" if math.isnan(share) else f"{format_number(100 * share)} %"
 
 
-def _by_line(
+def _group_by_line(
     rows: Sequence[CompletionRow],
 ) -> dict[tuple[str, str], list[CompletionRow]]:
     """Group the trials by task and subject; the lines of a task are adjacent."""
@@ -317,29 +335,35 @@ def _by_line(
     return lines
 
 
-def _times(ax: Axes, rows: Sequence[CompletionRow], place: int, style: FigureStyle) -> None:
+def _draw_times(
+    ax: Axes, rows: Sequence[CompletionRow], place: int, style: FigureStyle
+) -> None:
     for without, mark, fill in ((False, style.marker, style.colour), (True, ">", "white")):
-        times = thinned(np.array([row.time for row in rows if row.without == without]))
+        times = thin_values(np.array([row.time for row in rows if row.without == without]))
         # Spread by the golden ratio: even and reproducible.
         heights = place + 0.4 * (((np.arange(len(times)) + without / 2) * 0.618034) % 1 - 0.5)
         ax.plot(times, heights, mark, ms=5.5, color=style.colour, mfc=fill)
 
 
-def _line_label(rows: Sequence[CompletionRow]) -> str:
+def _format_line_label(rows: Sequence[CompletionRow]) -> str:
     reached = sum(not row.without for row in rows)
-    subject = isolated(shortened(rows[0].subject, 24))
-    return f"{shortened(rows[0].task, 28)}\n{subject}: {reached} of {len(rows)}"
+    subject = isolate_direction(shorten_text(rows[0].subject, 24))
+    return f"{shorten_text(rows[0].task, 28)}\n{subject}: {reached} of {len(rows)}"
 
 
-def _line_text(rows: Sequence[CompletionRow], unit: str) -> str:
+def _describe_line(rows: Sequence[CompletionRow], unit: str) -> str:
     times = [row.time for row in rows if not row.without]
-    span = f", in {number(min(times))} to {number(max(times))} {unit}" if times else ""
-    names = f"{shortened(rows[0].task)}, {shortened(rows[0].subject)}"
+    span = (
+        f", in {format_number(min(times))} to {format_number(max(times))} {unit}"
+        if times
+        else ""
+    )
+    names = f"{shorten_text(rows[0].task)}, {shorten_text(rows[0].subject)}"
     return f"{names}: {len(times)} of {len(rows)} succeeded{span}"
 
 
-def _line_cells(rows: Sequence[CompletionRow]) -> tuple[str, ...]:
+def _build_line_cells(rows: Sequence[CompletionRow]) -> tuple[str, ...]:
     times = [row.time for row in rows if not row.without]
-    ends = (number(min(times)), number(max(times))) if times else ("-", "-")
+    ends = (format_number(min(times)), format_number(max(times))) if times else ("-", "-")
     counts = (str(len(rows)), str(len(times)))
-    return (plain(rows[0].task), plain(rows[0].subject), *counts, *ends)
+    return (clean_text(rows[0].task), clean_text(rows[0].subject), *counts, *ends)

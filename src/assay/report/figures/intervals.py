@@ -12,18 +12,18 @@ from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
     GREY,
     FigureStyle,
-    capital,
-    in_style,
-    interval_text,
-    isolated,
-    listed,
-    look,
+    axis_limits,
+    capitalize,
+    clean_text,
+    format_interval,
+    format_number,
+    group_style,
+    isolate_direction,
+    join_texts,
     new_figure,
-    number,
-    plain,
-    short_names,
-    shortened,
-    span_of,
+    shorten_names,
+    shorten_text,
+    use_figure_style,
 )
 from assay.stats.intervals import Interval
 
@@ -37,8 +37,8 @@ class ForestRow(NamedTuple):
     """Text next to the numbers, as in "12 pairs"."""
 
 
-@in_style()
-def forest(
+@use_figure_style()
+def draw_forest(
     rows: Sequence[ForestRow],
     label: str,
     *,
@@ -56,30 +56,32 @@ def forest(
         meaning: Description of the bars.
         title: Title above the figure; derived from `label` by default.
     """
-    label = shortened(label, 48)
+    label = shorten_text(label, 48)
     if not any(math.isfinite(row.interval.point) for row in rows):
-        raise UsageError(f"there is nothing to draw: no finite estimate of {label} was given")
+        raise UsageError(f"nothing to draw: no finite estimate of {label}")
     figure, [ax] = new_figure(0.9 + 0.42 * len(rows))
     if zero_line is not None:
         ax.axvline(zero_line, color=GREY, linestyle="--", linewidth=1.2)
     bounds = [bound for row in rows for bound in row.interval]
-    span = span_of(bounds if zero_line is None else [*bounds, zero_line])
+    span = axis_limits(bounds if zero_line is None else [*bounds, zero_line])
     for place, row in enumerate(rows):
-        draw_interval(ax, row.interval, place, look(0), span=span)
-    _sides(ax, rows)
+        draw_interval(ax, row.interval, place, group_style(0), span=span)
+    _label_rows(ax, rows)
     ax.set_xlim(*span)
-    ax.set_xlabel(shortened(label, 40))
-    title = plain(title) if title else capital(label)
-    said = [f"{shortened(row.name)}: {interval_text(row.interval)}" for row in rows]
-    line = "" if zero_line is None else f" Dashed line: {number(zero_line)}."
+    ax.set_xlabel(shorten_text(label, 40))
+    title = clean_text(title) if title else capitalize(label)
+    descriptions = [
+        f"{shorten_text(row.name)}: {format_interval(row.interval)}" for row in rows
+    ]
+    line = "" if zero_line is None else f" Dashed line: {format_number(zero_line)}."
     known = all(row.interval.known for row in rows)
     unknown = "" if known else " An open point has no interval."
     return Drawing(
         title,
-        f"{title}; bars: {meaning}. {listed(said)}.",
+        f"{title}; bars: {meaning}. {join_texts(descriptions)}.",
         f"Points: estimates; bars: {meaning}.{unknown}{line}",
         figure,
-        _table(rows, label),
+        _build_table(rows, label),
     )
 
 
@@ -121,13 +123,13 @@ def draw_interval(
     plot([interval.point], style.marker, ms=7, mfc=fill, zorder=4)
 
 
-def _sides(ax: Axes, rows: Sequence[ForestRow]) -> None:
-    ax.set_yticks(range(len(rows)), short_names(row.name for row in rows))
+def _label_rows(ax: Axes, rows: Sequence[ForestRow]) -> None:
+    ax.set_yticks(range(len(rows)), shorten_names(row.name for row in rows))
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.grid(axis="y", visible=False)
     right = ax.twinx()
     texts = [
-        interval_text(row.interval) + (f"\n{shortened(row.note)}" if row.note else "")
+        format_interval(row.interval) + (f"\n{shorten_text(row.note)}" if row.note else "")
         for row in rows
     ]
     right.set_yticks(range(len(rows)), texts)
@@ -136,15 +138,19 @@ def _sides(ax: Axes, rows: Sequence[ForestRow]) -> None:
     right.grid(visible=False)
 
 
-def _table(rows: Sequence[ForestRow], label: str) -> ReportTable:
+def _build_table(rows: Sequence[ForestRow], label: str) -> ReportTable:
     cells = [
-        (plain(row.name), *(number(value, 4) for value in row.interval), plain(row.note))
+        (
+            clean_text(row.name),
+            *(format_number(value, 4) for value in row.interval),
+            clean_text(row.note),
+        )
         for row in rows
     ]
     return ReportTable(label, ("name", "estimate", "low", "high", "note"), cells)
 
 
-_MOST_NAMED: Final = 24
+_MAX_NAMED: Final = 24
 
 
 class VersionRow(NamedTuple):
@@ -157,8 +163,8 @@ class VersionRow(NamedTuple):
     """Note for the table, such as the changes."""
 
 
-@in_style()
-def versions_over_time(
+@use_figure_style()
+def draw_versions_over_time(
     rows: Sequence[VersionRow],
     label: str,
     *,
@@ -168,33 +174,39 @@ def versions_over_time(
 
     A version without an estimate leaves a gap.
     """
-    label = shortened(label, 48)
+    label = shorten_text(label, 48)
     points = [row.interval.point for row in rows]
     if not any(map(math.isfinite, points)):
-        raise UsageError(f"there is nothing to draw: no version has a finite {label}")
+        raise UsageError(f"nothing to draw: no version has a finite {label}")
     crowded = len(rows) > 6 or any(len(row.version) > 10 for row in rows)
     figure, [ax] = new_figure(4.2 if crowded else 3.4)
     ax.plot(range(len(rows)), points, "-", color=GREY, lw=1, zorder=1)
-    span = span_of(bound for row in rows for bound in row.interval)
+    span = axis_limits(bound for row in rows for bound in row.interval)
     for place, row in enumerate(rows):
-        draw_interval(ax, row.interval, place, look(0), span=span, upright=True)
-    _name_versions(ax, rows, crowded)
+        draw_interval(ax, row.interval, place, group_style(0), span=span, upright=True)
+    _label_versions(ax, rows, crowded)
     ax.set_xlim(-0.5, len(rows) - 0.5)
     ax.set_ylim(*span)
     ax.grid(axis="x", visible=False)
     ax.set_xlabel("version")
-    ax.set_ylabel(shortened(label, 26))
-    title = f"{capital(label)} by version"
-    said = [
-        f"{shortened(row.version)}: {interval_text(row.interval)}, n = {row.n}" for row in rows
+    ax.set_ylabel(shorten_text(label, 26))
+    title = f"{capitalize(label)} by version"
+    descriptions = [
+        f"{shorten_text(row.version)}: {format_interval(row.interval)}, n = {row.n}"
+        for row in rows
     ]
     cells = [
-        (plain(row.version), str(row.n), *(number(x, 4) for x in row.interval), plain(row.note))
+        (
+            clean_text(row.version),
+            str(row.n),
+            *(format_number(x, 4) for x in row.interval),
+            clean_text(row.note),
+        )
         for row in rows
     ]
     return Drawing(
         title,
-        f"{title}; bars: {meaning}. {listed(said)}.",
+        f"{title}; bars: {meaning}. {join_texts(descriptions)}.",
         f"Points: estimates; bars: {meaning}; n: trials. An open point has no interval.",
         figure,
         ReportTable(
@@ -203,14 +215,14 @@ def versions_over_time(
     )
 
 
-def _name_versions(ax: Axes, rows: Sequence[VersionRow], crowded: bool) -> None:
-    names = short_names((row.version for row in rows), 18)
+def _label_versions(ax: Axes, rows: Sequence[VersionRow], crowded: bool) -> None:
+    names = shorten_names((row.version for row in rows), 18)
     ticks = [
-        f"{isolated(name)}{'  ' if crowded else chr(10)}n = {row.n}"
+        f"{isolate_direction(name)}{'  ' if crowded else chr(10)}n = {row.n}"
         for name, row in zip(names, rows, strict=True)
     ]
     # More names would overlap; the table has all of them.
-    every = math.ceil(len(rows) / _MOST_NAMED)
+    every = math.ceil(len(rows) / _MAX_NAMED)
     ax.set_xticks(range(0, len(rows), every), ticks[::every])
     if crowded:
         for tick in ax.get_xticklabels():

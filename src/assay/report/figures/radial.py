@@ -17,24 +17,24 @@ from assay.report.document import ReportTable
 from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
     FigureStyle,
-    in_style,
-    legend_above,
-    listed,
-    look,
-    number,
-    plain,
-    short_names,
-    shortened,
+    clean_text,
+    draw_legend_above,
+    format_number,
+    group_style,
+    join_texts,
+    shorten_names,
+    shorten_text,
+    use_figure_style,
 )
 
-LEAST_AXES: Final = 3
+MIN_AXES: Final = 3
 """With fewer axes, a forest plot is clearer."""
 
-_MOST_IN_LABELS: Final = 3
+_MAX_LABEL_GROUPS: Final = 3
 
 
-@in_style()
-def radial(
+@use_figure_style()
+def draw_radial(
     axes: Sequence[str],
     groups: Mapping[str, Sequence[float | None]],
     *,
@@ -47,7 +47,7 @@ def radial(
     Args:
         axes: The names of the metrics, three or more.
         groups: A value per axis, scaled from 0 at the centre to 1 at the rim (see
-            `scaled_to_best`). None or NaN leaves a gap in the line.
+            `scale_to_best`). None or NaN leaves a gap in the line.
         raw: The unscaled values for the table; with up to three groups they are also written
             at the axes.
         scale: Description of the scaling.
@@ -57,37 +57,37 @@ def radial(
         UsageError: There are too few axes, a group has a wrong number of values, a value is
             not between 0 and 1, or all values are missing.
     """
-    values = {name: _checked(name, given, axes) for name, given in groups.items()}
-    if len(axes) < LEAST_AXES:
-        raise UsageError(f"a radial plot needs {LEAST_AXES} axes or more; it got {len(axes)}")
+    values = {name: _check_values(name, group, axes) for name, group in groups.items()}
+    if len(axes) < MIN_AXES:
+        raise UsageError(f"a radial plot needs at least {MIN_AXES} axes, got {len(axes)}")
     if not any(np.isfinite(shares).any() for shares in values.values()):
-        raise UsageError("there is nothing to draw: no group has a value on any axis")
-    figure, ax = _circle(len(groups))
+        raise UsageError("nothing to draw: no group has a value on any axis")
+    figure, ax = _new_polar_figure(len(groups))
     angles = np.linspace(0, 2 * np.pi, len(axes), endpoint=False)
-    names = short_names(values)
+    names = shorten_names(values)
     for index, (name, shares) in enumerate(zip(names, values.values(), strict=True)):
-        _draw(ax, angles, shares, look(index), name)
-    shown = raw if raw is not None else {name: list(given) for name, given in values.items()}
-    _name_axes(ax, angles, _axis_labels(axes, shown))
-    legend_above(ax, at=(-0.35, 1.18))
-    few = len(shown) <= _MOST_IN_LABELS
+        _draw_group(ax, angles, shares, group_style(index), name)
+    shown = raw if raw is not None else {name: list(group) for name, group in values.items()}
+    _label_axes(ax, angles, _format_axis_labels(axes, shown))
+    draw_legend_above(ax, at=(-0.35, 1.18))
+    few = len(shown) <= _MAX_LABEL_GROUPS
     numbers = " Numbers at the axes: in the order of the legend." if few else ""
-    title = plain(title) if title else "Metrics side by side"
+    title = clean_text(title) if title else "Metrics side by side"
     cells = [
-        (plain(axis), *(_text(given[i], 4) for given in shown.values()))
+        (clean_text(axis), *(_format_value(group[i], 4) for group in shown.values()))
         for i, axis in enumerate(axes)
     ]
     return Drawing(
         title,
-        f"{title}. {listed(_said(axes, name, given) for name, given in shown.items())}.",
-        f"Outward is better; {plain(scale)}.{numbers} A gap: no value. The area has no"
-        " meaning.",
+        f"{title}. {join_texts(_describe_group(axes, *item) for item in shown.items())}.",
+        f"Outward is better; {clean_text(scale)}.{numbers} A gap is a missing value."
+        " The area has no meaning.",
         figure,
-        ReportTable("values by metric", ("metric", *map(plain, shown)), cells),
+        ReportTable("values by metric", ("metric", *map(clean_text, shown)), cells),
     )
 
 
-def scaled_to_best(
+def scale_to_best(
     axes: Sequence[str],
     raw: Mapping[str, Sequence[float | None]],
     *,
@@ -104,43 +104,43 @@ def scaled_to_best(
         [[math.nan if x is None else x for x in values] for values in raw.values()], np.float64
     )
     for i, axis in enumerate(axes):
-        table_G_A[:, i] = _scaled(table_G_A[:, i], axis in lower_is_better)
+        table_G_A[:, i] = _scale_axis(table_G_A[:, i], axis in lower_is_better)
     return {name: table_G_A[g].tolist() for g, name in enumerate(raw)}
 
 
-def _scaled(values: NDArray[np.float64], lower_is_better: bool) -> NDArray[np.float64]:
-    there = values[np.isfinite(values)]
+def _scale_axis(values: NDArray[np.float64], lower_is_better: bool) -> NDArray[np.float64]:
+    finite = values[np.isfinite(values)]
     result = np.full(len(values), np.nan)
-    good = np.isfinite(values)
-    if not len(there):
+    is_finite = np.isfinite(values)
+    if not len(finite):
         return result
-    low, high = there.min(), there.max()
+    low, high = finite.min(), finite.max()
     if low == high:
-        result[good] = 1.0
+        result[is_finite] = 1.0
     elif low < 0 or (lower_is_better and low == 0):
-        result[good] = (there - low) / (high - low)
+        result[is_finite] = (finite - low) / (high - low)
         if lower_is_better:
-            result[good] = 1 - result[good]
+            result[is_finite] = 1 - result[is_finite]
     else:
-        result[good] = low / there if lower_is_better else there / high
+        result[is_finite] = low / finite if lower_is_better else finite / high
     return result
 
 
-def _checked(
-    name: str, given: Sequence[float | None], axes: Sequence[str]
+def _check_values(
+    name: str, group: Sequence[float | None], axes: Sequence[str]
 ) -> NDArray[np.float64]:
-    values = np.array([math.nan if x is None else x for x in given], np.float64)
+    values = np.array([math.nan if x is None else x for x in group], np.float64)
     if len(values) != len(axes):
         raise UsageError(
-            f"{name!r} has {len(values)} values for {len(axes)} axes; give one each"
+            f"{name!r} has {len(values)} values for {len(axes)} axes; give one value per axis"
         )
     outside = values[np.isfinite(values) & ((values < 0) | (values > 1))]
     if len(outside) or np.isinf(values).any():
-        raise UsageError(f"{name!r} has values outside 0 to 1; scale them with scaled_to_best")
+        raise UsageError(f"{name!r} has values outside 0 to 1; scale them with scale_to_best")
     return values
 
 
-def _circle(groups: int) -> tuple[Figure, Axes]:
+def _new_polar_figure(groups: int) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(6.0, 4.6 + 0.2 * groups))
     figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.08)
     ax = figure.add_subplot(projection="polar")
@@ -153,7 +153,7 @@ def _circle(groups: int) -> tuple[Figure, Axes]:
     return figure, ax
 
 
-def _draw(
+def _draw_group(
     ax: Axes,
     angles: NDArray[np.float64],
     values: NDArray[np.float64],
@@ -168,7 +168,7 @@ def _draw(
         ax.fill(around, closed, color=style.colour, alpha=0.08)
 
 
-def _name_axes(ax: Axes, angles: NDArray[np.float64], names: Sequence[str]) -> None:
+def _label_axes(ax: Axes, angles: NDArray[np.float64], names: Sequence[str]) -> None:
     ax.set_xticks(angles, names)
     for angle, tick in zip(angles, ax.get_xticklabels(), strict=True):
         side = math.sin(angle)
@@ -177,20 +177,24 @@ def _name_axes(ax: Axes, angles: NDArray[np.float64], names: Sequence[str]) -> N
         )
 
 
-def _said(axes: Sequence[str], name: str, values: Sequence[float | None]) -> str:
-    said = (f"{shortened(axis)} {_text(x)}" for axis, x in zip(axes, values, strict=True))
-    return f"{shortened(name)}: {', '.join(said)}"
+def _describe_group(axes: Sequence[str], name: str, values: Sequence[float | None]) -> str:
+    values_text = (
+        f"{shorten_text(axis)} {_format_value(x)}" for axis, x in zip(axes, values, strict=True)
+    )
+    return f"{shorten_text(name)}: {', '.join(values_text)}"
 
 
-def _axis_labels(axes: Sequence[str], shown: Mapping[str, Sequence[float | None]]) -> list[str]:
-    names = short_names(axes, 24)
-    if len(shown) > _MOST_IN_LABELS:
+def _format_axis_labels(
+    axes: Sequence[str], shown: Mapping[str, Sequence[float | None]]
+) -> list[str]:
+    names = shorten_names(axes, 24)
+    if len(shown) > _MAX_LABEL_GROUPS:
         return names
     return [
-        f"{name}\n" + " | ".join(_text(values[i]) for values in shown.values())
+        f"{name}\n" + " | ".join(_format_value(values[i]) for values in shown.values())
         for i, name in enumerate(names)
     ]
 
 
-def _text(value: float | None, digits: int = 3) -> str:
-    return "-" if value is None else number(float(value), digits)
+def _format_value(value: float | None, digits: int = 3) -> str:
+    return "-" if value is None else format_number(float(value), digits)

@@ -26,14 +26,14 @@ Values: TypeAlias = Sequence[float] | NDArray[Any]
 
 INK: Final = "#222222"
 GREY: Final = "#767676"
-MOST_GROUPS: Final = 20
+MAX_GROUPS: Final = 20
 """Maximum number of groups in a figure; its table has all of them."""
-MOST_POINTS: Final = 300
+MAX_POINTS: Final = 300
 """Maximum number of points drawn for one group."""
 
 _WIDTH: Final = 6.0
 _LEGEND_LETTERS: Final = 60
-_LONGEST_LEGEND: Final = 5
+_MAX_LEGEND_ROWS: Final = 5
 _COLOURS: Final = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A6D00"),
 )
@@ -81,7 +81,7 @@ class FigureStyle(NamedTuple):
 
 
 @contextmanager
-def in_style() -> Iterator[None]:
+def use_figure_style() -> Iterator[None]:
     """Draw with these settings alone, ignoring the user's matplotlib configuration."""
     settings: dict[Any, Any] = {
         name: value
@@ -92,7 +92,7 @@ def in_style() -> Iterator[None]:
         yield
 
 
-def look(index: int) -> FigureStyle:
+def group_style(index: int) -> FigureStyle:
     """Return the style of the group at this index; beyond eight, marker or line differs."""
     turn = index // len(_COLOURS)
     return FigureStyle(
@@ -120,7 +120,7 @@ def new_grid(
     Args:
         panels: Number of panels.
         height: Height of a row of panels, in inches.
-        head: Height of the room for the legend; see `legend_in`.
+        head: Height of the room for the legend; see `draw_grid_legend`.
         sharex: Whether all panels share the x axis.
         sharey: Whether all panels share the y axis.
     """
@@ -143,7 +143,7 @@ def new_grid(
     return figure, top, axes
 
 
-def legend_in(top: Axes, handles: Sequence[Any], columns: int = 2) -> None:
+def draw_grid_legend(top: Axes, handles: Sequence[Any], columns: int = 2) -> None:
     """Draw the common legend of a grid in the room above its panels."""
     top.legend(
         handles=handles,
@@ -155,7 +155,7 @@ def legend_in(top: Axes, handles: Sequence[Any], columns: int = 2) -> None:
     )
 
 
-def legend_above(
+def draw_legend_above(
     ax: Axes,
     columns: int | None = None,
     at: tuple[float, float] = (0, 1),
@@ -172,7 +172,7 @@ def legend_above(
     _, names = ax.get_legend_handles_labels()
     if columns is None:
         fitting = _LEGEND_LETTERS // (8 + max(map(len, names), default=0))
-        columns = max(1, min(4, fitting)) if len(names) > _LONGEST_LEGEND else 1
+        columns = max(1, min(4, fitting)) if len(names) > _MAX_LEGEND_ROWS else 1
     ax.legend(
         handles=handles,
         loc="lower left",
@@ -184,64 +184,64 @@ def legend_above(
     )
 
 
-def span_of(values: Iterable[float]) -> tuple[float, float]:
+def axis_limits(values: Iterable[float]) -> tuple[float, float]:
     """Return axis limits with room for all finite values; there must be at least one."""
-    marks = finite(list(values))
+    marks = finite_values(list(values))
     low, high = float(marks.min()), float(marks.max())
     room = 0.08 * (high - low) or max(0.5, 0.1 * abs(low))
     return low - room, high + room
 
 
-def finite(values: Values) -> NDArray[np.float64]:
+def finite_values(values: Values) -> NDArray[np.float64]:
     """Return the values that can be drawn, without missing and infinite ones."""
     array = np.asarray(values, np.float64).ravel()
     return array[np.isfinite(array)]
 
 
-def thinned(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def thin_values(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the values to draw as points: if there are many, evenly spaced by rank."""
-    if len(values) <= MOST_POINTS:
+    if len(values) <= MAX_POINTS:
         return values
-    places = np.linspace(0, len(values) - 1, MOST_POINTS).round().astype(int)
+    places = np.linspace(0, len(values) - 1, MAX_POINTS).round().astype(int)
     return np.asarray(np.sort(values)[places])
 
 
-def first_of(groups: Mapping[str, Values], what: str) -> dict[str, NDArray[np.float64]]:
+def first_groups(groups: Mapping[str, Values], what: str) -> dict[str, NDArray[np.float64]]:
     """Return the groups to draw, with their finite values.
 
     Raises:
         UsageError: No group has a finite value.
     """
-    kept = {name: finite(values) for name, values in groups.items()}
+    kept = {name: finite_values(values) for name, values in groups.items()}
     if not any(len(values) for values in kept.values()):
-        raise UsageError(f"there is nothing to draw: no group has a finite number for {what}")
-    return dict(list(kept.items())[:MOST_GROUPS])
+        raise UsageError(f"nothing to draw: no group has a finite value of {what}")
+    return dict(list(kept.items())[:MAX_GROUPS])
 
 
-def plain(text: str) -> str:
+def clean_text(text: str) -> str:
     """Return an external text in one line, with control characters made visible."""
     return printable(" ".join(text.split()))
 
 
-def shortened(text: str, longest: int = 28) -> str:
+def shorten_text(text: str, longest: int = 28) -> str:
     """Return a text that fits next to an axis: one line, cut in the middle."""
-    text = plain(text)
+    text = clean_text(text)
     if len(text) <= longest:
         return text
     tail = (longest - 1) // 3
     return f"{text[: longest - 1 - tail]}…{text[-tail:]}"
 
 
-def short_names(names: Iterable[str], longest: int = 28) -> list[str]:
+def shorten_names(names: Iterable[str], longest: int = 28) -> list[str]:
     """Return names that fit next to an axis and remain distinct."""
     short: list[str] = []
-    for name in (shortened(name, longest) for name in names):
+    for name in (shorten_text(name, longest) for name in names):
         same = sum(1 for other in short if other.partition(" (#")[0] == name)
         short.append(f"{name} (#{same + 1})" if same else name)
     return short
 
 
-def number(value: float, digits: int = 3) -> str:
+def format_number(value: float, digits: int = 3) -> str:
     """Format a number as short text; an unknown one is a dash."""
     if math.isnan(value):
         return "-"
@@ -253,15 +253,16 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}g}"
 
 
-def interval_text(interval: Interval, scale: float = 1) -> str:
+def format_interval(interval: Interval, scale: float = 1) -> str:
     """Format an estimate with its bounds in brackets."""
-    point = number(interval.point * scale)
+    point = format_number(interval.point * scale)
     if not interval.known:
         return f"{point} [no interval]"
-    return f"{point} [{number(interval.low * scale)}, {number(interval.high * scale)}]"
+    ends = (format_number(end * scale) for end in (interval.low, interval.high))
+    return f"{point} [{', '.join(ends)}]"
 
 
-def compact(value: float, _position: object = None) -> str:
+def format_compact(value: float, _position: object = None) -> str:
     """Format a number of steps for an axis: 20k, 1.5M, 2B."""
     for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
@@ -269,18 +270,18 @@ def compact(value: float, _position: object = None) -> str:
     return f"{value:.4g}"
 
 
-def capital(text: str) -> str:
+def capitalize(text: str) -> str:
     """Return the text with its first letter capitalised."""
     return text[:1].upper() + text[1:]
 
 
-def isolated(text: str) -> str:
+def isolate_direction(text: str) -> str:
     """Isolate a right-to-left name, so that other text can follow it."""
     turned = any(unicodedata.bidirectional(char) in {"R", "AL"} for char in text)
     return f"\u2068{text}\u2069" if turned else text
 
 
-def listed(texts: Iterable[str], most: int = 12) -> str:
+def join_texts(texts: Iterable[str], most: int = 12) -> str:
     """Join texts in one line: the first ones, and the number of the rest."""
     texts = list(texts)
     more = f"; and {len(texts) - most} more" if len(texts) > most else ""

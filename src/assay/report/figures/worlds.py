@@ -11,24 +11,24 @@ from assay.report.document import ReportTable
 from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
     GREY,
-    in_style,
-    isolated,
-    legend_above,
-    legend_in,
-    listed,
-    look,
+    clean_text,
+    draw_grid_legend,
+    draw_legend_above,
+    format_number,
+    group_style,
+    isolate_direction,
+    join_texts,
     new_figure,
     new_grid,
-    number,
-    plain,
-    short_names,
-    shortened,
+    shorten_names,
+    shorten_text,
+    use_figure_style,
 )
 
-_NAMED: Final = 30
+_MAX_NAMED: Final = 30
 """With more worlds than this, their names do not fit."""
-_MOST: Final = 200
-_GROUND: Final = {
+_MAX_WORLDS: Final = 200
+_MATERIAL_COLOURS: Final = {
     "outside": "#000000",
     "water": "#56B4E9",
     "grass": "#9BC53D",
@@ -44,13 +44,13 @@ _GROUND: Final = {
     "furnace": "#5A3E2B",
 }
 """The colours of a map, by material."""
-_NAMED_GROUND: Final = (
+_LEGEND_MATERIALS: Final = (
     *("grass", "tree", "water", "sand", "stone", "path", "coal", "iron", "diamond", "lava"),
 )
 
 
-@in_style()
-def results_by_world(
+@use_figure_style()
+def draw_results_by_world(
     worlds: Sequence[str], by_model: Mapping[str, Sequence[float]], label: str
 ) -> Drawing:
     """Draw each model's result in each of the first 200 worlds, the easiest world first.
@@ -58,10 +58,10 @@ def results_by_world(
     A result is NaN if the model did not play the world.
     """
     if not worlds:
-        raise UsageError("there is nothing to draw: there are no worlds")
-    n = min(len(worlds), _MOST)
+        raise UsageError("nothing to draw: no worlds")
+    n = min(len(worlds), _MAX_WORLDS)
     figure, [ax] = new_figure(3.4)
-    names = short_names(by_model, 40)
+    names = shorten_names(by_model, 40)
     table = np.array([list(values)[:n] for values in by_model.values()], float)
     for place in range(n):
         column = table[:, place][~np.isnan(table[:, place])]
@@ -69,46 +69,46 @@ def results_by_world(
             ends = [float(column.min()), float(column.max())]
             ax.plot([place] * 2, ends, "-", color="#c8c8c8", lw=1.2, zorder=1)
     for index, (name, values) in enumerate(zip(names, table, strict=True)):
-        style = look(index)
+        style = group_style(index)
         ax.plot(
             range(n),
             values,
             style.marker,
             color=style.colour,
-            ms=5 if n <= _NAMED else 3,
-            label=f"{isolated(name)}  (n = {int((~np.isnan(values)).sum())})",
+            ms=5 if n <= _MAX_NAMED else 3,
+            label=f"{isolate_direction(name)}  (n = {int((~np.isnan(values)).sum())})",
         )
         mean = float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
         ax.axhline(mean, color=style.colour, linestyle=style.line, lw=0.9, alpha=0.7)
-    if n <= _NAMED:
-        ax.set_xticks(range(n), [plain(world) for world in worlds[:n]])
+    if n <= _MAX_NAMED:
+        ax.set_xticks(range(n), [clean_text(world) for world in worlds[:n]])
         if n > 8:
             for tick in ax.get_xticklabels():
                 tick.set(rotation=60, ha="right", rotation_mode="anchor", fontsize=8.5)
     else:
         ax.set_xticks([])
-    ax.set_xlabel("world, by seed: easiest left" if n <= _NAMED else "worlds, easiest left")
-    ax.set_ylabel(plain(label))
-    legend_above(ax, 2)
-    title = f"{plain(label).capitalize()} in each world"
+    ax.set_xlabel("world, by seed: easiest left" if n <= _MAX_NAMED else "worlds, easiest left")
+    ax.set_ylabel(clean_text(label))
+    draw_legend_above(ax, 2)
+    title = f"{clean_text(label).capitalize()} in each world"
     cut = f" The first {n} of {len(worlds)} worlds." if n < len(worlds) else ""
-    said = [
-        f"{shortened(name)}: from {number(float(np.nanmin(values)))} to"
-        f" {number(float(np.nanmax(values)))}"
+    descriptions = [
+        f"{shorten_text(name)}: from {format_number(float(np.nanmin(values)))} to"
+        f" {format_number(float(np.nanmax(values)))}"
         for name, values in zip(by_model, table, strict=True)
         if not np.isnan(values).all()
     ]
     return Drawing(
         title,
-        f"{title}. {listed(said)}.",
+        f"{title}. {join_texts(descriptions)}.",
         f"Points: means of a model's episodes in a world; lines: its mean over worlds; n:"
         f" worlds.{cut}",
         figure,
         ReportTable(
             f"{label} by world",
-            ("world", *map(plain, by_model)),
+            ("world", *map(clean_text, by_model)),
             [
-                (plain(world), *(number(float(values[place])) for values in table))
+                (clean_text(world), *(format_number(float(values[place])) for values in table))
                 for place, world in enumerate(worlds[:n])
             ],
         ),
@@ -126,13 +126,13 @@ class WorldMap(NamedTuple):
     start: tuple[int, int]
 
 
-@in_style()
-def world_maps(maps: Sequence[WorldMap], materials: Sequence[str]) -> Drawing:
+@use_figure_style()
+def draw_world_maps(maps: Sequence[WorldMap], materials: Sequence[str]) -> Drawing:
     """Draw maps of up to four worlds, with the start position of the player."""
     if not maps:
-        raise UsageError("there is nothing to draw: no world could be made")
+        raise UsageError("nothing to draw: no world could be created")
     drawn = maps[:4]
-    colours = ListedColormap([_GROUND.get(name, GREY) for name in materials])
+    colours = ListedColormap([_MATERIAL_COLOURS.get(name, GREY) for name in materials])
     figure, top, axes = new_grid(len(drawn), 3.1, head=0.5, sharex=False, sharey=False)
     for ax, world in zip(axes, drawn, strict=True):
         ax.imshow(
@@ -143,21 +143,23 @@ def world_maps(maps: Sequence[WorldMap], materials: Sequence[str]) -> Drawing:
             interpolation="nearest",
         )
         ax.plot(*world.start, "*", color="white", mec="black", ms=13, mew=1.2)
-        ax.set_title(f"{plain(world.name)}\n{plain(world.about)}", fontsize=9)
+        ax.set_title(f"{clean_text(world.name)}\n{clean_text(world.about)}", fontsize=9)
         ax.set_xticks([])
         ax.set_yticks([])
         ax.grid(visible=False)
     handles = [
-        top.scatter([], [], marker="s", s=60, c=_GROUND[name], edgecolors=GREY, label=name)
-        for name in _NAMED_GROUND
+        top.scatter(
+            [], [], marker="s", s=60, c=_MATERIAL_COLOURS[name], edgecolors=GREY, label=name
+        )
+        for name in _LEGEND_MATERIALS
         if name in materials
     ]
-    legend_in(top, handles, 5)
-    title = "The easiest and the hardest worlds, from above"
+    draw_grid_legend(top, handles, 5)
+    title = "Maps of the easiest and hardest worlds"
     return Drawing(
         title,
-        f"{title}. {listed(f'{world.name}: {world.about}' for world in drawn)}.",
-        "Star: where the player starts. Steps to the nearest of each, for who knows the way;"
-        " a cell of stone counts two.",
+        f"{title}. {join_texts(f'{world.name}: {world.about}' for world in drawn)}.",
+        "Star: start of the player. Distances are steps on the shortest path to the nearest"
+        " cell of each kind; a cell of stone counts as two.",
         figure,
     )
