@@ -25,7 +25,7 @@ import duckdb
 from assay.core.provenance import collect_provenance
 from assay.core.text import counted
 
-from .fault_parts.processes import code_of, printed, start_assay
+from .fault_parts.processes import read_output, start_assay, wait_for_exit
 from .parts import markdown
 
 __all__ = ["main"]
@@ -65,20 +65,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong: list[str] = []
     with TemporaryDirectory(prefix="assay-prove-bench-") as folder:
         if asked.part != "kills":
-            wrong += _load(Path(folder), asked.trials)
+            wrong += _measure_load(Path(folder), asked.trials)
         if asked.part != "load":
-            wrong += _kills(Path(folder) / "kills", asked.kills, random.Random(asked.seed))
-    print(
-        f"\n{time.perf_counter() - started:,.0f} s, seed {asked.seed}, {collect_provenance()}"
-    )
+            wrong += _kill_runs(Path(folder) / "kills", asked.kills, random.Random(asked.seed))
+    print(f"\n{time.perf_counter() - started:,.0f} s, seed {asked.seed}, {collect_provenance()}")
     print(*(f"WRONG {words}" for words in wrong), sep="\n")
     return 1 if wrong else 0
 
 
-def _load(folder: Path, trials: int) -> list[str]:
+def _measure_load(folder: Path, trials: int) -> list[str]:
     """Run few trials and many, and print what they take; what is wrong."""
     loads = [
-        _under_load(folder / f"load-{number}", number) for number in (min(_FEW, trials), trials)
+        _run_under_load(folder / f"load-{number}", number)
+        for number in (min(_FEW, trials), trials)
     ]
     rows = [
         [
@@ -96,10 +95,10 @@ def _load(folder: Path, trials: int) -> list[str]:
     return [words for load in loads for words in load.wrong]
 
 
-def _kills(folder: Path, times: int, chance: random.Random) -> list[str]:
+def _kill_runs(folder: Path, scaled_range: int, chance: random.Random) -> list[str]:
     """Kill runs and resume them, and print what that came to; what is wrong."""
-    kills = _Kills(folder, chance)
-    kills.go(times)
+    kills = _KillTest(folder, chance)
+    kills.go(scaled_range)
     print(
         f"\n{kills.count} kills, {kills.alive} met it alive, in {kills.runs} benchmarks "
         f"of {_KILLED_TRIALS} trials; {kills.settled} ends of agents and trials stood before "
@@ -109,25 +108,25 @@ def _kills(folder: Path, times: int, chance: random.Random) -> list[str]:
     return kills.wrong
 
 
-def _under_load(folder: Path, trials: int) -> Load:
+def _run_under_load(folder: Path, trials: int) -> Load:
     """Run many trials, and see what they take and leave."""
-    _write(folder, trials, _PARALLEL)
+    _write_benchmark(folder, trials, _PARALLEL)
     began = time.monotonic()
     process = start_assay(folder, "bench", "run", "proof.toml", "--quiet")
     peak = 0.0
     while process.poll() is None and time.monotonic() - began < _PATIENCE_S:
-        peak = max(peak, _peak_mb(process.pid))
+        peak = max(peak, _read_peak_mb(process.pid))
         time.sleep(0.05)
-    code = code_of(process)
+    code = wait_for_exit(process)
     seconds = time.monotonic() - began
-    wrong = [] if code == 0 else [f"exit code {code}: {printed(folder)[-500:]}"]
-    wrong += _wrong_end(folder, trials)
-    wrong += [f"left behind: {what}" for what in _left(folder, process.pid)]
+    wrong = [] if code == 0 else [f"exit code {code}: {read_output(folder)[-500:]}"]
+    wrong += _describe_wrong_end(folder, trials)
+    wrong += [f"left behind: {what}" for what in _find_leftovers(folder, process.pid)]
     print(f"{trials} trials: {seconds:.0f} s", file=sys.stderr, flush=True)
     return Load(trials, seconds, peak, wrong)
 
 
-class _Kills:
+class _KillTest:
     """Kills runs at random moments, and resumes them."""
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
@@ -144,14 +143,14 @@ class _Kills:
             self._one(self._folder / f"run-{self.runs}", kills)
 
     def _one(self, folder: Path, kills: int) -> None:
-        _write(folder, _KILLED_TRIALS, 4)
+        _write_benchmark(folder, _KILLED_TRIALS, 4)
         before: dict[str, bytes] = {}
         pids = []
         while self.count < kills:
             process = start_assay(folder, "bench", "run", "proof.toml", "--quiet")
             pids.append(process.pid)
             if self.count % 3:
-                _wait_for_work(folder, process)
+                _wait_until_working(folder, process)
             time.sleep(self._chance.uniform(0.0, _LATEST_S))
             self.alive += process.poll() is None
             process.kill()
@@ -159,32 +158,32 @@ class _Kills:
             self.count += 1
             before = self._compared(folder, before)
             print(f"kill {self.count}: {len(before)} ends", file=sys.stderr, flush=True)
-            if _finished(folder):
+            if _is_finished(folder):
                 break
         self.settled += len(before)
-        if not _finished(folder):
+        if not _is_finished(folder):
             process = start_assay(folder, "bench", "run", "proof.toml", "--quiet")
             pids.append(process.pid)
-            code = code_of(process, _PATIENCE_S)
+            code = wait_for_exit(process, _PATIENCE_S)
             if code != 0:
-                self.wrong.append(f"exit code {code} on resume: {printed(folder)[-500:]}")
+                self.wrong.append(f"exit code {code} on resume: {read_output(folder)[-500:]}")
         self._compared(folder, before)
-        self.wrong += _wrong_end(folder, _KILLED_TRIALS)
-        self.wrong += [f"left: {what}" for pid in pids for what in _left(folder, pid)]
+        self.wrong += _describe_wrong_end(folder, _KILLED_TRIALS)
+        self.wrong += [f"left: {what}" for pid in pids for what in _find_leftovers(folder, pid)]
 
     def _compared(self, folder: Path, before: dict[str, bytes]) -> dict[str, bytes]:
-        after = dict(_ends(folder))
+        after = dict(_read_ends(folder))
         for name, said in before.items():
             if name not in after:
                 self.wrong.append(f"{name} is lost")
-            elif after[name] != said and _lasting(after[name]) == _lasting(said):
+            elif after[name] != said and _lasting_fields(after[name]) == _lasting_fields(said):
                 self.graded_again += 1
             elif after[name] != said:
                 self.wrong.append(f"{name} was run again")
         return after
 
 
-def _wait_for_work(folder: Path, process: "subprocess.Popen[bytes]") -> None:
+def _wait_until_working(folder: Path, process: "subprocess.Popen[bytes]") -> None:
     """Wait until a run that was just started works on a trial."""
     began = time.time()
     while process.poll() is None and time.time() - began < _PATIENCE_S:
@@ -193,7 +192,7 @@ def _wait_for_work(folder: Path, process: "subprocess.Popen[bytes]") -> None:
         time.sleep(0.02)
 
 
-def _write(folder: Path, trials: int, parallel: int) -> None:
+def _write_benchmark(folder: Path, trials: int, parallel: int) -> None:
     folder.mkdir(parents=True)
     shutil.copytree(_TASK, folder / "task")
     (folder / "proof.toml").write_text(
@@ -203,7 +202,7 @@ def _write(folder: Path, trials: int, parallel: int) -> None:
     )
 
 
-def _ends(folder: Path) -> Iterator[tuple[str, bytes]]:
+def _read_ends(folder: Path) -> Iterator[tuple[str, bytes]]:
     """Every end that is written down: of agents, and of trials with a score."""
     data = folder / "data"
     for path in (data / "runs").glob("*/agent.json"):
@@ -213,7 +212,7 @@ def _ends(folder: Path) -> Iterator[tuple[str, bytes]]:
             yield f"trial {path.stem}", path.read_bytes()
 
 
-def _lasting(said: bytes) -> dict[str, Any]:
+def _lasting_fields(said: bytes) -> dict[str, Any]:
     """What a second grading of the same patch does not change."""
     values: dict[str, Any] = json.loads(said)
     if isinstance(values.get("seconds"), dict):  # that of a trial, not of an agent
@@ -221,18 +220,18 @@ def _lasting(said: bytes) -> dict[str, Any]:
     return values
 
 
-def _manifests(folder: Path) -> list[dict[str, Any]]:
+def _read_manifests(folder: Path) -> list[dict[str, Any]]:
     found = sorted((folder / "data" / "rollouts" / _NAME).glob("*/manifest.json"))
     return [json.loads(path.read_text("utf-8")) for path in found]
 
 
-def _finished(folder: Path) -> bool:
-    return any(manifest["finished"] for manifest in _manifests(folder))
+def _is_finished(folder: Path) -> bool:
+    return any(manifest["finished"] for manifest in _read_manifests(folder))
 
 
-def _wrong_end(folder: Path, trials: int) -> Iterator[str]:
+def _describe_wrong_end(folder: Path, trials: int) -> Iterator[str]:
     """What is not as it must be once a benchmark is done."""
-    manifests = _manifests(folder)
+    manifests = _read_manifests(folder)
     if len(manifests) != 1:
         yield f"{len(manifests)} rollouts in place of one"
     for manifest in manifests:
@@ -249,7 +248,7 @@ def _wrong_end(folder: Path, trials: int) -> Iterator[str]:
         yield f"the store has {states}"
 
 
-def _left(folder: Path, pid: int) -> Iterator[str]:
+def _find_leftovers(folder: Path, pid: int) -> Iterator[str]:
     """Processes, mounts, groups and folders that a runner left behind."""
     name = f"assay-*box-{pid}-*"
     yield from map(str, Path(tempfile.gettempdir()).glob(name))
@@ -267,7 +266,7 @@ def _left(folder: Path, pid: int) -> Iterator[str]:
             yield f"process {process.name}"
 
 
-def _peak_mb(pid: int) -> float:
+def _read_peak_mb(pid: int) -> float:
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

@@ -11,7 +11,7 @@ from assay.crafter.players.policies import make_policy
 from assay.crafter.view import cause_of_death
 
 
-class Played(NamedTuple):
+class PlayedEpisode(NamedTuple):
     """One episode."""
 
     seed: int
@@ -26,7 +26,7 @@ class Played(NamedTuple):
 
 def play_many(
     policy: str, seeds: Sequence[int], max_steps: int, processes: int
-) -> Iterator[Played]:
+) -> Iterator[PlayedEpisode]:
     """Play one episode per seed, and yield them as they are finished."""
     warmup()  # once, so that not every process compiles
     play = partial(play_one, policy, max_steps=max_steps)
@@ -37,7 +37,7 @@ def play_many(
         yield from pool.imap_unordered(play, seeds, chunksize=4)
 
 
-def play_one(policy: str, seed: int, max_steps: int) -> Played:
+def play_one(policy: str, seed: int, max_steps: int) -> PlayedEpisode:
     """Play an episode to its end, or until there is nothing left to unlock."""
     world, player = World(seed, length=max_steps), make_policy(policy, seed)
     unlocked: dict[str, int] = {}
@@ -54,4 +54,4 @@ def play_one(policy: str, seed: int, max_steps: int) -> Played:
         ended = "all unlocked"
     else:
         ended = cause_of_death(world.view(), before) if world.ended == "died" else "length"
-    return Played(seed, unlocked, world.steps, ended, seconds)
+    return PlayedEpisode(seed, unlocked, world.steps, ended, seconds)

@@ -16,7 +16,7 @@ from assay.crafter import ACHIEVEMENTS
 from assay.stats.intervals import Interval, wilson
 from assay.stats.score import crafter_score
 
-from .episodes import Played, play_many
+from .episodes import PlayedEpisode, play_many
 
 _RESAMPLES = 10_000
 _EARLY = 1000
@@ -60,8 +60,12 @@ class Report(NamedTuple):
         return self.score.point > _HUMAN_SCORE and self.achievements >= _HUMAN_ACHIEVEMENTS
 
 
-def report(
-    played: Sequence[Played], command: str, max_steps: int, processes: int, seconds: float
+def build_report(
+    played: Sequence[PlayedEpisode],
+    command: str,
+    max_steps: int,
+    processes: int,
+    seconds: float,
 ) -> Report:
     """Sum up episodes."""
     success_N_A = np.array([[name in one.unlocked for name in ACHIEVEMENTS] for one in played])
@@ -80,7 +84,7 @@ def report(
         median_steps={n: float(np.median(s)) if s else None for n, s in came.items()},
         score=score_interval(success_N_A),
         achievements=float(success_N_A.sum(axis=1).mean()),
-        early=_early(played),
+        early=_count_early_unlocks(played),
         steps=steps / len(played),
         endings=dict(Counter(one.ended for one in played).most_common()),
         decision_microseconds=1e6 * sum(one.seconds for one in played) / steps,
@@ -89,12 +93,12 @@ def report(
     )
 
 
-def _early(played: Sequence[Played]) -> tuple[float, float]:
+def _count_early_unlocks(played: Sequence[PlayedEpisode]) -> tuple[float, float]:
     counts = [sum(step <= _EARLY for step in one.unlocked.values()) for one in played]
     return float(np.mean(counts)), float(np.std(counts, ddof=min(1, len(counts) - 1)))
 
 
-def table(found: Report) -> str:
+def format_table(found: Report) -> str:
     """The report as Markdown."""
     episodes = sum(found.endings.values())
     lines = [
@@ -144,14 +148,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if min(asked.episodes, asked.max_steps, asked.processes) < 1 or asked.first_seed < 0:
         parser.error("episodes, steps and processes are 1 or more, a seed is 0 or more")
     seeds = range(asked.first_seed, asked.first_seed + asked.episodes)
-    started, played = time.perf_counter(), list[Played]()
+    started, played = time.perf_counter(), list[PlayedEpisode]()
     for one in play_many("expert", seeds, asked.max_steps, asked.processes):
         played.append(one)
         if len(played) % 20 == 0:
             print(f"\r{len(played)} of {len(seeds)} episodes", end="", file=sys.stderr)
     print(file=sys.stderr)
     words = sys.argv[1:] if arguments is None else arguments
-    found = report(
+    found = build_report(
         played,
         " ".join(["python -m prove.expert", *words]),
         asked.max_steps,
@@ -161,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.json:
         print(json.dumps(found._asdict() | {"passed": found.passed()}))
     else:
-        print(table(found))
+        print(format_table(found))
     return 0 if found.passed() else 1
 
 

@@ -36,7 +36,7 @@ _TEACHING: Final = ("teach", "filter", "pupil", "practice", "relabel", "finetune
 
 
 @contextmanager
-def service(folder: Path, port: int, *, free_calls: bool = False) -> Iterator[None]:
+def running_service(folder: Path, port: int, *, free_calls: bool = False) -> Iterator[None]:
     """A service in a process of its own, for as long as a block takes."""
     command = [sys.executable, "-m", "assay", "serve-finetune"]
     command += ["--port", str(port), "--folder", str(folder / "service")]
@@ -54,11 +54,11 @@ def service(folder: Path, port: int, *, free_calls: bool = False) -> Iterator[No
             process.terminate()
 
 
-def curve_of(done: LoopResult, worlds: int, watch: LoopWatch) -> Mapping[str, Any]:
+def measure_row_curve(done: LoopResult, worlds: int, watch: LoopWatch) -> Mapping[str, Any]:
     """Models trained on parts of the rows, and the run in which they played the exam."""
     config = done.plan.config
     database = done.plan.database
-    data = _last(done, "data")
+    data = _last_result(done, "data")
 
     def trained(part: int, key: str, before: Mapping[str, Any]) -> Mapping[str, Any]:
         rows = data["rows"] // part
@@ -91,7 +91,9 @@ def curve_of(done: LoopResult, worlds: int, watch: LoopWatch) -> Mapping[str, An
             f"those play {worlds} worlds of the exam",
             {"worlds": worlds},
             lambda key, before: {
-                "run": _played(done, [each["model"] for each in before.values()], worlds)
+                "run": _evaluate_models(
+                    done, [each["model"] for each in before.values()], worlds
+                )
             },
         ),
     ]
@@ -100,7 +102,7 @@ def curve_of(done: LoopResult, worlds: int, watch: LoopWatch) -> Mapping[str, An
     return {name: each.result for name, each in made.items()}
 
 
-def _played(done: LoopResult, models: Sequence[str], worlds: int) -> str:
+def _evaluate_models(done: LoopResult, models: Sequence[str], worlds: int) -> str:
     """A run of the exam's first worlds, under its rules."""
     config = done.plan.config
     names = ("difficulty", "view", "history", "actions_per_turn", "step_limit", "max_turns")
@@ -119,11 +121,11 @@ def _played(done: LoopResult, models: Sequence[str], worlds: int) -> str:
     return played.run_id
 
 
-def _last(done: LoopResult, key: str) -> Mapping[str, Any]:
+def _last_result(done: LoopResult, key: str) -> Mapping[str, Any]:
     return [stage.result for stage in done.stages.values() if key in stage.result][-1]
 
 
-class Sat(NamedTuple):
+class ExamScores(NamedTuple):
     """What a model came to in the exam."""
 
     achievements: dict[int, int]
@@ -137,7 +139,7 @@ class Sat(NamedTuple):
         """Achievements of an episode."""
         return sum(self.achievements.values()) / len(self.achievements)
 
-    def over(self, other: "Sat") -> Interval:
+    def over(self, other: "ExamScores") -> Interval:
         """By how much it is better, in the worlds that both played."""
         both = sorted(self.achievements.keys() & other.achievements.keys())
         return paired_difference(
@@ -146,7 +148,7 @@ class Sat(NamedTuple):
         )
 
 
-def sat(database: Path, run: str) -> dict[str, Sat]:
+def read_exam_scores(database: Path, run: str) -> dict[str, ExamScores]:
     """What each model of a run came to."""
     with Store(database).reading() as connection:
         rows = episodes(connection, run_id=run)
@@ -154,7 +156,7 @@ def sat(database: Path, run: str) -> dict[str, Sat]:
     for row in rows:
         by_model.setdefault(row.model, []).append(row)
     return {
-        model: Sat(
+        model: ExamScores(
             {row.seed or 0: len(row.achievements) for row in played},
             sum(row.steps for row in played) / len(played),
             sum(row.turns for row in played),
@@ -164,14 +166,16 @@ def sat(database: Path, run: str) -> dict[str, Sat]:
     }
 
 
-def _shown(interval: Interval) -> str:
+def _format_interval(interval: Interval) -> str:
     return f"{interval.point:+.2f} ({interval.low:+.2f} to {interval.high:+.2f})"
 
 
-def report(done: LoopResult, curve: Mapping[str, Any], free: Sat) -> tuple[str, list[str]]:
+def format_report(
+    done: LoopResult, curve: Mapping[str, Any], free: ExamScores
+) -> tuple[str, list[str]]:
     """Markdown, and a sentence for each target that was missed."""
     config = done.plan.config
-    exam = sat(done.plan.database, done.stages["exam"].result["run"])
+    exam = read_exam_scores(done.plan.database, done.stages["exam"].result["run"])
     student, untrained, random = exam[done.student], exam[config.student], exam[_RANDOM]
     lines = [
         markdown(
@@ -187,8 +191,8 @@ def report(done: LoopResult, curve: Mapping[str, Any], free: Sat) -> tuple[str, 
                 for name, each in (*exam.items(), (f"{done.student}, free calls", free))
             ],
         ),
-        f"Over {_RANDOM}: {_shown(student.over(random))}. Over its untrained self:"
-        f" {_shown(student.over(untrained))}.",
+        f"Over {_RANDOM}: {_format_interval(student.over(random))}. Over its untrained self:"
+        f" {_format_interval(student.over(untrained))}.",
     ]
     points = [
         point.metrics["full_valid_loss"]
@@ -205,11 +209,11 @@ def report(done: LoopResult, curve: Mapping[str, Any], free: Sat) -> tuple[str, 
         + ", ".join(f"{name} {seconds:.0f} s" for name, seconds in took.items())
         + "."
     )
-    rows = _last(done, "data")["rows"]
+    rows = _last_result(done, "data")["rows"]
     by_rows = [
         (curve[f"part-{part}"]["rows"], curve[f"part-{part}"]["model"]) for part in _PARTS
     ]
-    parts = sat(done.plan.database, curve["curve"]["run"])
+    parts = read_exam_scores(done.plan.database, curve["curve"]["run"])
     played = next(iter(parts.values())).achievements
     whole = student._replace(achievements={w: student.achievements[w] for w in played})
     learned = [*((count, parts[model]) for count, model in by_rows), (rows, whole)]
@@ -217,12 +221,12 @@ def report(done: LoopResult, curve: Mapping[str, Any], free: Sat) -> tuple[str, 
         markdown(
             ["rows", "achievements", f"over {_RANDOM}, 95 %"],
             [
-                [f"{count:,}", f"{each.mean:.2f}", _shown(each.over(random))]
+                [f"{count:,}", f"{each.mean:.2f}", _format_interval(each.over(random))]
                 for count, each in learned
             ],
         )
     )
-    draw(
+    draw_curve(
         [(count, each.over(random)) for count, each in learned],
         config.folder / "achievements-by-rows.svg",
     )
@@ -237,7 +241,7 @@ def report(done: LoopResult, curve: Mapping[str, Any], free: Sat) -> tuple[str, 
     return "\n\n".join(lines), missed
 
 
-def draw(points: Sequence[tuple[int, Interval]], path: Path) -> None:
+def draw_curve(points: Sequence[tuple[int, Interval]], path: Path) -> None:
     """The curve: achievements over those of random play, against rows."""
     from matplotlib.figure import Figure
 
@@ -270,21 +274,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     plan = plan_loop(asked.config, **chosen)
     folder = plan.config.folder
     folder.mkdir(parents=True, exist_ok=True)
-    watch = LoopWatch(stage=_told)
-    with service(folder, asked.port):
+    watch = LoopWatch(stage=_print_event)
+    with running_service(folder, asked.port):
         done = assay.run_loop(plan, watch=watch)
-        curve = curve_of(done, asked.curve_worlds, watch)
-    with service(folder, asked.port, free_calls=True):
-        run = _played(done, [done.student], asked.free_worlds)
-    [free] = sat(plan.database, run).values()
-    text, missed = report(done, curve, free)
+        curve = measure_row_curve(done, asked.curve_worlds, watch)
+    with running_service(folder, asked.port, free_calls=True):
+        run = _evaluate_models(done, [done.student], asked.free_worlds)
+    [free] = read_exam_scores(plan.database, run).values()
+    text, missed = format_report(done, curve, free)
     print(text)
     for sentence in missed:
         print(sentence, file=sys.stderr)
     return 1 if missed else 0
 
 
-def _told(event: StageEvent) -> None:
+def _print_event(event: StageEvent) -> None:
     if event.done is None:
         now = time.strftime("%H:%M:%S")
         print(f"{now} {event.stage.name}: {event.stage.about}", file=sys.stderr, flush=True)

@@ -90,7 +90,7 @@ class Tester:
         # What is not mutated is compiled once; a mutant never: its bytecode would be taken
         # for that of the next one of the same size and second.
         compileall.compile_dir(self._source, quiet=2)
-        for path in files(package, self._source / "assay"):
+        for path in list_files(package, self._source / "assay"):
             shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
         self._arguments = [
             *("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0"),
@@ -138,20 +138,20 @@ class Tester:
         self._server.communicate()
 
 
-def files(package: str, source: Path) -> list[Path]:
+def list_files(package: str, source: Path) -> list[Path]:
     """The files that are mutated."""
     return sorted(path for pattern in FILES[package] for path in source.glob(pattern))
 
 
-def mutants(package: str) -> Iterator[tuple[Path, str, int]]:
+def find_mutants(package: str) -> Iterator[tuple[Path, str, int]]:
     """Every mutant of a package: the file, the operator, and which of its places it is."""
     from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.plugins import get_operator, operator_names
 
     names = sorted(name for name in operator_names() if not get_operator(name).arguments())
-    for path in files(package, SOURCE):
+    for path in list_files(package, SOURCE):
         text = path.read_text("utf-8")
-        mute, nodes = list(_mute(text)), list(ast_nodes(get_ast(text)))
+        mute, nodes = list(_silence(text)), list(ast_nodes(get_ast(text)))
         for name in names:
             operator = get_operator(name)()
             places = (place for node in nodes for place in operator.mutation_positions(node))
@@ -160,7 +160,7 @@ def mutants(package: str) -> Iterator[tuple[Path, str, int]]:
                     yield path, name, occurrence
 
 
-def _mute(text: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+def _silence(text: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Where types and guards are written, which change nothing that a program does."""
     for node in ast.walk(ast.parse(text)):
         for name in ("annotation", "returns", "value"):
@@ -175,21 +175,21 @@ def _mute(text: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
                 )
 
 
-def sample(package: str, count: int, seed: int) -> tuple[list[Mutant], int]:
+def sample_mutants(package: str, count: int, seed: int) -> tuple[list[Mutant], int]:
     """So many of a package's mutants that are programs at all, and how many there are."""
-    everything = list(mutants(package))
+    everything = list(find_mutants(package))
     random.Random(seed).shuffle(everything)
     chosen = list[Mutant]()
     for path, operator, occurrence in everything:
         if len(chosen) == count:
             break
-        mutant = _made(path, operator, occurrence)
+        mutant = _apply_mutation(path, operator, occurrence)
         if mutant is not None:
             chosen.append(mutant)
     return chosen, len(everything)
 
 
-def _made(path: Path, name: str, occurrence: int) -> Mutant | None:
+def _apply_mutation(path: Path, name: str, occurrence: int) -> Mutant | None:
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
 
@@ -210,9 +210,9 @@ def _made(path: Path, name: str, occurrence: int) -> Mutant | None:
     return Mutant(path.relative_to(SOURCE), line + 1, kind, before[line], after[line], code)
 
 
-def measured(package: str, count: int, seed: int, jobs: int) -> str:
+def measure_package(package: str, count: int, seed: int, jobs: int) -> str:
     """Run the tests on a sample of the mutants of a package, and say what they noticed."""
-    chosen, total = sample(package, count, seed)
+    chosen, total = sample_mutants(package, count, seed)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         testers = [Tester(package, Path(folder) / str(job)) for job in range(jobs)]
@@ -272,7 +272,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     asked = parser.parse_args(arguments)
     for package in asked.package or list(TESTS):
-        print(measured(package, asked.count, asked.seed, asked.jobs), end="\n\n", flush=True)
+        print(
+            measure_package(package, asked.count, asked.seed, asked.jobs),
+            end="\n\n",
+            flush=True,
+        )
     return 0
 
 

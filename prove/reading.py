@@ -35,7 +35,7 @@ table counts; headings and code blocks do not.
 """
 
 
-def sources(commit: str) -> Iterator[tuple[str, ast.Module]]:
+def list_sources(commit: str) -> Iterator[tuple[str, ast.Module]]:
     """Parse the Python files that a commit has in `src`, with their paths."""
     archive = subprocess.run(
         ["git", "archive", commit, "src"], cwd=ROOT, check=True, capture_output=True
@@ -46,10 +46,10 @@ def sources(commit: str) -> Iterator[tuple[str, ast.Module]]:
                 yield member.name, ast.parse(file.read())
 
 
-def items(commit: str) -> dict[str, list[tuple[str, str]]]:
+def sample_items(commit: str) -> dict[str, list[tuple[str, str]]]:
     """Collect `(place, text)` pairs of a commit by kind."""
     found: dict[str, list[tuple[str, str]]] = {kind: [] for kind in SIZES}
-    for path, module in sources(commit):
+    for path, module in list_sources(commit):
         for node in ast.walk(module):
             if isinstance(
                 node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -82,7 +82,7 @@ def main() -> None:
         ["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout.strip()
     random_state = random.Random(commit)
-    now, earlier = items(commit), items(EARLIER)
+    now, earlier = sample_items(commit), sample_items(EARLIER)
     texts, key = [f"# Sample of {commit[:7]}\n\n{BRIEF}"], []
     for kind, (size, control) in SIZES.items():
         drawn = [(commit, *item) for item in random_state.sample(now[kind], size)]

@@ -53,7 +53,7 @@ class Arm(NamedTuple):
         return sum(float(run.curves["time/seconds"].values_P.sum()) for run in self.runs) / 60
 
 
-def arms_of(database: Path) -> list[Arm]:
+def read_arms(database: Path) -> list[Arm]:
     """Both arms, as the store has them."""
     arms = []
     with Store(database).reading() as connection:
@@ -67,7 +67,7 @@ def arms_of(database: Path) -> list[Arm]:
     return arms
 
 
-def shipped(run: TrainingRun) -> dict[str, Any]:
+def export_run(run: TrainingRun) -> dict[str, Any]:
     """A run as a file that `assay curves import` takes, without what is of one machine."""
     curves = {name: run.curves[name] for name in _SHIPPED}
     points: dict[int, dict[str, float]] = {}
@@ -87,13 +87,13 @@ def shipped(run: TrainingRun) -> dict[str, Any]:
     }
 
 
-def ship(folder: Path, arms: Sequence[Arm]) -> None:
+def export_arms(folder: Path, arms: Sequence[Arm]) -> None:
     """Write the curves and the figures to their places in the clone."""
     target = _EXAMPLE / "curves"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     for run in (run for arm in arms for run in arm.runs):
-        content = shipped(run)
+        content = export_run(run)
         points = ",\n".join(f"  {json.dumps(point)}" for point in content.pop("points"))
         head = json.dumps(content, indent=1).removesuffix("\n}")
         (target / f"{run.id}.json").write_text(f'{head},\n "points": [\n{points}\n ]\n}}\n')
@@ -101,7 +101,7 @@ def ship(folder: Path, arms: Sequence[Arm]) -> None:
         shutil.copyfile(folder / source, _ROOT / "docs" / "assets" / name)
 
 
-def report(folder: Path, arms: Sequence[Arm]) -> str:
+def format_report(folder: Path, arms: Sequence[Arm]) -> str:
     """What was tuned, what came out, and how long it took."""
     control, candidate = arms
     found, deviations = analysis(
@@ -116,10 +116,10 @@ def report(folder: Path, arms: Sequence[Arm]) -> str:
         for metric in ("eval/reward", "eval/score")
     }
     rows = [
-        [str(arm.runs[0].subject), *(_with_interval(arm, metric) for metric in held_out)]
+        [str(arm.runs[0].subject), *(_format_with_interval(arm, metric) for metric in held_out)]
         for arm in arms
     ]
-    rows.append(["difference, by pairs", *map(_signed, held_out.values())])
+    rows.append(["difference, by pairs", *map(_format_signed_interval, held_out.values())])
     times = [
         f"{arm.runs[0].subject}: {arm.minutes:.1f} minutes for {len(arm.runs)} seeds, "
         f"{arm.trained:.1f} minutes of training, {arm.trained / arm.minutes:.2f} at once"
@@ -127,7 +127,7 @@ def report(folder: Path, arms: Sequence[Arm]) -> str:
     ]
     return "\n\n".join(
         [
-            "\n\n".join(_swept(folder, arm) for arm in arms),
+            "\n\n".join(_format_sweep(folder, arm) for arm in arms),
             found.sentence,
             "Deviations from the plan: " + ("; ".join(deviations or ()) or "none") + ".",
             markdown(["held-out worlds", *held_out], rows),
@@ -137,7 +137,7 @@ def report(folder: Path, arms: Sequence[Arm]) -> str:
     )
 
 
-def _swept(folder: Path, arm: Arm) -> str:
+def _format_sweep(folder: Path, arm: Arm) -> str:
     """What the sweep of an arm found."""
     name = str(arm.runs[0].subject)
     results = json.loads((folder / "sweeps" / name / "results.json").read_text("utf-8"))
@@ -147,19 +147,20 @@ def _swept(folder: Path, arm: Arm) -> str:
     chosen = ", ".join(f"{key} {value:.3g}" for key, value in best["options"].items())
     return (
         f"{name}: {len(trials)} trials, {len(trials) - len(complete)} pruned; {chosen}; "
-        f"{best['value']:.2f} in the search, {_plain(mean_interval(fresh))} on fresh seeds"
+        f"{best['value']:.2f} in the search,"
+        f" {_format_interval(mean_interval(fresh))} on fresh seeds"
     )
 
 
-def _with_interval(arm: Arm, metric: str) -> str:
-    return _plain(mean_interval(arm.final(metric)))
+def _format_with_interval(arm: Arm, metric: str) -> str:
+    return _format_interval(mean_interval(arm.final(metric)))
 
 
-def _plain(interval: Interval) -> str:
+def _format_interval(interval: Interval) -> str:
     return f"{interval.point:.2f} ({interval.low:.2f} to {interval.high:.2f})"
 
 
-def _signed(interval: Interval) -> str:
+def _format_signed_interval(interval: Interval) -> str:
     return f"{interval.point:+.2f} ({interval.low:+.2f} to {interval.high:+.2f})"
 
 
@@ -174,10 +175,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     subprocess.run(
         [_EXAMPLE / "benchmark.sh", chosen.folder.resolve()], env=environment, check=True
     )
-    arms = arms_of(chosen.folder / "benchmark.duckdb")
+    arms = read_arms(chosen.folder / "benchmark.duckdb")
     if chosen.ship:
-        ship(chosen.folder, arms)
-    print(report(chosen.folder, arms))
+        export_arms(chosen.folder, arms)
+    print(format_report(chosen.folder, arms))
     return 0
 
 

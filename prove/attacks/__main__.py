@@ -24,7 +24,7 @@ from assay.core.provenance import collect_provenance
 
 from ..parts import markdown
 from . import boxes, files, folders, grader
-from .scene import Attack, Named, NotHere, Scene
+from .scene import Attack, DocumentedLimit, NotAvailable, Scene
 
 __all__ = ["ATTACKS", "main"]
 
@@ -61,12 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [attack for attack in ATTACKS if attack.name in (asked.attack or names)]
     places = asked.place or PLACES
     if asked.here:
-        return _try_here(chosen, places[0], asked.here)
+        return _run_attacks_here(chosen, places[0], asked.here)
     began = time.perf_counter()
     found: dict[str, dict[str, list[str]]] = {}
     for place in places:
         print(f"{place} …", file=sys.stderr, flush=True)
-        found[place] = _in_place(place, [attack.name for attack in chosen])
+        found[place] = _run_in_place(place, [attack.name for attack in chosen])
     _print_table(chosen, found)
     print(f"\n{time.perf_counter() - began:,.0f} s, {collect_provenance()}")
     bad = ("OPEN", "BROKEN")
@@ -91,12 +91,12 @@ def _print_table(chosen: Sequence[Attack], found: dict[str, dict[str, list[str]]
     print()
 
 
-def _in_place(place: str, names: Sequence[str]) -> dict[str, list[str]]:
+def _run_in_place(place: str, names: Sequence[str]) -> dict[str, list[str]]:
     """Try attacks in a process of its own; how each ended, and a note."""
-    with _folder() as folder:
+    with _make_folder() as folder:
         try:
-            command, environment = _command(place, folder)
-        except NotHere as error:
+            command, environment = _build_command(place, folder)
+        except NotAvailable as error:
             return {name: ["n/a", str(error)] for name in names}
         options = [f"--attack={name}" for name in names]
         process = subprocess.Popen(
@@ -113,7 +113,7 @@ def _in_place(place: str, names: Sequence[str]) -> dict[str, list[str]]:
     return found | {name: ["BROKEN", "not tried"] for name in names if name not in found}
 
 
-def _command(place: str, folder: Path) -> tuple[list[str], dict[str, str]]:
+def _build_command(place: str, folder: Path) -> tuple[list[str], dict[str, str]]:
     """How Python is started in a place, and variables that it needs."""
     environment = {
         "HOME": str(folder / "home"),
@@ -124,9 +124,11 @@ def _command(place: str, folder: Path) -> tuple[list[str], dict[str, str]]:
     is_root = os.geteuid() == 0
     engine = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     if place == "docker" and not Path(engine.removeprefix("unix://")).exists():
-        raise NotHere("no engine of Docker answers; start this by tests/sandboxes/with-engine")
+        raise NotAvailable(
+            "no engine of Docker answers; start this by tests/sandboxes/with-engine"
+        )
     if place == "root" and not is_root:
-        raise NotHere("this is not root")
+        raise NotAvailable("this is not root")
     if place != "user" or not is_root:
         return [sys.executable], environment
     for path in (folder, *folder.iterdir()):
@@ -138,18 +140,20 @@ def _command(place: str, folder: Path) -> tuple[list[str], dict[str, str]]:
         "--clear-groups",
         "--inh-caps=-all",
     ]
-    python = _python_for(switch, folder / "python")
+    python = _find_python_for(switch, folder / "python")
     return [*switch, python], environment
 
 
-def _python_for(switch: Sequence[str], folder: Path) -> str:
+def _find_python_for(switch: Sequence[str], folder: Path) -> str:
     """A Python with assay that an ordinary user can start: this one, or one of the system."""
-    if _starts([*switch, "sh", "-c", 'exec "$0" -c "import assay"', sys.executable]):
+    if _can_start([*switch, "sh", "-c", 'exec "$0" -c "import assay"', sys.executable]):
         return sys.executable
     system = "/usr/bin/python3"
     version = "import sys; assert sys.version_info[:2] == " + repr(sys.version_info[:2])
-    if not _starts([system, "-c", version]):
-        raise NotHere(f"{sys.executable} lies in a folder of root, and {system} is another")
+    if not _can_start([system, "-c", version]):
+        raise NotAvailable(
+            f"{sys.executable} lies in a folder of root, and {system} is another"
+        )
     subprocess.run([system, "-m", "venv", "--without-pip", str(folder)], check=True)
     ours = Path(sysconfig.get_path("purelib"))
     theirs = (
@@ -161,7 +165,7 @@ def _python_for(switch: Sequence[str], folder: Path) -> str:
     return str(folder / "bin" / "python")
 
 
-def _starts(command: Sequence[str]) -> bool:
+def _can_start(command: Sequence[str]) -> bool:
     try:
         return subprocess.run(command, cwd="/", capture_output=True).returncode == 0
     except OSError:
@@ -169,7 +173,7 @@ def _starts(command: Sequence[str]) -> bool:
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
+def _make_folder() -> Iterator[Path]:
     """A folder that all may enter, as those of projects; in memory where it can be mounted.
 
     What a trial takes of the disk can be told from what others take only there.
@@ -190,7 +194,7 @@ def _folder() -> Iterator[Path]:
                 subprocess.run(["umount", "-l", name], check=False)
 
 
-def _try_here(chosen: Sequence[Attack], place: str, folder: Path) -> int:
+def _run_attacks_here(chosen: Sequence[Attack], place: str, folder: Path) -> int:
     """Try attacks in this process; prints a line of JSON for each."""
     for attack in chosen:
         began = time.perf_counter()
@@ -201,9 +205,9 @@ def _try_here(chosen: Sequence[Attack], place: str, folder: Path) -> int:
             note = attack.run(scene)
             status = "OPEN" if note else "contained"
             note = note or "; ".join(dict.fromkeys(scene.notes))
-        except NotHere as error:
+        except NotAvailable as error:
             status, note = "n/a", str(error)
-        except Named as error:
+        except DocumentedLimit as error:
             status, note = "named", str(error)
         except Exception as error:  # one attack that cannot be tried must not hide the others
             status, note = "BROKEN", f"{type(error).__name__}: {error}"

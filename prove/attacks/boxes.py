@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from .scene import KNOB, Attack, Named, Scene
+from .scene import KNOB, Attack, DocumentedLimit, Scene
 
 __all__ = ["ATTACKS"]
 
@@ -21,7 +21,7 @@ _HELD_MB: Final = 200
 """More than the limit, and than what a watcher lets pass between two looks."""
 
 
-def _kernel_files(scene: Scene) -> str:
+def _attack_kernel_files(scene: Scene) -> str:
     before = KNOB.read_text().strip()
     value = str(int(before) + 1)
     trial = scene.trial("kernel_files.py", KNOB=str(KNOB), VALUE=value)
@@ -34,12 +34,12 @@ def _kernel_files(scene: Scene) -> str:
     return f"{KNOB} of the host went from {before} to {after}; {opened}"
 
 
-def _mounts(scene: Scene) -> str:
+def _attack_mounts(scene: Scene) -> str:
     mark = Path(f"/usr/assay-attack-{scene.token}")
     devices: set[str] = set()
 
     def look() -> None:
-        for path in _written(scene):
+        for path in _find_trial_files(scene):
             mode = path.lstat().st_mode
             if stat.S_ISBLK(mode) or stat.S_ISCHR(mode):
                 devices.add(path.name)
@@ -52,17 +52,17 @@ def _mounts(scene: Scene) -> str:
     return "; ".join(seen)
 
 
-def _written(scene: Scene, name: str = "*") -> Iterator[Path]:
+def _find_trial_files(scene: Scene, name: str = "*") -> Iterator[Path]:
     """Yield what a trial has in its folders: below the run's, or on a disk of its own."""
     yield from scene.folder.glob(f"data/runs/*/work/**/{name}")
     yield from scene.folder.parent.glob(f"tmp/assay-*/disk/**/{name}")
 
 
-def _setuid(scene: Scene) -> str:
+def _attack_setuid(scene: Scene) -> str:
     seen: set[str] = set()
 
     def look() -> None:
-        for path in _written(scene, "attack-*"):
+        for path in _find_trial_files(scene, "attack-*"):
             status = path.lstat()
             reached = all(parent.stat().st_mode & stat.S_IXOTH for parent in path.parents)
             allowed = not os.statvfs(path).f_flag & os.ST_NOSUID
@@ -73,17 +73,17 @@ def _setuid(scene: Scene) -> str:
     return f"everybody on the host could run: {'; '.join(sorted(seen))}" if seen else ""
 
 
-def _network(scene: Scene, *options: str) -> str:
+def _attack_network(scene: Scene, *options: str) -> str:
     """Ask for a network in the task's own file; the options are what the user allows."""
     with ExitStack() as stack:
         called: list[str] = []
-        tcp = stack.enter_context(_server())
+        tcp = stack.enter_context(_start_server())
         hidden = stack.enter_context(socket.socket(socket.AF_UNIX))
         hidden.bind(f"\0assay-attack-{scene.token}")
         hidden.listen()
         for server in (tcp, hidden):
-            threading.Thread(target=_answer, args=(server, called), daemon=True).start()
-        own = _addresses()
+            threading.Thread(target=_accept_calls, args=(server, called), daemon=True).start()
+        own = _list_host_addresses()
         forms = [*own, "localhost", "2130706433", "0x7f.1", "0.0.0.0", "[::ffff:127.0.0.1]"]
         trial = scene.trial(
             "network.py",
@@ -96,20 +96,20 @@ def _network(scene: Scene, *options: str) -> str:
         )
         if options and "HTTP/1.1" not in trial.log:
             raise RuntimeError(
-                f"no proxy answered: {trial.log[-300:]} {trial.done.said[-300:]}"
+                f"no proxy answered: {trial.log[-300:]} {trial.done.output[-300:]}"
             )
         seen = sorted({line.split()[0] for line in called if scene.token in line})
     return f"servers of the host were called at {', '.join(seen)}" if seen else ""
 
 
-def _server() -> socket.socket:
+def _start_server() -> socket.socket:
     """A server at all addresses, at the port of HTTP if it is free: a proxy allows that."""
     with suppress(OSError):
         return socket.create_server(("0.0.0.0", 80))
     return socket.create_server(("0.0.0.0", 0))
 
 
-def _answer(server: socket.socket, called: list[str]) -> None:
+def _accept_calls(server: socket.socket, called: list[str]) -> None:
     with suppress(OSError):
         while True:
             line, _ = server.accept()
@@ -117,7 +117,7 @@ def _answer(server: socket.socket, called: list[str]) -> None:
                 called.append(line.recv(1000).decode("utf-8", "replace"))
 
 
-def _addresses() -> list[str]:
+def _list_host_addresses() -> list[str]:
     """The addresses of this machine: loopback, and those that others reach it by."""
     found = {"127.0.0.1"}
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
@@ -131,7 +131,7 @@ def _addresses() -> list[str]:
     return sorted(found)
 
 
-def _channels(scene: Scene) -> str:
+def _attack_channels(scene: Scene) -> str:
     text = (Path(__file__).parent / "scripts" / "channels.py").read_text("utf-8")
     test = (
         "import os, subprocess, sys\n\n\ndef test_a_channel_leads_here():\n"
@@ -140,21 +140,23 @@ def _channels(scene: Scene) -> str:
         "capture_output=True, text=True)\n    assert 'read ' in done.stdout, done\n"
     )
     task = scene.task({"app.py": "x = 1\n"}, test)
-    with _host_values(scene.token) as left:
+    with _plant_host_values(scene.token) as left:
         trial = scene.trial("channels.py", task=task, entry={"rollouts": 2})
         seen = [f"on the host: {where}" for where in left()]
     read = {line[5:] for line in trial.log.splitlines() if line.startswith("read ")}
-    seen += [f"in a trial: {line.partition(':')[0]} ({_origin(line)})" for line in sorted(read)]
+    seen += [
+        f"in a trial: {line.partition(':')[0]} ({_parse_origin(line)})" for line in sorted(read)
+    ]
     seen += ["in grading"] if trial.score else []
     return f"values passed: {'; '.join(seen)}" if seen else ""
 
 
-def _origin(line: str) -> str:
+def _parse_origin(line: str) -> str:
     return "of the host" if "host-" in line else "of another trial"
 
 
 @contextmanager
-def _host_values(token: str) -> Iterator[Callable[[], list[str]]]:
+def _plant_host_values(token: str) -> Iterator[Callable[[], list[str]]]:
     """Put values of the host where the kernel keeps them; what a trial left there instead."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.shmat.restype = ctypes.c_void_p
@@ -183,12 +185,12 @@ def _host_values(token: str) -> Iterator[Callable[[], list[str]]]:
         libc.syscall(keyctl, 3, key)
 
 
-def _held_disk(scene: Scene, how: str) -> str:
-    most = start = _used_mb(scene.folder)
+def _attack_disk_limit(scene: Scene, how: str) -> str:
+    most = start = _measure_disk_mb(scene.folder)
 
     def look() -> None:
         nonlocal most
-        most = max(most, _used_mb(scene.folder))
+        most = max(most, _measure_disk_mb(scene.folder))
 
     scene.trial("hold_disk.py", watch=look, entry={"disk_mb": _LIMITED_MB}, HOW=how)
     if most - start <= _HELD_MB:
@@ -197,38 +199,38 @@ def _held_disk(scene: Scene, how: str) -> str:
     for path in scene.folder.glob("data/runs/*/agent.json"):
         held_by = json.loads(path.read_text())["enforcement"]["disk"]
         if "not counted" in held_by:
-            raise Named(f"{seen}; the record says: {held_by}")
+            raise DocumentedLimit(f"{seen}; the record says: {held_by}")
     return seen
 
 
-def _used_mb(folder: Path) -> float:
+def _measure_disk_mb(folder: Path) -> float:
     status = os.statvfs(folder)
     return (status.f_blocks - status.f_bfree) * status.f_frsize / 2**20
 
 
-def _deep(scene: Scene, depth: int, length: int) -> str:
+def _attack_deep_folders(scene: Scene, depth: int, length: int) -> str:
     trial = scene.trial(
         "deep_folders.py", may_lose_its_log=True, DEPTH=str(depth), LENGTH=str(length)
     )
-    patch = "".join(path.read_text("utf-8", "replace") for path in _patches(scene))
+    patch = "".join(path.read_text("utf-8", "replace") for path in _find_patches(scene))
     lost = [] if f"+kept-{scene.token}" in patch else ["the patch"]
     lost += [] if f"tried-{scene.token}" in trial.log else ["the log"]
     lost += [] if [result["state"] for result in trial.results] == ["result"] else ["the grade"]
     return f"lost: {', '.join(lost)}" if lost else ""
 
 
-def _patches(scene: Scene) -> Iterator[Path]:
+def _find_patches(scene: Scene) -> Iterator[Path]:
     return scene.folder.glob("data/runs/*/artifacts/diff.patch")
 
 
-def _bomb(scene: Scene, processes: int, megabytes: int) -> str:
+def _attack_process_limit(scene: Scene, processes: int, megabytes: int) -> str:
     limits = {"processes": 48, "memory_mb": 256, "disk_mb": 64}
     most, most_mb = 0, 0.0
 
     def look() -> None:
         nonlocal most, most_mb
-        pids = [*_marked(scene.token)]
-        most, most_mb = max(most, len(pids)), max(most_mb, sum(map(_resident_mb, pids)))
+        pids = [*_find_marked_processes(scene.token)]
+        most, most_mb = max(most, len(pids)), max(most_mb, sum(map(_read_resident_mb, pids)))
 
     scene.trial(
         "bombs.py",
@@ -240,11 +242,11 @@ def _bomb(scene: Scene, processes: int, megabytes: int) -> str:
     # A watcher lets something pass between two looks; half of what was tried is no limit.
     seen = [f"{most} processes at a limit of 48"] if most > 200 else []
     seen += [f"{most_mb:.0f} MB at a limit of 256"] if most_mb > 1200 else []
-    seen += ["processes outlived their trial"] if [*_marked(scene.token)] else []
+    seen += ["processes outlived their trial"] if [*_find_marked_processes(scene.token)] else []
     return "; ".join(seen)
 
 
-def _marked(token: str) -> Iterator[int]:
+def _find_marked_processes(token: str) -> Iterator[int]:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = path.read_bytes().split(b"\0")
@@ -252,7 +254,7 @@ def _marked(token: str) -> Iterator[int]:
                 yield int(path.parent.name)
 
 
-def _resident_mb(pid: int) -> float:
+def _read_resident_mb(pid: int) -> float:
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -264,71 +266,76 @@ _KERNEL: Final = "an ordinary user, also if assay runs as root; `/proc` read-onl
 _DISK: Final = "a file system of limited size, where root can mount one"
 _DEEP: Final = "trees are walked by directory descriptors; the finding `path_too_long`"
 ATTACKS: tuple[Attack, ...] = (
-    Attack("kernel-files", "write all files below /proc/sys and /sys", _KERNEL, _kernel_files),
+    Attack(
+        "kernel-files",
+        "write all files below /proc/sys and /sys",
+        _KERNEL,
+        _attack_kernel_files,
+    ),
     Attack(
         "mounts",
         "mount, remount, make devices and namespaces",
         "an ordinary user in a user namespace, without capabilities",
-        _mounts,
+        _attack_mounts,
     ),
     Attack(
         "setuid",
         "leave setuid programs on the host during the trial",
         "folders of trials are 0700; a disk of its own is nosuid and nodev",
-        _setuid,
+        _attack_setuid,
     ),
     Attack(
         "network",
         "a task allows itself the network, and calls servers of the host",
         "the network is the user's to give, through a proxy to public addresses",
-        _network,
+        _attack_network,
     ),
     Attack(
         "allowed-network",
         "the user allows public addresses, and the agent asks for the host's own",
         "the proxy checks the address that it connects to",
-        lambda scene: _network(scene, "--allow-network", "public"),
+        lambda scene: _attack_network(scene, "--allow-network", "public"),
     ),
     Attack(
         "channels",
         "pass values by keyrings, shared memory and files: host, trials, grading",
         "a system call filter, IPC namespace, own /tmp and /dev/shm",
-        _channels,
+        _attack_channels,
     ),
     Attack(
         "disk-in-sockets",
         "hold 400 MB in files that are only in a socket",
         _DISK,
-        lambda scene: _held_disk(scene, "socket"),
+        lambda scene: _attack_disk_limit(scene, "socket"),
     ),
     Attack(
         "disk-in-maps",
         "hold 400 MB in files that are only mapped",
         _DISK,
-        lambda scene: _held_disk(scene, "map"),
+        lambda scene: _attack_disk_limit(scene, "map"),
     ),
     Attack(
         "nested-folders",
         "2,500 nested folders hide a patch",
         _DEEP,
-        lambda scene: _deep(scene, 2500, 1),
+        lambda scene: _attack_deep_folders(scene, 2500, 1),
     ),
     Attack(
         "long-folders",
         "60 nested folders of 200 letters hide a patch",
         _DEEP,
-        lambda scene: _deep(scene, 60, 200),
+        lambda scene: _attack_deep_folders(scene, 60, 200),
     ),
     Attack(
         "fork-bomb",
         "400 processes at a limit of 48",
         "control groups, else a watcher",
-        lambda scene: _bomb(scene, 400, 0),
+        lambda scene: _attack_process_limit(scene, 400, 0),
     ),
     Attack(
         "memory-bomb",
         "12 processes of 200 MB at a limit of 256",
         "control groups, else a watcher",
-        lambda scene: _bomb(scene, 12, 200),
+        lambda scene: _attack_process_limit(scene, 12, 200),
     ),
 )

@@ -17,7 +17,7 @@ __all__ = ["ATTACKS"]
 _ENOUGH_MB: Final = 2_000
 
 
-def _parquet(scene: Scene) -> str:
+def _attack_parquet(scene: Scene) -> str:
     scene.without_sandbox()
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -28,38 +28,38 @@ def _parquet(scene: Scene) -> str:
     ) as out:
         for _ in range(300):
             out.write_table(pa.table({"step": rows}))
-    peak, done = _measured_mb(scene, "curves", "import", "bomb.parquet")
+    peak, done = _measure_peak_mb(scene, "curves", "import", "bomb.parquet")
     if "MemoryError" in done or peak > _ENOUGH_MB:
         return f"it took {peak:,.0f} MB: {done.strip().splitlines()[-1][:100] if done else ''}"
     return ""
 
 
-def _columns(scene: Scene) -> str:
+def _attack_columns(scene: Scene) -> str:
     scene.without_sandbox()
     names = ["step", *(f"m{number}" for number in range(50_000))]
     (scene.folder / "wide.csv").write_text(
         ",".join(names) + "\n" + ",".join(["1"] * len(names))
     )
-    return _hangs(scene, 60, "curves", "import", "wide.csv")
+    return _find_hang(scene, 60, "curves", "import", "wide.csv")
 
 
-def _fifo(scene: Scene) -> str:
+def _attack_fifo(scene: Scene) -> str:
     scene.without_sandbox()
     os.mkfifo(scene.folder / "f.duckdb")
-    return _hangs(scene, 30, "traces", "list", "--database", "f.duckdb")
+    return _find_hang(scene, 30, "traces", "list", "--database", "f.duckdb")
 
 
-def _dangling(scene: Scene) -> str:
+def _attack_dangling_link(scene: Scene) -> str:
     scene.without_sandbox()
     (scene.folder / "link.duckdb").symlink_to("real.duckdb")
     run = ("run", "--models", "builtin/random", "--no-baselines", "--episodes", "1")
     done = scene.assay(*run, "--max-turns", "2", "--database", "link.duckdb", seconds=400)
-    if done.code == 0 or (done.code == 2 and "link" in done.said):
+    if done.code == 0 or (done.code == 2 and "link" in done.output):
         return ""
-    return f"exit code {done.code}: {done.said.strip().splitlines()[-1][:160]}"
+    return f"exit code {done.code}: {done.output.strip().splitlines()[-1][:160]}"
 
 
-def _negative_cost(scene: Scene) -> str:
+def _attack_negative_cost(scene: Scene) -> str:
     scene.without_sandbox()
     trajectory = {
         "schema_version": "ATIF-v1.6",
@@ -75,20 +75,20 @@ def _negative_cost(scene: Scene) -> str:
     scene.assay("traces", "import", "t.json", "--database", "s.duckdb")
     if not (scene.folder / "s.duckdb").exists():
         return ""
-    listed = scene.assay("traces", "list", "--json", "--database", "s.duckdb").said
+    listed = scene.assay("traces", "list", "--json", "--database", "s.duckdb").output
     return "a cost of -5 dollars is stored" if "-5" in listed else ""
 
 
-def _garbage(scene: Scene) -> str:
+def _attack_garbage(scene: Scene) -> str:
     scene.without_sandbox()
     folder = scene.folder / "wandb" / "offline-run-20260101_000000-abcd1234"
     folder.mkdir(parents=True)
     (folder / "run-abcd1234.wandb").write_bytes(b":W&B\xe1\xbe\x00" + os.urandom(4096))
     done = scene.assay("curves", "import", "wandb", "--database", "c.duckdb")
-    return f"exit code 0: {done.said.strip()[:160]}" if done.code == 0 else ""
+    return f"exit code 0: {done.output.strip()[:160]}" if done.code == 0 else ""
 
 
-def _half_bodies(scene: Scene) -> str:
+def _attack_half_bodies(scene: Scene) -> str:
     """Of a proxy in a process of its own, whose memory is looked at from here."""
     scene.without_sandbox()
     path = scene.folder / "s"
@@ -98,16 +98,16 @@ def _half_bodies(scene: Scene) -> str:
             if server.poll() is not None:
                 raise RuntimeError("the proxy did not start")
             time.sleep(0.05)
-        before = _memory_mb(server.pid)
-        asyncio.run(_send_halves(path))
-        grew = _memory_mb(server.pid) - before
+        before = _read_memory_mb(server.pid)
+        asyncio.run(_send_half_bodies(path))
+        grew = _read_memory_mb(server.pid) - before
     finally:
         server.kill()
         server.wait()
     return f"the proxy took {grew:,.0f} MB more" if grew > 2 * 128 + 64 else ""
 
 
-async def _send_halves(path: Path) -> None:
+async def _send_half_bodies(path: Path) -> None:
     """Send 30 bodies of 60 MB, each without its last bytes."""
     head = b"POST /v1/responses HTTP/1.1\r\nHost: p\r\nContent-Length: %d\r\n\r\n" % (60 << 20)
 
@@ -125,18 +125,18 @@ async def _send_halves(path: Path) -> None:
     await asyncio.gather(*sent, return_exceptions=True)
 
 
-def _memory_mb(pid: int) -> float:
+def _read_memory_mb(pid: int) -> float:
     """The most that a process had."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def _hangs(scene: Scene, seconds: float, *arguments: str) -> str:
+def _find_hang(scene: Scene, seconds: float, *arguments: str) -> str:
     done = scene.assay(*arguments, seconds=seconds)
     return f"it did not end in {seconds:g} s" if done.code is None else ""
 
 
-def _measured_mb(scene: Scene, *arguments: str) -> tuple[float, str]:
+def _measure_peak_mb(scene: Scene, *arguments: str) -> tuple[float, str]:
     """Run a command that may take 8 GB; the most memory that it had, and what it said."""
     with (scene.folder / "said").open("wb") as file:
         process = subprocess.Popen(
@@ -148,8 +148,8 @@ def _measured_mb(scene: Scene, *arguments: str) -> tuple[float, str]:
         )
         _, _, usage = os.wait4(process.pid, 0)
         process.returncode = 0  # which is waited for already
-    said = (scene.folder / "said").read_text("utf-8", "replace")
-    return usage.ru_maxrss / 1024, said
+    output = (scene.folder / "said").read_text("utf-8", "replace")
+    return usage.ru_maxrss / 1024, output
 
 
 _BOUND: Final = "rows and columns are counted before they are read"
@@ -159,22 +159,22 @@ ATTACKS: tuple[Attack, ...] = (
         "half-bodies",
         "30 bodies of 60 MB that never end, at a trial's proxy",
         "all bodies of a proxy together have at most 128 MiB",
-        _half_bodies,
+        _attack_half_bodies,
     ),
-    Attack("parquet-rows", "a small Parquet file of 300 million rows", _BOUND, _parquet),
-    Attack("csv-columns", "a CSV file of 50,000 columns", _BOUND, _columns),
-    Attack("fifo-store", "a FIFO as database", _REGULAR, _fifo),
-    Attack("dangling-store", "a link to nothing as database", _REGULAR, _dangling),
+    Attack("parquet-rows", "a small Parquet file of 300 million rows", _BOUND, _attack_parquet),
+    Attack("csv-columns", "a CSV file of 50,000 columns", _BOUND, _attack_columns),
+    Attack("fifo-store", "a FIFO as database", _REGULAR, _attack_fifo),
+    Attack("dangling-store", "a link to nothing as database", _REGULAR, _attack_dangling_link),
     Attack(
         "negative-cost",
         "a trajectory that cost -5 dollars",
         "numbers of other programs are checked",
-        _negative_cost,
+        _attack_negative_cost,
     ),
     Attack(
         "garbage-wandb",
         "a .wandb file without one readable record",
         "a file without a record is damaged",
-        _garbage,
+        _attack_garbage,
     ),
 )

@@ -17,7 +17,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-__all__ = ["KNOB", "Attack", "Done", "Named", "NotHere", "Scene", "Trial", "git"]
+__all__ = [
+    "KNOB",
+    "Attack",
+    "DocumentedLimit",
+    "FinishedCommand",
+    "NotAvailable",
+    "Scene",
+    "Trial",
+    "run_git",
+]
 
 KNOB: Final = Path("/proc/sys/fs/lease-break-time")
 """A setting of the whole kernel that hardly anything uses."""
@@ -26,20 +35,20 @@ _PATIENCE_S: Final = 180.0
 _TEST: Final = "def test_nothing():\n    assert False\n"
 
 
-class NotHere(Exception):
+class NotAvailable(Exception):
     """An attack that cannot be tried in this place, with the reason."""
 
 
-class Named(Exception):
+class DocumentedLimit(Exception):
     """An attack that gets through where plan and record say that this does not hold here."""
 
 
-class Done(NamedTuple):
+class FinishedCommand(NamedTuple):
     """A command that has ended."""
 
     code: int | None
     """None if it had to be killed."""
-    said: str
+    output: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +56,12 @@ class Trial:
     """What a benchmark left of its trials."""
 
     folder: Path
-    done: Done
+    done: FinishedCommand
 
     @property
     def log(self) -> str:
         """What the agents printed, as it is stored."""
-        return _text(self.folder.glob("data/runs/*/logs/agent.log"))
+        return _read_texts(self.folder.glob("data/runs/*/logs/agent.log"))
 
     @property
     def stored(self) -> str:
@@ -61,7 +70,7 @@ class Trial:
             *self.folder.glob("data/runs/*/[!w]*"),
             *self.folder.glob("data/runs/*/[!w]*/*"),
         ]
-        return _text(path for path in kept if path.is_file() and path.suffix != ".patch")
+        return _read_texts(path for path in kept if path.is_file() and path.suffix != ".patch")
 
     @property
     def results(self) -> list[dict[str, Any]]:
@@ -95,12 +104,12 @@ class Scene:
     def without_sandbox(self) -> None:
         """Say that an attack is the same whatever the sandbox is."""
         if self.place == "docker":
-            raise NotHere("no sandbox has a part in it")
+            raise NotAvailable("no sandbox has a part in it")
 
-    def is_refused(self, done: Done) -> bool:
+    def is_refused(self, done: FinishedCommand) -> bool:
         """Whether a command ended as one that is not allowed; notes the reason."""
         if done.code == 2:
-            self.notes.append(f"refused: {done.said.strip().splitlines()[-1][:200]}")
+            self.notes.append(f"refused: {done.output.strip().splitlines()[-1][:200]}")
         return done.code == 2
 
     def assay(
@@ -109,7 +118,7 @@ class Scene:
         cwd: Path | None = None,
         seconds: float = _PATIENCE_S,
         variables: Mapping[str, str] | None = None,
-    ) -> Done:
+    ) -> FinishedCommand:
         """Run a command of assay as a user does."""
         process = subprocess.Popen(
             [sys.executable, "-m", "assay", *arguments],
@@ -119,12 +128,12 @@ class Scene:
             stderr=subprocess.STDOUT,
         )
         try:
-            said, _ = process.communicate(timeout=seconds)
+            output, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             process.kill()
-            said, _ = process.communicate()
-            return Done(None, said.decode("utf-8", "replace"))
-        return Done(process.returncode, said.decode("utf-8", "replace"))
+            output, _ = process.communicate()
+            return FinishedCommand(None, output.decode("utf-8", "replace"))
+        return FinishedCommand(process.returncode, output.decode("utf-8", "replace"))
 
     def task(
         self, files: Mapping[str, str] | None = None, test: str = _TEST, **meta: Any
@@ -189,20 +198,20 @@ class Scene:
         lines = ['name = "attack"', "", "[[tasks]]"]
         lines += [f"{name} = {json.dumps(value)}" for name, value in keys.items()]
         (self.folder / "bench.toml").write_text("\n".join(lines) + "\n", "utf-8")
-        with _watched(watch):
+        with _Watcher(watch):
             done = self.assay("bench", "run", "bench.toml", "--quiet", *options)
         trial = Trial(self.folder, done)
         refused = may_be_refused and self.is_refused(done)
         started = may_lose_its_log or trial.score or f"tried-{self.token}" in trial.stored
         if not (refused or started):
-            said = "; ".join(
+            output = "; ".join(
                 f"{result['outcome']} {result['findings']}" for result in trial.results
             )
-            raise RuntimeError(f"the attack did not start: {said} {done.said[-600:]}")
+            raise RuntimeError(f"the attack did not start: {output} {done.output[-600:]}")
         return trial
 
 
-class _watched:
+class _Watcher:
     """Calls a function all the time, for as long as the block takes."""
 
     def __init__(self, look: Callable[[], None] | None) -> None:
@@ -235,7 +244,7 @@ class Attack:
     """Returns what was seen of its success, nothing if it failed; NotHere if it cannot be."""
 
 
-def git(folder: Path, *arguments: str) -> str:
+def run_git(folder: Path, *arguments: str) -> str:
     """Run git as somebody who has no settings; what it prints."""
     who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "gc.auto=0")
     done = subprocess.run(
@@ -248,5 +257,5 @@ def git(folder: Path, *arguments: str) -> str:
     return done.stdout.decode().strip()
 
 
-def _text(paths: Any) -> str:
+def _read_texts(paths: Any) -> str:
     return "".join(path.read_bytes().decode("utf-8", "replace") for path in paths)

@@ -1,5 +1,5 @@
 """Parts of `make prove-faults`, a file each: what is tried, how often, and what was lost."""
 
-from .tried import Tried
+from .tried import FaultRow
 
-__all__ = ["Tried"]
+__all__ = ["FaultRow"]

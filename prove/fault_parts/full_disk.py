@@ -1,7 +1,7 @@
-"""A disk that is full, in bytes or in files: an error in words, and a resume loses nothing.
+"""A full disk, in bytes or in files: the run reports an error, and a resume loses nothing.
 
-The run works on a small file system in memory, which grows before it is resumed; where none
-can be mounted, files have a largest size instead.
+The run uses a small file system in memory, which grows before the resume; if none can be
+mounted, the file size is limited instead.
 """
 
 import random
@@ -16,134 +16,140 @@ from typing import NamedTuple
 from tests.runs.tables import calls_at, contents
 from tests.runs.test_kills import RUN, journaled
 
-from .processes import code_of, printed, start_assay
-from .tried import Tried, times
+from .processes import read_output, start_assay, wait_for_exit
+from .tried import FaultRow, scaled_range
 
 __all__ = ["attack"]
 
 _TRIES = 10
 _KIB = 1024
-_WHOLE = {"size": "64m", "nr_inodes": "10000"}
-"""More room than the run needs."""
+_AMPLE = {"size": "64m", "nr_inodes": "10000"}
+"""More space than the run needs."""
 
 
-def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
-    """Sizes from nothing at all to nearly enough."""
+def attack(folder: Path, chance: random.Random) -> Iterator[FaultRow]:
+    """Run with sizes from almost none to nearly enough."""
     plain = folder / "plain"
     (plain / "disk").mkdir(parents=True)
-    if code_of(_started(plain)):
-        raise RuntimeError(f"the run in peace failed: {printed(plain)}")
+    if wait_for_exit(_start_run(plain)):
+        raise RuntimeError(f"the undisturbed run failed: {read_output(plain)}")
     undisturbed = contents(plain / "disk" / "traces.duckdb")
-    with _mounted(folder / "mounted", _WHOLE) as can_mount:
+    with _mount_temporarily(folder / "mounted", _AMPLE) as can_mount:
         pass
     if can_mount:
-        yield _full(
+        yield _fill_disk(
             "no room for more bytes",
             folder / "bytes",
-            lambda: {**_WHOLE, "size": f"{chance.randrange(16, 3000)}k"},
+            lambda: {**_AMPLE, "size": f"{chance.randrange(16, 3000)}k"},
             undisturbed,
         )
-        yield _full(
+        yield _fill_disk(
             "no room for more files",
             folder / "files",
-            lambda: {**_WHOLE, "nr_inodes": str(chance.randrange(3, 40))},
+            lambda: {**_AMPLE, "nr_inodes": str(chance.randrange(3, 40))},
             undisturbed,
         )
-    limited = Tried("files with a largest size")
+    limited = FaultRow("a limited file size")
     stopped = 0
-    for number in times(_TRIES // 2):
-        most = chance.randrange(4, 2000) * _KIB
-        where = folder / f"limited-{number}"
-        (where / "disk").mkdir(parents=True)
-        found = _lost(where, undisturbed, partial(_limit, most), lambda: None)
-        stopped += found.stopped
-        limited.count(found.lost and f"{most} bytes: {found.lost}")
-    limited.note = f"{stopped} were stopped; the same"
+    for number in scaled_range(_TRIES // 2):
+        max_bytes = chance.randrange(4, 2000) * _KIB
+        run_folder = folder / f"limited-{number}"
+        (run_folder / "disk").mkdir(parents=True)
+        result = _run_on_full_disk(
+            run_folder, undisturbed, partial(_limit_file_size, max_bytes), lambda: None
+        )
+        stopped += result.stopped
+        limited.count(result.lost and f"{max_bytes} bytes: {result.lost}")
+    limited.note = f"{stopped} were stopped; resumed with equal tables"
     yield limited
 
 
-def _full(
+def _fill_disk(
     attack: str, folder: Path, choose: Callable[[], Mapping[str, str]], undisturbed: object
-) -> Tried:
+) -> FaultRow:
     folder.mkdir()
-    tried = Tried(attack)
+    row = FaultRow(attack)
     stopped = 0
-    for number in times(_TRIES):
-        where, options = folder / str(number), choose()
-        where.mkdir()
-        with _mounted(where / "disk", options):
-            grow = partial(_mount, where / "disk", {**_WHOLE, "remount": ""})
-            found = _lost(where, undisturbed, None, grow)
-        stopped += found.stopped
-        tried.count(found.lost and f"{dict(options)}: {found.lost}")
-    tried.note = f"{stopped} were stopped; in words, and resumed with equal tables"
-    return tried
+    for number in scaled_range(_TRIES):
+        run_folder, options = folder / str(number), choose()
+        run_folder.mkdir()
+        with _mount_temporarily(run_folder / "disk", options):
+            grow = partial(_mount, run_folder / "disk", {**_AMPLE, "remount": ""})
+            result = _run_on_full_disk(run_folder, undisturbed, None, grow)
+        stopped += result.stopped
+        row.count(result.lost and f"{dict(options)}: {result.lost}")
+    row.note = f"{stopped} were stopped with an error message, and resumed with equal tables"
+    return row
 
 
-class _Found(NamedTuple):
+class _DiskResult(NamedTuple):
     lost: str
     stopped: bool
-    """Whether there was too little room for it."""
+    """Whether the space was too small."""
 
 
-def _lost(
+def _run_on_full_disk(
     folder: Path,
     undisturbed: object,
-    first: Callable[[], None] | None,
+    before_start: Callable[[], None] | None,
     grow: Callable[[], object],
-) -> _Found:
-    """What a run lost that could not write all it had to."""
-    code = code_of(_started(folder, first))
-    if code is None:
-        return _Found("it hangs", True)
-    said = printed(folder).strip()
-    if "Traceback" in said or (code and not said):
-        return _Found(f"exit code {code}, {said[-300:] or 'not a word'}", True)
+) -> _DiskResult:
+    """Run with too little space, then resume with enough; return what was lost."""
+    code = wait_for_exit(_start_run(folder, before_start))
+    if isinstance(code, str):
+        return _DiskResult(code, True)
+    output = read_output(folder).strip()
+    if "Traceback" in output or (code and not output):
+        return _DiskResult(f"exit code {code}, {output[-300:] or 'no output'}", True)
     grow()
-    return _Found(_lost_after(folder, undisturbed, resume=code != 0), code != 0)
+    return _DiskResult(
+        _find_losses_after_resume(folder, undisturbed, resume=code != 0), code != 0
+    )
 
 
-def _lost_after(folder: Path, undisturbed: object, *, resume: bool) -> str:
+def _find_losses_after_resume(folder: Path, undisturbed: object, *, resume: bool) -> str:
     disk = folder / "disk"
     before = journaled(disk)
-    code = code_of(_started(folder)) if resume else 0
-    # One that had stored all of it is told so, and changes nothing.
-    if code and "is finished" not in printed(folder):
-        return f"exit code {code} on resume: {printed(folder).strip()[-300:]}"
+    code = wait_for_exit(_start_run(folder)) if resume else 0
+    # A finished run cannot be resumed, and its tables stay unchanged.
+    if code and "is finished" not in read_output(folder):
+        return f"exit code {code} on resume: {read_output(folder).strip()[-300:]}"
     if not before.items() <= calls_at(disk / "traces.duckdb").items():
-        return "an answer was asked for again"
-    return "" if contents(disk / "traces.duckdb") == undisturbed else "other tables"
+        return "a recorded call was repeated"
+    return "" if contents(disk / "traces.duckdb") == undisturbed else "the tables differ"
 
 
-def _started(
-    folder: Path, first: Callable[[], None] | None = None
+def _start_run(
+    folder: Path, before_start: Callable[[], None] | None = None
 ) -> "subprocess.Popen[bytes]":
     return start_assay(
         folder,
         *("run", "--models", "builtin/random", "builtin/forager", "--no-baselines"),
         *("--episodes", "8", "--max-turns", "20", "--run-id", RUN),
         *("--database", "disk/traces.duckdb", "--traces-dir", "disk/files"),
-        first=first,
+        before_start=before_start,
     )
 
 
-def _limit(most: int) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+def _limit_file_size(max_bytes: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
 
 
 @contextmanager
-def _mounted(folder: Path, options: Mapping[str, str]) -> Iterator[bool]:
-    """A file system in memory; whether there is one."""
+def _mount_temporarily(folder: Path, options: Mapping[str, str]) -> Iterator[bool]:
+    """Mount a file system in memory; yield whether that succeeded."""
     folder.mkdir()
-    is_there = _mount(folder, options)
+    is_mounted = _mount(folder, options)
     try:
-        yield is_there
+        yield is_mounted
     finally:
-        if is_there:
+        if is_mounted:
             subprocess.run(["umount", "-l", folder], check=True)
 
 
 def _mount(folder: Path, options: Mapping[str, str]) -> bool:
-    given = ",".join(f"{name}={value}" if value else name for name, value in options.items())
-    command = ["mount", "-t", "tmpfs", "-o", given, "tmpfs", str(folder)]
+    option_text = ",".join(
+        f"{name}={value}" if value else name for name, value in options.items()
+    )
+    command = ["mount", "-t", "tmpfs", "-o", option_text, "tmpfs", str(folder)]
     return subprocess.run(command, capture_output=True).returncode == 0

@@ -1,4 +1,4 @@
-"""Journals that are cut, flipped, reordered or misnamed: never read as what they are not."""
+"""Journals that are truncated, corrupted, reordered or misnamed are never read as valid."""
 
 import random
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from assay.store.records import SessionRecord
 from tests.store.sessions import make_run, make_session
 from tests.store.test_journal import write
 
-from .tried import Tried, times
+from .tried import FaultRow, scaled_range
 
 __all__ = ["attack"]
 
@@ -18,28 +18,30 @@ _FLIPS = 4_000
 _MOVES = 500
 
 
-def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
-    """Every cut, many flipped bits, and lines that were removed, doubled or swapped."""
+def attack(folder: Path, chance: random.Random) -> Iterator[FaultRow]:
+    """Truncate everywhere, flip bits, and remove, duplicate or swap lines."""
     session = make_session(make_run())
     path = folder / f"{session.header.session_id}.jsonl"
     write(path, session)
     whole = path.read_bytes()
-    states = _states(path, whole)
+    states = _read_prefixes(path, whole)
 
-    cuts = Tried("cut at every byte", note="whole lines are kept, the torn one is dropped")
+    cuts = FaultRow(
+        "cut at every byte", note="complete lines are kept, the partial line is dropped"
+    )
     for length in range(1, len(whole)):
         path.write_bytes(whole[:length])
-        left = whole.count(b"\n", 0, length)
-        cuts.count(_compare(path, states[left], may_refuse=left == 0))
+        kept_lines = whole.count(b"\n", 0, length)
+        cuts.count(_compare_reading(path, states[kept_lines], may_refuse=kept_lines == 0))
     yield cuts
 
     refused = 0
-    flips = Tried("a bit flipped")
-    for _ in times(_FLIPS):
+    flips = FaultRow("a bit flipped")
+    for _ in scaled_range(_FLIPS):
         content = bytearray(whole)
         content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
         path.write_bytes(content)
-        reason = _compare(path, states[-2], may_refuse=True)
+        reason = _compare_reading(path, states[-2], may_refuse=True)
         refused += _is_refused(path)
         flips.count(reason)
     flips.note = (
@@ -47,9 +49,9 @@ def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
     )
     yield flips
 
-    moves = Tried("a line removed, doubled or swapped", note="each is refused, and named")
+    moves = FaultRow("a line removed, doubled or swapped", note="each is refused and reported")
     lines_of = whole.splitlines(keepends=True)
-    for _ in times(_MOVES):
+    for _ in scaled_range(_MOVES):
         lines, at = list(lines_of), chance.randrange(len(lines_of) - 1)
         match chance.randrange(3):
             case 0:
@@ -59,10 +61,10 @@ def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
             case _:
                 lines[at], lines[at + 1] = lines[at + 1], lines[at]
         path.write_bytes(b"".join(lines))
-        moves.count("" if _is_refused(path) else f"taken in: line {at + 1}")
+        moves.count("" if _is_refused(path) else f"accepted: line {at + 1}")
     yield moves
 
-    names = Tried("the journal of another session or run", note="refused, and named")
+    names = FaultRow("the journal of another session or run", note="refused and reported")
     path.write_bytes(whole)
     other = path.with_name("other.jsonl")
     other.write_bytes(whole)
@@ -72,12 +74,12 @@ def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
         except JournalError:
             names.count()
         else:
-            names.count(f"{place} was taken in for run {run}")
+            names.count(f"{place} was accepted for run {run}")
     yield names
 
 
-def _states(path: Path, whole: bytes) -> list[SessionRecord | None]:
-    """What the first lines of a journal say, by how many they are."""
+def _read_prefixes(path: Path, whole: bytes) -> list[SessionRecord | None]:
+    """Return the record read from the first n lines of a journal, by n."""
     states: list[SessionRecord | None] = [None]
     lines = whole.splitlines(keepends=True)
     for count in range(1, len(lines) + 1):
@@ -94,9 +96,9 @@ def _is_refused(path: Path) -> bool:
     return False
 
 
-def _compare(path: Path, expected: SessionRecord | None, *, may_refuse: bool) -> str:
+def _compare_reading(path: Path, expected: SessionRecord | None, *, may_refuse: bool) -> str:
     try:
-        found = read_journal(path)
+        record = read_journal(path)
     except JournalError as error:
         return "" if may_refuse else f"refused: {error}"
-    return "" if found == expected else "read as something else"
+    return "" if record == expected else "read as something else"

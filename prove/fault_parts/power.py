@@ -8,7 +8,7 @@ from tests.runs.tables import calls_at, contents
 from tests.runs.test_kills import journaled, start
 from tests.runs.test_power_cuts import cut_power
 
-from .tried import Tried, times
+from .tried import FaultRow, scaled_range
 
 __all__ = ["attack"]
 
@@ -16,15 +16,15 @@ _CUTS = 6
 _LATEST_S = 4.0
 
 
-def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
-    """Cut the power at moments that chance picks; resume, and compare with a run in peace."""
+def attack(folder: Path, chance: random.Random) -> Iterator[FaultRow]:
+    """Cut the power at random moments, resume, and compare with an undisturbed run."""
     plain = folder / "plain"
     plain.mkdir()
     if start(plain).wait():
-        raise RuntimeError("the run in peace failed")
-    cuts = Tried("power cut in the middle of a run, then resumed")
+        raise RuntimeError("the undisturbed run failed")
+    cuts = FaultRow("power cut in the middle of a run, then resumed")
     answers = old = lost = 0
-    for number in times(_CUTS):
+    for number in scaled_range(_CUTS):
         place = folder / str(number)
         place.mkdir()
         cut, left = cut_power(place, chance.uniform(0.2, _LATEST_S))
@@ -32,14 +32,14 @@ def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
         kept = journaled(left)
         code = start(left).wait()
         if cut.lost_old:
-            cuts.count(f"{cut.lost_old} answers that were older than a second")
+            cuts.count(f"{cut.lost_old} responses older than a second were lost")
         elif code or contents(left / "traces.duckdb") != contents(plain / "traces.duckdb"):
-            cuts.count(f"exit code {code}, or other tables")
+            cuts.count(f"exit code {code}, or the tables differ")
         elif not kept.items() <= calls_at(left / "traces.duckdb").items():
-            cuts.count("an answer was asked for again")
+            cuts.count("a recorded call was repeated")
         else:
             cuts.count()
     cuts.note = (
-        f"of {answers} answers, {old} older than a second, {lost} younger ones were lost"
+        f"of {answers} responses, {old} older than a second, {lost} newer ones were lost"
     )
     yield cuts

@@ -1,4 +1,4 @@
-"""The program in a process of its own, as a user starts it; what it prints goes to a file."""
+"""Runs of the program in a separate process, as a user starts it, with its output in a file."""
 
 import os
 import signal
@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["PATIENCE_S", "code_of", "printed", "start_assay"]
+__all__ = ["EXIT_LIMIT_S", "read_output", "start_assay", "wait_for_exit"]
 
-PATIENCE_S = 60
-"""Longer than any of these commands takes; one that is still there hangs."""
+EXIT_LIMIT_S = 600
+"""Time limit for a command. On a busy machine some take more than a minute."""
 
 
 def start_assay(
@@ -18,23 +18,23 @@ def start_assay(
     *arguments: str,
     before: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
-    first: Callable[[], None] | None = None,
+    before_start: Callable[[], None] | None = None,
 ) -> "subprocess.Popen[bytes]":
     """Start a command in a folder.
 
     Args:
-        folder: Where it works; made if it is missing.
-        arguments: Those of the command.
+        folder: Working directory; created if it is missing.
+        arguments: Arguments of the command.
         before: A program that starts it, such as strace.
-        environment: Variables that it has beside those of this process.
-        first: Called in the new process before anything else.
+        environment: Additional environment variables.
+        before_start: Called first in the new process.
     """
 
     def begin() -> None:
-        # A shell lets what it starts in the background ignore Ctrl-C, and children inherit it.
+        # Background jobs of a shell ignore Ctrl-C, and their children inherit that.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if first is not None:
-            first()
+        if before_start is not None:
+            before_start()
 
     folder.mkdir(exist_ok=True)
     with (folder / "printed").open("ab") as file:
@@ -49,16 +49,27 @@ def start_assay(
         )
 
 
-def code_of(process: "subprocess.Popen[bytes]", seconds: float = PATIENCE_S) -> int | None:
-    """The exit code of a process once it has ended; None if it hangs, and then it is killed."""
+def wait_for_exit(
+    process: "subprocess.Popen[bytes]", seconds: float = EXIT_LIMIT_S
+) -> int | str:
+    """Return the exit code, or the state of a process that did not exit and was killed."""
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
+        state = f"still running after {seconds:g} s ({_describe_state(process.pid)})"
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        return None
+        return state
 
 
-def printed(folder: Path) -> str:
-    """All that commands have printed in a folder."""
+def _describe_state(pid: int) -> str:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    cpu_s = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return f"state {status['State']}, {status['Threads']} threads, {cpu_s:.0f} s of CPU"
+
+
+def read_output(folder: Path) -> str:
+    """Return the output of all commands in a folder."""
     return (folder / "printed").read_text("utf-8", "replace")

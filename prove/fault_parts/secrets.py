@@ -1,7 +1,7 @@
 """Secrets in many places: no file and no output has twelve characters of one in a row.
 
-A key in a variable or a file, in addresses, where no key belongs, repeated by a provider in
-replies and errors, and raised or printed by code of a user. Tables are read, too: DuckDB
+The key is in a variable or a file, in an address or a wrong place, repeated by a provider in
+replies and errors, and raised or printed by user code. Tables are read with SQL, because DuckDB
 compresses them.
 """
 
@@ -17,22 +17,22 @@ from assay.store.views import VIEWS
 from tests.runs.echo import Answer, answering, error_page, failing, rambling, refusing, talking
 from tests.runs.tables import rows
 
-from .processes import code_of, printed, start_assay
-from .tried import Tried
+from .processes import read_output, start_assay, wait_for_exit
+from .tried import FaultRow
 
 __all__ = ["attack"]
 
 _KEY = "sk-planted-0a1b2c3d4e5f6a7b8c9d"
-_ODD = 'planted+0a1b/2c3d"4e5f\\6a7b=8c9d'
-"""A key that JSON and URLs write otherwise."""
-_RUN = 12
-_SMALL = (
+_ODD_KEY = 'planted+0a1b/2c3d"4e5f\\6a7b=8c9d'
+"""A key that JSON and URLs escape."""
+_LEAK_CHARACTERS = 12
+_SMALL_RUN = (
     *("run", "--models", "any", "--no-baselines", "--episodes", "2", "--max-turns", "2"),
     *("--call-patience", "1", "--database", "traces.duckdb", "-vv", "--debug"),
 )
-_LOCAL = ("run", "--models", "builtin/noop", "--no-baselines", "--episodes", "1")
-_DATABASE = ("--database", "traces.duckdb")
-_AFTERWARDS = (
+_LOCAL_RUN = ("run", "--models", "builtin/noop", "--no-baselines", "--episodes", "1")
+_DATABASE_OPTION = ("--database", "traces.duckdb")
+_LATER_COMMANDS = (
     ("traces", "list"),
     ("traces", "show", "best"),
     ("traces", "verify"),
@@ -41,7 +41,7 @@ _AFTERWARDS = (
     ("traces", "export", "--format", "atif", "--output", "out.atif"),
     ("experiments", "list"),
 )
-"""What shows or copies a run that has ended."""
+"""Commands that show or copy a finished run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,31 +49,31 @@ class _Setup:
     arguments: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
-    """Files of the user's, which may hold the secret."""
+    """Files of the user, which may contain the secret."""
     answer: Answer | None = None
-    """What a provider answers; its address takes the place of `@URL`."""
+    """Response of the provider; its address replaces `@URL`."""
     key: str = _KEY
 
 
-def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
-    """Every set-up once."""
+def attack(folder: Path, chance: random.Random) -> Iterator[FaultRow]:
+    """Run every set-up once."""
     for attack, setups in (
-        ("code of a user raises, prints or says the key", _user_code()),
-        ("a provider repeats the key in a reply", _replies()),
-        ("a provider repeats the key in an error", _errors()),
-        ("a secret in an address", dict(_addresses())),
-        ("a key in a file, in its place and in others", _files()),
-        ("a key where no key belongs", _misplaced()),
+        ("user code raises, prints or returns the key", _user_code_setups()),
+        ("a provider repeats the key in a reply", _reply_setups()),
+        ("a provider repeats the key in an error", _error_setups()),
+        ("a secret in an address", dict(_address_setups())),
+        ("a key in a file, in its place and in others", _file_setups()),
+        ("a key where no key belongs", _misplaced_setups()),
     ):
-        tried = Tried(attack)
+        row = FaultRow(attack)
         for name, setup in setups.items():
-            lost = _leaks(folder / f"{attack} {name}".replace(" ", "-"), setup)
-            tried.count(lost and f"{name}: {lost}")
-        tried.note = f"no {_RUN} characters of it in any file, table or output"
-        yield tried
+            lost = _find_leak(folder / f"{attack} {name}".replace(" ", "-"), setup)
+            row.count(lost and f"{name}: {lost}")
+        row.note = f"no {_LEAK_CHARACTERS} characters of it in any file, table or output"
+        yield row
 
 
-def _replies() -> dict[str, _Setup]:
+def _reply_setups() -> dict[str, _Setup]:
     answers: dict[str, Answer] = {
         "whole": talking,
         "first half": lambda key: talking(key[:16]),
@@ -85,23 +85,23 @@ def _replies() -> dict[str, _Setup]:
     }
     return {
         f"{name} {number}": _Setup(
-            arguments=(*_SMALL, "--openai-base-url", "@URL", "--cache", "replies.sqlite"),
+            arguments=(*_SMALL_RUN, "--openai-base-url", "@URL", "--cache", "replies.sqlite"),
             environment={"OPENAI_API_KEY": key},
             answer=answer,
             key=key,
         )
         for name, answer in answers.items()
-        for number, key in enumerate((_KEY, _ODD))
+        for number, key in enumerate((_KEY, _ODD_KEY))
     }
 
 
-def _errors() -> dict[str, _Setup]:
+def _error_setups() -> dict[str, _Setup]:
     answers = {str(status): failing(status) for status in (400, 401, 404, 429, 500, 503)}
     answers["page"] = error_page(380)
     answers["half"] = lambda key: failing(500)(key[8:24])
     return {
         name: _Setup(
-            arguments=(*_SMALL, "--openai-base-url", "@URL"),
+            arguments=(*_SMALL_RUN, "--openai-base-url", "@URL"),
             environment={"OPENAI_API_KEY": _KEY},
             answer=answer,
         )
@@ -109,27 +109,27 @@ def _errors() -> dict[str, _Setup]:
     }
 
 
-def _addresses() -> Iterator[tuple[str, _Setup]]:
+def _address_setups() -> Iterator[tuple[str, _Setup]]:
     for name, address in (
         ("password", f"http://me:{_KEY}@127.0.0.1:9/v1"),
         ("query", f"http://127.0.0.1:9/v1?key={_KEY}"),
     ):
         yield (
             f"option, {name}",
-            _Setup(arguments=(*_SMALL, "--openai-base-url", address)),
+            _Setup(arguments=(*_SMALL_RUN, "--openai-base-url", address)),
         )
         yield (
             f"service, {name}",
-            _Setup(arguments=(*_LOCAL, "--service-url", address)),
+            _Setup(arguments=(*_LOCAL_RUN, "--service-url", address)),
         )
         yield (
             f"variable, {name}",
-            _Setup(arguments=_SMALL, environment={"OPENAI_BASE_URL": address}),
+            _Setup(arguments=_SMALL_RUN, environment={"OPENAI_BASE_URL": address}),
         )
         yield (
             f"file, {name}",
             _Setup(
-                arguments=(*_LOCAL, "--config", "mine.toml"),
+                arguments=(*_LOCAL_RUN, "--config", "mine.toml"),
                 files={"mine.toml": f'[openai]\nbase_url = "{address}"\n'},
             ),
         )
@@ -146,7 +146,7 @@ def _addresses() -> Iterator[tuple[str, _Setup]]:
         )
 
 
-def _files() -> dict[str, _Setup]:
+def _file_setups() -> dict[str, _Setup]:
     texts = {
         "in its place": f'[openai]\napi_key = "{_KEY}"\n',
         "as a list": f'[openai]\napi_key = ["{_KEY}"]\n',
@@ -155,7 +155,7 @@ def _files() -> dict[str, _Setup]:
         "as an unknown name": f'[openai]\n"{_KEY}" = 1\n',
         "not TOML": f"api_key = {_KEY}\n",
     }
-    arguments = (*_SMALL, "--openai-base-url", "@URL", "--config", "mine.toml")
+    arguments = (*_SMALL_RUN, "--openai-base-url", "@URL", "--config", "mine.toml")
     setups = {
         name: _Setup(arguments=arguments, files={"mine.toml": text}, answer=talking)
         for name, text in texts.items()
@@ -168,7 +168,7 @@ def _files() -> dict[str, _Setup]:
         ("models.toml, misspelt", rows_of_models.replace("key =", "kee =")),
     ):
         setups[name] = _Setup(
-            arguments=("run", "--models", "a", *_SMALL[3:]),
+            arguments=("run", "--models", "a", *_SMALL_RUN[3:]),
             environment={"ASSAY_MODELS": "models.toml"},
             files={"models.toml": text},
             answer=talking,
@@ -176,11 +176,11 @@ def _files() -> dict[str, _Setup]:
     return setups
 
 
-def _misplaced() -> dict[str, _Setup]:
+def _misplaced_setups() -> dict[str, _Setup]:
     return {
         "a model": _Setup(arguments=("run", "--models", _KEY)),
-        "an option": _Setup(arguments=(*_LOCAL, f"--openai-api-key={_KEY}")),
-        "a number": _Setup(arguments=(*_LOCAL, "--max-turns", _KEY)),
+        "an option": _Setup(arguments=(*_LOCAL_RUN, f"--openai-api-key={_KEY}")),
+        "a number": _Setup(arguments=(*_LOCAL_RUN, "--max-turns", _KEY)),
         "a command": _Setup(arguments=(_KEY,)),
         "the variable of a variable": _Setup(
             arguments=("serve-models", "--port", "0", "--api-key-env", _KEY)
@@ -188,7 +188,7 @@ def _misplaced() -> dict[str, _Setup]:
     }
 
 
-def _user_code() -> dict[str, _Setup]:
+def _user_code_setups() -> dict[str, _Setup]:
     agent = "import os\nKEY = os.environ['MY_API_KEY']\ndef act(view):\n    {}\n"
     hook = (
         "import os\nfrom assay.metrics import BaseHook, hook\nKEY = os.environ['MY_API_KEY']\n"
@@ -208,9 +208,17 @@ def _user_code() -> dict[str, _Setup]:
     return {
         f"{name}, {executor}": _Setup(
             arguments=(
-                *("run", "--no-baselines", "--episodes", "1", "--max-turns", "2", *_DATABASE),
+                *(
+                    "run",
+                    "--no-baselines",
+                    "--episodes",
+                    "1",
+                    "--max-turns",
+                    "2",
+                    *_DATABASE_OPTION,
+                ),
                 *("--executor", executor, option),
-                *(("mine.py:act",) if option == "--agents" else ("mine.py", *_LOCAL[1:3])),
+                *(("mine.py:act",) if option == "--agents" else ("mine.py", *_LOCAL_RUN[1:3])),
             ),
             environment={"MY_API_KEY": _KEY.removeprefix("sk-")},
             files={"mine.py": text},
@@ -220,40 +228,47 @@ def _user_code() -> dict[str, _Setup]:
     }
 
 
-def _leaks(folder: Path, setup: _Setup) -> str:
-    """Where the secret is that is not a file of the user's; empty if nowhere."""
+def _find_leak(folder: Path, setup: _Setup) -> str:
+    """Return where the secret is found outside the user's files, or an empty text."""
     folder.mkdir()
     if setup.answer is None:
-        return _play(folder, setup, "")
+        return _run_setup(folder, setup, "")
     with answering(setup.answer) as url:
-        return _play(folder, setup, url)
+        return _run_setup(folder, setup, url)
 
 
-def _play(folder: Path, setup: _Setup, url: str) -> str:
+def _run_setup(folder: Path, setup: _Setup, url: str) -> str:
     for name, text in setup.files.items():
         (folder / name).write_text(text.replace("@URL", url), "utf-8")
         (folder / name).chmod(0o600)
     arguments = [argument.replace("@URL", url) for argument in setup.arguments]
     environment = {"OPENAI_API_KEY": "", **setup.environment}
-    if code_of(start_assay(folder, *arguments, environment=environment)) is None:
-        return "it hangs"
+    code = wait_for_exit(start_assay(folder, *arguments, environment=environment))
+    if isinstance(code, str):
+        return code
     if setup.answer is talking and (folder / "traces.duckdb").exists():
-        for more in _AFTERWARDS:
-            code_of(start_assay(folder, *more, *_DATABASE, environment=environment))
-    if not printed(folder).strip():
-        return "not a word was printed"
-    return _place_of(setup.key, folder, {*setup.files})
+        for more in _LATER_COMMANDS:
+            wait_for_exit(
+                start_assay(folder, *more, *_DATABASE_OPTION, environment=environment)
+            )
+    if not read_output(folder).strip():
+        return "no output"
+    return _find_secret(setup.key, folder, {*setup.files})
 
 
-def _place_of(secret: str, folder: Path, spared: set[str]) -> str:
+def _find_secret(secret: str, folder: Path, user_files: set[str]) -> str:
     forms = {secret, json.dumps(secret)[1:-1], quote(secret, safe="")}
-    parts = {form[at : at + _RUN] for form in forms for at in range(len(form) - _RUN + 1)}
+    parts = {
+        form[at : at + _LEAK_CHARACTERS]
+        for form in forms
+        for at in range(len(form) - _LEAK_CHARACTERS + 1)
+    }
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name not in spared and "__pycache__" not in path.parts:
+        if path.is_file() and path.name not in user_files and "__pycache__" not in path.parts:
             content = path.read_bytes()
-            found = next((part for part in parts if part.encode() in content), None)
-            if found is not None:
-                return f"{path.name} has {found!r}"
+            match = next((part for part in parts if part.encode() in content), None)
+            if match is not None:
+                return f"{path.name} has {match!r}"
     database = folder / "traces.duckdb"
     for source in (*TABLES, *VIEWS) if database.exists() else ():
         text = str(rows(database, source.name))

@@ -1,4 +1,4 @@
-"""Stores that are damaged, or that somebody made to deceive."""
+"""Databases that are damaged or manipulated."""
 
 import random
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from assay.store.store import Store
 from tests.store.sessions import make_run, make_sessions
 from tests.store.stores import fill
 
-from .tried import Tried, times
+from .tried import FaultRow, scaled_range
 
 __all__ = ["attack"]
 
@@ -21,29 +21,33 @@ _FLIPS = 50
 _PLANTED = 5
 
 
-def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
-    """Flipped bits and cuts that the doctor must see, planted messages and views."""
+def attack(folder: Path, chance: random.Random) -> Iterator[FaultRow]:
+    """Flip bits that the doctor must detect; plant messages and views."""
     run = make_run()
     store = fill(folder / "a.duckdb", run, make_sessions(run, 20, turns=20))
-    whole, before = store.path.read_bytes(), _rows(store)
+    whole, before = store.path.read_bytes(), _hash_tables(store)
     copy = folder / "b.duckdb"
 
-    told = 0
-    flips = Tried("a bit of the file flipped, read by the doctor")
-    for _ in times(_FLIPS):
+    detected = 0
+    flips = FaultRow("a bit of the file flipped, read by the doctor")
+    for _ in scaled_range(_FLIPS):
         content = bytearray(whole)
         content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
         copy.write_bytes(content)
         if check_database(copy).state is CheckState.FAIL:
-            told += 1
+            detected += 1
             flips.count()
         else:
-            flips.count("" if _rows(Store(copy)) == before else "called well, and it is not")
-    flips.note = f"{told} named; the others hit no table, whose rows are all there"
+            flips.count(
+                ""
+                if _hash_tables(Store(copy)) == before
+                else "reported as healthy, but it is not"
+            )
+    flips.note = f"{detected} detected; the others changed no table"
     yield flips
 
-    planted = Tried("a message that is not what its hash says", note="the merge is refused")
-    for number in times(_PLANTED):
+    planted = FaultRow("a message that is not what its hash says", note="the merge is refused")
+    for number in scaled_range(_PLANTED):
         copy.write_bytes(whole)
         with duckdb.connect(str(copy)) as connection:
             connection.execute(
@@ -60,7 +64,7 @@ def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
             planted.count("it was merged")
     yield planted
 
-    views = Tried("a view that reads a file of this machine", note="not read")
+    views = FaultRow("a view that reads a file of this machine", note="not read")
     (folder / "private").write_text("private words")
     for name in ("episodes", "messages", "turns", "achievements", "model_usage"):
         copy.write_bytes(whole)
@@ -69,12 +73,12 @@ def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
                 f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_text('{folder}/private')"
             )
         with Store(copy).reading() as connection:
-            found = str(connection.execute(f"FROM {name}").fetchall())
-        views.count("the file was read" if "private words" in found else "")
+            rows_text = str(connection.execute(f"FROM {name}").fetchall())
+        views.count("the file was read" if "private words" in rows_text else "")
     yield views
 
 
-def _rows(store: Store) -> object:
+def _hash_tables(store: Store) -> object:
     with store.reading() as connection:
         return [
             connection.execute(f"SELECT count(*), bit_xor(hash(t)) FROM {name} t").fetchall()
