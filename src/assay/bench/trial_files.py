@@ -281,7 +281,7 @@ class CodingTranscript:
         )
         self._acts.clear()
         self._recorder.add_played(played)
-        await self._recorder.kept()
+        await self._recorder.wait_until_written()
 
     def _place(self, message: Message) -> NewMessage:
         # Keep the message alive, so that its id is not reused.

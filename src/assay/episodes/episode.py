@@ -188,7 +188,7 @@ class EpisodeAttempt:
             lambda: self._add_hook_results(without_hooks, inventories)
         )
         played = self._recorder.add_played(played)
-        await self._recorder.kept()
+        await self._recorder.wait_until_written()
         return played, stepped
 
     async def _run_hooks(self, function: Callable[[], _T]) -> _T:

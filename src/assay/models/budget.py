@@ -229,7 +229,7 @@ def upper_bound(request: ChatRequest, price: "Price") -> float:
 def cost(usage: Usage, price: "Price") -> float | None:
     """Return the cost of tokens in dollars; None for more tokens than the price is valid for.
 
-    Cached tokens without a price of their own cost as much as others.
+    Cached tokens without a separate price cost as much as others.
     """
     if price.up_to is not None and usage.prompt > price.up_to:
         return None

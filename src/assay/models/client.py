@@ -203,7 +203,7 @@ class RemoteModel:
         if reply.usage is not None and reply.usage.total > _MAX_COUNT_FACTOR * possible:
             _lose(reservation, None)
             return ModelRejected(
-                f"{self._who} reports {reply.usage.total:,} tokens for a call with at most "
+                f"{self._label} reports {reply.usage.total:,} tokens for a call with at most "
                 f"{possible:,}; it is not called again, because its costs cannot be computed"
             )
         dollars = self._compute_cost(reply.usage, call)
@@ -230,11 +230,11 @@ class RemoteModel:
         return call.bound
 
     def _handle_unread(self, call: "_Call", error: ReplyRefused) -> WireReply | Fault:
-        """Return a fault for a reply that was not read; after several, a reply that says so."""
+        """Return a fault for a reply that was not read; after several, a reply with the reason."""
         call.unread += 1
         text = f"a reply that was not read: {error}"
         if call.unread < _MAX_UNREAD:
-            return Fault(FaultKind.MALFORMED, f"{self._who} sent {text}", billed=True)
+            return Fault(FaultKind.MALFORMED, f"{self._label} sent {text}", billed=True)
         return WireReply(Message({"role": "assistant", "content": f"({text})"}), "length", None)
 
     def _classify(self, answer: _Response, call: "_Call") -> WireReply | Fault | AssayError:
@@ -248,13 +248,13 @@ class RemoteModel:
             try:
                 return read_reply(body, after=last, clean=self._clean)
             except Malformed as error:
-                message = f"{self._who} sent a malformed reply: {error}"
+                message = f"{self._label} sent a malformed reply: {error}"
             late = embedded_error(body)
             if late is None:
                 return Fault(FaultKind.MALFORMED, message, billed=True)
             status = late
         clean = self._clean_error
-        return classify_status(status, answer.headers, body, who=self._who, clean=clean)
+        return classify_status(status, answer.headers, body, who=self._label, clean=clean)
 
     async def _send(self, body: bytes) -> "_Response | Fault":
         import httpx2
@@ -274,7 +274,7 @@ class RemoteModel:
             response = error.response
         except (OpenAIError, OSError, httpx2.HTTPError, ClientError, ValueError) as error:
             # ValueError: a response header that is not text.
-            return classify_exception(error, self._who, self._timeout)
+            return classify_exception(error, self._label, self._timeout)
         return _Response(response.status_code, response.headers, response.content)
 
     def _client(self) -> "AsyncOpenAI":
@@ -333,7 +333,7 @@ class RemoteModel:
         return mask(self._clean(text))
 
     @property
-    def _who(self) -> str:
+    def _label(self) -> str:
         return f"{self.provider} (for {self.name!r})"
 
 

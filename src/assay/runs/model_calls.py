@@ -78,7 +78,7 @@ class ModelCalls:
                 raise Interrupted
             reply = await model.reply(prepared.request)
             call = self._record(model, prepared, reply, [*new, read(reply.message)])
-            await self._recorder.kept()
+            await self._recorder.wait_until_written()
         self._recorder.seconds += call.latency_s
         self._totals.add_call(call)
         return reply

@@ -277,7 +277,7 @@ def write_experiments_file(path: Path, subjects: Sequence[Subject]) -> int:
     experiment is their number.
 
     Raises:
-        UsageError: A subject has no trial to write, or there are no subjects.
+        UsageError: No subjects were given, or one has no trials.
         OutputError: The file cannot be written.
     """
     if not subjects:

@@ -234,7 +234,7 @@ def take_snapshot(store: Store, output: Path, *, replace: bool = False) -> Snaps
     """Copy a database to `output`, waiting while another process writes.
 
     Raises:
-        UsageError: There is no database, or `output` exists already.
+        UsageError: The database is missing, or `output` exists already.
         OutputError: The copy cannot be written.
     """
     if output.exists():

@@ -217,7 +217,7 @@ def _choose_version(series: Iterable[_Earlier], experiment: NewExperiment) -> st
         if same and known.run_id in (run_id, before):
             return known.version
     if latest and experiment.record.tags.get("baseline") is True:
-        return latest[0].version  # a baseline has no versions of its own
+        return latest[0].version  # Baselines have no separate versions.
     found = [_VERSION.fullmatch(known.version) for known in latest]
     numbers = [(int(match[1]), int(match[2])) for match in found if match]
     if not numbers:

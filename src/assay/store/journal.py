@@ -222,7 +222,7 @@ class Journal:
         """Record how the session ended."""
         self.append(end_line(end))
 
-    async def kept(self) -> None:
+    async def wait_until_written(self) -> None:
         """Wait until every line is in the file; here, `append` has written it already."""
 
     def append(self, body: bytes, flags: int = 0) -> None:

@@ -302,7 +302,7 @@ def sorted_sessions(
 
 
 def list_sorted(connection: DuckDBPyConnection, session_ids: Sequence[str]) -> list[ListedRun]:
-    """Return sessions in the given order, each in a run of its own and with all outcomes."""
+    """Return sessions in the given order, each in a separate run and with all outcomes."""
     found = {
         session.session_id: replace(run, sessions=(session,))
         for run in list_sessions(connection, session_ids, outcomes=True)

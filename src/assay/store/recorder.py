@@ -117,9 +117,9 @@ class Recorder:
             raise self._make_error(f"the steps of turn {played.turn}")
         return recorded
 
-    async def kept(self) -> None:
+    async def wait_until_written(self) -> None:
         """Wait until all records are written."""
-        await self.journal.kept()
+        await self.journal.wait_until_written()
 
     def has_turn(self, turn: int) -> bool:
         """Return whether a turn has been recorded, in whole or in part."""

@@ -245,7 +245,7 @@ def _reject(value: Any, where: str, key: str, allowed: str) -> NoReturn:
 
 
 def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number; write null if there is no value")
+    raise ValueError(f"{name} is not a JSON number; write null for a missing value")
 
 
 _NAME = re.compile(r"(?P<series>.+) (?P<version>v\d+\.\d+)( #\d+)?")

@@ -95,7 +95,7 @@ _OTHER_NAMES: Final[Mapping[type, Mapping[str, str]]] = {
 """Fields whose columns have another name."""
 
 _SEPARATE: Final = {"experiments", "usage", "error", "steps", "hooks", "outcomes"}
-"""Fields with nested records or values that have columns or tables of their own."""
+"""Fields with nested records or values that have separate columns or tables."""
 
 
 class _StoredField(NamedTuple):

@@ -226,7 +226,7 @@ class LogEntry:
     values: tuple[float, ...]
     """Values of the requested metric, one per result that has it."""
     arm: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of its own in the run: user agent, model, agent settings."""
+    """Its own settings in the run: user agent, model, agent settings."""
     worlds: tuple[str, ...] = ()
     """World of each of `values`; values from one world are not independent."""
 

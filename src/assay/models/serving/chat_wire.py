@@ -204,7 +204,7 @@ def _find_required(choice: Any, tools: Sequence[Any]) -> list[Mapping[str, Any]]
         functions = [function for function in functions if function["name"] == wanted]
         if not functions:
             name = printable(str(wanted))[:100]
-            raise BadRequest(f"tool_choice: there is no tool {name!r} in tools", "tool_choice")
+            raise BadRequest(f"tool_choice: tool {name!r} is not in tools", "tool_choice")
         return functions
     return functions if choice == "required" else []
 

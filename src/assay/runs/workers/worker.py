@@ -87,7 +87,7 @@ class _SentJournal(Journal):
         if not line.done():
             line.set_exception(unpack_error(error)) if error else line.set_result(None)
 
-    async def kept(self) -> None:
+    async def wait_until_written(self) -> None:
         """Wait until the driver has written all lines to disk."""
         lines, self._unconfirmed = self._unconfirmed, []
         for line in lines:

@@ -31,7 +31,7 @@ from assay.store.records import (
 FORMAT: Final = "assay-trace/1"
 """Value of the field `format` in every file."""
 _MOST_PARTS: Final = 5_000_000
-"""Maximum number of lists and objects in a file; each takes up to 232 bytes of memory."""
+"""Maximum number of lists and objects in a file; each needs up to 232 bytes of memory."""
 
 _OTHER_NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "session": ("session_id", "id"),

@@ -309,7 +309,7 @@ class TrainingKind(TrialKind[TrainedSeed]):
             recorder.seconds += time.monotonic() - started
         if steps is None:
             raise Interrupted("stopped on request; a resume continues from the last checkpoint")
-        await recorder.kept()
+        await recorder.wait_until_written()
         return TrialEnd(stop_reason="trained")
 
     def on_stored(self, run: RunRecord, connection: Any) -> None:
