@@ -13,7 +13,7 @@ from .test_text import observations
 
 @settings(max_examples=60)
 @given(observations())
-def test_what_is_observed_of_the_view_is_what_was_told(told: Observation) -> None:
+def test_view_made_from_an_observation_gives_the_same_observation(told: Observation) -> None:
     bare = replace(told, action=None, achieved=(), no_effect=None)
     assert observe(as_view(told)) == bare
 

@@ -12,7 +12,7 @@ SEEDS = list(range(100, 170))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
-def test_a_batch_agrees_with_worlds_played_alone(threads: int) -> None:
+def test_batch_equals_separate_worlds(threads: int) -> None:
     batch = Batch(SEEDS, "hard", length=60, threads=threads)
     worlds = [World(seed, "hard", length=60) for seed in SEEDS]
     rng = np.random.default_rng(0)
@@ -35,7 +35,7 @@ def test_a_batch_agrees_with_worlds_played_alone(threads: int) -> None:
     batch.close()
 
 
-def test_the_views_of_a_batch_are_those_of_its_worlds() -> None:
+def test_batch_views_equal_the_views_of_its_worlds() -> None:
     batch = Batch(SEEDS)
     rng = np.random.default_rng(1)
     for _ in range(40):
@@ -53,7 +53,7 @@ def test_the_views_of_a_batch_are_those_of_its_worlds() -> None:
         assert (views.sleeping[i], views.daylight[i]) == (world.sleeping, world.daylight)
 
 
-def test_auto_reset_goes_on_with_the_next_episode_at_once() -> None:
+def test_auto_reset_starts_the_next_episode_immediately() -> None:
     batch = Batch([7, 8, 9], length=5, auto_reset=True)
     first = [batch.world(i).snapshot() for i in range(3)]
     for number in range(1, 16):
@@ -74,7 +74,7 @@ def test_worlds_can_be_replaced_by_their_next_episode_at_any_time() -> None:
         batch.renew([3])
 
 
-def test_a_batch_whose_worlds_have_all_ended_refuses_to_go_on() -> None:
+def test_batch_with_all_worlds_done_rejects_further_steps() -> None:
     batch = Batch([1, 2], length=1)
     assert batch.step([0, 0]).done.all()
     with pytest.raises(EpisodeOver, match="all worlds"):
@@ -93,7 +93,7 @@ def test_a_batch_whose_worlds_have_all_ended_refuses_to_go_on() -> None:
         ([True, False], "give 2 integers"),
     ],
 )
-def test_actions_that_are_not_allowed_are_named(actions: Any, message: str) -> None:
+def test_invalid_actions_are_named_in_the_error(actions: Any, message: str) -> None:
     batch = Batch([1, 2])
     with pytest.raises(UsageError, match=message):
         batch.step(actions)
@@ -110,7 +110,7 @@ def test_actions_that_are_not_allowed_are_named(actions: Any, message: str) -> N
         ([1], {"difficulty": "esay"}, "did you mean 'easy'"),
     ],
 )
-def test_a_batch_that_cannot_be_made_says_why(
+def test_invalid_batch_error_gives_the_reason(
     seeds: list[int], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):

@@ -164,7 +164,7 @@ def caught() -> dict[str, bool]:
 
 
 @pytest.mark.extras
-def test_the_bounds_checked_engine_plays_the_same_and_sees_every_index_astray() -> None:
+def test_bounds_checked_engine_gives_equal_results_and_detects_bad_indices() -> None:
     done = run_python(
         "-m", "tests.crafter.test_bounds", folder=ROOT, variables={"NUMBA_BOUNDSCHECK": "1"}
     )

@@ -163,7 +163,7 @@ def meeting(tmp_path: Path) -> str:
     return str(tmp_path / "meeting")
 
 
-def test_the_first_start_compiles_and_says_so_once(compiled: tuple[Path, Start]) -> None:
+def test_first_start_compiles_and_prints_one_notice(compiled: tuple[Path, Start]) -> None:
     root, first = compiled
     assert (first.compiled, first.answer) == (True, ANSWER)
     assert Path(first.directory).parent == root
@@ -173,7 +173,7 @@ def test_the_first_start_compiles_and_says_so_once(compiled: tuple[Path, Start])
 
 
 @pytest.mark.extras
-def test_the_second_start_reads_what_the_first_compiled(small: Starter) -> None:
+def test_second_start_uses_the_compiled_cache(small: Starter) -> None:
     before = jit._compute_hashes(small.home)
     start = small()
     assert start == Start(False, str(small.home), ANSWER, [])
@@ -181,7 +181,7 @@ def test_the_second_start_reads_what_the_first_compiled(small: Starter) -> None:
 
 
 @pytest.mark.extras
-def test_two_first_starts_at_once_leave_one_folder(cold: Starter, meeting: str) -> None:
+def test_concurrent_first_starts_leave_one_cache_folder(cold: Starter, meeting: str) -> None:
     both = [cold.begin(MEET=meeting) for _ in range(2)]
     starts = [cold.end(process) for process in both]
     assert [start.answer for start in starts] == [ANSWER, ANSWER]
@@ -237,7 +237,7 @@ STARTED = ("a bit of code", "an empty folder", "a file in its place")
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_noticed(damage: str, small: Starter) -> None:
+def test_damaged_cache_is_detected(damage: str, small: Starter) -> None:
     home = small.home
     assert jit._is_intact(home)
     DAMAGES[damage](home)
@@ -246,7 +246,7 @@ def test_damage_is_noticed(damage: str, small: Starter) -> None:
 
 @pytest.mark.extras
 @pytest.mark.parametrize("damage", STARTED)
-def test_a_damaged_cache_is_compiled_anew(damage: str, small: Starter) -> None:
+def test_damaged_cache_is_recompiled(damage: str, small: Starter) -> None:
     home = small.home
     DAMAGES[damage](home)
     start = small()
@@ -257,7 +257,7 @@ def test_a_damaged_cache_is_compiled_anew(damage: str, small: Starter) -> None:
 
 
 @pytest.mark.extras
-def test_code_that_passes_the_check_and_cannot_be_read_is_compiled_anew(small: Starter) -> None:
+def test_unreadable_cached_code_is_recompiled(small: Starter) -> None:
     home = small.home
     last = sorted(home.rglob("*.nbc"))[-1]
     last.write_bytes(b"as recorded, but not code")
@@ -273,7 +273,7 @@ def test_code_that_passes_the_check_and_cannot_be_read_is_compiled_anew(small: S
 
 
 @pytest.mark.extras
-def test_a_folder_that_cannot_be_made_costs_the_cache_and_nothing_else(cold: Starter) -> None:
+def test_uncreatable_cache_folder_disables_only_the_cache(cold: Starter) -> None:
     cold.root.write_text("a file")
     cold.root /= "cache"
     start = cold()
@@ -285,7 +285,7 @@ def test_a_folder_that_cannot_be_made_costs_the_cache_and_nothing_else(cold: Sta
 
 @pytest.mark.extras
 @pytest.mark.parametrize("limit", ["2000", pytest.param("0", marks=pytest.mark.extras)])
-def test_a_full_disk_costs_the_cache_and_nothing_else(cold: Starter, limit: str) -> None:
+def test_full_disk_disables_only_the_cache(cold: Starter, limit: str) -> None:
     start = cold(FILE_LIMIT=limit)
     assert (start.compiled, start.directory, start.answer) == (True, "None", ANSWER)
     assert "so every start will compile" in start.log[-1]
@@ -320,9 +320,7 @@ def protected(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
 
 
 @pytest.mark.extras
-def test_a_cache_that_is_read_only_is_read(
-    small: Starter, protected: Callable[[Path], None]
-) -> None:
+def test_read_only_cache_is_used(small: Starter, protected: Callable[[Path], None]) -> None:
     before = jit._compute_hashes(small.root)
     protected(small.root)
     assert small(ordinary=True) == Start(False, str(small.home), ANSWER, [])
@@ -330,7 +328,7 @@ def test_a_cache_that_is_read_only_is_read(
 
 
 @pytest.mark.extras
-def test_a_root_that_is_read_only_and_empty_costs_the_cache_and_nothing_else(
+def test_empty_read_only_cache_root_disables_only_the_cache(
     cold: Starter, protected: Callable[[Path], None]
 ) -> None:
     cold.root.mkdir()
@@ -341,7 +339,7 @@ def test_a_root_that_is_read_only_and_empty_costs_the_cache_and_nothing_else(
 
 
 @pytest.mark.extras
-def test_a_start_that_was_killed_does_not_hinder_the_next(cold: Starter, meeting: str) -> None:
+def test_killed_start_does_not_block_the_next_start(cold: Starter, meeting: str) -> None:
     process = cold.begin(MEET=meeting)
     assert process.stdout is not None
     assert process.stdout.readline() == "building\n"  # the code is compiled and in its folder
@@ -362,7 +360,7 @@ def test_a_start_that_was_killed_does_not_hinder_the_next(cold: Starter, meeting
         pytest.param({"NUMBA_BOUNDSCHECK": "1"}, id="checked", marks=pytest.mark.extras),
     ],
 )
-def test_another_mode_of_compiling_has_a_folder_of_its_own(
+def test_each_compile_mode_has_a_separate_cache_folder(
     small: Starter, mode: dict[str, str]
 ) -> None:
     home = small.home
@@ -405,7 +403,7 @@ def test_a_cache_can_be_moved_to_another_folder(real: Starter) -> None:
 
 
 @pytest.mark.extras
-def test_the_real_engine_survives_noise_and_a_kill_and_warmup_says_that_it_compiles(
+def test_engine_survives_corruption_and_kill_and_warmup_reports_compiling(
     real: Starter,
 ) -> None:
     home = copy_of_the_real_cache(real.root)

@@ -47,7 +47,7 @@ def seen(ground: str = "grass", **objects: tuple[int, int]) -> View:
         (seen(), 1, {"food": 0, "drink": 0}, "thirst"),
     ],
 )
-def test_what_was_seen_last_tells_the_cause(
+def test_last_observation_determines_the_cause_of_death(
     view: View, health: int, wants: dict[str, Any], cause: str
 ) -> None:
     view.inventory.update(wants)
@@ -62,7 +62,7 @@ def death(world: World, *actions: str) -> str:
     return cause_of_death(world.view(), before)
 
 
-def test_real_worlds_kill_in_their_ways() -> None:
+def test_all_causes_of_death_occur_in_real_worlds() -> None:
     assert death(World(43, "hard"), "noop") == "zombie"
     assert death(World(1, PEACE), "noop") == "thirst"
     moves = ("move_left", "move_right", "move_up", "move_down", "do")

@@ -111,7 +111,7 @@ CHAINS = range(500, 510)
 
 @pytest.mark.extras
 @pytest.mark.usefixtures("compiled_engine")
-def test_fresh_processes_give_the_golden_digests_and_agree_after_every_step(
+def test_new_processes_reproduce_the_golden_digests_at_every_step(
     tmp_path: Path,
 ) -> None:
     path = os.pathsep.join(str(folder) for folder in (ROOT, Path(assay.__file__).parents[1]))
@@ -137,7 +137,7 @@ def test_fresh_processes_give_the_golden_digests_and_agree_after_every_step(
         assert found["chains"] == chains
 
 
-def test_the_golden_games_are_worth_their_place() -> None:
+def test_golden_episodes_cover_every_difficulty_with_distinct_digests() -> None:
     games = json.loads(GOLDEN.read_text())["games"]
     assert {game["difficulty"] for game in games} == {*DIFFICULTIES, "custom"}
     assert sum("150" in game["digests"] for game in games) > len(games) / 2
@@ -160,7 +160,7 @@ def stare(world: World) -> None:
 
 
 @pytest.mark.parametrize("safe", [False, True], ids=["among zombies", "through the night"])
-def test_looking_at_a_world_changes_neither_its_digest_nor_its_future(safe: bool) -> None:
+def test_observing_a_world_changes_neither_its_digest_nor_its_future(safe: bool) -> None:
     nights = days = 0
     for seed in (3, 4):
         watched = walled_in(seed) if safe else World(seed)
@@ -183,7 +183,7 @@ def holes(world: World) -> int:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_equal_states_have_equal_digests_whatever_their_layout(seed: int) -> None:
+def test_equal_states_have_equal_digests_in_any_memory_layout(seed: int) -> None:
     rng = np.random.default_rng(seed)
     straight = walled_in(seed)
     restored, forked = straight.fork(), straight.fork()
@@ -230,7 +230,7 @@ def test_a_digest_is_the_halved_xxh64_of_the_snapshot() -> None:
     assert checked > 200
 
 
-def test_worlds_that_differ_in_anything_have_other_digests() -> None:
+def test_worlds_with_any_difference_have_different_digests() -> None:
     games = [World(seed) for seed in range(200)]
     games += [World(0, length=length) for length in (1, 2, 9_999, 100_000)]
     games += [World(0, episode=episode) for episode in (2, 3, 2**31 - 1)]
@@ -242,7 +242,7 @@ def test_worlds_that_differ_in_anything_have_other_digests() -> None:
     assert len(digests) == 2 * len(games) - 1
 
 
-def test_another_action_makes_another_digest_if_it_makes_another_state() -> None:
+def test_different_action_changes_the_digest_if_it_changes_the_state() -> None:
     for steps in range(0, 60, 3):
         left, right = World(5), World(5)
         for step in range(steps):
@@ -258,7 +258,7 @@ def test_another_action_makes_another_digest_if_it_makes_another_state() -> None
         assert idle.digest() == fruitless.digest()
 
 
-def test_a_batch_has_the_digests_of_its_worlds() -> None:
+def test_batch_digests_equal_the_digests_of_its_worlds() -> None:
     seeds = [*range(70), 2**31 - 1]
     batch = Batch(seeds, "hard", threads=2)
     alone = [World(seed, "hard") for seed in seeds]
@@ -274,7 +274,7 @@ def test_a_batch_has_the_digests_of_its_worlds() -> None:
 
 
 @pytest.mark.extras
-def test_auto_reset_makes_the_worlds_of_the_next_resets_of_the_reference() -> None:
+def test_auto_reset_worlds_equal_those_of_the_reference() -> None:
     seeds, length = [0, 9, 31], 25
     batch = Batch(seeds, length=length, auto_reset=True)
     envs = [Reference(seed, length) for seed in seeds]

@@ -28,18 +28,14 @@ def made() -> dict[str, Counter[str]]:
 
 
 @pytest.mark.parametrize("name", ["tree", "coal", "iron", "diamond", "cow"])
-def test_easier_worlds_hold_more_of_what_helps(
-    name: str, made: dict[str, Counter[str]]
-) -> None:
+def test_easier_worlds_contain_more_resources(name: str, made: dict[str, Counter[str]]) -> None:
     found = [made[difficulty][name] for difficulty in ORDER]
     assert found == sorted(found, reverse=True)
     assert len(set(found)) == 4
 
 
 @pytest.mark.parametrize("name", ["zombie", "skeleton", "lava"])
-def test_harder_worlds_hold_more_of_what_hurts(
-    name: str, made: dict[str, Counter[str]]
-) -> None:
+def test_harder_worlds_contain_more_dangers(name: str, made: dict[str, Counter[str]]) -> None:
     found = [made[difficulty][name] for difficulty in ORDER]
     assert found == sorted(found)
     assert len(set(found)) == 4
@@ -59,14 +55,14 @@ def test_harder_worlds_hold_more_of_what_hurts(
         ("zombie_clear_radius", 64.0, "zombie", 0),
     ],
 )
-def test_a_parameter_of_generation_can_rule_a_thing_out(
+def test_generation_parameter_can_exclude_an_object(
     parameter: str, value: float, name: str, expected: int
 ) -> None:
     assert counts({parameter: value}, range(5))[name] == expected
     assert counts("classic", range(5))[name] > 0
 
 
-def test_a_larger_start_is_a_larger_meadow() -> None:
+def test_larger_start_radius_gives_a_larger_meadow() -> None:
     def meadow(radius: float) -> int:
         cells = np.hypot(*np.meshgrid(np.arange(64) - 32, np.arange(64) - 32)) < 10
         return sum(
@@ -99,14 +95,14 @@ def test_spawning_follows_the_difficulty() -> None:
     assert zombies_after({"zombies_by_night": 9.0, "zombies_by_day": 9.0}, 60) > found[-2]
 
 
-def test_a_difficulty_belongs_to_its_world_alone() -> None:
+def test_difficulty_affects_only_its_own_world() -> None:
     before = World(5).snapshot()
     World(5, "hard")
     Batch([5], {"tree_chance": 1.0})
     assert World(5).snapshot() == before
 
 
-def test_the_reference_is_the_default() -> None:
+def test_default_difficulty_is_the_reference() -> None:
     assert World(5).difficulty == Difficulty() == DIFFICULTIES["classic"]
     assert World(5).difficulty_name == "classic"
     assert World(5, Difficulty()).digest() == World(5, {}).digest() == World(5).digest()
@@ -129,6 +125,6 @@ def test_the_reference_is_the_default() -> None:
         ({1: 2}, "unknown parameter '1'"),
     ],
 )
-def test_a_difficulty_that_is_not_allowed_is_named(choice: Any, message: str) -> None:
+def test_invalid_difficulty_is_named_in_the_error(choice: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         World(1, choice)

@@ -18,13 +18,13 @@ ID = "assay.crafter.gymnasium:assay/Crafter-v1"
 
 
 @pytest.mark.parametrize("observation", ["symbolic", "pixels"])
-def test_gymnasiums_own_checker_is_content(observation: Any) -> None:
+def test_gymnasium_env_checker_passes(observation: Any) -> None:
     env = gymnasium.make(ID, observation=observation, render_mode="rgb_array")
     check_env(env.unwrapped)
 
 
 @pytest.mark.extras
-def test_a_new_process_finds_the_id_by_the_name_of_its_module() -> None:
+def test_environment_id_with_module_name_works_in_a_new_process() -> None:
     script = (
         f"import gymnasium; env = gymnasium.make({ID!r}); env.reset(seed=1);"
         f"print(env.unwrapped.world.digest());"
@@ -36,7 +36,7 @@ def test_a_new_process_finds_the_id_by_the_name_of_its_module() -> None:
     assert done.output.split() == [str(World(1).digest()), "CrafterVectorEnv"]
 
 
-def test_an_episode_is_that_of_the_world_with_the_same_seed() -> None:
+def test_environment_episode_equals_the_world_with_the_same_seed() -> None:
     env = CrafterEnv("easy", length=50)
     world = World(7, "easy", length=50)
     observation, info = env.reset(seed=7)
@@ -55,12 +55,12 @@ def test_an_episode_is_that_of_the_world_with_the_same_seed() -> None:
     assert env.world.digest() == World(7, "easy", length=50, episode=2).digest()
 
 
-def test_without_a_seed_worlds_come_from_the_environments_own_generator() -> None:
+def test_worlds_without_a_seed_come_from_the_environment_generator() -> None:
     one, two = CrafterEnv(), CrafterEnv()
     assert one.reset()[1]["seed"] != two.reset()[1]["seed"]
 
 
-def test_a_vector_of_worlds_agrees_with_worlds_alone_across_episodes() -> None:
+def test_vector_environment_equals_separate_worlds_across_episodes() -> None:
     envs = CrafterVectorEnv(5, length=9)
     observation, _ = envs.reset(seed=40)
     assert observation in envs.observation_space
@@ -82,7 +82,7 @@ def test_a_vector_of_worlds_agrees_with_worlds_alone_across_episodes() -> None:
     envs.close()
 
 
-def test_a_vector_can_be_seeded_one_by_one_and_goes_on_with_next_episodes() -> None:
+def test_vector_environment_accepts_one_seed_per_world_and_continues() -> None:
     envs = CrafterVectorEnv(2, observation="pixels", size=32, render_mode="rgb_array")
     observation, _ = envs.reset(seed=[5, 3])
     assert observation.shape == (2, 32, 32, 3)
@@ -95,7 +95,7 @@ def test_a_vector_can_be_seeded_one_by_one_and_goes_on_with_next_episodes() -> N
         envs.reset(seed=[1])
 
 
-def test_a_vector_says_the_same_as_gymnasiums_own_of_single_ones() -> None:
+def test_vector_environment_equals_gymnasium_sync_vector() -> None:
     ours = CrafterVectorEnv(4, difficulty="easy", length=9)
     own = SyncVectorEnv([lambda: CrafterEnv("easy", length=9)] * 4)
     rng = np.random.default_rng(3)
@@ -116,7 +116,7 @@ def test_a_vector_says_the_same_as_gymnasiums_own_of_single_ones() -> None:
     ("seed", "world"),
     [(2**31 - 1, 2**31 - 1), (2**31, 0), (2**32 - 1, 2**31 - 1), (2**63 + 7, 7)],
 )
-def test_a_seed_that_worlds_do_not_have_is_mapped_onto_one(seed: int, world: int) -> None:
+def test_out_of_range_seed_is_mapped_to_a_valid_seed(seed: int, world: int) -> None:
     env, envs = CrafterEnv(), CrafterVectorEnv(2)
     assert env.reset(seed=seed)[1]["seed"] == world
     assert env.world.digest() == World(world).digest()
@@ -134,7 +134,7 @@ def test_stepping_before_a_reset_is_a_clear_error(make: Any) -> None:
         make().step(np.zeros(2, int))
 
 
-def test_options_that_are_not_allowed_are_named() -> None:
+def test_invalid_options_are_named_in_the_error() -> None:
     with pytest.raises(UsageError, match="unknown observation 'text'; choose from: symbolic"):
         CrafterEnv(observation="text")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="num_envs 0"):

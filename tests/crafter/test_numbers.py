@@ -41,9 +41,7 @@ def packed() -> simplex.Packed:
 
 
 @pytest.mark.parametrize("seed", [0, 3, 2**31 - 2])
-def test_noise_is_that_of_opensimplex_to_the_last_bit(
-    seed: int, packed: simplex.Packed
-) -> None:
+def test_noise_equals_opensimplex_exactly(seed: int, packed: simplex.Packed) -> None:
     ours = values(seed, packed)
     theirs = opensimplex.OpenSimplex(seed)
     rng = np.random.default_rng(seed)
@@ -60,13 +58,13 @@ def test_noise_is_that_of_opensimplex_to_the_last_bit(
             assert ours[number * SAMPLES + cell] == theirs.noise3(*point, field.z)
 
 
-def test_noise_cannot_leave_the_bound_that_generation_relies_on(packed: simplex.Packed) -> None:
+def test_noise_stays_within_the_bound_used_by_generation(packed: simplex.Packed) -> None:
     gradients = simplex._GRADIENTS.reshape(24, 3)
     steepest = np.abs(packed.reach[:, 1:] @ gradients.T).max(axis=1) * packed.reach[:, 0]
     assert np.add.reduceat(steepest, packed.starts[:-1]).max() / 103 < simplex.BOUND
 
 
-def test_daylight_is_that_of_the_reference_to_the_last_bit() -> None:
+def test_daylight_equals_the_reference_exactly() -> None:
     env = Reference(0)
     for step in range(10_001):
         env._step = step
@@ -86,7 +84,7 @@ def test_exp_is_as_close_as_a_library_function() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 12345, 2**31 - 1])
-def test_a_world_starts_with_the_generator_of_the_reference(seed: int) -> None:
+def test_world_starts_with_the_reference_generator_state(seed: int) -> None:
     words, position = World(seed).rng_state()
     _, key, at, *_ = Reference(seed)._world.random.get_state()
     assert (position, words.tolist()) == (at, key.tolist())

@@ -20,14 +20,14 @@ def holes(world: World) -> int:
     return int(world._scalars[HOLES])
 
 
-def test_the_last_place_can_be_taken() -> None:
+def test_object_table_can_be_filled_completely() -> None:
     world = World.restore(crowd(CAPACITY - 1).write())
     assert world.step("place_plant").no_effect is None
     assert used(world) == CAPACITY
     assert World.restore(world.snapshot()).digest() == world.digest()
 
 
-def test_one_thing_too_many_is_an_error_and_not_a_write_past_the_table() -> None:
+def test_object_table_overflow_is_an_error_without_memory_corruption() -> None:
     world = World.restore(crowd(CAPACITY).write())
     things = section(world._block, "things")
     before = things.copy()
@@ -51,7 +51,7 @@ def test_one_thing_too_many_is_an_error_and_not_a_write_past_the_table() -> None
             action()
 
 
-def test_a_full_world_of_a_batch_ends_and_leaves_its_neighbours_alone() -> None:
+def test_overfull_world_in_a_batch_ends_without_affecting_others() -> None:
     batch, alone = Batch([5, 5, 6]), World(6)
     batch._blocks[1] = World.restore(crowd(CAPACITY).write())._block
     for _ in range(2):
@@ -63,14 +63,14 @@ def test_a_full_world_of_a_batch_ends_and_leaves_its_neighbours_alone() -> None:
 
 
 @pytest.mark.parametrize("make", [World, lambda seed, table: Batch([seed], table)])
-def test_a_world_with_too_many_creatures_is_not_born(make: Any) -> None:
+def test_world_with_too_many_creatures_is_not_created(make: Any) -> None:
     with pytest.raises(WorldFull, match="no room for"):
         make(0, {"cow_chance": 1.0})
 
 
 @pytest.mark.parametrize("count", [700, 760, 768, 769, 1000, 1024])
 @pytest.mark.parametrize("kind", [COW, ZOMBIE, SKELETON, ARROW])
-def test_a_crowded_world_closes_its_holes_in_order(count: int, kind: int) -> None:
+def test_crowded_world_compacts_its_object_table_in_order(count: int, kind: int) -> None:
     saved = crowd(count, kind)
     rng = np.random.default_rng(count)
     for thing in saved.things[1:]:

@@ -27,7 +27,7 @@ BASELINE_PERCENT = {
 
 
 @pytest.mark.extras
-def test_a_random_policy_reproduces_the_published_rates() -> None:
+def test_random_policy_reproduces_the_published_rates() -> None:
     batch = Batch(range(1, EPISODES + 1))
     rng = np.random.default_rng(2021)
     unlocked = np.zeros(EPISODES, np.uint32)

@@ -114,7 +114,7 @@ def check(env: Any, *sizes: Size) -> None:
 
 
 @pytest.mark.parametrize(("seed", "start"), [(0, 0), (1, 50), (2, 105)])
-def test_a_game_looks_the_same_from_step_to_step(seed: int, start: int) -> None:
+def test_rendered_episode_equals_the_reference_at_every_step(seed: int, start: int) -> None:
     env = new_env(seed)
     env._step = start
     actions = np.random.default_rng(seed)
@@ -127,7 +127,7 @@ def test_a_game_looks_the_same_from_step_to_step(seed: int, start: int) -> None:
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("daylight", [1.0, 0.93, 0.5], ids=["day", "dusk", "almost night"])
-def test_everything_that_can_be_seen_looks_the_same_at_any_size(
+def test_every_visible_object_equals_the_reference_at_any_size(
     size: Size, daylight: float
 ) -> None:
     env = crowded_env(daylight)
@@ -136,7 +136,7 @@ def test_everything_that_can_be_seen_looks_the_same_at_any_size(
     check(env, size)
 
 
-def test_every_sprite_on_every_material_looks_the_same() -> None:
+def test_every_sprite_on_every_material_equals_the_reference() -> None:
     env = crowded_env(0.8)
     for shift in range(len(MATERIALS) - 1):
         lay_ground(env, shift)
@@ -145,7 +145,7 @@ def test_every_sprite_on_every_material_looks_the_same() -> None:
 
 
 @pytest.mark.parametrize("facing", DIRECTIONS, ids=["left", "right", "up", "down"])
-def test_the_player_looks_where_it_faces(facing: tuple[int, int]) -> None:
+def test_player_sprite_shows_the_facing_direction(facing: tuple[int, int]) -> None:
     env = new_env()
     env._player.facing = facing
     check(env, 64, 99)
@@ -153,7 +153,7 @@ def test_the_player_looks_where_it_faces(facing: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("x", [0, 2, AREA - 1])
 @pytest.mark.parametrize("y", [0, 1, AREA - 1])
-def test_beyond_the_edge_of_the_world_all_is_grey(x: int, y: int) -> None:
+def test_area_beyond_the_world_edge_is_grey(x: int, y: int) -> None:
     env = new_env(daylight=0.9)
     world = env._world
     thing = world[(x, y)][1]
@@ -165,21 +165,21 @@ def test_beyond_the_edge_of_the_world_all_is_grey(x: int, y: int) -> None:
 
 
 @pytest.mark.parametrize("count", range(MAX_ITEM + 1))
-def test_any_number_of_any_item_looks_the_same(count: int) -> None:
+def test_every_item_count_equals_the_reference(count: int) -> None:
     env = new_env()
     for item in ITEMS:
         env._player.inventory[item] = count
     check(env, 64, 99)
 
 
-def test_a_count_without_a_texture_looks_the_same() -> None:
+def test_item_count_without_a_texture_equals_the_reference() -> None:
     env = new_env()
     env._player.inventory |= {"wood": MAX_ITEM + 1, "coal": -1}
     check(env, 64)
 
 
 @pytest.mark.parametrize("size", [9, 17, (9, 40), (40, 9)], ids=str)
-def test_where_items_have_no_room_the_rest_looks_the_same(size: Size) -> None:
+def test_inventory_overflow_does_not_change_the_rest_of_the_image(size: Size) -> None:
     env = crowded_env(0.7)
     carrying = render(view_of(env), size)
     # The reference cannot draw items this small, so it is asked for a picture without any.
@@ -191,7 +191,7 @@ def test_where_items_have_no_room_the_rest_looks_the_same(size: Size) -> None:
 @pytest.mark.parametrize("sleeping", [False, True], ids=["awake", "asleep"])
 @pytest.mark.parametrize("size", [64, (200, 150), 600], ids=str)
 @pytest.mark.parametrize("daylight", [0.0, 0.2, 0.4999], ids=["midnight", "night", "dusk"])
-def test_a_night_looks_the_same_but_for_the_source_of_noise(
+def test_night_image_equals_the_reference_except_for_noise(
     daylight: float, size: Size, sleeping: bool
 ) -> None:
     env = crowded_env(daylight)
@@ -203,7 +203,7 @@ def test_a_night_looks_the_same_but_for_the_source_of_noise(
     np.testing.assert_array_equal(ours, expected(env, size))
 
 
-def test_night_noise_depends_on_the_seed_and_the_step_alone() -> None:
+def test_night_noise_depends_only_on_seed_and_step() -> None:
     view = replace(view_of(new_env(daylight=0.1)), step=200)
     first = render(view, noise_seed=3)
     render(replace(view, step=201), noise_seed=3)
@@ -212,7 +212,7 @@ def test_night_noise_depends_on_the_seed_and_the_step_alone() -> None:
     assert (render(replace(view, step=201), noise_seed=3) != first).any()
 
 
-def test_night_noise_never_depends_on_the_game() -> None:
+def test_night_noise_does_not_depend_on_the_world_state() -> None:
     env = new_env(daylight=0.1)
     before = env._world.random.get_state()[1].copy()
     first = render(view_of(env))
@@ -226,7 +226,7 @@ def test_noise_shows_only_at_night() -> None:
     np.testing.assert_array_equal(render(view, noise_seed=1), render(view, noise_seed=2))
 
 
-def test_drawing_leaves_the_view_as_it_was() -> None:
+def test_rendering_does_not_modify_the_view() -> None:
     view = view_of(crowded_env(0.3))
     arrays = (view.materials, view.objects, view.details)
     copies = [array.copy() for array in arrays]
@@ -237,7 +237,7 @@ def test_drawing_leaves_the_view_as_it_was() -> None:
     assert view.inventory == inventory
 
 
-def test_a_picture_belongs_to_the_caller() -> None:
+def test_returned_image_can_be_modified_by_the_caller() -> None:
     view = view_of(new_env())
     first = render(view, (80, 60))
     assert first.shape == (60, 80, 3)
@@ -278,14 +278,14 @@ def test_colours_fade_as_in_pillow() -> None:
     ],
     ids=str,
 )
-def test_a_size_that_is_not_allowed_is_named(size: Any) -> None:
+def test_invalid_size_is_named_in_the_error(size: Any) -> None:
     with pytest.raises(UsageError, match="each from 9 to 4096") as caught:
         render(plain_view(), size)
     assert repr(size) in str(caught.value)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 1.0, True, None], ids=str)
-def test_a_noise_seed_that_is_not_allowed_is_named(seed: Any) -> None:
+def test_invalid_noise_seed_is_named_in_the_error(seed: Any) -> None:
     with pytest.raises(UsageError, match="noise_seed"):
         render(plain_view(), noise_seed=seed)
 
@@ -313,7 +313,7 @@ assert "crafter" not in sys.modules
 """
 
 
-def test_textures_are_asked_for_when_missing_and_found_without_an_import() -> None:
+def test_missing_textures_are_reported_and_found_without_importing_crafter() -> None:
     run_python("-c", ALONE)
 
 
@@ -322,7 +322,7 @@ def shots(count: int) -> list[NDArray[np.uint8]]:
     return [render(replace(plain_view(), daylight=1 - 0.1 * n), 36) for n in range(count)]
 
 
-def test_a_gif_moves_as_told_and_says_what_made_it(tmp_path: Path) -> None:
+def test_gif_has_the_requested_speed_and_its_provenance(tmp_path: Path) -> None:
     frames = shots(5)
     path = tmp_path / "new" / "folder" / "game.gif"
     save_gif(frames, path, fps=20, comment="seed 0 · assay " + "x" * 300)
@@ -335,7 +335,7 @@ def test_a_gif_moves_as_told_and_says_what_made_it(tmp_path: Path) -> None:
             np.testing.assert_array_equal(np.asarray(image.convert("RGB")), frame)
 
 
-def test_saving_replaces_a_file_and_leaves_nothing_else(tmp_path: Path) -> None:
+def test_saving_replaces_a_file_without_leftovers(tmp_path: Path) -> None:
     path = tmp_path / "picture"
     path.write_text("old")
     save_gif(shots(1), path, comment="new")
@@ -351,7 +351,7 @@ def test_a_failed_save_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_frames_that_cannot_be_saved_are_refused(tmp_path: Path) -> None:
+def test_invalid_frames_are_rejected(tmp_path: Path) -> None:
     frame = np.zeros((9, 9, 3), np.uint8)
     with pytest.raises(UsageError, match="no frames"):
         save_gif([], tmp_path / "x", comment="")
@@ -362,6 +362,6 @@ def test_frames_that_cannot_be_saved_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fps", [0, 51])
-def test_a_speed_no_viewer_shows_is_refused(fps: int, tmp_path: Path) -> None:
+def test_unsupported_frame_rate_is_rejected(fps: int, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="from 1 to 50"):
         save_gif(shots(1), tmp_path / "x", fps=fps, comment="")

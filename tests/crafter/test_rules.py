@@ -6,7 +6,7 @@ import crafter.objects
 from assay.crafter import rules
 
 
-def test_names_and_their_order_are_those_of_the_reference() -> None:
+def test_names_and_order_equal_the_reference() -> None:
     assert list(rules.ACTIONS) == reference.actions
     assert list(rules.MATERIALS[1:]) == reference.materials
     assert list(rules.ITEMS) == list(reference.items)
@@ -14,13 +14,13 @@ def test_names_and_their_order_are_those_of_the_reference() -> None:
     assert sorted(rules.WALKABLE) == sorted(reference.walkable)
 
 
-def test_items_start_and_end_where_the_reference_says() -> None:
+def test_item_ranges_equal_the_reference() -> None:
     for name, info in reference.items.items():
         assert info["max"] == rules.MAX_ITEM
         assert info["initial"] == (rules.MAX_ITEM if name in rules.VITALS else 0)
 
 
-def test_recipes_are_those_of_the_reference() -> None:
+def test_recipes_equal_the_reference() -> None:
     assert {
         name: {
             "require": {rule.tool: 1} if rule.tool else {},
@@ -44,7 +44,7 @@ def test_recipes_are_those_of_the_reference() -> None:
     } == reference.make
 
 
-def test_creatures_are_as_strong_as_in_the_reference() -> None:
+def test_creature_strength_equals_the_reference() -> None:
     import numpy as np
 
     world = crafter.engine.World((64, 64), reference.materials, (12, 12))

@@ -35,7 +35,7 @@ def refusal(data: Any) -> str:
     return str(caught.value)
 
 
-def test_the_sample_is_valid_and_has_everything() -> None:
+def test_sample_snapshot_is_valid_and_complete() -> None:
     saved = sample()
     assert [thing[0] for thing in saved.things] == [1, 2, 3, 4, 5, 6]
     assert len({chunk_of(*thing[1:3]) for thing in saved.things}) > 2
@@ -51,7 +51,7 @@ def facts(world: World) -> Any:
     )
 
 
-def test_every_state_of_a_game_comes_back_as_it_was() -> None:
+def test_every_state_of_an_episode_is_restored_exactly() -> None:
     states = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)
@@ -79,7 +79,7 @@ def test_every_state_of_a_game_comes_back_as_it_was() -> None:
     assert states > 300
 
 
-def test_a_view_of_bytes_is_as_good_as_bytes() -> None:
+def test_memoryview_is_accepted_as_snapshot() -> None:
     data = World(1).snapshot()
     spread = bytearray(2 * len(data))
     spread[::2] = data
@@ -93,7 +93,7 @@ def test_a_view_of_bytes_is_as_good_as_bytes() -> None:
     [None, 1, "text", [], np.zeros(9000, np.uint8), Path("world")],
     ids=lambda value: type(value).__name__,
 )
-def test_what_is_not_bytes_is_refused(value: Any) -> None:
+def test_snapshot_must_be_bytes(value: Any) -> None:
     assert f"is bytes, not {type(value).__name__}" in refusal(value)
 
 
@@ -152,7 +152,7 @@ BYTES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("case", BYTES)
-def test_damaged_bytes_are_refused(case: str) -> None:
+def test_damaged_snapshot_is_rejected(case: str) -> None:
     damage, message = BYTES[case]
     good = sample().write()
     assert len(good) == SIZE
@@ -170,7 +170,7 @@ BEYOND = [
 
 
 @pytest.mark.parametrize(("index", "name", "value"), BEYOND)
-def test_a_number_out_of_its_range_is_named(index: int, name: str, value: int) -> None:
+def test_out_of_range_number_is_named_in_the_error(index: int, name: str, value: int) -> None:
     found = refusal(with_int(sample().write(), SCALARS_AT + 4 * index, value))
     assert found == f"not a valid saved world: {name} {value}"
 
@@ -341,7 +341,7 @@ CHANGES: dict[str, tuple[Callable[[Saved], None], str]] = {
 
 
 @pytest.mark.parametrize("case", CHANGES)
-def test_a_state_that_cannot_be_is_refused(case: str) -> None:
+def test_impossible_state_is_rejected(case: str) -> None:
     change, message = CHANGES[case]
     saved = sample()
     change(saved)

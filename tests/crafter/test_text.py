@@ -80,7 +80,7 @@ def test_every_observation_can_be_read_back_from_both_forms(observation: Observa
 @pytest.mark.extras
 @quick
 @given(observations(), st.data())
-def test_a_changed_text_is_refused_or_is_the_text_of_what_it_is_read_as(
+def test_changed_text_is_rejected_or_round_trips(
     observation: Observation, data: st.DataObject
 ) -> None:
     form = data.draw(st.sampled_from([full_text, short_text]))
@@ -95,7 +95,7 @@ def test_a_changed_text_is_refused_or_is_the_text_of_what_it_is_read_as(
 
 @quick
 @given(st.text())
-def test_a_text_that_is_no_observation_is_refused_with_its_line(text: str) -> None:
+def test_invalid_text_is_rejected_with_its_line(text: str) -> None:
     with pytest.raises(
         UsageError, match=r"not an observation: line 1 is .*; expected one like"
     ):
@@ -144,7 +144,7 @@ def test_played_worlds_can_be_read_back_from_both_forms(
     assert len(told) > 2_000
 
 
-def test_played_worlds_show_what_is_rare(told: list[Observation]) -> None:
+def test_sampled_worlds_contain_rare_situations(told: list[Observation]) -> None:
     cells = {cell for observation in told for cell in observation.cells}
     assert {cell.detail for cell in cells if cell.thing == "arrow"} == {*DIRECTIONS}
     assert {cell.kind for cell in cells} == {*rules.MATERIALS, *rules.OBJECTS, "ripe plant"}
@@ -159,7 +159,7 @@ def test_played_worlds_show_what_is_rare(told: list[Observation]) -> None:
 
 
 @pytest.mark.parametrize("seed", [21, 24])
-def test_the_text_says_what_the_world_holds(seed: int) -> None:
+def test_text_describes_the_world_state(seed: int) -> None:
     names = (*rules.MATERIALS, *rules.OBJECTS)
     for step in played(seed, 60):
         world, lines = step.world, full_text(step.observation).split("\n")
@@ -189,7 +189,7 @@ def test_the_text_says_what_the_world_holds(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [22, 25])
-def test_the_nearest_of_each_kind_is_the_nearest(seed: int) -> None:
+def test_nearest_object_of_each_kind_is_correct(seed: int) -> None:
     signs = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
     for step in played(seed, 60):
         found = dict(
@@ -212,7 +212,7 @@ def test_the_nearest_of_each_kind_is_the_nearest(seed: int) -> None:
             assert step.observation.cells[at[1] * 9 + at[0]].kind == kind
 
 
-def test_the_reason_of_a_failure_was_true_when_the_action_was_made() -> None:
+def test_reason_for_a_failed_action_was_true_at_the_time() -> None:
     checked = set()
     for seed in range(20, 40):
         for step in played(seed, 150):
@@ -305,7 +305,7 @@ FAILED: dict[str, tuple[Edit, list[str]]] = {
 
 
 @pytest.mark.parametrize("sentence", FAILED)
-def test_a_failure_is_told_with_what_it_takes(sentence: str) -> None:
+def test_failed_action_lists_its_requirements(sentence: str) -> None:
     edit, actions = FAILED[sentence]
     world = apply_to_ours(Edit(cells=dict.fromkeys(AROUND, "grass")), World(3))
     world = apply_to_ours(edit, world)
@@ -335,7 +335,7 @@ def a_view(**changes: Any) -> View:
     return dataclasses.replace(World(167).view(), **changes)
 
 
-def test_sleep_death_and_achievements_are_told() -> None:
+def test_text_reports_sleep_death_and_achievements() -> None:
     result = StepResult(1.0, False, None, ("collect_wood", "wake_up"), None)
     view = a_view(sleeping=True, inventory=dict.fromkeys(ITEMS, 0))
     observation = observe(view, action=5, result=result)
@@ -347,7 +347,7 @@ def test_sleep_death_and_achievements_are_told() -> None:
     assert "energy0 asleep\ndid do\nachieved collect_wood wake_up\n" in short_text(observation)
 
 
-def test_what_things_stand_on_is_told_in_both_forms() -> None:
+def test_ground_below_objects_is_in_both_forms() -> None:
     view = a_view()
     view.objects[2, 1], view.details[2, 1], view.materials[2, 1] = 17, 2, 1
     view.materials[4, 3] = 5
@@ -362,7 +362,7 @@ def test_what_things_stand_on_is_told_in_both_forms() -> None:
     assert short.endswith("\nground water left2 up2")
 
 
-def test_the_short_form_does_not_repeat_what_is_in_front() -> None:
+def test_short_form_does_not_repeat_the_facing_cell() -> None:
     world = World(167)
     for _ in range(3):
         world.step("move_right")
@@ -422,7 +422,7 @@ def test_a_text_with_a_line_missing_doubled_or_added_is_refused(form: Any) -> No
         pytest.param("did do", "do did nothing: bad luck", r"line 2 .*expected", id="reason"),
     ],
 )
-def test_what_cannot_be_understood_is_named(old: str, new: str, message: str) -> None:
+def test_unparsable_part_is_named_in_the_error(old: str, new: str, message: str) -> None:
     result = StepResult(1.0, False, None, ("eat_cow",), None)
     text = short_text(observe(a_view(), action=5, result=result))
     assert old in text
@@ -434,12 +434,12 @@ def test_what_cannot_be_understood_is_named(old: str, new: str, message: str) ->
     "around", ["\n{}", "{}\n", " {}", "{} ", "You see:\n{}", "{}\nWhat now?"]
 )
 @FORMS
-def test_the_text_is_read_without_anything_around_it(form: Any, around: str) -> None:
+def test_text_with_surrounding_lines_is_rejected(form: Any, around: str) -> None:
     with pytest.raises(UsageError, match=r"line \d+ is"):
         parse(around.format(form(observe(a_view()))))
 
 
-def test_only_text_is_read() -> None:
+def test_parser_accepts_only_text() -> None:
     with pytest.raises(UsageError, match="give the text as a str"):
         parse(None)  # type: ignore[arg-type]
 
@@ -470,13 +470,13 @@ def test_only_text_is_read() -> None:
     ],
     ids=repr,
 )
-def test_an_observation_that_could_not_be_told_is_refused(changes: dict[str, Any]) -> None:
+def test_unrepresentable_observation_is_rejected(changes: dict[str, Any]) -> None:
     observation = observe(a_view())
     with pytest.raises(UsageError, match=r"observation: \w+ = .* is not allowed; give"):
         dataclasses.replace(observation, **changes)
 
 
-def test_observing_takes_an_action_with_its_result_and_a_real_view() -> None:
+def test_observation_needs_an_action_with_result_and_a_valid_view() -> None:
     result = StepResult(0.0, False, None, (), None)
     assert observe(a_view(), action=3, result=result).action == "move_up"
     with pytest.raises(UsageError, match="a result was given without its action"):
@@ -515,7 +515,7 @@ def altered_rules(**changes: Any) -> ModuleType:
 
 
 @BOTH
-def test_no_number_in_the_rules_text_is_written_by_hand(short: bool) -> None:
+def test_numbers_in_the_rules_text_come_from_the_rules(short: bool) -> None:
     fresh = iter(range(1_000, 9_999))
     tables = {k: v for k, v in vars(rules).items() if k[0] != "_" and k.isupper()}
     other = altered_rules(**{k: with_other_numbers(v, fresh) for k, v in tables.items()})
@@ -539,7 +539,7 @@ NUMBERS_TOLD = {
 
 @BOTH
 @pytest.mark.parametrize("change", NUMBERS_TOLD.values(), ids=NUMBERS_TOLD)
-def test_a_changed_rule_is_told(change: dict[str, Any], short: bool) -> None:
+def test_changed_rule_appears_in_the_rules_text(change: dict[str, Any], short: bool) -> None:
     assert "77" not in rules_text(short=short)
     assert "77" in describe_rules(altered_rules(**change), short=short)
 
@@ -575,7 +575,7 @@ def test_the_rules_name_every_action_achievement_and_recipe(short: bool) -> None
         "energy is below 9",
     ],
 )
-def test_the_rules_are_those_of_this_game(rule: str) -> None:
+def test_rules_text_describes_the_implemented_rules(rule: str) -> None:
     assert rule in rules_text()
 
 
@@ -595,7 +595,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)\n```$", PAGE.read_text("utf-8"), re.M | re.S)
 
 
-def test_the_page_shows_what_its_program_prints() -> None:
+def test_docs_page_shows_the_output_of_its_program() -> None:
     program = next(block for block in blocks("python") if "print(full_text" in block)
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
@@ -605,14 +605,14 @@ def test_the_page_shows_what_its_program_prints() -> None:
     assert len(shown) == 2
 
 
-def test_the_page_has_the_legend_and_the_rules() -> None:
+def test_docs_page_contains_legend_and_rules() -> None:
     page = PAGE.read_text("utf-8")
     rows = re.findall(r"^\| `(\S)` \| (.*?) \|", page, re.M)
     assert [(kind, glyph) for glyph, kind in rows] == [*GLYPHS.items()]
     assert blocks("text rules") == [rules_text(short=True)]
 
 
-def test_the_page_shows_the_error_about_a_changed_line() -> None:
+def test_docs_page_shows_the_error_for_a_changed_line() -> None:
     [text], [message] = blocks("text full"), blocks("text error")
     with pytest.raises(UsageError) as caught:
         parse(text.replace("- tree", "- iron"))

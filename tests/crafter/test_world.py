@@ -22,13 +22,13 @@ def edited(**changes: Any) -> World:
 
 
 @pytest.mark.parametrize("seed", [-1, 2**31, 1.0, "1", None, True, np.float64(1), 10**30])
-def test_a_seed_that_is_not_allowed_is_named(seed: Any) -> None:
+def test_invalid_seed_is_named_in_the_error(seed: Any) -> None:
     with pytest.raises(UsageError, match=r"seed .* from 0 to 2147483647"):
         World(seed)
 
 
 @pytest.mark.parametrize("length", [0, -5, 100_001, 1.5, None, False])
-def test_a_length_that_is_not_allowed_is_named(length: Any) -> None:
+def test_invalid_length_is_named_in_the_error(length: Any) -> None:
     with pytest.raises(UsageError, match=r"length .* from 1 to 100000"):
         World(1, length=length)
 
@@ -37,7 +37,7 @@ BAD_ACTIONS = [-1, 17, 10**20, "jump", "", None, 1.0, True, b"do", [1], {}]
 
 
 @pytest.mark.parametrize("action", BAD_ACTIONS)
-def test_an_action_that_is_not_allowed_is_an_error_and_changes_nothing(action: Any) -> None:
+def test_invalid_action_is_an_error_and_changes_nothing(action: Any) -> None:
     world = World(1)
     before = world.digest()
     with pytest.raises(
@@ -56,7 +56,7 @@ def test_an_action_is_an_index_or_a_name(index: int) -> None:
     assert len({world.digest() for world in worlds}) == 1
 
 
-def test_a_finished_world_refuses_to_go_on_and_stays_as_it_is() -> None:
+def test_finished_world_rejects_steps_and_stays_unchanged() -> None:
     world = World(1, length=3)
     assert [world.step("noop").done for _ in range(3)] == [False, False, True]
     before = world.snapshot()
@@ -67,7 +67,7 @@ def test_a_finished_world_refuses_to_go_on_and_stays_as_it_is() -> None:
     assert world.ended == "length"
 
 
-def test_a_step_tells_reward_ending_news_and_waste() -> None:
+def test_step_returns_reward_end_events_and_waste() -> None:
     world = edited(inventory=WELL, cells={(0, 1): "tree"})
     world.step("move_down")
     assert world.step("do") == StepResult(1.0, False, None, ("collect_wood",), None)
@@ -75,7 +75,7 @@ def test_a_step_tells_reward_ending_news_and_waste() -> None:
     assert world.inventory["wood"] == world.achievements["collect_wood"] == 1
 
 
-def test_what_a_world_shows_has_every_name() -> None:
+def test_new_world_exposes_its_complete_state() -> None:
     world = World(0)
     assert list(world.inventory) == list(ITEMS)
     assert list(world.achievements) == list(ACHIEVEMENTS)
@@ -92,7 +92,7 @@ def test_what_a_world_shows_has_every_name() -> None:
     assert "seed=0" in repr(world)
 
 
-def test_changing_what_a_world_returned_does_not_change_the_world() -> None:
+def test_modifying_returned_values_does_not_change_the_world() -> None:
     world = World(0)
     before = world.digest()
     world.inventory["wood"] = 9
@@ -214,7 +214,7 @@ WASTE: dict[str, tuple[dict[str, Any], list[str], NoEffect | None]] = {
 
 
 @pytest.mark.parametrize("case", WASTE.values(), ids=WASTE.keys())
-def test_an_action_without_effect_says_why(
+def test_action_without_effect_gives_its_reason(
     case: tuple[dict[str, Any], list[str], NoEffect | None],
 ) -> None:
     changes, actions, expected = case
@@ -225,7 +225,7 @@ def test_an_action_without_effect_says_why(
 
 
 @pytest.mark.parametrize("beside", ["zombie", "cow"])
-def test_a_blow_that_wounds_is_not_waste(beside: str) -> None:
+def test_attack_that_wounds_is_not_waste(beside: str) -> None:
     world = apply_to_ours(Edit(beside=beside), World(8))
     hit = False
     for action in ("move_left", "move_right", "move_up", "move_down") * 2:
@@ -238,7 +238,7 @@ def test_a_blow_that_wounds_is_not_waste(beside: str) -> None:
     assert hit
 
 
-def test_a_fork_goes_its_own_way() -> None:
+def test_fork_is_independent_of_its_origin() -> None:
     world = World(4)
     other = world.fork()
     assert world.digest() == other.digest()
@@ -247,7 +247,7 @@ def test_a_fork_goes_its_own_way() -> None:
     assert world.digest() != other.digest()
 
 
-def test_a_world_can_be_copied_and_pickled_and_a_batch_cannot() -> None:
+def test_worlds_can_be_copied_and_pickled_but_batches_cannot() -> None:
     world = World(4)
     world.step("move_left")
     for other in (copy.copy(world), copy.deepcopy(world), pickle.loads(pickle.dumps(world))):

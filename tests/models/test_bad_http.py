@@ -46,7 +46,7 @@ def ask(
 
 
 @pytest.mark.parametrize("answer", [pytest.param(raw, id=name) for name, raw in BAD.items()])
-def test_bad_http_is_tried_again_and_named(answer: bytes) -> None:
+def test_bad_http_is_retried_and_reported(answer: bytes) -> None:
     reply, said = ask(answer, answer)
     assert reply.message.text == "north"
     assert reply.retries == 2
@@ -54,7 +54,7 @@ def test_bad_http_is_tried_again_and_named(answer: bytes) -> None:
     assert "\n" not in said[0]
 
 
-def test_bad_http_that_stays_is_no_failure_of_the_model() -> None:
+def test_persistent_bad_http_is_not_a_failure_of_the_model() -> None:
     with pytest.raises(ModelUnavailable, match="bad HTTP: Bad status line") as caught:
         ask(*[BAD["not HTTP at all"]] * 40, retries=BRIEF)
     assert caught.value.kind == "malformed"
@@ -69,7 +69,7 @@ def test_arguments_that_are_nested_too_deep_are_malformed() -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
-def test_a_reply_without_end_is_not_read_to_its_end(packed: bool) -> None:
+def test_endless_reply_is_not_read_completely(packed: bool) -> None:
     body = b" " * (2 * MOST_BYTES)
     head = b""
     if packed:
@@ -79,7 +79,7 @@ def test_a_reply_without_end_is_not_read_to_its_end(packed: bool) -> None:
     assert f"longer than {MOST_BYTES:,} bytes" in said[0]
 
 
-def test_a_reply_that_stays_too_long_is_a_bad_reply_after_three_attempts() -> None:
+def test_oversized_reply_is_a_bad_reply_after_three_attempts() -> None:
     long, budget = framed(b" " * (MOST_BYTES + 1)), Budget(1.0)
     reply, said = ask(*[long] * 3, budget=budget)
     assert (reply.retries, reply.finish_reason, len(said)) == (2, "length", 2)
@@ -89,7 +89,7 @@ def test_a_reply_that_stays_too_long_is_a_bad_reply_after_three_attempts() -> No
     assert budget.spent_usd == pytest.approx(3 * reply.cost_usd), "each can have been charged"
 
 
-def test_a_reply_that_counts_absurdly_many_tokens_stops_its_model_alone() -> None:
+def test_reply_with_absurd_token_count_stops_only_its_model() -> None:
     usage = {"prompt_tokens": 10**12, "completion_tokens": 1}
     budget = Budget(1.0)
     with pytest.raises(ModelRejected, match="1,000,000,000,001 tokens") as caught:
@@ -98,7 +98,7 @@ def test_a_reply_that_counts_absurdly_many_tokens_stops_its_model_alone() -> Non
     assert budget.spent_usd < 0.01, "it counts with what the call can have cost"
 
 
-def test_what_a_provider_asks_to_wait_is_said() -> None:
+def test_requested_retry_delay_is_reported() -> None:
     waits: list[float] = []
 
     async def play() -> None:

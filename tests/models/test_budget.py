@@ -13,7 +13,7 @@ from assay.models.budget import Budget
 from .clock import run
 
 
-def test_what_is_not_used_is_given_back() -> None:
+def test_unused_reservation_is_returned() -> None:
     async def play() -> None:
         budget = Budget(1.0)
         first = await budget.reserve(0.75)
@@ -27,7 +27,7 @@ def test_what_is_not_used_is_given_back() -> None:
     run(play())
 
 
-def test_a_call_that_does_not_fit_waits_for_open_ones() -> None:
+def test_call_that_exceeds_the_budget_waits_for_open_calls() -> None:
     async def play() -> None:
         budget = Budget(1.0)
         first = await budget.reserve(0.75)
@@ -45,7 +45,7 @@ def test_a_call_that_does_not_fit_waits_for_open_ones() -> None:
     run(play())
 
 
-def test_a_call_that_cannot_fit_any_more_is_refused() -> None:
+def test_call_that_can_never_fit_is_rejected() -> None:
     async def play() -> None:
         budget = Budget(1.0, spent=0.25)
         first = await budget.reserve(0.5)
@@ -62,7 +62,7 @@ def test_a_call_that_cannot_fit_any_more_is_refused() -> None:
     run(play())
 
 
-def test_who_is_cancelled_makes_way() -> None:
+def test_cancelled_waiter_lets_the_next_call_proceed() -> None:
     async def play() -> None:
         budget = Budget(1.0)
         first = await budget.reserve(0.75)
@@ -84,7 +84,7 @@ def test_who_is_cancelled_makes_way() -> None:
 
 
 @pytest.mark.parametrize("cap", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_cap_must_be_a_number_of_dollars(cap: float) -> None:
+def test_budget_must_be_a_number_of_dollars(cap: float) -> None:
     with pytest.raises(UsageError, match="budget"):
         Budget(cap)
 
@@ -153,7 +153,7 @@ class Lines:
         self.lines.append((call, amount / 10**12, lost))
 
 
-def test_what_is_set_aside_is_written_down_before_and_settled_after() -> None:
+def test_reservation_is_logged_before_the_call_and_settled_after() -> None:
     async def play() -> Lines:
         log = Lines()
         budget = Budget(1.0, log=log)
@@ -165,7 +165,7 @@ def test_what_is_set_aside_is_written_down_before_and_settled_after() -> None:
     assert lines == [("reserve", 0.25), (1, 0.25, True), ("reserve", 0.25), (3, 0.125, False)]
 
 
-def test_a_call_that_cannot_be_written_down_does_not_go_out() -> None:
+def test_call_that_cannot_be_logged_is_not_sent() -> None:
     class Full(Lines):
         def reserve(self, amount: int) -> int:
             raise OSError("no space left")

@@ -19,7 +19,7 @@ REPLY = ChatReply(
 )
 
 
-def test_a_reply_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_cached_reply_round_trips(tmp_path: Path) -> None:
     path = tmp_path / "new" / "replies.sqlite"
     with ReplyCache(path) as cache:
         assert cache.get(request()) is None
@@ -29,7 +29,7 @@ def test_a_reply_comes_back_as_it_was(tmp_path: Path) -> None:
         assert len(cache) == 1
 
 
-def test_the_first_reply_stays(tmp_path: Path) -> None:
+def test_first_cached_reply_is_kept(tmp_path: Path) -> None:
     with ReplyCache(tmp_path / "replies") as cache, ReplyCache(tmp_path / "replies") as other:
         cache.put(request(), REPLY)
         other.put(request(), ChatReply(Message({"role": "assistant", "content": "other"})))
@@ -48,25 +48,25 @@ def test_the_first_reply_stays(tmp_path: Path) -> None:
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_everything_a_reply_depends_on_is_in_the_key(changes: dict[str, Any]) -> None:
+def test_cache_key_includes_everything_a_reply_depends_on(changes: dict[str, Any]) -> None:
     assert request_key(request(**changes)) != request_key(request())
 
 
-def test_a_replicate_is_another_question(tmp_path: Path) -> None:
+def test_replicates_have_separate_cache_entries(tmp_path: Path) -> None:
     with ReplyCache(tmp_path / "replies") as cache:
         cache.put(request(), REPLY, replicate=1)
         assert cache.get(request()) is None
         assert cache.get(request(), replicate=1) == REPLY
 
 
-def test_a_file_that_is_no_cache_is_named(tmp_path: Path) -> None:
+def test_invalid_cache_file_is_named_in_the_error(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("these are notes, and nothing else, for quite a while " * 20)
     with pytest.raises(StoreError, match="notes"):
         ReplyCache(path)
 
 
-def test_the_same_name_elsewhere_is_another_model(tmp_path: Path) -> None:
+def test_same_model_name_at_another_address_is_cached_separately(tmp_path: Path) -> None:
     here, there = (RemoteModel(entry(), key=None, base_url=f"http://{n}") for n in "ab")
     other = RemoteModel(entry(send={"top_p": 0.5}), key=None, base_url="http://a")
     assert len({here.origin, there.origin, other.origin}) == 3

@@ -50,7 +50,7 @@ def told(*script: Say, **changes: Any) -> AssayError:
     return caught.value
 
 
-def test_a_reply_comes_with_its_tokens_cost_and_times() -> None:
+def test_reply_has_tokens_cost_and_times() -> None:
     reply, server = asyncio.run(ask())
     assert reply.message.value == {"role": "assistant", "content": "north"}
     assert (reply.finish_reason, reply.retries) == ("stop", 0)
@@ -62,7 +62,7 @@ def test_a_reply_comes_with_its_tokens_cost_and_times() -> None:
     assert server.headers[0]["authorization"] == f"Bearer {KEY}"
 
 
-def test_a_request_holds_what_was_asked_and_what_the_row_says() -> None:
+def test_request_contains_the_call_and_the_registry_fields() -> None:
     question = request(temperature=0.0, seed=7)
     _, server = asyncio.run(ask(question=question))
     body = server.asked[0]
@@ -76,7 +76,7 @@ def test_a_request_holds_what_was_asked_and_what_the_row_says() -> None:
     }
 
 
-def test_fields_a_provider_does_not_know_are_left_out() -> None:
+def test_fields_unknown_to_a_provider_are_omitted() -> None:
     provider = Provider(name="stub", limit_field="max_completion_tokens")
     row = entry(
         provider=provider, unsupported=("temperature", "seed"), send={"reasoning_effort": "low"}
@@ -96,7 +96,7 @@ def test_fields_a_provider_does_not_know_are_left_out() -> None:
     assert not {"max_tokens", "temperature", "seed"} & set(body)
 
 
-def test_the_key_of_openai_is_not_sent_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_openai_key_is_not_sent_to_other_providers(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
         monkeypatch.setenv(name, KEY)
     _, server = asyncio.run(ask(key=None))
@@ -123,7 +123,7 @@ def test_the_key_of_openai_is_not_sent_to_others(monkeypatch: pytest.MonkeyPatch
         pytest.param(Say(body=b"[" * 100_000), id="deeply nested"),
     ],
 )
-def test_a_fault_that_passes_is_tried_again(fault: Say) -> None:
+def test_transient_fault_is_retried(fault: Say) -> None:
     reply, server = asyncio.run(ask(fault, fault))
     assert reply.message.text == "north"
     assert reply.retries == 2
@@ -141,21 +141,21 @@ def test_a_fault_that_passes_is_tried_again(fault: Say) -> None:
         pytest.param(Say(body=b"{}"), "malformed", id="malformed"),
     ],
 )
-def test_a_fault_that_does_not_pass_ends_patience(fault: Say, kind: str) -> None:
+def test_persistent_fault_exhausts_the_retries(fault: Say, kind: str) -> None:
     error = told(*[fault] * 40)
     assert isinstance(error, ModelUnavailable)
     assert error.kind == kind
     assert "'stub'" in str(error)
 
 
-def test_a_late_answer_is_a_timeout_and_counts_against_patience() -> None:
+def test_late_response_is_a_timeout_and_exhausts_the_retries() -> None:
     error = told(*[Say(late=0.5)] * 5, timeout=0.05)
     assert isinstance(error, ModelUnavailable)
     assert error.kind == "timeout"
     assert "0.05 s" in str(error)
 
 
-def test_time_that_is_not_the_models_is_told_apart() -> None:
+def test_waiting_time_is_separate_from_latency() -> None:
     # On a busy machine, more answers than the first come too late.
     reply, _ = asyncio.run(ask(Say(late=0.5), *[Say(late=0.02)] * 20, timeout=0.2))
     assert 0.02 <= reply.latency_s < reply.waited_s
@@ -202,19 +202,19 @@ def test_a_refusal_is_a_failure_of_the_model(answer: Say) -> None:
         ),
     ],
 )
-def test_what_no_attempt_can_mend_is_rejected_at_once(answer: Say, hint: str) -> None:
+def test_permanent_error_is_not_retried(answer: Say, hint: str) -> None:
     error = told(answer)
     assert isinstance(error, ModelRejected)
     assert hint in str(error)
 
 
-def test_a_tool_call_the_provider_could_not_read_is_the_models_reply() -> None:
+def test_unparsable_tool_call_counts_as_the_model_reply() -> None:
     answer = Say(400, problem("x", "tool_use_failed", failed_generation="<interact>"))
     reply, _ = asyncio.run(ask(answer))
     assert reply.message.value == {"role": "assistant", "content": "<interact>"}
 
 
-def test_a_server_that_was_away_is_waited_for() -> None:
+def test_unavailable_server_is_retried_until_it_returns() -> None:
     async def play() -> ChatReply:
         port, failed = free_port(), asyncio.Event()
         asked = RemoteModel(
@@ -234,7 +234,7 @@ def test_a_server_that_was_away_is_waited_for() -> None:
     assert asyncio.run(play()).retries >= 1
 
 
-def test_a_server_that_hangs_up_at_once_was_perhaps_paid() -> None:
+def test_dropped_connection_keeps_its_reservation() -> None:
     async def play() -> tuple[AssayError, float]:
         budget = Budget(1.0)
         server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
@@ -259,7 +259,7 @@ def test_a_server_that_hangs_up_at_once_was_perhaps_paid() -> None:
     assert spent > 0
 
 
-def test_nobody_there_costs_nothing() -> None:
+def test_refused_connection_costs_nothing() -> None:
     async def play() -> tuple[AssayError, float]:
         budget = Budget(1.0)
         asked = RemoteModel(
@@ -284,7 +284,7 @@ def test_nobody_there_costs_nothing() -> None:
         pytest.param([Say(body=b"{}")] * 2, 2, id="malformed: perhaps paid"),
     ],
 )
-def test_what_may_have_been_paid_stays_reserved(script: list[Say], attempts_paid: int) -> None:
+def test_possibly_billed_call_stays_reserved(script: list[Say], attempts_paid: int) -> None:
     budget = Budget(1.0)
     reply, _ = asyncio.run(ask(*script, budget=budget))
     assert reply.cost_usd is not None
@@ -294,7 +294,7 @@ def test_what_may_have_been_paid_stays_reserved(script: list[Say], attempts_paid
     assert budget.reserved_usd == 0
 
 
-def test_a_reply_without_usage_costs_what_was_reserved() -> None:
+def test_reply_without_usage_costs_its_reservation() -> None:
     budget = Budget(1.0)
     answer = Say(body=completion(usage=None))
     reply, _ = asyncio.run(ask(answer, budget=budget))
@@ -302,12 +302,12 @@ def test_a_reply_without_usage_costs_what_was_reserved() -> None:
     assert budget.spent_usd == pytest.approx(reply.cost_usd, abs=1e-11)
 
 
-def test_without_a_budget_a_cost_nobody_told_is_unknown() -> None:
+def test_cost_without_usage_and_budget_is_unknown() -> None:
     reply, _ = asyncio.run(ask(Say(body=completion(usage=None))))
     assert reply.cost_usd is None
 
 
-def test_a_call_that_does_not_fit_is_not_made() -> None:
+def test_call_beyond_the_budget_is_not_sent() -> None:
     async def play() -> int:
         async with providing() as server:
             asked = model(server, budget=Budget(1e-6))
@@ -324,7 +324,7 @@ def test_a_budget_needs_a_price() -> None:
         RemoteModel(entry(price=None), key=None, budget=Budget(1.0))
 
 
-def test_a_cancelled_call_keeps_its_reservation_and_frees_its_turn() -> None:
+def test_cancelled_call_keeps_its_reservation_and_frees_its_slot() -> None:
     async def play() -> tuple[float, int]:
         budget, pace = Budget(1.0), Pace()
         async with providing(Say(late=5)) as server:
@@ -377,7 +377,7 @@ def test_one_model_serves_one_event_loop_after_another() -> None:
     ],
 )
 @pytest.mark.parametrize("key", [KEY, Secret(KEY)], ids=["text", "secret"])
-def test_a_key_in_an_answer_reaches_no_exception(
+def test_key_in_a_response_is_not_in_exceptions(
     answer: Say, key: str | Secret, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -388,7 +388,7 @@ def test_a_key_in_an_answer_reaches_no_exception(
     assert error.__context__ is None
 
 
-def test_a_key_in_a_reply_is_taken_out() -> None:
+def test_key_in_a_reply_is_redacted() -> None:
     call = {"id": KEY, "function": {"name": KEY, "arguments": json.dumps({"k": KEY})}}
     said = {"content": f"the key is {KEY}", "tool_calls": [call]}
     reply, _ = asyncio.run(ask(Say(body=completion(said))))
@@ -396,14 +396,14 @@ def test_a_key_in_a_reply_is_taken_out() -> None:
     assert "[redacted]" in reply.message.text
 
 
-def test_a_model_is_shown_without_its_key() -> None:
+def test_repr_of_a_model_hides_the_key() -> None:
     shown = RemoteModel(entry(), key=KEY)
     assert KEY not in repr(shown)
     typed: ChatModel = shown
     assert (typed.name, typed.provider) == ("stub", "stub")
 
 
-def test_a_hundred_calls_at_once_are_answered_each() -> None:
+def test_hundred_concurrent_calls_are_all_answered() -> None:
     async def play() -> list[ChatReply]:
         faults = [Say(500, problem("x")), Say(cut=True), Say(body=b"{}")] * 7
         async with providing(*faults) as server:
@@ -418,7 +418,7 @@ def test_a_hundred_calls_at_once_are_answered_each() -> None:
     assert sum(reply.retries for reply in replies) == 21
 
 
-def test_what_was_asked_before_comes_from_the_cache(tmp_path: Any) -> None:
+def test_repeated_request_is_answered_from_the_cache(tmp_path: Any) -> None:
     async def play() -> tuple[list[ChatReply], int]:
         async with providing() as server:
             with ReplyCache(tmp_path / "replies.sqlite") as cache:

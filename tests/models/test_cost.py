@@ -35,7 +35,7 @@ def test_a_prompt_beyond_the_price_has_an_unknown_cost() -> None:
     max_tokens=st.integers(1, 4096),
     cached=st.floats(0, 1),
 )
-def test_no_way_to_cut_a_request_into_tokens_costs_more_than_the_bound(
+def test_cost_bound_holds_for_any_tokenization(
     texts: list[str], tools: int, max_tokens: int, cached: float
 ) -> None:
     messages = [Message({"role": "user", "content": text}) for text in texts]
@@ -50,6 +50,6 @@ def test_no_way_to_cut_a_request_into_tokens_costs_more_than_the_bound(
     assert actual <= upper_bound(asked, PRICE)
 
 
-def test_keeping_tokens_for_later_is_part_of_the_bound() -> None:
+def test_cache_write_cost_is_included_in_the_bound() -> None:
     dear = Price(input=2.0, output=8.0, cache_write=2.5)
     assert upper_bound(request(), dear) > upper_bound(request(), PRICE)

@@ -34,7 +34,7 @@ def loaded(limiter: Limiter, seconds: float, pace: Pace | None = None, **how: An
     ("says", "latency"),
     [("exact", 1.0), ("seconds", 0.05), ("seconds", 1.0), ("seconds", 8.0)],
 )
-def test_three_hundred_calls_a_minute_are_used_and_few_rejected(
+def test_rate_limit_of_300_per_minute_is_used_with_few_rejections(
     limiter: Callable[[], Limiter], says: str, latency: float
 ) -> None:
     load = loaded(limiter(), 420, says=says, latency=latency)
@@ -43,7 +43,7 @@ def test_three_hundred_calls_a_minute_are_used_and_few_rejected(
 
 
 @pytest.mark.parametrize("limiter", MINUTE_LIMITS)
-def test_a_provider_that_does_not_say_how_long_to_wait_is_understood_too(
+def test_rate_limit_without_retry_after_is_handled(
     limiter: Callable[[], Limiter],
 ) -> None:
     load = loaded(limiter(), 420, says="nothing")
@@ -51,13 +51,13 @@ def test_a_provider_that_does_not_say_how_long_to_wait_is_understood_too(
     assert load.wasted(after=120) < 0.03
 
 
-def test_a_limit_that_is_known_causes_hardly_a_rejection() -> None:
+def test_known_limit_causes_almost_no_rejections() -> None:
     load = loaded(Bucket(5, 10), 300, Pace(per_minute=300))
     assert load.busy(10, 300, per_second=5) >= 0.9
     assert len(load.rejected) <= 20
 
 
-def test_a_limit_that_is_raised_is_found_out() -> None:
+def test_raised_limit_is_detected() -> None:
     bucket = Bucket(5, 10)
 
     async def play() -> Load:
@@ -70,7 +70,7 @@ def test_a_limit_that_is_raised_is_found_out() -> None:
     assert load.busy(320, 400, per_second=20) >= 0.85
 
 
-def test_a_limit_that_is_lowered_is_obeyed_soon() -> None:
+def test_lowered_limit_is_followed_quickly() -> None:
     bucket = Bucket(20, 10)
 
     async def play() -> Load:
@@ -84,32 +84,32 @@ def test_a_limit_that_is_lowered_is_obeyed_soon() -> None:
     assert load.wasted(after=150) < 0.03
 
 
-def test_a_limit_on_open_calls_is_found_out() -> None:
+def test_limit_on_open_calls_is_detected() -> None:
     load = loaded(Rooms(30), 200, latency=2.0, says="exact")
     assert load.busy(60, 200, per_second=15) >= 0.75
     assert load.wasted(after=60) < 0.02
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2])
-def test_rejections_that_come_at_any_rate_do_not_slow_it_down(share: float) -> None:
+def test_rate_independent_rejections_do_not_slow_calls(share: float) -> None:
     load = loaded(Moody(share), 120, says="nothing", latency=2.0)
     # Eighty callers, two seconds each.
     assert load.busy(60, 120, per_second=40) >= 0.9
     assert "unrelated" in [change.reason for change in load.pace.history]
 
 
-def test_without_limits_all_calls_are_open_within_a_few_round_trips() -> None:
+def test_unlimited_calls_are_all_open_after_a_few_round_trips() -> None:
     load = loaded(Rooms(10_000), 6)
     assert load.most_open == 80
     assert load.rejected == []
 
 
-def test_no_more_calls_are_open_than_may_be() -> None:
+def test_open_calls_never_exceed_the_maximum() -> None:
     load = loaded(Rooms(10_000), 30, Pace(max_connections=7))
     assert load.most_open == 7
 
 
-def test_calls_start_in_order_and_those_tried_again_first() -> None:
+def test_calls_start_in_order_with_retries_first() -> None:
     async def play() -> list[str]:
         pace, order = Pace(max_connections=1), []
 
@@ -128,7 +128,7 @@ def test_calls_start_in_order_and_those_tried_again_first() -> None:
     assert run(play()) == ["a", "x", "y", "b", "c"]
 
 
-def test_nothing_starts_before_the_provider_wants_it() -> None:
+def test_calls_wait_for_the_requested_retry_delay() -> None:
     async def play() -> float:
         pace = Pace()
         async with pace.turn() as turn:
@@ -139,7 +139,7 @@ def test_nothing_starts_before_the_provider_wants_it() -> None:
     assert run(play()) == pytest.approx(30.0)
 
 
-def test_rejections_of_one_round_trip_shrink_it_once() -> None:
+def test_rejections_in_one_round_trip_reduce_the_limit_once() -> None:
     async def play() -> Pace:
         pace = Pace()
         turns = [pace.turn() for _ in range(64)]
@@ -155,7 +155,7 @@ def test_rejections_of_one_round_trip_shrink_it_once() -> None:
     assert pace.limit == 32
 
 
-def test_an_overload_shrinks_it_and_a_rare_one_does_not() -> None:
+def test_overload_reduces_the_limit_and_a_rare_one_does_not() -> None:
     async def play() -> tuple[int, int]:
         pace = Pace()
         async with pace.turn() as turn:
@@ -171,7 +171,7 @@ def test_an_overload_shrinks_it_and_a_rare_one_does_not() -> None:
     assert run(play()) == (32, 32)
 
 
-def test_headers_slow_it_down_before_a_rejection() -> None:
+def test_rate_limit_headers_slow_calls_before_a_rejection() -> None:
     async def play() -> Pace:
         pace = Pace()
         async with pace.turn() as turn:
@@ -186,7 +186,7 @@ def test_headers_slow_it_down_before_a_rejection() -> None:
     assert pace.history[-1].reason == "headers"
 
 
-def test_a_cancelled_wait_leaves_no_hole() -> None:
+def test_cancelled_wait_does_not_block_the_queue() -> None:
     async def play() -> Pace:
         pace = Pace(max_connections=1)
         async with pace.turn():
@@ -207,7 +207,7 @@ def test_a_cancelled_wait_leaves_no_hole() -> None:
     assert (pace.open, pace.waiting) == (0, 0)
 
 
-def test_the_history_is_bounded_and_says_when() -> None:
+def test_limit_history_is_bounded_and_timestamped() -> None:
     seconds = iter(range(10**6))
 
     async def play() -> Pace:
@@ -222,6 +222,6 @@ def test_the_history_is_bounded_and_says_when() -> None:
     assert [change.at for change in history] == sorted(change.at for change in history)
 
 
-def test_fewer_than_one_call_is_no_limit() -> None:
+def test_limit_below_one_call_is_invalid() -> None:
     with pytest.raises(UsageError, match="at least 1"):
         Pace(max_connections=0)

@@ -34,12 +34,12 @@ TODAY = date(2026, 11, 16)
 
 
 @pytest.mark.parametrize(("name", "provider"), NAMED.items(), ids=list(NAMED))
-def test_a_model_that_people_name_has_a_row(name: str, provider: str) -> None:
+def test_common_models_have_registry_rows(name: str, provider: str) -> None:
     assert REGISTRY.resolve(name) is REGISTRY.entries[name]
     assert REGISTRY.entries[name].provider.name == provider
 
 
-def test_the_providers_are_there() -> None:
+def test_expected_providers_are_registered() -> None:
     assert {"openai", "gemini", "groq", "openrouter", "anthropic", "vllm", "ollama"} <= set(
         REGISTRY.providers
     )
@@ -48,7 +48,7 @@ def test_the_providers_are_there() -> None:
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
-def test_a_row_says_when_it_was_looked_up_and_its_price_has_a_day(entry: ModelEntry) -> None:
+def test_registry_row_has_its_lookup_and_price_dates(entry: ModelEntry) -> None:
     assert entry.looked_up is not None
     if entry.price is not None:
         assert entry.price.dated is not None
@@ -60,7 +60,7 @@ def test_a_row_says_when_it_was_looked_up_and_its_price_has_a_day(entry: ModelEn
 @pytest.mark.parametrize(
     "entry", [one for one in ENTRIES if one.retired], ids=lambda entry: entry.name
 )
-def test_a_retired_model_has_a_successor_that_is_answered(entry: ModelEntry) -> None:
+def test_retired_model_has_an_available_successor(entry: ModelEntry) -> None:
     assert entry.successor is not None
     successor = REGISTRY.resolve(entry.successor)
     assert successor.retired is None
@@ -68,7 +68,7 @@ def test_a_retired_model_has_a_successor_that_is_answered(entry: ModelEntry) -> 
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
-def test_a_model_is_also_known_by_its_provider_and_either_name(entry: ModelEntry) -> None:
+def test_model_is_found_by_provider_and_either_name(entry: ModelEntry) -> None:
     for name in (entry.name, entry.remote_name):
         found = REGISTRY.resolve(f"{entry.provider.name}/{name}")
         assert (found.name, found.remote_name) == (
@@ -78,7 +78,7 @@ def test_a_model_is_also_known_by_its_provider_and_either_name(entry: ModelEntry
         assert (found.price, found.retired) == (entry.price, entry.retired)
 
 
-def test_a_row_wins_over_what_looks_like_a_provider() -> None:
+def test_registry_row_takes_precedence_over_a_provider_prefix() -> None:
     provider = REGISTRY.providers["ollama"]
     row = ModelEntry(name="openai/special", provider=provider, remote_name="special:7b")
     registry = Registry({row.name: row}, REGISTRY.providers)
@@ -86,7 +86,7 @@ def test_a_row_wins_over_what_looks_like_a_provider() -> None:
     assert registry.resolve("openai/other").provider.name == "openai"
 
 
-def test_any_name_of_a_provider_works_without_a_price() -> None:
+def test_unlisted_provider_model_works_without_a_price() -> None:
     found = REGISTRY.resolve("openrouter/meta-llama/llama-9:free")
     assert (found.provider.name, found.remote_name) == (
         "openrouter",
@@ -106,12 +106,12 @@ def test_any_name_of_a_provider_works_without_a_price() -> None:
         ("ft:Qwen/Qwen2.5-7B-Instruct:me:1", "synth"),
     ],
 )
-def test_a_fine_tuned_model_goes_to_whoever_trained_it(name: str, provider: str) -> None:
+def test_fine_tuned_model_is_called_at_its_provider(name: str, provider: str) -> None:
     found = REGISTRY.resolve(name)
     assert (found.provider.name, found.remote_name, found.price) == (provider, name, None)
 
 
-def test_a_fine_tuned_model_goes_when_its_base_goes() -> None:
+def test_fine_tuned_model_is_retired_with_its_base() -> None:
     base = REGISTRY.entries["gpt-4.1-nano"]
     for name in ("ft:gpt-4.1-nano:o::i", "openai/ft:gpt-4.1-nano-2025-04-14:o::i"):
         tuned = REGISTRY.resolve(name)
@@ -119,7 +119,7 @@ def test_a_fine_tuned_model_goes_when_its_base_goes() -> None:
         assert tuned.remote_name == name.removeprefix("openai/")
 
 
-def test_a_price_of_a_fine_tuned_model_counts_if_there_is_a_row() -> None:
+def test_fine_tuned_model_uses_the_price_of_its_row() -> None:
     row = ModelEntry(
         name="ft:gpt-4o-mini:org::id",
         provider=REGISTRY.providers["openai"],
@@ -140,7 +140,7 @@ def test_a_price_of_a_fine_tuned_model_counts_if_there_is_a_row() -> None:
         ("openai/", "'openai/NAME'"),
     ],
 )
-def test_an_unknown_name_gets_the_nearest_ones(name: str, near: str) -> None:
+def test_unknown_model_error_suggests_close_names(name: str, near: str) -> None:
     with pytest.raises(ModelRejected) as error:
         REGISTRY.resolve(name, also=["builtin/forager"])
     assert f"unknown model {name!r}; did you mean {near}" in str(error.value)
@@ -148,19 +148,19 @@ def test_an_unknown_name_gets_the_nearest_ones(name: str, near: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "/", "nothing like it at all", "ft:", "ft:llama:x"])
-def test_a_name_like_no_other_still_gets_the_next_step(name: str) -> None:
+def test_unknown_model_error_without_close_names_has_a_next_step(name: str) -> None:
     with pytest.raises(ModelRejected, match=r"PROVIDER/NAME is any model"):
         REGISTRY.resolve(name)
 
 
-def test_a_retired_model_says_since_when_and_what_comes_after() -> None:
+def test_retired_model_error_has_date_and_successor() -> None:
     entry = REGISTRY.resolve("gpt-4")
     with pytest.raises(ModelRejected) as error:
         entry.check_callable(TODAY)
     assert re.search(r"'gpt-4' was retired on 2026-10-23 .* 'gpt-5.6-sol'", str(error.value))
 
 
-def test_a_model_is_answered_until_the_day_of_its_retirement() -> None:
+def test_model_is_available_until_its_retirement_date() -> None:
     entry = REGISTRY.resolve("gpt-4o-mini")
     entry.check_callable(date(2027, 1, 13))
     assert not entry.is_retired(date(2027, 1, 13))
@@ -168,13 +168,13 @@ def test_a_model_is_answered_until_the_day_of_its_retirement() -> None:
         entry.check_callable(date(2027, 1, 14))
 
 
-def test_an_entry_can_be_compared_and_hashed() -> None:
+def test_model_entry_is_comparable_and_hashable() -> None:
     again = load_registry(NO_ROWS)
     assert again.entries == REGISTRY.entries
     assert len(set(ENTRIES) | set(again.entries.values())) == len(ENTRIES)
 
 
-def test_the_page_about_models_names_every_provider_as_the_rows_have_it() -> None:
+def test_docs_page_lists_every_provider_of_the_registry() -> None:
     page = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
     for provider in REGISTRY.providers.values():
         (line,) = [row for row in page.splitlines() if row.startswith(f"| `{provider.name}` |")]

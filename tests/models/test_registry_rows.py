@@ -21,7 +21,7 @@ def load(path: Path, text: str) -> Registry:
     return load_registry(file)
 
 
-def test_a_user_adds_a_provider_and_a_model(tmp_path: Path) -> None:
+def test_user_file_can_add_a_provider_and_a_model(tmp_path: Path) -> None:
     registry = load(
         tmp_path,
         """
@@ -55,7 +55,7 @@ def test_a_user_adds_a_provider_and_a_model(tmp_path: Path) -> None:
     assert "gpt-4o-mini" in registry.entries
 
 
-def test_a_row_without_a_provider_changes_keys_of_a_known_one(tmp_path: Path) -> None:
+def test_row_without_a_provider_updates_a_known_model(tmp_path: Path) -> None:
     registry = load(
         tmp_path,
         "[models.gpt-4o-mini]\nprice = {input = 9, output = 10, dated = 2026-11-01}\n",
@@ -66,14 +66,14 @@ def test_a_row_without_a_provider_changes_keys_of_a_known_one(tmp_path: Path) ->
     assert entry.context == 128_000
 
 
-def test_a_row_that_names_its_provider_stands_for_itself(tmp_path: Path) -> None:
+def test_row_with_a_provider_replaces_the_known_model(tmp_path: Path) -> None:
     entry = load(tmp_path, '[models."qwen3/32b"]\nprovider = "ollama"\n').resolve("qwen3/32b")
     assert (entry.provider.name, entry.remote_name) == ("ollama", "qwen3/32b")
     assert (entry.price, entry.retired) == (None, None)
     entry.check_callable()
 
 
-def test_a_changed_provider_changes_for_all_its_models(tmp_path: Path) -> None:
+def test_changed_provider_applies_to_all_its_models(tmp_path: Path) -> None:
     registry = load(
         tmp_path,
         '[providers.gemini]\nbase_url = "http://127.0.0.1:9/v1"\nunsupported = []\n',
@@ -84,7 +84,7 @@ def test_a_changed_provider_changes_for_all_its_models(tmp_path: Path) -> None:
     assert entry.unsupported == ()
 
 
-def test_the_file_is_found_by_variable_or_in_the_folder_of_settings(
+def test_user_file_is_found_by_variable_or_in_the_settings_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -149,7 +149,7 @@ def test_the_file_is_found_by_variable_or_in_the_folder_of_settings(
         ("a = " + "[" * 3000, "not valid TOML"),
     ],
 )
-def test_a_bad_file_is_refused_with_the_next_step(
+def test_invalid_models_file_is_rejected_with_a_next_step(
     tmp_path: Path, text: str, message: str
 ) -> None:
     with pytest.raises(UsageError) as error:
@@ -158,7 +158,7 @@ def test_a_bad_file_is_refused_with_the_next_step(
     assert "models.toml" in str(error.value)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_models_file_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"gone\.toml.*file not found"):
         load_registry(environment={"ASSAY_MODELS": str(tmp_path / "gone.toml")})
     with pytest.raises(UsageError, match="cannot read the models"):
@@ -177,7 +177,7 @@ def test_a_key_comes_from_the_environment_and_is_not_shown() -> None:
     assert KEY not in f"{key} {key!r}"
 
 
-def test_a_missing_key_names_the_variable() -> None:
+def test_missing_key_error_names_the_variable() -> None:
     registry = load_registry(NO_ROWS)
     for empty in ({}, {"GROQ_API_KEY": "  "}):
         with pytest.raises(ModelRejected, match="set the variable GROQ_API_KEY"):
@@ -192,7 +192,7 @@ def test_some_providers_need_no_key() -> None:
 
 
 @pytest.mark.parametrize("value", [f"{KEY} x", f"{KEY}é", f"{KEY}\x1b"])
-def test_what_cannot_be_a_key_is_refused_and_not_repeated(value: str) -> None:
+def test_invalid_key_is_rejected_and_not_repeated(value: str) -> None:
     openai = load_registry(NO_ROWS).providers["openai"]
     with pytest.raises(
         ModelRejected, match="OPENAI_API_KEY does not contain a valid key"
@@ -201,7 +201,7 @@ def test_what_cannot_be_a_key_is_refused_and_not_repeated(value: str) -> None:
     assert KEY not in str(error.value)
 
 
-def test_a_key_in_a_file_is_used_warned_about_and_not_shown(tmp_path: Path) -> None:
+def test_key_in_a_file_is_used_with_a_warning_and_not_shown(tmp_path: Path) -> None:
     registry = load(tmp_path, f'[providers.openai]\nkey = "{KEY}"\n')
     openai = registry.providers["openai"]
     key = find_key(openai, {})
@@ -238,12 +238,12 @@ def test_an_address_comes_from_the_variable_or_the_row() -> None:
 
 
 @pytest.mark.parametrize("address", ["https://x.modal.run", "https://x.modal.run/v1/"])
-def test_an_address_that_is_a_host_alone_gets_its_end(address: str) -> None:
+def test_bare_host_address_gets_the_api_path(address: str) -> None:
     synth = load_registry(NO_ROWS).providers["synth"]
     assert find_base_url(synth, {"MODAL_BASE_URL": address}) == "https://x.modal.run/v1"
 
 
-def test_a_missing_or_bad_address_names_the_variable() -> None:
+def test_missing_or_invalid_address_error_names_the_variable() -> None:
     synth = load_registry(NO_ROWS).providers["synth"]
     with pytest.raises(ModelRejected, match="set the variable MODAL_BASE_URL"):
         find_base_url(synth, {})
@@ -255,6 +255,6 @@ def test_a_missing_or_bad_address_names_the_variable() -> None:
         assert KEY not in str(error.value)
 
 
-def test_a_registry_can_be_sent_to_another_process() -> None:
+def test_registry_can_be_pickled() -> None:
     registry = load_registry(NO_ROWS)
     assert pickle.loads(pickle.dumps(registry)) == registry

@@ -25,11 +25,11 @@ NOW = 1_700_000_000.0
         pytest.param({"retry-after": "86400"}, 600.0, id="a day"),
     ],
 )
-def test_the_wish_of_a_provider_is_read(headers: dict[str, str], seconds: float | None) -> None:
+def test_retry_after_header_is_parsed(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers, NOW) == seconds
 
 
-def test_waits_double_up_to_the_longest_and_vary() -> None:
+def test_retry_delays_double_up_to_a_maximum_with_jitter() -> None:
     retries = CallRetries(first_wait=1.0, longest_wait=8.0)
     waits = [retries.wait(attempt, random.Random(attempt)) for attempt in range(100)]
     for attempt, wait in enumerate(waits):
@@ -38,7 +38,7 @@ def test_waits_double_up_to_the_longest_and_vary() -> None:
     assert len(set(waits)) > 90
 
 
-def test_the_same_seed_waits_the_same() -> None:
+def test_equal_seeds_give_equal_retry_delays() -> None:
     one, other = random.Random(4), random.Random(4)
     retries = CallRetries()
     assert [retries.wait(n, one) for n in range(9)] == [
@@ -85,7 +85,7 @@ def test_the_same_seed_waits_the_same() -> None:
         ),
     ],
 )
-def test_what_a_provider_allows_is_read(
+def test_rate_limit_headers_are_parsed(
     headers: dict[str, str], allowance: Allowance | None
 ) -> None:
     assert read_allowance(headers, NOW) == allowance

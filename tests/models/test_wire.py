@@ -24,7 +24,7 @@ def message(said: dict[str, Any]) -> dict[str, Any]:
     return dict(read_reply(body, after="question").message.value)
 
 
-def test_fields_nobody_asked_for_are_dropped() -> None:
+def test_unknown_reply_fields_are_dropped() -> None:
     said: dict[str, Any] = {
         "role": "model",
         "content": "hi",
@@ -35,18 +35,18 @@ def test_fields_nobody_asked_for_are_dropped() -> None:
     assert message(said) == {"role": "assistant", "content": "hi"}
 
 
-def test_no_content_becomes_empty_unless_there_are_calls() -> None:
+def test_missing_content_becomes_empty_without_tool_calls() -> None:
     assert message({"content": None}) == {"role": "assistant", "content": ""}
     call = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
     assert message({"content": "", "tool_calls": [call]})["content"] is None
 
 
-def test_content_in_parts_is_joined() -> None:
+def test_content_parts_are_joined() -> None:
     parts = [{"type": "text", "text": "go "}, {"type": "text", "text": "on"}, {"type": "x"}, 3]
     assert message({"content": parts})["content"] == "go on"
 
 
-def test_calls_without_an_id_get_one_that_follows_from_them() -> None:
+def test_tool_calls_without_an_id_get_a_derived_id() -> None:
     call = {"function": {"name": "f", "arguments": "{}"}}
     same = {"id": "1", **call}
     first = message({"tool_calls": [call, {"id": "", **call}, same, same]})["tool_calls"]
@@ -57,7 +57,7 @@ def test_calls_without_an_id_get_one_that_follows_from_them() -> None:
     assert all(one["type"] == "function" for one in first)
 
 
-def test_arguments_stay_as_the_model_wrote_them() -> None:
+def test_arguments_are_kept_verbatim() -> None:
     call = {"id": "1", "function": {"name": "f", "arguments": '{"actions": ["do"'}}
     [repaired] = message({"tool_calls": [call]})["tool_calls"]
     assert repaired["function"]["arguments"] == '{"actions": ["do"'
@@ -81,17 +81,17 @@ def test_arguments_sent_as_an_object_become_text() -> None:
         {"prompt_tokens": 10**30, "completion_tokens": 1},
     ],
 )
-def test_tokens_that_make_no_sense_are_not_counted(usage: Any) -> None:
+def test_implausible_token_counts_are_ignored(usage: Any) -> None:
     assert read_reply(json.dumps(completion(usage=usage)).encode()).usage is None
 
 
-def test_half_a_surrogate_pair_does_not_break_a_reply() -> None:
+def test_lone_surrogate_does_not_break_a_reply() -> None:
     body = b'{"choices": [{"message": {"content": "a \\ud800 b"}}]}'
     assert read_reply(body).message.text == "a \ufffd b"
 
 
 @given(said=JSON, finish=JSON, usage=JSON, calls=JSON, function=JSON)
-def test_any_reply_is_read_or_called_malformed(
+def test_random_reply_is_parsed_or_malformed(
     said: Any, finish: Any, usage: Any, calls: Any, function: Any
 ) -> None:
     inner = {"content": said, "tool_calls": [calls, {"id": said, "function": function}]}
@@ -108,12 +108,12 @@ def test_any_reply_is_read_or_called_malformed(
 
 
 @given(st.binary(max_size=50))
-def test_any_bytes_are_read_or_called_malformed(body: bytes) -> None:
+def test_random_bytes_are_parsed_or_malformed(body: bytes) -> None:
     with pytest.raises(Malformed):
         read_reply(body)
 
 
-def test_a_request_is_the_encoded_messages_as_they_are() -> None:
+def test_request_contains_the_encoded_messages_unchanged() -> None:
     question = request("ünï", temperature=0.5, seed=3)
     body = RequestWriter(entry()).write(question)
     assert b",".join(one.encoded for one in question.messages) in body
@@ -121,6 +121,6 @@ def test_a_request_is_the_encoded_messages_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("row", [entry(tools=False), entry()], ids=["cannot", "none asked"])
-def test_tools_are_left_out_where_there_are_none(row: Any) -> None:
+def test_request_without_tools_omits_the_field(row: Any) -> None:
     tools = request().tools if not row.tools else Encoded([])
     assert "tools" not in json.loads(RequestWriter(row).write(request(tools=tools)))

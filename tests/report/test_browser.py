@@ -68,7 +68,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("width", [400, 1280])
 @pytest.mark.parametrize("unfolded", [False, True], ids=["folded", "unfolded"])
-def test_a_page_is_quiet_asks_for_nothing_and_fits(
+def test_page_loads_without_requests_or_messages_and_fits_the_screen(
     browser: "Browser", file: Path, width: int, unfolded: bool
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900})
@@ -101,7 +101,7 @@ def test_a_page_is_quiet_asks_for_nothing_and_fits(
         page.close()
 
 
-def test_every_figure_has_a_name_and_every_text_of_it_is_inside(
+def test_every_figure_has_a_label_and_keeps_its_text_inside(
     browser: "Browser", file: Path
 ) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
@@ -130,7 +130,7 @@ def test_every_figure_has_a_name_and_every_text_of_it_is_inside(
         page.close()
 
 
-def test_a_page_prints(browser: "Browser", file: Path, tmp_path: Path) -> None:
+def test_page_can_be_printed(browser: "Browser", file: Path, tmp_path: Path) -> None:
     page = browser.new_page()
     try:
         page.goto(file.as_uri())

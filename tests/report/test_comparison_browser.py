@@ -17,7 +17,9 @@ LONG = "organisation/a-very-long-name-of-a-model-that-somebody-chose" * 3
 
 
 @pytest.mark.parametrize("width", [400, 1280])
-def test_a_report_is_quiet_asks_for_nothing_and_fits(tmp_path: Path, width: int) -> None:
+def test_report_loads_without_requests_or_messages_and_fits_the_screen(
+    tmp_path: Path, width: int
+) -> None:
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:

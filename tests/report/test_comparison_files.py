@@ -101,7 +101,7 @@ def test_the_page_has_one_title_every_section_and_every_figure(page: str) -> Non
 
 
 @pytest.mark.extras
-def test_the_page_stands_alone_and_shows_names_as_text(page: str) -> None:
+def test_page_is_standalone_and_escapes_names(page: str) -> None:
     assert "script" not in Outline(page).tags
     assert "<script" not in page
     assert "&lt;script&gt;" in page
@@ -111,12 +111,12 @@ def test_the_page_stands_alone_and_shows_names_as_text(page: str) -> None:
 
 
 @pytest.mark.extras
-def test_the_page_says_what_made_it(page: str) -> None:
+def test_page_contains_its_provenance(page: str) -> None:
     for word in ("generator seed", "11", "abc123", "runs.json", "scipy", "&quot;holm&quot;"):
         assert word in page
 
 
-def test_the_words_of_a_page_are_escaped_and_its_tables_have_captions(
+def test_page_text_is_escaped_and_tables_have_captions(
     found: Document,
 ) -> None:
     text = render_html(without_figures(found))
@@ -128,7 +128,7 @@ def test_the_words_of_a_page_are_escaped_and_its_tables_have_captions(
     assert "\x1b" not in text
 
 
-def test_markdown_shows_names_as_text(found: Document) -> None:
+def test_markdown_escapes_names(found: Document) -> None:
     text = render_markdown(found)
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     for line in rows:
@@ -152,11 +152,11 @@ def test_markdown_shows_names_as_text(found: Document) -> None:
         ("two\nlines", r"two\\nlines"),
     ],
 )
-def test_nothing_is_read_as_markdown(text: str, shown: str) -> None:
+def test_markdown_syntax_in_text_is_escaped(text: str, shown: str) -> None:
     assert escape_markdown(text) == shown
 
 
-def test_csv_has_a_row_per_candidate_and_metric_with_what_made_it(
+def test_csv_has_a_row_per_candidate_and_metric_with_provenance(
     found: Document, compared: Comparison
 ) -> None:
     rows = list(csv.DictReader(io.StringIO(render_csv(found))))
@@ -180,7 +180,7 @@ def test_no_text_is_a_formula_in_a_spreadsheet(start: str) -> None:
     assert format_csv_cell(float("nan")) == ""
 
 
-def test_json_holds_every_number_and_no_nan(found: Document) -> None:
+def test_json_contains_every_number_and_no_nan(found: Document) -> None:
     text = json.dumps(found.values(), allow_nan=False)
     values = json.loads(text)
     assert values["format"] == "assay-comparison/1"
@@ -198,7 +198,7 @@ def test_json_holds_every_number_and_no_nan(found: Document) -> None:
     assert values["subjects"][1]["name"] == NASTY
 
 
-def test_one_pair_is_no_nan_in_json() -> None:
+def test_single_pair_writes_null_instead_of_nan() -> None:
     one = compare([subject("a", [1]), subject("b", [2])])
     text = json.dumps(comparison_document(one).values(), allow_nan=False)
     assert json.loads(text)["contrasts"][0]["difference"] == {
@@ -224,7 +224,7 @@ def test_the_same_data_gives_the_same_bytes(found: Document, tmp_path: Path) -> 
         assert one.read_bytes() == two.read_bytes()
 
 
-def test_endings_say_what_to_write(found: Document, tmp_path: Path) -> None:
+def test_file_extension_selects_the_format(found: Document, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.html, \.md, \.json, \.csv"):
         write_document(found, tmp_path / "a.json", tmp_path / "report.pdf")
     with pytest.raises(UsageError, match="given twice"):
@@ -243,7 +243,7 @@ def versions() -> list:
     ]
 
 
-def test_over_time_takes_the_experiments_of_a_version_together() -> None:
+def test_over_time_pools_the_experiments_of_a_version() -> None:
     followed = over_time(versions())
     first, second = followed.rows
     assert (first.version, first.trials, second.trials) == ("v1.0", 20, 10)
@@ -268,12 +268,12 @@ def test_over_time_is_written_in_every_format(tmp_path: Path) -> None:
     assert "'=a | b" in table
 
 
-def test_over_time_with_nothing_played_says_what_to_do() -> None:
+def test_over_time_without_trials_suggests_the_next_step() -> None:
     with pytest.raises(UsageError, match="nothing to follow over time: 's' has no trials"):
         over_time([subject("s")])
 
 
-def test_each_pair_leads_to_its_episodes_and_the_commands_that_show_them() -> None:
+def test_each_pair_links_to_its_episodes_and_commands() -> None:
     both = [
         subject(name, own, database="my store.duckdb")
         for name, own in (("a", BASE), ("b", MORE))
@@ -291,7 +291,7 @@ def test_each_pair_leads_to_its_episodes_and_the_commands_that_show_them() -> No
     )
 
 
-def test_pass_at_k_is_shown_where_worlds_were_attempted_again() -> None:
+def test_pass_at_k_is_shown_for_repeated_worlds() -> None:
     again = [
         replace(play, replicate=place, trial_id=f"{play.trial_id} again {place}")
         for place in (1, 2)

@@ -23,7 +23,7 @@ def said(comparison: Comparison) -> list[str]:
     return [answer for _, answer in answer_questions(comparison, one)]
 
 
-def test_the_answers_come_in_the_order_in_which_people_ask() -> None:
+def test_answers_have_a_fixed_order() -> None:
     comparison = compare([subject("a", BASE), subject("b", MORE)])
     questions = [
         question for question, _ in answer_questions(comparison, comparison.decisive[0])
@@ -36,7 +36,7 @@ def test_the_answers_come_in_the_order_in_which_people_ask() -> None:
     ]
 
 
-def test_a_better_one_is_called_better_with_its_numbers() -> None:
+def test_better_candidate_is_reported_with_its_numbers() -> None:
     better, much, sure, settle = said(compare([subject("a", BASE), subject("b", MORE)]))
     assert better == "Yes, it has more achievements (10 pairs)."
     assert much.startswith("+2.20, or +76 %: 5.10 against 2.90 on average.")
@@ -50,12 +50,12 @@ def test_a_better_one_is_called_better_with_its_numbers() -> None:
     assert "settled" not in settle
 
 
-def test_a_worse_one_is_called_worse() -> None:
+def test_worse_candidate_is_reported_as_worse() -> None:
     worse, *_ = said(compare([subject("a", MORE), subject("b", BASE)]))
     assert worse == "No, it is worse: it has fewer achievements (10 pairs)."
 
 
-def test_three_pairs_are_said_to_be_few() -> None:
+def test_three_pairs_give_a_small_sample_warning() -> None:
     both = [subject("a", [2.1, 2.3, 2.0]), subject("b", [3.2, 3.5, 3.1])]
     better, _, sure, settle = said(compare(both))
     assert better == "Yes, it has more achievements (3 pairs)."
@@ -68,7 +68,7 @@ def test_three_pairs_are_said_to_be_few() -> None:
     assert "from 6 pairs on" in settle
 
 
-def test_an_undecided_one_says_what_would_settle_it_in_trials_dollars_and_hours() -> None:
+def test_undecided_result_estimates_trials_cost_and_time() -> None:
     extra = {"cost_usd": 0.5, "duration_s": 36.0}
     both = [subject("a", BASE, extra=extra), subject("b", MIXED, extra=extra)]
     undecided, _, _, settle = said(compare(both, metrics=["achievements"]))
@@ -118,7 +118,7 @@ def test_an_undecided_one_says_what_would_settle_it_in_trials_dollars_and_hours(
     ],
     ids=["models", "agent", "agents", "with-its-model", "with-another-model", "of-a-program"],
 )
-def test_the_command_for_new_worlds_lets_the_same_two_play(
+def test_suggested_command_runs_the_same_entries_on_new_worlds(
     who: list[dict[str, str]], advice: str
 ) -> None:
     both = [
@@ -128,7 +128,7 @@ def test_the_command_for_new_worlds_lets_the_same_two_play(
     assert advice in said(compare(both, metrics=["achievements"]))[3]
 
 
-def test_arms_of_one_model_are_played_anew_with_their_own_options() -> None:
+def test_suggested_command_keeps_the_options_of_each_arm() -> None:
     arms = [
         subject(
             name,
@@ -145,7 +145,7 @@ def test_arms_of_one_model_are_played_anew_with_their_own_options() -> None:
     assert "compare the two new experiments" in settle
 
 
-def test_equal_values_are_said_to_be_equal() -> None:
+def test_equal_values_are_reported_as_equal() -> None:
     same, much, sure, settle = said(compare([subject("a", BASE), subject("b", BASE)]))
     assert same.startswith("The same: every number of both is the same, in every trial")
     assert much.startswith("+0.00, or +0.0 %: 2.90 against 2.90")
@@ -153,21 +153,21 @@ def test_equal_values_are_said_to_be_equal() -> None:
     assert "Other trials" in settle
 
 
-def test_one_pair_says_that_nobody_can_say() -> None:
+def test_single_pair_gives_no_verdict() -> None:
     undecided, _, sure, settle = said(compare([subject("a", [1]), subject("b", [3])]))
     assert undecided.startswith("Nobody can say")
     assert "two values or more" in sure
     assert "same seeds" in settle
 
 
-def test_no_difference_that_matters_says_how_small_it_is() -> None:
+def test_equivalence_reports_the_margin() -> None:
     near = [value + gap for value, gap in zip(BASE, [0.1, -0.1] * 5, strict=True)]
     none, _, sure, _ = said(compare([subject("a", BASE), subject("b", near)], min_effect=0.5))
     assert none == "No, nor worse: no difference in achievements that matters (10 pairs)."
     assert "less than 0.50 either way, the smallest difference that matters" in sure
 
 
-def test_looks_are_told_and_the_plain_interval_is_warned_of() -> None:
+def test_looks_are_reported_with_a_warning_about_the_plain_interval() -> None:
     both = [subject("a", BASE), subject("b", MORE, looks=[look("a", "better")])]
     better, much, sure, _ = said(compare(both))
     assert better == "Yes, it has more achievements (7 pairs, looked at as they came)."
@@ -183,7 +183,7 @@ def test_the_level_of_looks_is_the_one_they_were_made_with() -> None:
     assert "holds at every look (90 %)" in sure
 
 
-def test_a_finding_lost_to_the_number_of_candidates_says_so() -> None:
+def test_finding_lost_to_multiplicity_is_explained() -> None:
     slightly = [x + gap for x, gap in zip(BASE, [1, 0, 1, 0, 2, 0, 1, 0, 1, 0], strict=True)]
     others = [subject(name, MIXED) for name in "cde"]
     comparison = compare([subject("a", BASE), subject("b", slightly), *others])
@@ -214,7 +214,7 @@ def test_the_terminal_shows_answers_then_tables_then_leaderboard_and_verdict() -
     assert max(map(len, text.splitlines())) <= 90
 
 
-def test_a_name_reaches_the_terminal_as_text() -> None:
+def test_names_are_escaped_in_the_terminal() -> None:
     comparison = compare([subject(NASTY, BASE), subject("b", MORE)])
     text = render_text(TerminalReport(comparison_document(comparison)), 100)
     assert "\x1b" not in text
@@ -222,7 +222,7 @@ def test_a_name_reaches_the_terminal_as_text() -> None:
     assert "[bold]b[/]" in " ".join(text.split())
 
 
-def test_a_long_table_is_cut_and_says_so() -> None:
+def test_truncated_table_reports_the_omitted_rows() -> None:
     comparison = compare([subject("a", [*BASE * 5, 1.0]), subject("b", [*MORE * 5, 2.0])])
     text = render_text(TerminalReport(comparison_document(comparison)))
     assert "27 more rows; --output shows them." in text

@@ -72,7 +72,7 @@ KINDS = [of_run, of_comparison, of_versions, of_variance, of_analysis]
 
 
 @pytest.mark.parametrize("make", KINDS)
-def test_every_report_is_written_in_every_format_and_shows_names_as_text(
+def test_every_report_is_written_in_every_format_with_escaped_names(
     make: Callable[[], Document], tmp_path: Path
 ) -> None:
     document = make()
@@ -98,7 +98,7 @@ def test_a_report_of_a_run_has_a_row_per_model_with_its_intervals() -> None:
     assert first["reward_low"] < first["reward"] < first["reward_high"]
 
 
-def test_words_that_a_terminal_has_no_room_for_are_folded_and_not_cut() -> None:
+def test_long_words_are_folded_and_not_cut_in_a_terminal() -> None:
     words = "so many words that no column of a narrow terminal has room for them all"
     table = ReportTable("", ["name", "n", "note"], [["a", "1", words], ["b", "2", "few"]])
     text = render_text(
@@ -110,7 +110,7 @@ def test_words_that_a_terminal_has_no_room_for_are_folded_and_not_cut() -> None:
 
 
 @pytest.mark.extras
-def test_building_a_report_loads_nothing_that_draws_or_prints() -> None:
+def test_building_a_report_imports_no_drawing_or_terminal_library() -> None:
     program = """
 import sys
 import assay.report.training_analysis, assay.report.over_time, assay.report.training_variance

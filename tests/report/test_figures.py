@@ -67,7 +67,7 @@ def texts(svg: str) -> list[str]:
     return ["".join(text.itertext()) for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
 
 
-def test_every_drawing_is_one_named_svg_that_scales_and_asks_for_nothing(
+def test_every_drawing_is_one_labelled_scalable_svg_without_requests(
     gallery: dict[str, Drawing],
 ) -> None:
     for kind, drawing in gallery.items():
@@ -110,7 +110,7 @@ def test_text_is_large_enough_to_read(gallery: dict[str, Drawing]) -> None:
         assert min(sizes) >= 9, kind
 
 
-def test_hostile_names_are_shown_as_text(gallery: dict[str, Drawing]) -> None:
+def test_hostile_names_are_escaped(gallery: dict[str, Drawing]) -> None:
     shown = texts(gallery["cost"].svg)
     assert f"{DOLLARS}  (n = 12)" in shown
     assert "<script" not in gallery["cost"].svg
@@ -121,7 +121,7 @@ def test_hostile_names_are_shown_as_text(gallery: dict[str, Drawing]) -> None:
     assert any("\\x1b" in text for text in texts(gallery["success bars"].svg))
 
 
-def test_every_drawing_says_what_it_shows_and_brings_its_numbers(
+def test_every_drawing_has_alt_text_and_a_data_table(
     gallery: dict[str, Drawing],
 ) -> None:
     for kind, drawing in gallery.items():
@@ -141,14 +141,14 @@ def test_the_same_data_gives_the_same_bytes(gallery: dict[str, Drawing]) -> None
         assert drawings()[kind]().svg == drawing.svg, kind
 
 
-def test_a_drawing_is_not_changed_by_being_written(gallery: dict[str, Drawing]) -> None:
+def test_writing_a_drawing_does_not_change_it(gallery: dict[str, Drawing]) -> None:
     drawing = KINDS["success bars"]()
     first = drawing.png(20)
     assert drawing.svg == gallery["success bars"].svg
     assert drawing.png(20) == first
 
 
-def test_the_users_own_settings_of_matplotlib_neither_matter_nor_change(
+def test_user_matplotlib_settings_are_ignored_and_preserved(
     gallery: dict[str, Drawing],
 ) -> None:
     mine: dict[Any, Any] = {"text.usetex": True, "font.size": 30, "svg.fonttype": "path"}
@@ -157,9 +157,7 @@ def test_the_users_own_settings_of_matplotlib_neither_matter_nor_change(
         assert {name: matplotlib.rcParams[name] for name in mine} == mine
 
 
-def test_a_png_has_the_title_and_the_note_too(
-    gallery: dict[str, Drawing], tmp_path: Path
-) -> None:
+def test_png_includes_title_and_note(gallery: dict[str, Drawing], tmp_path: Path) -> None:
     from PIL import Image
 
     drawing = gallery["cost"]
@@ -173,7 +171,7 @@ def test_a_png_has_the_title_and_the_note_too(
         save_png(drawing, tmp_path / "file" / "cost.png", dpi=20)
 
 
-def test_twenty_groups_differ_without_their_colours_too() -> None:
+def test_twenty_groups_are_distinguishable_without_colour() -> None:
     looks = [group_style(index) for index in range(20)]
     assert len(set(looks)) == 20
     assert all(a[1:] != b[1:] for a, b in pairwise(looks))
@@ -198,11 +196,11 @@ def test_long_names_are_cut_and_stay_different() -> None:
         (1e-7, "1e-07"),
     ],
 )
-def test_numbers_are_short(value: float, text: str) -> None:
+def test_numbers_are_formatted_briefly(value: float, text: str) -> None:
     assert format_number(value) == text
 
 
-def test_steps_are_compact() -> None:
+def test_step_counts_are_formatted_compactly() -> None:
     assert [format_compact(x) for x in (0, 950, 20_000, 1.5e6, 2e9)] == [
         "0",
         "950",
@@ -227,7 +225,7 @@ def test_a_histogram_of_counts_has_a_bar_per_number() -> None:
     [[3.0], [0.1] * 5, [0.0, 1e-300], [1e15, 1e15 + 1], [-1e300, 1e300]],
     ids=["one", "all equal", "tiny", "close together", "far apart"],
 )
-def test_values_without_a_spread_are_drawn_too(values: list[float]) -> None:
+def test_constant_values_can_be_drawn(values: list[float]) -> None:
     drawing = draw_histogram({"a": values, "nobody": []}, "reward")
     assert sum(bar.get_height() for bar in drawing.figure.axes[0].patches) == len(values)  # type: ignore[attr-defined]
     draw_box_plot({"a": values, "nobody": []}, "reward").figure.draw_without_rendering()
@@ -238,7 +236,7 @@ def test_a_box_needs_five_values() -> None:
     assert len(drawing.figure.axes[0].patches) == 1
 
 
-def test_of_many_groups_the_first_are_drawn_and_all_are_in_the_table() -> None:
+def test_only_the_first_groups_are_drawn_and_all_are_in_the_table() -> None:
     drawing = draw_box_plot({f"model {i}": [float(i)] for i in range(30)}, "reward")
     assert len(drawing.figure.axes[0].get_yticks()) == 20
     assert "first 20 of 30" in drawing.note
@@ -246,7 +244,7 @@ def test_of_many_groups_the_first_are_drawn_and_all_are_in_the_table() -> None:
     assert len(drawing.table.rows) == 30
 
 
-def test_of_many_values_the_box_plot_draws_some_points_and_the_ends() -> None:
+def test_box_plot_of_many_values_draws_a_sample_with_the_extremes() -> None:
     drawing = draw_box_plot({"a": np.arange(5000.0)}, "reward")
     line = max(drawing.figure.axes[0].lines, key=lambda one: len(np.asarray(one.get_xdata())))
     points = np.asarray(line.get_xdata())
@@ -272,7 +270,7 @@ def test_pairs_are_counted_by_direction() -> None:
     assert "1 pairs with a missing value are omitted" in drawing.note
 
 
-def test_of_many_pairs_those_drawn_are_spread_over_all() -> None:
+def test_drawn_sample_of_many_pairs_is_evenly_spread() -> None:
     rows = [PairRow(str(i), 0, float(i - 250)) for i in range(501)]
     drawing = draw_pair_differences(rows, "A", "B", "reward")
     drawn = [
@@ -284,7 +282,7 @@ def test_of_many_pairs_those_drawn_are_spread_over_all() -> None:
     assert "200 of the others are drawn" in drawing.note
 
 
-def test_the_line_of_the_best_leaves_out_whoever_is_dearer_and_worse() -> None:
+def test_pareto_front_omits_dominated_models() -> None:
     def front(higher_is_better: bool) -> list[tuple[float, float]]:
         points = [
             CostPoint(str(cost), Interval(cost, NAN, NAN), Interval(quality, NAN, NAN))
@@ -298,7 +296,7 @@ def test_the_line_of_the_best_leaves_out_whoever_is_dearer_and_worse() -> None:
     assert front(False) == [(1, 5), (2, 4), (4, 1)]
 
 
-def test_a_mean_curve_is_the_mean_of_the_runs_that_are_there() -> None:
+def test_mean_curve_averages_the_available_runs() -> None:
     long = ([0, 5, 10, 15, 20], [0.0, 0.5, 1.0, 1.5, 2.0])
     short = ([0, 10], [2.0, 3.0])
     curve = mean_curve([long, short])
@@ -309,14 +307,14 @@ def test_a_mean_curve_is_the_mean_of_the_runs_that_are_there() -> None:
     assert np.isnan(curve.low[3:]).all()
 
 
-def test_the_end_of_a_run_counts_although_no_even_step_meets_it() -> None:
+def test_end_of_a_run_is_included_between_grid_steps() -> None:
     runs = [([0, 1, 10], [0.0, 0.1, 1.0]), ([0, 7], [0.0, 7.0])]
     curve = mean_curve(runs, points=3)
     assert curve.steps.tolist() == [0, 5, 7, 10]
     assert curve.runs.tolist() == [2, 2, 2, 1]
 
 
-def test_learning_curves_say_which_runs_end_early() -> None:
+def test_learning_curves_mark_runs_that_end_early() -> None:
     steps = np.arange(0, 1001, 10.0)
     runs = [(steps, steps), (steps[:50], steps[:50]), (steps[:-1], steps[:-1])]
     drawing = draw_learning_curves({"a": runs, "none": []}, "reward")
@@ -352,7 +350,7 @@ def test_a_radial_plot_names_missing_values() -> None:
     assert "y\n-" in [tick.get_text() for tick in drawing.figure.axes[0].get_xticklabels()]
 
 
-def test_the_answers_of_the_variance_panels_are_in_their_legends() -> None:
+def test_variance_panels_show_their_results_in_the_legend() -> None:
     errors = [PrecisionPoint(n, 0.1 / math.sqrt(n)) for n in range(2, 10)]
     rule = [(2, 0.04), (3, math.inf)]
     near = VariancePanel(
@@ -371,7 +369,7 @@ def test_the_answers_of_the_variance_panels_are_in_their_legends() -> None:
     assert "AUC: relative standard error 3.54 % at 8 runs" in drawing.alt
 
 
-def test_censored_times_are_told_from_others() -> None:
+def test_censored_times_are_marked() -> None:
     rows = [CompletionRow("a", "easy", 5, False), CompletionRow("a", "easy", 9, True)]
     drawing = draw_completion_times([*rows, CompletionRow("b", "hard", NAN, True)])
     assert "easy, a: 1 of 2 succeeded, in 5 to 5 s" in drawing.alt
@@ -415,12 +413,12 @@ def test_censored_times_are_told_from_others() -> None:
         ),
     ],
 )
-def test_what_cannot_be_drawn_is_said_in_a_sentence(draw: Any) -> None:
+def test_undrawable_data_raises_a_clear_error(draw: Any) -> None:
     with pytest.raises(UsageError, match=r"\w+ \w+ \w+"):
         draw()
 
 
-def test_a_model_has_its_colour_where_one_before_it_is_not_drawn() -> None:
+def test_model_keeps_its_colour_if_an_earlier_one_is_not_drawn() -> None:
     known, quality = Interval(1, NAN, NAN), Interval(5, NAN, NAN)
     points = [CostPoint("free", None, quality), CostPoint("paid", known, quality)]
     assert group_style(1).colour.lower() in draw_cost_quality(points, "reward").svg.lower()

@@ -72,7 +72,7 @@ def all_blocks(text: str) -> Sequence[Block]:
     ]
 
 
-def test_everything_from_outside_is_text() -> None:
+def test_external_text_is_escaped() -> None:
     made = Document(
         title=HOSTILE,
         summary=[HOSTILE],
@@ -86,11 +86,11 @@ def test_everything_from_outside_is_text() -> None:
     assert "".join(read.text).count(visible) == 6 + 4 + 3 + 1 + 4 + 7
 
 
-def test_a_page_with_the_same_content_is_the_same_text() -> None:
+def test_equal_documents_give_equal_pages() -> None:
     assert page(*all_blocks("a")) == page(*all_blocks("a"))
 
 
-def test_a_page_stands_alone() -> None:
+def test_page_is_standalone() -> None:
     text = page(Figures(lambda: [FOREST]), *all_blocks("a"))
     assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in text
     assert text.startswith('<!doctype html>\n<html lang="en">')
@@ -103,7 +103,7 @@ def test_a_page_stands_alone() -> None:
     assert not re.search(r"url\((?!#)|@import", text)
 
 
-def test_headings_go_down_one_by_one_from_a_single_first() -> None:
+def test_heading_levels_are_nested_below_one_title() -> None:
     answers = Answers([Answer("Is it?", "Yes.")])
     made = Document(
         title="Title",
@@ -114,7 +114,7 @@ def test_headings_go_down_one_by_one_from_a_single_first() -> None:
     assert levels == ["1", "2", "3", "2", "2"]
 
 
-def test_a_table_has_a_caption_and_heads_that_say_what_they_head() -> None:
+def test_table_has_a_caption_and_scoped_headers() -> None:
     table = ReportTable("Wide", ("name", "mean", "word"), [("a", "1.5", "x"), ("b", "-", "2")])
     text = page(table)
     read = Reader(text)
@@ -124,7 +124,7 @@ def test_a_table_has_a_caption_and_heads_that_say_what_they_head() -> None:
     assert (region["role"], region["aria-label"], region["tabindex"]) == ("region", "Wide", "0")
 
 
-def test_a_table_without_a_caption_is_named_by_its_section() -> None:
+def test_table_without_a_caption_is_labelled_by_its_section() -> None:
     text = page(ReportTable("", ("name",), [("a",)]))
     assert "<caption>" not in text
     assert 'aria-label="Section"' in text
@@ -142,16 +142,16 @@ def test_a_table_without_a_caption_is_named_by_its_section() -> None:
     ],
     ids=str,
 )
-def test_a_column_of_numbers_is_set_to_the_right(cells: list[str], right: bool) -> None:
+def test_numeric_columns_are_right_aligned(cells: list[str], right: bool) -> None:
     text = page(ReportTable("t", ("name", "value"), [("a", cell) for cell in cells]))
     assert ('<td class="n" ' in text) is right
 
 
-def test_rows_that_are_too_short_or_too_long_do_no_harm() -> None:
+def test_rows_of_wrong_length_are_tolerated() -> None:
     Reader(page(ReportTable("t", ("a", "b"), [("1",), ("1", "2", "3"), ()])))
 
 
-def test_a_drawing_has_a_name_a_caption_and_its_numbers_folded() -> None:
+def test_drawing_has_a_label_a_caption_and_a_folded_data_table() -> None:
     text = page(Figures(lambda: [FOREST]))
     read = Reader(text)
     [picture] = read.every("svg")
@@ -165,17 +165,17 @@ def test_a_drawing_has_a_name_a_caption_and_its_numbers_folded() -> None:
     assert LONG not in words
 
 
-def test_the_foot_says_where_the_numbers_come_from() -> None:
+def test_footer_contains_the_provenance() -> None:
     text = render_html(Document(title="Title", sections=[], origin=[("version", "assay 1.0")]))
     assert "<dt>version</dt><dd>assay 1.0</dd>" in text
     assert text.index("</main>") < text.index("<footer>")
 
 
-def test_line_ends_stay_and_what_turns_the_writing_is_made_visible() -> None:
+def test_line_ends_are_kept_and_bidi_marks_are_made_visible() -> None:
     assert escape_html("a\n\tb<\u2066\x00") == "a\n\tb&lt;\\u2066\\x00"
 
 
-def test_a_page_begins_with_verdict_and_contents_and_colours_verdicts() -> None:
+def test_page_starts_with_verdict_and_contents_and_colours_verdicts() -> None:
     table = ReportTable(
         "T", ["Name", "Verdict"], [["a", "better"], ["b", "worse"], ["c", "odd"]]
     )

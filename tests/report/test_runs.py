@@ -44,12 +44,12 @@ SEED_COLUMNS = (
 )
 
 
-def test_the_tables_have_the_columns_of_the_seed() -> None:
+def test_tables_have_the_original_columns() -> None:
     text = shown([*many("a", 3), *many("b", 5)], 110)
     assert [name for name in SEED_COLUMNS if name not in text] == []
 
 
-def test_a_mean_stands_beside_half_its_interval() -> None:
+def test_mean_is_shown_with_the_half_width_of_its_interval() -> None:
     text = shown([episode(number=n, unlocked=1 + n) for n in range(5)])
     assert "3.00 ±1.96" in text
     assert "1,200 ±0" in text
@@ -57,7 +57,7 @@ def test_a_mean_stands_beside_half_its_interval() -> None:
     assert "5.00% ±?" in text.replace("%\n", "% ")
 
 
-def test_one_episode_has_no_interval_and_the_text_says_so() -> None:
+def test_single_episode_has_no_interval_and_a_note() -> None:
     text = shown([episode()])
     assert "3.00 ±?" in text
     assert "±? marks a single episode" in text
@@ -65,7 +65,7 @@ def test_one_episode_has_no_interval_and_the_text_says_so() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
-def test_no_number_is_broken_and_no_line_too_long(width: int) -> None:
+def test_numbers_are_not_broken_and_lines_fit(width: int) -> None:
     long = "meta-llama/Llama-3.3-70B-Instruct-Turbo-Free-Preview"
     text = shown([*many("builtin/expert", 3), *many(long, 5)], width)
     assert max(map(len, text.splitlines())) <= width
@@ -74,14 +74,14 @@ def test_no_number_is_broken_and_no_line_too_long(width: int) -> None:
         assert re.search(rf"(?<![\d,.]){re.escape(number)}(?![\d,])", text)
 
 
-def test_models_that_one_episode_cannot_tell_apart_share_the_first_place() -> None:
+def test_indistinguishable_models_share_the_first_place() -> None:
     text = shown([episode("low", 0, 2), episode("x", 0, 5)])
     by_reward = text.partition("By average reward")[2].splitlines()[1:4]
     assert by_reward[:2] == ["  1= x: 5.00 ±?", "  1= low: 2.00 ±?"]
     assert "nobody can say" in by_reward[2]
 
 
-def test_a_model_stands_below_another_only_if_it_is_shown_to_be_worse() -> None:
+def test_model_is_ranked_below_another_only_if_significantly_worse() -> None:
     rows = [
         *[episode("good", n, 9 + n % 2) for n in range(8)],
         *[episode("fine", n, 9 + (n + 1) % 2) for n in range(8)],
@@ -94,7 +94,7 @@ def test_a_model_stands_below_another_only_if_it_is_shown_to_be_worse() -> None:
     assert "fine and good cannot be told apart" in ranking
 
 
-def test_sentences_name_the_better_of_two_whatever_their_order() -> None:
+def test_sentences_name_the_better_model_in_any_order() -> None:
     rows = [
         episode(name, n, base + n % 2) for name, base in (("b", 7), ("a", 2)) for n in range(6)
     ]
@@ -102,7 +102,7 @@ def test_sentences_name_the_better_of_two_whatever_their_order() -> None:
     assert describe_ranking(by_reward) == ["b is better than a: +5.00, 6 pairs, p = 0.031."]
 
 
-def test_many_models_are_put_into_words_beside_the_best_only() -> None:
+def test_sentences_about_many_models_compare_only_with_the_best() -> None:
     rows = [episode(f"m{at}", n, at + n % 3) for at in range(5) for n in range(6)]
     by_reward = rank_models(rows)[0]
     assert len(by_reward.contrasts) == 10
@@ -110,7 +110,7 @@ def test_many_models_are_put_into_words_beside_the_best_only() -> None:
     assert all("m4" in sentence for sentence in describe_ranking(by_reward))
 
 
-def test_baselines_are_marked_last_and_out_of_the_rankings() -> None:
+def test_baselines_are_marked_listed_last_and_not_ranked() -> None:
     rows = [
         episode("builtin/random", baseline=True, unlocked=9),
         episode("a", unlocked=1),
@@ -123,7 +123,7 @@ def test_baselines_are_marked_last_and_out_of_the_rankings() -> None:
     assert "* marks a baseline: same worlds" in text
 
 
-def test_a_single_model_is_ranked_beside_the_baselines_or_alone() -> None:
+def test_single_model_is_ranked_with_the_baselines_or_alone() -> None:
     alone = shown([episode("a", n, 4 + n) for n in range(3)])
     assert "  1. a: 5.00 ±2.48" in alone.partition("By average reward")[2]
     rows = [
@@ -138,7 +138,7 @@ def test_a_single_model_is_ranked_beside_the_baselines_or_alone() -> None:
     assert "builtin/random is better" not in ranking, "nobody asked for that"
 
 
-def test_the_verdict_is_the_last_thing_and_the_best_model_the_first_row() -> None:
+def test_verdict_is_printed_last_and_the_best_model_first() -> None:
     rows = [*many("low", 1), *many("high", 5), *many("builtin/noop", 9, baseline=True)]
     report = run_document(summarize(rows, {}), "20260101-run", rank_models(rows))
     text = render_text(TerminalReport(report, title=False, detail=False), 130)
@@ -150,7 +150,7 @@ def test_the_verdict_is_the_last_thing_and_the_best_model_the_first_row() -> Non
     assert order == ["high", "low", "builtin/noop*"]
 
 
-def test_the_human_row_is_for_classic_only_and_says_what_it_is() -> None:
+def test_human_row_is_shown_only_for_classic_with_its_source() -> None:
     text = shown([episode(difficulty="classic"), episode("b", difficulty="classic")], 120)
     assert re.search(r"human, full episodes +100 +- +- +- +619\.0 +- +50\.5 \(n=100\)", text)
     assert "13.90 SD 3.38" in text
@@ -158,7 +158,7 @@ def test_the_human_row_is_for_classic_only_and_says_what_it_is() -> None:
     assert "human" not in shown([episode()])
 
 
-def test_troubles_are_listed_with_counts_and_the_first_message() -> None:
+def test_errors_are_listed_with_counts_and_the_first_message() -> None:
     rows = [
         episode(number=0),
         failed(number=1),
@@ -175,7 +175,7 @@ def test_troubles_are_listed_with_counts_and_the_first_message() -> None:
     assert "20.0%" in text
 
 
-def test_names_and_messages_are_text_and_never_markup_or_commands() -> None:
+def test_names_and_messages_are_escaped() -> None:
     name = "[red]evil[/red]\x1b[2J\u202e"
     rows = [
         failed(name, error_message="[link=x]boom\x1b]0;title\x07 " + "x" * 10_000),
@@ -194,13 +194,13 @@ def test_names_and_messages_are_text_and_never_markup_or_commands() -> None:
     assert text.count("x" * 80) < 6
 
 
-def test_the_run_and_the_experiments_are_named() -> None:
+def test_run_and_experiment_ids_are_shown() -> None:
     text = shown([episode("a"), episode("b")])
     assert "Run 20260101-run" in text
     assert "experiment id of b  b v1.0" in text
 
 
-def test_scripted_players_have_no_row_of_tokens_and_dollars() -> None:
+def test_scripted_players_have_no_token_and_cost_row() -> None:
     def priced(text: str) -> str:
         return text.partition("TOKENS AND COST")[2].partition("INVALID ACTION")[0]
 
@@ -210,7 +210,7 @@ def test_scripted_players_have_no_row_of_tokens_and_dollars() -> None:
     assert not priced(shown(many("builtin/expert", 5), 110))
 
 
-def test_endings_and_experiments_are_for_those_who_ask_for_detail() -> None:
+def test_endings_and_experiments_are_shown_only_with_detail() -> None:
     report = run_document(summarize([episode("a", unlocked=2), episode("b")], {}), "the-run")
     brief, whole = (
         render_text(TerminalReport(report, detail=detail)) for detail in (False, True)
@@ -220,13 +220,13 @@ def test_endings_and_experiments_are_for_those_who_ask_for_detail() -> None:
         assert words in whole
 
 
-def test_a_run_in_which_nothing_ended_has_no_tables_of_dashes() -> None:
+def test_run_without_finished_episodes_has_no_empty_tables() -> None:
     text = render_text(TerminalReport(run_document(summarize([], {"a": 0, "b": 3}))))
     assert "b: 3 of 3 episodes did not end" in text
     assert "Model" not in text
 
 
-def test_a_place_without_unicode_gets_ascii() -> None:
+def test_terminal_without_unicode_gets_ascii() -> None:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="ascii")
     Console(file=out, width=100).print(

@@ -37,7 +37,7 @@ def test_completed_is_results_over_episodes_started_and_success_three_achievemen
     assert (one.started, one.results, one.failures, one.unended) == (8, 2, 1, 5)
 
 
-def test_the_invalid_rate_is_the_mean_over_episodes_and_nothing_asked_is_no_waste() -> None:
+def test_invalid_rate_is_a_mean_over_episodes_and_zero_without_actions() -> None:
     rows = [
         episode(number=0, actions_asked=10, unknown_actions=2, no_effect_actions=3),
         episode(number=1, actions_asked=0, unknown_actions=0, no_effect_actions=0),
@@ -49,7 +49,7 @@ def test_the_invalid_rate_is_the_mean_over_episodes_and_nothing_asked_is_no_wast
     assert (one.asleep, one.malformed) == (4, 2)
 
 
-def test_achievements_are_sorted_by_the_environment_step_they_came_at() -> None:
+def test_achievements_are_grouped_by_their_environment_step() -> None:
     steps = {"collect_wood": 1, "place_table": 25, "collect_drink": 26, "wake_up": 50}
     rows = [
         episode(number=0, achievements=steps),
@@ -60,13 +60,13 @@ def test_achievements_are_sorted_by_the_environment_step_they_came_at() -> None:
     assert (one.early, one.mid, one.late) == (2, 2, 2)
 
 
-def test_the_score_is_that_of_the_success_rates() -> None:
+def test_score_is_computed_from_the_success_rates() -> None:
     [one] = summarize([episode(number=0, unlocked=22), episode(number=1, unlocked=11)], {})
     assert one.score == pytest.approx(float(crafter_score([1.0] * 11 + [0.5] * 11)))
     assert len(ACHIEVEMENTS) == 22
 
 
-def test_what_was_spent_counts_every_episode() -> None:
+def test_spending_includes_every_episode() -> None:
     [one] = summarize([episode(number=0), failed(number=1)], {})
     assert one.tokens_spent == 2400
     assert one.cost_spent == pytest.approx(0.02)
@@ -80,7 +80,7 @@ def test_one_unknown_price_makes_the_cost_unknown() -> None:
     assert one.tokens_spent == 2400
 
 
-def test_troubles_are_counted_by_kind_with_the_first_message() -> None:
+def test_errors_are_counted_by_kind_with_the_first_message() -> None:
     infrastructure = TrialState.INFRASTRUCTURE
     rows = [
         failed(number=0, error_message="first"),
@@ -98,7 +98,7 @@ def test_troubles_are_counted_by_kind_with_the_first_message() -> None:
     assert one.score is None
 
 
-def test_models_stand_in_the_order_they_were_started_in() -> None:
+def test_models_are_listed_in_start_order() -> None:
     rows = [episode("c"), episode("b"), episode("a", baseline=True)]
     summaries = summarize(rows, {"a": 1, "b": 1, "never": 0})
     assert [one.model for one in summaries] == ["a", "b", "never", "c"]
@@ -107,7 +107,7 @@ def test_models_stand_in_the_order_they_were_started_in() -> None:
     assert summaries[3].experiments == (("id of c", "c v1.0"),)
 
 
-def test_json_holds_no_nan_and_names_the_parts_of_an_interval() -> None:
+def test_json_has_no_nan_and_named_interval_bounds() -> None:
     found = summaries_json(summarize([episode()], {"other": 0}))
     text = json.loads(json.dumps(found, allow_nan=False))
     other, model = text["models"]
@@ -118,7 +118,7 @@ def test_json_holds_no_nan_and_names_the_parts_of_an_interval() -> None:
     assert text["human"] is None
 
 
-def test_the_human_numbers_stand_beside_classic_only() -> None:
+def test_human_reference_is_shown_only_for_classic() -> None:
     classic = [episode(difficulty="classic")]
     human = summaries_json(summarize(classic, {}))["human"]
     assert human is not None

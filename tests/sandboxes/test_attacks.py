@@ -68,7 +68,7 @@ def any_way(request: pytest.FixtureRequest) -> SandboxBackend:
     return usable(request.param)
 
 
-def test_a_fork_bomb_stops_at_its_limit_and_is_named(
+def test_fork_bomb_is_stopped_at_the_process_limit_and_reported(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:
     bomb = f"bomb() {{ bomb | bomb & }}; bomb; sleep 1; echo {MARK}"
@@ -93,7 +93,9 @@ except RuntimeError:
     assert end.exit_code != 0
 
 
-def test_who_eats_memory_is_killed_and_named(backend: SandboxBackend, tmp_path: Path) -> None:
+def test_process_above_the_memory_limit_is_killed_and_reported(
+    backend: SandboxBackend, tmp_path: Path
+) -> None:
     end = run(backend, spec(tmp_path), *python(EAT))
     assert end.exit_code == 137
     assert b"full" not in end.output
@@ -101,7 +103,7 @@ def test_who_eats_memory_is_killed_and_named(backend: SandboxBackend, tmp_path: 
     assert 64 < end.peak_memory_mb < 300
 
 
-def test_processes_that_eat_memory_together_are_killed(
+def test_processes_that_exceed_the_memory_limit_together_are_killed(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:
     end = run(backend, spec(tmp_path), *python(EAT_TOGETHER), timeout_s=30)
@@ -115,7 +117,7 @@ def test_a_large_file_stops_at_the_limit(backend: SandboxBackend, tmp_path: Path
 
 
 @pytest.mark.parametrize("where", ["/app/repo", "/tmp", "/dev/shm"])
-def test_many_files_are_stopped_wherever_they_are(
+def test_disk_limit_covers_all_writable_folders(
     any_way: SandboxBackend, tmp_path: Path, where: str
 ) -> None:
     fill = f"i=0; while :; do i=$((i+1)); head -c 1M /dev/zero > {where}/$i || exit 3; done"
@@ -124,14 +126,16 @@ def test_many_files_are_stopped_wherever_they_are(
     assert not end.timed_out
 
 
-def test_a_million_empty_files_are_stopped(any_way: SandboxBackend, tmp_path: Path) -> None:
+def test_number_of_empty_files_is_limited(any_way: SandboxBackend, tmp_path: Path) -> None:
     fill = "i = 0\nwhile True:\n    open(f'f{i}', 'w').close()\n    i += 1"
     end = run(any_way, spec(tmp_path), *python(fill), timeout_s=60)
     assert "disk_limit" in found(end)
     assert not end.timed_out
 
 
-def test_files_without_a_name_count_as_well(any_way: SandboxBackend, tmp_path: Path) -> None:
+def test_deleted_open_files_count_towards_the_disk_limit(
+    any_way: SandboxBackend, tmp_path: Path
+) -> None:
     hide = "import os, tempfile\nkept = []\nwhile True:\n    f = tempfile.TemporaryFile()\n"
     hide += "    f.write(bytes(10_000_000)); f.flush(); kept.append(f)"
     end = run(any_way, spec(tmp_path), *python(hide), timeout_s=30)
@@ -139,7 +143,7 @@ def test_files_without_a_name_count_as_well(any_way: SandboxBackend, tmp_path: P
     assert not end.timed_out
 
 
-def test_folders_deeper_than_a_path_are_stopped_and_removed(
+def test_folders_deeper_than_the_path_limit_are_stopped_and_removed(
     any_way: SandboxBackend, tmp_path: Path
 ) -> None:
     dig = "import os, time\nos.chdir('/tmp')\nfor _ in range(3000):\n    os.mkdir('dddd')\n"
@@ -149,9 +153,7 @@ def test_folders_deeper_than_a_path_are_stopped_and_removed(
     assert not leftovers()
 
 
-def test_what_was_written_too_much_can_be_removed_by_the_next_command(
-    any_way: SandboxBackend, tmp_path: Path
-) -> None:
+def test_next_command_can_remove_excess_files(any_way: SandboxBackend, tmp_path: Path) -> None:
     async def fill_and_clear(sandbox: Sandbox) -> None:
         fill = "for i in 1 2 3 4 5 6 7 8; do head -c 10M /dev/zero > $i; done; sleep 5"
         end = await sandbox.run(Command(argv=("sh", "-c", fill), timeout_s=10))
@@ -164,21 +166,21 @@ def test_what_was_written_too_much_can_be_removed_by_the_next_command(
     in_sandbox(any_way, spec(tmp_path), fill_and_clear)
 
 
-def test_a_daemon_is_killed_and_named(backend: SandboxBackend, tmp_path: Path) -> None:
+def test_daemon_is_killed_and_reported(backend: SandboxBackend, tmp_path: Path) -> None:
     end = run(backend, spec(tmp_path), *python(f"mark = '{MARK}'\n{DAEMON}"))
     assert end.exit_code == 0
     assert found(end) == {"left_processes"}
     assert not leftovers(MARK)
 
 
-def test_processes_that_end_with_their_command_are_no_finding(
+def test_processes_that_end_with_their_command_are_not_reported(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:
     end = run(backend, spec(tmp_path), "sh", "-c", "sleep 0.03 & true")
     assert not end.findings
 
 
-def test_the_network_has_no_way_out_and_attempts_are_named(
+def test_network_is_blocked_and_attempts_are_reported(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:
     end = run(backend, spec(tmp_path), *python(REACH))
@@ -187,9 +189,7 @@ def test_the_network_has_no_way_out_and_attempts_are_named(
     assert end.seconds < 10
 
 
-def test_a_server_of_this_machine_cannot_be_reached(
-    any_way: SandboxBackend, tmp_path: Path
-) -> None:
+def test_host_server_cannot_be_reached(any_way: SandboxBackend, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         text = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2)"
@@ -199,9 +199,7 @@ def test_a_server_of_this_machine_cannot_be_reached(
         assert b"Connection refused" in run(any_way, allowed, *python(text)).output
 
 
-def test_a_unix_socket_that_is_mounted_can_be_reached(
-    any_way: SandboxBackend, tmp_path: Path
-) -> None:
+def test_mounted_unix_socket_can_be_reached(any_way: SandboxBackend, tmp_path: Path) -> None:
     folder = tmp_path / "sockets"
     folder.mkdir()
     (tmp_path / "repo").mkdir()
@@ -238,15 +236,13 @@ def test_a_unix_socket_that_is_mounted_can_be_reached(
         str(Path.home()),
     ],
 )
-def test_files_of_this_machine_are_not_there(
-    any_way: SandboxBackend, tmp_path: Path, path: str
-) -> None:
+def test_host_files_are_not_visible(any_way: SandboxBackend, tmp_path: Path, path: str) -> None:
     # An empty folder, as Docker hides things behind, has nothing of this machine.
     look = f'test ! -e {path} || test -z "$(ls -A {path})"'
     assert run(any_way, spec(tmp_path), "sh", "-c", look).exit_code == 0
 
 
-def test_no_variable_and_no_path_of_this_machine_is_in_proc(
+def test_proc_shows_no_host_variables_or_paths(
     any_way: SandboxBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-machine")
@@ -257,15 +253,13 @@ def test_no_variable_and_no_path_of_this_machine_is_in_proc(
     assert os.fsencode(tmp_path) not in end.output
 
 
-def test_processes_of_this_machine_are_not_seen(
-    any_way: SandboxBackend, tmp_path: Path
-) -> None:
+def test_host_processes_are_not_visible(any_way: SandboxBackend, tmp_path: Path) -> None:
     end = run(any_way, spec(tmp_path), "sh", "-c", "ls -d /proc/[0-9]*")
     assert len(end.output.split()) <= 5
 
 
 @pytest.mark.parametrize("path", ["/", "/usr", "/etc", "/dev", "/app", "/proc/sys/kernel"])
-def test_nothing_outside_of_its_folders_can_be_written_to(
+def test_only_the_sandbox_folders_are_writable(
     any_way: SandboxBackend, tmp_path: Path, path: str
 ) -> None:
     end = run(any_way, spec(tmp_path), *python(f"open('{path}/new', 'w')"))
@@ -273,7 +267,7 @@ def test_nothing_outside_of_its_folders_can_be_written_to(
     assert b"Error" in end.output
 
 
-def test_a_mount_that_is_not_writable_is_not(any_way: SandboxBackend, tmp_path: Path) -> None:
+def test_read_only_mount_is_not_writable(any_way: SandboxBackend, tmp_path: Path) -> None:
     (tmp_path / "given").mkdir()
     (tmp_path / "repo").mkdir()
     given = spec(tmp_path / "repo", SMALL, Mount(tmp_path / "given", "/given"))
@@ -282,7 +276,7 @@ def test_a_mount_that_is_not_writable_is_not(any_way: SandboxBackend, tmp_path: 
     assert not list((tmp_path / "given").iterdir())
 
 
-def test_a_link_out_of_the_repository_leads_nowhere(
+def test_link_out_of_the_repository_is_dangling(
     any_way: SandboxBackend, tmp_path: Path
 ) -> None:
     outside = tmp_path / "secret"
@@ -294,7 +288,7 @@ def test_a_link_out_of_the_repository_leads_nowhere(
     assert b"of this machine" not in end.output
 
 
-def test_there_are_no_rights_to_gain(any_way: SandboxBackend, tmp_path: Path) -> None:
+def test_privileges_cannot_be_gained(any_way: SandboxBackend, tmp_path: Path) -> None:
     look = "grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status; id -u; unshare -Ur true"
     end = run(any_way, spec(tmp_path), "sh", "-c", look)
     lines = end.output.split(b"\n")
@@ -308,7 +302,7 @@ def test_there_are_no_rights_to_gain(any_way: SandboxBackend, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "attack", ["kill -9 -1", "kill -9 $PPID; sleep 60", "kill -9 2; sleep 60"]
 )
-def test_who_kills_the_supervisor_is_dead_and_named(
+def test_killing_the_supervisor_ends_the_sandbox_and_is_reported(
     backend: SandboxBackend, tmp_path: Path, attack: str
 ) -> None:
     end = run(backend, spec(tmp_path), "sh", "-c", f"{attack}; echo {MARK}")
@@ -322,7 +316,7 @@ def test_who_kills_the_supervisor_is_dead_and_named(
 
 
 @pytest.mark.parametrize("attack", ["kill -TERM 0", "kill -9 0"])
-def test_signals_to_the_own_group_end_only_the_command(
+def test_signals_to_the_process_group_end_only_the_command(
     any_way: SandboxBackend, tmp_path: Path, attack: str
 ) -> None:
     end = run(any_way, spec(tmp_path), "sh", "-c", attack)
@@ -330,14 +324,14 @@ def test_signals_to_the_own_group_end_only_the_command(
     assert not end.findings
 
 
-def test_the_init_of_the_sandbox_cannot_be_killed(
+def test_init_process_of_the_sandbox_cannot_be_killed(
     any_way: SandboxBackend, tmp_path: Path
 ) -> None:
     end = run(any_way, spec(tmp_path), "sh", "-c", "kill -9 1; sleep 0.1; echo here")
     assert (end.exit_code, end.output[-5:]) == (0, b"here\n")
 
 
-def test_who_stops_the_supervisor_runs_into_the_time_limit(
+def test_stopping_the_supervisor_leads_to_the_time_limit(
     any_way: SandboxBackend, tmp_path: Path
 ) -> None:
     end = run(any_way, spec(tmp_path), "sh", "-c", "kill -STOP $PPID", timeout_s=1)
@@ -345,7 +339,7 @@ def test_who_stops_the_supervisor_runs_into_the_time_limit(
     assert end.exit_code is None
 
 
-def test_cpus_are_limited_even_for_who_asks_for_more(
+def test_cpu_limit_cannot_be_raised_from_inside(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:
     if len(os.sched_getaffinity(0)) < 2:
@@ -360,7 +354,7 @@ def test_cpus_are_limited_even_for_who_asks_for_more(
     assert end.cpu_s < 2.7
 
 
-def test_files_that_a_sandbox_wrote_belong_to_whoever_runs_assay_and_gain_no_rights(
+def test_files_written_in_a_sandbox_belong_to_the_user_without_setuid(
     any_way: SandboxBackend, tmp_path: Path
 ) -> None:
     script = (
@@ -373,9 +367,7 @@ def test_files_that_a_sandbox_wrote_belong_to_whoever_runs_assay_and_gain_no_rig
     assert (tmp_path / "new/true").stat().st_mode & 0o7777 == 0o755
 
 
-def test_files_of_the_kernel_cannot_be_written_to(
-    any_way: SandboxBackend, tmp_path: Path
-) -> None:
+def test_kernel_files_cannot_be_written(any_way: SandboxBackend, tmp_path: Path) -> None:
     script = """
 import os
 for folder, _, names in os.walk("/proc/sys"):
@@ -392,7 +384,7 @@ for folder, _, names in os.walk("/proc/sys"):
 
 
 @pytest.mark.bench
-def test_nothing_that_can_be_written_to_has_setuid_programs_or_devices(tmp_path: Path) -> None:
+def test_writable_folders_allow_no_setuid_programs_or_devices(tmp_path: Path) -> None:
     end = run(usable(None), spec(tmp_path), "cat", "/proc/self/mountinfo")
     options = {
         words[4]: words[5].split(",")
@@ -410,7 +402,7 @@ def test_nothing_that_can_be_written_to_has_setuid_programs_or_devices(tmp_path:
 
 
 @pytest.mark.bench
-def test_folders_that_only_root_may_enter_are_reached_by_what_is_mounted_alone(
+def test_root_only_folders_are_accessible_only_through_mounts(
     tmp_path: Path,
 ) -> None:
     closed = tmp_path / "closed"
@@ -425,7 +417,7 @@ def test_folders_that_only_root_may_enter_are_reached_by_what_is_mounted_alone(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="whoever is not root has its own files inside")
-def test_a_mount_that_the_sandbox_could_not_read_is_named(
+def test_unreadable_mount_is_named_in_the_error(
     any_way: SandboxBackend, tmp_path: Path
 ) -> None:
     (tmp_path / "closed").mkdir(mode=0o700)

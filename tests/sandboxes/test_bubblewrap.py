@@ -35,16 +35,14 @@ def backend(request: pytest.FixtureRequest) -> SandboxBackend:
     return usable(request.param)
 
 
-def test_output_and_errors_come_together_in_their_order(
-    backend: SandboxBackend, tmp_path: Path
-) -> None:
+def test_output_and_errors_are_merged_in_order(backend: SandboxBackend, tmp_path: Path) -> None:
     end = run(backend, spec(tmp_path), "sh", "-c", "echo a; echo b >&2; echo c; exit 7")
     assert (end.exit_code, end.output) == (7, b"a\nb\nc\n")
     assert not end.timed_out
     assert not end.findings
 
 
-def test_bytes_go_in_and_out_unchanged(backend: SandboxBackend, tmp_path: Path) -> None:
+def test_input_and_output_bytes_are_unchanged(backend: SandboxBackend, tmp_path: Path) -> None:
     everything = bytes(range(256)) * 1000
     assert run(backend, spec(tmp_path), "cat", stdin=everything).output == everything
     assert run(backend, spec(tmp_path), "cat").output == b""
@@ -58,9 +56,7 @@ def test_standard_streams_can_be_opened_by_name(
     assert (end.exit_code, end.output) == (0, b"given\nerror\n")
 
 
-def test_a_hundred_megabytes_of_output_lose_their_middle(
-    backend: SandboxBackend, tmp_path: Path
-) -> None:
+def test_middle_of_very_long_output_is_dropped(backend: SandboxBackend, tmp_path: Path) -> None:
     shout = "echo first; yes | head -c 100000000; echo last"
     end = run(backend, spec(tmp_path), "sh", "-c", shout)
     assert end.output.startswith(b"first\n")
@@ -70,7 +66,7 @@ def test_a_hundred_megabytes_of_output_lose_their_middle(
     assert found(end) == {"output_cut"}
 
 
-def test_files_stay_between_commands_and_processes_do_not(
+def test_files_persist_between_commands_and_processes_do_not(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:
     async def twice(sandbox: Sandbox) -> bytes:
@@ -85,7 +81,7 @@ def test_files_stay_between_commands_and_processes_do_not(
     assert not leftovers()
 
 
-def test_variables_are_those_of_the_sandbox_and_the_command(
+def test_environment_has_only_sandbox_and_command_variables(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:
     tmp_path.chmod(0o755)
@@ -112,9 +108,7 @@ def test_variables_are_those_of_the_sandbox_and_the_command(
     }
 
 
-def test_a_command_that_is_not_there_ends_with_127(
-    backend: SandboxBackend, tmp_path: Path
-) -> None:
+def test_missing_command_exits_with_127(backend: SandboxBackend, tmp_path: Path) -> None:
     end = run(backend, spec(tmp_path), "no-such-program")
     assert end.exit_code == 127
     assert b"no-such-program" in end.output
@@ -145,7 +139,7 @@ def test_the_time_limit_kills_everything(backend: SandboxBackend, tmp_path: Path
     assert not leftovers(MARK)
 
 
-def test_a_cancelled_command_is_dead(backend: SandboxBackend, tmp_path: Path) -> None:
+def test_cancelled_command_is_killed(backend: SandboxBackend, tmp_path: Path) -> None:
     async def cancel(sandbox: Sandbox) -> None:
         for pause in (0.0, 0.001, 0.005, 0.01, 0.02, 0.05, 0.3):
             script = f"sleep 1000 & sleep 1000; echo {MARK}"
@@ -164,7 +158,7 @@ def test_a_cancelled_command_is_dead(backend: SandboxBackend, tmp_path: Path) ->
     assert handles() <= before
 
 
-def test_what_it_used_is_measured(backend: SandboxBackend, tmp_path: Path) -> None:
+def test_resource_usage_is_measured(backend: SandboxBackend, tmp_path: Path) -> None:
     text = "import time\nkept = bytearray(b'x') * 50_000_000\nend = time.process_time() + 0.5\n"
     text += "while time.process_time() < end: pass\ntime.sleep(0.2)"
     end = run(backend, spec(tmp_path), "/usr/bin/python3", "-c", text)
@@ -173,7 +167,7 @@ def test_what_it_used_is_measured(backend: SandboxBackend, tmp_path: Path) -> No
     assert end.seconds > 0.7
 
 
-def test_twenty_at_once_all_end_and_leave_nothing(
+def test_twenty_concurrent_sandboxes_end_without_leftovers(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:
     async def one(number: int) -> bytes:
@@ -197,7 +191,7 @@ def test_twenty_at_once_all_end_and_leave_nothing(
     assert not leftovers()
 
 
-def test_commands_of_one_sandbox_run_one_after_another(
+def test_commands_of_one_sandbox_run_sequentially(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:
     async def together(sandbox: Sandbox) -> None:
@@ -208,7 +202,7 @@ def test_commands_of_one_sandbox_run_one_after_another(
     in_sandbox(backend, spec(tmp_path), together)
 
 
-def test_python_of_assay_runs_and_nothing_else_of_its_home_is_there(
+def test_python_runs_and_the_rest_of_its_home_is_hidden(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:
     look = "import sys, pytest; print(sys.prefix, pytest.__version__)"
@@ -226,9 +220,7 @@ def test_python_of_assay_runs_and_nothing_else_of_its_home_is_there(
     }
 
 
-def test_assay_itself_is_hidden_where_a_mount_has_it(
-    backend: SandboxBackend, tmp_path: Path
-) -> None:
+def test_assay_is_hidden_inside_mounts(backend: SandboxBackend, tmp_path: Path) -> None:
     import assay
 
     source = Path(assay.__file__).parents[1]
@@ -241,9 +233,7 @@ def test_assay_itself_is_hidden_where_a_mount_has_it(
     assert end.exit_code == 1
 
 
-def test_a_sandbox_that_cannot_be_made_says_why(
-    backend: SandboxBackend, tmp_path: Path
-) -> None:
+def test_failed_sandbox_start_gives_the_reason(backend: SandboxBackend, tmp_path: Path) -> None:
     with pytest.raises(SandboxUnavailable, match="not-there"):
         run(backend, spec(tmp_path / "not-there"), "true")
     tmp_path.chmod(0o755)
@@ -254,18 +244,18 @@ def test_a_sandbox_that_cannot_be_made_says_why(
 
 
 @pytest.mark.bench
-def test_a_part_of_a_cpu_cannot_be_held_by_watching() -> None:
+def test_fractional_cpu_limit_needs_control_groups() -> None:
     with pytest.raises(SandboxUnavailable, match=r"0\.5 CPUs.*control groups"):
         usable("watcher").enforcement(ResourceLimits(cpus=0.5))
 
 
 @pytest.mark.bench
-def test_an_unknown_mechanism_is_named() -> None:
+def test_unknown_mechanism_is_named_in_the_error() -> None:
     with pytest.raises(UsageError, match="choose from: cgroup v2, cgroup v1"):
         BubblewrapBackend("hope")
 
 
-def test_enforcement_names_what_holds_each_limit(
+def test_enforcement_names_the_mechanism_of_each_limit(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:
     async def told(sandbox: Sandbox) -> None:
@@ -296,7 +286,7 @@ asyncio.run(main())
 
 
 @pytest.mark.bench
-def test_when_assay_is_killed_its_sandboxes_die_and_the_next_one_clears_up(
+def test_killing_assay_ends_its_sandboxes_and_the_next_run_cleans_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usable(None)

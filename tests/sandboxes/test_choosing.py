@@ -37,7 +37,7 @@ def unprotected() -> UnprotectedBackend:
     return backend
 
 
-def test_bubblewrap_unless_the_variable_or_the_caller_says_otherwise(
+def test_bubblewrap_is_the_default_sandbox(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("SANDBOX_BACKEND", raising=False)
@@ -47,7 +47,7 @@ def test_bubblewrap_unless_the_variable_or_the_caller_says_otherwise(
     assert isinstance(choose_backend("bubblewrap"), BubblewrapBackend)
 
 
-def test_an_unknown_name_is_told_with_those_that_are_known(
+def test_unknown_sandbox_error_lists_the_known_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(UsageError, match=r"did you mean 'bubblewrap'.*none, a class in a file"):
@@ -57,7 +57,7 @@ def test_an_unknown_name_is_told_with_those_that_are_known(
         choose_backend()
 
 
-def test_a_backend_of_ones_own_is_a_class_in_a_file(tmp_path: Path) -> None:
+def test_custom_backend_is_loaded_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     assert choose_backend(f"{tmp_path}/own.py:Mine").name == "mine"
     with pytest.raises(UsageError, match="lacks enforcement, open"):
@@ -77,12 +77,14 @@ def test_without_a_sandbox_commands_start_in_the_folder_of_the_mount(
         run(unprotected, SandboxSpec(mounts=given.mounts, workdir="/elsewhere"), "true")
 
 
-def test_without_a_sandbox_nothing_is_said_to_be_held(unprotected: UnprotectedBackend) -> None:
+def test_without_a_sandbox_no_limit_is_reported_as_enforced(
+    unprotected: UnprotectedBackend,
+) -> None:
     told = unprotected.enforcement(ResourceLimits())
     assert {told.memory, told.processes, told.cpus, told.disk, told.network} == {"none"}
 
 
-def test_without_a_sandbox_keys_are_not_handed_on(
+def test_without_a_sandbox_keys_are_not_passed_to_commands(
     unprotected: UnprotectedBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-machine")
@@ -101,7 +103,7 @@ def test_without_a_sandbox_the_time_limit_kills_the_group(
     assert not leftovers(MARK)
 
 
-def test_without_a_sandbox_a_cancelled_command_is_dead(
+def test_without_a_sandbox_a_cancelled_command_is_killed(
     unprotected: UnprotectedBackend, tmp_path: Path
 ) -> None:
     async def cancel(sandbox: Sandbox) -> None:
@@ -120,7 +122,7 @@ def test_without_a_sandbox_a_cancelled_command_is_dead(
 
 
 @pytest.mark.bench
-def test_without_a_sandbox_output_is_bounded_and_use_is_measured(
+def test_without_a_sandbox_output_is_bounded_and_usage_measured(
     unprotected: UnprotectedBackend, tmp_path: Path
 ) -> None:
     end = run(unprotected, spec(tmp_path), "sh", "-c", "yes | head -c 20000000; exec true")
@@ -132,7 +134,7 @@ def test_without_a_sandbox_output_is_bounded_and_use_is_measured(
     assert end.peak_memory_mb > 3
 
 
-def test_without_a_sandbox_a_program_that_is_not_there_ends_with_127(
+def test_without_a_sandbox_a_missing_program_exits_with_127(
     unprotected: UnprotectedBackend, tmp_path: Path
 ) -> None:
     assert run(unprotected, spec(tmp_path), "no-such-program").exit_code == 127

@@ -106,7 +106,7 @@ def mounts() -> list[str]:
 
 @pytest.mark.parametrize("where", ["/app/repo", "/tmp", "/dev/shm"])
 @pytest.mark.parametrize("how", ["passed", "mapped", "named"])
-def test_nothing_holds_more_than_the_limit(
+def test_disk_limit_cannot_be_exceeded(
     backend: SandboxBackend, tmp_path: Path, where: str, how: str
 ) -> None:
     end = ran(backend, tmp_path, *python(HOLD), where, how)
@@ -116,14 +116,14 @@ def test_nothing_holds_more_than_the_limit(
     assert not mounts()
 
 
-def test_all_folders_together_have_one_limit(backend: SandboxBackend, tmp_path: Path) -> None:
+def test_disk_limit_is_shared_by_all_folders(backend: SandboxBackend, tmp_path: Path) -> None:
     fill = "for to in /tmp /dev/shm .; do head -c 12M /dev/zero > $to/file; done; sleep 1"
     end = ran(backend, tmp_path, "sh", "-c", fill)
     assert b"No space left on device" in end.output
     assert found(end) == {"disk_limit"}
 
 
-def test_work_below_the_limit_succeeds_and_is_no_finding(
+def test_work_below_the_limit_succeeds_without_findings(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:
     async def work(sandbox: Sandbox, disk: Path) -> tuple[CommandEnd, int]:
@@ -156,7 +156,7 @@ def test_a_full_disk_can_be_emptied_by_the_next_command(
     on_disk(backend, tmp_path, fill_and_clear)
 
 
-def test_programs_of_root_and_devices_work_as_plain_files_only(
+def test_setuid_programs_and_devices_are_plain_files(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:
     async def options(_: Sandbox, disk: Path) -> int:
@@ -167,9 +167,7 @@ def test_programs_of_root_and_devices_work_as_plain_files_only(
     assert flags & os.ST_NODEV
 
 
-def test_nothing_stays_mounted_when_work_is_cancelled(
-    backend: SandboxBackend, tmp_path: Path
-) -> None:
+def test_cancelled_work_leaves_no_mounts(backend: SandboxBackend, tmp_path: Path) -> None:
     async def sleep(sandbox: Sandbox, _: Path) -> None:
         asyncio.get_running_loop().call_later(0.5, asyncio.current_task().cancel)  # type: ignore[union-attr]
         await sandbox.run(Command(argv=("sleep", "60"), timeout_s=60))
@@ -195,7 +193,7 @@ on_disk(usable(sys.argv[1] or None), Path(sys.argv[2]), die)
 """
 
 
-def test_the_next_run_unmounts_what_a_killed_one_left(
+def test_next_run_unmounts_leftovers_of_a_killed_run(
     backend: SandboxBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Where no other test's sandbox sweeps.
@@ -238,7 +236,7 @@ def bubblewrap() -> None:
 
 @pytest.mark.bench
 @pytest.mark.usefixtures("bubblewrap")
-def test_agent_and_graded_program_meet_the_limit_and_the_record_names_it(
+def test_agent_and_graded_program_hit_the_limit_and_it_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -294,7 +292,7 @@ def as_an_ordinary_user() -> Iterator[None]:
 
 @pytest.mark.bench
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
-def test_without_root_the_watcher_is_named() -> None:
+def test_without_root_the_watcher_is_reported() -> None:
     with as_an_ordinary_user():
         assert (
             describe_disk_limit() == f"{WATCHED_DISK} (no {OWN_DISK}: only root can mount one)"
@@ -302,7 +300,7 @@ def test_without_root_the_watcher_is_named() -> None:
 
 
 @pytest.mark.bench
-def test_a_sandbox_without_a_disk_says_that_it_is_watched(tmp_path: Path) -> None:
+def test_sandbox_without_its_own_disk_reports_the_watcher(tmp_path: Path) -> None:
     async def main() -> str:
         spec = SandboxSpec(mounts=(Mount(tmp_path, "/app/repo", writable=True),))
         async with BubblewrapBackend().open(spec) as sandbox:
@@ -311,7 +309,7 @@ def test_a_sandbox_without_a_disk_says_that_it_is_watched(tmp_path: Path) -> Non
     assert asyncio.run(main()).startswith(WATCHED_DISK)
 
 
-def test_a_backend_that_does_not_limit_disk_space_gets_no_disk(tmp_path: Path) -> None:
+def test_backend_without_disk_limit_gets_no_disk(tmp_path: Path) -> None:
     async def main() -> Path | None:
         async with limited_disk(UnprotectedBackend(), LIMITS, tmp_path) as disk:
             return disk

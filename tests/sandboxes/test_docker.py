@@ -33,7 +33,7 @@ PLANTED = "sk-planted-0123456789abcdefghijkl"
 # Without an engine
 
 
-def test_without_an_engine_one_is_told_how_to_start_one(
+def test_missing_docker_engine_error_explains_how_to_start_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
@@ -42,7 +42,7 @@ def test_without_an_engine_one_is_told_how_to_start_one(
 
 
 @pytest.mark.parametrize("host", ["tcp://127.0.0.1:2375", "ssh://somewhere", "unix://relative"])
-def test_an_engine_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_remote_docker_engine_is_rejected(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setenv("DOCKER_HOST", host)
     with pytest.raises(UsageError, match=f"{host}.*unix:///path"):
         choose_backend("docker").enforcement(ResourceLimits())
@@ -89,7 +89,7 @@ def engine_info(**told: object) -> bytes:
     ],
     ids=["windows", "memory", "processes", "rootless", "userns"],
 )
-def test_an_engine_that_cannot_hold_everything_is_refused(
+def test_docker_engine_without_all_limits_is_rejected(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: dict[str, object], reason: str
 ) -> None:
     with engine_that_says(tmp_path, engine_info(**told)) as host:
@@ -120,7 +120,7 @@ def test_the_images_a_dockerfile_needs_are_found_and_replaced() -> None:
         Dockerfile("ARG BASE\nFROM $BASE\n", {})
 
 
-def test_files_that_are_copied_with_a_mode_come_from_a_tree_that_has_it() -> None:
+def test_copied_files_with_a_mode_come_from_a_prepared_tree() -> None:
     text = 'FROM a\nCOPY x y /d/\nCOPY --chown=1 --chmod=0755 x /d\nADD ["a b", "/c"]\n'
     file = Dockerfile(f"{text}COPY --chmod=644 --from=a /x /y\nADD https://a/b /c\n", {})
     assert file.trees == {"given": None, "given-755": 0o755}
@@ -134,7 +134,7 @@ def test_files_that_are_copied_with_a_mode_come_from_a_tree_that_has_it() -> Non
     assert Dockerfile("FROM a\nCOPY x y\n", {}).trees == {"": None}
 
 
-def test_what_dockerignore_names_is_left_out(tmp_path: Path) -> None:
+def test_dockerignore_is_honoured(tmp_path: Path) -> None:
     for name in ("a.log", "keep.log", "sub/b.log", "secret/x/y", "Dockerfile"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -166,7 +166,7 @@ asyncio.run(main())
 
 
 @pytest.mark.docker
-def test_when_assay_is_killed_its_containers_die_and_the_next_one_removes_them(
+def test_killing_assay_ends_its_containers_and_the_next_run_removes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usable("docker")
@@ -197,7 +197,7 @@ def _processes() -> list[str]:
 
 
 @pytest.mark.docker
-def test_who_lives_keeps_its_container(tmp_path: Path) -> None:
+def test_container_of_a_running_process_is_kept(tmp_path: Path) -> None:
     usable("docker")
 
     async def main() -> None:
@@ -217,7 +217,7 @@ def test_who_lives_keeps_its_container(tmp_path: Path) -> None:
 
 
 @pytest.mark.docker
-def test_orphans_are_buried_so_that_they_do_not_count(tmp_path: Path) -> None:
+def test_orphaned_processes_are_reaped_and_not_counted(tmp_path: Path) -> None:
     ten = "; ".join(["(true &)"] * 10)
     orphans = f"for i in 1 2 3 4 5; do {ten}; sleep 0.3; done; echo done"
     end = run(usable("docker"), spec(tmp_path), "sh", "-c", orphans)
@@ -226,7 +226,7 @@ def test_orphans_are_buried_so_that_they_do_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.docker
-def test_each_command_is_measured_by_itself(tmp_path: Path) -> None:
+def test_resource_usage_is_measured_per_command(tmp_path: Path) -> None:
     async def measured(sandbox: Sandbox) -> None:
         eat = "kept = bytearray(b'x') * 80_000_000; print(sum(range(5_000_000)))"
         first = Command(argv=("/usr/bin/python3", "-c", eat), timeout_s=30)
@@ -249,7 +249,7 @@ def test_each_command_is_measured_by_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.docker
-def test_a_planted_key_is_in_no_image_container_file_log_or_process_list(
+def test_key_is_not_in_images_containers_files_logs_or_process_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usable("docker")
@@ -321,7 +321,7 @@ def _command_lines() -> list[str]:
 
 
 @pytest.mark.docker
-def test_a_benchmark_that_is_interrupted_leaves_no_container(tmp_path: Path) -> None:
+def test_interrupted_benchmark_leaves_no_container(tmp_path: Path) -> None:
     usable("docker")
     config = tmp_path / "bench.toml"
     entry = f"[[tasks]]\nprepared_dir = '{TASK}'\nagent = 'command'\nsandbox = 'docker'\n"

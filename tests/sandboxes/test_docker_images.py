@@ -133,7 +133,7 @@ def test_an_image_is_built_without_a_registry_and_only_once(
 
 
 @pytest.mark.parametrize("change", ["context", "arguments", "base", "network"])
-def test_other_content_is_another_image(
+def test_different_content_gives_a_different_image(
     backend: DockerBackend,
     recipe: ImageRecipe,
     image: str,
@@ -154,7 +154,7 @@ def test_other_content_is_another_image(
     assert built(backend, recipe) != image
 
 
-def test_files_are_copied_with_the_mode_that_is_asked_for(
+def test_files_are_copied_with_the_requested_mode(
     backend: DockerBackend, recipe: ImageRecipe
 ) -> None:
     with (recipe.context / "Dockerfile").open("a") as file:
@@ -166,7 +166,7 @@ def test_files_are_copied_with_the_mode_that_is_asked_for(
     assert names == ["Dockerfile", "given"]
 
 
-def test_a_base_image_that_is_not_there_is_named_before_the_build(
+def test_missing_base_image_is_reported_before_the_build(
     backend: DockerBackend, recipe: ImageRecipe
 ) -> None:
     with pytest.raises(UsageError, match=r"'debian:12' is not in the engine.*--base-image"):
@@ -175,7 +175,7 @@ def test_a_base_image_that_is_not_there_is_named_before_the_build(
         built(backend, replace(recipe, base_images={"debian:12": "no-such"}))
 
 
-def test_a_run_that_fails_shows_what_it_printed(
+def test_failed_build_step_shows_its_output(
     backend: DockerBackend, recipe: ImageRecipe
 ) -> None:
     with (recipe.context / "Dockerfile").open("a") as file:
@@ -192,7 +192,7 @@ def test_a_run_that_fails_shows_what_it_printed(
         ("HOPE", "HOPE"),
     ],
 )
-def test_an_instruction_that_cannot_be_honoured_is_refused_by_name(
+def test_unsupported_instruction_is_rejected_by_name(
     backend: DockerBackend, recipe: ImageRecipe, line: str, named: str
 ) -> None:
     with (recipe.context / "Dockerfile").open("a") as file:
@@ -210,7 +210,7 @@ def test_a_build_has_no_network(backend: DockerBackend, recipe: ImageRecipe) -> 
     assert b"eth" not in end.output
 
 
-def test_what_was_changed_is_exported_and_put_into_a_fresh_sandbox(
+def test_changes_are_exported_and_applied_to_a_new_sandbox(
     backend: DockerBackend, image: str, tmp_path: Path
 ) -> None:
     (tmp_path / "mounted").mkdir()
@@ -247,15 +247,13 @@ def test_what_was_changed_is_exported_and_put_into_a_fresh_sandbox(
     assert not images("assay-layer")
 
 
-def test_an_image_is_never_changed_by_a_sandbox(backend: DockerBackend, image: str) -> None:
+def test_sandbox_never_changes_its_image(backend: DockerBackend, image: str) -> None:
     run(backend, spec(image), "rm -r /srv/*")
     (end,) = run(backend, spec(image), "cat built")
     assert end.output == b"built\n"
 
 
-def test_what_is_written_into_an_image_is_held_to_the_limit(
-    backend: DockerBackend, image: str
-) -> None:
+def test_writes_in_an_image_are_limited(backend: DockerBackend, image: str) -> None:
     fill = "i=0; while :; do i=$((i+1)); head -c 1000000 /dev/zero > /srv/$i || exit 3; done"
     (end,) = run(backend, spec(image), fill)
     assert "disk_limit" in found(end)
@@ -263,7 +261,7 @@ def test_what_is_written_into_an_image_is_held_to_the_limit(
 
 
 @pytest.mark.parametrize(("user", "number"), [("coder", b"1000"), ("1234", b"1234")])
-def test_commands_run_as_the_user_that_is_asked_for(
+def test_commands_run_as_the_requested_user(
     backend: DockerBackend, image: str, user: str, number: bytes
 ) -> None:
     (end,) = run(backend, replace(spec(image), user=user), "id -u; touch /srv/x")
@@ -271,7 +269,7 @@ def test_commands_run_as_the_user_that_is_asked_for(
     assert end.exit_code != 0
 
 
-def test_root_of_an_image_rules_its_files_and_users_alone_and_others_have_no_rights(
+def test_image_root_has_rights_only_inside_the_image(
     backend: DockerBackend, image: str
 ) -> None:
     look = "while read name value; do case $name in CapEff:) echo $value;; esac; done"
@@ -293,6 +291,6 @@ def test_root_of_an_image_rules_its_files_and_users_alone_and_others_have_no_rig
     assert not leftovers()
 
 
-def test_an_image_that_is_gone_is_told(backend: DockerBackend) -> None:
+def test_missing_image_is_reported(backend: DockerBackend) -> None:
     with pytest.raises(SandboxUnavailable, match="does not have the image 'assay-task:gone'"):
         run(backend, spec("assay-task:gone"), "true")

@@ -52,7 +52,7 @@ def shell(script: str, timeout_s: float = 30, stdin: bytes = b"") -> Command:
 # Commands
 
 
-def test_a_command_runs_as_nobody_in_particular_and_its_files_come_back(
+def test_command_runs_as_an_unprivileged_user_and_its_files_are_returned(
     backend: ModalBackend, tmp_path: Path
 ) -> None:
     (tmp_path / "kept").write_text("1\n")
@@ -74,7 +74,7 @@ def test_a_command_runs_as_nobody_in_particular_and_its_files_come_back(
     assert (tmp_path / "program").stat().st_mode & 0o777 == 0o755
 
 
-def test_the_sandbox_is_asked_for_with_its_limits_and_no_secret(
+def test_sandbox_is_requested_with_limits_and_without_secrets(
     backend: ModalBackend,
     modal_service: FakeModal,
     tmp_path: Path,
@@ -98,7 +98,7 @@ def test_the_sandbox_is_asked_for_with_its_limits_and_no_secret(
     assert asked.network_access.network_access_type == api_pb2.NetworkAccess.OPEN
 
 
-def test_a_mount_that_is_not_writable_is_not_even_for_who_owns_it_here(
+def test_read_only_mount_is_not_writable_for_its_owner(
     backend: ModalBackend, tmp_path: Path
 ) -> None:
     for name in ("repo", "hidden"):
@@ -114,7 +114,7 @@ def test_a_mount_that_is_not_writable_is_not_even_for_who_owns_it_here(
     assert (tmp_path / "hidden/test").read_text() == "here\n"
 
 
-def test_commands_follow_one_another_and_nothing_of_one_is_left_for_the_next(
+def test_commands_run_sequentially_without_leftovers(
     backend: ModalBackend, tmp_path: Path
 ) -> None:
     async def two(sandbox: Sandbox) -> tuple[CommandEnd, CommandEnd, CommandEnd]:
@@ -137,9 +137,7 @@ def test_commands_follow_one_another_and_nothing_of_one_is_left_for_the_next(
     assert lines.count("sleep") == 1, "its own first process"
 
 
-def test_who_forks_faster_than_it_can_be_found_is_killed(
-    backend: ModalBackend, tmp_path: Path
-) -> None:
+def test_fast_forking_processes_are_killed(backend: ModalBackend, tmp_path: Path) -> None:
     hops = "import os\nif os.fork() == 0:\n    while 1:\n        os.fork() and os._exit(0)"
 
     async def two(sandbox: Sandbox) -> CommandEnd:
@@ -149,9 +147,7 @@ def test_who_forks_faster_than_it_can_be_found_is_killed(
     assert b"python" not in in_sandbox(backend, spec(tmp_path), two).output
 
 
-def test_a_command_that_is_given_up_leaves_nothing(
-    backend: ModalBackend, tmp_path: Path
-) -> None:
+def test_cancelled_command_leaves_no_process(backend: ModalBackend, tmp_path: Path) -> None:
     async def given_up(sandbox: Sandbox) -> CommandEnd:
         running = asyncio.ensure_future(sandbox.run(shell("sleep 999; echo late > late")))
         await asyncio.sleep(1)
@@ -164,7 +160,7 @@ def test_a_command_that_is_given_up_leaves_nothing(
     assert not (tmp_path / "late").exists()
 
 
-def test_what_cannot_be_started_long_output_and_large_files_are_told(
+def test_start_failures_long_output_and_large_files_are_reported(
     backend: ModalBackend, tmp_path: Path
 ) -> None:
     async def three(sandbox: Sandbox) -> list[CommandEnd]:
@@ -189,14 +185,14 @@ def test_what_cannot_be_started_long_output_and_large_files_are_told(
     assert busy.cpu_s > 0.05
 
 
-def test_more_processes_than_allowed_are_not_had(backend: ModalBackend, tmp_path: Path) -> None:
+def test_number_of_processes_is_limited(backend: ModalBackend, tmp_path: Path) -> None:
     text = "import os\nwhile True:\n    if os.fork() == 0:\n        import time; time.sleep(99)"
     end = run(backend, spec(tmp_path, ResourceLimits(processes=20)), "python3", "-c", text)
     assert b"Resource temporarily unavailable" in end.output
     assert found(end) == {"left_processes"}
 
 
-def test_a_sandbox_that_ends_in_the_middle_is_no_fault_of_the_command(
+def test_lost_sandbox_is_not_a_failure_of_the_command(
     backend: ModalBackend, modal_service: FakeModal, tmp_path: Path
 ) -> None:
     async def end_it(sandbox: Sandbox) -> None:
@@ -211,7 +207,7 @@ def test_a_sandbox_that_ends_in_the_middle_is_no_fault_of_the_command(
         in_sandbox(backend, spec(tmp_path), end_it)
 
 
-def test_sockets_of_this_machine_reach_a_sandbox_there(
+def test_local_sockets_are_forwarded_to_a_modal_sandbox(
     backend: ModalBackend, tmp_path: Path
 ) -> None:
     shared, repo = tmp_path / "s", tmp_path / "repo"
@@ -293,7 +289,7 @@ def entries(file: Path) -> dict[str, tarfile.TarInfo]:
         return {entry.name: entry for entry in tar if not entry.isdir()}
 
 
-def test_an_image_is_that_of_its_dockerfile_and_its_user_has_a_home(
+def test_image_follows_its_dockerfile_and_its_user_has_a_home(
     backend: ModalBackend, modal_service: FakeModal, recipe: ImageRecipe
 ) -> None:
     image = asyncio.run(backend.build(recipe))
@@ -314,7 +310,7 @@ def test_an_image_is_that_of_its_dockerfile_and_its_user_has_a_home(
         on_image(backend, replace(given, user="eve"), "true")
 
 
-def test_what_was_changed_is_exported_and_laid_over_the_next_sandbox(
+def test_changes_are_exported_and_layered_over_the_next_sandbox(
     backend: ModalBackend, recipe: ImageRecipe, tmp_path: Path
 ) -> None:
     image = asyncio.run(backend.build(recipe))
@@ -356,7 +352,7 @@ def test_what_was_changed_is_exported_and_laid_over_the_next_sandbox(
     ],
     ids=["garbage", "no-list", "endless", "no-find", "no-shell"],
 )
-def test_who_breaks_the_programs_that_tell_what_it_changed_has_changed_the_shell(
+def test_damaged_export_programs_leave_a_removed_shell_in_the_export(
     breaks: str, backend: ModalBackend, recipe: ImageRecipe, tmp_path: Path
 ) -> None:
     image = asyncio.run(backend.build(recipe))
@@ -368,7 +364,7 @@ def test_who_breaks_the_programs_that_tell_what_it_changed_has_changed_the_shell
     assert set(entries(tmp_path / "changes.tar")) == {"bin/.wh.sh"}
 
 
-def test_what_modal_cannot_build_as_it_was_asked_for_is_refused(
+def test_image_that_modal_cannot_build_is_rejected(
     backend: ModalBackend, recipe: ImageRecipe, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match="allow it with --build-network"):
@@ -394,9 +390,7 @@ def bench(folder: Path, *agents: str) -> BenchResult:
     return bench_run(file, data_dir=folder / "data", database=folder / "t.duckdb")
 
 
-def test_a_task_of_ours_is_worked_on_and_graded_there(
-    modal_service: FakeModal, tmp_path: Path
-) -> None:
+def test_task_is_solved_and_graded_at_modal(modal_service: FakeModal, tmp_path: Path) -> None:
     results = bench(
         tmp_path, "oracle", "nop", "cheat/daemon", "cheat/conftest"
     ).manifest.results
@@ -427,7 +421,7 @@ def assay(folder: Path, *words: str, **variables: str) -> subprocess.CompletedPr
     )
 
 
-def test_the_same_command_runs_against_the_service_and_refuses_a_wrong_token(
+def test_command_runs_against_the_service_and_rejects_a_wrong_token(
     modal_service: FakeModal, tmp_path: Path
 ) -> None:
     account = {"MODAL_SERVER_URL": modal_service.url, "MODAL_TOKEN_ID": TOKEN[0]}

@@ -25,7 +25,7 @@ def no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(f"MODAL_TOKEN_{name}", raising=False)
 
 
-def test_a_dry_run_says_what_would_be_started(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_shows_the_planned_sandboxes(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["bench", "run", str(BENCH / "quickstart.toml"), "--sandbox", "modal", "--dry-run"]
     assert main(asked) == 0
     told = capsys.readouterr().err
@@ -35,7 +35,7 @@ def test_a_dry_run_says_what_would_be_started(capsys: pytest.CaptureFixture[str]
     assert "the image of x with 2 CPUs and 2048 MB, network allowed" in plan
 
 
-def test_a_run_without_an_account_says_what_to_do(
+def test_run_without_an_account_explains_the_setup(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = ["bench", "run", str(BENCH / "quickstart.toml"), "--sandbox", "modal"]
@@ -56,14 +56,14 @@ def test_a_run_without_an_account_says_what_to_do(
         backend.enforcement(ResourceLimits())
 
 
-def test_the_doctor_says_that_nothing_else_needs_it() -> None:
+def test_doctor_reports_modal_as_optional() -> None:
     told = check_modal()
     assert told.state is CheckState.OK
     assert told.detail.startswith("sandbox 'modal' needs a modal.com account and a token")
     assert told.detail.endswith("; nothing else needs it")
 
 
-def test_a_service_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_service_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     from assay.sandboxes.modal import remote
 
     monkeypatch.setenv("MODAL_SERVER_URL", "http://127.0.0.1:1")
@@ -77,7 +77,7 @@ def test_a_service_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch
     assert "planted" not in str(told.value)
 
 
-def test_an_agent_for_another_kind_of_machine_is_refused(
+def test_agent_for_another_architecture_is_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "arm64")

@@ -39,7 +39,7 @@ def test_short_output_is_kept_whole() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_long_output_lacks_its_middle_however_it_comes(size: int) -> None:
+def test_long_output_loses_its_middle_in_any_chunking(size: int) -> None:
     output = BoundedOutput(10)
     whole = b"begin" + b"." * 990 + b"ended"
     for start in range(0, len(whole), size):
@@ -48,7 +48,7 @@ def test_long_output_lacks_its_middle_however_it_comes(size: int) -> None:
     assert output.dropped == 990
 
 
-def test_own_groups_are_found_below_where_they_are_mounted() -> None:
+def test_own_control_group_is_found_below_its_mount() -> None:
     assert own_groups(MINE, cgroup_mounts(HYBRID)) == {
         "memory": Path("/sys/fs/cgroup/memory/mine"),
         "cpu": Path("/sys/fs/cgroup/cpu,cpuacct/user"),
@@ -65,7 +65,7 @@ def group(folder: Path, controllers: str) -> Path:
     return folder
 
 
-def test_the_nearest_group_that_can_limit_is_taken_and_ours_only_as_the_root(
+def test_nearest_usable_control_group_is_chosen(
     tmp_path: Path,
 ) -> None:
     root = group(tmp_path / "root", "cpu memory pids")
@@ -76,7 +76,7 @@ def test_the_nearest_group_that_can_limit_is_taken_and_ours_only_as_the_root(
     assert find_limiting_group(root) == root
 
 
-def test_a_group_of_version_2_is_limited_and_tells_what_was_used(tmp_path: Path) -> None:
+def test_version_2_control_group_limits_and_reports_usage(tmp_path: Path) -> None:
     names = ("memory.max", "memory.swap.max", "pids.max", "cpu.max", "cgroup.procs")
     for name in names:
         (tmp_path / name).touch()
@@ -98,7 +98,7 @@ def test_a_group_of_version_2_is_limited_and_tells_what_was_used(tmp_path: Path)
     assert [finding.name for finding in usage.findings] == ["memory_limit", "process_limit"]
 
 
-def test_what_files_take_is_counted_once_and_without_following_links(tmp_path: Path) -> None:
+def test_disk_usage_counts_files_once_and_follows_no_links(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "file").write_bytes(bytes(100_000))
     os.link(tmp_path / "folder" / "file", tmp_path / "again")
@@ -128,7 +128,7 @@ def test_folders_of_any_depth_are_measured_or_refused_and_removed(tmp_path: Path
     assert not folder.exists()
 
 
-def test_folders_that_were_closed_are_measured_and_removed(tmp_path: Path) -> None:
+def test_folders_without_permissions_are_measured_and_removed(tmp_path: Path) -> None:
     folder = tmp_path / "closed"
     (folder / "inner").mkdir(parents=True)
     (folder / "inner" / "file").write_bytes(bytes(50_000))
@@ -139,7 +139,7 @@ def test_folders_that_were_closed_are_measured_and_removed(tmp_path: Path) -> No
     assert not folder.exists()
 
 
-def test_only_folders_of_the_dead_are_swept(
+def test_only_folders_of_dead_processes_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -153,7 +153,7 @@ def test_only_folders_of_the_dead_are_swept(
     os.close(lock)
 
 
-def test_processes_below_one_are_found_whoever_started_them() -> None:
+def test_all_descendant_processes_are_found() -> None:
     script = "sleep 77 & sh -c 'sleep 77 & wait' & wait"
     with subprocess.Popen(["sh", "-c", script]) as process:
         try:
@@ -173,7 +173,7 @@ def test_processes_below_one_are_found_whoever_started_them() -> None:
     assert not descendants(process.pid)
 
 
-def test_python_needs_its_prefixes_and_no_more() -> None:
+def test_only_the_python_prefixes_are_mounted() -> None:
     targets = [Path(mount.target) for mount in python_mounts()]
     assert all(not mount.writable for mount in python_mounts())
     assert python_path() == sys.executable
@@ -182,13 +182,15 @@ def test_python_needs_its_prefixes_and_no_more() -> None:
     assert all(mount.source.exists() for mount in python_mounts())
 
 
-def test_without_bubblewrap_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_bubblewrap_error_explains_the_installation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SandboxUnavailable, match="apt install bubblewrap"):
         bwrap_path()
 
 
-def test_a_bubblewrap_that_fails_is_quoted() -> None:
+def test_bubblewrap_error_output_is_quoted() -> None:
     # Root runs bubblewrap as somebody else, who must be able to reach it.
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         Path(folder).chmod(0o755)
@@ -202,7 +204,7 @@ def test_a_bubblewrap_that_fails_is_quoted() -> None:
             check_bwrap(str(broken))
 
 
-def test_a_layer_does_not_lead_out_of_its_folder(tmp_path: Path) -> None:
+def test_layer_cannot_write_outside_its_folder(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     evil = tmp_path / "evil.tar"

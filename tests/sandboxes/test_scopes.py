@@ -9,7 +9,7 @@ from assay.sandboxes.base import ResourceLimits
 from assay.sandboxes.watchdog import Scopes
 
 
-def test_a_scope_is_asked_for_all_limits_and_hands_on_no_variable() -> None:
+def test_systemd_scope_gets_all_limits_and_no_variables() -> None:
     limits = ResourceLimits(cpus=1.5, memory_mb=64, processes=10)
     prefix = Scopes().prepare(limits, Path("assay-box-1")).prefix
     assert prefix[1:3] == ("--user", "--scope")
@@ -22,7 +22,7 @@ def test_a_scope_is_asked_for_all_limits_and_hands_on_no_variable() -> None:
     assert prefix[-3:] == ("--", "/usr/bin/env", "-i")
 
 
-def test_without_systemd_or_its_manager_it_is_not_used(
+def test_scope_is_not_used_without_systemd(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -36,7 +36,7 @@ def test_without_systemd_or_its_manager_it_is_not_used(
 
 
 @pytest.mark.bench
-def test_a_scope_without_limits_is_refused(
+def test_scope_without_limits_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from assay.sandboxes.bubblewrap import BubblewrapBackend

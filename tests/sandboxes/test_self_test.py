@@ -20,7 +20,7 @@ class Open(UnprotectedBackend):
 
 
 @pytest.mark.parametrize("way", ANY_WAY)
-def test_it_passes_in_a_sandbox_and_stands_in_the_record(way: str | None) -> None:
+def test_self_test_passes_in_a_sandbox_and_is_recorded(way: str | None) -> None:
     backend = usable(way)
     found = run_self_test(backend)
     assert (found.holes, found.not_held) == ((), ())
@@ -29,7 +29,7 @@ def test_it_passes_in_a_sandbox_and_stands_in_the_record(way: str | None) -> Non
     assert not leftovers()
 
 
-def test_every_hole_is_found_where_nothing_protects() -> None:
+def test_self_test_finds_every_hole_without_protection() -> None:
     found = run_self_test(Open())
     names = {hole.partition(":")[0] for hole in found.holes}
     assert {"shared memory", "signals", "loopback", "abstract sockets"} <= names
@@ -39,19 +39,19 @@ def test_every_hole_is_found_where_nothing_protects() -> None:
     assert not leftovers()
 
 
-def test_a_run_is_refused_with_the_name_of_the_hole() -> None:
+def test_run_is_rejected_with_the_name_of_the_hole() -> None:
     with pytest.raises(SandboxUnavailable, match=r"loopback: .* can be reached"):
         verify_enforcement(Open(), ResourceLimits())
 
 
-def test_what_is_not_tested_is_named() -> None:
+def test_untested_properties_are_listed() -> None:
     assert not run_self_test(UnprotectedBackend()).is_tested
     check = check_protection("none")
     assert (check.state, check.name) == (CheckState.WARN, "self-test")
 
 
 @pytest.mark.bench
-def test_doctor_runs_it_on_request() -> None:
+def test_doctor_runs_the_self_test_on_request() -> None:
     usable(None)
     check = check_protection("bubblewrap")
     assert check.state is CheckState.OK

@@ -83,11 +83,11 @@ def check_step(step: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_a_trajectory_keeps_the_rules(session: SessionRecord) -> None:
+def test_trajectory_follows_the_atif_rules(session: SessionRecord) -> None:
     check(json.loads(dump_atif(trace_of(session))))
 
 
-def test_calls_and_what_came_of_them_stand_in_one_step() -> None:
+def test_calls_and_their_results_are_in_one_step() -> None:
     trajectory = json.loads(dump_atif(trace_of(make_session(RUN))))
     step = next(step for step in trajectory["steps"] if step["source"] == "agent")
     assert step["tool_calls"][0]["function_name"] == "interact"
@@ -99,7 +99,7 @@ def test_calls_and_what_came_of_them_stand_in_one_step() -> None:
     assert trajectory["extra"]["seed"] == 42
 
 
-def test_a_price_that_is_not_known_is_left_out() -> None:
+def test_unknown_price_is_omitted() -> None:
     trajectory = json.loads(dump_atif(trace_of(make_session(RUN, price=None))))
     assert "total_cost_usd" not in trajectory["final_metrics"]
 
@@ -107,7 +107,7 @@ def test_a_price_that_is_not_known_is_left_out() -> None:
 @pytest.mark.parametrize(
     "arguments", ["", "{", "[1]", '{"a": NaN}', None, 3, "[" * 5000], ids=repr
 )
-def test_arguments_that_are_no_object_do_not_break_the_rules(arguments: Any) -> None:
+def test_non_object_arguments_follow_the_atif_rules(arguments: Any) -> None:
     call = {"id": "a", "function": {"name": "interact", "arguments": arguments}}
     reply = Message({"role": "assistant", "content": None, "tool_calls": [call, "b", {}]})
     told = Message({"role": "tool", "tool_call_id": "z", "content": [{"text": "part"}]})

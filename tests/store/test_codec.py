@@ -31,15 +31,13 @@ LINKED = KEPT.with_name("linked.jsonl")
 """The same, since each line has a hash of the one before."""
 
 
-def test_a_journal_is_written_as_ever_to_the_byte(tmp_path: Path) -> None:
+def test_journal_bytes_are_stable(tmp_path: Path) -> None:
     write(tmp_path / "s.jsonl", rich_session())
     assert (tmp_path / "s.jsonl").read_bytes() == LINKED.read_bytes()
 
 
 @pytest.mark.parametrize("kept", [KEPT, LINKED], ids=["without hashes", "with hashes"])
-def test_a_journal_of_an_earlier_program_is_read_and_resumed(
-    kept: Path, tmp_path: Path
-) -> None:
+def test_journal_of_an_earlier_version_is_read_and_resumed(kept: Path, tmp_path: Path) -> None:
     assert read_journal(kept) == rich_session()
     path = Path(shutil.copy(kept, tmp_path))
     journal, session = Journal.reopen(path)
@@ -52,7 +50,7 @@ def test_a_journal_of_an_earlier_program_is_read_and_resumed(
         read_journal(path)
 
 
-def test_a_session_with_a_value_in_every_field_comes_back_from_the_store(
+def test_session_with_every_field_set_round_trips_through_the_database(
     tmp_path: Path,
 ) -> None:
     session = rich_session()
@@ -105,7 +103,7 @@ STEP = [1, "noop", 0.0, None]
         ),
     ],
 )
-def test_a_journal_with_a_value_of_another_type_is_damaged(
+def test_journal_value_of_wrong_type_is_damage(
     line: int, changes: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "s.jsonl"
@@ -115,7 +113,7 @@ def test_a_journal_with_a_value_of_another_type_is_damaged(
         read_journal(path)
 
 
-def test_what_a_journal_could_be_given_it_gives_back_whatever_the_bounds_of_columns(
+def test_journal_keeps_values_beyond_column_bounds(
     tmp_path: Path,
 ) -> None:
     session = rich_session()
@@ -128,7 +126,7 @@ def test_what_a_journal_could_be_given_it_gives_back_whatever_the_bounds_of_colu
     assert read_journal(tmp_path / "s.jsonl") == odd
 
 
-def test_a_row_that_lacks_the_fields_added_since_gets_their_defaults(tmp_path: Path) -> None:
+def test_missing_newer_fields_get_their_defaults(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_bytes(KEPT.read_bytes())
     rewritten(path, PLAYED, steps=[STEP], hooks=[["late", "L", 1, None]])
@@ -141,7 +139,7 @@ HALF = "a\ud800b"
 WHOLE = "a\ufffdb"
 
 
-def test_half_a_surrogate_is_mended_wherever_it_comes_in(tmp_path: Path) -> None:
+def test_lone_surrogate_is_replaced_in_every_input(tmp_path: Path) -> None:
     session = rich_session()
     assert session.end is not None
     odd = replace(
@@ -167,7 +165,7 @@ def test_half_a_surrogate_is_mended_wherever_it_comes_in(tmp_path: Path) -> None
     assert (stored.header.subject, stored.played[0].asked) == (WHOLE, (WHOLE,))
 
 
-def test_canonical_bytes_stay_the_same_once_they_were_mended() -> None:
+def test_repaired_canonical_bytes_are_stable() -> None:
     odd = {"\ue000": 1, "\ud800": 2, "role": HALF}
     message = Message(odd)
     assert canonical_json(parse_json(message.encoded)) == message.encoded
@@ -175,12 +173,12 @@ def test_canonical_bytes_stay_the_same_once_they_were_mended() -> None:
 
 
 @pytest.mark.parametrize("escape", [b'"\\ud800"', b'"\\uD800"', b'["\\udfff"]'])
-def test_an_escaped_half_is_mended_and_a_whole_pair_is_left(escape: bytes) -> None:
+def test_escaped_lone_surrogate_is_replaced_and_a_pair_is_kept(escape: bytes) -> None:
     assert "\ufffd" in json.dumps(parse_json(escape), ensure_ascii=False)
     assert parse_json(b'"\\ud83d\\ude00 \\\\ud800"') == "\U0001f600 \\ud800"
 
 
-def test_a_body_is_the_bytes_that_its_hash_is_of(tmp_path: Path) -> None:
+def test_body_bytes_match_their_hash(tmp_path: Path) -> None:
     session = make_session(make_run(), text=f"{HALF} ü 1.0 1e400 \x00")
     write(tmp_path / "s.jsonl", session)
     read = read_journal(tmp_path / "s.jsonl")
@@ -195,7 +193,7 @@ def test_a_body_is_the_bytes_that_its_hash_is_of(tmp_path: Path) -> None:
         assert after.message.hash == before.message.hash
 
 
-def test_a_file_from_elsewhere_keeps_to_the_bounds_of_columns() -> None:
+def test_imported_file_must_respect_column_bounds() -> None:
     value = {"index": 1, "action": "noop", "reward": 0, "digest": None}
     assert read_record(StepRecord, value).reward == 0.0
     with pytest.raises(UsageError, match="index: must be 1 or more, got 0"):
@@ -226,7 +224,7 @@ def leaves(hint: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_no_field_takes_a_text_for_a_number(kind: Any) -> None:
+def test_numeric_fields_reject_text(kind: Any) -> None:
     hints = get_type_hints(kind, include_extras=True)
     for field in fields(kind):
         bare = {leaf for leaf in leaves(hints[field.name]) if leaf in (int, float, bool)}
@@ -238,7 +236,7 @@ def test_every_field_has_a_column(kind: Any) -> None:
     assert isinstance(build_columns("", kind, []), Mapping)
 
 
-def test_a_hook_in_an_export_is_an_object_and_in_a_journal_a_row(tmp_path: Path) -> None:
+def test_hook_is_an_object_in_exports_and_a_row_in_journals(tmp_path: Path) -> None:
     hook = HookRecord(name="h", code="h", priority=1, step=None, data={"x": 1})
     journal = Journal.create(tmp_path / "s.jsonl", rich_session().header)
     journal.append_played(PlayedRecord(turn=1, at=1.0, hooks=(hook,)))
@@ -246,7 +244,7 @@ def test_a_hook_in_an_export_is_an_object_and_in_a_journal_a_row(tmp_path: Path)
     assert json.loads(line[line.index(b"{") :])["hooks"] == [["h", "h", 1, None, "", {"x": 1}]]
 
 
-def test_a_stop_reason_is_stored_as_its_text_and_an_unknown_one_is_kept(tmp_path: Path) -> None:
+def test_stop_reason_is_stored_as_text_and_unknown_ones_are_kept(tmp_path: Path) -> None:
     session = rich_session()
     assert session.end is not None
     for number, reason in enumerate(
@@ -263,7 +261,7 @@ def test_a_stop_reason_is_stored_as_its_text_and_an_unknown_one_is_kept(tmp_path
         assert f'"stop_reason":"{said}' in text
 
 
-def test_a_journal_is_written_without_pydantic_and_duckdb() -> None:
+def test_writing_a_journal_imports_neither_pydantic_nor_duckdb() -> None:
     program = (
         "import sys, assay.store.journal, assay.store.journal as lines\n"
         "from assay.store.records import PlayedRecord\n"

@@ -17,7 +17,7 @@ RUN = make_run()
 
 @pytest.mark.extras
 @needs_oracles
-def test_exports_load_with_datasets(tmp_path: Path) -> None:
+def test_exports_can_be_loaded_with_datasets(tmp_path: Path) -> None:
     # The last has what the first ones lack: hooks, errors, tools, numbers of another kind.
     sessions = [
         *make_sessions(RUN),

@@ -32,7 +32,7 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_deleted_run_leaves_the_store_as_if_it_had_never_been(tmp_path: Path) -> None:
+def test_deleted_run_leaves_no_rows(tmp_path: Path) -> None:
     store, before = second(tmp_path)
     run = make_run("run-2")
     with store.writing() as connection:
@@ -52,7 +52,7 @@ def test_a_deleted_run_leaves_the_store_as_if_it_had_never_been(tmp_path: Path) 
     assert files(tmp_path) == {"t.duckdb"}
 
 
-def test_messages_that_another_session_has_stay(tmp_path: Path) -> None:
+def test_messages_shared_with_another_session_are_kept(tmp_path: Path) -> None:
     store, before = second(tmp_path)
     bodies = len(before["message_bodies"])
     gone = assay.delete_experiments("run-1", database=store)
@@ -62,7 +62,7 @@ def test_messages_that_another_session_has_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.extras
-def test_one_session_goes_with_its_file_and_the_index_forgets_it(tmp_path: Path) -> None:
+def test_deleted_session_removes_its_file_and_index_entry(tmp_path: Path) -> None:
     store, _ = second(tmp_path)
     run = make_run("run-2")
     session = make_session(run, episode=1)
@@ -76,7 +76,7 @@ def test_one_session_goes_with_its_file_and_the_index_forgets_it(tmp_path: Path)
 
 
 @pytest.mark.extras
-def test_a_run_that_is_played_is_refused_and_a_dead_one_goes_with_its_journals(
+def test_active_run_cannot_be_deleted_and_a_dead_one_is_deleted_with_journals(
     tmp_path: Path,
 ) -> None:
     store, before = second(tmp_path)
@@ -92,7 +92,7 @@ def test_a_run_that_is_played_is_refused_and_a_dead_one_goes_with_its_journals(
     assert files(tmp_path) == {"t.duckdb"}
 
 
-def test_training_runs_go_with_their_experiment(tmp_path: Path) -> None:
+def test_training_runs_are_deleted_with_their_experiment(tmp_path: Path) -> None:
     store = fill(tmp_path / "t.duckdb", FIRST, make_sessions(FIRST))
     before = rows_of(store)
     add_training(store, FIRST, "t-1")

@@ -28,7 +28,7 @@ def test_json_has_a_file_per_session(tmp_path: Path) -> None:
     assert traces[0].experiment.name == "builtin/forager v1.0"
 
 
-def test_one_session_can_go_into_one_file(tmp_path: Path) -> None:
+def test_single_session_can_be_exported_to_one_file(tmp_path: Path) -> None:
     store = fill(tmp_path / "t.duckdb", RUN, SESSIONS)
     for form, name in ((ExportFormat.JSON, "one.json"), (ExportFormat.ATIF, "two.json")):
         done = export_sessions(store, ids(SESSIONS[:1]), form, tmp_path / name)
@@ -47,7 +47,7 @@ def test_jsonl_has_a_line_per_session_in_a_file_or_a_folder(tmp_path: Path) -> N
         assert [parse_trace(line).session for line in lines] == SESSIONS
 
 
-def test_parquet_has_the_rows_of_the_chosen_sessions_and_no_other(tmp_path: Path) -> None:
+def test_parquet_has_only_rows_of_selected_sessions(tmp_path: Path) -> None:
     everything = fill(tmp_path / "all.duckdb", RUN, SESSIONS)
     part = fill(tmp_path / "part.duckdb", RUN, SESSIONS[:2])
     folder = tmp_path / "it's parquet"
@@ -65,7 +65,7 @@ def test_parquet_has_the_rows_of_the_chosen_sessions_and_no_other(tmp_path: Path
 
 
 @pytest.mark.parametrize("chosen", [2, len(SESSIONS)])
-def test_parquet_has_what_belongs_to_no_session_only_with_all_of_them(
+def test_parquet_has_rows_without_a_session_only_in_a_full_export(
     chosen: int, tmp_path: Path
 ) -> None:
     store = fill(tmp_path / "t.duckdb", RUN, SESSIONS)
@@ -95,7 +95,7 @@ def test_parquet_has_what_belongs_to_no_session_only_with_all_of_them(
         assert (counts["looks"], counts["provider_limits"]) == (0, 1)
 
 
-def test_an_odd_session_id_gets_a_tame_file_name(tmp_path: Path) -> None:
+def test_unusual_session_id_gets_a_safe_file_name(tmp_path: Path) -> None:
     session = make_session(RUN)
     odd = type(session.header)(
         **{
@@ -115,7 +115,7 @@ def test_an_odd_session_id_gets_a_tame_file_name(tmp_path: Path) -> None:
     assert parse_trace(done.files[0].read_bytes()).session.header == odd
 
 
-def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
+def test_file_at_the_folder_path_is_named_in_the_error(tmp_path: Path) -> None:
     store = fill(tmp_path / "t.duckdb", RUN, SESSIONS)
     (tmp_path / "out").touch()
     for form in ExportFormat:
@@ -123,7 +123,7 @@ def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
             export_sessions(store, ids(SESSIONS), form, tmp_path / "out")
 
 
-def test_who_asks_is_told_how_far_it_is(tmp_path: Path) -> None:
+def test_export_reports_progress(tmp_path: Path) -> None:
     store = fill(tmp_path / "t.duckdb", RUN, SESSIONS)
     told: list[int] = []
     export_sessions(

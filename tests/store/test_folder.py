@@ -47,13 +47,13 @@ def database(tmp_path: Path) -> Path:
     return tmp_path / "a.duckdb"
 
 
-def test_a_run_is_read_back_as_it_was_asked_for(database: Path) -> None:
+def test_run_record_round_trips(database: Path) -> None:
     run = make_run(baselines=["builtin/expert"])
     RunFolder.create(database, run)
     assert RunFolder.open(database, run.id).record == run
 
 
-def test_unfinished_runs_come_oldest_first(database: Path) -> None:
+def test_unfinished_runs_are_listed_oldest_first(database: Path) -> None:
     assert unfinished_runs(database) == []
     for number in (3, 1, 2):
         RunFolder.create(database, make_run(f"r{number}", created_at=START + number))
@@ -61,7 +61,7 @@ def test_unfinished_runs_come_oldest_first(database: Path) -> None:
     assert [folder.record.id for folder in unfinished_runs(database)] == ["r1", "r2", "r3"]
 
 
-def test_a_run_is_not_made_twice(database: Path) -> None:
+def test_existing_run_is_not_created_again(database: Path) -> None:
     RunFolder.create(database, make_run())
     with pytest.raises(UsageError, match="--resume run-1"):
         RunFolder.create(database, make_run())
@@ -73,13 +73,13 @@ def test_a_finished_run_has_no_folder(database: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", "", "a/b", ".hidden", "a" * 101, "ü"])
-def test_an_id_that_is_no_file_name_is_refused(database: Path, name: str) -> None:
+def test_run_id_must_be_a_valid_file_name(database: Path, name: str) -> None:
     with pytest.raises(UsageError, match="is not a valid run id"):
         RunFolder.create(database, make_run(name))
     assert not journal_root(database).exists()
 
 
-def test_a_damaged_record_is_named(database: Path) -> None:
+def test_damaged_run_record_is_named_in_the_error(database: Path) -> None:
     folder = RunFolder.create(database, make_run())
     (folder.folder / "run.json").write_text("{")
     with pytest.raises(JournalError, match=r"run\.json cannot be read"):
@@ -95,7 +95,7 @@ def test_journals_without_a_header_are_not_listed(database: Path) -> None:
     assert folder.journals() == [folder.path(header.session_id)]
 
 
-def test_a_run_that_a_living_process_plays_is_refused_and_the_process_named(
+def test_locked_run_is_rejected_with_the_process_name(
     database: Path,
 ) -> None:
     folder = RunFolder.create(database, make_run())
@@ -106,7 +106,7 @@ def test_a_run_that_a_living_process_plays_is_refused_and_the_process_named(
         assert caught.value.pid == process.pid
 
 
-def test_the_lock_of_a_process_that_was_killed_is_free_at_once(database: Path) -> None:
+def test_lock_of_a_killed_process_is_released_immediately(database: Path) -> None:
     folder = RunFolder.create(database, make_run())
     with held_elsewhere(database, "run-1") as process:
         process.send_signal(signal.SIGKILL)
@@ -117,7 +117,7 @@ def test_the_lock_of_a_process_that_was_killed_is_free_at_once(database: Path) -
     assert folder.holder() is None
 
 
-def test_a_finished_run_leaves_nothing_behind(database: Path) -> None:
+def test_finished_run_leaves_no_files(database: Path) -> None:
     folder = RunFolder.create(database, make_run())
     with folder.hold():
         folder.remove()
@@ -125,7 +125,7 @@ def test_a_finished_run_leaves_nothing_behind(database: Path) -> None:
     assert folder.holder() is None
 
 
-def test_journals_that_are_not_stored_keep_a_run_from_being_removed(database: Path) -> None:
+def test_unsaved_journals_prevent_removal_of_a_run(database: Path) -> None:
     run = make_run()
     folder = RunFolder.create(database, run)
     header = make_session(run).header
@@ -140,7 +140,7 @@ def test_journals_that_are_not_stored_keep_a_run_from_being_removed(database: Pa
     ]
 
 
-def test_losses_add_up_and_a_torn_line_counts_as_nothing(tmp_path: Path) -> None:
+def test_lost_spending_is_summed_and_partial_lines_are_ignored(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "a.duckdb", make_run())
     assert folder.losses() == 0
     (folder.folder / "losses").write_bytes(b"0.25\n1e-07\n\xff\n0.5e")

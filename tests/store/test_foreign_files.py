@@ -51,7 +51,7 @@ NO_FILES = [
         ("traces list", "", "it is a folder"),
     ],
 )
-def test_what_is_no_path_of_a_file_is_no_database(
+def test_database_path_must_be_a_file_path(
     command: str,
     name: str,
     said: str,
@@ -72,7 +72,7 @@ def test_what_is_no_path_of_a_file_is_no_database(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["loop", "pipe", "stray"]
 
 
-def test_a_link_to_a_file_that_is_not_there_yet_makes_that_file(tmp_path: Path) -> None:
+def test_link_to_a_missing_file_creates_that_file(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     link, target = tmp_path / "link.duckdb", tmp_path / "there" / "target.duckdb"
     link.symlink_to(target)
@@ -85,13 +85,13 @@ def test_a_link_to_a_file_that_is_not_there_yet_makes_that_file(tmp_path: Path) 
         assert here.execute(count).fetchall() == there.execute(count).fetchall() != [(0,)]
 
 
-def test_a_colon_further_on_is_part_of_a_name(tmp_path: Path) -> None:
+def test_later_colon_is_part_of_the_file_name(tmp_path: Path) -> None:
     with Store(tmp_path / "at 12:30.duckdb").writing():
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["at 12:30.duckdb"]
 
 
-def test_views_of_a_file_are_not_read(store: Store, tmp_path: Path) -> None:
+def test_views_in_a_foreign_file_are_not_executed(store: Store, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("planted")
     with duckdb.connect(str(store.path)) as connection:
         connection.execute("DROP VIEW episodes")
@@ -108,7 +108,7 @@ def test_views_of_a_file_are_not_read(store: Store, tmp_path: Path) -> None:
         connection.execute("SELECT 1").fetchall()
 
 
-def test_a_view_in_the_place_of_a_table_is_refused(store: Store) -> None:
+def test_view_instead_of_a_table_is_rejected(store: Store) -> None:
     with duckdb.connect(str(store.path)) as connection:
         connection.execute("ALTER TABLE looks RENAME TO looked")
         connection.execute("CREATE VIEW looks AS FROM looked")
@@ -117,7 +117,7 @@ def test_a_view_in_the_place_of_a_table_is_refused(store: Store) -> None:
 
 
 @pytest.mark.parametrize("statement", ["INSTALL httpfs", "LOAD httpfs", "ATTACH 'b.duckdb'"])
-def test_nothing_is_loaded_or_opened_beside_a_store(store: Store, statement: str) -> None:
+def test_opening_a_database_loads_no_other_files(store: Store, statement: str) -> None:
     with store.reading() as connection, pytest.raises(duckdb.Error, match="disabled"):
         connection.execute(statement)
     with store.reading() as connection:
@@ -127,16 +127,14 @@ def test_nothing_is_loaded_or_opened_beside_a_store(store: Store, statement: str
     assert {value for _, value in settings} == {"false"}
 
 
-def test_a_schema_version_that_is_a_text_is_told(store: Store) -> None:
+def test_text_as_schema_version_is_reported(store: Store) -> None:
     with duckdb.connect(str(store.path)) as connection:
         connection.execute("CREATE OR REPLACE TABLE schema_version AS SELECT 'v2' AS version")
     with pytest.raises(StoreError, match="invalid schema version, 'v2'"):
         store.reading().__enter__()
 
 
-def test_messages_that_are_not_what_their_hash_names_are_not_merged(
-    store: Store, tmp_path: Path
-) -> None:
+def test_messages_with_wrong_hashes_are_not_merged(store: Store, tmp_path: Path) -> None:
     with duckdb.connect(str(store.path)) as connection:
         connection.execute(
             "UPDATE message_bodies SET body = replace(body, 'user', 'admin')"
@@ -164,7 +162,7 @@ def test_special_files_in_a_folder_are_skipped_by_name(store: Store, tmp_path: P
     }
 
 
-def test_nobody_can_write_until_the_log_is_copied_too(
+def test_writers_are_blocked_until_the_log_is_copied(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import shutil
@@ -183,7 +181,7 @@ def test_nobody_can_write_until_the_log_is_copied_too(
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
-def test_a_file_system_without_hard_links_can_hold_a_store(
+def test_database_works_without_hard_links(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def link(source: Path, target: Path) -> None:
@@ -200,7 +198,7 @@ def test_a_file_system_without_hard_links_can_hold_a_store(
 
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["made", "opened"])
-def test_what_killed_processes_left_beside_a_store_goes_when_it_is_written(
+def test_leftovers_of_killed_processes_are_removed_by_the_next_write(
     tmp_path: Path, is_there: bool
 ) -> None:
     if is_there:
@@ -228,9 +226,7 @@ def test_what_killed_processes_left_beside_a_store_goes_when_it_is_written(
     )
 
 
-def test_the_doctor_notices_a_damaged_block_wherever_a_table_has_it(
-    store: Store, tmp_path: Path
-) -> None:
+def test_doctor_detects_a_damaged_block_in_any_table(store: Store, tmp_path: Path) -> None:
     assert check_database(store.path).state is CheckState.OK
     with duckdb.connect(str(store.path)) as connection:
         used = {

@@ -33,7 +33,7 @@ def imported(store: Store, *paths: Path) -> ImportReport:
 
 
 @pytest.mark.parametrize("form", [ExportFormat.JSON, ExportFormat.JSONL])
-def test_importing_gives_back_the_same_rows(form: ExportFormat, tmp_path: Path) -> None:
+def test_import_restores_the_same_rows(form: ExportFormat, tmp_path: Path) -> None:
     source = exported(tmp_path / "out", form)
     target = Store(tmp_path / "target.duckdb")
     assert imported(target, tmp_path / "out") == ImportReport(len(SESSIONS), 0, ())
@@ -49,7 +49,7 @@ def test_importing_twice_adds_nothing(tmp_path: Path) -> None:
     assert rows_of(target) == before
 
 
-def test_a_session_that_is_stored_stays_as_it_is(tmp_path: Path) -> None:
+def test_import_does_not_change_stored_sessions(tmp_path: Path) -> None:
     exported(tmp_path / "out")
     longer = make_session(RUN, turns=9)
     target = fill(tmp_path / "target.duckdb", RUN, [longer])
@@ -59,7 +59,7 @@ def test_a_session_that_is_stored_stays_as_it_is(tmp_path: Path) -> None:
     assert turns[longer.header.session_id] == 9
 
 
-def test_damaged_files_are_named_and_the_rest_is_imported(tmp_path: Path) -> None:
+def test_damaged_files_are_reported_and_the_rest_is_imported(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     exported(folder)
     first, second, *_ = sorted(folder.iterdir())
@@ -75,7 +75,7 @@ def test_damaged_files_are_named_and_the_rest_is_imported(tmp_path: Path) -> Non
     }
 
 
-def test_a_damaged_line_is_named_with_its_number(tmp_path: Path) -> None:
+def test_damaged_line_is_reported_with_its_number(tmp_path: Path) -> None:
     path = tmp_path / "all.jsonl"
     exported(path, ExportFormat.JSONL)
     lines = path.read_bytes().splitlines(keepends=True)
@@ -88,7 +88,7 @@ def test_a_damaged_line_is_named_with_its_number(tmp_path: Path) -> None:
     ]
 
 
-def test_files_that_are_missing_pipes_or_empty_folders_are_named(tmp_path: Path) -> None:
+def test_missing_files_pipes_and_empty_folders_are_reported(tmp_path: Path) -> None:
     store = Store(tmp_path / "target.duckdb")
     with pytest.raises(UsageError, match="nowhere"):
         trace_files([tmp_path / "nowhere"])
@@ -102,7 +102,7 @@ def test_files_that_are_missing_pipes_or_empty_folders_are_named(tmp_path: Path)
     assert not store.path.exists()
 
 
-def test_a_name_that_is_taken_gets_a_number(tmp_path: Path) -> None:
+def test_duplicate_name_gets_a_number(tmp_path: Path) -> None:
     exported(tmp_path / "out")
     other = make_run("other", created_at=START + 1)
     target = fill(tmp_path / "target.duckdb", other, [])
@@ -114,7 +114,7 @@ def test_a_name_that_is_taken_gets_a_number(tmp_path: Path) -> None:
     ]
 
 
-def test_an_experiment_of_another_run_is_not_taken_over(tmp_path: Path) -> None:
+def test_experiment_of_another_run_is_not_reused(tmp_path: Path) -> None:
     exported(tmp_path / "out")
     path = sorted((tmp_path / "out").iterdir())[0]
     target = fill(tmp_path / "target.duckdb", RUN, [])

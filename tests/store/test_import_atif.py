@@ -60,7 +60,7 @@ def imported(store: Path, *paths: Path) -> tuple[Store, ImportReport]:
     return made, import_traces(made, trace_files(paths))
 
 
-def test_turns_tokens_cost_and_messages_arrive(tmp_path: Path) -> None:
+def test_turns_tokens_cost_and_messages_are_imported(tmp_path: Path) -> None:
     path = tmp_path / "one.json"
     path.write_text(json.dumps(trajectory()))
     store, report = imported(tmp_path / "store.duckdb", path)
@@ -88,7 +88,7 @@ def test_turns_tokens_cost_and_messages_arrive(tmp_path: Path) -> None:
 
 
 @pytest.mark.extras
-def test_our_own_trajectories_come_back_with_all_that_was_played(tmp_path: Path) -> None:
+def test_exported_trajectories_are_imported_completely(tmp_path: Path) -> None:
     run = make_run()
     sessions = [make_session(run), make_session(run, episode=1, state=TrialState.FAILURE)]
     source = fill(tmp_path / "source.duckdb", run, sessions)
@@ -108,7 +108,7 @@ def test_our_own_trajectories_come_back_with_all_that_was_played(tmp_path: Path)
     assert query(other, same) == query(source, same)
 
 
-def test_our_own_trajectories_are_known_again_in_their_store(tmp_path: Path) -> None:
+def test_exported_trajectories_are_recognised_in_their_database(tmp_path: Path) -> None:
     run = make_run()
     sessions = [make_session(run)]
     store = fill(tmp_path / "source.duckdb", run, sessions)
@@ -118,7 +118,7 @@ def test_our_own_trajectories_are_known_again_in_their_store(tmp_path: Path) -> 
     assert rows_of(store) == before
 
 
-def test_what_was_copied_from_elsewhere_is_no_turn(tmp_path: Path) -> None:
+def test_copied_steps_are_not_turns(tmp_path: Path) -> None:
     value = trajectory()
     value["steps"][1]["is_copied_context"] = True
     (tmp_path / "one.jsonl").write_text(json.dumps(value) + "\n")
@@ -137,7 +137,7 @@ def test_what_was_copied_from_elsewhere_is_no_turn(tmp_path: Path) -> None:
     ],
     ids=["no steps", "no object", "no source", "negative cost"],
 )
-def test_a_damaged_trajectory_is_named_with_the_field(
+def test_damaged_trajectory_is_reported_with_the_field(
     changes: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "one.json"
@@ -148,7 +148,7 @@ def test_a_damaged_trajectory_is_named_with_the_field(
     assert report.added == 0
 
 
-def test_odd_values_are_left_out_and_not_believed(tmp_path: Path) -> None:
+def test_implausible_values_are_omitted(tmp_path: Path) -> None:
     value = trajectory(
         agent={"name": "\x1b[31m" + "x" * 500, "model_name": None},
         final_metrics={"total_prompt_tokens": -5, "total_cost_usd": 1e300},
@@ -166,7 +166,7 @@ def test_odd_values_are_left_out_and_not_believed(tmp_path: Path) -> None:
     assert row[0][1:] == (0, None, 0)
 
 
-def test_nested_values_do_not_exhaust_the_reader(tmp_path: Path) -> None:
+def test_deeply_nested_values_do_not_exhaust_the_reader(tmp_path: Path) -> None:
     text = json.dumps(trajectory()).replace('"ls"', "[" * 100_000 + "]" * 100_000)
     (tmp_path / "one.json").write_text(text)
     _, report = imported(tmp_path / "store.duckdb", tmp_path / "one.json")

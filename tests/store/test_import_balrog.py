@@ -82,7 +82,7 @@ def imported(folder: Path, *paths: Path) -> tuple[Store, ImportReport]:
 
 
 @pytest.mark.parametrize("columns", [OLD, NEW], ids=["old", "new"])
-def test_metrics_tokens_invalid_actions_and_seeds_arrive(
+def test_metrics_tokens_invalid_actions_and_seeds_are_imported(
     columns: Sequence[str], tmp_path: Path
 ) -> None:
     episode(tmp_path, columns=columns)
@@ -108,7 +108,7 @@ def test_metrics_tokens_invalid_actions_and_seeds_arrive(
     assert outcomes["invalid_rate"] == 0.25
 
 
-def test_steps_and_what_was_said_arrive_turn_by_turn(tmp_path: Path) -> None:
+def test_steps_and_messages_are_imported_by_turn(tmp_path: Path) -> None:
     episode(tmp_path)
     store, _ = imported(tmp_path, tmp_path)
     assert query(store, 'SELECT asked, "unknown", reward, ended FROM turns ORDER BY turn') == [
@@ -121,7 +121,7 @@ def test_steps_and_what_was_said_arrive_turn_by_turn(tmp_path: Path) -> None:
     assert said[2:4] == ["let me fly\nFly", 'You see "grass",\nand a tree.']
 
 
-def test_invalid_actions_are_counted_where_the_steps_do_not_show_them(tmp_path: Path) -> None:
+def test_invalid_actions_are_counted_from_totals_if_steps_lack_them(tmp_path: Path) -> None:
     rows = [("Noop", "", "grass", reward) for _, _, _, reward in ROWS]
     episode(tmp_path, rows=rows)
     store, _ = imported(tmp_path, tmp_path)
@@ -129,7 +129,7 @@ def test_invalid_actions_are_counted_where_the_steps_do_not_show_them(tmp_path: 
     assert query(store, 'SELECT sum(len("unknown")) FROM turns') == [(0,)]
 
 
-def test_totals_alone_make_an_episode_too(tmp_path: Path) -> None:
+def test_episode_with_totals_only_is_imported(tmp_path: Path) -> None:
     episode(tmp_path, rows=None)
     store, report = imported(tmp_path, tmp_path)
     assert report.added == 1
@@ -137,7 +137,7 @@ def test_totals_alone_make_an_episode_too(tmp_path: Path) -> None:
     assert query(store, "SELECT count(*) FROM session_timesteps") == [(0,)]
 
 
-def test_what_cannot_be_replayed_is_counted_and_explained(tmp_path: Path) -> None:
+def test_episodes_that_cannot_be_replayed_are_counted_and_explained(tmp_path: Path) -> None:
     for number in range(3):
         episode(tmp_path, number)
     _, report = imported(tmp_path, tmp_path)
@@ -146,7 +146,7 @@ def test_what_cannot_be_replayed_is_counted_and_explained(tmp_path: Path) -> Non
     assert "BALROG" in reason
 
 
-def test_importing_twice_adds_nothing_wherever_the_folder_is(tmp_path: Path) -> None:
+def test_importing_a_moved_folder_again_adds_nothing(tmp_path: Path) -> None:
     for number in range(2):
         episode(tmp_path / "here", number)
     store, _ = imported(tmp_path, tmp_path / "here")
@@ -157,7 +157,7 @@ def test_importing_twice_adds_nothing_wherever_the_folder_is(tmp_path: Path) -> 
     assert rows_of(store) == before
 
 
-def test_an_export_gives_back_the_same_rows(tmp_path: Path) -> None:
+def test_export_restores_the_same_rows(tmp_path: Path) -> None:
     episode(tmp_path, rows=None)
     episode(tmp_path, 1)
     store, _ = imported(tmp_path, tmp_path / RUN)
@@ -169,7 +169,7 @@ def test_an_export_gives_back_the_same_rows(tmp_path: Path) -> None:
     assert rows_of(other) == rows_of(store)
 
 
-def test_damaged_episodes_are_named_and_the_rest_is_imported(tmp_path: Path) -> None:
+def test_damaged_episodes_are_reported_and_the_rest_is_imported(tmp_path: Path) -> None:
     episode(tmp_path, 0)
     torn = episode(tmp_path, 1)
     torn.write_text(torn.read_text()[:-40])
@@ -192,13 +192,13 @@ def test_damaged_episodes_are_named_and_the_rest_is_imported(tmp_path: Path) -> 
     ]
 
 
-def test_an_address_with_a_key_in_it_is_not_kept(tmp_path: Path) -> None:
+def test_address_with_a_key_is_not_stored(tmp_path: Path) -> None:
     episode(tmp_path)
     store, _ = imported(tmp_path, tmp_path)
     assert "secret" not in str(rows_of(store))
 
 
-def test_the_command_says_what_cannot_be_verified(
+def test_import_command_lists_unverifiable_episodes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     episode(tmp_path)

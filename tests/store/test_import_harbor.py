@@ -64,7 +64,7 @@ def trial(
     return path
 
 
-def test_a_trial_says_who_played_what_it_earned_and_what_it_cost(tmp_path: Path) -> None:
+def test_imported_trial_has_entry_outcomes_and_cost(tmp_path: Path) -> None:
     trial(tmp_path, "a", result("a"), agent__trajectory=trajectory())
     # Equal trajectories of two trials are two sessions.
     trial(tmp_path, "b", result("b", exception_info=TIMEOUT), agent__trajectory=trajectory())
@@ -113,7 +113,7 @@ def test_a_trial_says_who_played_what_it_earned_and_what_it_cost(tmp_path: Path)
     assert imported(store.path, tmp_path)[1].present == 4
 
 
-def test_a_trial_without_a_trajectory_is_a_session_without_turns(tmp_path: Path) -> None:
+def test_trial_without_a_trajectory_is_a_session_without_turns(tmp_path: Path) -> None:
     model: dict[str, Any] = {"name": "oracle", "version": "1.0.0", "model_info": None}
     trial(tmp_path, "a", result("a", agent_info=model, agent_result=None))
     store, report = imported(tmp_path / "store.duckdb", tmp_path)
@@ -126,7 +126,7 @@ def test_a_trial_without_a_trajectory_is_a_session_without_turns(tmp_path: Path)
     }
 
 
-def test_the_steps_of_a_trial_are_one_session_with_its_reward(tmp_path: Path) -> None:
+def test_steps_of_a_trial_are_one_session_with_its_reward(tmp_path: Path) -> None:
     steps = [
         {
             "step_name": name,
@@ -161,7 +161,7 @@ def test_the_steps_of_a_trial_are_one_session_with_its_reward(tmp_path: Path) ->
     assert query(store, rewards)[:2] == [("reward", 0.5), ("reward/../../out", 0.0)]
 
 
-def test_continued_trajectories_are_joined_and_others_named(tmp_path: Path) -> None:
+def test_continued_trajectories_are_joined_and_others_reported(tmp_path: Path) -> None:
     copied = trajectory(session_id="s-cont-1")
     copied["steps"][0] |= {"is_copied_context": True}
     copied["steps"][1] |= {"is_copied_context": True}
@@ -192,7 +192,7 @@ def test_continued_trajectories_are_joined_and_others_named(tmp_path: Path) -> N
     ]
 
 
-def test_a_trial_that_goes_on_is_named_and_completed_by_importing_again(tmp_path: Path) -> None:
+def test_unfinished_trial_is_reported_and_completed_by_a_later_import(tmp_path: Path) -> None:
     path = trial(tmp_path, "a", agent__trajectory=trajectory())
     store, report = imported(tmp_path / "store.duckdb", tmp_path)
     assert report.added == 0
@@ -204,7 +204,7 @@ def test_a_trial_that_goes_on_is_named_and_completed_by_importing_again(tmp_path
     assert query(store, "SELECT reward, turns FROM episodes") == [(1.0, 2)]
 
 
-def test_what_is_damaged_is_named_and_what_it_earned_is_kept(tmp_path: Path) -> None:
+def test_damaged_trial_is_reported_and_keeps_its_outcomes(tmp_path: Path) -> None:
     torn = trial(tmp_path, "a", "{", agent__trajectory=trajectory())
     half = trial(tmp_path, "b", result("b"), agent__trajectory="{")
     lost = trial(
@@ -224,7 +224,7 @@ def test_what_is_damaged_is_named_and_what_it_earned_is_kept(tmp_path: Path) -> 
     assert query(store, "SELECT turns, reward FROM episodes ORDER BY 1") == [(0, 1.0), (2, 1.0)]
 
 
-def test_a_trial_that_an_earlier_assay_imported_is_found_again(tmp_path: Path) -> None:
+def test_trial_imported_by_an_earlier_version_is_recognised(tmp_path: Path) -> None:
     # It made a session of every trajectory, named by its content alone.
     alone = tmp_path / "trajectory.json"
     alone.write_text(json.dumps(trajectory()))

@@ -143,7 +143,7 @@ def imported(folder: Path, *paths: Path) -> tuple[Store, ImportReport]:
 
 
 @pytest.mark.parametrize("make", [archive, plain], ids=["eval", "json"])
-def test_scores_tokens_turns_and_seeds_arrive(make: Any, tmp_path: Path) -> None:
+def test_scores_tokens_turns_and_seeds_are_imported(make: Any, tmp_path: Path) -> None:
     path = make(tmp_path / ("log.eval" if make is archive else "log.json"), sample(2, 2))
     store, report = imported(tmp_path, path)
     assert (report.added, report.damaged) == (1, ())
@@ -169,7 +169,7 @@ def test_scores_tokens_turns_and_seeds_arrive(make: Any, tmp_path: Path) -> None
     }
 
 
-def test_messages_arrive_once_with_what_they_refer_to(tmp_path: Path) -> None:
+def test_messages_are_imported_once_with_their_references(tmp_path: Path) -> None:
     store, _ = imported(tmp_path, archive(tmp_path / "log.eval", sample()))
     assert query(store, "SELECT role, turn, text FROM messages ORDER BY position") == [
         ("system", 0, "You play."),
@@ -198,9 +198,7 @@ def test_a_sample_without_events_keeps_its_totals(tmp_path: Path) -> None:
         ("BadRequestError('maximum context length is 8192 tokens')", "failure"),
     ],
 )
-def test_an_error_ends_a_sample_as_the_log_says(
-    message: str, state: str, tmp_path: Path
-) -> None:
+def test_sample_error_is_imported_as_its_end(message: str, state: str, tmp_path: Path) -> None:
     wrong = sample(scores={}, error={"message": message, "traceback": "Traceback"})
     store, _ = imported(tmp_path, archive(tmp_path / "log.eval", wrong))
     row = query(store, "SELECT state, error_type, error_message FROM episodes")
@@ -208,7 +206,7 @@ def test_an_error_ends_a_sample_as_the_log_says(
     assert query(store, "SELECT count(*) FROM outcomes") == [(0,)]
 
 
-def test_a_limit_is_a_reason_to_stop_and_no_error(tmp_path: Path) -> None:
+def test_limit_is_a_stop_reason_and_not_an_error(tmp_path: Path) -> None:
     stopped = sample(limit={"type": "token", "limit": 1000})
     store, _ = imported(tmp_path, archive(tmp_path / "log.eval", stopped))
     assert query(store, "SELECT state, stop_reason FROM episodes") == [("result", "token")]
@@ -223,7 +221,7 @@ def test_importing_twice_adds_nothing_in_either_form(tmp_path: Path) -> None:
     assert rows_of(store) == before
 
 
-def test_damaged_samples_are_named_and_the_rest_is_imported(tmp_path: Path) -> None:
+def test_damaged_samples_are_reported_and_the_rest_is_imported(tmp_path: Path) -> None:
     bad = "samples/2_epoch_1.json"
     path = archive(tmp_path / "log.eval", sample(), sample(2), damaged=(bad,))
     odd = plain(tmp_path / "odd.json", sample("c"), 3, sample("d", messages=[{"role": "x"}]))
@@ -242,7 +240,7 @@ def test_damaged_samples_are_named_and_the_rest_is_imported(tmp_path: Path) -> N
     assert (str(empty), "is an Inspect log without samples") in report.skipped
 
 
-def test_calls_that_score_are_no_turns_in_logs_of_any_age(tmp_path: Path) -> None:
+def test_scoring_calls_are_not_turns_in_any_log_version(tmp_path: Path) -> None:
     first = sample()["events"][0]
     older = [
         {"event": "step", "action": "begin", "type": "solver", "name": "generate"},
@@ -257,7 +255,7 @@ def test_calls_that_score_are_no_turns_in_logs_of_any_age(tmp_path: Path) -> Non
     assert "GRADE: C" not in {text for (text,) in query(store, "SELECT text FROM messages")}
 
 
-def test_scores_in_lists_are_kept_and_those_that_are_no_numbers_named(tmp_path: Path) -> None:
+def test_list_scores_are_kept_and_non_numeric_scores_reported(tmp_path: Path) -> None:
     scores = {"many": {"value": [1, "I", 0.5]}, "words": {"value": "well done"}}
     path = plain(tmp_path / "log.json", sample(scores=scores))
     store, report = imported(tmp_path, path)
@@ -266,7 +264,7 @@ def test_scores_in_lists_are_kept_and_those_that_are_no_numbers_named(tmp_path: 
     assert report.skipped == ((f"{path}, sample 1", "the score 'words' is not a number"),)
 
 
-def test_logs_in_json_are_found_in_folders_below(tmp_path: Path) -> None:
+def test_json_logs_are_found_in_subfolders(tmp_path: Path) -> None:
     below = tmp_path / "logs" / "2026"
     below.mkdir(parents=True)
     plain(below / "2026-11-16T21-52-57-00-00_quiz_oJvZykLB2PyYgZJp3Pstet.json", sample())
@@ -299,7 +297,7 @@ def test_a_retried_evaluation_is_one_experiment_without_its_errors(
     assert imported(tmp_path, *paths)[1].added == 0
 
 
-def test_a_log_that_was_not_finished_gives_the_samples_it_has(tmp_path: Path) -> None:
+def test_unfinished_log_imports_its_completed_samples(tmp_path: Path) -> None:
     entries = {
         "_journal/start.json": json.dumps(header(status="started")).encode(),
         "samples/a_epoch_1.json": json.dumps(sample()).encode(),
@@ -310,7 +308,7 @@ def test_a_log_that_was_not_finished_gives_the_samples_it_has(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("method", ["zstd", "deflate"])
-def test_an_entry_cannot_unpack_to_more_than_the_limit(method: str, tmp_path: Path) -> None:
+def test_zip_entry_above_the_size_limit_is_rejected(method: str, tmp_path: Path) -> None:
     path = tmp_path / "bomb.eval"
     content = b"0" * 100_000
     if method == "zstd":
@@ -325,7 +323,7 @@ def test_an_entry_cannot_unpack_to_more_than_the_limit(method: str, tmp_path: Pa
 
 
 @pytest.mark.extras
-def test_references_cannot_make_a_small_log_endless(tmp_path: Path) -> None:
+def test_nested_references_cannot_expand_without_limit(tmp_path: Path) -> None:
     said = [{"id": f"m{i}", "role": "user", "content": "x"} for i in range(3000)]
     many = [asked(answer(f"r{i}", ""), 10**9) for i in range(2000)]
     path = plain(tmp_path / "log.json", sample(events=many, events_data={"messages": said}))
@@ -338,7 +336,7 @@ def test_references_cannot_make_a_small_log_endless(tmp_path: Path) -> None:
     assert "256 MB" in report.damaged[0].reason
 
 
-def test_an_image_is_named_and_not_stored(tmp_path: Path) -> None:
+def test_image_is_replaced_by_a_note(tmp_path: Path) -> None:
     seen = sample(attachments={HASH: "data:image/png;base64,AAAA"})
     store, _ = imported(tmp_path, archive(tmp_path / "log.eval", seen))
     said = query(store, "SELECT text FROM messages WHERE position = 1")

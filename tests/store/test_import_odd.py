@@ -55,7 +55,9 @@ def places(value: Any) -> list[tuple[Any, Any]]:
         pytest.param("default_run_00.json", test_import_balrog.totals(), id="balrog"),
     ],
 )
-def test_an_odd_value_anywhere_is_survived(name: str, value: Any, tmp_path: Path) -> None:
+def test_import_survives_an_odd_value_in_any_field(
+    name: str, value: Any, tmp_path: Path
+) -> None:
     dice = Random(7)
     path = tmp_path / name
     outcomes = set()
@@ -73,7 +75,7 @@ def test_an_odd_value_anywhere_is_survived(name: str, value: Any, tmp_path: Path
 
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:20])
-def test_totals_that_fit_no_column_are_left_out(odd: Any) -> None:
+def test_totals_beyond_column_bounds_are_omitted(odd: Any) -> None:
     names = ("num_turns", "prompt_tokens", "cost_usd", "session_id", "state")
     columns = imported_columns({"imported": {"totals": dict.fromkeys(names, odd)}})
     assert not {"session_id", "state"} & columns.keys()
@@ -82,7 +84,7 @@ def test_totals_that_fit_no_column_are_left_out(odd: Any) -> None:
     assert imported_columns({"imported": {"totals": odd, "unverifiable": []}}) == {}
 
 
-def test_a_file_of_millions_of_lists_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+def test_file_with_millions_of_lists_is_rejected_before_parsing(tmp_path: Path) -> None:
     path = tmp_path / "many.json"
     path.write_bytes(b'{"steps": [' + b"[]," * 5_000_000 + b"[]]}")
     (found,) = read_sources([TraceSource(path)], lambda done: None)

@@ -37,7 +37,7 @@ def put(store: Store, run: RunRecord, **options: Any) -> None:
             ingest_session(connection, session)
 
 
-def test_the_numbers_of_a_session_are_right(store: Store) -> None:
+def test_session_totals_are_correct(store: Store) -> None:
     run = make_run(models=["m"])
     session = make_session(run, turns=4, actions=3)
     put(store, run, episodes=1)
@@ -71,7 +71,7 @@ def test_the_numbers_of_a_session_are_right(store: Store) -> None:
         assert counts[1] == linked
 
 
-def test_a_price_that_is_not_known_makes_no_sum(store: Store) -> None:
+def test_unknown_price_makes_the_total_unknown(store: Store) -> None:
     run = make_run(models=["m"])
     with store.writing() as connection:
         ensure_run(connection, run)
@@ -80,7 +80,7 @@ def test_a_price_that_is_not_known_makes_no_sum(store: Store) -> None:
         assert found.fetchone() == (None, False)
 
 
-def test_messages_and_events_know_their_step(store: Store) -> None:
+def test_messages_and_events_have_their_step(store: Store) -> None:
     run = make_run(models=["m"])
     put(store, run, episodes=1)
     with store.reading() as connection:
@@ -100,7 +100,7 @@ def test_messages_and_events_know_their_step(store: Store) -> None:
         assert [step for _, _, step in events] == [1, 4, None, 7] * 2
 
 
-def test_ingesting_again_changes_nothing(store: Store) -> None:
+def test_repeated_ingestion_changes_nothing(store: Store) -> None:
     run = make_run()
     put(store, run)
     with store.reading() as connection:
@@ -122,7 +122,7 @@ def test_rows_do_not_depend_on_the_order_of_ingestion(tmp_path: Path) -> None:
     assert dumps[0] == dumps[1]
 
 
-def test_a_resumed_session_replaces_the_one_that_had_failed(store: Store) -> None:
+def test_resumed_session_replaces_the_failed_one(store: Store) -> None:
     run = make_run(models=["m"])
     with store.writing() as connection:
         ensure_run(connection, run)
@@ -136,7 +136,7 @@ def test_a_resumed_session_replaces_the_one_that_had_failed(store: Store) -> Non
         assert dump(connection) == whole
 
 
-def test_a_body_is_stored_once_whoever_says_it(store: Store) -> None:
+def test_equal_message_bodies_are_stored_once(store: Store) -> None:
     run = make_run()
     put(store, run, episodes=3)
     put(store, make_run("run-2"), episodes=3)
@@ -157,7 +157,7 @@ def bodies_in(episodes: int, run: RunRecord) -> int:
     return sum(len(session.messages) for session in make_sessions(run, episodes))
 
 
-def test_a_session_that_cannot_be_stored_leaves_nothing(store: Store) -> None:
+def test_session_that_cannot_be_stored_leaves_no_rows(store: Store) -> None:
     run = make_run(models=["m"])
     good, bad = (session_rows(session) for session in make_sessions(run, 2))
     # A state is required.
@@ -178,7 +178,7 @@ def test_a_session_that_cannot_be_stored_leaves_nothing(store: Store) -> None:
         assert len(dump(connection)["session_traces"]) == 1
 
 
-def test_row_ids_follow_from_the_place_and_grow() -> None:
+def test_row_ids_follow_the_position_and_increase() -> None:
     assert row_id("abc", Kind.EVENT, 7) == row_id("abc", Kind.EVENT) + 7
     assert row_id("abc", Kind.EVENT) != row_id("abc", Kind.STEP)
     assert row_id("abc", Kind.EVENT) == 999792923339501966
@@ -205,7 +205,7 @@ def test_versions_follow_the_fingerprint_and_names_are_unique(store: Store) -> N
     assert names(store) == ["m v1.0", "m v1.0 #2", "m v1.1", "m v1.1 #2", "m v1.2"]
 
 
-def test_a_series_of_several_models_keeps_their_versions_apart(store: Store) -> None:
+def test_versions_are_counted_per_model_in_a_series(store: Store) -> None:
     with store.writing() as connection:
         for number in range(2):
             run = make_run(f"r{number}", ["a", "b"], series="s", created_at=START + number)
@@ -222,7 +222,7 @@ def test_the_status_of_a_run_changes_once_it_is_finished(store: Store) -> None:
         assert connection.execute(sql).fetchone() == ("finished", START + 5)
 
 
-def test_the_examples_of_the_first_seed_give_the_right_numbers(tmp_path: Path) -> None:
+def test_examples_in_the_first_format_give_correct_numbers(tmp_path: Path) -> None:
     path = tmp_path / "crafter_multi_model_traces.duckdb"
     put(Store(path), make_run(models=["a", "b"]), episodes=3)
     later = make_run("run-2", ["a"], created_at=START + 100)

@@ -42,7 +42,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "session.jsonl"
 
 
-def test_what_is_read_is_what_was_written(path: Path, session: SessionRecord) -> None:
+def test_journal_round_trips(path: Path, session: SessionRecord) -> None:
     write(path, session)
     assert read_journal(path) == session
 
@@ -58,14 +58,14 @@ def test_messages_keep_their_bytes_and_hashes(path: Path) -> None:
     assert path.read_bytes().count(b"\n") == 2 * len(session.calls) + 3
 
 
-def test_times_are_whole_microseconds(path: Path, session: SessionRecord) -> None:
+def test_times_are_integer_microseconds(path: Path, session: SessionRecord) -> None:
     header = replace(session.header, created_at=1_760_000_000.123456789)
     Journal.create(path, header)
     assert read_journal(path).header.created_at == 1_760_000_000.123457
 
 
 @pytest.mark.parametrize("lost", [1, 5, 40])
-def test_a_torn_last_line_is_dropped(path: Path, session: SessionRecord, lost: int) -> None:
+def test_partial_last_line_is_dropped(path: Path, session: SessionRecord, lost: int) -> None:
     write(path, session)
     whole = path.read_bytes()
     path.write_bytes(whole[:-lost])
@@ -79,7 +79,7 @@ def test_a_torn_last_line_is_dropped(path: Path, session: SessionRecord, lost: i
     assert path.read_bytes() == whole
 
 
-def test_a_last_line_of_the_right_length_with_other_bytes_is_dropped(
+def test_corrupt_last_line_of_full_length_is_dropped(
     path: Path, session: SessionRecord
 ) -> None:
     write(path, session)
@@ -88,7 +88,7 @@ def test_a_last_line_of_the_right_length_with_other_bytes_is_dropped(
     assert read_journal(path) == replace(session, end=None)
 
 
-def test_damage_in_the_middle_is_an_error_that_names_the_line(
+def test_damage_in_the_middle_raises_an_error_with_the_line(
     path: Path, session: SessionRecord
 ) -> None:
     write(path, session)
@@ -101,7 +101,7 @@ def test_damage_in_the_middle_is_an_error_that_names_the_line(
         Journal.reopen(path)
 
 
-def test_a_journal_that_is_set_aside_overwrites_no_other(tmp_path: Path) -> None:
+def test_set_aside_journal_does_not_overwrite_another(tmp_path: Path) -> None:
     names = []
     for content in (b"first", b"second", b"third"):
         path = tmp_path / "run" / "s.jsonl"
@@ -125,7 +125,7 @@ def test_a_journal_that_is_set_aside_overwrites_no_other(tmp_path: Path) -> None
     ],
     ids=["twice", "missing", "missing before the last", "swapped", "no header"],
 )
-def test_lines_that_do_not_follow_each_other_are_noticed(
+def test_broken_line_chain_is_detected(
     path: Path, session: SessionRecord, spoil: Callable[[list[bytes]], list[bytes]], said: str
 ) -> None:
     write(path, session)
@@ -134,7 +134,7 @@ def test_lines_that_do_not_follow_each_other_are_noticed(
         read_journal(path)
 
 
-def test_a_line_of_another_journal_is_noticed(tmp_path: Path, session: SessionRecord) -> None:
+def test_line_of_another_journal_is_detected(tmp_path: Path, session: SessionRecord) -> None:
     other = make_session(make_run(), episode=1)
     paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     for path, each in zip(paths, (session, other), strict=True):
@@ -158,7 +158,7 @@ def test_the_journal_of_another_session_or_run_is_refused(
         read_session(path.rename(tmp_path / "other.jsonl"), run_id)
 
 
-def test_an_end_that_is_not_the_last_record_was_taken_back(path: Path) -> None:
+def test_end_record_before_other_records_is_ignored(path: Path) -> None:
     session = make_session(make_run(), state=TrialState.INFRASTRUCTURE)
     journal = write(path, session)
     journal.append_played(PlayedRecord(turn=5, at=1.0))
@@ -170,15 +170,13 @@ def test_an_end_that_is_not_the_last_record_was_taken_back(path: Path) -> None:
     assert len(read.played) == len(session.played) + 1
 
 
-def test_a_journal_is_not_started_twice(path: Path, session: SessionRecord) -> None:
+def test_existing_journal_is_not_started_again(path: Path, session: SessionRecord) -> None:
     Journal.create(path, session.header)
     with pytest.raises(JournalError, match="exists already"):
         Journal.create(path, session.header)
 
 
-def test_a_journal_whose_process_died_before_the_header_is_started_anew(
-    path: Path, session: SessionRecord
-) -> None:
+def test_journal_without_a_header_is_restarted(path: Path, session: SessionRecord) -> None:
     assert is_blank(path)
     path.write_bytes(b"1234abcd {")
     assert is_blank(path)
@@ -188,13 +186,13 @@ def test_a_journal_whose_process_died_before_the_header_is_started_anew(
     assert read_journal(path).header == session.header
 
 
-def test_another_file_is_not_taken_for_a_journal(path: Path) -> None:
+def test_other_file_is_not_read_as_a_journal(path: Path) -> None:
     path.write_text("hello\nworld\n")
     with pytest.raises(JournalError, match="damaged in line 1"):
         read_journal(path)
 
 
-def test_what_has_no_json_form_is_named_and_nothing_is_written(
+def test_unserialisable_value_is_named_and_nothing_is_written(
     path: Path, session: SessionRecord
 ) -> None:
     journal = Journal.create(path, session.header)
@@ -212,7 +210,7 @@ def test_a_missing_folder_is_an_error_with_a_next_step(
         Journal.create(tmp_path / "gone" / "a.jsonl", session.header)
 
 
-def test_a_full_disk_leaves_whole_lines_only(path: Path, tmp_path: Path) -> None:
+def test_full_disk_leaves_only_complete_lines(path: Path, tmp_path: Path) -> None:
     # A limit on the size of files stops a write half way, as a full disk does.
     program = textwrap.dedent("""
         import resource, signal, sys
@@ -235,7 +233,7 @@ def test_a_full_disk_leaves_whole_lines_only(path: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors are not listed")
-def test_open_journals_hold_no_descriptors(tmp_path: Path) -> None:
+def test_open_journals_keep_no_file_descriptors(tmp_path: Path) -> None:
     session = make_session(make_run())
     journals = [Journal.create(tmp_path / f"{i}.jsonl", session.header) for i in range(100)]
     # The thread that syncs them holds one for a moment; this waits for it.

@@ -51,7 +51,7 @@ def journaled(session: SessionRecord, path: Path) -> SessionRecord:
         pytest.param(make_session(RUN, text="\x00 \x1b[31m ü 🙂 ' \" \\"), id="odd text"),
     ],
 )
-def test_a_session_is_the_same_after_journal_and_store(
+def test_session_round_trips_through_journal_and_database(
     session: SessionRecord, tmp_path: Path
 ) -> None:
     written = journaled(session, tmp_path / "s.jsonl")
@@ -61,7 +61,7 @@ def test_a_session_is_the_same_after_journal_and_store(
         assert load_session(connection, session.header.session_id) == session
 
 
-def test_a_run_is_the_same_with_its_experiments_in_order(tmp_path: Path) -> None:
+def test_run_round_trips_with_its_experiments_in_order(tmp_path: Path) -> None:
     run = make_run(models=("z", "a", "m"), baselines=["a"])
     with fill(tmp_path / "t.duckdb", run, []).reading() as connection:
         stored = load_stored_run(connection, run.id)
@@ -73,7 +73,7 @@ def test_a_run_is_the_same_with_its_experiments_in_order(tmp_path: Path) -> None
     ]
 
 
-def test_many_sessions_come_in_the_order_they_were_asked_for(tmp_path: Path) -> None:
+def test_sessions_are_loaded_in_the_requested_order(tmp_path: Path) -> None:
     sessions = make_sessions(RUN, 40, turns=1)
     with fill(tmp_path / "t.duckdb", RUN, sessions).reading() as connection:
         wanted = ids(sessions)[::-1]
@@ -82,7 +82,7 @@ def test_many_sessions_come_in_the_order_they_were_asked_for(tmp_path: Path) -> 
     assert sources == ["assay", "assay"]
 
 
-def test_outcomes_are_those_of_the_results(tmp_path: Path) -> None:
+def test_loaded_outcomes_equal_the_results(tmp_path: Path) -> None:
     good, bad = make_session(RUN), make_session(RUN, episode=1, state=TrialState.FAILURE)
     with fill(tmp_path / "t.duckdb", RUN, [good, bad]).reading() as connection:
         found = load_outcomes(connection, ids([good, bad]))
@@ -90,7 +90,7 @@ def test_outcomes_are_those_of_the_results(tmp_path: Path) -> None:
     assert found == {good.header.session_id: good.end.outcomes}
 
 
-def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_session_or_run_is_named_in_the_error(tmp_path: Path) -> None:
     with fill(tmp_path / "t.duckdb", RUN, []).reading() as connection:
         with pytest.raises(UsageError, match="episode 'nope'"):
             load_session(connection, "nope")

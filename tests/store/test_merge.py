@@ -16,7 +16,7 @@ SECOND = make_run("second", created_at=START + 100)
 
 
 @pytest.mark.extras
-def test_a_merge_holds_what_one_store_for_all_would_hold(tmp_path: Path) -> None:
+def test_merged_database_equals_one_common_database(tmp_path: Path) -> None:
     parts = [
         fill(tmp_path / f"{run.id}.duckdb", run, make_sessions(run)) for run in (FIRST, SECOND)
     ]
@@ -61,7 +61,7 @@ def test_looks_training_runs_and_plans_are_copied_once(tmp_path: Path) -> None:
     assert len(rows_of(merged)["metric_points"]) == 4
 
 
-def test_a_version_named_by_hand_is_merged_with_its_note(tmp_path: Path) -> None:
+def test_manually_tagged_version_is_merged_with_its_note(tmp_path: Path) -> None:
     part = fill(tmp_path / "part.duckdb", FIRST, [])
     with part.writing() as connection:
         tag_experiment(connection, FIRST.experiments[0].id, version="v2.0", note="faster")
@@ -70,7 +70,7 @@ def test_a_version_named_by_hand_is_merged_with_its_note(tmp_path: Path) -> None
     assert rows_of(merged)["experiments"] == rows_of(part)["experiments"]
 
 
-def test_a_run_in_parts_becomes_one(tmp_path: Path) -> None:
+def test_run_split_over_databases_is_joined(tmp_path: Path) -> None:
     sessions = make_sessions(FIRST)
     whole = fill(tmp_path / "whole.duckdb", FIRST, sessions)
     into = fill(tmp_path / "a 'quoted' name.duckdb", FIRST, sessions[:3])
@@ -80,7 +80,7 @@ def test_a_run_in_parts_becomes_one(tmp_path: Path) -> None:
     assert rows_of(into) == rows_of(whole)
 
 
-def test_a_store_cannot_be_merged_with_itself_or_with_nothing(tmp_path: Path) -> None:
+def test_database_cannot_be_merged_with_itself_or_without_sources(tmp_path: Path) -> None:
     store = fill(tmp_path / "a.duckdb", FIRST, [])
     with pytest.raises(UsageError, match="into itself"):
         merge_stores(store, [Store(tmp_path / "." / "a.duckdb")])

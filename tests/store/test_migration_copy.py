@@ -48,7 +48,7 @@ def names(path: Path) -> list[str]:
     return sorted(each.name for each in path.parent.iterdir())
 
 
-def test_a_copy_is_left_before_rows_change_and_it_is_told_once(
+def test_migration_keeps_a_copy_and_reports_it_once(
     old: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = old.read_bytes()
@@ -73,7 +73,7 @@ def test_a_copy_is_left_before_rows_change_and_it_is_told_once(
 
 
 @pytest.mark.extras
-def test_the_command_says_so_on_standard_error(old: Path) -> None:
+def test_migration_notice_is_printed_to_stderr(old: Path) -> None:
     command = ("experiments", "list", "--json", "--database", old.name)
     done = run_python("-m", "assay", *command, folder=old.parent)
     assert done.errors.splitlines() == [
@@ -83,13 +83,13 @@ def test_the_command_says_so_on_standard_error(old: Path) -> None:
     assert done.output.startswith("{")
 
 
-def test_a_new_store_leaves_no_copy(tmp_path: Path) -> None:
+def test_new_database_has_no_migration_copy(tmp_path: Path) -> None:
     with Store(tmp_path / "new.duckdb").writing():
         pass
     assert names(tmp_path / "new.duckdb") == ["new.duckdb"]
 
 
-def test_a_copy_that_is_there_is_not_replaced(old: Path) -> None:
+def test_existing_copy_is_not_replaced(old: Path) -> None:
     kept = old.with_name("old.duckdb.v1")
     kept.write_text("from another day")
     with Store(old).reading():
@@ -98,7 +98,7 @@ def test_a_copy_that_is_there_is_not_replaced(old: Path) -> None:
     assert names(old) == ["old.duckdb", "old.duckdb.v1", "old.duckdb.v1.2"]
 
 
-def test_what_a_process_that_died_had_committed_is_in_the_copy(old: Path) -> None:
+def test_copy_includes_commits_of_a_killed_process(old: Path) -> None:
     script = (
         "import duckdb, os, signal, sys\n"
         "connection = duckdb.connect(sys.argv[1])\n"
@@ -113,9 +113,7 @@ def test_what_a_process_that_died_had_committed_is_in_the_copy(old: Path) -> Non
     assert asked(copy, "SELECT name FROM experiments") == [("last",)]
 
 
-def test_nobody_else_can_write_while_the_copy_is_made_and_rows_change(
-    old: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_migration_blocks_other_writers(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tries = []
 
     def intrude(connection: duckdb.DuckDBPyConnection) -> None:
@@ -129,7 +127,7 @@ def test_nobody_else_can_write_while_the_copy_is_made_and_rows_change(
     assert tries == [True, True]
 
 
-def test_a_migration_that_fails_changes_nothing_and_leaves_no_copy(
+def test_failed_migration_changes_nothing_and_leaves_no_copy(
     old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(connection: duckdb.DuckDBPyConnection) -> None:
@@ -142,7 +140,7 @@ def test_a_migration_that_fails_changes_nothing_and_leaves_no_copy(
     assert asked(old, "SELECT max(version) FROM schema_version") == [(1,)]
 
 
-def test_without_room_for_the_copy_nothing_is_changed(old: Path) -> None:
+def test_migration_without_space_for_the_copy_changes_nothing(old: Path) -> None:
     before = old.read_bytes()
     limit = str(os.path.getsize(old) // 2)
     command = ("experiments", "list", "--database", old.name)

@@ -43,7 +43,7 @@ def experiment(**fields: Any) -> dict[str, Any]:
     return {"experiments": [entry]}
 
 
-def test_the_layout_of_the_seed_is_read_as_it_is(save: Save) -> None:
+def test_original_experiments_layout_is_read(save: Save) -> None:
     path = save(SEED_FILE)
     baseline, improved = read_experiments_file(path)
     assert (baseline.id, baseline.name, baseline.version) == (
@@ -63,7 +63,7 @@ def test_the_layout_of_the_seed_is_read_as_it_is(save: Save) -> None:
     ]
 
 
-def test_without_seeds_an_instance_is_paired_by_how_often_it_was_met(save: Save) -> None:
+def test_trials_without_seeds_are_paired_by_occurrence(save: Save) -> None:
     content = experiment(achievements=[1, 2, 3], instances=["hard", "easy", "hard"])
     (subject,) = read_experiments_file(save(content))
     assert [(trial.pair, trial.replicate) for trial in subject.trials] == [
@@ -131,7 +131,7 @@ def test_seeds_success_and_durations_are_read(save: Save) -> None:
         ('{"x": ' + "1" * 5000 + "}", "not complete, valid JSON"),
     ],
 )
-def test_a_bad_experiments_file_is_told_in_a_sentence(
+def test_invalid_experiments_file_gives_a_clear_error(
     save: Save, content: Any, words: str
 ) -> None:
     with pytest.raises(UsageError, match=words) as caught:
@@ -140,7 +140,7 @@ def test_a_bad_experiments_file_is_told_in_a_sentence(
     assert str(caught.value).isprintable()
 
 
-def test_files_that_are_no_text_not_there_or_too_large_are_told(tmp_path: Path) -> None:
+def test_binary_missing_or_oversized_files_are_reported(tmp_path: Path) -> None:
     for read in (read_experiments_file, read_results_file):
         with pytest.raises(UsageError, match=r"nowhere\.json' cannot be read"):
             read(tmp_path / "nowhere.json")
@@ -155,7 +155,7 @@ def test_files_that_are_no_text_not_there_or_too_large_are_told(tmp_path: Path) 
             read(tmp_path / "large.json")
 
 
-def test_names_from_a_file_cannot_command_a_terminal(save: Save) -> None:
+def test_control_characters_in_names_are_escaped(save: Save) -> None:
     nasty = "\x1b[2J\u202ered\n"
     with pytest.raises(UsageError) as caught:
         read_experiments_file(save(experiment(name=nasty, seeds=[1])))
@@ -171,7 +171,7 @@ def entry(**fields: Any) -> dict[str, Any]:
     return {"name": "gpt v1.0", "seeds": [42, 43, 44], "metrics": metrics, **fields}
 
 
-def test_one_entry_alone_is_a_results_file(save: Save) -> None:
+def test_single_entry_is_read_as_a_results_file(save: Save) -> None:
     path = save(entry(), "improved.json")
     (subject,) = read_results_file(path)
     assert (subject.name, subject.id, subject.model) == ("gpt v1.0", str(path), None)
@@ -185,7 +185,7 @@ def test_one_entry_alone_is_a_results_file(save: Save) -> None:
     assert read_results_file(f"{path}#gpt v1.0") == [subject]
 
 
-def test_a_model_is_picked_after_a_hash_sign(save: Save) -> None:
+def test_hash_suffix_selects_a_model(save: Save) -> None:
     models = {"a/x": entry(), "b#1": entry(name="b"), "noop": entry(baseline=True)}
     path = save({"models": models}, "run #3.json")
     (subject,) = read_results_file(f"{path}#b#1")
@@ -213,7 +213,7 @@ def test_a_model_is_picked_after_a_hash_sign(save: Save) -> None:
         (experiment(), "pass it as --experiments"),
     ],
 )
-def test_a_bad_results_file_is_told_in_a_sentence(save: Save, content: Any, words: str) -> None:
+def test_invalid_results_file_gives_a_clear_error(save: Save, content: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         read_results_file(save(content))
 
@@ -249,7 +249,7 @@ def numbers(subject: Subject) -> list[tuple[int | None, int, str, dict[str, floa
 
 
 @pytest.mark.parametrize("name", ["run.json", "brief.json"])
-def test_what_a_run_writes_is_read_as_the_store_has_it(
+def test_results_file_equals_the_database(
     name: str, stored: tuple[Path, list[Subject]]
 ) -> None:
     folder, subjects = stored
@@ -263,7 +263,7 @@ def test_what_a_run_writes_is_read_as_the_store_has_it(
     assert only.model == "builtin/forager"
 
 
-def test_an_experiments_file_gives_back_the_numbers(
+def test_experiments_file_round_trips(
     tmp_path: Path, stored: tuple[Path, list[Subject]]
 ) -> None:
     path = tmp_path / "experiments.json"
@@ -282,7 +282,7 @@ def test_an_experiments_file_gives_back_the_numbers(
             ]
 
 
-def test_a_file_is_not_written_for_nobody_or_for_nothing(tmp_path: Path) -> None:
+def test_file_without_subjects_or_trials_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="name one or more"):
         write_experiments_file(tmp_path / "x.json", [])
     empty = Subject(id="a", name="a", trials=(TrialOutcome(trial_id="1", pair=None),))
@@ -291,7 +291,7 @@ def test_a_file_is_not_written_for_nobody_or_for_nothing(tmp_path: Path) -> None
     assert not (tmp_path / "x.json").exists()
 
 
-def test_subjects_of_the_same_name_are_told_apart_by_their_files() -> None:
+def test_subjects_with_equal_names_are_distinguished_by_file() -> None:
     def subject(name: str, source: str) -> Subject:
         return Subject(id=f"{source}#{name}", name=name, source=source)
 

@@ -53,7 +53,7 @@ def subjects_of(store: Store, *ids: str) -> list[Subject]:
         return load_subjects(connection, ids)
 
 
-def test_subjects_come_in_the_order_asked_for_and_once(store: Store) -> None:
+def test_subjects_are_loaded_once_in_the_requested_order(store: Store) -> None:
     found = subjects_of(store, EXPERT, FORAGER, EXPERT)
     assert [subject.id for subject in found] == [EXPERT, FORAGER]
     expert, forager = found
@@ -66,7 +66,7 @@ def test_subjects_come_in_the_order_asked_for_and_once(store: Store) -> None:
     assert expert.facts["difficulty"] == "easy"
 
 
-def test_every_trial_is_there_and_only_results_have_values(store: Store) -> None:
+def test_all_trials_are_loaded_and_only_results_have_values(store: Store) -> None:
     (forager,) = subjects_of(store, FORAGER)
     assert [(trial.seed, trial.replicate, trial.state.value) for trial in forager.trials] == [
         (42, 0, "result"),
@@ -101,7 +101,7 @@ def written(path: Path, statement: str) -> Store:
     return store
 
 
-def test_trials_that_are_no_sessions_and_numbers_of_the_whole_are_told_apart(
+def test_trials_without_sessions_and_whole_subject_values_are_separate(
     tmp_path: Path,
 ) -> None:
     store = written(
@@ -118,7 +118,7 @@ def test_trials_that_are_no_sessions_and_numbers_of_the_whole_are_told_apart(
     assert subject.facts[SUBJECT_METRICS] == {"spread": 2.5}
 
 
-def test_looks_come_with_their_design(tmp_path: Path) -> None:
+def test_looks_are_loaded_with_their_design(tmp_path: Path) -> None:
     rows = ", ".join(
         f"('run-1', '{FORAGER}', '{EXPERT}', 'reward', {look}, {look + 4}, 1.5, 0.5, 2.5, "
         f"{decision}, '{{\"alpha\": 0.05}}', NULL)"
@@ -155,7 +155,7 @@ def test_an_unknown_id_is_named(store: Store) -> None:
         subjects_of(store, "nobody")
 
 
-def test_names_ids_starts_and_runs_stand_for_experiments(store: Store) -> None:
+def test_experiments_are_found_by_name_id_prefix_or_run(store: Store) -> None:
     with store.reading() as connection:
         latest = LATER.experiments[0].id
         assert resolve_subjects(connection, ["builtin/expert"]) == [EXPERT]
@@ -178,15 +178,13 @@ def test_names_ids_starts_and_runs_stand_for_experiments(store: Store) -> None:
         ("", "unknown experiment or run ''"),
     ],
 )
-def test_a_name_that_means_nothing_or_too_much_is_explained(
-    store: Store, name: str, words: str
-) -> None:
+def test_unknown_or_ambiguous_name_is_explained(store: Store, name: str, words: str) -> None:
     with store.reading() as connection, pytest.raises(UsageError) as caught:
         resolve_subjects(connection, [name])
     assert words in str(caught.value)
 
 
-def test_a_series_is_ordered_by_time_and_found_by_its_start(store: Store) -> None:
+def test_series_is_ordered_by_time_and_found_by_prefix(store: Store) -> None:
     both = [FORAGER, LATER.experiments[0].id]
     with store.reading() as connection:
         assert series_experiments(connection, "builtin/forager") == both
@@ -197,7 +195,7 @@ def test_a_series_is_ordered_by_time_and_found_by_its_start(store: Store) -> Non
             series_experiments(connection, "builtin/exprt")
 
 
-def test_an_empty_store_says_where_to_start(tmp_path: Path) -> None:
+def test_empty_database_error_suggests_the_first_command(tmp_path: Path) -> None:
     with Store(tmp_path / "t.duckdb").writing() as connection:
         for resolve in (series_experiments, resolve_subjects):
             with pytest.raises(UsageError, match="start with 'assay run'"):

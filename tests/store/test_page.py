@@ -25,17 +25,17 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return fill(path, RUN, [*make_sessions(RUN, 3, turns=8), failed])
 
 
-def test_there_are_ten_queries() -> None:
+def test_docs_page_has_ten_queries() -> None:
     assert len(QUERIES) == 10
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=range(1, len(QUERIES) + 1))
-def test_a_query_runs_and_finds_something(query: str, store: Store) -> None:
+def test_every_query_on_the_page_returns_rows(query: str, store: Store) -> None:
     with store.reading() as connection:
         assert connection.execute(query).fetchall()
 
 
-def test_the_query_about_models_has_the_right_numbers(store: Store) -> None:
+def test_model_query_gives_correct_numbers(store: Store) -> None:
     with store.reading() as connection:
         rows = connection.execute(QUERIES[0]).fetchall()
     for model, episodes, achievements, reward, steps in rows:
@@ -48,7 +48,7 @@ def test_the_query_about_models_has_the_right_numbers(store: Store) -> None:
             assert value == pytest.approx(sum(each[name] for each in outcomes) / 3)
 
 
-def test_the_query_about_waste_has_the_right_numbers(store: Store) -> None:
+def test_waste_query_gives_correct_numbers(store: Store) -> None:
     with store.reading() as connection:
         waste = {row[0]: row[1:] for row in connection.execute(QUERIES[1]).fetchall()}
     # Every session wastes one action of each kind and has one malformed reply.
@@ -57,7 +57,7 @@ def test_the_query_about_waste_has_the_right_numbers(store: Store) -> None:
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
-def test_the_columns_of_a_view_are_those_on_the_page(view: StoreView) -> None:
+def test_view_columns_match_the_docs_page(view: StoreView) -> None:
     section = PAGE.split(f"### `{view.name}`")[1].split("\n#")[0]
     listed = re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE)
     assert tuple(listed) == view.columns

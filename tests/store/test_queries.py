@@ -34,7 +34,7 @@ def connection(
         yield connection
 
 
-def test_episodes_come_in_the_order_of_runs_models_and_episodes(
+def test_episodes_are_ordered_by_run_model_and_number(
     connection: duckdb.DuckDBPyConnection,
 ) -> None:
     rows = episodes(connection)
@@ -44,7 +44,7 @@ def test_episodes_come_in_the_order_of_runs_models_and_episodes(
     assert [row.baseline for row in rows] == [False, False, True, True, False, False, False]
 
 
-def test_an_episode_has_the_numbers_of_its_session(
+def test_episode_row_equals_its_session(
     connection: duckdb.DuckDBPyConnection,
 ) -> None:
     session = make_session(OLD, "b", 1, turns=8)
@@ -61,7 +61,7 @@ def test_an_episode_has_the_numbers_of_its_session(
     assert row.error_type is None
 
 
-def test_episodes_can_be_chosen_by_experiment(connection: duckdb.DuckDBPyConnection) -> None:
+def test_episodes_can_be_filtered_by_experiment(connection: duckdb.DuckDBPyConnection) -> None:
     wanted = OLD.experiments[1].id
     assert {row.experiment_id for row in episodes(connection, experiment_ids=[wanted])} == {
         wanted
@@ -70,7 +70,7 @@ def test_episodes_can_be_chosen_by_experiment(connection: duckdb.DuckDBPyConnect
     assert episodes(connection, run_id="new-run", experiment_ids=[wanted]) == []
 
 
-def test_an_episode_that_failed_says_why(connection: duckdb.DuckDBPyConnection) -> None:
+def test_failed_episode_has_its_reason(connection: duckdb.DuckDBPyConnection) -> None:
     row = episodes(connection, run_id="new-run")[2]
     assert row.state is TrialState.INFRASTRUCTURE
     assert (row.error_type, row.error_message) == ("ModelUnavailable", "no answer")
@@ -80,9 +80,7 @@ def test_an_episode_that_failed_says_why(connection: duckdb.DuckDBPyConnection) 
 
 
 @pytest.mark.parametrize("name", ["new-run", "new", "n", "latest"])
-def test_a_run_is_found_by_id_or_its_start(
-    connection: duckdb.DuckDBPyConnection, name: str
-) -> None:
+def test_run_is_found_by_id_or_prefix(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     assert resolve_run(connection, name) == "new-run"
 
 
@@ -93,7 +91,7 @@ def test_an_experiment_is_found_by_name_or_id(connection: duckdb.DuckDBPyConnect
     assert resolve_experiment(connection, "a v1.0") == NEW.experiments[0].id, "an exact name"
 
 
-def test_names_that_fit_nothing_or_too_much_are_refused(
+def test_unknown_or_ambiguous_names_are_rejected(
     connection: duckdb.DuckDBPyConnection,
 ) -> None:
     with pytest.raises(UsageError, match="did you mean 'old-run'"):
@@ -108,7 +106,7 @@ def test_names_that_fit_nothing_or_too_much_are_refused(
         resolve_run(connection, "")
 
 
-def test_sessions_have_words_for_the_ones_people_want(
+def test_keywords_select_common_sessions(
     connection: duckdb.DuckDBPyConnection,
 ) -> None:
     results = [row for row in episodes(connection, run_id="new-run") if row.seed != 44]
@@ -119,7 +117,7 @@ def test_sessions_have_words_for_the_ones_people_want(
     assert resolve_session(connection, latest[:10]) == latest
 
 
-def test_an_empty_store_names_the_command_that_fills_it(tmp_path: Path) -> None:
+def test_empty_database_error_names_the_command_to_fill_it(tmp_path: Path) -> None:
     with Store(tmp_path / "a.duckdb").writing() as connection:
         for resolve in (resolve_run, resolve_experiment):
             with pytest.raises(UsageError, match="assay run"):
@@ -130,7 +128,7 @@ def test_an_empty_store_names_the_command_that_fills_it(tmp_path: Path) -> None:
         assert episodes(connection) == []
 
 
-def test_views_agree_with_the_sessions(connection: duckdb.DuckDBPyConnection) -> None:
+def test_views_match_the_sessions(connection: duckdb.DuckDBPyConnection) -> None:
     session = make_session(OLD, "b", 0, turns=8)
     key = session.header.session_id
     turns = connection.execute(

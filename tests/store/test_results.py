@@ -34,11 +34,11 @@ def results(tmp_path: Path, *, detailed: bool = True) -> dict[str, Any]:
     return found
 
 
-def test_the_name_has_the_time_in_utc() -> None:
+def test_file_name_has_the_utc_time() -> None:
     assert results_name(START) == "multi_model_results_20251009_085320.json"
 
 
-def test_there_is_one_value_per_seed_and_null_without_a_result(tmp_path: Path) -> None:
+def test_results_have_one_value_per_seed_and_null_if_missing(tmp_path: Path) -> None:
     found = results(tmp_path)
     assert found["format"] == "assay-results/1"
     assert found["run"]["id"] == RUN.id
@@ -68,7 +68,7 @@ def test_episodes_are_left_out_on_request(tmp_path: Path) -> None:
     assert "episodes" not in results(tmp_path, detailed=False)["models"]["m"]
 
 
-def test_an_outcome_that_is_no_number_leaves_the_old_file(tmp_path: Path) -> None:
+def test_non_numeric_outcome_keeps_the_old_file(tmp_path: Path) -> None:
     results(tmp_path)
     before = (tmp_path / "r.json").read_bytes()
     with fill(tmp_path / "t.duckdb", RUN, SESSIONS).reading() as connection:

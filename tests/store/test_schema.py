@@ -24,7 +24,7 @@ def columns(connection: duckdb.DuckDBPyConnection, name: str) -> list[tuple[str,
     ).fetchall()
 
 
-def test_a_blank_file_gets_every_table_and_view(tmp_path: Path) -> None:
+def test_new_file_gets_every_table_and_view(tmp_path: Path) -> None:
     with Store(tmp_path / "a.duckdb").writing() as connection:
         assert stored_version(connection) == VERSION
         for each in TABLES:
@@ -35,7 +35,7 @@ def test_a_blank_file_gets_every_table_and_view(tmp_path: Path) -> None:
             assert found == [name for name, _ in view.columns]
 
 
-def test_every_column_and_view_says_what_it_means() -> None:
+def test_every_column_and_view_has_a_comment() -> None:
     for each in TABLES:
         assert each.doc.endswith(".")
         assert all(column.doc for column in each.columns)
@@ -45,12 +45,12 @@ def test_every_column_and_view_says_what_it_means() -> None:
         assert all(doc for _, doc in view.columns)
 
 
-def test_arrow_schemas_follow_the_columns() -> None:
+def test_arrow_schemas_match_the_columns() -> None:
     for each in TABLES:
         assert tuple(arrow_schema(each.name).names) == each.names
 
 
-def test_a_file_of_an_older_version_keeps_its_rows_and_gets_what_is_new(
+def test_older_file_keeps_its_rows_and_gets_new_columns(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "a.duckdb"
@@ -69,7 +69,7 @@ def test_a_file_of_an_older_version_keeps_its_rows_and_gets_what_is_new(
         assert len(connection.execute("FROM episodes").fetchall()) == 1
 
 
-def test_a_file_of_version_1_gets_notes_looks_training_runs_and_plans(tmp_path: Path) -> None:
+def test_version_1_file_gets_notes_looks_training_runs_and_plans(tmp_path: Path) -> None:
     path = tmp_path / "a.duckdb"
     with duckdb.connect(str(path)) as connection:
         migrate(connection, 0, target=1)
@@ -87,7 +87,7 @@ def test_a_file_of_version_1_gets_notes_looks_training_runs_and_plans(tmp_path: 
             assert [name for name, _ in columns(connection, each.name)] == list(each.names)
 
 
-def test_a_version_that_fails_half_way_changes_nothing(tmp_path: Path) -> None:
+def test_failed_migration_step_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.duckdb"
     broken = Table("broken", "Fails.", (Column("x", Type.TEXT, "x"),), key=("y",), checked=True)
     with duckdb.connect(str(path)) as connection:
@@ -96,7 +96,7 @@ def test_a_version_that_fails_half_way_changes_nothing(tmp_path: Path) -> None:
         assert connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
 
 
-def test_a_newer_file_is_refused_with_a_next_step(tmp_path: Path) -> None:
+def test_newer_file_is_rejected_with_a_next_step(tmp_path: Path) -> None:
     store = Store(tmp_path / "a.duckdb")
     with store.writing() as connection:
         connection.execute("INSERT INTO schema_version VALUES (99, now()::TIMESTAMP)")
@@ -106,7 +106,7 @@ def test_a_newer_file_is_refused_with_a_next_step(tmp_path: Path) -> None:
         pass
 
 
-def test_tables_of_somebody_else_are_not_touched(tmp_path: Path) -> None:
+def test_foreign_tables_are_not_modified(tmp_path: Path) -> None:
     path = tmp_path / "a.duckdb"
     with duckdb.connect(str(path)) as connection:
         connection.execute("CREATE TABLE events (mine INTEGER)")
@@ -116,5 +116,5 @@ def test_tables_of_somebody_else_are_not_touched(tmp_path: Path) -> None:
         assert columns(connection, "events") == [("mine", "INTEGER")]
 
 
-def test_the_word_for_sleep_is_that_of_the_world() -> None:
+def test_sleep_action_name_matches_the_world() -> None:
     assert ASLEEP == NoEffect.ASLEEP

@@ -24,12 +24,12 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "t.duckdb")
 
 
-def test_no_name_means_all_in_the_order_of_runs_models_and_episodes(store: Store) -> None:
+def test_selection_without_names_returns_all_in_order(store: Store) -> None:
     with store.reading() as connection:
         assert select_sessions(connection) == ids(SESSIONS["first"] + SESSIONS["second"])
 
 
-def test_a_name_may_be_a_run_an_experiment_or_a_session(store: Store) -> None:
+def test_name_may_select_a_run_experiment_or_session(store: Store) -> None:
     session = SESSIONS["first"][3].header
     with store.reading() as connection:
         assert select_sessions(connection, ["sec"]) == ids(SESSIONS["second"])
@@ -42,25 +42,25 @@ def test_a_name_may_be_a_run_an_experiment_or_a_session(store: Store) -> None:
     assert both == ids(SESSIONS["first"][:2] + SESSIONS["second"])
 
 
-def test_words_stand_for_sessions_of_the_latest_run(store: Store) -> None:
+def test_keywords_select_sessions_of_the_latest_run(store: Store) -> None:
     with store.reading() as connection:
         best = select_sessions(connection, ["best"])
     assert best[0] in ids(SESSIONS["second"])
 
 
-def test_options_narrow_the_choice_down(store: Store) -> None:
+def test_options_restrict_the_selection(store: Store) -> None:
     with store.reading() as connection:
         assert select_sessions(connection, run="first", model="a") == ids(SESSIONS["first"][2:])
         assert select_sessions(connection, experiment="z") == ids(SESSIONS["first"][:2])
         assert select_sessions(connection, ["second"], model="z") == []
 
 
-def test_a_name_that_means_nothing_is_named(store: Store) -> None:
+def test_unknown_name_is_named_in_the_error(store: Store) -> None:
     with store.reading() as connection, pytest.raises(UsageError, match=r"'nope'.*traces list"):
         select_sessions(connection, ["nope"])
 
 
-def test_a_name_that_means_several_things_asks_for_more(store: Store) -> None:
+def test_ambiguous_name_error_asks_for_more_characters(store: Store) -> None:
     third = make_run("third", ("first model",), created_at=START + 200)
     fill(store.path, third, [make_session(third)])
     with store.reading() as connection:
@@ -69,14 +69,14 @@ def test_a_name_that_means_several_things_asks_for_more(store: Store) -> None:
         assert select_sessions(connection, ["first"]) == ids(SESSIONS["first"])
 
 
-def test_a_whole_name_is_meant_before_the_start_of_another_thing(store: Store) -> None:
+def test_exact_name_takes_precedence_over_prefixes(store: Store) -> None:
     third = make_run("a v1.0 and more", ("b",), created_at=START + 200)
     fill(store.path, third, [make_session(third)])
     with store.reading() as connection:
         assert select_sessions(connection, ["a v1.0"]) == ids(SESSIONS["second"])
 
 
-def test_a_name_that_means_several_of_a_kind_is_an_error_of_its_own(store: Store) -> None:
+def test_name_matching_several_of_one_kind_has_its_own_error(store: Store) -> None:
     said = r"'a v1' is ambiguous: a v1.0 \(.*give more"
     with store.reading() as connection, pytest.raises(AmbiguousName, match=said):
         resolve_experiment(connection, "a v1")

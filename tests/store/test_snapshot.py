@@ -18,7 +18,7 @@ from tests.store.stores import add_training, fill, rows_of
 RUN = make_run()
 
 
-def test_a_snapshot_has_the_same_rows_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+def test_snapshot_has_equal_rows_and_leaves_no_other_file(tmp_path: Path) -> None:
     store = fill(tmp_path / "t.duckdb", RUN, make_sessions(RUN))
     add_training(store, RUN)
     taken = take_snapshot(store, tmp_path / "out" / "copy.duckdb")
@@ -27,7 +27,7 @@ def test_a_snapshot_has_the_same_rows_and_leaves_nothing_beside_it(tmp_path: Pat
     assert os.listdir(tmp_path / "out") == ["copy.duckdb"]
 
 
-def test_open_journals_are_counted_and_not_part_of_it(tmp_path: Path) -> None:
+def test_open_journals_are_counted_and_not_in_the_snapshot(tmp_path: Path) -> None:
     store = fill(tmp_path / "t.duckdb", RUN, [make_session(RUN)], finished=False)
     folder = RunFolder.create(store.path, RUN)
     going_on = make_session(RUN, episode=1, state=None)
@@ -36,7 +36,7 @@ def test_open_journals_are_counted_and_not_part_of_it(tmp_path: Path) -> None:
     assert (taken.sessions, taken.open_journals) == (1, 1)
 
 
-def test_a_file_that_is_there_is_replaced_only_on_request(tmp_path: Path) -> None:
+def test_existing_snapshot_is_replaced_only_on_request(tmp_path: Path) -> None:
     store = fill(tmp_path / "t.duckdb", RUN, [make_session(RUN)])
     target = tmp_path / "copy.duckdb"
     target.write_text("mine")
@@ -47,7 +47,7 @@ def test_a_file_that_is_there_is_replaced_only_on_request(tmp_path: Path) -> Non
     assert rows_of(Store(target)) == rows_of(store)
 
 
-def test_the_store_itself_and_bad_places_are_refused(tmp_path: Path) -> None:
+def test_snapshot_onto_the_database_or_an_invalid_path_is_rejected(tmp_path: Path) -> None:
     store = fill(tmp_path / "t.duckdb", RUN, [])
     with pytest.raises(UsageError, match="the database itself"):
         take_snapshot(store, tmp_path / "." / "t.duckdb", replace=True)
@@ -84,9 +84,7 @@ def writer(path: Path, end: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("end", ["close", "die"])
-def test_a_snapshot_waits_for_a_writer_and_has_what_it_committed(
-    end: str, tmp_path: Path
-) -> None:
+def test_snapshot_waits_for_a_writer_and_includes_its_commits(end: str, tmp_path: Path) -> None:
     path = fill(tmp_path / "t.duckdb", RUN, [make_session(RUN)]).path
     with writer(path, end) as process:
         waited: list[StoreBusy] = []

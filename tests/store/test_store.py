@@ -49,13 +49,13 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_missing_file_names_the_command_that_makes_one(tmp_path: Path) -> None:
+def test_missing_database_error_names_the_command_that_creates_it(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="assay run"), Store(tmp_path / "no.duckdb").reading():
         pass
     assert not (tmp_path / "no.duckdb").exists()
 
 
-def test_reading_cannot_change_anything(path: Path) -> None:
+def test_read_connection_cannot_write(path: Path) -> None:
     with pytest.raises(StoreError, match="read-only"), Store(path).reading() as connection:
         connection.execute("DELETE FROM runs")
 
@@ -71,7 +71,7 @@ def test_reading_cannot_change_anything(path: Path) -> None:
         pytest.param(lambda path: path.mkdir(), "reading", "is a folder", id="to read"),
     ],
 )
-def test_what_is_no_database_is_refused(
+def test_non_database_file_is_rejected(
     tmp_path: Path, make: Callable[[Path], object], mode: str, message: str
 ) -> None:
     path = tmp_path / "a.duckdb"
@@ -81,20 +81,20 @@ def test_what_is_no_database_is_refused(
         pass
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_folder_is_named_in_the_error(tmp_path: Path) -> None:
     store = Store(tmp_path / "gone" / "a.duckdb")
     with pytest.raises(StoreError, match="existing, writable folder"), store.writing():
         pass
 
 
-def test_a_duckdb_file_without_traces_is_told_apart(tmp_path: Path) -> None:
+def test_duckdb_file_without_traces_is_recognised(tmp_path: Path) -> None:
     path = tmp_path / "a.duckdb"
     duckdb.connect(str(path)).close()
     with pytest.raises(StoreError, match="without assay tables"), Store(path).reading():
         pass
 
 
-def test_a_full_disk_is_named_and_what_was_there_stays(path: Path) -> None:
+def test_full_disk_is_reported_and_existing_rows_are_kept(path: Path) -> None:
     program = """
 import resource, signal, sys
 from assay.errors import StoreError
@@ -117,7 +117,7 @@ except StoreError as error:
 
 
 @pytest.mark.extras
-def test_a_reader_in_another_process_delays_a_writer_and_is_named_once(path: Path) -> None:
+def test_writer_waits_for_a_reader_and_reports_it_once(path: Path) -> None:
     waits: list[str] = []
     with reader(path, 600) as process:
 
@@ -133,7 +133,7 @@ def test_a_reader_in_another_process_delays_a_writer_and_is_named_once(path: Pat
     assert "assay traces snapshot" in waits[0]
 
 
-def test_patience_ends_with_the_name_of_the_holder(path: Path) -> None:
+def test_lock_timeout_names_the_holding_process(path: Path) -> None:
     with (
         reader(path, 600) as process,
         pytest.raises(StoreBusy, match=f"process {process.pid}"),
@@ -167,7 +167,7 @@ def test_threads_of_one_process_take_turns(path: Path) -> None:
         assert connection.execute("SELECT sum(n) FROM counts").fetchone() == (6,)
 
 
-def test_a_process_killed_while_it_writes_loses_only_what_was_not_committed(
+def test_killed_writer_loses_only_uncommitted_rows(
     path: Path,
 ) -> None:
     program = """

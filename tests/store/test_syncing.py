@@ -90,7 +90,7 @@ def calls(database: Path, sessions: int, *more: str) -> Calls:
 
 
 @pytest.mark.extras
-def test_the_record_of_a_run_is_on_disk_before_it_begins(tmp_path: Path) -> None:
+def test_run_record_is_synced_before_the_run_starts(tmp_path: Path) -> None:
     found, _ = calls(tmp_path / "t.duckdb", 1)
     assert found[: found.index("made")] == [
         *("fsync run.json.part", "rename", "fsync run.json", "fsync run-1"),
@@ -102,7 +102,7 @@ def test_the_record_of_a_run_is_on_disk_before_it_begins(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("sessions", "sync"), [(1, r"fsync \w+\.jsonl"), (20, "syncfs .*")], ids=["one", "many"]
 )
-def test_lines_of_many_sessions_are_synced_together_and_not_one_by_one(
+def test_lines_of_many_sessions_are_synced_together(
     sessions: int, sync: str, tmp_path: Path
 ) -> None:
     found, unsynced = calls(tmp_path / "t.duckdb", sessions)
@@ -115,7 +115,7 @@ def test_lines_of_many_sessions_are_synced_together_and_not_one_by_one(
 
 
 @pytest.mark.extras
-def test_a_process_that_ends_syncs_what_it_wrote(tmp_path: Path) -> None:
+def test_exiting_process_syncs_its_writes(tmp_path: Path) -> None:
     found, unsynced = calls(tmp_path / "t.duckdb", 20, "exit")
     assert "wrote" in found
     assert not unsynced
@@ -138,12 +138,12 @@ sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 
 
-def test_a_forked_process_syncs_by_itself(tmp_path: Path) -> None:
+def test_forked_process_syncs_independently(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORKS, str(tmp_path / "f")]
     assert subprocess.run(command, timeout=120).returncode == 0
 
 
-def test_a_sync_that_fails_stops_whoever_writes_next(
+def test_failed_sync_stops_the_next_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from assay.core import files

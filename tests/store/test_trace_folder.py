@@ -74,9 +74,7 @@ def test_files_are_numbered_in_the_order_of_models_and_episodes(
 
 
 @pytest.mark.extras
-def test_the_folder_of_a_run_and_the_copies_can_be_imported(
-    store: Store, tmp_path: Path
-) -> None:
+def test_run_folder_and_copies_can_be_imported(store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "traces"
     written(folder, store, "first")
     (folder / "mine.json").write_text("{}")
@@ -87,7 +85,7 @@ def test_the_folder_of_a_run_and_the_copies_can_be_imported(
         assert sessions == [row for row in rows_of(store)["session_traces"] if row in sessions]
 
 
-def test_a_run_leaves_the_files_of_others_and_its_copies_lie_on_top(
+def test_run_keeps_files_of_other_runs_and_writes_its_copies_on_top(
     store: Store, tmp_path: Path
 ) -> None:
     folder = tmp_path / "traces"
@@ -108,7 +106,7 @@ def test_a_run_leaves_the_files_of_others_and_its_copies_lie_on_top(
     assert (folder / index.database).resolve() == store.path.resolve()
 
 
-def test_the_same_run_may_write_its_files_again(store: Store, tmp_path: Path) -> None:
+def test_same_run_can_rewrite_its_files(store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "traces"
     written(folder, store, "first")
     before = (folder / "trace_episode_3.json").read_bytes()
@@ -118,7 +116,7 @@ def test_the_same_run_may_write_its_files_again(store: Store, tmp_path: Path) ->
         assert (place / "trace_episode_3.json").read_bytes() == before
 
 
-def test_files_of_an_earlier_assay_move_into_a_folder_of_their_run(
+def test_files_of_an_earlier_version_move_into_their_run_folder(
     store: Store, tmp_path: Path
 ) -> None:
     folder = tmp_path / "traces"
@@ -135,9 +133,7 @@ def test_files_of_an_earlier_assay_move_into_a_folder_of_their_run(
     assert (folder / "first" / index.database).resolve() == store.path.resolve()
 
 
-def test_files_that_nobody_knows_for_copies_stay_as_they_are(
-    store: Store, tmp_path: Path
-) -> None:
+def test_unknown_files_are_left_unchanged(store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "traces"
     folder.mkdir()
     (folder / "trace_episode_0.json").write_text("mine")
@@ -153,9 +149,7 @@ def test_files_that_nobody_knows_for_copies_stay_as_they_are(
     assert (folder / "trace_episode_1.json").read_text() == "edited"
 
 
-def test_runs_that_end_together_leave_the_copies_of_one_of_them(
-    store: Store, tmp_path: Path
-) -> None:
+def test_concurrent_runs_leave_copies_of_one_run(store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "traces"
     for run in ("first", "second"):
         write_trace_folder(folder, store, run)
@@ -185,9 +179,7 @@ def test_runs_that_end_together_leave_the_copies_of_one_of_them(
     ],
     ids=["empty", "no text", "other format", "a file outside"],
 )
-def test_an_index_that_is_not_ours_is_refused(
-    content: bytes, store: Store, tmp_path: Path
-) -> None:
+def test_foreign_index_file_is_rejected(content: bytes, store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "traces"
     folder.mkdir()
     (folder / "index.json").write_bytes(content)
@@ -199,18 +191,18 @@ def test_an_index_that_is_not_ours_is_refused(
     assert store.path.exists()
 
 
-def test_a_file_in_the_place_of_the_folder_is_refused(store: Store, tmp_path: Path) -> None:
+def test_file_at_the_folder_path_is_rejected(store: Store, tmp_path: Path) -> None:
     (tmp_path / "traces").write_text("mine")
     with pytest.raises(UsageError, match="not a folder"):
         check_trace_folder(tmp_path / "traces", "first")
 
 
-def test_traces_may_be_left_out(store: Store, tmp_path: Path) -> None:
+def test_trace_files_can_be_disabled(store: Store, tmp_path: Path) -> None:
     index = write_trace_folder(tmp_path / "t", store, "first", traces=False, results=RESULTS)
     assert (index.files, names(tmp_path / "t" / "first")) == ((), ["index.json"])
 
 
-def test_a_folder_left_half_way_is_completed(store: Store, tmp_path: Path) -> None:
+def test_incomplete_folder_is_completed(store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "traces"
 
     def stop(done: int) -> None:
@@ -223,7 +215,7 @@ def test_a_folder_left_half_way_is_completed(store: Store, tmp_path: Path) -> No
     assert len(names(folder / "first")) == 5
 
 
-def test_drafts_of_killed_processes_go_and_those_of_living_ones_stay(
+def test_drafts_of_killed_processes_are_removed_and_live_ones_kept(
     store: Store, tmp_path: Path
 ) -> None:
     folder = tmp_path / "traces"

@@ -47,11 +47,11 @@ KEPT = Path(__file__).parent / "kept" / "trace.json"
 """What an earlier commit wrote for `rich_session`."""
 
 
-def test_a_file_is_written_as_ever_to_the_byte() -> None:
+def test_trace_file_bytes_are_stable() -> None:
     assert dump_trace(trace_of(rich_session())) == KEPT.read_bytes()
 
 
-def test_a_file_of_an_earlier_program_is_read() -> None:
+def test_trace_file_of_an_earlier_version_is_read() -> None:
     assert parse_trace(KEPT.read_bytes()) == trace_of(rich_session())
 
 
@@ -60,12 +60,12 @@ TRACE = trace_of(make_session(make_run(), text="<script> \x1b[2J [bold] =1+1 ü\
 
 @pytest.mark.parametrize("dump", [dump_trace, dump_line])
 @pytest.mark.parametrize("state", list(TrialState))
-def test_a_trace_is_the_same_after_a_round_trip(dump: Any, state: TrialState) -> None:
+def test_trace_round_trips(dump: Any, state: TrialState) -> None:
     trace = trace_of(make_session(make_run(), state=state, text="ü\x00"))
     assert parse_trace(dump(trace)) == trace
 
 
-def test_a_file_says_its_format_first_and_has_a_line_per_message() -> None:
+def test_trace_file_starts_with_its_format_and_has_a_line_per_message() -> None:
     lines = dump_trace(TRACE).decode().splitlines()
     assert lines[1] == '"format": "assay-trace/1",'
     assert sum('"message":{' in line for line in lines) == len(TRACE.session.messages)
@@ -131,16 +131,14 @@ def changed(**changes: Any) -> bytes:
         (changed(played__0__steps__0__reward=float("inf")), "reward: must be a finite number"),
     ],
 )
-def test_a_damaged_trace_is_refused_with_the_place_and_the_reason(
-    content: bytes, said: str
-) -> None:
+def test_damaged_trace_is_rejected_with_location_and_reason(content: bytes, said: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
         parse_trace(content)
     assert "\x1b" not in str(caught.value)
     assert len(str(caught.value)) < 300
 
 
-def test_half_a_surrogate_in_a_file_is_mended() -> None:
+def test_lone_surrogate_in_a_file_is_replaced() -> None:
     trace = parse_trace(changed(played__0__malformed="a\ud800", run__command="\udfff"))
     assert trace.session.played[0].malformed == "a\ufffd"
     assert trace.run.command == "\ufffd"

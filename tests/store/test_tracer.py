@@ -37,7 +37,7 @@ def database(tmp_path: Path) -> Path:
     return tmp_path / "a.duckdb"
 
 
-def test_a_loop_becomes_a_session(database: Path) -> None:
+def test_traced_loop_is_stored_as_a_session(database: Path) -> None:
     with SessionTracer(
         database, name="my loop", task="maze", seed=7, subject="walker"
     ) as tracer:
@@ -73,7 +73,7 @@ def test_a_loop_becomes_a_session(database: Path) -> None:
     assert not journal_root(database).exists()
 
 
-def test_steps_without_turns_are_turns_of_their_own(database: Path) -> None:
+def test_steps_without_turns_become_separate_turns(database: Path) -> None:
     with SessionTracer(database, name="loop", task="maze") as tracer:
         for number in range(3):
             tracer.step("go", reward=number)
@@ -82,7 +82,7 @@ def test_steps_without_turns_are_turns_of_their_own(database: Path) -> None:
         assert (row.turns, row.steps, row.actions_asked, row.reward) == (3, 3, 3, 3.0)
 
 
-def test_a_loop_that_raises_is_a_failure_and_the_error_goes_on(database: Path) -> None:
+def test_loop_that_raises_is_a_failure_and_the_error_propagates(database: Path) -> None:
     def play() -> None:
         with SessionTracer(database, name="loop", task="maze") as tracer:
             tracer.step("go")
@@ -99,7 +99,7 @@ def test_a_loop_that_raises_is_a_failure_and_the_error_goes_on(database: Path) -
         assert connection.execute("FROM outcomes").fetchall() == []
 
 
-def test_sessions_of_one_run_belong_together(database: Path) -> None:
+def test_sessions_of_one_run_share_its_experiment(database: Path) -> None:
     for seed in (1, 2):
         with SessionTracer(database, name="s", task="maze", seed=seed, run_id="r") as tracer:
             tracer.step("go")
@@ -108,7 +108,7 @@ def test_sessions_of_one_run_belong_together(database: Path) -> None:
         assert len(connection.execute("FROM experiments").fetchall()) == 1
 
 
-def test_a_message_without_a_role_is_refused(database: Path) -> None:
+def test_message_without_a_role_is_rejected(database: Path) -> None:
     with (
         pytest.raises(UsageError, match="needs a role"),
         SessionTracer(database, name="s", task="t") as tracer,
@@ -116,7 +116,7 @@ def test_a_message_without_a_role_is_refused(database: Path) -> None:
         tracer.message({"content": "hello"})
 
 
-def test_a_value_of_another_type_is_refused_at_once_and_the_rest_is_kept(
+def test_value_of_wrong_type_is_rejected_and_the_rest_is_kept(
     database: Path,
 ) -> None:
     with SessionTracer(database, name="a loop", task="maze") as tracer:
@@ -143,7 +143,7 @@ def test_a_value_of_another_type_is_refused_at_once_and_the_rest_is_kept(
         assert steps.fetchall() == [(1, 1, "north")]
 
 
-def test_a_session_whose_process_died_is_kept_up_to_its_last_turn(database: Path) -> None:
+def test_session_of_a_killed_process_is_kept_up_to_its_last_turn(database: Path) -> None:
     done = run_python("-c", DIES, str(database), expected=None)
     assert done.code < 0
     assert not database.exists()
@@ -159,7 +159,7 @@ def test_a_session_whose_process_died_is_kept_up_to_its_last_turn(database: Path
     assert ingest_leftovers(store) == 0
 
 
-def test_a_damaged_journal_of_a_process_that_died_is_set_aside(database: Path) -> None:
+def test_damaged_journal_of_a_killed_process_is_set_aside(database: Path) -> None:
     run_python("-c", DIES, str(database), expected=None)
     (path,) = journal_root(database).glob("*/*.jsonl")
     content = bytearray(path.read_bytes())
@@ -170,7 +170,7 @@ def test_a_damaged_journal_of_a_process_that_died_is_set_aside(database: Path) -
     assert kept.read_bytes() == content
 
 
-def test_the_same_loop_can_be_run_again_after_its_process_died(database: Path) -> None:
+def test_loop_can_be_repeated_after_its_process_was_killed(database: Path) -> None:
     run_python("-c", DIES, str(database), expected=None)
     with SessionTracer(database, name="loop", task="maze", seed=1, run_id="r") as tracer:
         tracer.step("north")
@@ -179,7 +179,7 @@ def test_the_same_loop_can_be_run_again_after_its_process_died(database: Path) -
         assert (row.state, row.steps) == (TrialState.RESULT, 1)
 
 
-def test_a_living_loop_is_no_leftover(database: Path) -> None:
+def test_running_loop_is_not_a_leftover(database: Path) -> None:
     with SessionTracer(database, name="loop", task="maze") as tracer:
         tracer.step("go")
         assert ingest_leftovers(Store(database)) == 0
@@ -222,7 +222,7 @@ def one_session(database: Path, **about: Any) -> str:
     return tracer.session_id
 
 
-def test_sessions_wait_for_each_other_until_there_are_many(database: Path) -> None:
+def test_sessions_are_stored_in_batches(database: Path) -> None:
     for seed in range(99):
         one_session(database, seed=seed, run_id="r")
     assert not database.exists()
@@ -235,7 +235,7 @@ def test_sessions_wait_for_each_other_until_there_are_many(database: Path) -> No
 
 
 @pytest.mark.extras
-def test_sessions_that_wait_are_stored_when_the_process_ends(database: Path) -> None:
+def test_pending_sessions_are_stored_at_process_exit(database: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ENDS, str(database)], capture_output=True, check=False
     )
@@ -245,7 +245,7 @@ def test_sessions_that_wait_are_stored_when_the_process_ends(database: Path) -> 
 
 
 @pytest.mark.parametrize("script", [DIES, ENDS], ids=["died", "goes on"])
-def test_any_command_takes_in_what_another_process_recorded(
+def test_any_command_ingests_sessions_of_other_processes(
     script: str, database: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [sys.executable, "-c", script, str(database), "wait"]
@@ -259,7 +259,7 @@ def test_any_command_takes_in_what_another_process_recorded(
     assert len(capsys.readouterr().out.split()) == (1 if script is DIES else 3)
 
 
-def test_a_store_that_somebody_reads_keeps_nobody_from_reading(database: Path) -> None:
+def test_readers_do_not_block_each_other(database: Path) -> None:
     one_session(database)
     holds = (
         "import duckdb, sys; c = duckdb.connect(sys.argv[1], read_only=True);"
@@ -293,7 +293,7 @@ def test_sessions_of_several_subjects_in_one_run_all_have_experiments(database: 
         assert rows.fetchall() == [("a", "loop v1.0"), ("b", "loop v1.1")]
 
 
-def test_a_session_again_takes_the_place_of_the_first_and_a_replicate_does_not(
+def test_repeated_session_replaces_the_first_and_a_replicate_does_not(
     database: Path,
 ) -> None:
     first = one_session(database, seed=1, run_id="r")
@@ -304,7 +304,7 @@ def test_a_session_again_takes_the_place_of_the_first_and_a_replicate_does_not(
         assert rows.fetchall() == [(first, 0), (again, 1)]
 
 
-def test_threads_may_share_a_tracer(database: Path) -> None:
+def test_tracer_can_be_shared_by_threads(database: Path) -> None:
     with SessionTracer(database, name="loop", task="maze") as tracer:
         with ThreadPoolExecutor(8) as threads:
             indexes = sorted(threads.map(lambda _: tracer.step("go", reward=1.0), range(400)))
@@ -341,7 +341,7 @@ def test_a_tracer_is_an_asynchronous_context_manager(database: Path) -> None:
     ],
     ids=str,
 )
-def test_a_number_that_no_column_holds_is_refused_at_the_call(
+def test_number_beyond_column_bounds_is_rejected_at_the_call(
     about: dict[str, int], said: str, database: Path
 ) -> None:
     with pytest.raises(UsageError, match=said):

@@ -16,7 +16,7 @@ from assay.store.training_tables import (
 from tests.training.made import METRIC, make_run, store_with
 
 
-def test_runs_go_in_together_or_not_at_all(tmp_path: Path) -> None:
+def test_training_runs_are_stored_all_or_none(tmp_path: Path) -> None:
     first = make_run("b", 1, 1.0, subject="vit", configuration={"lr": 0.1})
     store = store_with(tmp_path / "t.duckdb", [first])
     with store.writing() as connection:
@@ -46,7 +46,7 @@ def test_runs_go_in_together_or_not_at_all(tmp_path: Path) -> None:
         assert find_plan(connection, "other") is None
 
 
-def test_two_runs_are_the_same_if_they_tell_the_same() -> None:
+def test_training_runs_with_equal_content_are_equal() -> None:
     one = make_run("a", 1, 1.0)
     assert one.same_content(make_run("a", 1, 1.0, source="elsewhere.csv"))
     assert not one.same_content(make_run("a", 2, 1.0))

@@ -58,7 +58,7 @@ def test_two_series_are_compared_by_seed(tmp_path: Path) -> None:
     assert contrast.difference.point == pytest.approx(0.5, abs=0.02)
 
 
-def test_a_trial_says_how_the_run_ended_and_what_its_curves_came_to(tmp_path: Path) -> None:
+def test_trial_has_the_end_and_the_curve_summaries_of_its_run(tmp_path: Path) -> None:
     path = tmp_path / "t.duckdb"
     crashed, running = TrainingStatus.CRASHED, TrainingStatus.RUNNING
     store = written(
@@ -86,7 +86,7 @@ def _experiment(store: Store) -> tuple[Any, ...]:
     return row
 
 
-def test_writing_a_run_again_or_another_in_its_place_leaves_one_trial(tmp_path: Path) -> None:
+def test_rewritten_or_replaced_run_leaves_one_trial(tmp_path: Path) -> None:
     path = tmp_path / "t.duckdb"
     run = read_training_run("a", 1, 1.0)
     store = written(path, run)
@@ -102,7 +102,7 @@ def test_writing_a_run_again_or_another_in_its_place_leaves_one_trial(tmp_path: 
 
 
 @pytest.mark.extras
-def test_series_that_an_earlier_program_stored_can_be_compared(
+def test_series_of_an_earlier_version_can_be_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, source = tmp_path / "old.duckdb", tmp_path / "new.duckdb"

@@ -30,7 +30,7 @@ FORKED = replace(
 )
 
 
-def test_a_session_and_its_trial_say_the_same(tmp_path: Path) -> None:
+def test_session_and_trial_rows_agree(tmp_path: Path) -> None:
     store = fill(tmp_path / "t.duckdb", RUN, [*make_sessions(RUN), FAILED, LOST, FORKED])
     assert query(
         store,
@@ -53,7 +53,7 @@ def test_a_session_and_its_trial_say_the_same(tmp_path: Path) -> None:
     ]
 
 
-def test_a_session_that_is_resumed_has_one_trial(tmp_path: Path) -> None:
+def test_resumed_session_has_one_trial(tmp_path: Path) -> None:
     store = fill(tmp_path / "t.duckdb", RUN, [LOST])
     with store.writing() as connection:
         ingest_session(connection, make_session(RUN, episode=4))
@@ -62,7 +62,7 @@ def test_a_session_that_is_resumed_has_one_trial(tmp_path: Path) -> None:
     ]
 
 
-def test_kind_and_parent_go_through_journals_stores_and_exports(tmp_path: Path) -> None:
+def test_kind_and_parent_survive_journal_database_and_export(tmp_path: Path) -> None:
     Journal.create(tmp_path / "s.jsonl", FORKED.header)
     assert read_journal(tmp_path / "s.jsonl").header == FORKED.header
     store = fill(tmp_path / "t.duckdb", RUN, [FORKED])
@@ -74,7 +74,7 @@ def test_kind_and_parent_go_through_journals_stores_and_exports(tmp_path: Path) 
             assert load_session(connection, ids([FORKED])[0]) == FORKED
 
 
-def test_a_field_that_was_added_is_not_written_where_it_has_its_default(
+def test_added_field_with_its_default_is_not_written(
     tmp_path: Path,
 ) -> None:
     for session, written in ((FAILED, False), (FORKED, True)):
@@ -84,7 +84,7 @@ def test_a_field_that_was_added_is_not_written_where_it_has_its_default(
         assert (b"trial_kind" in path.read_bytes()) is written
 
 
-def test_a_merge_takes_all_trials_and_none_twice(tmp_path: Path) -> None:
+def test_merge_copies_every_trial_once(tmp_path: Path) -> None:
     one = fill(tmp_path / "one.duckdb", RUN, [FAILED, LOST])
     two = fill(tmp_path / "two.duckdb", RUN, [LOST, FORKED])
     add_training(two, RUN)
@@ -96,7 +96,7 @@ def test_a_merge_takes_all_trials_and_none_twice(tmp_path: Path) -> None:
         assert sorted(found) == sorted([*ids([FAILED, LOST, FORKED]), "t-1"])
 
 
-def test_an_older_store_gets_the_trials_that_new_sessions_would_have(tmp_path: Path) -> None:
+def test_migrated_database_has_the_trials_of_new_sessions(tmp_path: Path) -> None:
     folder = unpack("store", tmp_path)
     old, new = Store(folder / "golden.duckdb"), Store(folder / "new.duckdb")
     before = query(old, "SELECT count(*) FROM session_traces")

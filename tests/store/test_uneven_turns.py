@@ -30,7 +30,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 @pytest.mark.parametrize("kind", [ExportFormat.JSON, ExportFormat.JSONL])
-def test_an_export_comes_back_with_the_same_rows(
+def test_export_and_import_give_the_same_rows(
     kind: ExportFormat, store: Store, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -40,9 +40,7 @@ def test_an_export_comes_back_with_the_same_rows(
     assert {**rows_of(other), "experiments": ()} == {**rows_of(store), "experiments": ()}
 
 
-def test_a_trajectory_has_every_call_once_and_what_was_played_once(
-    store: Store, tmp_path: Path
-) -> None:
+def test_trajectory_has_every_call_and_step_once(store: Store, tmp_path: Path) -> None:
     export_sessions(store, [NAME], ExportFormat.ATIF, tmp_path / "out")
     (path,) = (tmp_path / "out").glob("*.json")
     trajectory = json.loads(path.read_bytes())
@@ -74,7 +72,7 @@ def test_a_trajectory_has_every_call_once_and_what_was_played_once(
     ]
 
 
-def test_the_view_of_turns_sums_over_calls_and_shows_the_last_answer(store: Store) -> None:
+def test_turns_view_sums_calls_and_shows_the_last_reply(store: Store) -> None:
     rows = query(
         store,
         "SELECT turn, calls, prompt_tokens, cost_usd, latency_ms, retries, reply_text, steps"
@@ -91,7 +89,7 @@ def test_the_view_of_turns_sums_over_calls_and_shows_the_last_answer(store: Stor
     assert query(store, "SELECT DISTINCT replicate FROM outcomes") == [(2,)]
 
 
-def test_a_message_between_two_calls_of_a_turn_stands_before_its_steps(store: Store) -> None:
+def test_message_between_two_calls_precedes_the_steps_of_its_turn(store: Store) -> None:
     rows = query(
         store,
         "SELECT text, step_index FROM messages m LEFT JOIN session_timesteps t"

@@ -51,7 +51,7 @@ def names(connection: DuckDBPyConnection) -> list[str]:
     return [each.name for each in list_experiments(connection)]
 
 
-def test_a_version_comes_by_itself_when_something_changed_since_the_last(
+def test_changed_settings_create_a_new_version(
     connection: DuckDBPyConnection,
 ) -> None:
     for number, fingerprint in enumerate(["f1", "f2", "f2", "f1", "f1"], start=2):
@@ -59,7 +59,7 @@ def test_a_version_comes_by_itself_when_something_changed_since_the_last(
     assert versions(connection) == ["v1.0", "v1.0", "v1.1", "v1.1", "v1.2", "v1.2"]
 
 
-def test_a_tag_names_a_version_and_later_ones_go_on_from_it(
+def test_tag_names_a_version_and_later_versions_continue_from_it(
     connection: DuckDBPyConnection,
 ) -> None:
     tagged = tag_experiment(connection, experiment(make(1)), version="v2.0", note=" faster ")
@@ -72,7 +72,7 @@ def test_a_tag_names_a_version_and_later_ones_go_on_from_it(
     assert [each.note for each in list_experiments(connection)] == ["faster", None, None]
 
 
-def test_a_run_that_goes_on_keeps_the_version_it_was_tagged_with(
+def test_resumed_run_keeps_its_tagged_version(
     connection: DuckDBPyConnection,
 ) -> None:
     tag_experiment(connection, experiment(make(1)), version="v3.1")
@@ -80,7 +80,7 @@ def test_a_run_that_goes_on_keeps_the_version_it_was_tagged_with(
     assert versions(connection) == ["v3.1"]
 
 
-def test_a_version_that_another_has_gets_a_number_and_is_told(
+def test_duplicate_version_gets_a_number_and_a_notice(
     connection: DuckDBPyConnection,
 ) -> None:
     ensure_run(connection, make(2, "f2"))
@@ -91,7 +91,7 @@ def test_a_version_that_another_has_gets_a_number_and_is_told(
     assert (again.name, again.old_name) == (tagged.name, tagged.name)
 
 
-def test_a_note_alone_leaves_the_version_and_an_empty_one_goes_away(
+def test_note_does_not_change_the_version_and_an_empty_note_removes_it(
     connection: DuckDBPyConnection,
 ) -> None:
     tagged = tag_experiment(connection, experiment(make(1)), note="first")
@@ -99,14 +99,14 @@ def test_a_note_alone_leaves_the_version_and_an_empty_one_goes_away(
     assert tag_experiment(connection, experiment(make(1)), note="").note is None
 
 
-def test_a_version_that_is_none_is_refused(connection: DuckDBPyConnection) -> None:
+def test_invalid_version_is_rejected(connection: DuckDBPyConnection) -> None:
     for version in ("2.0", "v2", "v2.0.1", "v02.0", "V2.0", "v2.x", "", "v2.0\n"):
         with pytest.raises(UsageError, match=r"give v<major>\.<minor>, such as v2\.0"):
             tag_experiment(connection, experiment(make(1)), version=version)
     assert versions(connection) == ["v1.0"]
 
 
-def test_a_tag_without_a_change_or_for_nobody_is_refused(
+def test_tag_without_a_change_or_experiment_is_rejected(
     connection: DuckDBPyConnection,
 ) -> None:
     with pytest.raises(UsageError, match="nothing to change"):
@@ -117,7 +117,7 @@ def test_a_tag_without_a_change_or_for_nobody_is_refused(
         tag_experiment(connection, experiment(make(1)), note="x" * 10_001)
 
 
-def test_a_list_counts_trials_and_results_and_has_the_mean(
+def test_experiment_list_has_trials_results_and_mean(
     connection: DuckDBPyConnection,
 ) -> None:
     sessions = [
@@ -142,7 +142,7 @@ def test_a_list_counts_trials_and_results_and_has_the_mean(
         list_experiments(connection, series="nobody")
 
 
-def test_the_log_tells_what_changed_and_what_came_of_it(connection: DuckDBPyConnection) -> None:
+def test_experiment_log_shows_changes_and_results(connection: DuckDBPyConnection) -> None:
     prompt = "Play well. " * 20
     second = make(2, "f2", agent={"prompt": prompt, "view": "full"}, episodes=5)
     third = make(3, "f2", agent={"prompt": prompt, "view": "full"}, episodes=5, database="x")
@@ -168,7 +168,7 @@ def test_the_log_tells_what_changed_and_what_came_of_it(connection: DuckDBPyConn
     assert experiment_log(connection, experiment(second), unlogged=UNLOGGED) == rest[0]
 
 
-def test_another_model_in_a_series_is_a_change(connection: DuckDBPyConnection) -> None:
+def test_different_model_in_a_series_is_a_change(connection: DuckDBPyConnection) -> None:
     run = make_run("run-2", ("gpt-4o",), series=SERIES, created_at=START + 200)
     ensure_run(connection, run)
     assert series_log(connection, SERIES, unlogged=UNLOGGED)[1].changes == (
@@ -176,7 +176,7 @@ def test_another_model_in_a_series_is_a_change(connection: DuckDBPyConnection) -
     )
 
 
-def test_changes_are_short_safe_to_print_and_without_what_decides_nothing() -> None:
+def test_changes_are_short_printable_and_omit_irrelevant_settings() -> None:
     before = {"database": "a", "a": None, "b": "x\x1b[2J", "c": [1, 2], "d": {"e": 1}}
     after = {"database": "b", "a": "", "b": "\ud800" * 100, "c": [1, 3], "d": {"e": 2}}
     changes = changes_between(before, after, UNLOGGED)

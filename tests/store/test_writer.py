@@ -73,7 +73,7 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path / "a.duckdb", make_run())
 
 
-def test_ended_sessions_are_stored_and_their_journals_deleted(desk: Desk) -> None:
+def test_finished_sessions_are_stored_and_their_journals_deleted(desk: Desk) -> None:
     sessions = make_sessions(desk.run, 20)
     desk.writer.start()
     for session in sessions:
@@ -88,9 +88,7 @@ def test_ended_sessions_are_stored_and_their_journals_deleted(desk: Desk) -> Non
     desk.folder.remove()
 
 
-def test_what_a_writer_stores_is_what_direct_ingestion_stores(
-    desk: Desk, tmp_path: Path
-) -> None:
+def test_writer_stores_the_same_as_direct_ingestion(desk: Desk, tmp_path: Path) -> None:
     sessions = make_sessions(desk.run)
     desk.writer.start()
     for session in sessions:
@@ -109,7 +107,7 @@ def test_what_a_writer_stores_is_what_direct_ingestion_stores(
             assert connection.execute(f"FROM {name} ORDER BY ALL").fetchall() == rows
 
 
-def test_the_journal_of_an_infrastructure_error_stays_to_be_resumed(desk: Desk) -> None:
+def test_journal_of_an_infrastructure_error_is_kept_for_resume(desk: Desk) -> None:
     session = make_session(desk.run, state=TrialState.INFRASTRUCTURE)
     path = desk.journal(session)
     desk.writer.start()
@@ -133,7 +131,7 @@ def test_the_journal_of_an_infrastructure_error_stays_to_be_resumed(desk: Desk) 
     assert not path.exists()
 
 
-def test_a_damaged_journal_is_kept_where_it_is_and_the_rest_is_stored(desk: Desk) -> None:
+def test_damaged_journal_is_kept_and_the_rest_is_stored(desk: Desk) -> None:
     first, second = make_sessions(desk.run, 1)
     damaged = desk.journal(first)
     content = damaged.read_bytes()
@@ -149,7 +147,7 @@ def test_a_damaged_journal_is_kept_where_it_is_and_the_rest_is_stored(desk: Desk
     assert "damaged in line" in str(event)
 
 
-def test_the_journal_of_a_session_with_impossible_numbers_is_kept(desk: Desk) -> None:
+def test_journal_with_impossible_numbers_is_kept(desk: Desk) -> None:
     session = make_session(desk.run)
     # More than a column of turns can hold.
     played = [*session.played[:-1], replace(session.played[-1], turn=2**40)]
@@ -161,7 +159,7 @@ def test_the_journal_of_a_session_with_impossible_numbers_is_kept(desk: Desk) ->
     assert event.path.exists()
 
 
-def test_sessions_that_the_database_refuses_do_not_keep_others_out(desk: Desk) -> None:
+def test_rejected_sessions_do_not_block_others(desk: Desk) -> None:
     with desk.store.writing() as connection:
         connection.execute("CREATE UNIQUE INDEX one_per_seed ON session_traces (seed)")
     sessions = make_sessions(desk.run, 3)
@@ -176,7 +174,7 @@ def test_sessions_that_the_database_refuses_do_not_keep_others_out(desk: Desk) -
     assert desk.folder.journals() == sorted(paths[3:]), "they are kept"
 
 
-def test_journals_stay_when_the_database_cannot_be_written(tmp_path: Path) -> None:
+def test_journals_are_kept_if_the_database_cannot_be_written(tmp_path: Path) -> None:
     database = tmp_path / "a.duckdb"
     database.write_text("not a database" * 1000)
     desk = Desk(database, make_run())
@@ -207,7 +205,7 @@ def test_journals_are_written_while_others_are_stored(desk: Desk) -> None:
     assert len(desk.stored()) == 20
 
 
-def test_a_fault_of_the_listener_is_raised_to_whoever_waits(desk: Desk) -> None:
+def test_listener_error_is_raised_to_the_waiting_caller(desk: Desk) -> None:
     def listen(event: WriterEvent) -> None:
         raise RuntimeError("no paper")
 
@@ -219,12 +217,12 @@ def test_a_fault_of_the_listener_is_raised_to_whoever_waits(desk: Desk) -> None:
 
 
 @pytest.mark.extras
-def test_a_reader_delays_a_writer_and_nothing_is_lost(desk: Desk) -> None:
+def test_reader_delays_a_writer_without_loss(desk: Desk) -> None:
     delayed(desk, 1.0)
 
 
 @pytest.mark.extras
-def test_a_reader_that_stays_five_seconds_delays_a_writer_and_nothing_is_lost(
+def test_five_second_reader_delays_a_writer_without_loss(
     desk: Desk,
 ) -> None:
     delayed(desk, 5.0)
@@ -244,7 +242,7 @@ def delayed(desk: Desk, seconds: float) -> None:
 
 
 @pytest.mark.extras
-def test_two_processes_write_to_one_database_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_two_processes_write_to_one_database_without_loss(tmp_path: Path) -> None:
     database = tmp_path / "a.duckdb"
     processes = [
         subprocess.Popen(
@@ -278,7 +276,7 @@ def test_two_processes_write_to_one_database_and_nothing_is_lost(tmp_path: Path)
 
 
 @pytest.mark.extras
-def test_storing_that_is_given_up_leaves_the_rest_in_journals(desk: Desk) -> None:
+def test_cancelled_storing_keeps_the_rest_in_journals(desk: Desk) -> None:
     sessions = make_sessions(desk.run, 60)
     paths = [desk.journal(session) for session in sessions]
     writer = Writer(desk.store, on_event=desk.events.append, given_up=lambda: bool(desk.events))
@@ -300,7 +298,7 @@ def test_storing_that_is_given_up_leaves_the_rest_in_journals(desk: Desk) -> Non
 
 
 @pytest.mark.extras
-def test_who_waits_for_storing_hears_how_much_is_left(
+def test_waiting_for_storage_reports_the_remaining_sessions(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("assay.store.writer._FIRST_REPORT_S", 0.0)

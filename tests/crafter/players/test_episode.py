@@ -6,7 +6,7 @@ from assay.crafter.players.policies import NoopPolicy, RandomPolicy
 from assay.errors import UsageError
 
 
-def test_an_episode_goes_on_until_the_world_is_done() -> None:
+def test_episode_continues_until_the_world_is_done() -> None:
     world = World(0)
     episode = PolicyEpisode(world, RandomPolicy(0))
     moments = list(episode)
@@ -15,7 +15,7 @@ def test_an_episode_goes_on_until_the_world_is_done() -> None:
     assert episode.ended == moments[-1].result.ended == "died"
 
 
-def test_an_episode_sums_up_its_rewards_and_dates_its_achievements() -> None:
+def test_episode_sums_rewards_and_records_achievement_steps() -> None:
     world = World(0)
     episode = PolicyEpisode(world, RandomPolicy(0))
     rewards = [moment.result.reward for moment in episode]
@@ -24,14 +24,14 @@ def test_an_episode_sums_up_its_rewards_and_dates_its_achievements() -> None:
     assert list(episode.unlocked.values()) == sorted(episode.unlocked.values())
 
 
-def test_an_episode_stops_after_the_steps_it_was_given() -> None:
+def test_episode_stops_at_its_step_limit() -> None:
     world = World(0)
     episode = PolicyEpisode(world, NoopPolicy(), max_steps=7)
     assert len(list(episode)) == 7
     assert (world.steps, world.done, episode.ended) == (7, False, "max_steps")
 
 
-def test_an_episode_that_was_left_can_be_taken_up_again() -> None:
+def test_interrupted_episode_can_be_continued() -> None:
     whole = PolicyEpisode(World(3), RandomPolicy(3), max_steps=40)
     parts = PolicyEpisode(World(3), RandomPolicy(3), max_steps=40)
     all_at_once = [moment.action for moment in whole]
@@ -46,6 +46,6 @@ def test_an_episode_that_was_left_can_be_taken_up_again() -> None:
 
 
 @pytest.mark.parametrize("max_steps", [0, -1])
-def test_an_episode_of_no_steps_is_an_error(max_steps: int) -> None:
+def test_step_limit_of_zero_is_rejected(max_steps: int) -> None:
     with pytest.raises(UsageError, match="max_steps"):
         PolicyEpisode(World(0), NoopPolicy(), max_steps)

@@ -35,7 +35,7 @@ def crafter_score(percents: list[float]) -> float:
 
 
 @pytest.mark.extras
-def test_it_reaches_in_a_thousand_steps_what_was_measured_and_beats_a_human(
+def test_expert_reaches_its_measured_score_and_beats_humans(
     record_property: Callable[[str, object], None],
 ) -> None:
     counts = dict.fromkeys(ACHIEVEMENTS, 0)
@@ -52,7 +52,7 @@ def test_it_reaches_in_a_thousand_steps_what_was_measured_and_beats_a_human(
     assert score > 50.5
 
 
-def test_equal_seeds_play_equal_games() -> None:
+def test_equal_seeds_give_equal_episodes() -> None:
     games = [list(play(World(3), ExpertPolicy(3), 600)) for _ in range(2)]
     assert games[0] == games[1]
 
@@ -63,17 +63,17 @@ def test_the_seed_breaks_ties() -> None:
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, None])
-def test_a_seed_that_is_no_natural_number_is_an_error(seed: int) -> None:
+def test_seed_must_be_a_nonnegative_integer(seed: int) -> None:
     with pytest.raises(UsageError, match=f"seed {seed}"):
         ExpertPolicy(seed)
 
 
-def test_it_is_given_a_view_and_nothing_else() -> None:
+def test_expert_receives_only_the_view() -> None:
     assert list(inspect.signature(ExpertPolicy.act).parameters) == ["self", "view"]
     assert list(inspect.signature(ExpertPolicy).parameters) == ["seed"]
 
 
-def test_views_that_are_equal_get_equal_actions_whatever_lies_beyond_them() -> None:
+def test_equal_views_get_equal_actions_in_different_worlds() -> None:
     # The views are played back from memory: there is no world behind them any more.
     world, policy = World(11), ExpertPolicy(11)
     views, actions = [], []
@@ -99,7 +99,7 @@ def copied(view: View) -> View:
     )
 
 
-def test_it_does_not_change_the_views_it_is_given() -> None:
+def test_expert_does_not_modify_its_views() -> None:
     world, policy = World(11), ExpertPolicy(11)
     for _ in range(100):
         view = world.view()
@@ -111,7 +111,7 @@ def test_it_does_not_change_the_views_it_is_given() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_it_knows_where_it_is_and_what_it_has_achieved(seed: int) -> None:
+def test_expert_tracks_its_position_and_achievements(seed: int) -> None:
     world, policy = World(seed), ExpertPolicy(seed)
     x, y = world.player_pos
     for action in play(world, policy, 800):
@@ -123,7 +123,7 @@ def test_it_knows_where_it_is_and_what_it_has_achieved(seed: int) -> None:
     assert policy.memory.done <= achieved
 
 
-def test_it_follows_when_another_hand_leads_for_a_while() -> None:
+def test_expert_keeps_track_while_another_policy_acts() -> None:
     world, policy = World(4), ExpertPolicy(4)
     x, y = world.player_pos
     for name in ("move_left", "move_up", "noop", "move_right") * 10:
@@ -135,7 +135,7 @@ def test_it_follows_when_another_hand_leads_for_a_while() -> None:
     assert policy.memory.here - START == moved_x * STRIDE + moved_y
 
 
-def test_every_decision_has_a_goal_of_the_vocabulary() -> None:
+def test_every_decision_has_a_known_goal() -> None:
     world, policy = World(5), ExpertPolicy(5)
     seen = set()
     for _ in play(world, policy, 600):
@@ -146,14 +146,14 @@ def test_every_decision_has_a_goal_of_the_vocabulary() -> None:
 
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_it_plays_at_every_difficulty(difficulty: str, seed: int) -> None:
+def test_expert_plays_at_every_difficulty(difficulty: str, seed: int) -> None:
     world = World(seed, difficulty)
     actions = list(play(world, ExpertPolicy(seed), 500))
     assert len(actions) >= 50
 
 
 @pytest.mark.parametrize("direction", ["move_left", "move_right", "move_up", "move_down"])
-def test_it_plays_on_when_it_takes_over_at_the_edge_of_the_world(direction: str) -> None:
+def test_expert_can_take_over_at_the_edge_of_the_world(direction: str) -> None:
     world = World(7)
     for _ in range(80):
         world.step(direction)
@@ -161,7 +161,7 @@ def test_it_plays_on_when_it_takes_over_at_the_edge_of_the_world(direction: str)
     assert list(play(world, ExpertPolicy(7), 200))
 
 
-def test_no_view_makes_it_fail() -> None:
+def test_expert_accepts_any_valid_view() -> None:
     random = np.random.Generator(np.random.PCG64(0))
     for trial in range(300):
         policy = ExpertPolicy(trial)
@@ -191,7 +191,7 @@ def any_view(random: np.random.Generator, step: int) -> View:
     )
 
 
-def test_it_never_walks_into_lava() -> None:
+def test_expert_never_walks_into_lava() -> None:
     random = np.random.Generator(np.random.PCG64(1))
     for trial in range(200):
         view = any_view(random, 0)
@@ -200,7 +200,7 @@ def test_it_never_walks_into_lava() -> None:
         assert ACTIONS[ExpertPolicy(trial).act(view)][:5] != "move_"
 
 
-def test_the_page_shows_what_the_expert_does() -> None:
+def test_docs_page_shows_the_measured_expert() -> None:
     page = (Path(__file__).parents[3] / "docs" / "expert.md").read_text("utf-8")
     found = re.search(r"# (\d+) ([a-z ]+) -> (\d+)", page)
     assert found is not None

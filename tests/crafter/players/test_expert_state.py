@@ -55,7 +55,7 @@ def dumped() -> list[tuple[bytes, View]]:
 
 
 @pytest.mark.parametrize(("seed", "difficulty"), [(3, "easy"), (4, "classic"), (5, "hard")])
-def test_an_expert_that_is_dumped_and_loaded_each_step_plays_the_same_game(
+def test_expert_restored_at_every_step_plays_the_same_episode(
     seed: int, difficulty: str
 ) -> None:
     world, policy, other = World(seed, difficulty), ExpertPolicy(seed), ExpertPolicy(seed)
@@ -71,7 +71,7 @@ def test_an_expert_that_is_dumped_and_loaded_each_step_plays_the_same_game(
         world.step(action)
 
 
-def test_what_is_loaded_is_dumped_again_as_the_same_bytes(
+def test_loaded_state_dumps_to_the_same_bytes(
     dumped: list[tuple[bytes, View]],
 ) -> None:
     for state, _ in dumped:
@@ -80,13 +80,13 @@ def test_what_is_loaded_is_dumped_again_as_the_same_bytes(
         assert loaded.dump() == state
 
 
-def test_a_new_expert_can_be_dumped_before_it_saw_anything() -> None:
+def test_new_expert_can_be_dumped_before_its_first_view() -> None:
     loaded = ExpertPolicy.load(0, ExpertPolicy(0).dump())
     assert loaded is not None
     assert 0 <= loaded.act(World(0).view()) < 17
 
 
-def test_every_attribute_of_its_parts_is_written_or_known_to_follow() -> None:
+def test_every_attribute_is_saved_or_derived() -> None:
     parts = ExpertPolicy(0)._parts
     assert {field.name for field in fields(Parts)} == WRITTEN.keys()
     for name in WRITTEN:
@@ -100,7 +100,7 @@ def test_the_state_is_small(dumped: list[tuple[bytes, View]]) -> None:
     assert max(sizes) < 1000
 
 
-def test_bytes_that_are_cut_off_or_altered_are_refused(
+def test_truncated_or_altered_state_is_rejected(
     dumped: list[tuple[bytes, View]],
 ) -> None:
     state = dumped[-1][0]
@@ -114,7 +114,7 @@ def test_bytes_that_are_cut_off_or_altered_are_refused(
 
 
 @pytest.mark.parametrize("size", [MAX_BYTES, 10**7])
-def test_bytes_that_unpack_to_very_many_are_refused(size: int) -> None:
+def test_decompression_bomb_is_rejected(size: int) -> None:
     press = zlib.compressobj(9, zlib.DEFLATED, -15)
     packed = press.compress(bytes(size)) + press.flush()
     bomb = b"\1" + zlib.crc32(packed).to_bytes(4, "big") + packed
@@ -122,7 +122,7 @@ def test_bytes_that_unpack_to_very_many_are_refused(size: int) -> None:
 
 
 @pytest.mark.extras
-def test_no_forged_state_makes_it_fail(dumped: list[tuple[bytes, View]]) -> None:
+def test_forged_state_is_rejected_or_playable(dumped: list[tuple[bytes, View]]) -> None:
     random = np.random.Generator(np.random.PCG64(0))
     accepted = 0
     for trial in range(1500):

@@ -28,33 +28,33 @@ def test_the_random_policy_draws_all_actions_equally_often() -> None:
     assert abs(counts - 1000).max() < 155
 
 
-def test_equal_seeds_draw_equal_actions_whatever_else_draws_random_numbers() -> None:
+def test_actions_depend_only_on_the_seed() -> None:
     first = draws(RandomPolicy(5), 100)
     np.random.default_rng(5).integers(17, size=100)
     assert draws(RandomPolicy(5), 100) == first
     assert draws(RandomPolicy(6), 100) != first
 
 
-def test_the_draws_of_a_seed_stay_the_same_from_version_to_version() -> None:
+def test_random_actions_of_a_seed_are_stable_across_versions() -> None:
     assert draws(RandomPolicy(0), 12) == [14, 10, 8, 4, 5, 0, 1, 0, 2, 13, 11, 15]
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_policy_is_made_by_its_name(name: str) -> None:
+def test_policy_is_created_by_name(name: str) -> None:
     assert 0 <= make_policy(name, 1).act(World(0).view()) < len(ACTIONS)
 
 
-def test_an_unknown_policy_is_an_error_that_names_the_near_one() -> None:
+def test_unknown_policy_error_suggests_the_closest_name() -> None:
     with pytest.raises(UsageError, match=r"'Randm'; did you mean 'random'\?.*noop, random"):
         make_policy("Randm", 0)
 
 
-def test_an_unknown_policy_that_is_near_to_none_is_an_error_that_names_them_all() -> None:
+def test_unknown_policy_error_without_a_close_name_lists_all() -> None:
     with pytest.raises(UsageError, match=r"'xyz'; choose from: noop, random"):
         make_policy("xyz", 0)
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, None])
-def test_a_seed_that_is_no_natural_number_is_an_error(seed: int) -> None:
+def test_seed_must_be_a_nonnegative_integer(seed: int) -> None:
     with pytest.raises(UsageError, match=f"seed {seed}"):
         RandomPolicy(seed)

@@ -32,7 +32,7 @@ def handshake(
     "host",
     ["localhost", "localhost:1", "127.0.0.1:8901", "[::1]:8901", "LOCALHOST", "127.0.0.5"],
 )
-def test_names_of_loopback_are_answered(address: str, host: str) -> None:
+def test_loopback_host_names_are_accepted(address: str, host: str) -> None:
     assert ask(address, "/health", headers={"Host": host}).status == 200
 
 
@@ -44,7 +44,7 @@ def test_names_of_loopback_are_answered(address: str, host: str) -> None:
         *("evil.example@localhost", "localhost/evil", "localhost?"),
     ],
 )
-def test_other_hosts_are_forbidden(address: str, host: str) -> None:
+def test_other_host_names_are_forbidden(address: str, host: str) -> None:
     for path in ("/health", "/openapi.json", f"{ENV}/metadata"):
         answer = ask(address, path, headers={"Host": host})
         assert (answer.status, answer.json["code"]) == (403, "forbidden")
@@ -69,14 +69,14 @@ def test_other_origins_are_forbidden(address: str, origin: str) -> None:
     assert handshake(address, origin=origin) == 403
 
 
-def test_the_own_origin_is_answered(address: str) -> None:
+def test_own_origin_is_accepted(address: str) -> None:
     assert ask(address, f"{ENV}/initialize", {}, headers={"Origin": address}).status == 200
     assert handshake(address, origin=address) == 101
     assert handshake(address) == 101
     assert handshake(address, origin=address.replace("//", "//evil.example@")) == 403
 
 
-def test_a_socket_for_another_host_or_environment_does_not_open(address: str) -> None:
+def test_socket_with_wrong_host_or_environment_is_rejected(address: str) -> None:
     with pytest.raises(InvalidStatus) as refused:
         connect(address.replace("http://", "ws://") + "/env/Sokoban/ws").close()
     assert refused.value.response.status_code == 404
@@ -99,7 +99,7 @@ def locked() -> Iterator[str]:
         *(f"Bearer {TOKEN[:-1]}", "Bearer é", f"Bearer {TOKEN} {TOKEN}"),
     ],
 )
-def test_without_the_token_nothing_is_played(locked: str, given: str | None) -> None:
+def test_requests_without_the_token_are_rejected(locked: str, given: str | None) -> None:
     headers = {} if given is None else {"Authorization": given}
     answer = ask(locked, f"{ENV}/initialize", {}, headers=headers)
     assert (answer.status, answer.json["code"]) == (401, "unauthorized")
@@ -107,19 +107,19 @@ def test_without_the_token_nothing_is_played(locked: str, given: str | None) -> 
     assert TOKEN not in answer.json["detail"]
 
 
-def test_with_the_token_all_is_open(locked: str) -> None:
+def test_requests_with_the_token_are_accepted(locked: str) -> None:
     headers = {"Authorization": f"bearer {TOKEN}"}
     assert ask(locked, f"{ENV}/initialize", {}, headers=headers).status == 200
     assert handshake(locked, headers=headers) == 101
     assert handshake(locked) == 401
 
 
-def test_what_tells_of_no_instance_asks_for_no_token(locked: str) -> None:
+def test_routes_without_an_instance_need_no_token(locked: str) -> None:
     for path in ("/health", "/openapi.json"):
         assert ask(locked, path).status == 200
 
 
-def test_a_service_for_other_machines_answers_to_addresses_and_given_names() -> None:
+def test_public_service_accepts_ip_addresses_and_allowed_names() -> None:
     async def nothing(*_: object) -> None:
         raise AssertionError
 
@@ -133,5 +133,5 @@ def test_a_service_for_other_machines_answers_to_addresses_and_given_names() -> 
     assert not any(is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.1", "box"))
 
 
-def test_the_token_is_not_in_the_representation_of_the_settings() -> None:
+def test_repr_of_settings_hides_the_token() -> None:
     assert TOKEN not in repr(ServiceSettings(token=TOKEN))

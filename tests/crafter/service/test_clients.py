@@ -44,7 +44,7 @@ def where(request: pytest.FixtureRequest, address: str) -> str | None:
     return address if request.param == "http" else None
 
 
-def test_an_episode_goes_as_in_the_world_itself(where: str | None) -> None:
+def test_client_episode_equals_the_local_world(where: str | None) -> None:
     async def body(client: WorldClient) -> None:
         started = await client.initialize(3, "easy", 40)
         world = World(3, "easy", 40)
@@ -71,7 +71,7 @@ def test_an_episode_goes_as_in_the_world_itself(where: str | None) -> None:
     play(where, body)
 
 
-def test_both_clients_give_equal_results(address: str) -> None:
+def test_sync_and_async_clients_give_equal_results(address: str) -> None:
     results: list[list[Any]] = []
 
     async def body(client: WorldClient) -> None:
@@ -91,7 +91,7 @@ def test_both_clients_give_equal_results(address: str) -> None:
     assert results[0][1] != results[0][4]
 
 
-def test_an_observation_differs_by_one_cell_of_what_is_seen() -> None:
+def test_observations_differ_if_one_visible_cell_differs() -> None:
     async def body(client: WorldClient) -> None:
         one, other = [(await client.initialize(4)).observation for _ in range(2)]
         assert one == other
@@ -145,7 +145,7 @@ def refusals() -> dict[str, tuple[type[AssayError], Callable[[WorldClient], Awai
 
 
 @pytest.mark.parametrize("name", refusals())
-def test_both_clients_raise_equal_exceptions(address: str, name: str) -> None:
+def test_sync_and_async_clients_raise_equal_exceptions(address: str, name: str) -> None:
     kind, ask = refusals()[name]
     caught: list[AssayError] = []
 
@@ -163,7 +163,7 @@ def test_both_clients_raise_equal_exceptions(address: str, name: str) -> None:
     assert str(pickle.loads(pickle.dumps(one))) == str(one)
 
 
-def test_the_limit_of_instances_is_told_with_the_time_to_wait() -> None:
+def test_instance_limit_error_includes_the_retry_time() -> None:
     async def body(client: WorldClient) -> None:
         await client.initialize(1)
         with pytest.raises(InstanceLimit) as error:
@@ -180,7 +180,7 @@ async def _with(client: WorldClient, body: Body) -> None:
         await body(client)
 
 
-def test_a_token_is_sent_and_a_wrong_one_is_an_error() -> None:
+def test_client_sends_the_token_and_a_wrong_token_is_rejected() -> None:
     async def body(address: str) -> None:
         async with HttpClient(address, token="right") as client:
             assert (await client.health()).status == "ok"

@@ -67,7 +67,7 @@ TYPES = [
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_a_body_of_any_bytes_is_refused_or_answered(address: str, name: str) -> None:
+def test_random_request_body_is_rejected_or_answered(address: str, name: str) -> None:
     for path in POSTS:
         answer = ask(address, path, BODIES[name])
         assert answer.status in (200, 404, 413, 422), (path, answer)
@@ -78,7 +78,7 @@ def test_a_body_of_any_bytes_is_refused_or_answered(address: str, name: str) -> 
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=repr)
-def test_the_type_of_a_body_does_not_matter(address: str, kind: str | None) -> None:
+def test_content_type_of_the_body_is_ignored(address: str, kind: str | None) -> None:
     headers = {} if kind is None else {"Content-Type": kind}
     answer = ask(address, f"{ENV}/initialize", {"config": {"seed": 3}}, headers=headers)
     assert answer.status == 200
@@ -101,7 +101,7 @@ def test_the_type_of_a_body_does_not_matter(address: str, kind: str | None) -> N
     ],
     ids=lambda value: str(value)[:10],
 )
-def test_any_query_is_refused_or_answered(address: str, value: str) -> None:
+def test_random_query_is_rejected_or_answered(address: str, value: str) -> None:
     for name in ("checkpoint", "metadata"):
         answer = ask(address, f"{ENV}/{name}?env_id={quote(value, safe='%&=')}")
         assert answer.status == 404
@@ -142,7 +142,7 @@ HEADS = {
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_any_head_is_refused_or_answered(address: str, name: str) -> None:
+def test_random_headers_are_rejected_or_answered(address: str, name: str) -> None:
     line = f"POST {ENV}/initialize HTTP/1.1\r\nHost: localhost\r\n".encode()
     answer = raw(address, line + HEADS[name], wait=0.3)
     assert b" 500 " not in answer.split(b"\r\n")[0]
@@ -164,7 +164,7 @@ def test_any_head_is_refused_or_answered(address: str, name: str) -> None:
     ],
     ids=repr,
 )
-def test_any_request_line_is_refused_or_answered(address: str, line: bytes) -> None:
+def test_random_request_line_is_rejected_or_answered(address: str, line: bytes) -> None:
     answer = raw(address, line + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n", wait=0.3)
     assert b" 500 " not in answer.split(b"\r\n")[0]
     assert ask(address, "/health").status == 200
@@ -208,7 +208,7 @@ def mutated(rng: random.Random, value: Any, odd: list[Any]) -> Any:
 
 
 @pytest.mark.extras
-def test_requests_that_are_nearly_right_are_refused_or_answered(address: str) -> None:
+def test_nearly_valid_requests_are_rejected_or_answered(address: str) -> None:
     env_id = start(address, seed=1)["env_id"]
     seen = set()
     for name, body in mutations(random.Random(7), env_id, 600):

@@ -28,7 +28,7 @@ class Clock:
         return self.now
 
 
-def test_an_idle_instance_expires_and_one_in_use_does_not() -> None:
+def test_idle_instances_expire_and_active_ones_do_not() -> None:
     clock = Clock()
     worlds = Worlds(seed=0, idle_timeout=10, clock=clock)
     idle, used = (worlds.initialize(InitializeRequest()).env_id for _ in range(2))
@@ -44,7 +44,7 @@ def test_an_idle_instance_expires_and_one_in_use_does_not() -> None:
     assert len(worlds.instances) == 0
 
 
-def test_expired_instances_make_room() -> None:
+def test_expired_instances_free_capacity() -> None:
     clock = Clock()
     worlds = Worlds(seed=0, max_instances=1, idle_timeout=10, clock=clock)
     worlds.initialize(InitializeRequest())
@@ -53,14 +53,14 @@ def test_expired_instances_make_room() -> None:
     assert len(worlds.instances) == 1
 
 
-def test_the_service_forgets_idle_instances() -> None:
+def test_service_removes_idle_instances() -> None:
     with running(ServiceSettings(port=0, idle_timeout=0.3)) as service:
         env_id = start(service.address)["env_id"]
         time.sleep(0.5)
         assert step(service.address, env_id, 0).status == 404
 
 
-def test_a_step_that_comes_again_is_answered_again_and_not_played_again(address: str) -> None:
+def test_repeated_step_request_is_answered_without_another_step(address: str) -> None:
     env_id = start(address, seed=2)["env_id"]
     first = step(address, env_id, 1, 5, request_id="a")
     again = step(address, env_id, "move_left", "do", request_id="a")
@@ -71,7 +71,7 @@ def test_a_step_that_comes_again_is_answered_again_and_not_played_again(address:
     assert step(address, env_id, 1, 5, request_id="a").json == first.json
 
 
-def test_the_last_step_of_an_episode_can_be_asked_for_again(address: str) -> None:
+def test_last_step_of_an_episode_can_be_requested_again(address: str) -> None:
     env_id = start(address, seed=2, length=1)["env_id"]
     last = step(address, env_id, 0, request_id="last")
     assert last.json["done"] is True
@@ -79,7 +79,7 @@ def test_the_last_step_of_an_episode_can_be_asked_for_again(address: str) -> Non
     assert step(address, env_id, 0, request_id="next").status == 409
 
 
-def test_a_request_id_is_for_one_step_only(address: str) -> None:
+def test_request_id_cannot_be_reused_for_another_step(address: str) -> None:
     env_id = start(address, seed=2)["env_id"]
     step(address, env_id, 1, request_id="a")
     refused = step(address, env_id, 2, request_id="a")
@@ -89,7 +89,7 @@ def test_a_request_id_is_for_one_step_only(address: str) -> None:
     assert step(address, other, 2, request_id="a").status == 200
 
 
-def test_only_the_latest_answers_are_kept(address: str) -> None:
+def test_only_the_latest_responses_are_kept(address: str) -> None:
     env_id = start(address, seed=2)["env_id"]
     for count in range(6):
         step(address, env_id, 0, request_id=str(count))
@@ -112,7 +112,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("size", [0, 1000], ids=["whole request", "half a request"])
-def test_a_client_that_is_killed_leaves_the_service_as_it_was(address: str, size: int) -> None:
+def test_killed_client_does_not_affect_the_service(address: str, size: int) -> None:
     env_id = start(address, seed=2)["env_id"]
     parts = urlsplit(address)
     command = [sys.executable, "-c", DYING, "127.0.0.1", str(parts.port), env_id, str(size)]
@@ -126,7 +126,7 @@ def test_a_client_that_is_killed_leaves_the_service_as_it_was(address: str, size
     assert reply.json["observation"]["num_steps_taken"] in ({1} if size else {1, 101})
 
 
-def test_a_head_without_end_is_cut_off(address: str) -> None:
+def test_endless_request_head_is_cut_off(address: str) -> None:
     endless = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 300_000
     assert raw(address, endless).startswith(b"HTTP/1.1 400 ")
     lines = b"".join(b"X-%d: y\r\n" % count for count in range(20_000))
@@ -134,7 +134,7 @@ def test_a_head_without_end_is_cut_off(address: str) -> None:
     assert ask(address, "/health").status == 200
 
 
-def test_a_head_that_comes_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_request_head_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosting, "HEAD_SECONDS", 0.3)
     with running(ServiceSettings(port=0)) as service:
         port = urlsplit(service.address).port
@@ -144,7 +144,7 @@ def test_a_head_that_comes_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch
                 assert line.recv(100) == b""
 
 
-def test_a_body_that_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_request_body_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("assay.core.http.BODY_SECONDS", 0.2)
     head = (
         f"POST {ENV}/step HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{{"

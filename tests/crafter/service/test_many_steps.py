@@ -21,7 +21,7 @@ def worlds(address: str, count: int, **config: Any) -> list[str]:
     return [start(address, seed=seed, **config)["env_id"] for seed in range(count)]
 
 
-def test_a_batch_plays_many_worlds_each_with_its_own_answer(address: str) -> None:
+def test_batch_steps_many_worlds_with_one_response_each(address: str) -> None:
     ids = worlds(address, 8)
     replies = ask(address, f"{ENV}/batch", [step_body(env_id, 1, 5) for env_id in ids])
     assert replies.status == 200
@@ -41,7 +41,7 @@ def test_the_steps_of_one_world_in_a_batch_run_in_order(address: str) -> None:
     assert [{**reply, "status": 200} for reply in alone] == replies
 
 
-def test_one_step_that_is_refused_stops_no_other(address: str) -> None:
+def test_rejected_step_does_not_affect_the_others(address: str) -> None:
     (good, short) = (*worlds(address, 1), start(address, length=1)["env_id"])
     wrong: list[Any] = [step_body(good, 99), {}, "step", None, step_body("nobody", 0)]
     bodies = [step_body(short, 0), *wrong, step_body(short, 0), step_body(good, 0)]
@@ -52,7 +52,7 @@ def test_one_step_that_is_refused_stops_no_other(address: str) -> None:
     assert all("detail" in reply for reply in replies[1:-1])
 
 
-def test_a_batch_has_a_largest_size(address: str) -> None:
+def test_batch_size_is_limited(address: str) -> None:
     (env_id,) = worlds(address, 1)
     most = ask(address, f"{ENV}/batch", [step_body(env_id, 0)] * MAX_BATCH)
     assert most.status == 200
@@ -82,7 +82,7 @@ def say(socket: ClientConnection, message: Any) -> Any:
     return json.loads(socket.recv(timeout=60))
 
 
-def test_a_socket_answers_a_step_with_what_http_would_say(
+def test_socket_response_equals_the_http_response(
     address: str, socket: ClientConnection
 ) -> None:
     (one, other) = (start(address, seed=7)["env_id"] for _ in range(2))
@@ -115,7 +115,7 @@ def test_a_socket_answers_a_list_with_a_list(address: str, socket: ClientConnect
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_a_socket_survives_a_wrong_message(
+def test_invalid_message_does_not_close_the_socket(
     socket: ClientConnection, message: str | bytes, status: int
 ) -> None:
     reply = say(socket, message)
@@ -142,7 +142,7 @@ def test_a_message_that_is_too_large_closes_the_socket(socket: ClientConnection)
     ],
     ids=["unmasked", "reserved", "opcode", "utf-8", "close"],
 )
-def test_frames_that_break_the_protocol_do_no_harm_and_nothing_is_logged(
+def test_invalid_frames_do_no_harm_and_are_not_logged(
     address: str, frame: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     head = (
@@ -169,7 +169,7 @@ def test_frames_that_break_the_protocol_do_no_harm_and_nothing_is_logged(
     ],
     ids=["nothing", "no key", "version", "key"],
 )
-def test_a_broken_handshake_is_refused(address: str, extra: bytes) -> None:
+def test_invalid_handshake_is_rejected(address: str, extra: bytes) -> None:
     head = (
         f"GET {ENV}/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
         "Connection: Upgrade\r\n"

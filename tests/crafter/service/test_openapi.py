@@ -11,7 +11,7 @@ from assay.crafter.service.openapi import document
 from .calls import ENV, ask, start, step_body
 
 
-def test_the_document_names_every_route_and_none_that_is_missing(address: str) -> None:
+def test_openapi_document_lists_exactly_the_existing_routes(address: str) -> None:
     found = ask(address, "/openapi.json").json
     assert found == document()
     for path, methods in found["paths"].items():
@@ -21,7 +21,7 @@ def test_the_document_names_every_route_and_none_that_is_missing(address: str) -
     assert set(found["paths"]) == {"/health", *(f"{ENV}/{name}" for name in names)}
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_every_openapi_reference_resolves() -> None:
     def references(node: Any) -> set[str]:
         if isinstance(node, dict):
             own = {node["$ref"]} if isinstance(node.get("$ref"), str) else set()
@@ -32,7 +32,7 @@ def test_every_reference_leads_somewhere() -> None:
     assert {ref.rsplit("/", 1)[1] for ref in references(dict(document()))} <= set(schemas)
 
 
-def test_bounds_of_the_document_are_those_that_are_checked(address: str) -> None:
+def test_openapi_bounds_equal_the_enforced_bounds(address: str) -> None:
     schemas = document()["components"]["schemas"]
     difficulty = schemas["Config"]["properties"]["difficulty"]["anyOf"][1]
     for name, bounds in difficulty["properties"].items():
@@ -57,7 +57,7 @@ def test_bounds_of_the_document_are_those_that_are_checked(address: str) -> None
     assert ask(address, f"{ENV}/restore", {"snapshot": ""}).status == 422
 
 
-def test_lists_longer_than_the_document_allows_are_refused_as_it_says(address: str) -> None:
+def test_lists_above_the_documented_length_are_rejected(address: str) -> None:
     paths = document()["paths"]
     batch = paths[f"{ENV}/batch"]["post"]
     schema = batch["requestBody"]["content"]["application/json"]["schema"]
@@ -100,7 +100,7 @@ OPERATIONS = [
         if (name, mode) != ("GET /health", "negative")  # nothing can be wrong with it
     ],
 )
-def test_generated_requests_never_fail_and_answers_are_as_declared(
+def test_generated_requests_get_the_declared_responses(
     address: str, name: str, mode: str, record_property: Callable[[str, object], None]
 ) -> None:
     import schemathesis

@@ -34,7 +34,7 @@ def interact(env_id: str, action: int) -> dict[str, Any]:
     }
 
 
-def test_an_episode_over_http_is_the_episode_in_process(address: str) -> None:
+def test_http_episode_equals_the_in_process_episode(address: str) -> None:
     assert call(f"{address}/health") == {
         "status": "ok",
         "supported_environments": ["CrafterClassic"],
@@ -91,7 +91,7 @@ def test_an_episode_over_http_is_the_episode_in_process(address: str) -> None:
         assert "not found" in json.load(error)["detail"]
 
 
-def test_a_task_instance_chooses_the_world_where_config_does_not(address: str) -> None:
+def test_task_instance_selects_the_world_if_config_does_not(address: str) -> None:
     task = {
         "id": "7c2d3c0e-0000-4000-8000-000000000000",
         "impetus": {"instructions": "Survive."},

@@ -37,9 +37,7 @@ def field_of(answer: Answer) -> dict[str, Any]:
     [-1, 17, 18, 2**70, 1.0, 1.5, True, None, "", "NOOP", "eat_cow", [1], {"action": 1}],
     ids=repr,
 )
-def test_an_action_that_does_not_exist_is_refused_and_not_clipped(
-    address: str, action: object
-) -> None:
+def test_unknown_action_is_rejected_and_not_clipped(address: str, action: object) -> None:
     env_id = start(address, seed=1)["env_id"]
     problem = field_of(step(address, env_id, 0, action))
     assert problem["field"] == "action.tool_calls.1.args.action"
@@ -71,7 +69,7 @@ def test_an_action_that_does_not_exist_is_refused_and_not_clipped(
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
 )
-def test_a_wrong_config_names_the_field_and_what_is_allowed(
+def test_invalid_config_error_names_field_and_allowed_values(
     address: str, config: dict[str, Any], field: str, words: str
 ) -> None:
     problem = field_of(ask(address, f"{ENV}/initialize", {"config": config}))
@@ -101,7 +99,7 @@ def test_a_wrong_config_names_the_field_and_what_is_allowed(
     ],
     ids=lambda value: value if isinstance(value, str) and value.isalpha() else "",
 )
-def test_a_wrong_body_names_the_field(
+def test_invalid_body_error_names_the_field(
     address: str, path: str, body: Any, field: str, words: str
 ) -> None:
     answer = ask(address, f"{ENV}/{path}", body)
@@ -123,7 +121,7 @@ def test_a_wrong_body_names_the_field(
     ],
     ids=["none", "tool", "no args", "no action", "list", "text", "no list"],
 )
-def test_wrong_tool_calls_are_refused(address: str, calls: Any, field: str) -> None:
+def test_invalid_tool_calls_are_rejected(address: str, calls: Any, field: str) -> None:
     body = {"env_id": "x", "action": {"tool_calls": calls}}
     problem = field_of(ask(address, f"{ENV}/step", body))
     assert problem["field"] == field
@@ -134,7 +132,7 @@ def test_wrong_tool_calls_are_refused(address: str, calls: Any, field: str) -> N
 @pytest.mark.parametrize(
     "text", ["", "!", "QUJD", "QQ==", "é", "QVNTQVlDUkY=" * 700], ids=lambda text: text[:6]
 )
-def test_a_snapshot_that_is_none_is_refused(address: str, text: str) -> None:
+def test_invalid_snapshot_is_rejected(address: str, text: str) -> None:
     answer = ask(address, f"{ENV}/restore", {"snapshot": text})
     assert answer.status == 422
     assert answer.json["code"] == "bad_snapshot"
@@ -142,7 +140,7 @@ def test_a_snapshot_that_is_none_is_refused(address: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["step", "terminate"])
-def test_an_instance_that_is_not_there_is_unknown(address: str, path: str) -> None:
+def test_missing_instance_is_reported_as_unknown(address: str, path: str) -> None:
     body = step_body("nobody", 0)
     answer = ask(address, f"{ENV}/{path}", body)
     assert (answer.status, answer.json["code"]) == (404, "unknown_instance")
@@ -151,14 +149,14 @@ def test_an_instance_that_is_not_there_is_unknown(address: str, path: str) -> No
         assert ask(address, f"{ENV}/{name}?env_id=nobody").status == 404
 
 
-def test_an_environment_that_is_not_there_is_told_what_is(address: str) -> None:
+def test_unknown_environment_error_lists_the_available_ones(address: str) -> None:
     for path, body in (("initialize", {}), ("metadata", None), ("step", step_body("x", 0))):
         answer = ask(address, f"/env/Sokoban/{path}", body)
         assert answer.status == 404
         assert "'Sokoban'; supported: CrafterClassic" in answer.json["detail"]
 
 
-def test_a_path_or_a_method_that_does_not_exist_is_refused_in_json(address: str) -> None:
+def test_unknown_path_or_method_gets_a_json_error(address: str) -> None:
     for path in ("/", "/env", "/env/CrafterClassic", f"{ENV}/reset", "/health/", "/docs/x"):
         answer = ask(address, path)
         assert (answer.status, answer.json["code"]) == (404, "not_found")
@@ -168,7 +166,7 @@ def test_a_path_or_a_method_that_does_not_exist_is_refused_in_json(address: str)
     assert ask(address, f"{ENV}/checkpoint").status == 422
 
 
-def test_too_much_at_once_is_refused(address: str) -> None:
+def test_oversized_request_is_rejected(address: str) -> None:
     blank = b" " * (MAX_BODY + 1)
     for path in ("initialize", "step", "terminate", "restore", "batch"):
         answer = ask(address, f"{ENV}/{path}", blank)
@@ -180,7 +178,7 @@ def test_too_much_at_once_is_refused(address: str) -> None:
     assert step(address, env_id, *[0] * MAX_CALLS).status == 200
 
 
-def test_far_too_much_is_not_even_read(address: str) -> None:
+def test_far_oversized_request_is_not_read(address: str) -> None:
     line = f"POST {ENV}/step HTTP/1.1\r\nHost: localhost\r\n"
     answer = raw(address, f"{line}Content-Length: 99999999999\r\n\r\n{{".encode())
     assert answer.startswith(b"HTTP/1.1 413 ")
@@ -200,7 +198,7 @@ def small() -> Iterator[str]:
         yield service.address
 
 
-def test_at_the_limit_no_more_worlds_are_made_until_one_ends(small: str) -> None:
+def test_instance_limit_blocks_new_worlds_until_one_ends(small: str) -> None:
     first = start(small, seed=1)["env_id"]
     saved = ask(small, f"{ENV}/checkpoint?env_id={first}").json
     start(small, seed=2)
@@ -220,15 +218,13 @@ def test_everything_that_can_be_included_is_listed() -> None:
 
 @pytest.mark.parametrize("trailers", TRAILERS)
 @pytest.mark.parametrize("host", ["localhost", "elsewhere"], ids=["allowed", "refused"])
-def test_trailers_without_end_close_the_connection(
-    address: str, trailers: str, host: str
-) -> None:
+def test_endless_trailers_close_the_connection(address: str, trailers: str, host: str) -> None:
     sent = send_trailers(address, f"{ENV}/initialize", TRAILERS[trailers], f"Host: {host}")
     assert sent < 9_000_000, "the connection is closed long before"
     assert ask(address, "/health").status == 200
 
 
-def test_a_body_in_many_small_pieces_is_no_trailer(address: str) -> None:
+def test_body_in_many_small_chunks_is_accepted(address: str) -> None:
     body = b'{"config": {"seed": 1}}' + b" " * 20_000
     pieces = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
     head = (

@@ -15,7 +15,7 @@ from assay.errors import ServiceError
 QUICK = RequestRetries(attempts=3, first_wait=0.01)
 
 
-def test_a_service_that_is_not_there_is_told_by_its_address() -> None:
+def test_unreachable_service_error_names_the_address() -> None:
     async def body() -> None:
         async with HttpClient("http://127.0.0.1:1", retries=QUICK) as client:
             for call in (client.initialize(1), client.step("x", 0), client.health()):
@@ -71,7 +71,7 @@ async def flaky(target: str, lost: str) -> AsyncIterator[tuple[str, Flaky]]:
         yield address, proxy
 
 
-def test_a_step_whose_answer_was_lost_is_sent_again_and_played_once(address: str) -> None:
+def test_step_with_a_lost_response_is_retried_and_played_once(address: str) -> None:
     async def body() -> None:
         async with (
             flaky(address, "/step") as (through, proxy),
@@ -86,7 +86,7 @@ def test_a_step_whose_answer_was_lost_is_sent_again_and_played_once(address: str
     asyncio.run(body())
 
 
-def test_a_lost_terminate_is_done_and_a_lost_checkpoint_is_asked_again(address: str) -> None:
+def test_lost_terminate_counts_as_done_and_lost_checkpoint_is_retried(address: str) -> None:
     async def body() -> None:
         for lost in ("/terminate", "/checkpoint"):
             async with (
@@ -126,7 +126,7 @@ class Busy:
         return web.json_response({"status": "ok", "supported_environments": []})
 
 
-def test_a_service_that_is_busy_is_asked_again() -> None:
+def test_busy_service_is_retried() -> None:
     async def body(refused: int) -> str:
         async with (
             listening(Busy(refused).handle) as address,
@@ -139,7 +139,7 @@ def test_a_service_that_is_busy_is_asked_again() -> None:
         asyncio.run(body(3))
 
 
-def test_an_answer_that_is_not_of_this_service_is_an_error() -> None:
+def test_response_of_another_service_is_an_error() -> None:
     async def nonsense(request: web.Request) -> web.Response:
         return web.Response(text="<html>hello</html>", content_type="text/html")
 
@@ -151,7 +151,7 @@ def test_an_answer_that_is_not_of_this_service_is_an_error() -> None:
     asyncio.run(body())
 
 
-def test_waits_grow_with_jitter_up_to_a_limit() -> None:
+def test_retry_delays_grow_with_jitter_up_to_a_limit() -> None:
     retries, jitter = RequestRetries(first_wait=0.1, longest_wait=1.0), random.Random(0)
     waits = [retries.wait(attempt, jitter) for attempt in range(10)]
     most = [min(1.0, 0.1 * 2**attempt) for attempt in range(10)]

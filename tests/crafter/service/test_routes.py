@@ -24,7 +24,7 @@ def test_actions_are_indices_or_names(address: str) -> None:
         assert by_index.json == by_name.json
 
 
-def test_several_calls_all_run_in_order_and_each_is_told(address: str) -> None:
+def test_several_calls_run_in_order_with_a_result_each(address: str) -> None:
     env_id, world = start(address, seed=4)["env_id"], World(4)
     actions = ["move_left", "do", "move_up", "make_iron_sword", "noop"]
     reply = step(address, env_id, *actions).json
@@ -40,7 +40,7 @@ def test_several_calls_all_run_in_order_and_each_is_told(address: str) -> None:
     assert reply["observation"]["num_steps_taken"] == 5
 
 
-def test_inventories_after_each_call_are_told_where_they_are_included(address: str) -> None:
+def test_inventories_after_each_call_are_returned_if_requested(address: str) -> None:
     env_id, world = start(address, seed=4, include=["inventories"])["env_id"], World(4)
     actions = ["sleep"] * 40
     inventories = []
@@ -66,7 +66,7 @@ def test_achievements_are_named_in_the_step_that_reached_them(address: str) -> N
     assert len(named) > 0
 
 
-def test_what_is_left_when_the_episode_ends_is_skipped_and_counted(address: str) -> None:
+def test_actions_after_the_end_of_the_episode_are_skipped_and_counted(address: str) -> None:
     env_id = start(address, seed=5, length=3)["env_id"]
     reply = step(address, env_id, 0, 0, 0, 0, 0).json
     assert reply["done"] is True
@@ -77,7 +77,7 @@ def test_what_is_left_when_the_episode_ends_is_skipped_and_counted(address: str)
     assert reply["observation"]["truncated"] is True
 
 
-def test_a_finished_episode_refuses_to_go_on(address: str) -> None:
+def test_finished_episode_rejects_further_steps(address: str) -> None:
     env_id = start(address, seed=5, length=1)["env_id"]
     assert step(address, env_id, 0).json["done"] is True
     refused = step(address, env_id, 0)
@@ -87,7 +87,7 @@ def test_a_finished_episode_refuses_to_go_on(address: str) -> None:
     assert ask(address, f"{ENV}/terminate", {"env_id": env_id}).status == 200
 
 
-def test_maps_and_image_come_only_where_they_were_asked_for(address: str) -> None:
+def test_maps_and_image_are_returned_only_on_request(address: str) -> None:
     plain = start(address, seed=6)["observation"]
     assert all(plain.get(name) is None for name in limits.INCLUDES)
     full = start(address, seed=6, include=list(limits.INCLUDES))
@@ -110,7 +110,7 @@ def test_maps_and_image_come_only_where_they_were_asked_for(address: str) -> Non
 
 
 @pytest.mark.parametrize("difficulty", [*DIFFICULTIES, {"tree_chance": 0.5, "cow_chance": 0}])
-def test_seed_difficulty_and_length_are_honoured(
+def test_seed_difficulty_and_length_are_used(
     address: str, difficulty: str | dict[str, float]
 ) -> None:
     started = start(address, seed=8, difficulty=difficulty, length=77)
@@ -121,7 +121,7 @@ def test_seed_difficulty_and_length_are_honoured(
     assert World(8, told, 77).digest() == world.digest()
 
 
-def test_a_world_without_a_seed_is_drawn_and_told_and_can_be_made_again(address: str) -> None:
+def test_random_world_reports_its_seed_and_can_be_recreated(address: str) -> None:
     drawn, other = start(address), start(address)
     assert drawn["info"]["seed"] != other["info"]["seed"]
     again = start(address, seed=drawn["info"]["seed"])
@@ -129,7 +129,7 @@ def test_a_world_without_a_seed_is_drawn_and_told_and_can_be_made_again(address:
     assert ask(address, f"{ENV}/initialize", b"").json["info"]["difficulty"] == "classic"
 
 
-def test_two_services_of_one_seed_draw_the_same_worlds_and_know_only_their_own() -> None:
+def test_services_with_equal_seeds_draw_equal_worlds_independently() -> None:
     with (
         running(ServiceSettings(port=0, seed=9)) as one,
         running(ServiceSettings(port=0, seed=9)) as other,
@@ -163,7 +163,7 @@ def test_a_checkpoint_restores_to_the_same_future(address: str) -> None:
     assert one == other
 
 
-def test_a_restored_world_that_is_over_says_so(address: str) -> None:
+def test_restored_finished_world_reports_its_end(address: str) -> None:
     world = World(1, length=1)
     world.step(0)
     body = {"snapshot": base64.b64encode(world.snapshot()).decode()}
@@ -172,7 +172,7 @@ def test_a_restored_world_that_is_over_says_so(address: str) -> None:
     assert step(address, restored["env_id"], 0).status == 409
 
 
-def test_a_world_that_runs_full_keeps_what_was_played_and_then_refuses(address: str) -> None:
+def test_world_out_of_capacity_keeps_played_steps_and_rejects_more(address: str) -> None:
     crowded = {"cow_chance": 0.42, "zombie_spawn_chance": 1, "zombie_spawn_distance": 20}
     many = {"zombies_by_day": 100, "zombies_by_night": 100}
     include = ["world_material_map"]
@@ -188,7 +188,7 @@ def test_a_world_that_runs_full_keeps_what_was_played_and_then_refuses(address: 
     assert ask(address, f"{ENV}/terminate", {"env_id": env_id}).status == 200
 
 
-def test_a_table_that_makes_a_world_too_full_is_refused(address: str) -> None:
+def test_difficulty_that_overfills_a_world_is_rejected(address: str) -> None:
     answer = ask(
         address, f"{ENV}/initialize", {"config": {"seed": 0, "difficulty": {"cow_chance": 1.0}}}
     )
@@ -203,7 +203,7 @@ def test_metadata_without_an_instance_describes_the_environment(address: str) ->
     assert metadata["env_id"] is metadata["engine_info"] is None
 
 
-def test_answers_have_exactly_the_keys_of_the_models(address: str) -> None:
+def test_responses_have_exactly_the_declared_keys(address: str) -> None:
     started = start(address, seed=1, include=list(limits.INCLUDES))
     made = adapter(Started).validate_python(started, strict=False)
     assert adapter(Started).dump_python(made, mode="json") == started
@@ -212,7 +212,7 @@ def test_answers_have_exactly_the_keys_of_the_models(address: str) -> None:
     assert adapter(StepReply).dump_python(stepped, mode="json") == reply
 
 
-def test_the_limits_are_those_of_the_engine() -> None:
+def test_service_limits_equal_the_engine_limits() -> None:
     assert limits.MAX_LENGTH == MAX_LENGTH
     base64_length = len(base64.b64encode(b"0" * MAX_SNAPSHOT))
     assert base64_length <= limits.MAX_SNAPSHOT_TEXT

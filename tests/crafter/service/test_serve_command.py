@@ -49,7 +49,7 @@ def fails(
 
 
 @pytest.mark.extras
-def test_it_prints_the_address_and_an_example_that_works() -> None:
+def test_serve_prints_the_address_and_a_working_example() -> None:
     with serve_apart("serve", "--seed", "5") as program:
         line = read_line(program)
         assert line.startswith("serving CrafterClassic on http://127.0.0.1:")
@@ -67,7 +67,7 @@ def test_it_prints_the_address_and_an_example_that_works() -> None:
 
 @pytest.mark.extras
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
-def test_it_ends_in_order_while_clients_are_connected(number: signal.Signals) -> None:
+def test_serve_shuts_down_cleanly_with_connected_clients(number: signal.Signals) -> None:
     with serve_apart("serve", "--json") as program:
         told: dict[str, Any] = json.loads(read_line(program))
         address = told["address"]
@@ -82,7 +82,7 @@ def test_it_ends_in_order_while_clients_are_connected(number: signal.Signals) ->
         assert rest(program) == ("", "")
 
 
-def test_a_port_that_is_taken_is_told_in_one_line(fails: Callable[..., str]) -> None:
+def test_used_port_is_reported_in_one_line(fails: Callable[..., str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         line = fails("--port", port)
@@ -105,7 +105,7 @@ def test_a_port_that_is_taken_is_told_in_one_line(fails: Callable[..., str]) -> 
     ],
     ids=lambda value: value[0] if value[0].startswith("--") else "",
 )
-def test_a_wrong_option_ends_with_one_line(
+def test_invalid_option_is_reported_in_one_line(
     fails: Callable[..., str], arguments: list[str], parts: list[str]
 ) -> None:
     line = fails(*arguments)
@@ -113,7 +113,7 @@ def test_a_wrong_option_ends_with_one_line(
 
 
 @pytest.mark.parametrize("token", ["", "with blank", "é", "a\tb"], ids=repr)
-def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(
+def test_token_invalid_in_headers_is_rejected_and_not_shown(
     fails: Callable[..., str], token: str
 ) -> None:
     line = fails(ASSAY_SERVICE_TOKEN=token)
@@ -122,7 +122,7 @@ def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(
 
 
 @pytest.mark.extras
-def test_the_token_of_the_environment_is_asked_for_and_never_shown() -> None:
+def test_token_from_the_environment_is_required_and_never_shown() -> None:
     with serve_apart("serve", "--token-env", "MINE", MINE=TOKEN) as program:
         address = read_line(program).split()[3]
         assert ask(address, f"{ENV}/initialize", {}).status == 401
@@ -135,7 +135,7 @@ def test_the_token_of_the_environment_is_asked_for_and_never_shown() -> None:
 
 
 @pytest.mark.extras
-def test_it_warns_when_other_machines_can_reach_it() -> None:
+def test_serve_warns_if_other_machines_can_reach_it() -> None:
     with serve_apart("serve", "--host", "0.0.0.0", "--quiet") as program:
         line = read_line(program)
         assert line.startswith("http://0.0.0.0:")

@@ -63,7 +63,9 @@ def locked() -> Iterator[RunningModels]:
 
 
 @pytest.mark.parametrize("given", [None, "", "Bearer", f"Basic {KEY}", f"Bearer {KEY}x"])
-def test_without_the_key_nothing_is_answered(locked: RunningModels, given: str | None) -> None:
+def test_requests_without_the_key_are_rejected(
+    locked: RunningModels, given: str | None
+) -> None:
     headers = {} if given is None else {"Authorization": given}
     got = post(locked.address, HELLO, **headers)
     error = error_of(got.body)
@@ -84,7 +86,7 @@ def test_without_the_key_nothing_is_answered(locked: RunningModels, given: str |
     ],
     ids=["allowed", "401", "403"],
 )
-def test_trailers_without_end_close_the_connection(
+def test_endless_trailers_close_the_connection(
     locked: RunningModels, trailers: str, head: tuple[str, ...]
 ) -> None:
     sent = send_trailers(locked.address, CHAT, TRAILERS[trailers], *head)
@@ -92,7 +94,7 @@ def test_trailers_without_end_close_the_connection(
     assert ask(locked.address, "/health").status == 200
 
 
-def test_with_the_key_all_is_open(locked: RunningModels) -> None:
+def test_requests_with_the_key_are_accepted(locked: RunningModels) -> None:
     headers = {"Authorization": f"Bearer {KEY}"}
     assert post(locked.address, HELLO, **headers).status == 200
     assert ask(locked.address, "/stats", headers=headers).status == 200
@@ -100,12 +102,12 @@ def test_with_the_key_all_is_open(locked: RunningModels) -> None:
 
 
 @pytest.mark.parametrize("aliases", [{"": "builtin/noop"}, {"a": "b"}, {"a\n": "builtin/noop"}])
-def test_an_alias_that_leads_nowhere_is_refused(aliases: dict[str, str]) -> None:
+def test_alias_of_an_unknown_model_is_rejected(aliases: dict[str, str]) -> None:
     with pytest.raises(UsageError):
         ModelTable.with_aliases(make_builtin_models(), aliases)
 
 
-def test_a_body_has_a_largest_size(address: str) -> None:
+def test_request_body_size_is_limited(address: str) -> None:
     def sized(size: int) -> bytes:
         start = b'{"model":"builtin/noop","messages":[{"role":"user","content":"'
         end = b'"}]}'
@@ -119,7 +121,7 @@ def test_a_body_has_a_largest_size(address: str) -> None:
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_a_body_of_any_bytes_is_refused(address: str, name: str) -> None:
+def test_random_request_body_is_rejected(address: str, name: str) -> None:
     got = post(address, BODIES[name])
     assert got.status == 400
     error_of(got.body)
@@ -128,7 +130,7 @@ def test_a_body_of_any_bytes_is_refused(address: str, name: str) -> None:
 @pytest.mark.parametrize(
     "number", ["1e999", "-1e999", "9" * 5000, "NaN", "-Infinity"], ids=lambda text: text[:9]
 )
-def test_a_number_nobody_can_write_again_is_refused(address: str, number: str) -> None:
+def test_number_that_cannot_be_serialised_is_rejected(address: str, number: str) -> None:
     body = json.dumps({**HELLO, "tools": [{"type": "function", "function": {"name": "0"}}]})
     got = post(address, body.replace('"0"', f'"0", "x": {number}').encode())
     assert got.status == 400
@@ -136,14 +138,14 @@ def test_a_number_nobody_can_write_again_is_refused(address: str, number: str) -
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_any_head_is_refused_or_answered(address: str, name: str) -> None:
+def test_random_headers_are_rejected_or_answered(address: str, name: str) -> None:
     line = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\n".encode()
     answer = raw(address, line + HEADS[name], wait=0.3)
     assert b" 500 " not in answer.split(b"\r\n")[0]
     assert ask(address, "/health").status == 200
 
 
-def test_requests_that_are_nearly_right_are_refused_or_answered(server: RunningModels) -> None:
+def test_nearly_valid_requests_are_rejected_or_answered(server: RunningModels) -> None:
     rng = random.Random(11)
     good = [json.loads(body_of(game(name, turns=3)[-1])) for name in server.names[:4]]
     odd: list[Any] = [
@@ -164,13 +166,13 @@ def test_requests_that_are_nearly_right_are_refused_or_answered(server: RunningM
     assert server.stats()["outcomes"]["bug"] == 0
 
 
-def test_many_bad_items_are_refused_as_quickly_as_one(address: str) -> None:
+def test_only_the_first_of_many_invalid_items_is_reported(address: str) -> None:
     body = b'{"model":"a","messages":[' + b"{}," * 500_000 + b"{}]}"
     got = post(address, body)
     assert (got.status, error_of(got.body)["param"]) == (400, "messages[0]")
 
 
-def test_the_counts_tell_what_was_asked() -> None:
+def test_stats_count_the_requests() -> None:
     with serve_models(port=0, aliases={"a": "builtin/noop"}) as server:
         bodies = [HELLO, HELLO, {**HELLO, "model": "a"}, {**HELLO, "model": "b"}, {}]
         for body in bodies:
@@ -191,7 +193,7 @@ def test_the_counts_tell_what_was_asked() -> None:
         assert (told["calls"], told["unique"], told["models"]) == (0, 0, {})
 
 
-def test_a_server_that_ends_answers_who_waits_and_can_come_back_on_its_port() -> None:
+def test_stopping_server_answers_open_calls_and_frees_its_port() -> None:
     slow = ModelServerSettings(port=free_port(), faults=Faults(latency=60.0))
     with ThreadPoolExecutor(1) as threads:
         with running(slow, make_builtin_models()) as server:

@@ -38,7 +38,7 @@ def is_completion(got: Got) -> bool:
         return False
 
 
-def test_what_happens_to_a_call_follows_from_seed_request_and_attempt() -> None:
+def test_fault_depends_only_on_seed_request_and_attempt() -> None:
     faults = Faults(error_rate=0.3, cut_rate=0.3, jitter=1.0, seed=5)
     fates = [compute_fate(faults, b"%d" % i, 0) for i in range(50)]
     assert [compute_fate(faults, b"%d" % i, 0) for i in range(50)] == fates
@@ -47,7 +47,7 @@ def test_what_happens_to_a_call_follows_from_seed_request_and_attempt() -> None:
     assert [compute_fate(faults, b"%d" % i, 1) for i in range(50)] != fates
 
 
-def test_every_fault_comes_as_often_as_it_should() -> None:
+def test_every_fault_occurs_at_its_configured_rate() -> None:
     faults = Faults(
         latency=1.0,
         jitter=0.5,
@@ -81,7 +81,7 @@ def test_every_fault_comes_as_often_as_it_should() -> None:
     ],
     ids=str,
 )
-def test_faults_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_fault_settings_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Faults(**wrong)
 
@@ -112,7 +112,7 @@ def test_faults_do_not_depend_on_the_order_of_calls(faulty: RunningModels) -> No
     assert counts["error"] == sum(one.startswith("50") for one in there)
 
 
-def test_a_request_that_is_tried_again_gets_through(faulty: RunningModels) -> None:
+def test_retried_request_succeeds(faulty: RunningModels) -> None:
     faulty.reset()
     for number in range(40):
         assert any(outcome(faulty.address, number) == "200" for _ in range(30))
@@ -122,7 +122,7 @@ def test_a_request_that_is_tried_again_gets_through(faulty: RunningModels) -> No
     assert told["answered_again"] == 0
 
 
-def test_a_streamed_answer_has_faults_too() -> None:
+def test_streamed_responses_have_faults() -> None:
     def seen(address: str) -> tuple[bool, bytes]:
         """Whether the stream came to an orderly end, and what came of it."""
         try:
@@ -144,14 +144,14 @@ def test_a_streamed_answer_has_faults_too() -> None:
             json.loads(stream.strip().split(b"\n\n")[-1].removeprefix(b"data: "))
 
 
-def test_a_late_answer_is_a_right_one() -> None:
+def test_delayed_response_is_valid() -> None:
     faults = Faults(late_rate=1.0, late_seconds=0.05)
     with serve_models(port=0, faults=faults) as server:
         assert is_completion(post(server.address, HELLO))
         assert server.stats()["outcomes"]["late"] == 1
 
 
-def test_a_bucket_lets_in_what_it_holds_and_then_one_at_a_time() -> None:
+def test_token_bucket_allows_a_burst_and_then_single_calls() -> None:
     gate = Gate(ServingLimits(per_minute=60, burst=3))
     for _ in range(3):
         assert gate.refusal(100.0) is None
@@ -170,7 +170,7 @@ def test_a_bucket_lets_in_what_it_holds_and_then_one_at_a_time() -> None:
     assert gate.refusal(500.0) is not None
 
 
-def test_in_a_minute_no_more_are_let_in_than_allowed() -> None:
+def test_calls_per_minute_are_limited() -> None:
     gate = Gate(ServingLimits(per_minute=300))
     let_in = []
     for tick in range(120_000):  # two minutes
@@ -182,7 +182,7 @@ def test_in_a_minute_no_more_are_let_in_than_allowed() -> None:
     assert len(let_in) in (604, 605)
 
 
-def test_a_call_too_many_is_told_when_to_come_again() -> None:
+def test_rejected_call_gets_a_retry_after_header() -> None:
     limits = ServingLimits(per_minute=100)
     with serve_models(port=0, limits=limits) as server:
         first, second = (post(server.address, hello(number)) for number in range(2))
@@ -200,7 +200,7 @@ def test_a_call_too_many_is_told_when_to_come_again() -> None:
         assert (told["unique"], told["repeats"]) == (1, 0)
 
 
-def test_no_more_calls_are_open_than_allowed_and_more_are_turned_away() -> None:
+def test_open_calls_are_limited_and_more_are_rejected() -> None:
     limits, faults = ServingLimits(at_once=2), Faults(latency=0.4)
     with (
         serve_models(port=0, limits=limits, faults=faults) as server,
@@ -222,6 +222,6 @@ def test_no_more_calls_are_open_than_allowed_and_more_are_turned_away() -> None:
     [{"per_minute": 0}, {"at_once": -1}, {"burst": 3}, {"per_minute": 10**9}],
     ids=str,
 )
-def test_limits_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
+def test_invalid_limits_are_rejected(wrong: dict[str, int]) -> None:
     with pytest.raises(UsageError):
         ServingLimits(**wrong)

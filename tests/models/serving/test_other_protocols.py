@@ -92,7 +92,9 @@ def events(stream: bytes) -> list[Any]:
     return told
 
 
-def test_the_official_client_calls_a_tool_by_responses(client: OpenAI, coder: Coder) -> None:
+def test_official_client_calls_a_tool_with_the_responses_api(
+    client: OpenAI, coder: Coder
+) -> None:
     tools: Any = [
         {"type": "function", "name": "shell", "parameters": PARAMETERS, "strict": True},
         {"type": "web_search"},
@@ -123,7 +125,7 @@ def test_the_official_client_calls_a_tool_by_responses(client: OpenAI, coder: Co
     assert offered["function"] == {"name": "shell", "parameters": PARAMETERS}
 
 
-def test_a_streamed_response_is_the_whole_one_in_pieces(client: OpenAI) -> None:
+def test_streamed_response_equals_the_complete_one(client: OpenAI) -> None:
     tools: Any = [{"type": "function", "name": "shell", "parameters": PARAMETERS}]
     whole = client.responses.create(model="mine", input="go", tools=tools)
     with client.responses.stream(model="mine", input="go", tools=tools) as stream:
@@ -140,7 +142,7 @@ def test_a_streamed_response_is_the_whole_one_in_pieces(client: OpenAI) -> None:
     assert final.usage == whole.usage
 
 
-def test_a_custom_tool_is_called_with_its_text(client: OpenAI, coder: Coder) -> None:
+def test_custom_tool_is_called_with_text_input(client: OpenAI, coder: Coder) -> None:
     tools: Any = [{"type": "custom", "name": "apply_patch", "description": "Patches."}]
     first = client.responses.create(model="mine", input="go", tools=tools).to_dict()
     call: Any = first["output"][1]  # type: ignore[index]
@@ -155,7 +157,7 @@ def test_a_custom_tool_is_called_with_its_text(client: OpenAI, coder: Coder) -> 
     assert tool["content"] == "ok"
 
 
-def test_a_response_that_is_cut_off_is_incomplete(client: OpenAI) -> None:
+def test_truncated_response_is_incomplete(client: OpenAI) -> None:
     short = client.responses.create(model="mine", input="go", max_output_tokens=20)
     assert short.status == "incomplete"
     assert short.incomplete_details
@@ -163,7 +165,7 @@ def test_a_response_that_is_cut_off_is_incomplete(client: OpenAI) -> None:
     assert short.output_text == ("Done. " * 30)[:80]
 
 
-def test_responses_count_tokens_as_the_server_does(
+def test_responses_api_reports_the_server_token_counts(
     client: OpenAI, served: RunningModels
 ) -> None:
     counted = Usage()
@@ -186,7 +188,9 @@ def told_by(server: RunningModels) -> Usage:
     return Usage(*(told[f"{kind}_tokens"] for kind in kinds))
 
 
-def test_messages_call_a_tool_and_take_its_result(served: RunningModels, coder: Coder) -> None:
+def test_messages_api_calls_a_tool_and_accepts_its_result(
+    served: RunningModels, coder: Coder
+) -> None:
     asked: dict[str, Any] = {
         "model": "mine",
         "max_tokens": 100,
@@ -232,7 +236,7 @@ def test_messages_call_a_tool_and_take_its_result(served: RunningModels, coder: 
     assert offered["function"]["description"] == "Runs."
 
 
-def test_a_streamed_message_is_the_whole_one_in_pieces(served: RunningModels) -> None:
+def test_streamed_message_equals_the_complete_one(served: RunningModels) -> None:
     tools = [{"name": "shell", "input_schema": PARAMETERS}]
     asked = {**ASKED[MESSAGES], "tools": tools}
     whole = json.loads(post(served.address, asked, MESSAGES).body)
@@ -261,7 +265,7 @@ def test_a_streamed_message_is_the_whole_one_in_pieces(served: RunningModels) ->
     assert delta["usage"] == whole["usage"]
 
 
-def test_messages_count_tokens_as_the_server_does(served: RunningModels) -> None:
+def test_messages_api_reports_the_server_token_counts(served: RunningModels) -> None:
     counted = Usage()
     for stream in (False, True, False):
         got = post(served.address, {**ASKED[MESSAGES], "stream": stream}, MESSAGES)
@@ -294,7 +298,7 @@ def test_errors_have_the_shape_of_each_protocol(client: OpenAI, served: RunningM
         assert told["error"]["message"]
 
 
-def test_the_key_may_come_as_clients_of_messages_send_it() -> None:
+def test_key_is_accepted_in_the_messages_api_header() -> None:
     hello = {**ASKED[MESSAGES], "model": "builtin/noop"}
     with serve_models(port=0, api_key="secret") as server:
         denied = post(server.address, hello, MESSAGES)
@@ -305,7 +309,7 @@ def test_the_key_may_come_as_clients_of_messages_send_it() -> None:
 
 
 @pytest.mark.parametrize("path", ASKED)
-def test_faults_happen_in_every_protocol(path: str) -> None:
+def test_faults_are_injected_in_every_protocol(path: str) -> None:
     asked = {**ASKED[path], "model": "builtin/noop"}
 
     def got(server: RunningModels, **more: Any) -> Any:
@@ -335,7 +339,7 @@ def test_faults_happen_in_every_protocol(path: str) -> None:
         assert kind == ("requests" if path == RESPONSES else "rate_limit_error")
 
 
-def test_the_official_client_knows_a_limit_by_responses() -> None:
+def test_official_client_recognises_a_rate_limit_in_the_responses_api() -> None:
     with (
         serve_models(port=0, faults=Faults(busy_rate=1.0)) as server,
         OpenAI(base_url=server.base_url, api_key="any", max_retries=0) as client,
@@ -345,7 +349,7 @@ def test_the_official_client_knows_a_limit_by_responses() -> None:
 
 
 @pytest.mark.parametrize("path", ASKED)
-def test_requests_that_are_nearly_right_are_refused_or_answered(
+def test_nearly_valid_requests_are_rejected_or_answered(
     served: RunningModels, path: str
 ) -> None:
     call = {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}
@@ -389,6 +393,6 @@ def test_requests_that_are_nearly_right_are_refused_or_answered(
     assert served.stats()["outcomes"]["bug"] == 0
 
 
-def test_chat_stays_as_it_was_beside_them(served: RunningModels) -> None:
+def test_chat_protocol_is_unaffected_by_the_others(served: RunningModels) -> None:
     got = post(served.address, {**HELLO, "model": "mine"})
     assert json.loads(got.body)["choices"][0]["message"]["content"] == "Done. " * 30

@@ -45,7 +45,7 @@ def added_up(events: list[Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("model", BUILTIN_MODELS)
 @pytest.mark.parametrize("tools", [True, False], ids=["tools", "no tools"])
-def test_a_reply_is_byte_for_byte_that_of_the_model_in_process(
+def test_served_reply_equals_the_in_process_reply(
     address: str, model: str, tools: bool
 ) -> None:
     for request in game(model, turns=6):
@@ -63,9 +63,7 @@ def test_a_reply_is_byte_for_byte_that_of_the_model_in_process(
 
 @pytest.mark.parametrize("model", BUILTIN_MODELS)
 @pytest.mark.parametrize("tools", [True, False], ids=["tools", "no tools"])
-def test_the_pieces_of_a_stream_add_up_to_the_same_reply(
-    address: str, model: str, tools: bool
-) -> None:
+def test_streamed_chunks_add_up_to_the_reply(address: str, model: str, tools: bool) -> None:
     request = game(model, turns=4)[-1]
     asked = request if tools else replace(request, tools=Encoded([]))
     expected = asyncio.run(make_builtin(model).reply(asked))
@@ -77,7 +75,7 @@ def test_the_pieces_of_a_stream_add_up_to_the_same_reply(
     assert not any("usage" in event for event in events)
 
 
-def test_a_stream_tells_the_tokens_only_if_it_is_asked_to(address: str) -> None:
+def test_stream_includes_usage_only_on_request(address: str) -> None:
     asked = {**HELLO, "stream": True, "stream_options": {"include_usage": True}}
     *events, last = chunks(post(address, asked).body)
     assert {event["usage"] for event in events} == {None}
@@ -112,7 +110,7 @@ def client(server: RunningModels) -> Iterator[OpenAI]:
         yield client
 
 
-def test_the_official_client_gets_its_answers(client: OpenAI) -> None:
+def test_official_client_gets_replies(client: OpenAI) -> None:
     request = game("builtin/forager", turns=3)[-1]
     asked: Any = json.loads(body_of(request))
     expected = asyncio.run(make_builtin("builtin/forager").reply(request))
@@ -130,7 +128,7 @@ def test_the_official_client_gets_its_answers(client: OpenAI) -> None:
     assert client.models.retrieve("six").owned_by == "builtin"
 
 
-def test_the_official_client_knows_our_errors_by_their_kind(client: OpenAI) -> None:
+def test_official_client_maps_our_errors(client: OpenAI) -> None:
     with pytest.raises(NotFoundError) as unknown:
         client.chat.completions.create(
             model="gpt-9", messages=[{"role": "user", "content": ""}]
@@ -169,14 +167,16 @@ def test_the_official_client_knows_our_errors_by_their_kind(client: OpenAI) -> N
     ],
     ids=str,
 )
-def test_a_bad_field_is_named(address: str, change: dict[str, Any], param: str) -> None:
+def test_invalid_field_is_named_in_the_error(
+    address: str, change: dict[str, Any], param: str
+) -> None:
     got = post(address, {**HELLO, **change})
     error = json.loads(got.body)["error"]
     assert (got.status, error["param"]) == (400, param)
     assert error["message"].startswith(f"{param}: ")
 
 
-def test_what_the_models_do_not_use_is_ignored(address: str) -> None:
+def test_unused_fields_are_ignored(address: str) -> None:
     plain = post(address, HELLO)
     extra = {"top_p": 0.5, "user": "me", "metadata": {"a": 1}, "logprobs": None, "n": 1}
     more = post(address, {**HELLO, **extra, "max_completion_tokens": 7})
@@ -184,14 +184,14 @@ def test_what_the_models_do_not_use_is_ignored(address: str) -> None:
     assert told[0] == told[1]
 
 
-def test_tools_that_may_not_be_called_are_not_called(address: str) -> None:
+def test_tool_choice_none_prevents_tool_calls(address: str) -> None:
     request = game("builtin/noop", turns=1)[0]
     got = json.loads(post(address, body_of(request, tool_choice="none")).body)
     assert got["choices"][0]["finish_reason"] == "stop"
     assert "tool_calls" not in got["choices"][0]["message"]
 
 
-def test_other_models_can_be_served_and_one_that_raises_takes_nothing_down(
+def test_failing_custom_model_does_not_stop_the_server(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken:
@@ -211,7 +211,7 @@ def test_other_models_can_be_served_and_one_that_raises_takes_nothing_down(
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_wrong_path_or_method_is_told(address: str) -> None:
+def test_wrong_path_or_method_is_reported(address: str) -> None:
     assert ask(address, "/v1/completions", {}).status == 404
     wrong = ask(address, CHAT)
     assert (wrong.status, wrong.headers["allow"]) == (405, "POST")
@@ -239,9 +239,7 @@ TOOLS = [{"type": "function", "function": {"name": "Person", "parameters": PERSO
     ["required", {"type": "function", "function": {"name": "Person"}}],
     ids=["required", "named"],
 )
-def test_a_tool_that_must_be_called_is_called_with_what_fits_it(
-    choice: Any, address: str
-) -> None:
+def test_required_tool_is_called_with_valid_arguments(choice: Any, address: str) -> None:
     got = json.loads(post(address, {**HELLO, "tools": TOOLS, "tool_choice": choice}).body)
     assert got["choices"][0]["finish_reason"] == "tool_calls"
     [call] = got["choices"][0]["message"]["tool_calls"]
@@ -249,14 +247,14 @@ def test_a_tool_that_must_be_called_is_called_with_what_fits_it(
     assert json.loads(call["function"]["arguments"]) == FITS
 
 
-def test_the_own_tool_of_a_model_is_called_as_ever(address: str) -> None:
+def test_model_calls_its_known_tool_unchanged(address: str) -> None:
     request = game("builtin/forager")[3]
     plain = json.loads(post(address, body_of(request)).body)
     demanded = json.loads(post(address, body_of(request, tool_choice="required")).body)
     assert demanded["choices"] == plain["choices"]
 
 
-def test_an_answer_fits_the_schema_it_must(address: str) -> None:
+def test_reply_follows_the_required_schema(address: str) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "Person", "schema": PERSON}}
     got = json.loads(post(address, {**HELLO, "response_format": form}).body)
     assert json.loads(got["choices"][0]["message"]["content"]) == FITS
@@ -265,13 +263,13 @@ def test_an_answer_fits_the_schema_it_must(address: str) -> None:
 @pytest.mark.parametrize(
     "choice", ["required", {"type": "function", "function": {"name": "x"}}, {"type": 1}]
 )
-def test_a_tool_that_is_not_there_cannot_be_demanded(choice: Any, address: str) -> None:
+def test_unknown_required_tool_is_rejected(choice: Any, address: str) -> None:
     got = post(address, {**HELLO, "tool_choice": choice})
     assert got.status == 400
     assert json.loads(got.body)["error"]["param"] == "tool_choice"
 
 
-def test_an_answer_is_cut_off_at_max_tokens(address: str) -> None:
+def test_reply_is_cut_off_at_max_tokens(address: str) -> None:
     whole = json.loads(post(address, {**HELLO, "max_tokens": 100}).body)["choices"][0]
     got = json.loads(post(address, {**HELLO, "max_tokens": 2}).body)
     cut = got["choices"][0]

@@ -73,7 +73,7 @@ def called(reply: ChatReply) -> tuple[str, dict[str, str]]:
     return call["function"]["name"], json.loads(call["function"]["arguments"])
 
 
-def test_it_runs_one_command_after_another_whatever_comes_of_them_and_then_says_so(
+def test_scripted_model_runs_all_commands_and_then_finishes(
     model: ScriptedModel,
 ) -> None:
     assert model.name == "scripted/solve"
@@ -88,7 +88,7 @@ def test_it_runs_one_command_after_another_whatever_comes_of_them_and_then_says_
 @pytest.mark.parametrize(
     ("name", "argument"), [("exec_command", "cmd"), ("Bash", "command"), ("bash", "command")]
 )
-def test_it_finds_the_tool_that_takes_a_command_line(
+def test_scripted_model_finds_the_shell_tool(
     model: ScriptedModel, name: str, argument: str
 ) -> None:
     others = [
@@ -101,7 +101,7 @@ def test_it_finds_the_tool_that_takes_a_command_line(
     assert "takes a command line" in answer(model, USER, tools=others).message.text
 
 
-def test_the_script_is_the_first_whose_text_was_told(model: ScriptedModel) -> None:
+def test_first_script_matching_the_prompt_is_used(model: ScriptedModel) -> None:
     parts = [{"type": "text", "text": "Mend lexer.py."}, {"type": "image_url"}]
     in_parts = answer(model, {"role": "user", "content": parts})
     assert called(in_parts)[1] == {"command": "cat lexer.py"}
@@ -111,7 +111,7 @@ def test_the_script_is_the_first_whose_text_was_told(model: ScriptedModel) -> No
     assert "None of the scripts of scripted/solve" in neither.message.text
 
 
-def test_it_ends_in_the_way_of_the_agent(model: ScriptedModel) -> None:
+def test_scripted_model_finishes_with_the_agent_protocol(model: ScriptedModel) -> None:
     done = [USER, *result(0), *result(1)]
     submitted = answer(model, *done, tools=[tool("bash"), tool("submit", "notes")])
     assert called(submitted) == ("submit", {"notes": "The parser works."})
@@ -119,7 +119,7 @@ def test_it_ends_in_the_way_of_the_agent(model: ScriptedModel) -> None:
     assert called(answer(model, MINI, *done)) == ("bash", line)
 
 
-def test_what_was_sent_before_the_last_reply_counts_as_cached(model: ScriptedModel) -> None:
+def test_prompt_before_the_last_reply_counts_as_cached(model: ScriptedModel) -> None:
     first, second = answer(model, USER).usage, answer(model, USER, *result(0)).usage
     assert (first.cached, second.cached) == (0, first.prompt)
     assert second.prompt > first.prompt
@@ -128,7 +128,7 @@ def test_what_was_sent_before_the_last_reply_counts_as_cached(model: ScriptedMod
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
-def test_it_is_served_beside_the_others_by_every_protocol(path: str, file: Path) -> None:
+def test_scripted_model_is_served_by_every_protocol(path: str, file: Path) -> None:
     parameters = tool("bash")["function"]["parameters"]
     bodies: dict[str, Any] = {
         CHAT: {"messages": [USER], "tools": [tool("bash")]},
@@ -169,7 +169,7 @@ def test_it_is_served_beside_the_others_by_every_protocol(path: str, file: Path)
         ("[[scripts]", ["not valid TOML"]),
     ],
 )
-def test_a_file_that_is_not_in_order_is_refused(
+def test_invalid_script_file_is_rejected(
     content: str, parts: list[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "solve.toml"
@@ -179,7 +179,7 @@ def test_a_file_that_is_not_in_order_is_refused(
     assert [part for part in ["solve.toml", *parts] if part not in str(caught.value)] == []
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_unreadable_script_file_is_rejected(tmp_path: Path) -> None:
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe")
     for file, reason in (

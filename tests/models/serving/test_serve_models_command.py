@@ -28,7 +28,7 @@ def ended(program: subprocess.Popen[str], number: signal.Signals) -> tuple[str, 
     return program.stdout.read(), program.stderr.read()
 
 
-def test_it_prints_the_base_url_and_an_example_that_works() -> None:
+def test_serve_models_prints_the_base_url_and_a_working_example() -> None:
     with serve_apart("serve-models", "--alias", "a=builtin/noop") as program:
         line = read_line(program)
         assert line.startswith("serving models on http://127.0.0.1:")
@@ -43,7 +43,7 @@ def test_it_prints_the_base_url_and_an_example_that_works() -> None:
         assert ended(program, signal.SIGINT) == ("stopped\n", "")
 
 
-def test_its_options_reach_the_server_and_open_calls_do_not_hold_it_up() -> None:
+def test_options_reach_the_server_and_open_calls_do_not_block_its_exit() -> None:
     options = "--rate-limit 100/min --rate-burst 2 --max-concurrency 9 --late-rate 0.5"
     with serve_apart(
         "serve-models", "--json", "--seed", "3", "--jitter", "0.001", *options.split()
@@ -75,7 +75,7 @@ line.getresponse().read()
 
 
 @pytest.mark.extras
-def test_the_key_of_the_environment_is_asked_for_and_never_shown() -> None:
+def test_key_from_the_environment_is_required_and_never_shown() -> None:
     with serve_apart("serve-models", "--api-key-env", "MINE", MINE=KEY) as program:
         base_url = read_line(program).split()[3]
         assert post(base_url, HELLO).status == 401
@@ -86,7 +86,7 @@ def test_the_key_of_the_environment_is_asked_for_and_never_shown() -> None:
 
 
 @pytest.mark.extras
-def test_it_warns_when_other_machines_can_reach_it() -> None:
+def test_serve_warns_if_other_machines_can_reach_it() -> None:
     with serve_apart("serve-models", "--host", "0.0.0.0", "--quiet") as program:
         line = read_line(program)
         port = line.removesuffix("/v1").rsplit(":", 1)[1]
@@ -133,14 +133,14 @@ def fails(
         ("--api-key-env NOT_SET_ANYWHERE", ["NOT_SET_ANYWHERE", "--api-key-env"]),
     ],
 )
-def test_a_wrong_option_ends_with_one_line(
+def test_invalid_option_is_reported_in_one_line(
     fails: Callable[..., str], options: str, parts: list[str]
 ) -> None:
     line = fails(*options.split())
     assert [part for part in parts if part not in line] == []
 
 
-def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(
+def test_key_invalid_in_headers_is_rejected_and_not_shown(
     fails: Callable[..., str],
 ) -> None:
     line = fails(ASSAY_SERVE_MODELS_KEY="with blank")
