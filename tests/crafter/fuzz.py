@@ -1,4 +1,4 @@
-"""Damage of every kind done to snapshots, which are then restored and played on.
+"""Damage snapshots in many ways, then restore and play them.
 
 Run in a process of its own, so that a crash is seen; one case can be run alone:
 
@@ -102,7 +102,7 @@ def swapped_blocks(rng: np.random.Generator, pool: Pool) -> bytes:
 
 
 def other_length(rng: np.random.Generator, pool: Pool) -> bytes:
-    """It ends early or late, and its header may know it."""
+    """The snapshot is truncated or extended, with or without a matching header."""
     data = pool.pick(rng)
     change = int(rng.choice([1, 2, 14, 16, 31, 32, 64, 4096, *rng.integers(0, len(data), 2)]))
     data = data[:-change] if rng.random() < 0.5 else data + rng.bytes(change)
@@ -124,7 +124,7 @@ def spliced(rng: np.random.Generator, pool: Pool) -> bytes:
 
 
 def any_ground(rng: np.random.Generator, saved: Saved) -> None:
-    """Materials as no generator would lay them."""
+    """Random materials."""
     if rng.random() < 0.5:
         kinds = rng.choice(np.arange(1, 13), int(rng.integers(1, 13)), replace=False)
         saved.materials[:] = rng.choice(kinds, (64, 64))
@@ -187,7 +187,7 @@ def any_numbers(rng: np.random.Generator, saved: Saved) -> None:
 
 
 def odd(rng: np.random.Generator, pool: Pool) -> bytes:
-    """What no game leads to, and yet every field is in order."""
+    """A state that no episode reaches, but with every field valid."""
     saved = Saved.read(pool.pick(rng))
     if rng.random() < 0.6:
         any_ground(rng, saved)
@@ -221,7 +221,7 @@ DAMAGES = (
 
 
 def play_on(rng: np.random.Generator, data: bytes, case: int) -> str:
-    """Restore a snapshot and play 50 steps; what came of it. Any surprise is an exception."""
+    """Restore a snapshot, play 50 steps and return the outcome; unexpected errors propagate."""
     try:
         world = World.restore(data)
     except SnapshotError:
@@ -242,10 +242,13 @@ def play_on(rng: np.random.Generator, data: bytes, case: int) -> str:
     again = World.restore(after)  # which checks it
     assert again.snapshot() == after
     # The tallies of grass, paths and creatures per chunk are kept up to date step by step.
-    tallies = [section(each._block, "chunks").reshape(-1, 8)[:, 2:7] for each in (world, again)]
+    tallies = [
+        section(candidate._block, "chunks").reshape(-1, 8)[:, 2:7]
+        for candidate in (world, again)
+    ]
     assert np.array_equal(tallies[0], tallies[1])
     for action in [] if world.done else rng.choice(17, 5).tolist():
-        ends = [outcome(each, action) for each in (world, again)]
+        ends = [outcome(candidate, action) for candidate in (world, again)]
         assert ends[0] == ends[1]
         if isinstance(ends[0], str) or ends[0].done:
             break
@@ -260,7 +263,7 @@ def outcome(world: World, action: int) -> StepResult | str:
 
 
 def fuzz(seed: int, first: int, count: int, progress: int | None) -> dict[str, Any]:
-    """Make and try `count` damaged snapshots; how many of each kind ended how."""
+    """Try `count` damaged snapshots; return the number of outcomes by kind."""
     pool = Pool()
     tally: collections.Counter[str] = collections.Counter()
     kinds: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)

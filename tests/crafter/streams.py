@@ -24,7 +24,7 @@ WEIGHTS = WEIGHTS / WEIGHTS.sum()
 
 @dataclass(frozen=True)
 class Edit:
-    """A change from outside, the same for both sides."""
+    """An edit that is applied to both worlds."""
 
     inventory: dict[str, int] = field(default_factory=dict)
     cells: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ def apply_to_ours(edit: Edit, world: World) -> World:
 
 
 def apply_to_reference(edit: Edit, env: Reference, before: Saved) -> None:
-    """The same edit; `before` is ours before it, which says where things are."""
+    """Apply the edit; `before` is our world before it, used to locate objects."""
     if target := _target(edit, before):
         env._world.move(env._player, np.array(target))
         before.move_player(*target)

@@ -1,4 +1,4 @@
-"""A view can be had back from what was told of it."""
+"""A view can be reconstructed from its observation."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Many worlds at once give what each would give alone."""
+"""Batched worlds equal separate worlds."""
 
 from typing import Any
 

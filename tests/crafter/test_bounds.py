@@ -131,7 +131,7 @@ def is_astray(call: Any, *arguments: Any) -> bool:
 
 
 def caught() -> dict[str, bool]:
-    """Which accesses that are astray the checked mode sees."""
+    """Return the out-of-bounds accesses that the checked mode detects."""
     block = new_blocks(1)[0]
     address = block.ctypes.data
     seen = {}

@@ -85,7 +85,7 @@ COMPILING = "WARNING assay.crafter compiling the Crafter engine, once for this m
 
 
 class Start(NamedTuple):
-    """What one start of an engine said."""
+    """Output of one engine start."""
 
     compiled: bool
     directory: str
@@ -138,27 +138,27 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def compiled(script: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Start]:
-    """A cache of the small engine, to copy, and what its first start said."""
+    """A compiled cache of the small engine, with the output of its first start."""
     root = tmp_path_factory.mktemp("compiled") / "not" / "there" / "yet"
     return root, Starter(script, root)()
 
 
 @pytest.fixture
 def small(script: Path, compiled: tuple[Path, Start], tmp_path: Path) -> Starter:
-    """Starts the small engine on a cache that has it."""
+    """Starts the small engine with a filled cache."""
     shutil.copytree(compiled[0], tmp_path / "cache")
     return Starter(script, tmp_path / "cache")
 
 
 @pytest.fixture
 def cold(script: Path, tmp_path: Path) -> Starter:
-    """Starts the small engine on a cache that is empty."""
+    """Starts the small engine with an empty cache."""
     return Starter(script, tmp_path / "cache")
 
 
 @pytest.fixture
 def meeting(tmp_path: Path) -> str:
-    """Where two starts wait for each other in the middle of compiling."""
+    """Folder where two starts wait for each other while compiling."""
     (tmp_path / "meeting").mkdir()
     return str(tmp_path / "meeting")
 
@@ -383,7 +383,7 @@ def digest() -> int:
 
 @pytest.fixture
 def real(tmp_path: Path) -> Starter:
-    """Starts the real engine on a cache that is empty."""
+    """Starts the real engine with an empty cache."""
     script = tmp_path / "real_engine.py"
     script.write_text(REAL_ENGINE)
     (tmp_path / "cache").mkdir()

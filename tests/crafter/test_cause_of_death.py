@@ -1,4 +1,4 @@
-"""What a player died of, read from what is seen then; and where one is told."""
+"""The cause of death, determined from the last observation."""
 
 import random
 from dataclasses import replace
@@ -22,7 +22,7 @@ WELL = {"health": 0, "food": 5, "drink": 5, "energy": 5}
 
 
 def seen(ground: str = "grass", **objects: tuple[int, int]) -> View:
-    """What a dead player sees: its ground, and others around it by their place."""
+    """The view of a dead player: its ground, and objects around it by position."""
     materials = np.full((9, 7), MATERIALS.index(ground), np.uint8)
     there = np.zeros((9, 7), np.uint8)
     for name, place in objects.items():

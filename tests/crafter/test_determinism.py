@@ -56,13 +56,13 @@ LIVELY = {
 
 
 def walled_in(seed: int) -> World:
-    """A lively world in which nothing gets at the player, so that it sees a night."""
+    """A world with many creatures in which the player is protected and survives a night."""
     walls = Edit(cells=dict.fromkeys(AROUND, "stone"))
     return apply_to_ours(walls, World(seed, LIVELY))
 
 
 def scripted(step: int) -> int:
-    """The action of the golden games in a step, counted from 1."""
+    """Return the action of the golden episodes at a step, counted from 1."""
     return (step * 7 + step * step) % 17
 
 
@@ -71,7 +71,7 @@ def in_json(digest: int) -> str:
 
 
 def golden_game(seed: int, difficulty: str) -> dict[str, Any]:
-    """Digests after the steps of MARKS and after the last one."""
+    """Return the digests after the steps in MARKS and after the last step."""
     world = World(seed, DIFFICULTY_TABLE[difficulty])
     digests = {}
     while True:
@@ -93,7 +93,7 @@ def golden() -> dict[str, Any]:
 
 
 def chain(seed: int) -> list[str]:
-    """The digest after every step of a game with help from outside."""
+    """Return the digest after every step of an assisted episode."""
     world = World(seed, list(DIFFICULTY_TABLE.values())[seed % len(DIFFICULTY_TABLE)])
     digests = [in_json(world.digest())]
     for edit, action in assisted(seed, 250, deadly=True):
@@ -147,7 +147,7 @@ def test_golden_episodes_cover_every_difficulty_with_distinct_digests() -> None:
 
 
 def stare(world: World) -> None:
-    """Look at a world in every way there is."""
+    """Call every read-only method of a world."""
     world.view()
     world.semantic()
     world.render(27)

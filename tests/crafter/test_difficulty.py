@@ -1,4 +1,4 @@
-"""Difficulties change what they say they change, and only in their own world."""
+"""Difficulties change their documented parameters, and only in their own world."""
 
 from collections import Counter
 from typing import Any
@@ -80,7 +80,7 @@ def test_no_zombie_starts_within_the_clear_radius() -> None:
 
 
 def zombies_after(difficulty: Any, steps: int) -> int:
-    """How many zombies there are after a while, over worlds nobody plays."""
+    """Return the number of zombies after a while, in worlds with only noop actions."""
     batch = Batch(range(40), difficulty)
     for _ in range(steps):
         batch.step(np.zeros(40, int))

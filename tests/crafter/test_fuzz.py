@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_fuzz(seed: int, count: int) -> dict[str, Any]:
-    """The fuzz in a process of its own."""
+    """Run the fuzz test in a separate process."""
     with tempfile.TemporaryFile() as progress:
         done = subprocess.run(
             [sys.executable, "-m", "tests.crafter.fuzz", *map(str, (seed, 0, count))],

@@ -1,4 +1,4 @@
-"""A random player does as well as the published baseline of the reference."""
+"""A random policy matches the published baseline of the reference."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The pictures of `assay.crafter.render` against those of the installed `crafter` 1.8.3."""
+"""Images of `assay.crafter.render` compared with the installed `crafter` 1.8.3."""
 
 import pickle
 from dataclasses import replace
@@ -53,7 +53,7 @@ def view_of(env: Any) -> View:
 
 
 def expected(env: Any, size: Size) -> NDArray[np.uint8]:
-    """The picture of the reference at another size than it was made with."""
+    """Return the reference image at another size."""
     env._size = np.array(size if isinstance(size, tuple) else (size, size))
     picture: NDArray[np.uint8] = env.render()
     return picture

@@ -1,4 +1,4 @@
-"""Saved worlds: every state comes back as it was, and nothing else gets in."""
+"""Snapshots restore every state exactly, and invalid ones are rejected."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -220,8 +220,8 @@ def number(section: str, index: Any, value: float) -> Callable[[Saved], None]:
 
 def both(*changes: Callable[[Saved], None]) -> Callable[[Saved], None]:
     def change(saved: Saved) -> None:
-        for each in changes:
-            each(saved)
+        for apply in changes:
+            apply(saved)
 
     return change
 

@@ -1,4 +1,4 @@
-"""The world in words: both forms say what there is, no more, and can be read back."""
+"""Text observations: both forms are complete, exact and parseable."""
 
 import contextlib
 import dataclasses
@@ -104,7 +104,7 @@ def test_invalid_text_is_rejected_with_its_line(text: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Told:
-    """A step of a played world and what was told of it."""
+    """A step of a played world, with its observation."""
 
     before: World
     world: World
@@ -113,7 +113,7 @@ class Told:
 
 
 def played(seed: int, steps: int, *, deadly: bool = False) -> Iterator[Told]:
-    """Play with help by day and night, telling every step."""
+    """Play an assisted episode by day and night, observing every step."""
     world = World(seed)
     stream = plain(seed, steps) if seed % 4 == 0 else assisted(seed, steps, deadly=deadly)
     for edit, action in stream:

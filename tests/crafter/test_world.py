@@ -1,4 +1,4 @@
-"""The public face of a world: what it takes, what it refuses, what it shows."""
+"""The public interface of a world: inputs, errors and state."""
 
 import copy
 import dataclasses

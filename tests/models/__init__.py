@@ -1,1 +1,1 @@
-"""Tests of models from outside."""
+"""Tests of remote models."""

@@ -1,4 +1,4 @@
-"""A provider whose answers are bytes: HTTP that is wrong, and what is no HTTP at all."""
+"""A provider that sends raw bytes: invalid HTTP, or other data."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ _JSON: Final = b"content-type: application/json\r\n"
 
 
 def framed(body: bytes, head: bytes = b"", status: bytes = b"200 OK") -> bytes:
-    """A body as it should be sent, with more lines in its head."""
+    """Return a valid HTTP response with this body and extra header lines."""
     length = b"content-length: %d\r\n" % len(body)
     return b"HTTP/1.1 " + status + b"\r\n" + _JSON + head + length + b"\r\n" + body
 
@@ -34,7 +34,7 @@ def _chunked(body: bytes, head: bytes = b"transfer-encoding: chunked\r\n") -> by
 
 
 def nested_arguments(depth: int) -> dict[str, Any]:
-    """A reply whose tool call has its arguments as an object, nested so deep."""
+    """Return a reply whose tool call has arguments nested this deep."""
     arguments: Any = "north"
     for _ in range(depth):
         arguments = {"a": arguments}
@@ -80,7 +80,7 @@ BAD: Final = {
 
 @dataclass
 class RawProvider:
-    """A running provider: answers with what is in `script`, then as it should."""
+    """A running provider: sends the responses in `script`, then valid ones."""
 
     script: list[bytes] = field(default_factory=list)
     asked: int = 0
@@ -91,7 +91,7 @@ class RawProvider:
         return f"http://127.0.0.1:{self.port}/v1"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request to a connection; one without a body only asks who is there."""
+        """Serve one request per connection; one without a body is a connection check."""
         with suppress(OSError, asyncio.IncompleteReadError):
             head = await reader.readuntil(b"\r\n\r\n")
             lines = head.lower().split(b"\r\n")
@@ -122,7 +122,7 @@ async def raw_providing(
 
 @contextmanager
 def raw_serving(script: Sequence[bytes] = ()) -> Iterator[RawProvider]:
-    """The same in a thread of its own."""
+    """Run the provider in a separate thread."""
     provider, loop = RawProvider(list(script)), asyncio.new_event_loop()
     server = loop.run_until_complete(asyncio.start_server(provider.serve, "127.0.0.1", 0))
     provider.port = server.sockets[0].getsockname()[1]

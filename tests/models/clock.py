@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps to the next thing to do: hours pass in no time."""
+"""An event loop with a virtual clock that jumps to the next scheduled event."""
 
 import asyncio
 import selectors
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class _Selector(selectors.SelectSelector):
-    """Instead of waiting, says how long it would have waited."""
+    """Records the waiting time instead of waiting."""
 
     skipped = 0.0
 

@@ -1,4 +1,4 @@
-"""Providers with limits, simulated: they say whether they take a call, and when the next."""
+"""Simulated providers with rate limits: they accept or reject each call."""
 
 import asyncio
 import math
@@ -12,13 +12,13 @@ from assay.models.throttle import CallSlot, Pace
 
 class Limiter(Protocol):
     def reject(self, now: float, open_calls: int) -> float | None:
-        """Seconds until a call is taken again; None if this one is."""
+        """Return the seconds until the next call is accepted; None if this one is accepted."""
         ...
 
 
 @dataclass
 class Bucket:
-    """Tokens that come back at a steady rate, up to a number that may be used at once."""
+    """A token bucket with a steady refill rate and a burst size."""
 
     per_second: float
     size: float
@@ -71,7 +71,7 @@ class FixedWindow:
 
 @dataclass
 class Rooms:
-    """So many calls at once, and no more."""
+    """A limit on concurrent calls."""
 
     most: int
 
@@ -81,7 +81,7 @@ class Rooms:
 
 @dataclass
 class Moody:
-    """Rejects calls whatever their number."""
+    """Rejects calls at random, independent of their rate."""
 
     share: float
     dice: random.Random = field(default_factory=lambda: random.Random(3))
@@ -92,7 +92,7 @@ class Moody:
 
 @dataclass
 class Load:
-    """A load on a provider, through a pace, and what came of it in each second."""
+    """A load on a provider through a throttle, with counts per second."""
 
     limiter: Limiter
     pace: Pace
@@ -113,7 +113,7 @@ class Load:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def busy(self, after: float, until: float, per_second: float) -> float:
-        """The share of what the provider allows that was used."""
+        """The fraction of the allowed calls that was used."""
         return sum(after <= at < until for at in self.accepted) / (until - after) / per_second
 
     def wasted(self, after: float) -> float:

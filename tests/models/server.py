@@ -1,4 +1,4 @@
-"""A provider on loopback that answers as it is told, real HTTP included."""
+"""A scripted provider on loopback, with real HTTP."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ def problem(message: str, code: str | None = None, **more: Any) -> dict[str, Any
 
 @dataclass
 class Say:
-    """One answer."""
+    """One response."""
 
     status: int = 200
     body: Any = None
@@ -71,7 +71,7 @@ class Say:
 
 @dataclass
 class Provided:
-    """A running provider: answers what is in `script`, then completions."""
+    """A running provider: sends the responses in `script`, then completions."""
 
     script: deque[Say] = field(default_factory=deque)
     asked: list[dict[str, Any]] = field(default_factory=list)

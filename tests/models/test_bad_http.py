@@ -1,4 +1,4 @@
-"""Answers that are bad HTTP, endless or absurd: infrastructure's fault, bounded and named."""
+"""Invalid, endless or absurd responses are infrastructure errors, bounded and reported."""
 
 import asyncio
 import gzip
@@ -23,7 +23,7 @@ BRIEF = CallRetries(first_wait=0.002, longest_wait=0.004, patience=0.005)
 def ask(
     *script: bytes, retries: CallRetries = QUICK, budget: Budget | None = None
 ) -> tuple[ChatReply, list[str]]:
-    """The reply in the end, and what was said of failed attempts."""
+    """Return the final reply, and the messages of failed attempts."""
     said: list[str] = []
 
     async def play() -> ChatReply:

@@ -1,4 +1,4 @@
-"""Never over the cap, whatever calls come, fail, wait or are cancelled."""
+"""The budget is never exceeded by concurrent, failed or cancelled calls."""
 
 import asyncio
 import random
@@ -90,7 +90,7 @@ def test_budget_must_be_a_number_of_dollars(cap: float) -> None:
 
 
 async def spend(cap: float, calls: int, dice: random.Random) -> tuple[Budget, float, int]:
-    """Calls at random prices, some cancelled; and what they really cost together."""
+    """Make calls at random prices, some cancelled; return their total cost."""
     budget = Budget(cap)
     paid, refused = 0.0, 0
 

@@ -1,4 +1,4 @@
-"""A remote model against a real server that misbehaves as it is told."""
+"""A remote model with a real server and scripted faults."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ async def ask(
 
 
 def told(*script: Say, **changes: Any) -> AssayError:
-    """What a call raises."""
+    """Return the exception that a call raises."""
     with pytest.raises(AssayError) as caught:
         asyncio.run(ask(*script, **{"retries": BRIEF, **changes}))
     return caught.value

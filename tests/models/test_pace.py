@@ -1,4 +1,4 @@
-"""The pace against providers with limits, on a clock that does not wait."""
+"""The throttle with rate-limited providers, on a virtual clock."""
 
 import asyncio
 from collections.abc import Callable
@@ -144,8 +144,8 @@ def test_rejections_in_one_round_trip_reduce_the_limit_once() -> None:
         pace = Pace()
         turns = [pace.turn() for _ in range(64)]
         opened = [await turn.__aenter__() for turn in turns]
-        for one in opened:
-            one.throttled(retry_after=1.0)
+        for slot in opened:
+            slot.throttled(retry_after=1.0)
         for turn in turns:
             await turn.__aexit__(None, None, None)
         return pace

@@ -1,4 +1,4 @@
-"""The rows that come with assay, and what a name means."""
+"""The built-in registry, and the resolution of names."""
 
 import os
 import re
@@ -58,7 +58,7 @@ def test_registry_row_has_its_lookup_and_price_dates(entry: ModelEntry) -> None:
 
 
 @pytest.mark.parametrize(
-    "entry", [one for one in ENTRIES if one.retired], ids=lambda entry: entry.name
+    "entry", [row for row in ENTRIES if row.retired], ids=lambda entry: entry.name
 )
 def test_retired_model_has_an_available_successor(entry: ModelEntry) -> None:
     assert entry.successor is not None

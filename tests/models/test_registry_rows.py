@@ -1,4 +1,4 @@
-"""Rows of the user: what they change, what is refused, and keys that stay secret."""
+"""Registry rows of the user: overrides, errors, and secret keys."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""Replies are repaired so that they can stand in a history, and nothing breaks the reader."""
+"""Replies are repaired for the message history, and no input breaks the parser."""
 
 import json
 from typing import Any
@@ -52,9 +52,9 @@ def test_tool_calls_without_an_id_get_a_derived_id() -> None:
     first = message({"tool_calls": [call, {"id": "", **call}, same, same]})["tool_calls"]
     again = message({"tool_calls": [call, {"id": "", **call}, same, same]})["tool_calls"]
     assert first == again
-    assert len({one["id"] for one in first}) == 4
+    assert len({call["id"] for call in first}) == 4
     assert first[2]["id"] == "1"
-    assert all(one["type"] == "function" for one in first)
+    assert all(call["type"] == "function" for call in first)
 
 
 def test_arguments_are_kept_verbatim() -> None:
@@ -116,8 +116,8 @@ def test_random_bytes_are_parsed_or_malformed(body: bytes) -> None:
 def test_request_contains_the_encoded_messages_unchanged() -> None:
     question = request("ünï", temperature=0.5, seed=3)
     body = RequestWriter(entry()).write(question)
-    assert b",".join(one.encoded for one in question.messages) in body
-    assert json.loads(body)["messages"] == [one.value for one in question.messages]
+    assert b",".join(sent.encoded for sent in question.messages) in body
+    assert json.loads(body)["messages"] == [sent.value for sent in question.messages]
 
 
 @pytest.mark.parametrize("row", [entry(tools=False), entry()], ids=["cannot", "none asked"])

@@ -1,4 +1,4 @@
-"""One drawing of every kind, with names as hostile as they come."""
+"""One drawing of every kind, with hostile names."""
 
 import math
 from collections.abc import Callable
@@ -50,7 +50,7 @@ _UNKNOWN: Final = Interval(0.4, _NAN, _NAN)
 
 
 def drawings() -> dict[str, Callable[[], Drawing]]:
-    """How to draw, by kind; each gives the same at every call."""
+    """Return deterministic drawing functions by kind."""
     rng = np.random.default_rng(0)
     groups: dict[str, Values] = {
         PLAIN: rng.poisson(4, 30),

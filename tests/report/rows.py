@@ -12,7 +12,7 @@ __all__ = ["episode", "failed"]
 def episode(
     model: str = "a/model", number: int = 0, unlocked: int = 3, **but: Any
 ) -> EpisodeRow:
-    """An episode that completed, except for what is said otherwise."""
+    """Return a completed episode with these changes."""
     values: dict[str, Any] = {
         "session_id": f"{model}-{number}",
         "experiment_id": f"id of {model}",

@@ -1,4 +1,4 @@
-"""Comparisons as files: HTML, Markdown, JSON, CSV. Whatever a name holds is shown as text."""
+"""Comparisons as files: HTML, Markdown, JSON, CSV. Names are always escaped."""
 
 import csv
 import html
@@ -63,9 +63,10 @@ def without_figures(document: Document) -> Document:
         document,
         sections=[
             Section(
-                one.title, [block for block in one.blocks if not isinstance(block, Figures)]
+                section.title,
+                [block for block in section.blocks if not isinstance(block, Figures)],
             )
-            for one in document.sections
+            for section in document.sections
         ],
     )
 
@@ -285,7 +286,7 @@ def test_each_pair_links_to_its_episodes_and_commands() -> None:
     _, _, first = text.partition(f'<tr id="{links[0]}">')
     for name in ("a", "b"):
         assert f"'{name} crafter/ea' --database 'my store.duckdb'" in html.unescape(first)
-    files = [replace(one, source="runs.json", database=None) for one in both]
+    files = [replace(subject, source="runs.json", database=None) for subject in both]
     assert '<th scope="row"><a href' not in render_html(
         without_figures(comparison_document(compare(files)))
     )

@@ -1,4 +1,4 @@
-"""Comparisons in words: the four answers, and what is said plainly."""
+"""Sentences of a comparison: the four answers and their wording."""
 
 import dataclasses
 

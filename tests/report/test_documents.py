@@ -1,4 +1,4 @@
-"""Every kind of report in every format, and what building one loads."""
+"""Every kind of report in every format, and the imports of building one."""
 
 import csv
 import io

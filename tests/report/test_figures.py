@@ -175,7 +175,7 @@ def test_twenty_groups_are_distinguishable_without_colour() -> None:
     looks = [group_style(index) for index in range(20)]
     assert len(set(looks)) == 20
     assert all(a[1:] != b[1:] for a, b in pairwise(looks))
-    assert len({one[1:3] for one in looks[:8]}) == 8
+    assert len({style[1:3] for style in looks[:8]}) == 8
 
 
 def test_long_names_are_cut_and_stay_different() -> None:
@@ -246,7 +246,7 @@ def test_only_the_first_groups_are_drawn_and_all_are_in_the_table() -> None:
 
 def test_box_plot_of_many_values_draws_a_sample_with_the_extremes() -> None:
     drawing = draw_box_plot({"a": np.arange(5000.0)}, "reward")
-    line = max(drawing.figure.axes[0].lines, key=lambda one: len(np.asarray(one.get_xdata())))
+    line = max(drawing.figure.axes[0].lines, key=lambda line: len(np.asarray(line.get_xdata())))
     points = np.asarray(line.get_xdata())
     assert len(points) == 300
     assert (points.min(), points.max()) == (0, 4999)

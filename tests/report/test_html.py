@@ -26,7 +26,7 @@ FOREST = drawings()["forest"]()
 
 
 class Reader(HTMLParser):
-    """Reads a page, and objects to an element that is not closed where it should be."""
+    """Parser that fails on elements that are not closed correctly."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the tests of sandboxes share: running commands, and seeing what is left of them."""
+"""Shared helpers of sandbox tests: running commands and finding leftovers."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ SMALL = ResourceLimits(memory_mb=128, processes=24, disk_mb=32)
 
 
 def usable(way: str | None) -> BubblewrapBackend | DockerBackend:
-    """A backend that holds limits this way, or the test is skipped."""
+    """Return a backend that enforces limits this way, or skip the test."""
     backend = DockerBackend() if way == "docker" else BubblewrapBackend(way)
     try:
         backend.enforcement(ResourceLimits())
@@ -70,7 +70,7 @@ def run(
     timeout_s: float = 60.0,
     stdin: bytes = b"",
 ) -> CommandEnd:
-    """One command in a sandbox of its own."""
+    """Run one command in a new sandbox."""
     command = Command(argv=argv, timeout_s=timeout_s, stdin=stdin)
     return in_sandbox(backend, given, lambda sandbox: sandbox.run(command))
 
@@ -84,7 +84,7 @@ def python(text: str) -> tuple[str, ...]:
 
 
 def leftovers(mark: str = "no such mark") -> list[str]:
-    """What is left: processes with this in their command line, folders, groups, zombies."""
+    """Return leftovers: processes with this in their command line, folders, groups, zombies."""
     # What was killed needs a moment to die on a busy machine.
     until = time.monotonic() + 10
     while (found := marked(mark)) and time.monotonic() < until:
@@ -112,12 +112,12 @@ def marked(mark: str) -> list[str]:
 
 
 def containers(prefix: str) -> list[str]:
-    """Those of an engine that runs, by the start of their names."""
+    """Return the containers of a running engine, by name prefix."""
 
     async def ask() -> list[str]:
         async with DockerEngine.connect() as engine:
             listed = await engine.call("GET", "/containers/json", query={"all": "1"})
-        names = [name.lstrip("/") for one in listed for name in one["Names"]]
+        names = [name.lstrip("/") for container in listed for name in container["Names"]]
         return [name for name in names if name.startswith(prefix)]
 
     return run_in_own_loop(ask) if os.path.exists(engine_socket()) else []

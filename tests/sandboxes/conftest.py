@@ -1,4 +1,4 @@
-"""What the tests of sandboxes share: caches of their own, a file system, a service."""
+"""Shared fixtures of sandbox tests: separate caches, a file system, a service."""
 
 import os
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def own_cache(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the agents that the user has installed, which change what is meant by default."""
+    """Hide the user's installed agents, which change the defaults."""
     folder = tmp_path_factory.getbasetemp() / "cache"
     if not folder.exists():
         folder.mkdir()
@@ -39,7 +39,7 @@ def image_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def modal_service(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[FakeModal]":
-    """A service like Modal's, for an account that its client here has."""
+    """A Modal-compatible service, with an account for the client."""
     # Its client takes half a second to import, which few workers need.
     import modal
 

@@ -1,4 +1,4 @@
-"""A service that speaks Modal's protocols on this machine, where Docker's engine does the work.
+"""A service that implements Modal's protocols with the local Docker engine.
 
 The client is the real one, over real gRPC: images are built from the Dockerfiles and the files
 it sends, sandboxes are containers that really are limited, and commands run in them as root,
@@ -47,7 +47,7 @@ def _jwt() -> str:
 
 
 class FakeModal:
-    """What the service knows, and what it was asked."""
+    """State of the service, and the requests it received."""
 
     def __init__(self, bases: dict[str, str]) -> None:
         """Answer for an account.
@@ -71,7 +71,7 @@ class FakeModal:
         """In which all of it runs."""
 
     def asked(self, kind: type[Any]) -> list[Any]:
-        """The requests of a kind."""
+        """Return the received requests of a kind."""
         return [request for request in self.requests if isinstance(request, kind)]
 
     async def serve(self, started: threading.Event, stop: asyncio.Event) -> None:
@@ -112,7 +112,7 @@ class FakeModal:
             await self.engine.call("DELETE", path, query=query, accept=(404, 409))
 
     async def build(self, image: Any) -> tuple[str, Any]:
-        """The name of an image, and how its building ended."""
+        """Build an image; return its name and the build result."""
         number = hashlib.sha256(image.SerializeToString(deterministic=True)).hexdigest()[:20]
         name = f"im-{number}"
         if name in self.images:
@@ -323,13 +323,13 @@ class _Control(ModalClientBase):
 
 
 class _Router(TaskCommandRouterBase):
-    """The machine of a sandbox, to which the client talks by itself."""
+    """The machine of a sandbox, which the client calls directly."""
 
     def __init__(self, fake: FakeModal) -> None:
         self.fake = fake
 
     async def _taken(self, stream: "Stream[Any, Any]") -> tuple[Any, "_Exec"]:
-        """A request, and the command that it is about."""
+        """Return a request and its command."""
         request: Any = await stream.recv_message()
         return request, self.fake.execs[request.exec_id]
 

@@ -1,4 +1,4 @@
-"""Commands that mean harm do none, whichever way limits are held."""
+"""Malicious commands do no harm with any enforcement mechanism."""
 
 import asyncio
 import os
@@ -64,7 +64,7 @@ def backend(request: pytest.FixtureRequest) -> SandboxBackend:
 
 @pytest.fixture(params=ANY_WAY)
 def any_way(request: pytest.FixtureRequest) -> SandboxBackend:
-    """For what does not depend on how limits are held."""
+    """A backend for tests that do not depend on the enforcement mechanism."""
     return usable(request.param)
 
 

@@ -1,4 +1,4 @@
-"""Commands in a sandbox: what goes in, what comes out, and that nothing stays."""
+"""Commands in a sandbox: input, output, and no leftovers."""
 
 import asyncio
 import subprocess

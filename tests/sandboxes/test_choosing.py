@@ -1,4 +1,4 @@
-"""Which sandbox a name means, and what the one without protection does."""
+"""Choosing a sandbox by name, and the backend without protection."""
 
 import asyncio
 import os

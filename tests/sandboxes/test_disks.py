@@ -1,4 +1,4 @@
-"""A sandbox holds no more disk space than its limit, however it holds it."""
+"""The disk limit of a sandbox cannot be exceeded."""
 
 import asyncio
 import json
@@ -78,7 +78,7 @@ def backend(request: pytest.FixtureRequest) -> SandboxBackend:
 def on_disk(
     backend: SandboxBackend, folder: Path, do: Callable[[Sandbox, Path], Awaitable[T]]
 ) -> T:
-    """Do something in a sandbox with a file system of its own, which has a file already."""
+    """Run an action in a sandbox with its own file system, which already has a file."""
     (folder / "app").mkdir()
     (folder / "app" / "there").write_bytes(bytes(3_000_000))
 
@@ -99,7 +99,7 @@ def ran(backend: SandboxBackend, folder: Path, *argv: str) -> CommandEnd:
 
 
 def mounts() -> list[str]:
-    """The disks of this process that are mounted, and those whose file is gone."""
+    """Return the mounted disks of this process, including those with deleted files."""
     mounted = Path("/proc/mounts").read_text().splitlines()
     return [line for line in mounted if f"assay-box-{os.getpid()}-" in line]
 
@@ -229,7 +229,7 @@ def test_a_writable_mount_elsewhere_is_refused(backend: SandboxBackend, tmp_path
 
 @pytest.fixture
 def bubblewrap() -> None:
-    """Where bubblewrap has disks."""
+    """A bubblewrap backend with disks."""
     if usable(None).enforcement(LIMITS).disk != OWN_DISK:
         pytest.skip("needs root and a loop device")
 

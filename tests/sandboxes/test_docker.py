@@ -1,4 +1,4 @@
-"""What is Docker's own: its engine, its containers, and what is left of them."""
+"""Docker specifics: engine, containers and leftovers."""
 
 import asyncio
 import json
@@ -289,7 +289,7 @@ def test_key_is_not_in_images_containers_files_logs_or_process_list(
 
 
 async def _all_of_the_engine() -> list[str]:
-    """What the engine tells of every container and image."""
+    """Return the engine's description of every container and image."""
     told = []
     async with DockerEngine.connect() as engine:
         for container in await engine.call("GET", "/containers/json", query={"all": "1"}):

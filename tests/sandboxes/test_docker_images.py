@@ -1,4 +1,4 @@
-"""Sandboxes that start from an image of Docker's engine: built, changed, exported, put back."""
+"""Sandboxes that start from a Docker image: building, changing, exporting, restoring."""
 
 import asyncio
 import shutil
@@ -86,7 +86,7 @@ def spec(image: str, *mounts: Mount, limits: ResourceLimits = SMALL) -> SandboxS
 def run(
     backend: DockerBackend, given: SandboxSpec, *scripts: str, export: Path | None = None
 ) -> list[CommandEnd]:
-    """Scripts one after another in one sandbox, which is then exported."""
+    """Run scripts in one sandbox, then export it."""
 
     async def main() -> list[CommandEnd]:
         async with backend.open(given) as sandbox:

@@ -1,4 +1,4 @@
-"""Sandboxes at Modal: its real client, against a service of ours that speaks its protocols.
+"""Modal sandboxes: the real client with a local service that implements its protocols.
 
 How Modal itself keeps to what it is asked for cannot be tested without an account.
 """
@@ -224,8 +224,8 @@ def ask(number):
         assert answer == (b'%d ' % number * 50_000 + b'.')[::-1], answer[:50]
         print('answered')
 all = [threading.Thread(target=ask, args=[i]) for i in range(12)]
-[each.start() for each in all]
-[each.join() for each in all]
+[thread.start() for thread in all]
+[thread.join() for thread in all]
 """
 
     async def main() -> CommandEnd:

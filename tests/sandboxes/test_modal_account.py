@@ -1,4 +1,4 @@
-"""The sandbox `modal` where there is no account: planned, and refused with what is missing."""
+"""The `modal` sandbox without an account: planning works, and running explains the setup."""
 
 import asyncio
 import importlib.util

@@ -1,4 +1,4 @@
-"""The parts of sandboxes that need none: output, folders, control groups as files."""
+"""Sandbox parts that need no sandbox: output, folders, control group files."""
 
 import os
 import subprocess

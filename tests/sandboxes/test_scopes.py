@@ -1,4 +1,4 @@
-"""Limits by a scope of systemd: what it is asked for, and when it is not used."""
+"""Limits by a systemd scope: its request, and when it is not used."""
 
 from pathlib import Path
 

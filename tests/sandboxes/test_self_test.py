@@ -1,4 +1,4 @@
-"""The self-test of sandboxes: it passes in one that protects, and names what is open."""
+"""The self-test of sandboxes passes with protection and names missing protection."""
 
 import os
 
@@ -14,7 +14,7 @@ from .boxes import ANY_WAY, leftovers, usable
 
 
 class Open(UnprotectedBackend):
-    """Protects nothing, under the name of something that does."""
+    """A backend without protection under the name of a protecting one."""
 
     name = "bubblewrap"
 

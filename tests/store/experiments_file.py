@@ -1,4 +1,4 @@
-"""An experiments file as users have it."""
+"""An experiments file in the format of users."""
 
 SEED_FILE = {
     "experiments": [

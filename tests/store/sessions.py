@@ -1,4 +1,4 @@
-"""Runs and sessions made up for tests: small, complete, and the same every time.
+"""Small, complete and deterministic runs and sessions for tests.
 
 `make_run` gives a run, `make_session` a whole session of it. What is played follows from
 the seed, so that two sessions with one seed are alike and others differ.
@@ -206,7 +206,7 @@ def _observation(steps: int, size: int) -> dict[str, Any]:
 
 
 class _Play:
-    """A session while it is made up."""
+    """A session under construction."""
 
     def __init__(self, dice: Random, at: float, model: str, seed: int) -> None:
         self.dice, self.at, self.model, self.seed = dice, at, model, seed

@@ -1,4 +1,4 @@
-"""Real stores for tests, and what is in them."""
+"""Real databases for tests, and their content."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -18,7 +18,7 @@ __all__ = ["add_training", "fill", "ids", "rows_of"]
 def fill(
     path: Path, run: RunRecord, sessions: Iterable[SessionRecord], *, finished: bool = True
 ) -> Store:
-    """A store at `path` with a run and its sessions, beside what it holds already."""
+    """Add a run and its sessions to the database at `path`."""
     store = Store(path)
     if not path.exists():
         path.write_bytes(_blank())
@@ -33,7 +33,7 @@ def fill(
 
 
 def add_training(store: Store, run: RunRecord, name: str = "t-1") -> None:
-    """A look at a run, and a training run with two points and a plan, beside what is there."""
+    """Add a look at a run, a training run with two points, and a plan."""
     first, *_, last = (experiment.id for experiment in run.experiments)
     with store.writing() as connection:
         for statement, values in (
@@ -57,7 +57,7 @@ def add_training(store: Store, run: RunRecord, name: str = "t-1") -> None:
 
 @cache
 def _blank() -> bytes:
-    """A store with nothing in it; to make one anew each time takes most of a test."""
+    """An empty database, created once because creation dominates the time of a test."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "blank.duckdb"
         with Store(path).writing() as connection:

@@ -1,4 +1,4 @@
-"""An export to ATIF keeps the rules of that format, as far as they are written down."""
+"""ATIF exports follow the documented rules of the format."""
 
 import json
 from datetime import datetime
@@ -37,7 +37,7 @@ TOTALS = {
 
 
 def check(trajectory: dict[str, Any]) -> None:
-    """Everything the format demands of a trajectory."""
+    """Check all requirements of the format for a trajectory."""
     assert set(trajectory) <= ROOT
     assert trajectory["schema_version"] == "ATIF-v1.7"
     assert set(trajectory["agent"]) <= {
@@ -94,7 +94,7 @@ def test_calls_and_their_results_are_in_one_step() -> None:
     assert len(step["tool_calls"][0]["arguments"]["actions"]) == 3
     assert step["observation"]["results"][0]["source_call_id"] == "call_1"
     assert step["metrics"]["prompt_tokens"] == 100
-    assert [each["index"] for each in step["extra"]["steps"]] == [1, 2, 3]
+    assert [entry["index"] for entry in step["extra"]["steps"]] == [1, 2, 3]
     assert trajectory["final_metrics"]["total_completion_tokens"] == 80
     assert trajectory["extra"]["seed"] == 42
 

@@ -1,4 +1,4 @@
-"""Records as JSON: the formats stay as they are, and what comes back is what it says."""
+"""Records as JSON: formats are stable, and values round-trip with their types."""
 
 import json
 import shutil
@@ -213,7 +213,7 @@ KINDS: list[Any] = [
 
 
 def leaves(hint: Any) -> Iterator[Any]:
-    """The types a hint is made of; those with a check count as one."""
+    """Return the types in a hint; an annotated type counts as one."""
     if hasattr(hint, "__metadata__"):
         yield hint
     elif args := get_args(hint):

@@ -1,4 +1,4 @@
-"""Exports load with `datasets` of Hugging Face, whatever shapes sessions have."""
+"""Exports can be loaded with Hugging Face `datasets`, for sessions of any shape."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Deleted sessions leave nothing behind, and nobody else loses anything."""
+"""Deleted sessions leave no rows, and other sessions are unaffected."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ FIRST = make_run("run-1")
 
 
 def second(folder: Path) -> tuple[Store, dict[str, list[tuple[object, ...]]]]:
-    """A store with two runs and the files of the second; and its rows before that one."""
+    """A database with two runs and the files of the second, with its rows before the second."""
     store = fill(folder / "t.duckdb", FIRST, make_sessions(FIRST))
     before = rows_of(store)
     run = make_run("run-2", created_at=FIRST.created_at + 100)

@@ -1,4 +1,4 @@
-"""Exports hold everything, in files that are whole."""
+"""Exports are complete, and their files are written atomically."""
 
 import json
 import os

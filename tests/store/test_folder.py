@@ -135,7 +135,7 @@ def test_unsaved_journals_prevent_removal_of_a_run(database: Path) -> None:
         folder.remove()
     set_aside_damaged(path)
     folder.remove()
-    assert [each.name for each in journal_root(database).iterdir()] == [
+    assert [path.name for path in journal_root(database).iterdir()] == [
         f"run-1.{header.session_id}.jsonl.damaged"
     ]
 

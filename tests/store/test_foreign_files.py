@@ -1,4 +1,4 @@
-"""Databases that somebody else made, and paths that are none."""
+"""Databases from other sources, and invalid database paths."""
 
 import errno
 import os
@@ -155,7 +155,7 @@ def test_special_files_in_a_folder_are_skipped_by_name(store: Store, tmp_path: P
     (folder / "zero.jsonl").symlink_to("/dev/zero")
     os.mkfifo(folder / "index.json")
     report = import_traces(store, trace_files([folder, Path("/dev/zero")]))
-    told = {Path(each.where).name: each.reason for each in report.damaged}
+    told = {Path(item.where).name: item.reason for item in report.damaged}
     assert told.keys() == {"pipe.json", "zero.jsonl", "index.json", "zero"}
     assert {told[name] for name in ("pipe.json", "zero.jsonl", "zero")} == {
         "is not a regular file"
@@ -192,7 +192,7 @@ def test_database_works_without_hard_links(
     with Store(path).writing() as connection:
         connection.execute("CREATE TABLE mine AS SELECT 'r' AS id")
     Store(path)._create()
-    assert [each.name for each in tmp_path.iterdir()] == ["a.duckdb"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.duckdb"]
     with Store(path).reading() as connection:
         assert connection.execute("SELECT id FROM mine").fetchall() == [("r",)]
 

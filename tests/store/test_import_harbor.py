@@ -236,6 +236,6 @@ def test_trial_imported_by_an_earlier_version_is_recognised(tmp_path: Path) -> N
         _, report = imported(tmp_path / "store.duckdb", tmp_path / "job")
         assert (report.added, report.present, report.damaged) == (added, present, ())
         assert [
-            (Path(each.where).name, ID_AT_557B711 in each.reason) for each in report.skipped
+            (Path(item.where).name, ID_AT_557B711 in item.reason) for item in report.skipped
         ] == [("a", True)]
     assert query(store, "SELECT count(*) FROM session_traces") == [(2,)]

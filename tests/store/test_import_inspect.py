@@ -125,8 +125,8 @@ def write_log(path: Path, entries: dict[str, bytes], *, damaged: tuple[str, ...]
 
 def archive(path: Path, *samples: dict[str, Any], **more: Any) -> Path:
     entries = {
-        f"samples/{each['id']}_epoch_{each['epoch']}.json": json.dumps(each).encode()
-        for each in samples
+        f"samples/{data['id']}_epoch_{data['epoch']}.json": json.dumps(data).encode()
+        for data in samples
     }
     entries = {"_journal/start.json": json.dumps(header()).encode(), **entries}
     return write_log(path, {**entries, "header.json": json.dumps(header()).encode()}, **more)

@@ -1,4 +1,4 @@
-"""Whatever stands in a foreign log, it is a session or it is named; nothing is raised."""
+"""Any content of a foreign log is imported or reported; nothing is raised."""
 
 import copy
 import json
@@ -30,7 +30,7 @@ ODD: list[Any] = [
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every place in a value that could hold something else."""
+    """Yield every path in a value whose content can be replaced."""
     found: list[tuple[Any, Any]] = []
     keys = value.keys() if isinstance(value, dict) else range(len(value))
     for key in keys:

@@ -1,4 +1,4 @@
-"""Sessions as rows: the right numbers, once, and replaced as a whole."""
+"""Sessions as rows: correct numbers, stored once, and replaced as a whole."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a journal keeps, whatever happens to the process that writes it."""
+"""Journals survive any end of the process that writes them."""
 
 import textwrap
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tests.support import run_python
 
 
 def write(path: Path, session: SessionRecord) -> Journal:
-    """A journal as whoever plays a session writes it."""
+    """Write the journal of a session."""
     journal = Journal.create(path, session.header)
     written = 0
     for call, played in zip(session.calls, session.played, strict=True):
@@ -110,8 +110,8 @@ def test_set_aside_journal_does_not_overwrite_another(tmp_path: Path) -> None:
         names.append(set_aside_damaged(path))
         assert names[-1].read_bytes() == content
     name = "run.s.jsonl.damaged"
-    assert [each.name for each in names] == [name, f"{name}-2", f"{name}-3"]
-    assert [each.read_bytes() for each in names] == [b"first", b"second", b"third"]
+    assert [file.name for file in names] == [name, f"{name}-2", f"{name}-3"]
+    assert [file.read_bytes() for file in names] == [b"first", b"second", b"third"]
 
 
 @pytest.mark.parametrize(

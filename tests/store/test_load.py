@@ -1,4 +1,4 @@
-"""What comes out of a store is what went in."""
+"""Loaded records equal the stored ones."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ RUN = make_run()
 
 
 def journaled(session: SessionRecord, path: Path) -> SessionRecord:
-    """A session after it went through a journal."""
+    """Return a session written to a journal and read back."""
     journal = Journal.create(path, session.header)
     told = 0
     for played in session.played:
@@ -65,11 +65,16 @@ def test_run_round_trips_with_its_experiments_in_order(tmp_path: Path) -> None:
     run = make_run(models=("z", "a", "m"), baselines=["a"])
     with fill(tmp_path / "t.duckdb", run, []).reading() as connection:
         stored = load_stored_run(connection, run.id)
-        experiments = [load_experiment(connection, one.id) for one in run.experiments]
+        experiments = [
+            load_experiment(connection, experiment.id) for experiment in run.experiments
+        ]
     assert (stored.command, stored.created_at) == (run.command, run.created_at)
     assert (stored.configuration, stored.provenance) == (run.configuration, run.provenance)
-    assert [(one.position, one.model, one.tags) for one in experiments] == [
-        (position, one.model, one.tags) for position, one in enumerate(run.experiments)
+    assert [
+        (experiment.position, experiment.model, experiment.tags) for experiment in experiments
+    ] == [
+        (position, experiment.model, experiment.tags)
+        for position, experiment in enumerate(run.experiments)
     ]
 
 

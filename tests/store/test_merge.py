@@ -1,4 +1,4 @@
-"""Several stores in one: nothing is lost, nothing is doubled."""
+"""Merging databases neither loses nor duplicates anything."""
 
 from pathlib import Path
 

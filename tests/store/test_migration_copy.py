@@ -1,4 +1,4 @@
-"""A store of an older version is copied before it is changed, once, and that is told."""
+"""A database of an older version is copied once before its migration, with a notice."""
 
 import logging
 import os
@@ -28,7 +28,7 @@ sys.exit(main(sys.argv[2:]))
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """A store of version 1 with an experiment."""
+    """A database of version 1 with an experiment."""
     path = tmp_path / "old.duckdb"
     with duckdb.connect(str(path)) as connection:
         migrate(connection, 0, target=1)
@@ -45,7 +45,7 @@ def asked(path: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 def names(path: Path) -> list[str]:
-    return sorted(each.name for each in path.parent.iterdir())
+    return sorted(file.name for file in path.parent.iterdir())
 
 
 def test_migration_keeps_a_copy_and_reports_it_once(

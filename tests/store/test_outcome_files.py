@@ -1,4 +1,4 @@
-"""Subjects from files: what is read, what is refused, and what is written back."""
+"""Subjects from files: reading, errors and writing."""
 
 import json
 from collections.abc import Callable
@@ -228,14 +228,14 @@ SESSIONS = [
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Subject]]:
-    """The results file of a run, and its subjects as the store has them."""
+    """The results file of a run, and its subjects from the database."""
     folder = tmp_path_factory.mktemp("files")
     store = fill(folder / "t.duckdb", RUN, SESSIONS)
     with store.reading() as connection:
         rows = episodes(connection, run_id=RUN.id)
         run = load_stored_run(connection, RUN.id)
         earned = load_outcomes(connection, [row.session_id for row in rows])
-        subjects = load_subjects(connection, [each.id for each in RUN.experiments])
+        subjects = load_subjects(connection, [experiment.id for experiment in RUN.experiments])
     for name, detailed in (("run.json", True), ("brief.json", False)):
         write_results(folder / name, run, rows, earned, {}, detailed=detailed)
     return folder, subjects
@@ -296,6 +296,12 @@ def test_subjects_with_equal_names_are_distinguished_by_file() -> None:
         return Subject(id=f"{source}#{name}", name=name, source=source)
 
     given = [subject("a", "old/x.json"), subject("b", "x.json"), subject("a", "new/y.json")]
-    assert [each.name for each in disambiguate(given)] == ["a (x.json)", "b", "a (y.json)"]
+    assert [subject.name for subject in disambiguate(given)] == [
+        "a (x.json)",
+        "b",
+        "a (y.json)",
+    ]
     twice = disambiguate([given[0], given[0]])
-    assert len({each.name for each in twice}) == len({each.id for each in twice}) == 2
+    assert (
+        len({subject.name for subject in twice}) == len({subject.id for subject in twice}) == 2
+    )

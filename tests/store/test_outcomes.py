@@ -1,4 +1,4 @@
-"""Experiments of a store as subjects of a comparison."""
+"""Experiments of a database as subjects of a comparison."""
 
 import pickle
 from dataclasses import replace
@@ -24,7 +24,7 @@ FORAGER, EXPERT = (experiment.id for experiment in RUN.experiments)
 
 
 def again(session: SessionRecord, replicate: int) -> SessionRecord:
-    """The same world, played once more."""
+    """Return a replicate of a session."""
     header = replace(
         session.header,
         session_id=f"{session.header.session_id}-{replicate}",

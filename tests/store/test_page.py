@@ -1,4 +1,4 @@
-"""The page about traces tells the truth."""
+"""The docs page about traces is correct."""
 
 import re
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_model_query_gives_correct_numbers(store: Store) -> None:
         for name, value in (
             *(("achievements", achievements), ("reward", reward), ("steps", steps)),
         ):
-            assert value == pytest.approx(sum(each[name] for each in outcomes) / 3)
+            assert value == pytest.approx(sum(row[name] for row in outcomes) / 3)
 
 
 def test_waste_query_gives_correct_numbers(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""What the rest of assay asks of a store."""
+"""Queries that other packages use."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,7 +48,9 @@ def test_episode_row_equals_its_session(
     connection: duckdb.DuckDBPyConnection,
 ) -> None:
     session = make_session(OLD, "b", 1, turns=8)
-    (row,) = [each for each in episodes(connection, run_id="old-run") if each.episode == 1][:1]
+    (row,) = [
+        episode for episode in episodes(connection, run_id="old-run") if episode.episode == 1
+    ][:1]
     steps = [step for played in session.played for step in played.steps]
     assert row.session_id == session.header.session_id
     assert row.experiment_name == "b v1.0"

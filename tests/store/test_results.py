@@ -1,4 +1,4 @@
-"""The results file has one value per episode and metric, and null where there is none."""
+"""The results file has one value per episode and metric, or null."""
 
 import json
 from pathlib import Path

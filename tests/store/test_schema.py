@@ -1,4 +1,4 @@
-"""The schema, from a blank file, from an old one and from a newer one."""
+"""The schema of new, older and newer files."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,27 +27,27 @@ def columns(connection: duckdb.DuckDBPyConnection, name: str) -> list[tuple[str,
 def test_new_file_gets_every_table_and_view(tmp_path: Path) -> None:
     with Store(tmp_path / "a.duckdb").writing() as connection:
         assert stored_version(connection) == VERSION
-        for each in TABLES:
-            declared = [(column.name, column.type.value) for column in each.columns]
-            assert columns(connection, each.name) == declared
+        for entry in TABLES:
+            declared = [(column.name, column.type.value) for column in entry.columns]
+            assert columns(connection, entry.name) == declared
         for view in VIEWS:
             found = [name for name, _ in columns(connection, view.name)]
             assert found == [name for name, _ in view.columns]
 
 
 def test_every_column_and_view_has_a_comment() -> None:
-    for each in TABLES:
-        assert each.doc.endswith(".")
-        assert all(column.doc for column in each.columns)
-        assert set(each.key) <= set(each.names)
+    for entry in TABLES:
+        assert entry.doc.endswith(".")
+        assert all(column.doc for column in entry.columns)
+        assert set(entry.key) <= set(entry.names)
     for view in VIEWS:
         assert view.doc.endswith(".")
         assert all(doc for _, doc in view.columns)
 
 
 def test_arrow_schemas_match_the_columns() -> None:
-    for each in TABLES:
-        assert tuple(arrow_schema(each.name).names) == each.names
+    for entry in TABLES:
+        assert tuple(arrow_schema(entry.name).names) == entry.names
 
 
 def test_older_file_keeps_its_rows_and_gets_new_columns(
@@ -61,7 +61,7 @@ def test_older_file_keeps_its_rows_and_gets_new_columns(
     fresh = Table("notes", "A note.", (Column("text", Type.TEXT, "what it says"),), since=9)
     runs = table("runs")
     more = replace(runs, columns=(*runs.columns, Column("mood", Type.TEXT, "how", since=9)))
-    later = [more if each is runs else each for each in TABLES] + [fresh]
+    later = [more if entry is runs else entry for entry in TABLES] + [fresh]
     with duckdb.connect(str(path)) as connection:
         migrate(connection, 8, tables=later, target=9)
         assert columns(connection, "notes") == [("text", "VARCHAR")]
@@ -83,8 +83,8 @@ def test_version_1_file_gets_notes_looks_training_runs_and_plans(tmp_path: Path)
         assert connection.execute("SELECT id, name, note FROM experiments").fetchall() == [
             ("e", "a v1.0", None)
         ]
-        for each in TABLES:
-            assert [name for name, _ in columns(connection, each.name)] == list(each.names)
+        for entry in TABLES:
+            assert [name for name, _ in columns(connection, entry.name)] == list(entry.names)
 
 
 def test_failed_migration_step_changes_nothing(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Names stand for sessions, experiments or runs."""
+"""Selecting sessions by names of sessions, experiments or runs."""
 
 from pathlib import Path
 

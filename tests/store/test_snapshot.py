@@ -1,4 +1,4 @@
-"""A snapshot is a store of its own, taken between two writes."""
+"""A snapshot is a separate database, taken between two writes."""
 
 import os
 import subprocess
@@ -71,7 +71,7 @@ with duckdb.connect(sys.argv[1]) as connection:
 
 
 def writer(path: Path, end: str) -> subprocess.Popen[str]:
-    """A process that has changed the store and holds it until it is told to end."""
+    """A process that has changed the database and keeps it open until it is stopped."""
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path), end],
         stdin=subprocess.PIPE,

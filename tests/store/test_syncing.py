@@ -1,4 +1,4 @@
-"""What reaches the disk, as the system calls of a process say."""
+"""Which writes are synced, observed by system calls."""
 
 import re
 import shutil
@@ -34,7 +34,7 @@ run = make_run()
 folder = RunFolder.create(Path(sys.argv[1]), run)
 print("made", flush=True)
 headers = [make_session(run, episode=n).header for n in range(int(sys.argv[2]))]
-journals = [Journal.create(folder.path(each.session_id), each) for each in headers]
+journals = [Journal.create(folder.path(header.session_id), header) for header in headers]
 synced()
 print("began", flush=True)
 for turn in range(1, 101):
@@ -108,10 +108,10 @@ def test_lines_of_many_sessions_are_synced_together(
     found, unsynced = calls(tmp_path / "t.duckdb", sessions)
     assert not unsynced, "they are synced without anybody asking"
     began = found.index("began")
-    assert any(re.fullmatch(sync, each) for each in found[began:]), found
+    assert any(re.fullmatch(sync, call) for call in found[began:]), found
     assert len(found) - began < 100 * sessions, "of 100 lines in each session"
     made = found[found.index("made") : began]
-    assert any("run-1" in each or "syncfs" in each for each in made), "the folder has entries"
+    assert any("run-1" in call or "syncfs" in call for call in made), "the folder has entries"
 
 
 @pytest.mark.extras

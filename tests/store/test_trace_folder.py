@@ -1,4 +1,4 @@
-"""Each run has a folder for its files; above lie copies of the last, and nothing is lost."""
+"""Each run has a folder for its files; the parent has copies of the latest run."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def names(folder: Path) -> list[str]:
 
 
 def written(folder: Path, store: Store, run: str, results: str | None = None) -> None:
-    """Leave the files of a run, as the end of one does."""
+    """Write the files of a run, as at its end."""
     write_trace_folder(folder, store, run, results=results)
     if results is not None:
         (folder / run / results).write_text(json.dumps(run))

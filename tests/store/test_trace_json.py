@@ -1,4 +1,4 @@
-"""`assay-trace/1` is exact, and what is not `assay-trace/1` is told so."""
+"""`assay-trace/1` round-trips exactly, and invalid files are reported."""
 
 import json
 from pathlib import Path
@@ -73,7 +73,7 @@ def test_trace_file_starts_with_its_format_and_has_a_line_per_message() -> None:
 
 
 def changed(**changes: Any) -> bytes:
-    """The trace as JSON with some places changed; `a__0__b` is the place a, 0, b."""
+    """Return the trace as JSON with some values changed; `a__0__b` is the path a, 0, b."""
     value = json.loads(dump_trace(TRACE))
     for name, new in changes.items():
         *path, last = (int(part) if part.isdigit() else part for part in name.split("__"))

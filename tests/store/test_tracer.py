@@ -1,4 +1,4 @@
-"""A loop of one's own, recorded; and what is left when its process dies."""
+"""Recording user loops, and recovering sessions of killed processes."""
 
 import asyncio
 import subprocess
@@ -325,7 +325,7 @@ def test_a_tracer_is_an_asynchronous_context_manager(database: Path) -> None:
     async def play_all() -> list[Any]:
         return await asyncio.gather(*map(play, range(5)), return_exceptions=True)
 
-    assert [type(each) for each in asyncio.run(play_all())].count(KeyError) == 1
+    assert [type(result) for result in asyncio.run(play_all())].count(KeyError) == 1
     with Store(database).reading() as connection:
         states = [(row.seed, row.state.value) for row in episodes(connection)]
     assert sorted(states) == [(s, "failure" if s == 3 else "result") for s in range(5)]

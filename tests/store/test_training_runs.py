@@ -1,4 +1,4 @@
-"""Training runs and plans in a store are there as a whole or not at all."""
+"""Training runs and plans are stored completely or not at all."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Training runs are trials: series of them are experiments that can be compared."""
+"""Training runs are trials, and their series are comparable experiments."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every trial has a row in `trials`, whatever became of it."""
+"""Every trial has a row in `trials`, in any state."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -69,8 +69,8 @@ def test_kind_and_parent_survive_journal_database_and_export(tmp_path: Path) -> 
     export_sessions(store, ids([FORKED]), ExportFormat.JSONL, tmp_path / "out")
     other = Store(tmp_path / "other.duckdb")
     import_traces(other, trace_files([tmp_path / "out"]))
-    for each in (store, other):
-        with each.reading() as connection:
+    for source in (store, other):
+        with source.reading() as connection:
             assert load_session(connection, ids([FORKED])[0]) == FORKED
 
 

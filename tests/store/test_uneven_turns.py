@@ -1,4 +1,4 @@
-"""Turns without a call and with several are kept in their order, whichever way they go."""
+"""Turns with zero or several calls keep their order in every format."""
 
 import json
 from dataclasses import replace

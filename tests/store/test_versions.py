@@ -1,4 +1,4 @@
-"""Versions: given by themselves, named by hand, and told one after the other."""
+"""Versions: assigned automatically, tagged manually, and listed in the log."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +24,7 @@ SERIES = "builtin/forager"
 
 
 def make(number: int, fingerprint: str = "f1", **configuration: Any) -> RunRecord:
-    """The run of this number; `configuration` is what it has beside the usual."""
+    """Return the run with this number; `configuration` extends the default."""
     run = make_run(
         f"run-{number}", (SERIES,), fingerprint=fingerprint, created_at=START + 100 * number
     )
@@ -44,11 +44,11 @@ def experiment(run: RunRecord) -> str:
 
 
 def versions(connection: DuckDBPyConnection) -> list[str]:
-    return [each.version for each in list_experiments(connection)]
+    return [entry.version for entry in list_experiments(connection)]
 
 
 def names(connection: DuckDBPyConnection) -> list[str]:
-    return [each.name for each in list_experiments(connection)]
+    return [entry.name for entry in list_experiments(connection)]
 
 
 def test_changed_settings_create_a_new_version(
@@ -69,7 +69,7 @@ def test_tag_names_a_version_and_later_versions_continue_from_it(
     ensure_run(connection, make(2))
     ensure_run(connection, make(3, "f2"))
     assert names(connection) == [f"{SERIES} {part}" for part in ("v2.0", "v2.0 #2", "v2.1")]
-    assert [each.note for each in list_experiments(connection)] == ["faster", None, None]
+    assert [entry.note for entry in list_experiments(connection)] == ["faster", None, None]
 
 
 def test_resumed_run_keeps_its_tagged_version(
@@ -136,7 +136,7 @@ def test_experiment_list_has_trials_results_and_mean(
     assert (forager.trials, forager.results) == (4, 3)
     assert forager.mean == pytest.approx(sum(earned) / 3)
     assert (expert.trials, expert.results, expert.mean, expert.baseline) == (0, 0, None, True)
-    assert [each.id for each in list_experiments(connection, series=SERIES)] == [forager.id]
+    assert [entry.id for entry in list_experiments(connection, series=SERIES)] == [forager.id]
     assert list_experiments(connection, metric="nothing")[1].mean is None
     with pytest.raises(UsageError, match="unknown series"):
         list_experiments(connection, series="nobody")

@@ -1,4 +1,4 @@
-"""The single writer: from journals to rows, whoever else wants the file."""
+"""The single writer: from journals to rows, with concurrent readers and writers."""
 
 import subprocess
 import sys
@@ -48,7 +48,7 @@ folder.remove()
 
 
 class Desk:
-    """A run's folder with a writer beside it."""
+    """A run folder with a writer."""
 
     def __init__(self, database: Path, run: RunRecord) -> None:
         self.run = run
@@ -141,7 +141,7 @@ def test_damaged_journal_is_kept_and_the_rest_is_stored(desk: Desk) -> None:
     desk.writer.submit(desk.run, desk.journal(second))
     desk.writer.close()
     assert list(desk.stored()) == [second.header.session_id]
-    (event,) = [each for each in desk.events if isinstance(each, JournalDamaged)]
+    (event,) = [item for item in desk.events if isinstance(item, JournalDamaged)]
     assert event.session_id == first.header.session_id
     assert desk.folder.journals() == [event.path] == [damaged]
     assert "damaged in line" in str(event)

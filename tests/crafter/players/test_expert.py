@@ -1,4 +1,4 @@
-"""The expert plays well, the same each time, from nothing but the views it is given."""
+"""The expert plays well and deterministically, using only its views."""
 
 import inspect
 import re

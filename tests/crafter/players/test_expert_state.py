@@ -1,4 +1,4 @@
-"""What the expert remembers can be written, read back, and trusted never."""
+"""The state of the expert can be saved and loaded, and is never trusted."""
 
 import zlib
 from dataclasses import fields, replace
@@ -36,7 +36,7 @@ DERIVED = {
 def states(
     seed: int, difficulty: str = "classic", steps: int = 400
 ) -> list[tuple[bytes, View]]:
-    """What an expert remembers in the course of a game, each with the view it then saw."""
+    """States of an expert during an episode, each with the current view."""
     world, policy, found = World(seed, difficulty), ExpertPolicy(seed), []
     for step in range(steps):
         if world.done:
@@ -145,7 +145,7 @@ def test_forged_state_is_rejected_or_playable(dumped: list[tuple[bytes, View]]) 
 
 
 def forge(random: np.random.Generator, state: bytes) -> bytes:
-    """A state with a few wrong bytes, most of them near its start, and a right checksum."""
+    """A state with a few wrong bytes, mostly near its start, and a valid checksum."""
     plain = bytearray(decompress(state[1:], _WORDS))
     for _ in range(random.integers(1, 3)):
         plain[random.integers(random.choice([30, 150, len(plain)])) % len(plain)] = (

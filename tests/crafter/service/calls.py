@@ -1,4 +1,4 @@
-"""Requests by the standard library alone, so that nothing of ours stands in between."""
+"""Requests made with the standard library, independent of our client."""
 
 import http.client
 import json
@@ -26,7 +26,7 @@ def ask(
     method: str | None = None,
     headers: dict[str, str] | None = None,
 ) -> Answer:
-    """One request on a connection of its own; a body that is not bytes is sent as JSON."""
+    """Send one request on a new connection; a body that is not bytes is sent as JSON."""
     parts = urlsplit(address)
     assert parts.hostname
     assert parts.port
@@ -46,7 +46,7 @@ def ask(
 
 
 def start(address: str, **config: Any) -> dict[str, Any]:
-    """A new instance: the whole answer."""
+    """Create an instance; return the whole response."""
     answer = ask(address, f"{ENV}/initialize", {"config": config})
     assert answer.status == 200, answer.json
     return dict(answer.json)
@@ -63,7 +63,7 @@ def step(address: str, env_id: str, *actions: Any, request_id: str | None = None
 
 
 def raw(address: str, data: bytes, *, wait: float = 5.0) -> bytes:
-    """Send bytes as they are; what comes back until the other side closes or falls silent."""
+    """Send raw bytes; return the response until the server closes or stops sending."""
     parts = urlsplit(address)
     assert parts.port
     received = b""
@@ -78,7 +78,7 @@ def raw(address: str, data: bytes, *, wait: float = 5.0) -> bytes:
 
 
 def send_trailers(address: str, path: str, trailers: bytes, *head: str, times: int = 40) -> int:
-    """Post a body in pieces, and after it trailers; how many bytes of them were taken."""
+    """Post a chunked body with trailers; return how many trailer bytes were accepted."""
     lines = (f"POST {path} HTTP/1.1", *head, "Transfer-Encoding: chunked", "", "2", "{}", "0")
     parts = urlsplit(address)
     sent = 0

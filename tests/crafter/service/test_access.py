@@ -1,4 +1,4 @@
-"""Who may talk to the service: hosts, origins and tokens, on HTTP and on the WebSocket."""
+"""Access to the service: hosts, origins and tokens, over HTTP and WebSocket."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ TOKEN = "a-secret.for/tests=="
 def handshake(
     address: str, *, origin: str | None = None, headers: dict[str, str] | None = None
 ) -> int:
-    """The status with which a WebSocket opens, or does not."""
+    """Return the HTTP status of a WebSocket handshake."""
     url = address.replace("http://", "ws://") + f"{ENV}/ws"
     chosen = None if origin is None else Origin(origin)
     try:

@@ -1,4 +1,4 @@
-"""The two clients are one: the same calls, the same results, the same exceptions."""
+"""Both clients have the same calls, results and exceptions."""
 
 import asyncio
 import pickle
@@ -29,7 +29,7 @@ Body = Callable[[WorldClient], Awaitable[None]]
 
 
 def play(address: str | None, body: Body) -> None:
-    """Run a body with one client: of a service, or in process."""
+    """Run a body with one client: over HTTP or in process."""
 
     async def run() -> None:
         client: WorldClient = LocalClient() if address is None else HttpClient(address)

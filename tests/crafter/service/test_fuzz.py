@@ -1,4 +1,4 @@
-"""Nothing that a client can send is answered with a 500, and nothing takes the service down."""
+"""No request is answered with a 500 or stops the service."""
 
 import json
 import random
@@ -171,7 +171,7 @@ def test_random_request_line_is_rejected_or_answered(address: str, line: bytes) 
 
 
 def mutations(rng: random.Random, env_id: str, count: int) -> Iterator[tuple[str, Any]]:
-    """Good requests with something in them replaced, left out or doubled."""
+    """Valid requests with a part replaced, removed or duplicated."""
     odd: list[Any] = [
         *(None, True, -1, 17, 2**63, 2**64, 1e308, "", "x" * 200, [], {}, [[]], {"a": {}}),
         *("noop", 0.5, "\u202e", "interact", ["view"], {"tree_chance": -1}),

@@ -1,4 +1,4 @@
-"""How long things live: instances, replies that may be asked for again, connections."""
+"""Lifetimes of instances, repeatable responses and connections."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from .calls import ENV, ask, raw, start, step, step_body
 
 
 class Clock:
-    """Time that passes when told to."""
+    """A clock that is advanced by the test."""
 
     now = 100.0
 

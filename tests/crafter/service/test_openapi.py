@@ -1,4 +1,4 @@
-"""The OpenAPI document is true: generated requests never fail, and answers are as declared."""
+"""The OpenAPI document is correct: generated requests get the declared responses."""
 
 from collections import Counter
 from collections.abc import Callable

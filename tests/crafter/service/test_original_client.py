@@ -1,4 +1,4 @@
-"""A client written from the notes on the original service alone, with the standard library."""
+"""A client written from the description of the original service, with the standard library."""
 
 import json
 import urllib.error

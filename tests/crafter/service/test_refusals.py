@@ -1,4 +1,4 @@
-"""Everything a client can get wrong has a status, a reason, a field and what is allowed."""
+"""Every invalid request gets a status, a reason, a field and the allowed values."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +24,7 @@ from .calls import (
 
 
 def field_of(answer: Answer) -> dict[str, Any]:
-    """The one field to blame."""
+    """Return the only field named in the errors."""
     assert answer.status == 422, answer.json
     assert answer.json["code"] == "invalid"
     (problem,) = answer.json["errors"]

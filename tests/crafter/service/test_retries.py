@@ -1,4 +1,4 @@
-"""What is sent again when an answer is lost, and what is not."""
+"""Which requests are retried after a lost response."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ def test_unreachable_service_error_names_the_address() -> None:
 
 
 class Flaky:
-    """Stands before a service and loses the first answer to every request."""
+    """Proxy that drops the first response to every request."""
 
     def __init__(self, target: str, lost: str) -> None:
         self._target, self._lost = target, lost
@@ -114,7 +114,7 @@ def test_a_lost_initialize_is_not_repeated(address: str) -> None:
 
 
 class Busy:
-    """A service that has no time for the first requests."""
+    """A service that is busy for the first requests."""
 
     def __init__(self, refused: int) -> None:
         self.left = refused

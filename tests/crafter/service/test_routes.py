@@ -1,4 +1,4 @@
-"""What each route does when all is well, and the bugs of the original that must not return."""
+"""Valid requests to each route, and regressions of the original's bugs."""
 
 import base64
 

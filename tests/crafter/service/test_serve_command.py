@@ -1,4 +1,4 @@
-"""`assay serve` as a program: how it starts, what it prints, and how it ends."""
+"""`assay serve` as a program: start, output and exit."""
 
 import json
 import signal
@@ -22,7 +22,7 @@ TOKEN = "never-shown-anywhere"
 
 
 def rest(program: subprocess.Popen[str]) -> tuple[str, str]:
-    """What it still printed by its end, and its errors."""
+    """Return the remaining output and the errors after the exit."""
     program.wait(timeout=120)
     assert program.stdout is not None
     assert program.stderr is not None
@@ -34,7 +34,7 @@ def rest(program: subprocess.Popen[str]) -> tuple[str, str]:
 def fails(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., str]:
-    """Run the command where it must fail before it serves; the one line it prints."""
+    """Run a command that must fail before serving; return its one line of output."""
 
     def run(*arguments: str, **environment: str) -> str:
         for name, value in environment.items():

@@ -1,4 +1,4 @@
-"""Requests to a server of models, and what they are made of."""
+"""Requests to a model server, and their parts."""
 
 import http.client
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ HELLO: dict[str, Any] = {
 
 
 class Got(NamedTuple):
-    """An answer as it came; `body` may be anything."""
+    """A raw response; `body` may be anything."""
 
     status: int
     body: bytes
@@ -26,7 +26,7 @@ class Got(NamedTuple):
 
 
 def post(address: str, body: Any, path: str = CHAT, **headers: str) -> Got:
-    """One call on a connection of its own."""
+    """Send one request on a new connection."""
     data = body if isinstance(body, bytes) else canonical_json(body)
     parts = urlsplit(address)
     line = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
@@ -40,7 +40,7 @@ def post(address: str, body: Any, path: str = CHAT, **headers: str) -> Got:
 
 
 def body_of(request: ChatRequest, **more: Any) -> bytes:
-    """A request as it goes over the wire."""
+    """Return a request in its wire format."""
     return canonical_json(
         {
             "model": request.model,

@@ -1,4 +1,4 @@
-"""Who may ask a server of models, how much, and that nothing a client sends is a 500."""
+"""Access to a model server, its limits, and that no request is answered with a 500."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Faults on request: seeded, independent of order, and what they say on the wire."""
+"""Fault injection: seeded, independent of the call order, and its wire format."""
 
 import http.client
 import json
@@ -23,7 +23,7 @@ def hello(number: int) -> dict[str, Any]:
 
 
 def outcome(address: str, number: int) -> str:
-    """What a client sees of one call."""
+    """Return the outcome of one call as the client sees it."""
     try:
         got = post(address, hello(number))
     except (http.client.HTTPException, ConnectionError):
@@ -109,7 +109,7 @@ def test_faults_do_not_depend_on_the_order_of_calls(faulty: RunningModels) -> No
     assert counts["cut"] == there.count(LOST)
     assert counts["malformed"] == there.count("nonsense")
     assert counts["busy"] == there.count("429")
-    assert counts["error"] == sum(one.startswith("50") for one in there)
+    assert counts["error"] == sum(outcome.startswith("50") for outcome in there)
 
 
 def test_retried_request_succeeds(faulty: RunningModels) -> None:
@@ -124,7 +124,7 @@ def test_retried_request_succeeds(faulty: RunningModels) -> None:
 
 def test_streamed_responses_have_faults() -> None:
     def seen(address: str) -> tuple[bool, bytes]:
-        """Whether the stream came to an orderly end, and what came of it."""
+        """Return whether the stream ended normally, and its content."""
         try:
             return True, post(address, {**HELLO, "stream": True}).body
         except http.client.IncompleteRead as error:
@@ -207,14 +207,14 @@ def test_open_calls_are_limited_and_more_are_rejected() -> None:
         ThreadPoolExecutor(6) as threads,
     ):
         got = [*threads.map(lambda n: post(server.address, hello(n)), range(6))]
-        statuses = Counter(one.status for one in got)
+        statuses = Counter(response.status for response in got)
         told = server.stats()
         assert statuses[200] == told["outcomes"]["answered"]
         assert statuses[429] == told["outcomes"]["too_many"] > 0
         assert told["max_in_flight"] == 2
-        for one in got:
-            if one.status == 429:
-                assert 0 < int(one.headers["retry-after-ms"]) <= 400
+        for response in got:
+            if response.status == 429:
+                assert 0 < int(response.headers["retry-after-ms"]) <= 400
 
 
 @pytest.mark.parametrize(

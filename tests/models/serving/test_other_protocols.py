@@ -1,4 +1,4 @@
-"""Responses and messages: the same models, asked and answered in the words of each protocol."""
+"""The Responses and Messages APIs: the same models in each protocol."""
 
 import http.client
 import json
@@ -41,7 +41,7 @@ ASKED: dict[str, Any] = {
 
 
 class Coder:
-    """Calls a tool if it has one and no result yet; keeps what it was asked."""
+    """Calls a tool if one is available and has no result yet; keeps its requests."""
 
     name, provider = "mine", "me"
 

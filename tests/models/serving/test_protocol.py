@@ -25,7 +25,7 @@ def chunks(stream: bytes) -> list[Any]:
 
 
 def added_up(events: list[Any]) -> dict[str, Any]:
-    """The message whose pieces these are."""
+    """Return the message made of these chunks."""
     message: dict[str, Any] = {}
     for delta in (choice["delta"] for event in events for choice in event["choices"]):
         for call in delta.pop("tool_calls", ()):

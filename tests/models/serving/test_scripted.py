@@ -1,4 +1,4 @@
-"""The scripted model of `--script`: which script, which turn, which tool, and how it ends."""
+"""The scripted model of `--script`: choice of script, turn and tool, and its end."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ def tool(name: str, argument: str = "command", **schema: Any) -> dict[str, Any]:
 
 
 def result(turn: int) -> list[dict[str, Any]]:
-    """A call, and what came of it."""
+    """Return a tool call and its result as messages."""
     function = {"name": "bash", "arguments": "{}"}
     calls = [{"id": f"call_{turn}", "type": "function", "function": function}]
     return [

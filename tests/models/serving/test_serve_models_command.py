@@ -1,4 +1,4 @@
-"""`assay serve-models` as a program: what it prints, what it refuses, and how it ends."""
+"""`assay serve-models` as a program: output, errors and exit."""
 
 import json
 import shlex
@@ -20,7 +20,7 @@ KEY = "never-shown-anywhere"
 
 
 def ended(program: subprocess.Popen[str], number: signal.Signals) -> tuple[str, str]:
-    """What it still printed by its end, and its errors."""
+    """Return the remaining output and the errors after the exit."""
     program.send_signal(number)
     assert program.wait(timeout=120) == 0
     assert program.stdout is not None
