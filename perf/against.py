@@ -24,12 +24,12 @@ from typing import Any, Final
 
 from .measure import Row, Topic
 from .processes import ROOT, PeerFailed
-from .table import amount, number
+from .table import format_amount, format_ratio_number
 
 __all__ = ["ROUNDS", "ROWS", "Comparison", "as_json", "compare", "print_comparisons"]
 
 ROWS: Final = ("turn", "turn-http", "open-memory", "store", "step")
-"""What is measured unless rows are named."""
+"""Rows measured by default."""
 ROUNDS: Final = 5
 _LEAST: Final = 0.9
 _HEADINGS: Final = ("row", "this tree", "old tree", "old/new", "spread", "rounds", "verdict")
@@ -44,42 +44,44 @@ class Comparison:
     new: list[float] = field(default_factory=list)
     old: list[float] = field(default_factory=list)
     problem: str | None = None
-    """Why it could not be measured to the end."""
+    """Reason why it could not be measured completely."""
 
     @property
     def ratios(self) -> list[float]:
-        """How many times as quick or as small as the old tree this one is."""
+        """Ratios of the old value to the new one, by round; above 1 is an improvement."""
         return [old / new for old, new in zip(self.old, self.new, strict=True)]
 
     @property
     def worse(self) -> bool:
-        """Whether this tree must not be landed for it."""
+        """Whether this tree is clearly slower or larger."""
         return statistics.median(self.ratios) < _LEAST or max(self.ratios) < 1
 
     @property
     def failed(self) -> bool:
-        """Whether it is worse, or nobody knows."""
+        """Whether it is worse, or could not be measured."""
         return self.problem is not None or self.worse
 
 
 def compare(
     commit: str, names: Sequence[str], rounds: int, report: Callable[[str], None]
 ) -> list[Comparison]:
-    """Measure rows of both trees in turns; a ValueError says what was asked wrongly."""
-    from .topics import choose  # late, as it gives the engine of this process an entry more
+    """Measure rows of both trees in turns; raise ValueError for an invalid request."""
+    from .topics import (
+        choose_topics,
+    )  # late, as it gives the engine of this process an entry more
 
     comparisons = [
         Comparison(topic, row)
         for name in names or ROWS
-        for topic, rows in choose([name])
+        for topic, rows in choose_topics([name])
         for row in rows
         # A topic may have the name of one of its rows, which is then the one that is meant.
         if row.name == name or name not in {other.name for other in topic.rows}
     ]
     with ExitStack() as stack:
         old = stack.enter_context(_checkout(commit))
-        ask_new = stack.enter_context(_measuring(ROOT))
-        ask_old = stack.enter_context(_measuring(old))
+        ask_new = stack.enter_context(_start_measuring(ROOT))
+        ask_old = stack.enter_context(_start_measuring(old))
         for turn in range(rounds):
             for comparison in comparisons:
                 if comparison.problem is None:
@@ -97,7 +99,7 @@ def compare(
 
 @contextmanager
 def _checkout(commit: str) -> Iterator[Path]:
-    """The files of a commit in a folder that is gone afterwards."""
+    """Check out a commit into a temporary folder."""
     git = ["git", "-C", str(ROOT)]
     done = subprocess.run([*git, "archive", commit, "--"], capture_output=True, check=False)
     if done.returncode != 0:
@@ -115,8 +117,8 @@ def _checkout(commit: str) -> Iterator[Path]:
 
 
 @contextmanager
-def _measuring(tree: Path) -> Iterator[Callable[[str, int], float]]:
-    """A process in a tree that gives the value of a row and a round."""
+def _start_measuring(tree: Path) -> Iterator[Callable[[str, int], float]]:
+    """Start a process in a tree; yield a function that measures a row in a round."""
     with tempfile.TemporaryDirectory(prefix="assay-perf-cache-") as cache:
         process = subprocess.Popen(
             [sys.executable, "-P", str(ROOT / "perf" / "sides" / "rows_of_tree.py")],
@@ -157,7 +159,7 @@ def _measuring(tree: Path) -> Iterator[Callable[[str, int], float]]:
 
 def print_comparisons(commit: str, comparisons: Sequence[Comparison]) -> None:
     """Print a line for each row, and the verdict on all of them."""
-    lines = [_HEADINGS, *map(_cells, comparisons)]
+    lines = [_HEADINGS, *map(_format_cells, comparisons)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADINGS))]
     for line in lines:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
@@ -170,23 +172,23 @@ def print_comparisons(commit: str, comparisons: Sequence[Comparison]) -> None:
     print(f"against {commit}: {'failed: ' + ', '.join(failed) if failed else 'passed'}")
 
 
-def _cells(comparison: Comparison) -> tuple[str, ...]:
+def _format_cells(comparison: Comparison) -> tuple[str, ...]:
     if comparison.problem is not None:
         return (comparison.row.name, "-", "-", "-", "-", "-", f"none: {comparison.problem}")
     topic, ratios = comparison.topic, comparison.ratios
     return (
         comparison.row.name,
-        amount(topic, comparison.new, topic.unit),
-        amount(topic, comparison.old, topic.unit),
-        number(statistics.median(ratios)),
-        f"{number(min(ratios))}-{number(max(ratios))}",
+        format_amount(topic, comparison.new, topic.unit),
+        format_amount(topic, comparison.old, topic.unit),
+        format_ratio_number(statistics.median(ratios)),
+        f"{format_ratio_number(min(ratios))}-{format_ratio_number(max(ratios))}",
         str(len(ratios)),
         "worse" if comparison.worse else "good",
     )
 
 
 def as_json(commit: str, comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """All of it for a program to read, with the values of every round."""
+    """Return all results for programs, with the values of every round."""
     return {
         "against": commit,
         "passed": not any(comparison.failed for comparison in comparisons),

@@ -1,4 +1,4 @@
-"""What a run was measured on, for the lines above the table."""
+"""Description of the machine, for the lines above the table."""
 
 import json
 import os
@@ -26,11 +26,11 @@ class Machine:
     """The machine, and the versions of both sides."""
 
     made_by: str
-    """assay, its commit and what it runs on."""
+    """assay, its commit and its platform."""
     commit: str | None
     dirty: bool
     peers: dict[str, str]
-    """Versions of the peers, without those whose environment is not there."""
+    """Versions of the peers whose environment is installed."""
     cpu: str
     cores: int
     system: str
@@ -49,7 +49,7 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """Look at the machine, and ask the peers for their versions."""
+    """Describe this machine and the versions of the peers."""
     own = collect_provenance()
     peers = {name: version(name) for name in ("crafter", "opensimplex", "pillow")}
     return Machine(
@@ -57,10 +57,10 @@ def this_machine() -> Machine:
         commit=own.commit,
         dirty=own.dirty,
         peers=peers
-        | _peer_versions(PEERS_PYTHON, "craftax", "jax", "jaxlib")
-        | _peer_versions(INSPECT_PYTHON, "inspect-ai")
-        | _peer_versions(ORACLES_PYTHON, "rliable"),
-        cpu=_cpu(),
+        | _read_peer_versions(PEERS_PYTHON, "craftax", "jax", "jaxlib")
+        | _read_peer_versions(INSPECT_PYTHON, "inspect-ai")
+        | _read_peer_versions(ORACLES_PYTHON, "rliable"),
+        cpu=_read_cpu_name(),
         cores=os.cpu_count() or 1,
         system=platform.platform(terse=True),
     )
@@ -74,7 +74,7 @@ def load_average() -> str:
         return "unknown"
 
 
-def _cpu() -> str:
+def _read_cpu_name() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -84,7 +84,7 @@ def _cpu() -> str:
     return platform.processor() or platform.machine()
 
 
-def _peer_versions(python: Path, *names: str) -> dict[str, str]:
+def _read_peer_versions(python: Path, *names: str) -> dict[str, str]:
     try:
         done = subprocess.run(
             [str(python), "-c", _ASK_VERSIONS, *names],

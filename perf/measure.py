@@ -1,4 +1,4 @@
-"""Two sides measured in turns, and what their ratio comes to.
+"""Measure two sides in turns, and compute their ratio.
 
 A side is a function of the number of the round that returns seconds, or bytes, or a
 count, per unit of work. The sides of a topic take turns (A B C A B C …), so that whatever
@@ -24,7 +24,7 @@ __all__ = ["QUICK", "WARMUP", "Agreement", "Row", "Side", "Topic", "measure", "s
 Side = Callable[[int], float]
 
 WARMUP: Final = -1
-"""The number of the round that does not count."""
+"""Number of the warm-up round, which is not counted."""
 QUICK: Final = "ASSAY_PERF_QUICK" in os.environ
 """Whether rows are only tried out, with little work and in one round: `--quick`."""
 
@@ -45,11 +45,11 @@ class Row:
     peer: str
     """The key of the other side."""
     against: str
-    """What the other side is, in words."""
+    """Description of the other side."""
     target: float | None = None
-    """What the median ratio should reach."""
+    """Minimum for the median ratio."""
     most: float | None = None
-    """What the median ratio should not exceed, where it is a cost."""
+    """Maximum for the median ratio, if it is a cost."""
     cost: str | None = None
     """Set where the ratio says how many of these ours costs, not how much quicker it is."""
     peer_unit: str | None = None
@@ -58,9 +58,9 @@ class Row:
     """Per unit of work, a value per round."""
     peer_values: tuple[float, ...] = ()
     skipped: str | None = None
-    """Why it was not measured."""
+    """Reason why it was skipped."""
     problem: str | None = None
-    """Why it could not be measured."""
+    """Reason why the measurement failed."""
 
     @property
     def ratios(self) -> list[float]:
@@ -127,8 +127,8 @@ def measure(
     wanted = {
         side
         for row in chosen
-        if QUICK or _reason(row, missing) is None
-        for side in _sides(row)
+        if QUICK or _find_missing_reason(row, missing) is None
+        for side in _list_sides(row)
         if side not in missing
     }
     names = [name for name in topic.sides if name in wanted]
@@ -149,24 +149,24 @@ def measure(
             else:
                 if turn != WARMUP:
                     times[name].append(seconds)
-    return [_filled(row, times, missing, problems) for row in chosen]
+    return [_fill_row(row, times, missing, problems) for row in chosen]
 
 
-def _sides(row: Row) -> tuple[str, str]:
+def _list_sides(row: Row) -> tuple[str, str]:
     return row.ours, row.peer
 
 
-def _reason(row: Row, reasons: Mapping[str, str]) -> str | None:
-    return next((reasons[side] for side in _sides(row) if side in reasons), None)
+def _find_missing_reason(row: Row, reasons: Mapping[str, str]) -> str | None:
+    return next((reasons[side] for side in _list_sides(row) if side in reasons), None)
 
 
-def _filled(
+def _fill_row(
     row: Row,
     times: Mapping[str, list[float]],
     missing: Mapping[str, str],
     problems: Mapping[str, str],
 ) -> Row:
-    skipped, problem = _reason(row, missing), _reason(row, problems)
+    skipped, problem = _find_missing_reason(row, missing), _find_missing_reason(row, problems)
     if skipped is not None or problem is not None:
         return replace(row, skipped=skipped, problem=problem)
     ours, peer = tuple(times[row.ours]), tuple(times[row.peer])
@@ -177,12 +177,12 @@ def _filled(
 
 @dataclass(frozen=True)
 class Agreement:
-    """Both sides must come to the same result, or their times are of different work."""
+    """Checks that both sides give the same result, so that their times are comparable."""
 
     _seen: dict[Hashable, Any] = field(default_factory=dict)
 
     def check(self, key: Hashable, result: Any) -> None:
-        """Compare with what was recorded under the same key before."""
+        """Compare with the earlier result under the same key."""
         before = self._seen.setdefault(key, result)
         if not np.array_equal(before, result):
             raise AssertionError(f"the sides differ at {key}: {before!r} and {result!r}")

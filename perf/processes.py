@@ -1,4 +1,4 @@
-"""Sides that run as a process of their own, and where their Python is."""
+"""Sides that run in a separate process, and the paths of their Python."""
 
 import json
 import os
@@ -19,15 +19,15 @@ __all__ = [
     "ROOT",
     "TRL_PYTHON",
     "PeerFailed",
-    "ask",
-    "figures",
-    "printed",
+    "run_code",
+    "run_module",
+    "run_peer_script",
     "wall_time",
 ]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PATH: Final = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-"""The PYTHONPATH with which a process has the packages of this tree, whatever is installed."""
+"""PYTHONPATH with which a process imports this tree instead of installed packages."""
 PEERS_PYTHON: Final = Path(
     os.environ.get("ASSAY_PEERS_PYTHON") or ROOT / ".venv-peers" / "bin" / "python"
 )
@@ -58,55 +58,57 @@ _SCRIPTS: Final = Path(__file__).resolve().parent / "peers"
 
 
 class PeerFailed(Exception):
-    """A side cannot be measured; the message says why."""
+    """A side cannot be measured; the message has the reason."""
 
 
-def ask(
+def run_peer_script(
     script: str,
     *arguments: str,
     python: Path | str = sys.executable,
     environment: Mapping[str, str] | None = None,
     timeout: float,
 ) -> float:
-    """The seconds that a script of `perf/peers` measured in a fresh process."""
+    """Return the seconds that a script of `perf/peers` measured in a new process."""
     command = [str(python), str(_SCRIPTS / script), *arguments]
-    output = _run(command, environment, timeout)
+    output = _run_process(command, environment, timeout)
     try:
         return float(json.loads(output.splitlines()[-1])["seconds"])
     except (IndexError, KeyError, TypeError, ValueError):
-        raise PeerFailed(f"{script} answered {output[-200:]!r} instead of seconds") from None
+        raise PeerFailed(f"{script} printed {output[-200:]!r} instead of seconds") from None
 
 
-def figures(
+def run_module(
     module: str,
     *arguments: str,
     python: Path | str = sys.executable,
     environment: Mapping[str, str] | None = None,
     timeout: float,
 ) -> dict[str, float]:
-    """What a module of `perf` measured in a fresh process, by name."""
+    """Return the values that a module of `perf` measured in a new process, by name."""
     command = [str(python), "-m", module, *arguments]
-    output = _run(command, {**(environment or {}), "PYTHONPATH": PATH}, timeout)
+    output = _run_process(command, {**(environment or {}), "PYTHONPATH": PATH}, timeout)
     try:
         answer = json.loads(output.splitlines()[-1])
         return {name: float(value) for name, value in answer.items()}
     except (IndexError, AttributeError, TypeError, ValueError):
-        raise PeerFailed(f"{module} answered {output[-200:]!r} instead of figures") from None
+        raise PeerFailed(f"{module} printed {output[-200:]!r} instead of values") from None
 
 
-def printed(*command: str, timeout: float) -> str:
-    """What a fresh Python prints that runs this."""
-    return _run([sys.executable, *command], None, timeout)
+def run_code(*command: str, timeout: float) -> str:
+    """Return the output of a new Python process."""
+    return _run_process([sys.executable, *command], None, timeout)
 
 
 def wall_time(code: str, environment: Mapping[str, str], timeout: float) -> float:
-    """How long a fresh Python takes from its start to its end to run a line of code."""
+    """Return the seconds from start to exit of a new Python that runs this code."""
     started = time.perf_counter()
-    _run([sys.executable, "-c", code], environment, timeout)
+    _run_process([sys.executable, "-c", code], environment, timeout)
     return time.perf_counter() - started
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str] | None, timeout: float) -> str:
+def _run_process(
+    command: Sequence[str], environment: Mapping[str, str] | None, timeout: float
+) -> str:
     name = command[2] if command[1] in ("-c", "-m") else Path(command[1]).name
     try:
         done = subprocess.run(

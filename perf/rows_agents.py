@@ -26,7 +26,7 @@ from assay.types import ChatReply, ChatRequest, Encoded, Message
 
 from .measure import Row, Topic, size
 from .processes import PeerFailed
-from .servers import address_of
+from .servers import start_server
 
 __all__ = ["AGENT_SIDES", "PROXY", "START"]
 
@@ -44,7 +44,7 @@ _BODY: Final = {
 _numbers = itertools.count()
 
 
-def _binary() -> tuple[Path, str]:
+def _find_binary() -> tuple[Path, str]:
     """The folder of an agent, and its program below that."""
     agent = installed_agent(_AGENT)
     if agent is None:
@@ -52,10 +52,10 @@ def _binary() -> tuple[Path, str]:
     return agent.folder, agent.binary
 
 
-def _in_sandbox(turn: int) -> float:
-    """Seconds until the agent has said its version, in a sandbox that is open."""
+def _start_in_sandbox(turn: int) -> float:
+    """Return the seconds until the agent prints its version, in an open sandbox."""
     del turn
-    folder, binary = _binary()
+    folder, binary = _find_binary()
     argv = (f"{PROGRAM}/{binary}", "--version")
 
     async def main() -> float:
@@ -81,9 +81,9 @@ def _in_sandbox(turn: int) -> float:
         raise PeerFailed(str(error)) from error
 
 
-def _bare(turn: int) -> float:
+def _start_bare(turn: int) -> float:
     del turn
-    folder, binary = _binary()
+    folder, binary = _find_binary()
     began = time.perf_counter()
     for _ in range(_STARTS):
         subprocess.run([folder / binary, "--version"], check=True, capture_output=True)
@@ -93,7 +93,7 @@ def _bare(turn: int) -> float:
 START: Final = Topic(
     name="agent-starts",
     unit="start",
-    sides=dict(zip(AGENT_SIDES, (_in_sandbox, _bare), strict=True)),
+    sides=dict(zip(AGENT_SIDES, (_start_in_sandbox, _start_bare), strict=True)),
     rows=(
         Row(
             name="agent-start",
@@ -112,8 +112,8 @@ START: Final = Topic(
 )
 
 
-async def _calls(session: aiohttp.ClientSession) -> float:
-    """Seconds of a call, one after the other."""
+async def _time_calls(session: aiohttp.ClientSession) -> float:
+    """Return the seconds per call, made sequentially."""
     for number in range(_CALLS + 1):
         if number == 1:
             began = time.perf_counter()
@@ -126,8 +126,8 @@ async def _calls(session: aiohttp.ClientSession) -> float:
     return (time.perf_counter() - began) / _CALLS
 
 
-class _Ask:
-    """Asks the stub as a trial does, without a journal."""
+class _StubCaller:
+    """Calls the stub as a trial does, without a journal."""
 
     def __init__(self, address: str) -> None:
         pool = ModelPool(load_registry(), base_url=f"{address}/v1")
@@ -144,13 +144,13 @@ class _Ask:
         return await self.model.reply(request)
 
 
-async def _acted(action: str, came_of_it: str) -> None:
-    """Write nothing down."""
+async def _ignore_action(action: str, came_of_it: str) -> None:
+    """Ignore the action."""
 
 
-def _proxied(turn: int) -> float:
+def _call_through_proxy(turn: int) -> float:
     del turn
-    asks = _Ask(address_of("-m", "perf.peers.stub_chat"))
+    asks = _StubCaller(start_server("-m", "perf.peers.stub_chat"))
     task = CodingTask(
         folder=Path(), task_id="none", title="", instructions="", repo=RepoSource()
     )
@@ -159,7 +159,7 @@ def _proxied(turn: int) -> float:
         sandbox=None,  # type: ignore[arg-type]  # the proxy runs nothing in it
         timeout_s=60,
         ask=asks.ask,
-        acted=_acted,
+        acted=_ignore_action,
         max_turns=10 * _CALLS,
     )
 
@@ -171,7 +171,7 @@ def _proxied(turn: int) -> float:
                 async with aiohttp.ClientSession(
                     "http://localhost", connector=connector
                 ) as session:
-                    return await _calls(session)
+                    return await _time_calls(session)
         finally:
             await asks.model.close()
             shutil.rmtree(folder)
@@ -179,13 +179,13 @@ def _proxied(turn: int) -> float:
     return asyncio.run(main())
 
 
-def _direct(turn: int) -> float:
+def _call_directly(turn: int) -> float:
     del turn
 
     async def main() -> float:
-        stub = address_of("-m", "perf.peers.stub_chat")
+        stub = start_server("-m", "perf.peers.stub_chat")
         async with aiohttp.ClientSession(stub) as session:
-            return await _calls(session)
+            return await _time_calls(session)
 
     return asyncio.run(main())
 
@@ -193,7 +193,7 @@ def _direct(turn: int) -> float:
 PROXY: Final = Topic(
     name="proxy-calls",
     unit="call",
-    sides={"proxy": _proxied, "direct": _direct},
+    sides={"proxy": _call_through_proxy, "direct": _call_directly},
     rows=(
         Row(
             name="proxy-call",

@@ -11,9 +11,9 @@ import numpy as np
 
 from assay.crafter import ACTIONS, Batch
 
-from .games import seeds_of
+from .games import make_seeds
 from .measure import Row, Topic, size
-from .processes import PEERS_PYTHON, ask
+from .processes import PEERS_PYTHON, run_peer_script
 
 __all__ = ["CRAFTAX_SIDES", "OPTIMISTIC", "TOPIC"]
 
@@ -27,9 +27,9 @@ _CRAFTAX_LIMIT: Final = 300
 """Seconds that a process of Craftax may take, compiling included."""
 
 
-def _ours(turn: int, *, worlds: int, auto_reset: bool) -> float:
+def _step_our_batch(turn: int, *, worlds: int, auto_reset: bool) -> float:
     steps = _STEPS_WITH_RESETS if auto_reset else _STEPS
-    batch = Batch(list(seeds_of(turn, worlds)), auto_reset=auto_reset, threads=2)
+    batch = Batch(list(make_seeds(turn, worlds)), auto_reset=auto_reset, threads=2)
     shape = (steps, worlds)
     actions = np.random.default_rng(turn + 1).integers(0, len(ACTIONS), shape, dtype=np.uint8)
     carried_out = 0
@@ -47,15 +47,15 @@ def _ours(turn: int, *, worlds: int, auto_reset: bool) -> float:
 
 
 @cache
-def _compile_cache() -> str:
+def _make_compile_cache() -> str:
     """A folder for what JAX compiles, so that only its first process waits for it."""
     folder = tempfile.mkdtemp(prefix="assay-perf-jax-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
-def _craftax(turn: int, *, mode: str, worlds: int, steps: int) -> float:
-    return ask(
+def _step_craftax(turn: int, *, mode: str, worlds: int, steps: int) -> float:
+    return run_peer_script(
         "craftax_steps.py",
         f"--mode={mode}",
         f"--worlds={worlds}",
@@ -64,7 +64,7 @@ def _craftax(turn: int, *, mode: str, worlds: int, steps: int) -> float:
         python=PEERS_PYTHON,
         environment={
             "JAX_PLATFORMS": "cpu",
-            "JAX_COMPILATION_CACHE_DIR": _compile_cache(),
+            "JAX_COMPILATION_CACHE_DIR": _make_compile_cache(),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         },
         timeout=_CRAFTAX_LIMIT,
@@ -74,17 +74,17 @@ def _craftax(turn: int, *, mode: str, worlds: int, steps: int) -> float:
 CRAFTAX_SIDES: Final = ("craftax 1024", "craftax 256 auto-reset", "craftax 256 optimistic")
 """The sides that need the environment of the peers."""
 
-_OURS_AUTO: Final = partial(_ours, worlds=_FEWER, auto_reset=True)
+_OURS_AUTO: Final = partial(_step_our_batch, worlds=_FEWER, auto_reset=True)
 
 TOPIC: Final = Topic(
     name="batches",
     unit="step",
     sides={
-        "ours 1024": partial(_ours, worlds=_MANY, auto_reset=False),
-        CRAFTAX_SIDES[0]: partial(_craftax, mode="none", worlds=_MANY, steps=20),
+        "ours 1024": partial(_step_our_batch, worlds=_MANY, auto_reset=False),
+        CRAFTAX_SIDES[0]: partial(_step_craftax, mode="none", worlds=_MANY, steps=20),
         "ours 256 auto-reset": _OURS_AUTO,
-        CRAFTAX_SIDES[1]: partial(_craftax, mode="auto", worlds=_FEWER, steps=1),
-        "ours 1024 auto-reset": partial(_ours, worlds=_MANY, auto_reset=True),
+        CRAFTAX_SIDES[1]: partial(_step_craftax, mode="auto", worlds=_FEWER, steps=1),
+        "ours 1024 auto-reset": partial(_step_our_batch, worlds=_MANY, auto_reset=True),
     },
     rows=(
         Row(
@@ -127,7 +127,7 @@ OPTIMISTIC: Final = Topic(
     unit="step",
     sides={
         "ours 256 auto-reset": _OURS_AUTO,
-        CRAFTAX_SIDES[2]: partial(_craftax, mode="optimistic", worlds=_FEWER, steps=10),
+        CRAFTAX_SIDES[2]: partial(_step_craftax, mode="optimistic", worlds=_FEWER, steps=10),
     },
     rows=(
         Row(

@@ -44,16 +44,16 @@ class _Trial(NamedTuple):
 
 
 @cache
-def _folder() -> Path:
+def _make_folder() -> Path:
     folder = tempfile.mkdtemp(prefix="assay-perf-bench-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
 
 
 @cache
-def _trial(turn: int, sandbox: str) -> _Trial:
+def _run_trial(turn: int, sandbox: str) -> _Trial:
     """A benchmark of one trial, from its start to its end; the program itself runs already."""
-    folder = _folder() / f"{sandbox}-{turn}"
+    folder = _make_folder() / f"{sandbox}-{turn}"
     folder.mkdir()
     file = folder / "bench.toml"
     entry = f"[[tasks]]\nprepared_dir = '{_TASK}'\nagent = 'command'\n"
@@ -79,20 +79,20 @@ def _trial(turn: int, sandbox: str) -> _Trial:
     return _Trial(at[TrialEnded] - at[TrialStarted], result.seconds["grading"])
 
 
-def _ungraded(turn: int, *, sandbox: str) -> float:
-    trial = _trial(turn, sandbox)
+def _time_without_grading(turn: int, *, sandbox: str) -> float:
+    trial = _run_trial(turn, sandbox)
     return trial.whole - trial.grading
 
 
-def _graded(turn: int, *, sandbox: str) -> float:
-    return _trial(turn, sandbox).whole
+def _time_with_grading(turn: int, *, sandbox: str) -> float:
+    return _run_trial(turn, sandbox).whole
 
 
-def _bare(turn: int) -> float:
+def _run_bare(turn: int) -> float:
     found = shutil.which("bwrap")
     if found is None:
         raise PeerFailed("bubblewrap is not installed")
-    repo = _folder() / f"bare-{turn}"
+    repo = _make_folder() / f"bare-{turn}"
     shutil.copytree(_TASK / "repo", repo)
     bind = ("--bind", str(repo), "/app/repo", "--chdir", "/app/repo")
     options = isolation_arguments(found)
@@ -103,14 +103,14 @@ def _bare(turn: int) -> float:
     return time.perf_counter() - started
 
 
-def _docker_run(turn: int) -> float:
+def _run_bare_docker(turn: int) -> float:
     found = shutil.which("docker")
     if found is None:
         raise PeerFailed("the command docker is not installed")
-    repo = _folder() / f"docker-run-{turn}"
+    repo = _make_folder() / f"docker-run-{turn}"
     shutil.copytree(_TASK / "repo", repo)
     try:
-        image = asyncio.run(_root())
+        image = asyncio.run(_make_root())
     except SandboxUnavailable as error:
         raise PeerFailed(str(error)) from error
     mounts = ("--volume", "/usr:/usr:ro", "--volume", f"{repo}:/app/repo")
@@ -121,7 +121,7 @@ def _docker_run(turn: int) -> float:
     return time.perf_counter() - started
 
 
-async def _root() -> str:
+async def _make_root() -> str:
     async with DockerEngine.connect() as engine:
         return await ensure_root_image(engine)
 
@@ -132,9 +132,9 @@ TOPIC: Final = Topic(
     name="bench-trial",
     unit="trial",
     sides={
-        "trial": partial(_ungraded, sandbox="bubblewrap"),
-        "graded": partial(_graded, sandbox="bubblewrap"),
-        "bwrap": _bare,
+        "trial": partial(_time_without_grading, sandbox="bubblewrap"),
+        "graded": partial(_time_with_grading, sandbox="bubblewrap"),
+        "bwrap": _run_bare,
     },
     rows=(
         Row(
@@ -171,9 +171,9 @@ DOCKER: Final = Topic(
     name="docker-trial",
     unit="trial",
     sides={
-        "docker trial": partial(_ungraded, sandbox="docker"),
-        "docker graded": partial(_graded, sandbox="docker"),
-        "docker": _docker_run,
+        "docker trial": partial(_time_without_grading, sandbox="docker"),
+        "docker graded": partial(_time_with_grading, sandbox="docker"),
+        "docker": _run_bare_docker,
     },
     rows=(
         Row(

@@ -11,7 +11,7 @@ from assay.crafter import ACTIONS, World
 from assay.crafter.gymnasium import CrafterVectorEnv
 from assay.crafter.players.policies import make_policy
 
-from .games import actions_of, seeds_of
+from .games import make_actions, make_seeds
 from .measure import Row, Topic, size
 
 __all__ = ["EXPERT", "GYMNASIUM"]
@@ -22,14 +22,14 @@ _DECISIONS: Final = size(1_500, 60)
 
 
 @cache
-def _vector(observation: Any) -> CrafterVectorEnv:
+def _make_vector(observation: Any) -> CrafterVectorEnv:
     envs = CrafterVectorEnv(_ENVS, observation=observation)
     envs.reset(seed=0)
     return envs
 
 
-def _ours(turn: int, *, observation: str) -> float:
-    envs, steps = _vector(observation), _STEPS[observation]
+def _step_our_vector(turn: int, *, observation: str) -> float:
+    envs, steps = _make_vector(observation), _STEPS[observation]
     actions_S_N = np.random.default_rng(turn + 1).integers(0, len(ACTIONS), (steps, _ENVS))
     started = time.perf_counter()
     for actions in actions_S_N:
@@ -37,12 +37,12 @@ def _ours(turn: int, *, observation: str) -> float:
     return (time.perf_counter() - started) / (steps * _ENVS)
 
 
-def _package(turn: int) -> float:
+def _step_package_vector(turn: int) -> float:
     """The package as installed: pictures, and a reset whenever a game ends."""
-    (seed,) = seeds_of(turn, 1)
+    (seed,) = make_seeds(turn, 1)
     env = crafter.Env(seed=seed)
     env.reset()
-    actions = actions_of(seed)[: size(400, 40)].tolist()
+    actions = make_actions(seed)[: size(400, 40)].tolist()
     started = time.perf_counter()
     for action in actions:
         if env.step(action)[2]:
@@ -56,9 +56,9 @@ GYMNASIUM: Final = Topic(
     name="gymnasium",
     unit="step",
     sides={
-        "symbolic": partial(_ours, observation="symbolic"),
-        "package": _package,
-        "pixels": partial(_ours, observation="pixels"),
+        "symbolic": partial(_step_our_vector, observation="symbolic"),
+        "package": _step_package_vector,
+        "pixels": partial(_step_our_vector, observation="pixels"),
     },
     rows=(
         Row(
@@ -83,10 +83,10 @@ GYMNASIUM: Final = Topic(
 )
 
 
-def _decisions(turn: int) -> float:
+def _time_decisions(turn: int) -> float:
     """Time per decision of the expert alone, over the start of a few games."""
     seconds, count = 0.0, 0
-    for seed in seeds_of(turn, 3):
+    for seed in make_seeds(turn, 3):
         world, expert = World(seed), make_policy("expert", seed)
         while not world.done and world.steps < _DECISIONS // 3:
             view = world.view()
@@ -98,12 +98,12 @@ def _decisions(turn: int) -> float:
     return seconds / count
 
 
-def _package_steps(turn: int) -> float:
-    (seed,) = seeds_of(turn, 1)
+def _time_package_steps(turn: int) -> float:
+    (seed,) = make_seeds(turn, 1)
     env = crafter.Env(seed=seed)
     env.reset()
     started, count = time.process_time(), 0
-    for action in actions_of(seed).tolist():
+    for action in make_actions(seed).tolist():
         count += 1
         if env.step(action)[2]:
             break
@@ -113,7 +113,7 @@ def _package_steps(turn: int) -> float:
 EXPERT: Final = Topic(
     name="expert",
     unit="decision",
-    sides={"decisions": _decisions, "package": _package_steps},
+    sides={"decisions": _time_decisions, "package": _time_package_steps},
     rows=(
         Row(
             name="expert",

@@ -11,7 +11,7 @@ from assay.api.runs import run
 from assay.api.sft import sft_filter
 
 from .measure import Row, Topic
-from .processes import LOCAL_PYTHON, TRL_PYTHON, PeerFailed, figures
+from .processes import LOCAL_PYTHON, TRL_PYTHON, PeerFailed, run_module
 
 __all__ = ["GENERATE", "LOCAL_SIDES", "STEP", "TRL_SIDES"]
 
@@ -29,7 +29,7 @@ _SAME_LOSS: Final = 0.001
 
 
 @cache
-def _data() -> Path:
+def _make_data() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="assay-perf-local-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     run(
@@ -50,28 +50,30 @@ def _data() -> Path:
     rows = path.read_text("utf-8").splitlines(keepends=True)
     picked = path.with_name(_PICKED)
     picked.write_text("".join(rows[2::_TURNS]), "utf-8")
-    _ours("encode", str(picked), str(path.with_name(_TOKENS)))
+    _run_ours("encode", str(picked), str(path.with_name(_TOKENS)))
     return path
 
 
-def _ours(*arguments: str) -> dict[str, float]:
-    return _asked("perf.sides.local_models", LOCAL_PYTHON, *arguments)
+def _run_ours(*arguments: str) -> dict[str, float]:
+    return _run_module("perf.sides.local_models", LOCAL_PYTHON, *arguments)
 
 
-def _theirs(*arguments: str) -> dict[str, float]:
-    return _asked("perf.peers.smollm2_transformers", TRL_PYTHON, *arguments)
+def _run_theirs(*arguments: str) -> dict[str, float]:
+    return _run_module("perf.peers.smollm2_transformers", TRL_PYTHON, *arguments)
 
 
-def _asked(module: str, python: Path, *arguments: str) -> dict[str, float]:
+def _run_module(module: str, python: Path, *arguments: str) -> dict[str, float]:
     environment = {"OMP_NUM_THREADS": _THREADS, "HF_HUB_OFFLINE": "1"}
-    return figures(module, *arguments, python=python, environment=environment, timeout=_LIMIT)
+    return run_module(
+        module, *arguments, python=python, environment=environment, timeout=_LIMIT
+    )
 
 
 _losses: dict[str, float] = {}
 
 
-def _step(side: str, told: dict[str, float]) -> float:
-    """The seconds of a step, if both sides have learned from the same tokens."""
+def _step_seconds(side: str, told: dict[str, float]) -> float:
+    """Return the seconds of a step, if both sides trained on the same tokens."""
     _losses[side] = told["loss"]
     known = list(_losses.values())
     if abs(known[0] - known[-1]) > _SAME_LOSS * known[0]:
@@ -79,28 +81,28 @@ def _step(side: str, told: dict[str, float]) -> float:
     return told["seconds"]
 
 
-def _own_step(turn: int) -> float:
-    picked = str(_data().with_name(_PICKED))
-    return _step("ours", _ours("train", picked, _BATCH, _STEPS))
+def _time_own_step(turn: int) -> float:
+    picked = str(_make_data().with_name(_PICKED))
+    return _step_seconds("ours", _run_ours("train", picked, _BATCH, _STEPS))
 
 
-def _trl_step(turn: int) -> float:
-    tokens = str(_data().with_name(_TOKENS))
-    return _step("trl", _theirs("train", tokens, _BATCH, _STEPS))
+def _time_trl_step(turn: int) -> float:
+    tokens = str(_make_data().with_name(_TOKENS))
+    return _step_seconds("trl", _run_theirs("train", tokens, _BATCH, _STEPS))
 
 
-def _own_turn(turn: int) -> float:
-    return _ours("generate", str(_data()), _TOGETHER)["seconds"]
+def _time_own_turn(turn: int) -> float:
+    return _run_ours("generate", str(_make_data()), _TOGETHER)["seconds"]
 
 
-def _their_turn(turn: int) -> float:
-    return _theirs("generate", str(_data().with_name(_TOKENS)), _ALONE)["seconds"]
+def _time_their_turn(turn: int) -> float:
+    return _run_theirs("generate", str(_make_data().with_name(_TOKENS)), _ALONE)["seconds"]
 
 
 STEP: Final = Topic(
     name="finetune",
     unit="step",
-    sides={"our step": _own_step, "trl": _trl_step},
+    sides={"our step": _time_own_step, "trl": _time_trl_step},
     rows=(
         Row(
             name="finetune-step",
@@ -124,7 +126,7 @@ STEP: Final = Topic(
 GENERATE: Final = Topic(
     name="generate",
     unit="turn",
-    sides={"our turns": _own_turn, "generate": _their_turn},
+    sides={"our turns": _time_own_turn, "generate": _time_their_turn},
     rows=(
         Row(
             name="generate",

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from assay.crafter import World
 
-from .games import actions_of, seeds_of
+from .games import make_actions, make_seeds
 from .measure import Agreement, Row, Topic, size
 from .reference import Headless, draw
 
@@ -24,19 +24,19 @@ _NIGHT: Final = range(200, 220)
 _pictures = Agreement()
 
 
-def _worlds(turn: int) -> list[World]:
+def _make_worlds(turn: int) -> list[World]:
     """Worlds in the middle of their first day."""
-    worlds = [World(seed) for seed in seeds_of(turn, _WORLDS)]
+    worlds = [World(seed) for seed in make_seeds(turn, _WORLDS)]
     for world in worlds:
-        for action in actions_of(world.seed)[: _DAY.start].tolist():
+        for action in make_actions(world.seed)[: _DAY.start].tolist():
             world.step(action)
     return worlds
 
 
-def _step(turn: int) -> float:
+def _time_step(turn: int) -> float:
     seconds, steps = 0.0, 0
-    for world in _worlds(turn):
-        actions = actions_of(world.seed)[_DAY.start :].tolist()
+    for world in _make_worlds(turn):
+        actions = make_actions(world.seed)[_DAY.start :].tolist()
         step, before = world.step, world.steps
         started = time.process_time()
         for action in actions:
@@ -47,8 +47,8 @@ def _step(turn: int) -> float:
     return seconds / steps
 
 
-def _call(turn: int, look: Callable[[World], Any]) -> float:
-    worlds = _worlds(turn)
+def _time_call(turn: int, look: Callable[[World], Any]) -> float:
+    worlds = _make_worlds(turn)
     started = time.process_time()
     for world in worlds:
         for _ in range(_CALLS):
@@ -57,26 +57,26 @@ def _call(turn: int, look: Callable[[World], Any]) -> float:
 
 
 @lru_cache(maxsize=32)
-def _survivors(turn: int) -> tuple[int, ...]:
-    """Seeds whose players live to see the night."""
-    return tuple(islice(_living(turn), _PAINTED))
+def _choose_surviving_seeds(turn: int) -> tuple[int, ...]:
+    """Return seeds whose players survive until night."""
+    return tuple(islice(_find_surviving_seeds(turn), _PAINTED))
 
 
-def _living(turn: int) -> Iterator[int]:
-    for seed in seeds_of(turn, 200):
+def _find_surviving_seeds(turn: int) -> Iterator[int]:
+    for seed in make_seeds(turn, 200):
         world = World(seed)
-        actions = iter(actions_of(seed).tolist())
+        actions = iter(make_actions(seed).tolist())
         while not world.done and world.steps < _NIGHT.stop:
             world.step(next(actions))
         if not world.done:
             yield seed
 
 
-def _draw_ours(turn: int, steps: range) -> float:
+def _time_our_drawing(turn: int, steps: range) -> float:
     seconds = 0.0
-    for seed in _survivors(turn):
+    for seed in _choose_surviving_seeds(turn):
         world = World(seed)
-        for action in actions_of(seed)[: steps.stop].tolist():
+        for action in make_actions(seed)[: steps.stop].tolist():
             world.step(action)
             if world.steps > steps.start:
                 started = time.process_time()
@@ -87,12 +87,12 @@ def _draw_ours(turn: int, steps: range) -> float:
     return seconds / (len(steps) * _PAINTED)
 
 
-def _draw_theirs(turn: int, steps: range) -> float:
+def _time_their_drawing(turn: int, steps: range) -> float:
     seconds = 0.0
-    for seed in _survivors(turn):
+    for seed in _choose_surviving_seeds(turn):
         env = Headless(seed)
         env.reset()
-        for action in actions_of(seed)[: steps.stop].tolist():
+        for action in make_actions(seed)[: steps.stop].tolist():
             env.step(action)
             if env._step > steps.start:
                 # Drawing at night draws from the game's generator, too.
@@ -106,7 +106,7 @@ def _draw_theirs(turn: int, steps: range) -> float:
     return seconds / (len(steps) * _PAINTED)
 
 
-def _cost(name: str, what: str, side: str) -> Row:
+def _make_cost_row(name: str, what: str, side: str) -> Row:
     return Row(name=name, what=what, ours=side, peer="step", against="World.step", cost="steps")
 
 
@@ -114,20 +114,20 @@ TOPIC: Final = Topic(
     name="looks",
     unit="call",
     sides={
-        "step": _step,
-        "digest": partial(_call, look=World.digest),
-        "semantic": partial(_call, look=World.semantic),
-        "view": partial(_call, look=World.view),
-        "our day": partial(_draw_ours, steps=_DAY),
-        "their day": partial(_draw_theirs, steps=_DAY),
-        "our night": partial(_draw_ours, steps=_NIGHT),
-        "their night": partial(_draw_theirs, steps=_NIGHT),
+        "step": _time_step,
+        "digest": partial(_time_call, look=World.digest),
+        "semantic": partial(_time_call, look=World.semantic),
+        "view": partial(_time_call, look=World.view),
+        "our day": partial(_time_our_drawing, steps=_DAY),
+        "their day": partial(_time_their_drawing, steps=_DAY),
+        "our night": partial(_time_our_drawing, steps=_NIGHT),
+        "their night": partial(_time_their_drawing, steps=_NIGHT),
     },
     rows=(
-        _cost("digest-cost", "digest() on top of a step", "digest"),
-        _cost("semantic-cost", "semantic() on top of a step", "semantic"),
-        _cost("view-cost", "view() on top of a step", "view"),
-        _cost("render-cost", "render(64) on top of a step", "our day"),
+        _make_cost_row("digest-cost", "digest() on top of a step", "digest"),
+        _make_cost_row("semantic-cost", "semantic() on top of a step", "semantic"),
+        _make_cost_row("view-cost", "view() on top of a step", "view"),
+        _make_cost_row("render-cost", "render(64) on top of a step", "our day"),
         Row(
             name="frame-day",
             what="render(64) by day",

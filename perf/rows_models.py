@@ -12,9 +12,9 @@ import aiohttp
 
 from .measure import QUICK, Row, Topic, size
 from .peers import workload
-from .processes import INSPECT_PYTHON, PeerFailed, figures
-from .servers import address_of, model_server
-from .sides.model_runs import Load, started, wall_time
+from .processes import INSPECT_PYTHON, PeerFailed, run_module
+from .servers import start_model_server, start_server
+from .sides.model_runs import Load, running_load, wall_time
 
 __all__ = ["AT_ONCE", "INSPECT_SIDES", "PACE", "TOPIC"]
 
@@ -24,11 +24,11 @@ INSPECT_SIDES: Final = ("inspect http",)
 """The sides that need Inspect AI."""
 
 
-def _cpu(module: str, **more: Any) -> Callable[[int], float]:
+def _make_cpu_side(module: str, **more: Any) -> Callable[[int], float]:
     def side(_turn: int) -> float:
-        address = address_of("-m", "perf.peers.stub_chat")
+        address = start_server("-m", "perf.peers.stub_chat")
         options = ("--episodes", str(_EPISODES), "--address", address)
-        return figures(module, *options, timeout=_LIMIT, **more)["seconds"]
+        return run_module(module, *options, timeout=_LIMIT, **more)["seconds"]
 
     return side
 
@@ -37,9 +37,9 @@ TOPIC: Final = Topic(
     name="turns-http",
     unit="turn",
     sides={
-        "http turn": _cpu("perf.sides.http_turns"),
-        "inspect http": _cpu("perf.peers.inspect_turns", python=INSPECT_PYTHON),
-        "bare http": _cpu("perf.peers.bare_turns"),
+        "http turn": _make_cpu_side("perf.sides.http_turns"),
+        "inspect http": _make_cpu_side("perf.peers.inspect_turns", python=INSPECT_PYTHON),
+        "bare http": _make_cpu_side("perf.peers.bare_turns"),
     },
     rows=(
         Row(
@@ -77,22 +77,22 @@ _LATENCY: Final = "0.1" if QUICK else "1.0"
 
 
 @cache
-def _slow_server() -> str:
+def _start_slow_server() -> str:
     """A server of six models that take a second, after a run that compiled the engine."""
     aliases = (f"--alias={name}=builtin/noop" for name in _MODELS)
-    address = model_server("--latency", _LATENCY, *aliases)
+    address = start_model_server("--latency", _LATENCY, *aliases)
     wall_time(address, Load(models=_MODELS[:1], episodes=1, turns=1), _LIMIT)
     return address
 
 
-def _run_of(at_once: int) -> Callable[[int], float]:
+def _make_run_side(at_once: int) -> Callable[[int], float]:
     load = Load(models=_MODELS, episodes=10, turns=_TURNS, at_once=at_once)
-    return lambda _turn: wall_time(_slow_server(), load, _LIMIT)
+    return lambda _turn: wall_time(_start_slow_server(), load, _LIMIT)
 
 
-def _one_by_one(_turn: int) -> float:
-    """The same run with one call after the other, from turns of a short one."""
-    address = _slow_server()
+def _time_sequential_run(_turn: int) -> float:
+    """Return the time of the run with sequential calls, extrapolated from a short one."""
+    address = _start_slow_server()
     short, long = (
         wall_time(address, Load(models=_MODELS[:1], episodes=1, turns=turns), _LIMIT)
         for turns in (1, 1 + _SLICE)
@@ -101,8 +101,8 @@ def _one_by_one(_turn: int) -> float:
 
 
 @lru_cache(maxsize=64)
-def _latency(_turn: int) -> float:
-    """Seconds of a call, made by a client that does nothing else."""
+def _time_single_call(_turn: int) -> float:
+    """Return the seconds of a single call by a bare client."""
     text = workload.SYSTEM + workload.observation_of(0, 0)
     body = {"model": _MODELS[0], "messages": [{"role": "user", "content": text}]}
 
@@ -113,7 +113,7 @@ def _latency(_turn: int) -> float:
             await answer.read()
 
     async def measure() -> float:
-        async with aiohttp.ClientSession(_slow_server()) as session:
+        async with aiohttp.ClientSession(_start_slow_server()) as session:
             await call(session)
             began = time.perf_counter()
             for _ in range(_PROBES):
@@ -123,7 +123,7 @@ def _latency(_turn: int) -> float:
     return asyncio.run(measure())
 
 
-def _at_once_row(name: str, at_once: int, calls: int) -> Row:
+def _make_concurrency_row(name: str, at_once: int, calls: int) -> Row:
     return Row(
         name=name,
         what=f"6 models x 10 episodes x {_TURNS} turns of a second, {at_once} models at once",
@@ -140,15 +140,15 @@ AT_ONCE: Final = Topic(
     name="models-at-once",
     unit="run",
     sides={
-        "100 calls": lambda turn: 100 * _latency(turn),
-        "6 at once": _run_of(6),
-        "one by one": _one_by_one,
-        "200 calls": lambda turn: 200 * _latency(turn),
-        "3 at once": _run_of(3),
+        "100 calls": lambda turn: 100 * _time_single_call(turn),
+        "6 at once": _make_run_side(6),
+        "one by one": _time_sequential_run,
+        "200 calls": lambda turn: 200 * _time_single_call(turn),
+        "3 at once": _make_run_side(3),
     },
     rows=(
-        _at_once_row("six-models", 6, 100),
-        _at_once_row("three-models", 3, 200),
+        _make_concurrency_row("six-models", 6, 100),
+        _make_concurrency_row("three-models", 3, 200),
         Row(
             name="six-one-by-one",
             what="the run of 6 models at once",
@@ -173,17 +173,17 @@ _WATCHED: Final = size(120, 2)
 
 
 @lru_cache(maxsize=64)
-def _paced(_turn: int) -> dict[str, float]:
-    """What a limited server counted in two minutes, after one in which a run settled."""
+def _count_limited_calls(_turn: int) -> dict[str, float]:
+    """Return the counts of a rate-limited server in two minutes, after a minute of warm-up."""
     options = ("--rate-limit", str(_PER_MINUTE), "--latency", "0.5")
-    address = model_server(*options, f"--alias={_MODELS[0]}=builtin/noop")
-    with started(address, Load(models=_MODELS[:1], episodes=60, turns=100)) as process:
+    address = start_model_server(*options, f"--alias={_MODELS[0]}=builtin/noop")
+    with running_load(address, Load(models=_MODELS[:1], episodes=60, turns=100)) as process:
         time.sleep(_SETTLING)
-        while QUICK and process.poll() is None and not _asked(address):
+        while QUICK and process.poll() is None and not _count_outcomes(address):
             time.sleep(0.1)
-        _told(address, "/stats/reset", "POST")
+        _request_json(address, "/stats/reset", "POST")
         time.sleep(_WATCHED)
-        stats = _told(address, "/stats", "GET")
+        stats = _request_json(address, "/stats", "GET")
         if process.poll() is not None:
             raise PeerFailed(f"the run ended early, with code {process.returncode}")
     outcomes = stats["outcomes"]
@@ -195,24 +195,26 @@ def _paced(_turn: int) -> dict[str, float]:
     }
 
 
-def _asked(address: str) -> int:
-    return sum(_told(address, "/stats", "GET")["outcomes"].values())
+def _count_outcomes(address: str) -> int:
+    return sum(_request_json(address, "/stats", "GET")["outcomes"].values())
 
 
-def _told(address: str, path: str, method: str) -> Any:
+def _request_json(address: str, path: str, method: str) -> Any:
     request = urllib.request.Request(address + path, method=method)
     with urllib.request.urlopen(request, timeout=30) as answer:
         return json.load(answer)
 
 
-def _count(name: str) -> Callable[[int], float]:
-    return lambda turn: _paced(turn)[name]
+def _make_count_side(name: str) -> Callable[[int], float]:
+    return lambda turn: _count_limited_calls(turn)[name]
 
 
 PACE: Final = Topic(
     name="pace",
     unit="2 min",
-    sides={name: _count(name) for name in ("answered", "allowed", "rejected", "asked")},
+    sides={
+        name: _make_count_side(name) for name in ("answered", "allowed", "rejected", "asked")
+    },
     rows=(
         Row(
             name="pace-used",

@@ -39,7 +39,7 @@ _COPIED: Final = {
 """What differs in copy n; all else is as it was."""
 
 
-def _queries() -> list[tuple[str, str]]:
+def _read_queries() -> list[tuple[str, str]]:
     """The questions of the page and their queries."""
     try:
         page = _PAGE.read_text(encoding="utf-8")
@@ -49,7 +49,7 @@ def _queries() -> list[tuple[str, str]]:
 
 
 @cache
-def _stores() -> dict[int, duckdb.DuckDBPyConnection]:
+def _make_databases() -> dict[int, duckdb.DuckDBPyConnection]:
     """Two databases to read from, by the turns they hold."""
     folder = Path(tempfile.mkdtemp(prefix="assay-perf-queries-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -74,11 +74,11 @@ def _stores() -> dict[int, duckdb.DuckDBPyConnection]:
 def fill_store(connection: duckdb.DuckDBPyConnection, turns: int, copied: int) -> int:
     """Copy the first sessions until there are so many turns; how often they were copied."""
     if copied == 0:
-        for name in _copied_tables():
+        for name in _list_copied_tables():
             connection.execute(f"CREATE TABLE first_{name} AS FROM {name}")
-    first = _one(connection, "SELECT sum(num_turns) FROM first_session_traces")
+    first = _fetch_one(connection, "SELECT sum(num_turns) FROM first_session_traces")
     enough = -(-turns // first) - 1
-    for name, columns in _copied_tables().items():
+    for name, columns in _list_copied_tables().items():
         chosen = ", ".join(
             _COPIED.get(f"{name}.{column}", _COPIED.get(column, f'"{column}"'))
             for column in columns
@@ -92,24 +92,24 @@ def fill_store(connection: duckdb.DuckDBPyConnection, turns: int, copied: int) -
     return enough
 
 
-def _copied_tables() -> dict[str, tuple[str, ...]]:
+def _list_copied_tables() -> dict[str, tuple[str, ...]]:
     kept = ("runs", "experiments")
     return {table.name: table.names for table in TABLES if table.name not in kept}
 
 
-def _one(connection: duckdb.DuckDBPyConnection, query: str) -> int:
+def _fetch_one(connection: duckdb.DuckDBPyConnection, query: str) -> int:
     ((value,),) = connection.execute(query).fetchall()
     return int(value)
 
 
-def _seconds(turn: int, *, query: str, turns: int) -> float:
-    connection = _stores()[turns]
+def _time_query(turn: int, *, query: str, turns: int) -> float:
+    connection = _make_databases()[turns]
     started = time.perf_counter()
     connection.execute(query).fetchall()
     return time.perf_counter() - started
 
 
-def _row(number: int, question: str) -> Row:
+def _make_row(number: int, question: str) -> Row:
     return Row(
         name=f"query-{number}",
         what=question,
@@ -121,17 +121,17 @@ def _row(number: int, question: str) -> Row:
     )
 
 
-_ALL: Final = list(enumerate(_queries(), start=1))
+_ALL: Final = list(enumerate(_read_queries(), start=1))
 
 TOPIC: Final = Topic(
     name="queries",
     unit="query",
     sides={
-        f"query {number} of {size}": partial(_seconds, query=query, turns=turns)
+        f"query {number} of {size}": partial(_time_query, query=query, turns=turns)
         for number, (_, query) in _ALL
         for size, turns in (("few", _FEW), ("many", _MANY))
     },
-    rows=tuple(_row(number, question) for number, (question, _) in _ALL),
+    rows=tuple(_make_row(number, question) for number, (question, _) in _ALL),
     notes=(
         "The queries of docs/traces.md on a million turns, to the last row in Python, against "
         "the same on a tenth of them: 10x is what a query costs that reads everything. The "

@@ -4,13 +4,13 @@ from functools import partial
 from typing import Final
 
 from .measure import Row, Topic
-from .processes import RAY_PYTHON, figures
+from .processes import RAY_PYTHON, run_module
 
 __all__ = ["RAY_SIDES", "TOPIC"]
 
 
-def _episode(nodes: int, turn: int) -> float:
-    return figures(
+def _time_episode(nodes: int, turn: int) -> float:
+    return run_module(
         "perf.sides.ray_runs", "--nodes", str(nodes), python=RAY_PYTHON, timeout=900
     )["seconds"]
 
@@ -22,9 +22,9 @@ TOPIC: Final = Topic(
     name="ray",
     unit="episode",
     sides={
-        "one process": partial(_episode, 0),
-        "one node": partial(_episode, 1),
-        "two nodes": partial(_episode, 2),
+        "one process": partial(_time_episode, 0),
+        "one node": partial(_time_episode, 1),
+        "two nodes": partial(_time_episode, 2),
     },
     rows=(
         Row(

@@ -5,9 +5,9 @@ from typing import Final
 
 from assay.crafter import Batch, World
 
-from .games import seeds_of
+from .games import make_seeds
 from .measure import Agreement, Row, Topic, size
-from .processes import ask
+from .processes import run_peer_script
 from .reference import Headless
 
 __all__ = ["TOPIC"]
@@ -19,8 +19,8 @@ _AT_ONCE: Final = size(64, 4)
 _maps = Agreement()
 
 
-def _world(turn: int) -> float:
-    seeds = seeds_of(turn, _OURS)
+def _time_reset(turn: int) -> float:
+    seeds = make_seeds(turn, _OURS)
     started = time.process_time()
     worlds = [World(seed) for seed in seeds]
     seconds = time.process_time() - started
@@ -29,8 +29,8 @@ def _world(turn: int) -> float:
     return seconds / len(seeds)
 
 
-def _with_numba(turn: int) -> float:
-    envs = [Headless(seed) for seed in seeds_of(turn, _OURS)[:_THEIRS]]
+def _time_package_with_numba(turn: int) -> float:
+    envs = [Headless(seed) for seed in make_seeds(turn, _OURS)[:_THEIRS]]
     started = time.process_time()
     for env in envs:
         env.reset()
@@ -40,21 +40,21 @@ def _with_numba(turn: int) -> float:
     return seconds / len(envs)
 
 
-def _without_numba(turn: int) -> float:
-    seed = seeds_of(turn, _OURS)[0]
-    return ask("crafter_reset.py", str(seed), timeout=120)
+def _time_package_without_numba(turn: int) -> float:
+    seed = make_seeds(turn, _OURS)[0]
+    return run_peer_script("crafter_reset.py", str(seed), timeout=120)
 
 
-def _one_by_one(turn: int) -> float:
-    seeds = seeds_of(turn, _AT_ONCE)
+def _time_sequential_resets(turn: int) -> float:
+    seeds = make_seeds(turn, _AT_ONCE)
     started = time.perf_counter()
     for seed in seeds:
         World(seed)
     return (time.perf_counter() - started) / len(seeds)
 
 
-def _at_once(turn: int) -> float:
-    seeds = list(seeds_of(turn, _AT_ONCE))
+def _time_batch_reset(turn: int) -> float:
+    seeds = list(make_seeds(turn, _AT_ONCE))
     started = time.perf_counter()
     batch = Batch(seeds, threads=2)
     seconds = time.perf_counter() - started
@@ -62,8 +62,8 @@ def _at_once(turn: int) -> float:
     return seconds / len(seeds)
 
 
-def _from_pool(turn: int) -> float:
-    pool = [World(seed) for seed in seeds_of(turn, _OURS)]
+def _time_forks(turn: int) -> float:
+    pool = [World(seed) for seed in make_seeds(turn, _OURS)]
     started = time.process_time()
     for world in pool:
         world.fork()
@@ -74,12 +74,12 @@ TOPIC: Final = Topic(
     name="resets",
     unit="reset",
     sides={
-        "world": _world,
-        "with numba": _with_numba,
-        "pool": _from_pool,
-        "without numba": _without_numba,
-        "one by one": _one_by_one,
-        "at once": _at_once,
+        "world": _time_reset,
+        "with numba": _time_package_with_numba,
+        "pool": _time_forks,
+        "without numba": _time_package_without_numba,
+        "one by one": _time_sequential_resets,
+        "at once": _time_batch_reset,
     },
     rows=(
         Row(

@@ -8,9 +8,9 @@ from functools import cache, lru_cache, partial
 from typing import Final
 
 from .measure import QUICK, Row, Topic, size
-from .processes import INSPECT_PYTHON, figures
+from .processes import INSPECT_PYTHON, run_module
 
-__all__ = ["INSPECT_SIDES", "MANY", "MEMORY", "OPEN", "TOPIC", "inspect_log"]
+__all__ = ["INSPECT_SIDES", "MANY", "MEMORY", "OPEN", "TOPIC", "measure_inspect_log"]
 
 _LIMIT: Final = 1200
 _EPISODES: Final = size(16, 2)
@@ -21,8 +21,8 @@ _TURNS: Final = 20
 
 
 @lru_cache(maxsize=64)
-def _inspect(turn: int, episodes: int) -> dict[str, float]:
-    return figures(
+def _run_inspect(turn: int, episodes: int) -> dict[str, float]:
+    return run_module(
         "perf.peers.inspect_turns",
         *("--episodes", str(episodes)),
         python=INSPECT_PYTHON,
@@ -31,19 +31,21 @@ def _inspect(turn: int, episodes: int) -> dict[str, float]:
 
 
 @lru_cache(maxsize=64)
-def _ours(turn: int, episodes: int, turns: int, at_once: int, *more: str) -> dict[str, float]:
-    return figures(
+def _run_ours(
+    turn: int, episodes: int, turns: int, at_once: int, *more: str
+) -> dict[str, float]:
+    return run_module(
         "perf.sides.turns",
         *("--episodes", str(episodes), "--turns", str(turns), "--open", str(at_once)),
         *more,
-        environment={"ASSAY_CACHE_DIR": _cache_folder()},
+        environment={"ASSAY_CACHE_DIR": _make_cache_folder()},
         timeout=_LIMIT,
     )
 
 
 @cache
-def _cache_folder() -> str:
-    """Not that of this process, whose engine has an entry more."""
+def _make_cache_folder() -> str:
+    """Return a separate cache folder: the engine of this process has an extra entry."""
     if QUICK:
         return os.environ["ASSAY_CACHE_DIR"]
     folder = tempfile.mkdtemp(prefix="assay-perf-runs-")
@@ -51,46 +53,48 @@ def _cache_folder() -> str:
     return folder
 
 
-def _stub_cpu(turn: int, *more: str) -> float:
-    return _ours(turn, _EPISODES, 100, _EPISODES, *more)["seconds"]
+def _measure_stub_cpu(turn: int, *more: str) -> float:
+    return _run_ours(turn, _EPISODES, 100, _EPISODES, *more)["seconds"]
 
 
-def _inspect_cpu(turn: int) -> float:
-    return _inspect(turn, _EPISODES)["seconds"]
+def _measure_inspect_cpu(turn: int) -> float:
+    return _run_inspect(turn, _EPISODES)["seconds"]
 
 
-def inspect_log(turn: int) -> float:
-    """Bytes of its log for each turn."""
-    return _inspect(turn, _MORE_EPISODES)["disk_bytes"]
+def measure_inspect_log(turn: int) -> float:
+    """Return the bytes of the Inspect log per turn."""
+    return _run_inspect(turn, _MORE_EPISODES)["disk_bytes"]
 
 
 @cache
-def _compiled() -> None:
-    """Let a process of its own compile the engine, so that no peak of memory has it in."""
+def _compile_engine() -> None:
+    """Compile the engine in a separate process, to exclude it from peak memory."""
     if not QUICK:  # then the engine is compiled already
-        _ours(0, 1, 1, 1, "--real")
+        _run_ours(0, 1, 1, 1, "--real")
 
 
-def _world(turn: int, episodes: int, turns: int, at_once: int) -> dict[str, float]:
-    _compiled()
-    return _ours(turn, episodes, turns, at_once, "--real")
+def _run_in_world(turn: int, episodes: int, turns: int, at_once: int) -> dict[str, float]:
+    _compile_engine()
+    return _run_ours(turn, episodes, turns, at_once, "--real")
 
 
-def _world_cpu(turn: int, at_once: int) -> float:
-    return _world(turn, _OPEN, _TURNS, at_once)["seconds"]
+def _measure_world_cpu(turn: int, at_once: int) -> float:
+    return _run_in_world(turn, _OPEN, _TURNS, at_once)["seconds"]
 
 
-def _own_memory(turn: int) -> float:
-    return _world(turn, _OPEN, _TURNS, _OPEN)["grown_bytes"] / _OPEN
+def _measure_own_memory(turn: int) -> float:
+    return _run_in_world(turn, _OPEN, _TURNS, _OPEN)["grown_bytes"] / _OPEN
 
 
-def _inspect_memory(turn: int) -> float:
-    few, many = (_inspect(turn, count)["peak_bytes"] for count in (_EPISODES, _MORE_EPISODES))
+def _measure_inspect_memory(turn: int) -> float:
+    few, many = (
+        _run_inspect(turn, count)["peak_bytes"] for count in (_EPISODES, _MORE_EPISODES)
+    )
     return (many - few) / (_MORE_EPISODES - _EPISODES)
 
 
-def _peak(turn: int, episodes: int) -> float:
-    return _world(turn, episodes, 4, 100)["peak_bytes"]
+def _measure_peak(turn: int, episodes: int) -> float:
+    return _run_in_world(turn, episodes, 4, 100)["peak_bytes"]
 
 
 INSPECT_SIDES: Final = ("inspect", "inspect memory", "inspect log")
@@ -101,11 +105,11 @@ TOPIC: Final = Topic(
     name="turns",
     unit="turn",
     sides={
-        "stub": _stub_cpu,
-        "stub traces": lambda turn: _stub_cpu(turn, "--traces"),
-        "stub bare": lambda turn: _stub_cpu(turn, "--bare"),
-        "stub ledger": lambda turn: _stub_cpu(turn, "--ledger"),
-        "inspect": _inspect_cpu,
+        "stub": _measure_stub_cpu,
+        "stub traces": lambda turn: _measure_stub_cpu(turn, "--traces"),
+        "stub bare": lambda turn: _measure_stub_cpu(turn, "--bare"),
+        "stub ledger": lambda turn: _measure_stub_cpu(turn, "--ledger"),
+        "inspect": _measure_inspect_cpu,
     },
     rows=(
         Row(
@@ -158,8 +162,8 @@ OPEN: Final = Topic(
     name="open-episodes",
     unit="turn",
     sides={
-        "one": partial(_world_cpu, at_once=1),
-        "thousand": partial(_world_cpu, at_once=_OPEN),
+        "one": partial(_measure_world_cpu, at_once=1),
+        "thousand": partial(_measure_world_cpu, at_once=_OPEN),
     },
     rows=(
         Row(
@@ -185,7 +189,7 @@ OPEN: Final = Topic(
 MEMORY: Final = Topic(
     name="open-memory",
     unit="episode",
-    sides={"thousand memory": _own_memory, "inspect memory": _inspect_memory},
+    sides={"thousand memory": _measure_own_memory, "inspect memory": _measure_inspect_memory},
     rows=(
         Row(
             name="open-memory",
@@ -210,8 +214,8 @@ MANY: Final = Topic(
     name="many-episodes",
     unit="run",
     sides={
-        "1,000": partial(_peak, episodes=size(1_000, 10)),
-        "10,000": partial(_peak, episodes=size(10_000, 20)),
+        "1,000": partial(_measure_peak, episodes=size(1_000, 10)),
+        "10,000": partial(_measure_peak, episodes=size(10_000, 20)),
     },
     rows=(
         Row(

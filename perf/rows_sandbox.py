@@ -59,14 +59,14 @@ _LONG: Final = (
 
 
 @cache
-def _folder() -> Path:
+def _make_folder() -> Path:
     folder = tempfile.mkdtemp(prefix="assay-perf-sandbox-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
 
 
 @cache
-def _backend() -> BubblewrapBackend:
+def _make_backend() -> BubblewrapBackend:
     backend = BubblewrapBackend()
     try:
         backend.enforcement(ResourceLimits())
@@ -75,13 +75,13 @@ def _backend() -> BubblewrapBackend:
     return backend
 
 
-def _ours(turn: int, *, argv: tuple[str, ...], times: int) -> float:
+def _time_in_sandbox(turn: int, *, argv: tuple[str, ...], times: int) -> float:
     """Seconds for each command, all of them in one sandbox that is open."""
     del turn
-    backend = _backend()
+    backend = _make_backend()
 
     async def main() -> float:
-        given = SandboxSpec(mounts=(Mount(_folder(), "/app/repo", writable=True),))
+        given = SandboxSpec(mounts=(Mount(_make_folder(), "/app/repo", writable=True),))
         async with backend.open(given) as sandbox:
             started = time.perf_counter()
             for _ in range(times):
@@ -93,13 +93,13 @@ def _ours(turn: int, *, argv: tuple[str, ...], times: int) -> float:
     return asyncio.run(main())
 
 
-def _theirs(turn: int, *, argv: tuple[str, ...], times: int) -> float:
+def _time_in_bubblewrap(turn: int, *, argv: tuple[str, ...], times: int) -> float:
     """Seconds for each process of bubblewrap with the same namespaces, and nothing watched."""
     del turn
     found = shutil.which("bwrap")
     if found is None:
         raise PeerFailed("bubblewrap is not installed")
-    bind = ("--bind", str(_folder()), "/app/repo", "--chdir", "/app/repo")
+    bind = ("--bind", str(_make_folder()), "/app/repo", "--chdir", "/app/repo")
     options = isolation_arguments(found)
     path = ("--setenv", "PATH", "/usr/bin")
     command = [found, *options, *_ROOT, *bind, *path, "--", *argv]
@@ -113,8 +113,8 @@ LONG: Final = Topic(
     name="sandbox",
     unit="command",
     sides={
-        "sandbox": partial(_ours, argv=_LONG, times=1),
-        "bwrap": partial(_theirs, argv=_LONG, times=1),
+        "sandbox": partial(_time_in_sandbox, argv=_LONG, times=1),
+        "bwrap": partial(_time_in_bubblewrap, argv=_LONG, times=1),
     },
     rows=(
         Row(
@@ -140,8 +140,8 @@ SHORT: Final = Topic(
     name="sandbox-short",
     unit="command",
     sides={
-        "sandbox": partial(_ours, argv=_TRUE, times=size(20, 2)),
-        "bwrap": partial(_theirs, argv=_TRUE, times=size(20, 2)),
+        "sandbox": partial(_time_in_sandbox, argv=_TRUE, times=size(20, 2)),
+        "bwrap": partial(_time_in_bubblewrap, argv=_TRUE, times=size(20, 2)),
     },
     rows=(
         Row(

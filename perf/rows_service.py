@@ -16,9 +16,9 @@ from assay.crafter.rules import ACTIONS
 from assay.crafter.service.client import LocalClient
 from assay.episodes.worlds import CrafterWorld
 
-from .games import actions_of, seeds_of
+from .games import make_actions, make_seeds
 from .measure import Row, Topic, size
-from .servers import address_of
+from .servers import start_server
 
 __all__ = ["TOPIC"]
 
@@ -31,34 +31,34 @@ _OLD: Final = Path(__file__).resolve().parent / "peers" / "old_service.py"
 _Play = Callable[[aiohttp.ClientSession, int], Awaitable[None]]
 
 
-def _ours() -> str:
+def _start_our_service() -> str:
     options = ("--port", "0", "--max-instances", "50000", "--json")
-    return address_of("-m", "assay", "serve", *options)
+    return start_server("-m", "assay", "serve", *options)
 
 
-def _stub() -> str:
-    return address_of(str(_OLD))
+def _start_stub() -> str:
+    return start_server(str(_OLD))
 
 
-def _body(env_id: str, action: int) -> dict[str, Any]:
+def _make_step_body(env_id: str, action: int) -> dict[str, Any]:
     calls = [{"tool": "interact", "args": {"action": action}}]
     return {"env_id": env_id, "action": {"tool_calls": calls}}
 
 
-async def _post(session: aiohttp.ClientSession, path: str, body: Any) -> Any:
+async def _post_json(session: aiohttp.ClientSession, path: str, body: Any) -> Any:
     async with session.post(f"{_ENV}/{path}", data=json.dumps(body)) as answer:
         return json.loads(await answer.read())
 
 
-async def _start(session: aiohttp.ClientSession, seed: int) -> str:
-    return str((await _post(session, "initialize", {"config": {"seed": seed}}))["env_id"])
+async def _start_episode(session: aiohttp.ClientSession, seed: int) -> str:
+    return str((await _post_json(session, "initialize", {"config": {"seed": seed}}))["env_id"])
 
 
-def _seed(turn: int, world: int) -> int:
+def _choose_seed(turn: int, world: int) -> int:
     return 1000 * (turn + 2) + world
 
 
-async def _timed(address: str, connections: int, steps: int, play: Any) -> float:
+async def _time_steps(address: str, connections: int, steps: int, play: Any) -> float:
     """Seconds per step, with this many connections at once; making worlds is not counted."""
     # One more, for a WebSocket keeps its own.
     connector = aiohttp.TCPConnector(limit=connections + 1)
@@ -66,73 +66,80 @@ async def _timed(address: str, connections: int, steps: int, play: Any) -> float
         return float(await play(session, connections, steps // connections)) / steps
 
 
-async def _single_steps(
+async def _play_single_steps(
     session: aiohttp.ClientSession, connections: int, steps: int, *, turn: int, old: bool
 ) -> float:
-    ids = ["none" if old else await _start(session, _seed(turn, n)) for n in range(connections)]
+    ids = [
+        "none" if old else await _start_episode(session, _choose_seed(turn, n))
+        for n in range(connections)
+    ]
 
     async def episode(number: int) -> None:
         env_id = ids[number]
-        for action in actions_of(_seed(turn, number))[:steps].tolist():
-            reply = await _post(session, "step", _body(env_id, action))
+        for action in make_actions(_choose_seed(turn, number))[:steps].tolist():
+            reply = await _post_json(session, "step", _make_step_body(env_id, action))
             if reply["done"]:
-                env_id = await _start(session, _seed(turn, number))
+                env_id = await _start_episode(session, _choose_seed(turn, number))
 
     started = time.perf_counter()
     await asyncio.gather(*(episode(number) for number in range(connections)))
     return time.perf_counter() - started
 
 
-def _http(turn: int, connections: int) -> float:
-    play = partial(_single_steps, turn=turn, old=False)
-    return asyncio.run(_timed(_ours(), connections, _STEPS, play))
+def _time_http_steps(turn: int, connections: int) -> float:
+    play = partial(_play_single_steps, turn=turn, old=False)
+    return asyncio.run(_time_steps(_start_our_service(), connections, _STEPS, play))
 
 
-def _old_http(turn: int, connections: int) -> float:
-    play = partial(_single_steps, turn=turn, old=True)
-    return asyncio.run(_timed(_stub(), connections, _STUB_STEPS, play))
+def _time_old_http_steps(turn: int, connections: int) -> float:
+    play = partial(_play_single_steps, turn=turn, old=True)
+    return asyncio.run(_time_steps(_start_stub(), connections, _STUB_STEPS, play))
 
 
-async def _many_steps(
+async def _play_many_steps(
     session: aiohttp.ClientSession, _: int, steps: int, *, turn: int, size: int, socket: bool
 ) -> float:
     """Messages of `size` steps, one step per world each."""
-    ids = [await _start(session, _seed(turn, n)) for n in range(size)]
-    plans = [actions_of(_seed(turn, n))[: steps // size].tolist() for n in range(size)]
+    ids = [await _start_episode(session, _choose_seed(turn, n)) for n in range(size)]
+    plans = [make_actions(_choose_seed(turn, n))[: steps // size].tolist() for n in range(size)]
     line = await session.ws_connect(f"{_ENV}/ws", max_msg_size=0) if socket else None
     started = time.perf_counter()
     for actions in zip(*plans, strict=True):
-        bodies = [_body(env_id, action) for env_id, action in zip(ids, actions, strict=True)]
+        bodies = [
+            _make_step_body(env_id, action) for env_id, action in zip(ids, actions, strict=True)
+        ]
         if line is None:
-            replies = await _post(session, "batch", bodies)
+            replies = await _post_json(session, "batch", bodies)
         else:
             await line.send_str(json.dumps(bodies))
             replies = json.loads(await line.receive_str())
         for number, reply in enumerate(replies):
             if reply["done"]:
-                ids[number] = await _start(session, _seed(turn, number))
+                ids[number] = await _start_episode(session, _choose_seed(turn, number))
     seconds = time.perf_counter() - started
     if line is not None:
         await line.close()
     return seconds
 
 
-def _batch(turn: int) -> float:
-    play = partial(_many_steps, turn=turn, size=_BATCH, socket=False)
-    return asyncio.run(_timed(_ours(), 1, 10 * _STEPS, play))
+def _time_batch_steps(turn: int) -> float:
+    play = partial(_play_many_steps, turn=turn, size=_BATCH, socket=False)
+    return asyncio.run(_time_steps(_start_our_service(), 1, 10 * _STEPS, play))
 
 
-def _socket(turn: int, size: int) -> float:
-    play = partial(_many_steps, turn=turn, size=size, socket=True)
-    return asyncio.run(_timed(_ours(), 1, _STEPS * (1 if size == 1 else 10), play))
+def _time_socket_steps(turn: int, size: int) -> float:
+    play = partial(_play_many_steps, turn=turn, size=size, socket=True)
+    return asyncio.run(
+        _time_steps(_start_our_service(), 1, _STEPS * (1 if size == 1 else 10), play)
+    )
 
 
-def _local(turn: int) -> float:
+def _time_local_step(turn: int) -> float:
     async def play() -> float:
-        client, seed = LocalClient(), _seed(turn, 0)
+        client, seed = LocalClient(), _choose_seed(turn, 0)
         env_id = (await client.initialize(seed, include=())).env_id
         started = time.perf_counter()
-        for action in actions_of(seed)[:_STEPS].tolist():
+        for action in make_actions(seed)[:_STEPS].tolist():
             if (await client.step(env_id, action)).done:
                 env_id = (await client.initialize(seed, include=())).env_id
         return (time.perf_counter() - started) / _STEPS
@@ -140,15 +147,15 @@ def _local(turn: int) -> float:
     return asyncio.run(play())
 
 
-def _local_view(turn: int) -> float:
+def _time_local_view(turn: int) -> float:
     """CPU of a step as an episode of a run makes it."""
 
     async def play() -> float:
         seconds, steps = 0.0, 0
-        for seed in seeds_of(turn, _GAMES):
+        for seed in make_seeds(turn, _GAMES):
             world = CrafterWorld(seed, DIFFICULTIES["classic"])
             await world.begin()
-            names = [ACTIONS[action] for action in actions_of(seed)[:_STEPS].tolist()]
+            names = [ACTIONS[action] for action in make_actions(seed)[:_STEPS].tolist()]
             began = time.process_time()
             for made, action in enumerate(names):
                 ended = (await world.step((action,), made)).ended
@@ -161,13 +168,13 @@ def _local_view(turn: int) -> float:
     return asyncio.run(play())
 
 
-def _bare_view(turn: int) -> float:
+def _time_bare_view(turn: int) -> float:
     """CPU of the same things, asked of the world itself."""
     seconds, steps = 0.0, 0
-    for seed in seeds_of(turn, _GAMES):
+    for seed in make_seeds(turn, _GAMES):
         world = World(seed)
         began = time.process_time()
-        for action in actions_of(seed)[:_STEPS].tolist():
+        for action in make_actions(seed)[:_STEPS].tolist():
             done = world.step(action).done
             _ = world.view(), world.digest(), world.inventory
             steps += 1
@@ -177,10 +184,10 @@ def _bare_view(turn: int) -> float:
     return seconds / steps
 
 
-def _engine(turn: int) -> float:
-    seed = _seed(turn, 0)
+def _time_engine_step(turn: int) -> float:
+    seed = _choose_seed(turn, 0)
     world, seconds = World(seed), 0.0
-    actions = actions_of(seed)[:_STEPS].tolist()
+    actions = make_actions(seed)[:_STEPS].tolist()
     for action in actions:
         started = time.perf_counter()
         done = world.step(action).done
@@ -190,7 +197,7 @@ def _engine(turn: int) -> float:
     return seconds / len(actions)
 
 
-def _row(name: str, what: str, side: str, peer: str, against: str) -> Row:
+def _make_row(name: str, what: str, side: str, peer: str, against: str) -> Row:
     return Row(
         name=name,
         what=what,
@@ -201,7 +208,7 @@ def _row(name: str, what: str, side: str, peer: str, against: str) -> Row:
     )
 
 
-def _cost(name: str, what: str, side: str) -> Row:
+def _make_cost_row(name: str, what: str, side: str) -> Row:
     return Row(
         name=name, what=what, ours=side, peer="engine", against="World.step", cost="steps"
     )
@@ -211,27 +218,27 @@ TOPIC: Final = Topic(
     name="service",
     unit="step",
     sides={
-        "engine": _engine,
-        "local": _local,
-        "local view": _local_view,
-        "bare view": _bare_view,
-        "http": partial(_http, connections=1),
-        "http 16": partial(_http, connections=16),
-        "batch": _batch,
-        "socket": partial(_socket, size=1),
-        "socket 64": partial(_socket, size=_BATCH),
-        "old": partial(_old_http, connections=1),
-        "old 16": partial(_old_http, connections=16),
+        "engine": _time_engine_step,
+        "local": _time_local_step,
+        "local view": _time_local_view,
+        "bare view": _time_bare_view,
+        "http": partial(_time_http_steps, connections=1),
+        "http 16": partial(_time_http_steps, connections=16),
+        "batch": _time_batch_steps,
+        "socket": partial(_time_socket_steps, size=1),
+        "socket 64": partial(_time_socket_steps, size=_BATCH),
+        "old": partial(_time_old_http_steps, connections=1),
+        "old 16": partial(_time_old_http_steps, connections=16),
     },
     rows=(
-        _row("http", "HTTP, one at a time", "http", "old", "one at a time"),
-        _row("http-16", "HTTP, 16 connections", "http 16", "old 16", "16 connections"),
-        _row("batch", f"HTTP, batches of {_BATCH}", "batch", "old 16", "16 connections"),
-        _row("socket", "WebSocket, one step a message", "socket", "old", "one at a time"),
-        _row(
+        _make_row("http", "HTTP, one at a time", "http", "old", "one at a time"),
+        _make_row("http-16", "HTTP, 16 connections", "http 16", "old 16", "16 connections"),
+        _make_row("batch", f"HTTP, batches of {_BATCH}", "batch", "old 16", "16 connections"),
+        _make_row("socket", "WebSocket, one step a message", "socket", "old", "one at a time"),
+        _make_row(
             "socket-64", f"WebSocket, {_BATCH} a message", "socket 64", "old", "one at a time"
         ),
-        _cost("local-cost", "LocalClient, in process", "local"),
+        _make_cost_row("local-cost", "LocalClient, in process", "local"),
         Row(
             name="local-view",
             what="A step of an episode, in process",
@@ -242,9 +249,9 @@ TOPIC: Final = Topic(
             most=2.0,
             peer_unit="step",
         ),
-        _cost("http-cost", "HTTP, one at a time", "http"),
-        _cost("batch-cost", f"HTTP, batches of {_BATCH}", "batch"),
-        _cost("socket-64-cost", f"WebSocket, {_BATCH} a message", "socket 64"),
+        _make_cost_row("http-cost", "HTTP, one at a time", "http"),
+        _make_cost_row("batch-cost", f"HTTP, batches of {_BATCH}", "batch"),
+        _make_cost_row("socket-64-cost", f"WebSocket, {_BATCH} a message", "socket 64"),
     ),
     notes=(
         "Wall time per step, server and client on the same machine, each a process of its own; "

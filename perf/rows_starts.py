@@ -17,16 +17,16 @@ _OURS: Final = ("from assay.crafter import World; World(1)", "ASSAY_CACHE_DIR")
 _THEIRS: Final = ("import crafter; crafter.Env(seed=1).reset()", "NUMBA_CACHE_DIR")
 
 
-def _first(turn: int, *, code: str, variable: str) -> float:
+def _time_first_start(turn: int, *, code: str, variable: str) -> float:
     del turn
     if QUICK:  # to compile takes as long as all other rows together
-        return wall_time(code, {variable: _filled_cache(code, variable)}, _LIMIT)
+        return wall_time(code, {variable: _fill_cache(code, variable)}, _LIMIT)
     with tempfile.TemporaryDirectory(prefix="assay-perf-start-") as folder:
         return wall_time(code, {variable: folder}, _LIMIT)
 
 
 @cache
-def _filled_cache(code: str, variable: str) -> str:
+def _fill_cache(code: str, variable: str) -> str:
     if QUICK and variable in os.environ:
         return os.environ[variable]  # it is filled already
     folder = tempfile.mkdtemp(prefix="assay-perf-start-")
@@ -36,9 +36,9 @@ def _filled_cache(code: str, variable: str) -> str:
     return folder
 
 
-def _second(turn: int, *, code: str, variable: str) -> float:
+def _time_second_start(turn: int, *, code: str, variable: str) -> float:
     del turn
-    return wall_time(code, {variable: _filled_cache(code, variable)}, _LIMIT)
+    return wall_time(code, {variable: _fill_cache(code, variable)}, _LIMIT)
 
 
 _AGAINST: Final = "crafter, Env(seed=1).reset()"
@@ -47,8 +47,8 @@ FIRST: Final = Topic(
     name="first-start",
     unit="start",
     sides={
-        "ours": partial(_first, code=_OURS[0], variable=_OURS[1]),
-        "crafter": partial(_first, code=_THEIRS[0], variable=_THEIRS[1]),
+        "ours": partial(_time_first_start, code=_OURS[0], variable=_OURS[1]),
+        "crafter": partial(_time_first_start, code=_THEIRS[0], variable=_THEIRS[1]),
     },
     rows=(
         Row(
@@ -72,8 +72,8 @@ SECOND: Final = Topic(
     name="second-start",
     unit="start",
     sides={
-        "ours": partial(_second, code=_OURS[0], variable=_OURS[1]),
-        "crafter": partial(_second, code=_THEIRS[0], variable=_THEIRS[1]),
+        "ours": partial(_time_second_start, code=_OURS[0], variable=_OURS[1]),
+        "crafter": partial(_time_second_start, code=_THEIRS[0], variable=_THEIRS[1]),
     },
     rows=(
         Row(

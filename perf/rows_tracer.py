@@ -16,7 +16,7 @@ from assay.store.store import Store
 from assay.traces import SessionTracer
 
 from .measure import Row, Topic, size
-from .rows_store import insert
+from .rows_store import make_insert
 
 __all__ = ["TOPIC"]
 
@@ -27,12 +27,12 @@ _TURNS: Final = 10
 
 
 @contextmanager
-def _database() -> Iterator[Path]:
+def _make_database() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="assay-perf-tracer-") as folder:
         yield Path(folder) / "traces.duckdb"
 
 
-def _trace(database: Path, sessions: int) -> None:
+def _trace_sessions(database: Path, sessions: int) -> None:
     for seed in range(sessions):
         with SessionTracer(database, name="loop", task="maze", seed=seed) as tracer:
             for turn in range(_TURNS):
@@ -42,11 +42,11 @@ def _trace(database: Path, sessions: int) -> None:
             tracer.outcome("score", 3.0)
 
 
-def _traced(turn: int) -> float:
+def _time_tracer(turn: int) -> float:
     """Seconds for each session."""
-    with _database() as database:
+    with _make_database() as database:
         started = time.perf_counter()
-        _trace(database, _SESSIONS)
+        _trace_sessions(database, _SESSIONS)
         seconds = time.perf_counter() - started
         if journal_root(database).exists():
             raise AssertionError("sessions are not stored")
@@ -54,17 +54,17 @@ def _traced(turn: int) -> float:
 
 
 @cache
-def _rows() -> list[list[tuple[str, list[Any]]]]:
+def _make_statements() -> list[list[tuple[str, list[Any]]]]:
     """Sessions of the same loop, as statements and their values."""
-    with _database() as database:
-        _trace(database, _BY_HAND)
+    with _make_database() as database:
+        _trace_sessions(database, _BY_HAND)
         paths = sorted(journal_root(database).glob("*/*.jsonl"))
         sessions = [session_rows(read_journal(path)).tables for path in paths]
         with Store(database).reading():
             pass  # stores them, so that none waits when the folder is gone
     return [
         [
-            (insert(name, table.column_names), list(row.values()))
+            (make_insert(name, table.column_names), list(row.values()))
             for name, table in tables.items()
             for row in table.to_pylist()
         ]
@@ -72,10 +72,10 @@ def _rows() -> list[list[tuple[str, list[Any]]]]:
     ]
 
 
-def _by_hand(turn: int) -> float:
+def _time_by_hand(turn: int) -> float:
     """Seconds for each session."""
-    sessions = _rows()
-    with _database() as database:
+    sessions = _make_statements()
+    with _make_database() as database:
         with Store(database).writing():
             pass
         started = time.perf_counter()
@@ -89,7 +89,7 @@ def _by_hand(turn: int) -> float:
 TOPIC: Final = Topic(
     name="tracer",
     unit="session",
-    sides={"tracer": _traced, "by hand": _by_hand},
+    sides={"tracer": _time_tracer, "by hand": _time_by_hand},
     rows=(
         Row(
             name="tracer",

@@ -4,7 +4,7 @@ from functools import cache, partial
 from typing import Final
 
 from .measure import Row, Topic
-from .processes import LOCAL_PYTHON, PeerFailed, figures
+from .processes import LOCAL_PYTHON, PeerFailed, run_module
 
 __all__ = ["ENVIRONMENT", "LAUNCH", "TOPIC", "TRAINING_SIDES"]
 
@@ -19,8 +19,8 @@ _SAME: Final = 1e-6
 
 
 @cache
-def _measured(side: str, turn: int) -> dict[str, float]:
-    return figures(
+def _measure_side(side: str, turn: int) -> dict[str, float]:
+    return run_module(
         "perf.sides.training",
         side,
         _UPDATES,
@@ -30,9 +30,9 @@ def _measured(side: str, turn: int) -> dict[str, float]:
     )
 
 
-def _agreed(side: str, turn: int, what: str) -> float:
-    """A number of one side, if both have learned from the same games."""
-    told, other = _measured(side, turn), _measured("ours", turn)
+def _measure_if_agreed(side: str, turn: int, what: str) -> float:
+    """Return a value of one side, if both sides trained on the same episodes."""
+    told, other = _measure_side(side, turn), _measure_side("ours", turn)
     if abs(told["value_loss"] - other["value_loss"]) > _SAME * other["value_loss"]:
         raise PeerFailed(
             f"the losses differ, so it is not the same work: {told['value_loss']} and "
@@ -45,8 +45,8 @@ TOPIC: Final = Topic(
     name="training",
     unit="step",
     sides={
-        "our training": lambda turn: _agreed("ours", turn, "seconds"),
-        "package training": lambda turn: _agreed("package", turn, "seconds"),
+        "our training": lambda turn: _measure_if_agreed("ours", turn, "seconds"),
+        "package training": lambda turn: _measure_if_agreed("package", turn, "seconds"),
     },
     rows=(
         Row(
@@ -72,8 +72,8 @@ ENVIRONMENT: Final = Topic(
     name="training-worlds",
     unit="step",
     sides={
-        "our training": lambda turn: _agreed("ours", turn, "environment"),
-        "package training": lambda turn: _agreed("package", turn, "environment"),
+        "our training": lambda turn: _measure_if_agreed("ours", turn, "environment"),
+        "package training": lambda turn: _measure_if_agreed("package", turn, "environment"),
     },
     rows=(
         Row(
@@ -91,8 +91,8 @@ ENVIRONMENT: Final = Topic(
 )
 
 
-def _seed(parallel: int, turn: int) -> float:
-    return figures(
+def _time_seed(parallel: int, turn: int) -> float:
+    return run_module(
         "perf.sides.launches",
         "--parallel",
         str(parallel),
@@ -106,8 +106,8 @@ LAUNCH: Final = Topic(
     name="launch",
     unit="seed",
     sides={
-        "one run at a time": partial(_seed, 1),
-        "two runs at a time": partial(_seed, 2),
+        "one run at a time": partial(_time_seed, 1),
+        "two runs at a time": partial(_time_seed, 2),
     },
     rows=(
         Row(

@@ -15,7 +15,7 @@ from assay.api.traces import export
 from assay.store.store import Store
 
 from .measure import Row, Topic, size
-from .processes import ORACLES_PYTHON, figures
+from .processes import ORACLES_PYTHON, run_module
 from .rows_queries import fill_store
 
 __all__ = ["DATASETS_SIDES", "MEMORY", "TOPIC"]
@@ -29,13 +29,13 @@ _MANY: Final = size(1_000_000, 4_000)
 
 
 @cache
-def _folder() -> Path:
+def _make_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="assay-perf-data-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
-def _play(database: Path, episodes: int, **more: Any) -> Path:
+def _play_episodes(database: Path, episodes: int, **more: Any) -> Path:
     run(
         models=["builtin/forager"],
         baselines=False,
@@ -49,73 +49,75 @@ def _play(database: Path, episodes: int, **more: Any) -> Path:
 
 
 @cache
-def _store() -> Path:
-    path = _play(_folder() / "traces.duckdb", _EPISODES)
-    _copied(path, _TURNS)
+def _make_database() -> Path:
+    path = _play_episodes(_make_folder() / "traces.duckdb", _EPISODES)
+    _copy_episodes(path, _TURNS)
     return path
 
 
-def _copied(path: Path, turns: int) -> None:
+def _copy_episodes(path: Path, turns: int) -> None:
     """Copy the episodes of a store until it has so many turns."""
     with Store(path).writing() as connection:
         fill_store(connection, turns, 0)
-        for (name,) in _first_tables(connection):
+        for (name,) in _list_first_tables(connection):
             connection.execute(f"DROP TABLE {name}")
 
 
 @cache
-def _export() -> Path:
-    path = _folder() / "traces.jsonl"
-    export(database=_store(), format="jsonl", output=path)
+def _export_data() -> Path:
+    path = _make_folder() / "traces.jsonl"
+    export(database=_make_database(), format="jsonl", output=path)
     return path
 
 
 @cache
-def _data() -> Path:
-    path = _folder() / "checked.jsonl"
-    sft_filter(path, database=_store(), min_achievements=1)
+def _make_data() -> Path:
+    path = _make_folder() / "checked.jsonl"
+    sft_filter(path, database=_make_database(), min_achievements=1)
     return path
 
 
-def _seconds(asked: dict[str, float]) -> float:
+def _seconds_per_row(asked: dict[str, float]) -> float:
     return asked["seconds"] / asked["rows"]
 
 
-def _filter(turn: int) -> float:
-    target = str(_folder() / "ours.jsonl")
-    side = ("perf.sides.training_data", "filter", str(_store()), target)
-    return _seconds(figures(*side, timeout=_LIMIT))
+def _time_filter(turn: int) -> float:
+    target = str(_make_folder() / "ours.jsonl")
+    side = ("perf.sides.training_data", "filter", str(_make_database()), target)
+    return _seconds_per_row(run_module(*side, timeout=_LIMIT))
 
 
-def _loop(turn: int) -> float:
-    target = str(_folder() / "theirs.jsonl")
-    side = ("perf.peers.filter_export", str(_export()), target)
-    return _seconds(figures(*side, timeout=_LIMIT))
+def _time_user_loop(turn: int) -> float:
+    target = str(_make_folder() / "theirs.jsonl")
+    side = ("perf.peers.filter_export", str(_export_data()), target)
+    return _seconds_per_row(run_module(*side, timeout=_LIMIT))
 
 
-def _validate(turn: int) -> float:
-    side = ("perf.sides.training_data", "validate", str(_data()))
-    return _seconds(figures(*side, timeout=_LIMIT))
+def _time_validate(turn: int) -> float:
+    side = ("perf.sides.training_data", "validate", str(_make_data()))
+    return _seconds_per_row(run_module(*side, timeout=_LIMIT))
 
 
-def _check(turn: int) -> float:
-    return _seconds(figures("perf.peers.check_rows", str(_data()), timeout=_LIMIT))
+def _time_user_check(turn: int) -> float:
+    return _seconds_per_row(
+        run_module("perf.peers.check_rows", str(_make_data()), timeout=_LIMIT)
+    )
 
 
-def _load(turn: int) -> float:
-    side = ("perf.peers.load_rows", str(_data()))
-    return _seconds(figures(*side, python=ORACLES_PYTHON, timeout=_LIMIT))
+def _time_load(turn: int) -> float:
+    side = ("perf.peers.load_rows", str(_make_data()))
+    return _seconds_per_row(run_module(*side, python=ORACLES_PYTHON, timeout=_LIMIT))
 
 
 TOPIC: Final = Topic(
     name="training-data",
     unit="row",
     sides={
-        "filter": _filter,
-        "loop": _loop,
-        "validate": _validate,
-        "check": _check,
-        "load_dataset": _load,
+        "filter": _time_filter,
+        "loop": _time_user_loop,
+        "validate": _time_validate,
+        "check": _time_user_check,
+        "load_dataset": _time_load,
     },
     rows=(
         Row(
@@ -161,26 +163,26 @@ TOPIC: Final = Topic(
 
 
 @cache
-def _large(turns: int) -> Path:
+def _make_large_database(turns: int) -> Path:
     """A store of so many turns, copied from a few episodes; rows are short, files large."""
-    first = _folder() / "first.duckdb"
+    first = _make_folder() / "first.duckdb"
     if not first.exists():
-        _play(first, 10, max_turns=50, history=1)
-    path = Path(shutil.copy(first, _folder() / f"{turns}.duckdb"))
-    _copied(path, turns)
+        _play_episodes(first, 10, max_turns=50, history=1)
+    path = Path(shutil.copy(first, _make_folder() / f"{turns}.duckdb"))
+    _copy_episodes(path, turns)
     return path
 
 
-def _first_tables(connection: duckdb.DuckDBPyConnection) -> list[tuple[str]]:
+def _list_first_tables(connection: duckdb.DuckDBPyConnection) -> list[tuple[str]]:
     return connection.execute(
         "SELECT table_name FROM duckdb_tables() WHERE starts_with(table_name, 'first_')"
     ).fetchall()
 
 
-def _peak(turn: int, *, turns: int) -> float:
-    target = _folder() / "large.jsonl"
-    side = ("perf.sides.training_data", "filter", str(_large(turns)), str(target))
-    peak = figures(*side, timeout=_LIMIT)["peak"]
+def _measure_peak(turn: int, *, turns: int) -> float:
+    target = _make_folder() / "large.jsonl"
+    side = ("perf.sides.training_data", "filter", str(_make_large_database(turns)), str(target))
+    peak = run_module(*side, timeout=_LIMIT)["peak"]
     target.unlink()
     return peak
 
@@ -188,7 +190,10 @@ def _peak(turn: int, *, turns: int) -> float:
 MEMORY: Final = Topic(
     name="training-data-memory",
     unit="data set",
-    sides={"many turns": partial(_peak, turns=_MANY), "few turns": partial(_peak, turns=_FEW)},
+    sides={
+        "many turns": partial(_measure_peak, turns=_MANY),
+        "few turns": partial(_measure_peak, turns=_FEW),
+    },
     rows=(
         Row(
             name="sft-memory",

@@ -1,4 +1,4 @@
-"""Servers that sides ask, each a process of its own that ends with this one."""
+"""Servers that sides call, each in a separate process that ends with this one."""
 
 import atexit
 import json
@@ -9,11 +9,11 @@ from functools import cache
 
 from .processes import PATH, PeerFailed
 
-__all__ = ["address_of", "model_server"]
+__all__ = ["start_model_server", "start_server"]
 
 
 @cache
-def address_of(*command: str) -> str:
+def start_server(*command: str) -> str:
     """Where a server listens: started the first time, with this Python.
 
     It says so itself, in a line of JSON.
@@ -30,6 +30,6 @@ def address_of(*command: str) -> str:
     return str(json.loads(line)["address"])
 
 
-def model_server(*options: str) -> str:
+def start_model_server(*options: str) -> str:
     """The address of an `assay serve-models` with these options."""
-    return address_of("-m", "assay", "serve-models", "--port", "0", "--json", *options)
+    return start_server("-m", "assay", "serve-models", "--port", "0", "--json", *options)

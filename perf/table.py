@@ -11,7 +11,7 @@ from rich.table import Table
 
 from .measure import Row, Topic
 
-__all__ = ["amount", "as_json", "number", "print_results", "verdict"]
+__all__ = ["as_json", "format_amount", "format_ratio_number", "format_verdict", "print_results"]
 
 _HEADINGS = ("what", "ours", "peer", "ratio", "spread", "rounds", "target", "met")
 _NOTE_WIDTH = 96
@@ -41,54 +41,54 @@ def _print_table(console: Console, results: Sequence[tuple[Topic, list[Row]]]) -
     for topic, rows in results:
         for row in rows:
             style = "red" if row.met is False or row.problem else "dim" if row.skipped else None
-            table.add_row(*_cells(topic, row), style=style)
+            table.add_row(*_format_cells(topic, row), style=style)
         table.add_section()
     console.print(table)
 
 
 def _print_plain(results: Sequence[tuple[Topic, list[Row]]]) -> None:
-    lines = [_HEADINGS, *(_cells(topic, row) for topic, rows in results for row in rows)]
+    lines = [_HEADINGS, *(_format_cells(topic, row) for topic, rows in results for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADINGS))]
     for line in lines:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         print("  ".join(padded).rstrip())
 
 
-def _cells(topic: Topic, row: Row) -> tuple[str, ...]:
-    target = _target(row)
+def _format_cells(topic: Topic, row: Row) -> tuple[str, ...]:
+    target = _format_target(row)
     peer_unit = row.peer_unit or ("step" if row.cost else topic.unit)
     if not row.ours_values:
         reason = f"failed: {row.problem}" if row.problem else str(row.skipped)
         return (row.what, "-", row.against, reason, "-", "0", target, "-")
     return (
         row.what,
-        amount(topic, row.ours_values, topic.unit),
-        f"{row.against}: {amount(topic, row.peer_values, peer_unit)}",
-        _ratio(row.median, row.cost),
-        f"{number(min(row.ratios))}-{number(max(row.ratios))}",
+        format_amount(topic, row.ours_values, topic.unit),
+        f"{row.against}: {format_amount(topic, row.peer_values, peer_unit)}",
+        _format_ratio(row.median, row.cost),
+        f"{format_ratio_number(min(row.ratios))}-{format_ratio_number(max(row.ratios))}",
         str(len(row.ratios)),
         target,
         {True: "yes", False: "no", None: "-"}[row.met],
     )
 
 
-def _target(row: Row) -> str:
+def _format_target(row: Row) -> str:
     if row.most is not None:
         return f"<= {row.most:g}x"
-    return f">= {number(row.target)}x" if row.target is not None else "-"
+    return f">= {format_ratio_number(row.target)}x" if row.target is not None else "-"
 
 
-def _ratio(value: float, cost: str | None) -> str:
-    return f"{number(value)} {cost}" if cost else f"{number(value)}x"
+def _format_ratio(value: float, cost: str | None) -> str:
+    return f"{format_ratio_number(value)} {cost}" if cost else f"{format_ratio_number(value)}x"
 
 
-def number(value: float) -> str:
-    """A ratio with as many digits as it is worth."""
+def format_ratio_number(value: float) -> str:
+    """Format a ratio with significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def amount(topic: Topic, values: Sequence[float], unit: str) -> str:
-    """The median of values, in the topic's unit."""
+def format_amount(topic: Topic, values: Sequence[float], unit: str) -> str:
+    """Format the median of values in the unit of the topic."""
     median = statistics.median(values)
     if topic.counted is not None:
         return f"{median:,.0f} {topic.counted}/{unit}"
@@ -97,18 +97,18 @@ def amount(topic: Topic, values: Sequence[float], unit: str) -> str:
             if median >= size:
                 return f"{median / size:.3g} {name}/{unit}"
         return f"{median:.3g} B/{unit}"
-    return _duration(median, unit)
+    return _format_duration(median, unit)
 
 
-def _duration(median: float, unit: str) -> str:
+def _format_duration(median: float, unit: str) -> str:
     for scale, name in ((1, "s"), (1e3, "ms"), (1e6, "us")):
         if median * scale >= 1:
             return f"{median * scale:.3g} {name}/{unit}"
     return f"{median * 1e9:.3g} ns/{unit}"
 
 
-def verdict(results: Sequence[tuple[Topic, list[Row]]]) -> str:
-    """How many targets are met and which rows failed, in one line."""
+def format_verdict(results: Sequence[tuple[Topic, list[Row]]]) -> str:
+    """Summarize in one line how many targets are met and which rows failed."""
     aimed = [
         (topic, row)
         for topic, rows in results
@@ -118,7 +118,10 @@ def verdict(results: Sequence[tuple[Topic, list[Row]]]) -> str:
     rows = [row for _, row in aimed]
     judged = [row for row in rows if row.met is not None]
     line = f"targets met: {sum(row.met is True for row in judged)} of {len(judged)}"
-    if any(row in judged and len(row.ratios) < _enough(topic) for topic, row in aimed):
+    if any(
+        row in judged and len(row.ratios) < _count_required_rounds(topic)
+        for topic, row in aimed
+    ):
         line += " (too few rounds: no verdict)"
     if len(judged) < len(rows):
         line += f"; not measured: {', '.join(row.name for row in rows if row.met is None)}"
@@ -126,13 +129,13 @@ def verdict(results: Sequence[tuple[Topic, list[Row]]]) -> str:
     return f"{line}; failed: {', '.join(failed)}" if failed else line
 
 
-def _enough(topic: Topic) -> int:
-    """How many rounds a verdict takes."""
+def _count_required_rounds(topic: Topic) -> int:
+    """Return the number of rounds a verdict needs."""
     return min(10, topic.rounds_at_most or 10)
 
 
 def as_json(topic: Topic, row: Row) -> dict[str, Any]:
-    """A row for a program to read, with the times of every round."""
+    """Return a row for programs, with the values of every round."""
     measured = bool(row.ours_values)
     return {
         "topic": topic.name,

@@ -38,7 +38,7 @@ from .processes import (
     TRL_PYTHON,
 )
 
-__all__ = ["TOPICS", "choose", "unavailable"]
+__all__ = ["TOPICS", "choose_topics", "find_unavailable_sides"]
 
 TOPICS: Final = (
     rows_steps.TOPIC,
@@ -83,8 +83,8 @@ TOPICS: Final = (
 )
 
 
-def choose(names: Sequence[str]) -> list[tuple[Topic, list[Row]]]:
-    """The topics and rows that were named; all of them if none was."""
+def choose_topics(names: Sequence[str]) -> list[tuple[Topic, list[Row]]]:
+    """Return the named topics and rows; all of them by default."""
     known = {name for topic in TOPICS for name in (topic.name, *(r.name for r in topic.rows))}
     for name in names:
         if name not in known:
@@ -96,8 +96,8 @@ def choose(names: Sequence[str]) -> list[tuple[Topic, list[Row]]]:
     return [(topic, rows) for topic, rows in picked if rows]
 
 
-def unavailable(no_peers: bool, quick: bool) -> dict[str, str]:
-    """Return the sides that are left out, with the reason."""
+def find_unavailable_sides(no_peers: bool, quick: bool) -> dict[str, str]:
+    """Return the sides that cannot be measured, with the reason."""
     groups = (
         ("Craftax", "peers", PEERS_PYTHON, rows_batches.CRAFTAX_SIDES),
         (

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from perf.measure import Row, Topic, measure
-from perf.table import as_json, print_results, verdict
+from perf.table import as_json, format_verdict, print_results
 from tests.support import ROOT, run_python
 
 MISSING = {"absent": "skipped, it is not there: make install-peers"}
@@ -70,7 +70,7 @@ def test_the_table_names_the_reason_of_every_row_without_values(
     assert "2x" in lines[1]
     assert "failed: ZeroDivisionError: float division by zero" in lines[2]
     assert MISSING["absent"] in lines[4]
-    assert verdict(results).endswith("; failed: failing, nothing")
+    assert format_verdict(results).endswith("; failed: failing, nothing")
     assert [as_json(TOPIC, row)["ratio_median"] for row in rows.values()] == [
         *(2.0, None, None, None),
         2.0,

@@ -15,17 +15,17 @@ def cpu_seconds() -> float:
 
 def memory_bytes() -> int:
     """Memory that is resident at this moment; where nobody can tell, the most so far."""
-    return _status("VmRSS") or peak_bytes()
+    return _read_status("VmRSS") or peak_bytes()
 
 
 def peak_bytes() -> int:
     """The most memory that was resident at once."""
     # On Linux the figure of getrusage can be that of the process that started this one.
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return _status("VmHWM") or (size if sys.platform == "darwin" else 1024 * size)
+    return _read_status("VmHWM") or (size if sys.platform == "darwin" else 1024 * size)
 
 
-def _status(name: str) -> int | None:
+def _read_status(name: str) -> int | None:
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:

@@ -18,7 +18,7 @@ _SHORT, _LONG = 2, 8
 _TRAINING = {"architecture": "vit_reset", "curriculum": "terrain_2", "total_steps": 12_288}
 
 
-def _seconds(folder: Path, seeds: int, parallel: int) -> float:
+def _time_launch(folder: Path, seeds: int, parallel: int) -> float:
     began = time.perf_counter()
     done = launch(
         training={**_TRAINING, "eval_worlds": 8, "length": 200},
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, required=True)
     parallel = parser.parse_args().parallel
     with tempfile.TemporaryDirectory() as folder:
-        short, long = (_seconds(Path(folder), seeds, parallel) for seeds in (_SHORT, _LONG))
+        short, long = (_time_launch(Path(folder), seeds, parallel) for seeds in (_SHORT, _LONG))
     print(json.dumps({"seconds": (long - short) / (_LONG - _SHORT), "start": short}))
 
 

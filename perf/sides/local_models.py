@@ -17,7 +17,7 @@ REPLY: Final = 41
 """Tokens of a reply, on both sides."""
 
 
-def _rows(data: str) -> list[dict[str, Any]]:
+def _read_rows(data: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(data).read_text("utf-8").splitlines()]
 
 
@@ -29,7 +29,7 @@ def encode(data: str, target: str) -> dict[str, float]:
     template = base.make_template(base.make_tokenizer(()))
     with open(target, "w", encoding="utf-8") as out:
         out.write(json.dumps({"weights": str(find_smollm2_file())}) + "\n")
-        for row in read_rows(_rows(data)):
+        for row in read_rows(_read_rows(data)):
             told = template.encode(row.messages, row.tools or [], flag_trained_messages(row))
             ids = [*told.prefix[:, 0].tolist(), *told.rest[:, 0].tolist()]
             mask = [0] * len(told.prefix) + told.trained.astype(int).tolist()
@@ -45,8 +45,8 @@ def train(data: str, batch: str, steps: str) -> dict[str, float]:
 
     # One thread: the time of the processor, which others on the machine do not change.
     done: list[tuple[float, float]] = []
-    rows = _rows(data)[: int(batch)]
-    settings = Settings(epochs=int(steps), batch_size=int(batch), threads=_threads())
+    rows = _read_rows(data)[: int(batch)]
+    settings = Settings(epochs=int(steps), batch_size=int(batch), threads=_limit_threads())
     with tempfile.TemporaryDirectory() as folder:
         train(
             BASE,
@@ -70,10 +70,10 @@ def generate(data: str, together: str) -> dict[str, float]:
 
     from assay.finetune.local.generate import ModelRequest, load_base
 
-    torch.set_num_threads(_threads())
+    torch.set_num_threads(_limit_threads())
     generator = load_base(BASE)
     by_episode: dict[str, list[dict[str, Any]]] = {}
-    for row in _rows(data):
+    for row in _read_rows(data):
         by_episode.setdefault(row["messages"][1]["content"], []).append(row)
     episodes = list(by_episode.values())[: int(together)]
 
@@ -95,7 +95,7 @@ def generate(data: str, together: str) -> dict[str, float]:
     return {"seconds": asked(2) / len(episodes)}
 
 
-def _threads() -> int:
+def _limit_threads() -> int:
     return int(os.environ["OMP_NUM_THREADS"])
 
 

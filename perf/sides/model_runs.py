@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from perf.processes import PeerFailed, printed
+from perf.processes import PeerFailed, run_code
 
-__all__ = ["Load", "started", "wall_time"]
+__all__ = ["Load", "running_load", "wall_time"]
 
 _NO_ENEMIES: Final = """\
 [difficulty]
@@ -67,7 +67,7 @@ def wall_time(address: str, load: Load, timeout: float) -> float:
     with tempfile.TemporaryDirectory(prefix="assay-perf-models-") as name:
         command = load.options(address, Path(name))
         began = time.perf_counter()
-        output = printed(*command, timeout=timeout)
+        output = run_code(*command, timeout=timeout)
         seconds = time.perf_counter() - began
     rows = json.loads(output)["models"]
     played = [(row["model"], row["results"], row["turns"]["mean"]) for row in rows]
@@ -77,8 +77,8 @@ def wall_time(address: str, load: Load, timeout: float) -> float:
 
 
 @contextmanager
-def started(address: str, load: Load) -> Iterator[subprocess.Popen[bytes]]:
-    """A run that goes on for as long as the block takes, unless it ends before."""
+def running_load(address: str, load: Load) -> Iterator[subprocess.Popen[bytes]]:
+    """Keep a run going during the block, unless it ends before."""
     with tempfile.TemporaryDirectory(prefix="assay-perf-models-") as name:
         command = [sys.executable, *load.options(address, Path(name))]
         null = subprocess.DEVNULL

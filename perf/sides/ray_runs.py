@@ -22,7 +22,7 @@ _SHORT, _LONG = 8, 40
 _STORE_BYTES = 80 << 20
 
 
-def _cluster(nodes: int) -> Any:
+def _start_cluster(nodes: int) -> Any:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
     from ray.cluster_utils import Cluster
@@ -34,7 +34,7 @@ def _cluster(nodes: int) -> Any:
     return cluster
 
 
-def _seconds(folder: Path, episodes: int, settings: dict[str, Any]) -> float:
+def _time_run(folder: Path, episodes: int, settings: dict[str, Any]) -> float:
     began = time.perf_counter()
     run(
         models=["builtin/expert"],
@@ -58,11 +58,11 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         settings: dict[str, Any] = {}
         if nodes:
-            cluster = _cluster(nodes)
+            cluster = _start_cluster(nodes)
             stack.callback(cluster.shutdown)
             settings = {"executor": "ray", "ray_address": cluster.address, "workers": nodes}
-        _seconds(folder, 1, settings)
-        short, long = (_seconds(folder, count, settings) for count in (_SHORT, _LONG))
+        _time_run(folder, 1, settings)
+        short, long = (_time_run(folder, count, settings) for count in (_SHORT, _LONG))
     print(json.dumps({"seconds": (long - short) / (_LONG - _SHORT), "start": short}))
 
 

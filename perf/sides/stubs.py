@@ -170,8 +170,8 @@ _INVENTORY: Final = dict.fromkeys(ITEMS, 5)
 _GRASS: Final = [[2] * 7 for _ in range(9)]
 
 
-def _alone(code: int) -> list[list[int]]:
-    """A grid with nothing but the player, in its middle."""
+def _make_empty_grid(code: int) -> list[list[int]]:
+    """Return a grid with only the player, in its centre."""
     return [[code if (x, y) == (4, 3) else 0 for y in range(7)] for x in range(9)]
 
 
@@ -185,8 +185,8 @@ _OBSERVATION: Final[dict[str, Any]] = {
     "observation_image": None,
     "view": {
         "materials": _GRASS,
-        "objects": _alone(13),
-        "details": _alone(4),
+        "objects": _make_empty_grid(13),
+        "details": _make_empty_grid(4),
         "sleeping": False,
         "daylight": 1.0,
     },

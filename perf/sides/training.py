@@ -63,7 +63,7 @@ class _Timed:
         raise TypeError("a run that is measured is not resumed")
 
 
-def measured(side: str, updates: int) -> dict[str, float]:
+def measure_updates(side: str, updates: int) -> dict[str, float]:
     made: list[_Timed] = []
 
     def make(worlds: int, length: int) -> TokenEnvironment:
@@ -100,9 +100,9 @@ def measured(side: str, updates: int) -> dict[str, float]:
         shares.append((metrics["time/model"], metrics["time/learning"]))
         seen.append(metrics["losses/value"])
         if len(marks) == updates:
-            raise _Enough
+            raise _UpdatesDone
 
-    with tempfile.TemporaryDirectory() as folder, suppress(_Enough):
+    with tempfile.TemporaryDirectory() as folder, suppress(_UpdatesDone):
         train(config, Path(folder), watch=watch)
     # From the end of the first update, which pays for memory that the others use again.
     steps = per_update * (updates - 1)
@@ -118,9 +118,9 @@ def measured(side: str, updates: int) -> dict[str, float]:
     }
 
 
-class _Enough(Exception):
-    """As many updates were made as were asked for."""
+class _UpdatesDone(Exception):
+    """Raised after the requested number of updates."""
 
 
 if __name__ == "__main__":
-    print(json.dumps(measured(sys.argv[1], int(sys.argv[2]))))
+    print(json.dumps(measure_updates(sys.argv[1], int(sys.argv[2]))))
