@@ -42,12 +42,12 @@ _SEED: Final = 18
 
 
 class Load(NamedTuple):
-    """A benchmark that was left to itself."""
+    """A benchmark that ran undisturbed."""
 
     trials: int
     seconds: float
     peak_mb: float
-    """The most memory that the runner had, its sandboxes aside."""
+    """Peak memory of the runner, without its sandboxes."""
     wrong: list[str]
 
 
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure_load(folder: Path, trials: int) -> list[str]:
-    """Run few trials and many, and print what they take; what is wrong."""
+    """Run few and many trials, and print time and memory; return the problems."""
     loads = [
         _run_under_load(folder / f"load-{number}", number)
         for number in (min(_FEW, trials), trials)
@@ -95,21 +95,21 @@ def _measure_load(folder: Path, trials: int) -> list[str]:
     return [words for load in loads for words in load.wrong]
 
 
-def _kill_runs(folder: Path, scaled_range: int, chance: random.Random) -> list[str]:
-    """Kill runs and resume them, and print what that came to; what is wrong."""
+def _kill_runs(folder: Path, kill_count: int, chance: random.Random) -> list[str]:
+    """Kill runs, resume them, and print the counts; return the problems."""
     kills = _KillTest(folder, chance)
-    kills.go(scaled_range)
+    kills.go(kill_count)
     print(
-        f"\n{kills.count} kills, {kills.alive} met it alive, in {kills.runs} benchmarks "
-        f"of {_KILLED_TRIALS} trials; {kills.settled} ends of agents and trials stood before "
-        f"the last one; {len(kills.wrong)} things were lost, run again or left behind, and "
-        f"{counted(kills.graded_again, 'trial')} graded twice"
+        f"\n{kills.count} kills, {kills.alive} while running, in {kills.runs} benchmarks "
+        f"of {_KILLED_TRIALS} trials; {kills.settled} ends of agents and trials were "
+        f"recorded before the last kill; {len(kills.wrong)} problems (lost, repeated or left "
+        f"behind), {counted(kills.graded_again, 'trial')} graded twice"
     )
     return kills.wrong
 
 
 def _run_under_load(folder: Path, trials: int) -> Load:
-    """Run many trials, and see what they take and leave."""
+    """Run many trials, and measure time, memory and leftovers."""
     _write_benchmark(folder, trials, _PARALLEL)
     began = time.monotonic()
     process = start_assay(folder, "bench", "run", "proof.toml", "--quiet")
@@ -137,7 +137,7 @@ class _KillTest:
         self._folder, self._chance = folder, chance
 
     def go(self, kills: int) -> None:
-        """Kill so often; a benchmark that is done is followed by the next."""
+        """Kill this many times; a finished benchmark is followed by the next."""
         while self.count < kills:
             self.runs += 1
             self._one(self._folder / f"run-{self.runs}", kills)
@@ -203,7 +203,7 @@ def _write_benchmark(folder: Path, trials: int, parallel: int) -> None:
 
 
 def _read_ends(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Every end that is written down: of agents, and of trials with a score."""
+    """Yield every recorded end of an agent, or of a trial with a score."""
     data = folder / "data"
     for path in (data / "runs").glob("*/agent.json"):
         yield f"agent of {path.parent.name}", path.read_bytes()
@@ -213,7 +213,7 @@ def _read_ends(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _lasting_fields(said: bytes) -> dict[str, Any]:
-    """What a second grading of the same patch does not change."""
+    """Return the fields that a second grading of the same patch does not change."""
     values: dict[str, Any] = json.loads(said)
     if isinstance(values.get("seconds"), dict):  # that of a trial, not of an agent
         del values["ended_at"], values["seconds"]["grading"]
@@ -230,7 +230,7 @@ def _is_finished(folder: Path) -> bool:
 
 
 def _describe_wrong_end(folder: Path, trials: int) -> Iterator[str]:
-    """What is not as it must be once a benchmark is done."""
+    """Yield the problems of a finished benchmark."""
     manifests = _read_manifests(folder)
     if len(manifests) != 1:
         yield f"{len(manifests)} rollouts in place of one"
@@ -240,16 +240,16 @@ def _describe_wrong_end(folder: Path, trials: int) -> Iterator[str]:
             yield f"{sum(score == 1.0 for score in scores)} of {trials} trials have their score"
     databases = [*folder.glob("*.duckdb")]
     if not databases:
-        yield "there is no store"
+        yield "the database is missing"
         return
     with duckdb.connect(str(databases[0]), read_only=True) as store:
         states = store.execute("SELECT state, count(*) FROM trials GROUP BY state").fetchall()
     if states != [("result", trials)]:
-        yield f"the store has {states}"
+        yield f"the database has {states}"
 
 
 def _find_leftovers(folder: Path, pid: int) -> Iterator[str]:
-    """Processes, mounts, groups and folders that a runner left behind."""
+    """Yield processes, mounts, groups and folders that a runner left behind."""
     name = f"assay-*box-{pid}-*"
     yield from map(str, Path(tempfile.gettempdir()).glob(name))
     yield from map(str, Path("/sys/fs/cgroup").rglob(name))
@@ -258,7 +258,7 @@ def _find_leftovers(folder: Path, pid: int) -> Iterator[str]:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             session = int((process / "stat").read_text().rpartition(")")[2].split()[3])
-            # A sandbox has mounts of its own, and those come from the folder.
+            # The mounts of a sandbox come from the folder.
             mounted = str(folder) in (process / "mountinfo").read_text()
         except (OSError, ValueError):
             continue

@@ -20,7 +20,7 @@ from .episodes import PlayedEpisode, play_many
 
 _RESAMPLES = 10_000
 _EARLY = 1000
-"""The tests in CI play so many steps."""
+"""Number of steps in the tests."""
 _HUMAN_SCORE, _HUMAN_ACHIEVEMENTS = 50.5, 14
 
 
@@ -35,7 +35,7 @@ def score_interval(success_N_A: NDArray[np.bool_]) -> Interval:
 
 
 class Report(NamedTuple):
-    """What a run found."""
+    """Results of a run."""
 
     command: str
     provenance: str
@@ -68,13 +68,15 @@ def build_report(
     seconds: float,
 ) -> Report:
     """Sum up episodes."""
-    success_N_A = np.array([[name in one.unlocked for name in ACHIEVEMENTS] for one in played])
+    success_N_A = np.array(
+        [[name in episode.unlocked for name in ACHIEVEMENTS] for episode in played]
+    )
     came = {
-        name: [one.unlocked[name] for one in played if name in one.unlocked]
+        name: [episode.unlocked[name] for episode in played if name in episode.unlocked]
         for name in ACHIEVEMENTS
     }
-    steps = sum(one.steps for one in played)
-    seeds = [one.seed for one in played]
+    steps = sum(episode.steps for episode in played)
+    seeds = [episode.seed for episode in played]
     return Report(
         command=command,
         provenance=str(collect_provenance()),
@@ -86,15 +88,15 @@ def build_report(
         achievements=float(success_N_A.sum(axis=1).mean()),
         early=_count_early_unlocks(played),
         steps=steps / len(played),
-        endings=dict(Counter(one.ended for one in played).most_common()),
-        decision_microseconds=1e6 * sum(one.seconds for one in played) / steps,
+        endings=dict(Counter(episode.ended for episode in played).most_common()),
+        decision_microseconds=1e6 * sum(episode.seconds for episode in played) / steps,
         seconds=seconds,
         processes=processes,
     )
 
 
 def _count_early_unlocks(played: Sequence[PlayedEpisode]) -> tuple[float, float]:
-    counts = [sum(step <= _EARLY for step in one.unlocked.values()) for one in played]
+    counts = [sum(step <= _EARLY for step in episode.unlocked.values()) for episode in played]
     return float(np.mean(counts)), float(np.std(counts, ddof=min(1, len(counts) - 1)))
 
 
@@ -144,13 +146,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--max-steps", type=int, default=10_000, help="per episode (10000)")
     parser.add_argument("--processes", type=int, default=2, help="at the same time (2)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
-    asked = parser.parse_args(arguments)
-    if min(asked.episodes, asked.max_steps, asked.processes) < 1 or asked.first_seed < 0:
+    options = parser.parse_args(arguments)
+    if (
+        min(options.episodes, options.max_steps, options.processes) < 1
+        or options.first_seed < 0
+    ):
         parser.error("episodes, steps and processes are 1 or more, a seed is 0 or more")
-    seeds = range(asked.first_seed, asked.first_seed + asked.episodes)
+    seeds = range(options.first_seed, options.first_seed + options.episodes)
     started, played = time.perf_counter(), list[PlayedEpisode]()
-    for one in play_many("expert", seeds, asked.max_steps, asked.processes):
-        played.append(one)
+    for episode in play_many("expert", seeds, options.max_steps, options.processes):
+        played.append(episode)
         if len(played) % 20 == 0:
             print(f"\r{len(played)} of {len(seeds)} episodes", end="", file=sys.stderr)
     print(file=sys.stderr)
@@ -158,11 +163,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = build_report(
         played,
         " ".join(["python -m prove.expert", *words]),
-        asked.max_steps,
-        asked.processes,
+        options.max_steps,
+        options.processes,
         time.perf_counter() - started,
     )
-    if asked.json:
+    if options.json:
         print(json.dumps(found._asdict() | {"passed": found.passed()}))
     else:
         print(format_table(found))

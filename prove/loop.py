@@ -1,6 +1,6 @@
 """`python -m prove.loop`: what `local/tiny` learns from the expert in about 20 minutes.
 
-Runs the loop of `examples/loop/proof.toml` at a service of its own, then trains on parts of the
+Runs the loop of `examples/loop/proof.toml` with a separate service, then trains on parts of the
 same rows for a small curve, and lets the student answer without a grammar to count calls that
 cannot be read. Prints Markdown for `docs/design/local-models.md`. What is done is kept in the
 folder, and the same command resumes.
@@ -37,7 +37,7 @@ _TEACHING: Final = ("teach", "filter", "pupil", "practice", "relabel", "finetune
 
 @contextmanager
 def running_service(folder: Path, port: int, *, free_calls: bool = False) -> Iterator[None]:
-    """A service in a process of its own, for as long as a block takes."""
+    """Run a service in a separate process during the block."""
     command = [sys.executable, "-m", "assay", "serve-finetune"]
     command += ["--port", str(port), "--folder", str(folder / "service")]
     with subprocess.Popen(
@@ -55,7 +55,7 @@ def running_service(folder: Path, port: int, *, free_calls: bool = False) -> Ite
 
 
 def measure_row_curve(done: LoopResult, worlds: int, watch: LoopWatch) -> Mapping[str, Any]:
-    """Models trained on parts of the rows, and the run in which they played the exam."""
+    """Train models on parts of the rows, and evaluate them in one run."""
     config = done.plan.config
     database = done.plan.database
     data = _last_result(done, "data")
@@ -92,18 +92,18 @@ def measure_row_curve(done: LoopResult, worlds: int, watch: LoopWatch) -> Mappin
             {"worlds": worlds},
             lambda key, before: {
                 "run": _evaluate_models(
-                    done, [each["model"] for each in before.values()], worlds
+                    done, [result["model"] for result in before.values()], worlds
                 )
             },
         ),
     ]
     log = StageLog(config.folder / f"curve-{done.stages['finetune'].key[:12]}.json")
     made = run_stages(stages, log, watch.stage)
-    return {name: each.result for name, each in made.items()}
+    return {name: result.result for name, result in made.items()}
 
 
 def _evaluate_models(done: LoopResult, models: Sequence[str], worlds: int) -> str:
-    """A run of the exam's first worlds, under its rules."""
+    """Evaluate models in the first worlds of the exam."""
     config = done.plan.config
     names = ("difficulty", "view", "history", "actions_per_turn", "step_limit", "max_turns")
     played = assay.run(
@@ -126,7 +126,7 @@ def _last_result(done: LoopResult, key: str) -> Mapping[str, Any]:
 
 
 class ExamScores(NamedTuple):
-    """What a model came to in the exam."""
+    """Achievements of a model in the exam."""
 
     achievements: dict[int, int]
     """By world."""
@@ -140,7 +140,7 @@ class ExamScores(NamedTuple):
         return sum(self.achievements.values()) / len(self.achievements)
 
     def over(self, other: "ExamScores") -> Interval:
-        """By how much it is better, in the worlds that both played."""
+        """Return the difference in the worlds that both played."""
         both = sorted(self.achievements.keys() & other.achievements.keys())
         return paired_difference(
             [other.achievements[seed] for seed in both],
@@ -149,7 +149,7 @@ class ExamScores(NamedTuple):
 
 
 def read_exam_scores(database: Path, run: str) -> dict[str, ExamScores]:
-    """What each model of a run came to."""
+    """Read the exam scores of each model of a run."""
     with Store(database).reading() as connection:
         rows = episodes(connection, run_id=run)
     by_model: dict[str, list[EpisodeRow]] = {}
@@ -183,12 +183,12 @@ def format_report(
             [
                 [
                     name,
-                    f"{len(each.achievements)}",
-                    f"{each.mean:.2f}",
-                    f"{each.steps:.0f}",
-                    f"{each.malformed:,} of {each.calls:,}",
+                    f"{len(result.achievements)}",
+                    f"{result.mean:.2f}",
+                    f"{result.steps:.0f}",
+                    f"{result.malformed:,} of {result.calls:,}",
                 ]
-                for name, each in (*exam.items(), (f"{done.student}, free calls", free))
+                for name, result in (*exam.items(), (f"{done.student}, free calls", free))
             ],
         ),
         f"Over {_RANDOM}: {_format_interval(student.over(random))}. Over its untrained self:"
@@ -221,13 +221,13 @@ def format_report(
         markdown(
             ["rows", "achievements", f"over {_RANDOM}, 95 %"],
             [
-                [f"{count:,}", f"{each.mean:.2f}", _format_interval(each.over(random))]
-                for count, each in learned
+                [f"{count:,}", f"{result.mean:.2f}", _format_interval(result.over(random))]
+                for count, result in learned
             ],
         )
     )
     draw_curve(
-        [(count, each.over(random)) for count, each in learned],
+        [(count, result.over(random)) for count, result in learned],
         config.folder / "achievements-by-rows.svg",
     )
     missed = [

@@ -4,7 +4,7 @@ Every operator of Cosmic Ray is put to every place of the package; none of them 
 Left out are annotations and the flags of dataclasses and zip, which only guard. A sample of
 these mutants is drawn by a seed, and for each the tests of the package run on a copy of the
 source until one fails. A mutant that hangs is noticed, too.
-Runs in an environment of its own (`make mutants`) and prints Markdown.
+Runs in a separate environment (`make mutants`) and prints Markdown.
 """
 
 import argparse
@@ -151,7 +151,7 @@ def find_mutants(package: str) -> Iterator[tuple[Path, str, int]]:
     names = sorted(name for name in operator_names() if not get_operator(name).arguments())
     for path in list_files(package, SOURCE):
         text = path.read_text("utf-8")
-        mute, nodes = list(_silence(text)), list(ast_nodes(get_ast(text)))
+        mute, nodes = list(_find_inert_ranges(text)), list(ast_nodes(get_ast(text)))
         for name in names:
             operator = get_operator(name)()
             places = (place for node in nodes for place in operator.mutation_positions(node))
@@ -160,8 +160,8 @@ def find_mutants(package: str) -> Iterator[tuple[Path, str, int]]:
                     yield path, name, occurrence
 
 
-def _silence(text: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Where types and guards are written, which change nothing that a program does."""
+def _find_inert_ranges(text: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Yield the ranges of annotations and guards, which do not affect behaviour."""
     for node in ast.walk(ast.parse(text)):
         for name in ("annotation", "returns", "value"):
             written = getattr(node, name, None)
@@ -176,7 +176,7 @@ def _silence(text: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
 
 
 def sample_mutants(package: str, count: int, seed: int) -> tuple[list[Mutant], int]:
-    """So many of a package's mutants that are programs at all, and how many there are."""
+    """Return a sample of the valid mutants of a package, and their total number."""
     everything = list(find_mutants(package))
     random.Random(seed).shuffle(everything)
     chosen = list[Mutant]()
@@ -211,7 +211,7 @@ def _apply_mutation(path: Path, name: str, occurrence: int) -> Mutant | None:
 
 
 def measure_package(package: str, count: int, seed: int, jobs: int) -> str:
-    """Run the tests on a sample of the mutants of a package, and say what they noticed."""
+    """Run the tests on a sample of the mutants of a package; return the results."""
     chosen, total = sample_mutants(package, count, seed)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 """`python -m prove.reading FOLDER`: draw texts of this tree for readers who have not seen it.
 
 Writes `sample.md` with numbered docstrings, messages and function names, and `key.json`, which
-says where each comes from. The seed is the hash of the current commit, so nobody chooses the
+says where each comes from. The seed is the hash of the current commit, so no person chooses the
 sample by its result. A part of the items comes from an earlier commit, unmarked and unchanged:
 a reader who calls most of those clear does not read closely enough.
 """

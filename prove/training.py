@@ -54,7 +54,7 @@ class Arm(NamedTuple):
 
 
 def read_arms(database: Path) -> list[Arm]:
-    """Both arms, as the store has them."""
+    """Read both arms from the database."""
     arms = []
     with Store(database).reading() as connection:
         for series in _ARMS:
@@ -68,7 +68,7 @@ def read_arms(database: Path) -> list[Arm]:
 
 
 def export_run(run: TrainingRun) -> dict[str, Any]:
-    """A run as a file that `assay curves import` takes, without what is of one machine."""
+    """Return a run in the format of `assay curves import`, without machine details."""
     curves = {name: run.curves[name] for name in _SHIPPED}
     points: dict[int, dict[str, float]] = {}
     for name, curve in curves.items():
@@ -102,7 +102,7 @@ def export_arms(folder: Path, arms: Sequence[Arm]) -> None:
 
 
 def format_report(folder: Path, arms: Sequence[Arm]) -> str:
-    """What was tuned, what came out, and how long it took."""
+    """Return the report: tuned settings, results and times."""
     control, candidate = arms
     found, deviations = analysis(
         control_series="control",
@@ -138,7 +138,7 @@ def format_report(folder: Path, arms: Sequence[Arm]) -> str:
 
 
 def _format_sweep(folder: Path, arm: Arm) -> str:
-    """What the sweep of an arm found."""
+    """Describe the result of the sweep of an arm."""
     name = str(arm.runs[0].subject)
     results = json.loads((folder / "sweeps" / name / "results.json").read_text("utf-8"))
     trials, fresh = results["trials"], [trial["value"] for trial in results["fresh"]]

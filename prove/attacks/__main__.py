@@ -36,10 +36,10 @@ ATTACKS: Final[tuple[Attack, ...]] = (
 )
 PLACES: Final = ("root", "user", "docker")
 _USER_ID: Final = 54_321
-"""Of nobody, so that it may do no more than any user."""
+"""An unused user id, so that it has no more rights than any user."""
 _TREE: Final = Path(__file__).parents[2]
 _PYTEST: Final = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py")
-"""What a sandbox needs beside Python itself to run tests."""
+"""Packages that a sandbox needs in addition to Python to run tests."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,7 +92,7 @@ def _print_table(chosen: Sequence[Attack], found: dict[str, dict[str, list[str]]
 
 
 def _run_in_place(place: str, names: Sequence[str]) -> dict[str, list[str]]:
-    """Try attacks in a process of its own; how each ended, and a note."""
+    """Try attacks in a separate process; return the status of each, and a note."""
     with _make_folder() as folder:
         try:
             command, environment = _build_command(place, folder)
@@ -114,7 +114,7 @@ def _run_in_place(place: str, names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _build_command(place: str, folder: Path) -> tuple[list[str], dict[str, str]]:
-    """How Python is started in a place, and variables that it needs."""
+    """Return the Python command of a place, and its environment variables."""
     environment = {
         "HOME": str(folder / "home"),
         "TMPDIR": str(folder / "tmp"),
@@ -125,7 +125,7 @@ def _build_command(place: str, folder: Path) -> tuple[list[str], dict[str, str]]
     engine = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     if place == "docker" and not Path(engine.removeprefix("unix://")).exists():
         raise NotAvailable(
-            "no engine of Docker answers; start this by tests/sandboxes/with-engine"
+            "no Docker engine is running; start this with tests/sandboxes/with-engine"
         )
     if place == "root" and not is_root:
         raise NotAvailable("this is not root")
@@ -145,14 +145,14 @@ def _build_command(place: str, folder: Path) -> tuple[list[str], dict[str, str]]
 
 
 def _find_python_for(switch: Sequence[str], folder: Path) -> str:
-    """A Python with assay that an ordinary user can start: this one, or one of the system."""
+    """Return a Python with assay that an ordinary user can start: this one, or the system's."""
     if _can_start([*switch, "sh", "-c", 'exec "$0" -c "import assay"', sys.executable]):
         return sys.executable
     system = "/usr/bin/python3"
     version = "import sys; assert sys.version_info[:2] == " + repr(sys.version_info[:2])
     if not _can_start([system, "-c", version]):
         raise NotAvailable(
-            f"{sys.executable} lies in a folder of root, and {system} is another"
+            f"{sys.executable} is in a folder of root, and {system} has another version"
         )
     subprocess.run([system, "-m", "venv", "--without-pip", str(folder)], check=True)
     ours = Path(sysconfig.get_path("purelib"))
@@ -174,9 +174,9 @@ def _can_start(command: Sequence[str]) -> bool:
 
 @contextmanager
 def _make_folder() -> Iterator[Path]:
-    """A folder that all may enter, as those of projects; in memory where it can be mounted.
+    """Create a folder that all users may enter; in memory if it can be mounted.
 
-    What a trial takes of the disk can be told from what others take only there.
+    Only there, the disk space of a trial can be measured separately.
     """
     with TemporaryDirectory(prefix="assay-attacks-", ignore_cleanup_errors=True) as name:
         options = ["mount", "-t", "tmpfs", "-o", "size=6g,mode=755", "tmpfs", name]
@@ -195,7 +195,7 @@ def _make_folder() -> Iterator[Path]:
 
 
 def _run_attacks_here(chosen: Sequence[Attack], place: str, folder: Path) -> int:
-    """Try attacks in this process; prints a line of JSON for each."""
+    """Try attacks in this process; print a line of JSON for each."""
     for attack in chosen:
         began = time.perf_counter()
         where = folder / attack.name

@@ -53,7 +53,7 @@ def _attack_mounts(scene: Scene) -> str:
 
 
 def _find_trial_files(scene: Scene, name: str = "*") -> Iterator[Path]:
-    """Yield what a trial has in its folders: below the run's, or on a disk of its own."""
+    """Yield the files of a trial: below the run folder, or on its own disk."""
     yield from scene.folder.glob(f"data/runs/*/work/**/{name}")
     yield from scene.folder.parent.glob(f"tmp/assay-*/disk/**/{name}")
 
@@ -239,7 +239,7 @@ def _attack_process_limit(scene: Scene, processes: int, megabytes: int) -> str:
         PROCESSES=str(processes),
         MEGABYTES=str(megabytes),
     )
-    # A watcher lets something pass between two looks; half of what was tried is no limit.
+    # A watcher is not exact between two checks, but half of the attempt must be blocked.
     seen = [f"{most} processes at a limit of 48"] if most > 200 else []
     seen += [f"{most_mb:.0f} MB at a limit of 256"] if most_mb > 1200 else []
     seen += ["processes outlived their trial"] if [*_find_marked_processes(scene.token)] else []

@@ -89,7 +89,7 @@ def _attack_garbage(scene: Scene) -> str:
 
 
 def _attack_half_bodies(scene: Scene) -> str:
-    """Of a proxy in a process of its own, whose memory is looked at from here."""
+    """Send incomplete bodies to a proxy in a separate process, and measure its memory."""
     scene.without_sandbox()
     path = scene.folder / "s"
     server = subprocess.Popen([sys.executable, "-m", "prove.attacks.proxy", str(path)])

@@ -126,7 +126,7 @@ def _find_harbor_leak(
     scene: Scene, command: str, task: Path, variables: Mapping[str, str] | None = None
 ) -> str:
     log = _run_harbor_task(scene, command, task, variables)
-    return "the value of the host stands in agent.log" if f"host-{scene.token}" in log else ""
+    return "the value of the host is in agent.log" if f"host-{scene.token}" in log else ""
 
 
 def _run_harbor_task(
@@ -158,9 +158,7 @@ def _make_root(folder: Path) -> Path:
 def _find_leak(scene: Scene, command: str, task: Path) -> str:
     trial = scene.trial(command, task=task, may_be_refused=True)
     return (
-        "the secret of the host stands in agent.log"
-        if f"host-{scene.token}" in trial.log
-        else ""
+        "the secret of the host is in agent.log" if f"host-{scene.token}" in trial.log else ""
     )
 
 

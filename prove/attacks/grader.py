@@ -1,7 +1,7 @@
 """Programs that are graded, and attack the grader instead of solving their task.
 
-The test calls the program in a process of its own. The answer is random and stands in the
-hidden test alone, so that whoever scores has got it there, or has forged the score.
+The test calls the program in a separate process. The answer is random and only in the hidden
+test, so a score proves that the test was read or the score was forged.
 """
 
 import secrets

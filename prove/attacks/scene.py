@@ -1,4 +1,4 @@
-"""What one attack is, and the place in which it is tried.
+"""An attack, and the environment in which it is tried.
 
 An attack returns what it got, seen from outside of the sandbox: a file of the host, a server
 that was called, a stored value. An empty text says that it got nothing. What an attack itself
@@ -36,15 +36,15 @@ _TEST: Final = "def test_nothing():\n    assert False\n"
 
 
 class NotAvailable(Exception):
-    """An attack that cannot be tried in this place, with the reason."""
+    """The attack cannot be tried in this environment; the message has the reason."""
 
 
 class DocumentedLimit(Exception):
-    """An attack that gets through where plan and record say that this does not hold here."""
+    """The attack succeeds, but plan and record state that the limit is not enforced here."""
 
 
 class FinishedCommand(NamedTuple):
-    """A command that has ended."""
+    """Result of a command."""
 
     code: int | None
     """None if it had to be killed."""
@@ -53,7 +53,7 @@ class FinishedCommand(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a benchmark left of its trials."""
+    """Files that a benchmark left of its trials."""
 
     folder: Path
     done: FinishedCommand
@@ -86,25 +86,25 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A folder of its own, in one of the places."""
+    """A separate folder for one attack, in one of the environments."""
 
     folder: Path
     place: str
     """root, user or docker."""
     token: str = field(default_factory=lambda: secrets.token_hex(8))
-    """Stands nowhere but where an attack put it."""
+    """A random text that appears only where an attack put it."""
     notes: list[str] = field(default_factory=list)
-    """How it was contained, where the program says so."""
+    """How the attack was contained, as reported by the program."""
 
     @property
     def sandbox(self) -> str:
-        """Where agents run."""
+        """Name of the sandbox."""
         return "docker" if self.place == "docker" else "bubblewrap"
 
     def without_sandbox(self) -> None:
-        """Say that an attack is the same whatever the sandbox is."""
+        """Skip an attack that does not depend on the sandbox."""
         if self.place == "docker":
-            raise NotAvailable("no sandbox has a part in it")
+            raise NotAvailable("the attack does not involve a sandbox")
 
     def is_refused(self, done: FinishedCommand) -> bool:
         """Whether a command ended as one that is not allowed; notes the reason."""
@@ -164,7 +164,7 @@ class Scene:
         may_be_refused: bool = False,
         **variables: str,
     ) -> Trial:
-        """Let a script be the agent of a trial.
+        """Run a trial with a script as its agent.
 
         Args:
             script: The name of a file in `scripts`, or a command of the shell.
@@ -212,7 +212,7 @@ class Scene:
 
 
 class _Watcher:
-    """Calls a function all the time, for as long as the block takes."""
+    """Calls a function repeatedly during the block."""
 
     def __init__(self, look: Callable[[], None] | None) -> None:
         self._look, self._over = look, threading.Event()
@@ -245,7 +245,7 @@ class Attack:
 
 
 def run_git(folder: Path, *arguments: str) -> str:
-    """Run git as somebody who has no settings; what it prints."""
+    """Run git without user settings; return its output."""
     who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "gc.auto=0")
     done = subprocess.run(
         ["git", *who, *arguments],
