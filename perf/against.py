@@ -1,6 +1,6 @@
 """This tree against another commit's: `python -m perf --against COMMIT`.
 
-Both trees take turns in one run, each measured by its own `perf` in a process of its own, so
+Both trees take turns in one run, each measured by its own `perf` in a separate process, so
 that a row stands for the same thing where modules have moved. A ratio is the old value over
 the new one, of seconds or of bytes: above 1 this tree is quicker or smaller. Only our side of
 a row is measured, so no peer need be installed. A row is worse where its median ratio is below

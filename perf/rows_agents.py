@@ -97,7 +97,7 @@ START: Final = Topic(
     rows=(
         Row(
             name="agent-start",
-            what=f"a start of {_AGENT} in a sandbox that is open",
+            what=f"start of {_AGENT} in an open sandbox",
             ours=AGENT_SIDES[0],
             peer=AGENT_SIDES[1],
             against="its bare start",
@@ -106,7 +106,7 @@ START: Final = Topic(
         ),
     ),
     notes=(
-        f"`{_AGENT} --version`, mounted read-only, with all limits held; beside the same "
+        f"`{_AGENT} --version`, mounted read-only, with all limits; compared with the same "
         "program started without a sandbox.",
     ),
 )
@@ -197,7 +197,7 @@ PROXY: Final = Topic(
     rows=(
         Row(
             name="proxy-call",
-            what="a call through the proxy of a trial, to a model that answers at once",
+            what="call through the proxy of a trial, to a model without latency",
             ours="proxy",
             peer="direct",
             against="the same call straight to the model",
@@ -207,7 +207,8 @@ PROXY: Final = Topic(
     ),
     notes=(
         "A chat request of 10 kB, one after the other: to the proxy on its Unix socket, which "
-        "counts, limits and asks the model over HTTP; beside the same bytes to the same model. "
-        "The difference is what the proxy adds to a call, however long the model thinks.",
+        "counts, limits and asks the model over HTTP, compared with the same bytes sent to "
+        "the same model. "
+        "The difference is what the proxy adds to a call, independent of the model's latency.",
     ),
 )

@@ -117,7 +117,7 @@ TOPIC: Final = Topic(
         "worlds and observations are excluded. Ours: calls of Batch.step from Python with "
         f"rewards and endings, {_STEPS} steps without resets, of which only those of worlds "
         f"still running count, {_STEPS_WITH_RESETS} with them. Not the same games: Craftax "
-        "has generators and worlds of its own.",
+        "has different generators and worlds.",
         "Craftax with auto-reset at 1,024 worlds is not run here: it did not finish in 330 s.",
     ),
 )
@@ -140,8 +140,8 @@ OPTIMISTIC: Final = Topic(
     ),
     notes=(
         "The package's own auto-reset makes a world per world and step. Its authors train "
-        "with a wrapper from another repository that makes one for every 16 worlds and hands "
-        "them to those that ended, twice if need be; this is that idea.",
+        "with a wrapper from another repository that makes one for every 16 worlds and "
+        "assigns them to the worlds that ended; this row does the same.",
     ),
     rounds_at_most=3,
 )

@@ -139,7 +139,7 @@ TOPIC: Final = Topic(
     rows=(
         Row(
             name="bench-overhead",
-            what="a coding trial whose agent takes 5 s, but for its grading",
+            what="coding trial with an agent of 5 s, without grading",
             ours="trial",
             peer="bwrap",
             against=_AGAINST,
@@ -149,7 +149,7 @@ TOPIC: Final = Topic(
         ),
         Row(
             name="bench-graded",
-            what="the same trial, graded by its hidden tests",
+            what="coding trial with an agent of 5 s, graded by hidden tests",
             ours="graded",
             peer="bwrap",
             against=_AGAINST,
@@ -160,7 +160,7 @@ TOPIC: Final = Topic(
     notes=(
         "Wall time of one trial of the agent `command`, from its start to its end in the "
         "journal: a copy of the repository, a sandbox with all limits, `sleep 5` and an edit, "
-        "the patch, and all that is written down; beside a subprocess of bubblewrap with the "
+        "the patch, and all records; compared with a subprocess of bubblewrap with the "
         "same namespaces, and no limits, that runs the same command. The second row adds a "
         "fresh sandbox with three hidden tests.",
     ),
@@ -178,7 +178,7 @@ DOCKER: Final = Topic(
     rows=(
         Row(
             name="docker-overhead",
-            what="a coding trial in Docker whose agent takes 5 s, but for its grading",
+            what="coding trial in Docker with an agent of 5 s, without grading",
             ours="docker trial",
             peer="docker",
             against="a bare docker run of its command",
@@ -188,7 +188,7 @@ DOCKER: Final = Topic(
         ),
         Row(
             name="docker-graded",
-            what="the same trial, graded by its hidden tests",
+            what="coding trial with an agent of 5 s, graded by hidden tests",
             ours="docker graded",
             peer="docker",
             against="a bare docker run of its command",

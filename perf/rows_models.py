@@ -52,7 +52,7 @@ TOPIC: Final = Topic(
         ),
         Row(
             name="turn-http-bare",
-            what="the same",
+            what="CPU of a turn over HTTP, stub model and world",
             ours="http turn",
             peer="bare http",
             against="openai client alone, extra_body",
@@ -61,7 +61,8 @@ TOPIC: Final = Topic(
         ),
     ),
     notes=(
-        "As turns, but the answers come over HTTP from a process of their own, at once. CPU of "
+        "As turns, but the answers come over HTTP from a separate process, without delay. "
+        "CPU of "
         "the client process only. Ours is all of assay run but its display. The client alone "
         "keeps the last turns and nothing else: no agent, no record; messages go by "
         "extra_body, which is its quick way.",
@@ -154,7 +155,7 @@ AT_ONCE: Final = Topic(
             what="the run of 6 models at once",
             ours="6 at once",
             peer="one by one",
-            against="one call after the other",
+            against="sequential calls",
         ),
     ),
     notes=(
@@ -218,7 +219,7 @@ PACE: Final = Topic(
     rows=(
         Row(
             name="pace-used",
-            what=f"calls answered, where {_PER_MINUTE} a minute are allowed",
+            what=f"calls answered with a limit of {_PER_MINUTE} per minute",
             ours="answered",
             peer="allowed",
             against="allowed",
@@ -228,7 +229,7 @@ PACE: Final = Topic(
         ),
         Row(
             name="pace-rejected",
-            what="calls rejected there",
+            what=f"calls rejected with a limit of {_PER_MINUTE} per minute",
             ours="rejected",
             peer="asked",
             against="all calls",

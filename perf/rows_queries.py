@@ -1,4 +1,4 @@
-"""The queries of docs/traces.md on a store of a million turns."""
+"""The queries of docs/traces.md on a database of a million turns."""
 
 import atexit
 import re
@@ -136,7 +136,7 @@ TOPIC: Final = Topic(
         "The queries of docs/traces.md on a million turns, to the last row in Python, against "
         "the same on a tenth of them: 10x is what a query costs that reads everything. The "
         f"store holds episodes of {' and '.join(_MODELS)}, copied until there are enough; "
-        "copies have ids, seeds and bodies of their own, but the same texts.",
+        "copies have separate ids, seeds and bodies, but the same texts.",
     ),
     rounds_at_most=3,
 )

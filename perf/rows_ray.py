@@ -42,9 +42,7 @@ TOPIC: Final = Topic(
             against="one node",
         ),
     ),
-    notes=(
-        "ray: 40 episodes of at most 100 turns less 8, so that starting workers is not in it",
-    ),
+    notes=("ray: 40 episodes of at most 100 turns minus 8, to exclude the start of workers",),
     rounds_at_most=3,
     warmup=False,
 )

@@ -129,8 +129,9 @@ LONG: Final = Topic(
         ),
     ),
     notes=(
-        "Wall time of `Sandbox.run`, with all limits held and everything measured, beside a "
-        "subprocess of bubblewrap with the same namespaces and no limits. The sandbox is open "
+        "Wall time of `Sandbox.run`, with all limits and measurements, compared with a "
+        "subprocess of bubblewrap with the same namespaces and no limits. The sandbox is "
+        "open "
         "already.",
     ),
     warmup=False,

@@ -254,7 +254,8 @@ TOPIC: Final = Topic(
         _make_cost_row("socket-64-cost", f"WebSocket, {_BATCH} a message", "socket 64"),
     ),
     notes=(
-        "Wall time per step, server and client on the same machine, each a process of its own; "
+        "Wall time per step, server and client on the same machine, each in a separate "
+        "process; "
         "the client is aiohttp with the standard library's json on both sides. The peer is a "
         "stub that plays nothing and sends what the old service sent (perf/peers/"
         "old_service.py); it lacks FastAPI's own encoding, so it is quicker than that was. "

@@ -99,7 +99,7 @@ TOPIC: Final = Topic(
     ),
     notes=(
         f"CPU time, worlds of {_STEPS} steps. The package has no such operations: pickle and "
-        "deepcopy of the whole environment are what its users have. A pickle's hash is no "
+        "deepcopy of the whole environment are what its users have. A pickle's hash is not a "
         "digest, for equal games can pickle differently; it is there for its cost.",
     ),
 )

@@ -117,7 +117,7 @@ def _measure_full_text() -> float:
     size = 0
     for path in _make_journals().paths:
         session = read_journal(path)
-        length = {each.position: len(each.message.encoded) for each in session.messages}
+        length = {row.position: len(row.message.encoded) for row in session.messages}
         size += sum(length[place] for call in session.calls for place in call.request)
         size += sum(length[call.reply] for call in session.calls)
     return size / _make_journals().turns
@@ -172,14 +172,14 @@ SIZE: Final = Topic(
             what="text of messages, each stored once",
             ours="bodies",
             peer="in full",
-            against="every request and answer in full",
+            against="every request and reply in full",
         ),
         Row(
             name="store-disk",
             what="the database, compressed, with all its tables",
             ours="database",
             peer="in full",
-            against="every request and answer in full",
+            against="every request and reply in full",
         ),
         Row(
             name="store-log",

@@ -1,4 +1,4 @@
-"""Recording loops of one's own: SessionTracer against a database opened for each session."""
+"""Recording user loops: SessionTracer against a database opened for each session."""
 
 import tempfile
 import time
@@ -93,7 +93,7 @@ TOPIC: Final = Topic(
     rows=(
         Row(
             name="tracer",
-            what="a loop of one's own, recorded by SessionTracer",
+            what="user loop recorded by SessionTracer",
             ours="tracer",
             peer="by hand",
             against="DuckDB opened for each session, INSERT row by row",

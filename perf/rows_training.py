@@ -51,7 +51,7 @@ TOPIC: Final = Topic(
     rows=(
         Row(
             name="training",
-            what="a step of training mlp by PPO, all included",
+            what="training step of mlp with PPO, in total",
             ours="our training",
             peer="package training",
             against="the same PPO in worlds of crafter 1.8.3, drawing off",
@@ -118,7 +118,7 @@ LAUNCH: Final = Topic(
             against="the same, one at a time",
         ),
     ),
-    notes=("launch: 8 seeds of 12,288 steps less 2, so that starting workers is not in it",),
+    notes=("launch: 8 seeds of 12,288 steps minus 2, to exclude the start of workers",),
     rounds_at_most=3,
     warmup=False,
 )

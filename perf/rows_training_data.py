@@ -122,7 +122,7 @@ TOPIC: Final = Topic(
     rows=(
         Row(
             name="sft-filter",
-            what="sft filter, from the store to rows, manifest and hash",
+            what="sft filter, from the database to rows, manifest and hash",
             ours="filter",
             peer="loop",
             against="a loop over the lines of traces export",
@@ -138,7 +138,7 @@ TOPIC: Final = Topic(
         ),
         Row(
             name="sft-filter-load",
-            what="sft filter, from the store to rows, manifest and hash",
+            what="sft filter, from the database to rows, manifest and hash",
             ours="filter",
             peer="load_dataset",
             against="datasets.load_dataset of the same rows",
@@ -153,7 +153,7 @@ TOPIC: Final = Topic(
     ),
     notes=(
         f"Wall time for each row of {_TURNS:,} turns of builtin/forager, "
-        "each row with the last 8 turns; every side in a process of its own, imports not "
+        "each row with the last 8 turns; every side in a separate process, imports not "
         "counted. The loop gets a file that is exported already, and writes neither manifest "
         "nor hash.",
     ),
@@ -207,7 +207,7 @@ MEMORY: Final = Topic(
         ),
     ),
     notes=(
-        "The most memory that the process has held. The store holds episodes of "
+        "Peak memory of the process. The database contains episodes of "
         "builtin/forager with 50 turns and a history of one turn, copied until there are "
         "enough.",
     ),

@@ -98,7 +98,7 @@ def _measure_load(folder: Path, trials: int) -> list[str]:
 def _kill_runs(folder: Path, kill_count: int, chance: random.Random) -> list[str]:
     """Kill runs, resume them, and print the counts; return the problems."""
     kills = _KillTest(folder, chance)
-    kills.go(kill_count)
+    kills.run(kill_count)
     print(
         f"\n{kills.count} kills, {kills.alive} while running, in {kills.runs} benchmarks "
         f"of {_KILLED_TRIALS} trials; {kills.settled} ends of agents and trials were "
@@ -136,13 +136,13 @@ class _KillTest:
         """Trials that were killed between their result and the end of their journal."""
         self._folder, self._chance = folder, chance
 
-    def go(self, kills: int) -> None:
+    def run(self, kills: int) -> None:
         """Kill this many times; a finished benchmark is followed by the next."""
         while self.count < kills:
             self.runs += 1
-            self._one(self._folder / f"run-{self.runs}", kills)
+            self._kill_benchmark(self._folder / f"run-{self.runs}", kills)
 
-    def _one(self, folder: Path, kills: int) -> None:
+    def _kill_benchmark(self, folder: Path, kills: int) -> None:
         _write_benchmark(folder, _KILLED_TRIALS, 4)
         before: dict[str, bytes] = {}
         pids = []
@@ -156,7 +156,7 @@ class _KillTest:
             process.kill()
             process.wait()
             self.count += 1
-            before = self._compared(folder, before)
+            before = self._compare_ends(folder, before)
             print(f"kill {self.count}: {len(before)} ends", file=sys.stderr, flush=True)
             if _is_finished(folder):
                 break
@@ -167,11 +167,11 @@ class _KillTest:
             code = wait_for_exit(process, _PATIENCE_S)
             if code != 0:
                 self.wrong.append(f"exit code {code} on resume: {read_output(folder)[-500:]}")
-        self._compared(folder, before)
+        self._compare_ends(folder, before)
         self.wrong += _describe_wrong_end(folder, _KILLED_TRIALS)
         self.wrong += [f"left: {what}" for pid in pids for what in _find_leftovers(folder, pid)]
 
-    def _compared(self, folder: Path, before: dict[str, bytes]) -> dict[str, bytes]:
+    def _compare_ends(self, folder: Path, before: dict[str, bytes]) -> dict[str, bytes]:
         after = dict(_read_ends(folder))
         for name, said in before.items():
             if name not in after:

@@ -1,1 +1,1 @@
-"""Peers that need a process of their own. Each prints one line of JSON."""
+"""Peers that need a separate process. Each prints one line of JSON."""

@@ -1,6 +1,6 @@
 """Steps of Craftax-Classic-Symbolic on the CPU: prints one JSON line and ends.
 
-Runs in an environment of its own and so imports nothing but craftax, jax and the
+Runs in a separate environment, so it imports nothing but craftax, jax and the
 standard library. Kind to the peer: everything is compiled before the clock starts, worlds
 are made one after another because that is quicker here than making them side by side,
 and observations are never asked for, so that the compiler leaves them out.

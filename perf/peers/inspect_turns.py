@@ -1,6 +1,6 @@
 """Turns of Inspect AI on the workload: prints one JSON line and ends.
 
-Runs in an environment of its own and so imports nothing but inspect_ai, the workload and the
+Runs in a separate environment, so it imports nothing but inspect_ai, the workload and the
 standard library. Kind to the peer: its mock model, or with --address a server that it asks,
 hands out prepared answers with their usage, the tool is a function that returns a prepared
 text, nothing is displayed, an evaluation is made before the clock starts, and everything else
@@ -84,7 +84,7 @@ def observations() -> Any:
 
 
 class _Answers:
-    """Prepared answers, whoever asks."""
+    """Prepared replies for every request."""
 
     def __init__(self) -> None:
         self._count = 0

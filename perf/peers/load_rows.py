@@ -1,4 +1,4 @@
-"""`datasets.load_dataset` on a data file, with a cache of its own."""
+"""`datasets.load_dataset` on a data file, with a separate cache."""
 
 import json
 import sys

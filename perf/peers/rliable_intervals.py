@@ -1,6 +1,6 @@
 """Intervals of rliable on a set of scores: prints one JSON line and ends.
 
-Runs in an environment of its own and so imports nothing but rliable, NumPy, the scores and
+Runs in a separate environment, so it imports nothing but rliable, NumPy, the scores and
 the standard library. Kind to the peer: imports and a first small run are not counted.
 """
 
@@ -33,7 +33,7 @@ def main() -> None:
     scores = score_pair(asked.runs) if asked.pair else score_set(asked.runs)
     function = improvement if asked.pair else iqm
     library.get_interval_estimates({"x": scores}, function, reps=20)
-    # Its draws come from the global state, whatever generator it is given.
+    # It draws from the global state, even if it is given a generator.
     np.random.seed(asked.seed)
     started = time.process_time()
     _, found = library.get_interval_estimates({"x": scores}, function, reps=asked.resamples)

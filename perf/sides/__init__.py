@@ -1,1 +1,1 @@
-"""Sides of ours that need a process of their own. Each prints one line of JSON."""
+"""Sides of ours that need a separate process. Each prints one line of JSON."""

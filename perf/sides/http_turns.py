@@ -23,7 +23,7 @@ __all__ = ["play"]
 
 
 def play(folder: Path, address: str, episodes: int, turns: int) -> RunResult:
-    """Play a run into a database of its own."""
+    """Play a run into a new database."""
     folder.mkdir()
     settings = {
         "models": ["stub"],

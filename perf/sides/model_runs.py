@@ -1,4 +1,4 @@
-"""Runs of `assay run` against a server of models, each a process of its own.
+"""Runs of `assay run` against a server of models, each in a separate process.
 
 Models do nothing, one action in a turn, in worlds without enemies: an episode has exactly as
 many turns as it may have, and takes as long as its answers do.

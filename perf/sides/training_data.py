@@ -1,4 +1,4 @@
-"""`assay sft filter` and `validate` in a process of their own: seconds, rows, peak memory."""
+"""`assay sft filter` and `validate` in a separate process: seconds, rows, peak memory."""
 
 import json
 import sys

@@ -36,7 +36,7 @@ __all__ = ["play"]
 def play(
     folder: Path, *, real: bool, traces: bool = False, ledger: bool = False, **settings: Any
 ) -> RunResult:
-    """Play a run into a database of its own."""
+    """Play a run into a new database."""
     folder.mkdir()
     budget = None
     if ledger:

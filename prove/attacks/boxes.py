@@ -38,13 +38,13 @@ def _attack_mounts(scene: Scene) -> str:
     mark = Path(f"/usr/assay-attack-{scene.token}")
     devices: set[str] = set()
 
-    def look() -> None:
+    def observe() -> None:
         for path in _find_trial_files(scene):
             mode = path.lstat().st_mode
             if stat.S_ISBLK(mode) or stat.S_ISCHR(mode):
                 devices.add(path.name)
 
-    scene.trial("mounts.py", watch=look, MARK=str(mark))
+    scene.trial("mounts.py", watch=observe, MARK=str(mark))
     seen = [f"device nodes {sorted(devices)}"] if devices else []
     if mark.exists():
         mark.unlink()
@@ -61,7 +61,7 @@ def _find_trial_files(scene: Scene, name: str = "*") -> Iterator[Path]:
 def _attack_setuid(scene: Scene) -> str:
     seen: set[str] = set()
 
-    def look() -> None:
+    def observe() -> None:
         for path in _find_trial_files(scene, "attack-*"):
             status = path.lstat()
             reached = all(parent.stat().st_mode & stat.S_IXOTH for parent in path.parents)
@@ -69,7 +69,7 @@ def _attack_setuid(scene: Scene) -> str:
             if status.st_mode & stat.S_ISUID and reached and allowed:
                 seen.add(f"{path.name} of uid {status.st_uid} has mode {status.st_mode:o}")
 
-    scene.trial("setuid.py", watch=look)
+    scene.trial("setuid.py", watch=observe)
     return f"everybody on the host could run: {'; '.join(sorted(seen))}" if seen else ""
 
 
@@ -188,11 +188,11 @@ def _plant_host_values(token: str) -> Iterator[Callable[[], list[str]]]:
 def _attack_disk_limit(scene: Scene, how: str) -> str:
     most = start = _measure_disk_mb(scene.folder)
 
-    def look() -> None:
+    def observe() -> None:
         nonlocal most
         most = max(most, _measure_disk_mb(scene.folder))
 
-    scene.trial("hold_disk.py", watch=look, entry={"disk_mb": _LIMITED_MB}, HOW=how)
+    scene.trial("hold_disk.py", watch=observe, entry={"disk_mb": _LIMITED_MB}, HOW=how)
     if most - start <= _HELD_MB:
         return ""
     seen = f"{most - start:.0f} MB were held at a limit of {_LIMITED_MB}"
@@ -227,14 +227,14 @@ def _attack_process_limit(scene: Scene, processes: int, megabytes: int) -> str:
     limits = {"processes": 48, "memory_mb": 256, "disk_mb": 64}
     most, most_mb = 0, 0.0
 
-    def look() -> None:
+    def observe() -> None:
         nonlocal most, most_mb
         pids = [*_find_marked_processes(scene.token)]
         most, most_mb = max(most, len(pids)), max(most_mb, sum(map(_read_resident_mb, pids)))
 
     scene.trial(
         "bombs.py",
-        watch=look,
+        watch=observe,
         entry=limits,
         PROCESSES=str(processes),
         MEGABYTES=str(megabytes),
