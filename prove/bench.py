@@ -68,7 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             wrong += _measure_load(Path(folder), asked.trials)
         if asked.part != "load":
             wrong += _kill_runs(Path(folder) / "kills", asked.kills, random.Random(asked.seed))
-    print(f"\n{time.perf_counter() - started:,.0f} s, seed {asked.seed}, {collect_provenance()}")
+    print(
+        f"\n{time.perf_counter() - started:,.0f} s, seed {asked.seed}, {collect_provenance()}"
+    )
     print(*(f"WRONG {words}" for words in wrong), sep="\n")
     return 1 if wrong else 0
 

@@ -525,7 +525,9 @@ def test_numbers_in_the_rules_text_come_from_the_rules(short: bool) -> None:
 
 
 NUMBERS_TOLD = {
-    "a recipe": {"PLACE": {"table": rules.Place(MappingProxyType({"wood": 77}), ("grass",))}},
+    "a recipe": {
+        "PLACE": {"table": rules.PlaceRule(MappingProxyType({"wood": 77}), ("grass",))}
+    },
     "a tool": {"MAKE": {"wood_pickaxe": rules.Make(MappingProxyType({"coal": 77}), ("tree",))}},
     "a chance": {"COLLECT": {"grass": rules.Collect("sapling", None, "grass", 0.77)}},
     "a weapon": {"DAMAGE": {"stick": 77}},

@@ -130,7 +130,7 @@ class Collect(NamedTuple):
     chance: float
 
 
-class Place(NamedTuple):
+class PlaceRule(NamedTuple):
     """Rule for a `place_` action: the items it uses up, and where it can be placed."""
 
     uses: MappingProxyType[str, int]
@@ -166,12 +166,12 @@ COLLECT: Final = MappingProxyType(
 
 PLACE: Final = MappingProxyType(
     {
-        "stone": Place(
+        "stone": PlaceRule(
             MappingProxyType({"stone": 1}), ("grass", "sand", "path", "water", "lava")
         ),
-        "table": Place(MappingProxyType({"wood": 2}), ("grass", "sand", "path")),
-        "furnace": Place(MappingProxyType({"stone": 4}), ("grass", "sand", "path")),
-        "plant": Place(MappingProxyType({"sapling": 1}), ("grass",)),
+        "table": PlaceRule(MappingProxyType({"wood": 2}), ("grass", "sand", "path")),
+        "furnace": PlaceRule(MappingProxyType({"stone": 4}), ("grass", "sand", "path")),
+        "plant": PlaceRule(MappingProxyType({"sapling": 1}), ("grass",)),
     }
 )
 

@@ -230,7 +230,7 @@ class RemoteModel:
         return call.bound
 
     def _handle_unread(self, call: "_Call", error: ReplyRefused) -> WireReply | Fault:
-        """Return a fault for a reply that was not read; after several, a reply with the reason."""
+        """Return a fault for an unread reply; after several, a reply with the reason."""
         call.unread += 1
         text = f"a reply that was not read: {error}"
         if call.unread < _MAX_UNREAD:

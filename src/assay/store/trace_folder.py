@@ -66,11 +66,11 @@ class TraceIndex:
     """Name of the results file, if any."""
 
 
-class _Strict(BaseModel):
+class _StrictSchema(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
 
-class _FileSchema(_Strict):
+class _FileSchema(_StrictSchema):
     file: str
     session: str
     model: str
@@ -78,7 +78,7 @@ class _FileSchema(_Strict):
     episode: int = 0
 
 
-class _IndexSchema(_Strict):
+class _IndexSchema(_StrictSchema):
     format: str
     run: str
     database: str

@@ -20,7 +20,7 @@ from assay.models.serving.app import (
     RunningModels,
     running,
 )
-from assay.models.serving.faults import Faults, Outcome
+from assay.models.serving.faults import CallOutcome, Faults
 from tests.crafter.service.calls import TRAILERS, ask, raw, send_trailers
 from tests.crafter.service.test_fuzz import BODIES, HEADS, mutated
 from tests.support import free_port
@@ -180,7 +180,7 @@ def test_stats_count_the_requests() -> None:
         told = ask(server.address, "/stats").json
         assert told["calls"] == 5
         assert told["models"] == {"builtin/noop": 2, "a": 1}
-        assert list(told["outcomes"]) == sorted(Outcome)
+        assert list(told["outcomes"]) == sorted(CallOutcome)
         counted = {name: count for name, count in told["outcomes"].items() if count}
         assert counted == {"answered": 3, "refused": 2}
         assert (told["unique"], told["repeats"], told["answered_again"]) == (2, 1, 1)

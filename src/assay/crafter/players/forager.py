@@ -101,7 +101,7 @@ _WOOD_TOOLS: Final = ("wood_pickaxe", "wood_sword")
 _TABLE: Final = PLACE["table"].uses["wood"]
 
 
-class _Plan(NamedTuple):
+class _ForagerPlan(NamedTuple):
     reasoning: str
     actions: list[str]
 
@@ -161,13 +161,13 @@ class _Forager:
             return 1
         return min(limit, 2) if self.paths.is_visible("zombie", "skeleton", "arrow") else limit
 
-    def plan(self) -> _Plan:
+    def plan(self) -> _ForagerPlan:
         """Return the first plan that applies."""
         if self.seen.sleeping:
-            return _Plan("I am asleep.", ["sleep"] * self.limit)
+            return _ForagerPlan("I am asleep.", ["sleep"] * self.limit)
         return next(plan for plan in self._list_plans() if plan)
 
-    def _list_plans(self) -> Iterator[_Plan | None]:
+    def _list_plans(self) -> Iterator[_ForagerPlan | None]:
         count = self.seen.count
         yield self._use("fight", ("zombie",), 5, within=1)
         if count("drink") <= _THIRSTY:
@@ -175,30 +175,32 @@ class _Forager:
         if count("food") <= _HUNGRY:
             yield self._use("eat", ("cow",), 3)
         if count("energy") <= _TIRED:
-            yield _Plan("I am tired.", ["sleep"] * self.limit)
+            yield _ForagerPlan("I am tired.", ["sleep"] * self.limit)
         if not self.draw(_WORK_EVERY, 2)[1]:
             yield from self._plan_planting()
             yield from self._plan_crafting()
             yield from self._plan_gathering()
         yield self._plan_walk()
 
-    def _use(self, what: str, kinds: tuple[str, ...], times: int, **how: int) -> _Plan | None:
+    def _use(
+        self, what: str, kinds: tuple[str, ...], times: int, **how: int
+    ) -> _ForagerPlan | None:
         """Plan to go to the nearest cell of some kinds and use it."""
         moves = self.paths.approach(kinds, **how)
         if moves is None:
             return None
-        return _Plan(f"I want to {what}: {kinds[0]}.", [*moves, *["do"] * times])
+        return _ForagerPlan(f"I want to {what}: {kinds[0]}.", [*moves, *["do"] * times])
 
-    def _plan_planting(self) -> Iterator[_Plan | None]:
+    def _plan_planting(self) -> Iterator[_ForagerPlan | None]:
         if self.seen.count("sapling"):
             moves = self.paths.approach(("grass",))
             if moves is not None:
                 self.planted = True
-                yield _Plan("I plant the sapling.", [*moves, "place_plant"])
+                yield _ForagerPlan("I plant the sapling.", [*moves, "place_plant"])
         elif not self.planted and self.seen.ahead.kind == "grass":
-            yield _Plan("I look for a sapling.", ["do"] * self.limit)
+            yield _ForagerPlan("I look for a sapling.", ["do"] * self.limit)
 
-    def _plan_crafting(self) -> Iterator[_Plan | None]:
+    def _plan_crafting(self) -> Iterator[_ForagerPlan | None]:
         """Make missing tools, at a nearby table or at a new one if there is enough wood."""
         missing = self._find_missing_tools()
         if not missing:
@@ -208,11 +210,11 @@ class _Forager:
         if self.seen.count("wood") >= wood:
             moves = self.paths.approach(("table",))
             if moves is not None:
-                yield _Plan("I work at the table.", [*moves, *makes])
+                yield _ForagerPlan("I work at the table.", [*moves, *makes])
         if self.seen.count("wood") >= wood + _TABLE:
             moves = self.paths.approach(PLACE["table"].where)
             if moves is not None:
-                yield _Plan("I set up a table.", [*moves, "place_table", *makes])
+                yield _ForagerPlan("I set up a table.", [*moves, "place_table", *makes])
 
     def _find_missing_tools(self) -> list[str]:
         """Return the tools to make next."""
@@ -222,20 +224,20 @@ class _Forager:
             missing = ["stone_pickaxe"]
         return missing
 
-    def _plan_gathering(self) -> Iterator[_Plan | None]:
+    def _plan_gathering(self) -> Iterator[_ForagerPlan | None]:
         has = self.seen.count
         if has("wood_pickaxe"):
             if has("stone") and not self.stone_placed:
                 moves = self.paths.approach(PLACE["stone"].where)
                 if moves is not None:
                     self.stone_placed = True
-                    yield _Plan("I place a stone.", [*moves, "place_stone"])
+                    yield _ForagerPlan("I place a stone.", [*moves, "place_stone"])
             if has("stone") < 2:
                 yield self._use("gather", ("stone",), 1)
         if has("wood") < _TABLE + 2 and not has("stone_pickaxe"):
             yield self._use("gather", ("tree",), 1)
 
-    def _plan_walk(self) -> _Plan:
+    def _plan_walk(self) -> _ForagerPlan:
         """Continue in the current direction; if that is not possible, choose another one."""
         order = list(HEADINGS)
         first = self.draw(len(order), 1)[0]
@@ -244,6 +246,6 @@ class _Forager:
             moves = self.paths.find_path_in_direction(self.limit, way) if way else []
             if moves:
                 self.heading = way
-                return _Plan(f"I explore: {way}.", moves)
+                return _ForagerPlan(f"I explore: {way}.", moves)
         free = self.paths.approach(("tree", "stone"))
-        return _Plan("I am stuck.", [*(free or []), "do"])
+        return _ForagerPlan("I am stuck.", [*(free or []), "do"])

@@ -119,13 +119,13 @@ class _Lenient(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
-class _Strict(BaseModel):
+class _StrictRequest(BaseModel):
     """Rejects unknown keys, because a mistyped key would silently give another world."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Config(_Strict):
+class Config(_StrictRequest):
     """Parameters of the world, and the optional parts of responses."""
 
     seed: _Seed | None = None
@@ -151,7 +151,7 @@ class TaskInstance(_Lenient):
     metadata: TaskMetadata | None = None
 
 
-class InitializeRequest(_Strict):
+class InitializeRequest(_StrictRequest):
     """Request for a new world."""
 
     initial_state: Annotated[
@@ -203,7 +203,7 @@ class TerminateRequest(_Lenient):
     env_id: _Name
 
 
-class RestoreRequest(_Strict):
+class RestoreRequest(_StrictRequest):
     """Request for a new instance from a saved world."""
 
     snapshot: Annotated[

@@ -56,10 +56,10 @@ from assay.models.serving.chat_wire import (
     read_request,
 )
 from assay.models.serving.faults import (
+    CallOutcome,
     Fate,
     Faults,
     Gate,
-    Outcome,
     Rejection,
     ServedFault,
     ServingLimits,
@@ -235,7 +235,7 @@ class _ServedCall(NamedTuple):
     request: bytes
     due: float
     answer: ModelAnswer
-    outcome: Outcome
+    outcome: CallOutcome
     usage: Usage
     draw: int
     """Random number that selects where a response is cut off."""
@@ -324,7 +324,7 @@ class ModelApp:
         if isinstance(call, ModelAnswer):
             await send_answer(call, send)
             return
-        outcome = Outcome.ENDING
+        outcome = CallOutcome.ENDING
         try:
             if await self._pauses.until(call.due):
                 outcome = call.outcome
@@ -332,10 +332,10 @@ class ModelApp:
             # Before sending, so that a client's next call finds a free place.
             self._gate.leave(call.ticket)
             self.stats.end(call.request, outcome, call.usage)
-        if outcome is Outcome.ENDING:
+        if outcome is CallOutcome.ENDING:
             ending = make_error(503, "the server is shutting down", shape=protocol.error)
             await send_answer(ending, send)
-        elif outcome is Outcome.CUT:
+        elif outcome is CallOutcome.CUT:
             await send_truncated(call.answer, call.draw, scope, receive, send)
         else:
             await send_answer(call.answer, send)
@@ -354,7 +354,7 @@ class ModelApp:
             question = protocol.read(body)
             self._models.require(question.request.model)
         except (BadRequest, ModelRejected, RequestTooLarge, BodyAbandoned) as error:
-            self.stats.turn_away(Outcome.REFUSED)
+            self.stats.turn_away(CallOutcome.REFUSED)
             return _make_error(error, protocol)
         ticket = self._gate.enter(now)
         name = blake2b(body, digest_size=16).digest()
@@ -374,7 +374,7 @@ class ModelApp:
 
     def _reject(self, protocol: WireProtocol, excess: Rejection, now: float) -> ModelAnswer:
         limited = excess.code == "rate_limit_exceeded"
-        self.stats.turn_away(Outcome.RATE_LIMITED if limited else Outcome.TOO_MANY)
+        self.stats.turn_away(CallOutcome.RATE_LIMITED if limited else CallOutcome.TOO_MANY)
         return make_rejection(excess, self._gate.rate_headers(now), protocol.error)
 
     async def _call_model(self, question: ParsedRequest) -> ChatReply:
@@ -387,27 +387,31 @@ class ModelApp:
         fate: Fate,
         name: bytes,
         now: float,
-    ) -> tuple[ModelAnswer, Outcome, Usage]:
+    ) -> tuple[ModelAnswer, CallOutcome, Usage]:
         """Return the response, its outcome for the statistics, and the usage."""
         headers = {"x-request-id": name.hex(), **self._gate.rate_headers(now)}
         if fate.fault is ServedFault.ERROR:
-            return make_server_error(fate.draw, protocol.error), Outcome.ERROR, Usage()
+            return make_server_error(fate.draw, protocol.error), CallOutcome.ERROR, Usage()
         if fate.fault is ServedFault.BUSY:
             reason = Rejection("rate_limit_exceeded", "too many requests, on request", 0.0)
-            return make_rejection(reason, headers, protocol.error), Outcome.BUSY, Usage()
+            return make_rejection(reason, headers, protocol.error), CallOutcome.BUSY, Usage()
         try:
             reply = await self._ask(question)
         except ModelRejected as error:
-            return make_error(400, str(error), shape=protocol.error), Outcome.REFUSED, Usage()
+            return (
+                make_error(400, str(error), shape=protocol.error),
+                CallOutcome.REFUSED,
+                Usage(),
+            )
         except Exception:
             # A failing model must not stop the server, nor look like an injected fault.
             _log.exception("the model %r failed", question.request.model)
             bug = make_error(500, "the model failed: a bug", shape=protocol.error)
-            return bug, Outcome.BUG, Usage()
+            return bug, CallOutcome.BUG, Usage()
         answer = protocol.answer(reply, question, name.hex(), headers)
         if fate.fault is ServedFault.MALFORMED:
-            return make_malformed(answer, fate.draw), Outcome.MALFORMED, Usage()
-        outcome = Outcome.ANSWERED if fate.fault is None else Outcome(fate.fault)
+            return make_malformed(answer, fate.draw), CallOutcome.MALFORMED, Usage()
+        outcome = CallOutcome.ANSWERED if fate.fault is None else CallOutcome(fate.fault)
         return answer, outcome, reply.usage
 
 

@@ -28,11 +28,11 @@ _OPEN: Final = ConfigDict(extra="allow", strict=True)
 
 
 @with_config(_OPEN)
-class _Part(TypedDict):
+class _ContentPart(TypedDict):
     type: str
 
 
-_Content = str | Annotated[list[_Part], Field(fail_fast=True)]
+_Content = str | Annotated[list[_ContentPart], Field(fail_fast=True)]
 
 
 @with_config(_OPEN)

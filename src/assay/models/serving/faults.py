@@ -222,7 +222,7 @@ REMEMBERED: Final = 500_000
 """Number of different requests whose repetitions are counted; the oldest are dropped."""
 
 
-class Outcome(StrEnum):
+class CallOutcome(StrEnum):
     """Outcome of a call."""
 
     ANSWERED = "answered"
@@ -249,7 +249,7 @@ class Outcome(StrEnum):
     """The model raised an exception."""
 
 
-_SUCCESSES: Final = (Outcome.ANSWERED, Outcome.LATE)
+_SUCCESSES: Final = (CallOutcome.ANSWERED, CallOutcome.LATE)
 
 
 @dataclass(slots=True)
@@ -269,7 +269,7 @@ class Stats:
         """Reset all counts, including those of repeated requests."""
         self._since = time.monotonic()
         self._cpu = time.process_time()
-        self._outcomes: Counter[Outcome] = Counter()
+        self._outcomes: Counter[CallOutcome] = Counter()
         self._models: Counter[str] = Counter()
         self._seen: OrderedDict[bytes, _Seen] = OrderedDict()
         self._usage = Usage()
@@ -292,7 +292,7 @@ class Stats:
         seen.admitted += 1
         return seen.admitted - 1
 
-    def end(self, request: bytes, outcome: Outcome, usage: Usage) -> None:
+    def end(self, request: bytes, outcome: CallOutcome, usage: Usage) -> None:
         """Count the outcome of an admitted call."""
         self.in_flight -= 1
         self._outcomes[outcome] += 1
@@ -304,7 +304,7 @@ class Stats:
             self._answered_again += seen.answered > 0
             seen.answered += 1
 
-    def turn_away(self, outcome: Outcome) -> None:
+    def turn_away(self, outcome: CallOutcome) -> None:
         """Count a rejected call."""
         self._outcomes[outcome] += 1
 
@@ -313,7 +313,7 @@ class Stats:
         outcomes = dict(self._outcomes)
         return {
             "calls": sum(outcomes.values()) + self.in_flight,
-            "outcomes": {str(name): outcomes.get(name, 0) for name in Outcome},
+            "outcomes": {str(name): outcomes.get(name, 0) for name in CallOutcome},
             "models": dict(self._models),
             "unique": len(self._seen),
             "repeats": self._repeats,

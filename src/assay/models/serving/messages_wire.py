@@ -48,7 +48,7 @@ _Content = str | Annotated[list[_ContentBlock], Field(fail_fast=True)]
 
 
 @with_config(_OPEN)
-class _InputMessage(TypedDict):
+class _MessagesInput(TypedDict):
     role: Literal["user", "assistant", "system"]
     content: _Content
 
@@ -67,7 +67,7 @@ class _MessagesRequest(BaseModel):
     model_config = ConfigDict(strict=True)
     model: str
     max_tokens: int
-    messages: Annotated[list[_InputMessage], Field(min_length=1, fail_fast=True)]
+    messages: Annotated[list[_MessagesInput], Field(min_length=1, fail_fast=True)]
     system: _Content | None = None
     tools: Annotated[list[_MessagesTool], Field(fail_fast=True)] | None = None
     tool_choice: dict[str, Any] | None = None

@@ -53,7 +53,7 @@ _Content = str | Annotated[list[_ResponsesPart], Field(fail_fast=True)]
 
 
 @with_config(_OPEN)
-class _InputMessage(TypedDict):
+class _ResponsesInput(TypedDict):
     role: Literal["user", "assistant", "system", "developer"]
     content: _Content
 
@@ -89,7 +89,7 @@ def _get_kind(item: Any) -> str | None:
 
 
 _Item = Annotated[
-    Annotated[_InputMessage, Tag("message")]
+    Annotated[_ResponsesInput, Tag("message")]
     | Annotated[_FunctionCall, Tag("function_call")]
     | Annotated[_CustomCall, Tag("custom_tool_call")]
     | Annotated[_Output, Tag("function_call_output")]
