@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from assay.bench.coders.installation import agents_folder
+from assay.bench.coders.installation import get_agents_folder
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _make_parser().parse_args(arguments)
     # The engine gets an entry more here, and that must not reach the user's cache.
     with tempfile.TemporaryDirectory(prefix="assay-perf-cache-") as folder:
-        (Path(folder) / "agents").symlink_to(agents_folder())
+        (Path(folder) / "agents").symlink_to(get_agents_folder())
         if asked.quick:
             os.environ["ASSAY_PERF_QUICK"] = "1"
         os.environ["ASSAY_CACHE_DIR"] = folder

@@ -14,8 +14,8 @@ from typing import Final
 import aiohttp
 
 from assay.bench.base import CodingJob, CodingTask, RepoSource
-from assay.bench.coders.installation import installed_agent
-from assay.bench.proxy.server import ModelProxy
+from assay.bench.coders.installation import find_installed_agent
+from assay.bench.coders.proxy import ModelProxy
 from assay.errors import SandboxUnavailable
 from assay.models.pool import ModelPool
 from assay.models.registry_file import load_registry
@@ -46,7 +46,7 @@ _numbers = itertools.count()
 
 def _find_binary() -> tuple[Path, str]:
     """The folder of an agent, and its program below that."""
-    agent = installed_agent(_AGENT)
+    agent = find_installed_agent(_AGENT)
     if agent is None:
         raise PeerFailed(f"{_AGENT} is not there: assay bench agents install {_AGENT}")
     return agent.folder, agent.binary
@@ -158,15 +158,15 @@ def _call_through_proxy(turn: int) -> float:
         task=task,
         sandbox=None,  # type: ignore[arg-type]  # the proxy runs nothing in it
         timeout_s=60,
-        ask=asks.ask,
-        acted=_ignore_action,
+        call_model=asks.ask,
+        record_action=_ignore_action,
         max_turns=10 * _CALLS,
     )
 
     async def main() -> float:
         folder = Path(tempfile.mkdtemp(prefix="assay-perf-"))
         try:
-            async with ModelProxy(job).serving(folder / "model.sock"):
+            async with ModelProxy(job).serve_at(folder / "model.sock"):
                 connector = aiohttp.UnixConnector(str(folder / "model.sock"))
                 async with aiohttp.ClientSession(
                     "http://localhost", connector=connector

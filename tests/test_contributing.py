@@ -18,7 +18,7 @@ ROOMS = [layer for layer in LAYERS if layer not in {*BELOW, "__main__"}]
 FILE = re.compile(r"`((?:\w+/)+\w+\.py)`")
 WALKS = ("An episode", "A coding trial", "A comparison")
 CHANGES = ("metric", "agent", "coding agent", "sandbox", "statistic", "setting")
-NOT_WITH_THE_ORACLE = {"bench/proxy/server.py"}
+NOT_WITH_THE_ORACLE = {"bench/coders/proxy.py"}
 """What the page names beside the way that the agent of its example takes."""
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from assay.bench.base import cache_folder
+from assay.bench.base import get_cache_folder
 from assay.core.provenance import collect_provenance
 
 from ..parts import markdown
@@ -186,7 +186,7 @@ def _make_folder() -> Iterator[Path]:
         try:
             for inner in ("home", "tmp", "cache"):
                 (folder / inner).mkdir()
-            for compiled in cache_folder().glob("crafter-*"):  # which takes a minute
+            for compiled in get_cache_folder().glob("crafter-*"):  # which takes a minute
                 (folder / "cache" / compiled.name).symlink_to(compiled)
             yield folder
         finally:

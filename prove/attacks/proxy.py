@@ -5,13 +5,13 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from assay.bench.proxy.server import ModelProxy
+from assay.bench.coders.proxy import ModelProxy
 from tests.bench.test_proxy import Asked, job
 
 
 async def _serve(path: Path) -> None:
     with TemporaryDirectory() as folder:
-        async with ModelProxy(job(Asked(), Path(folder))).serving(path):
+        async with ModelProxy(job(Asked(), Path(folder))).serve_at(path):
             await asyncio.Event().wait()
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from assay.bench import base
 from assay.bench.base import (
     APP,
-    CoderEnd,
+    AgentResult,
     CodingJob,
     CodingTask,
     Grade,
@@ -15,8 +15,8 @@ from assay.bench.base import (
     RepoSource,
     Rubric,
 )
-from assay.bench.coders.scripted import CheatCoder
-from assay.bench.grading.grade import grade
+from assay.bench.coders.scripted import CheatAgent
+from assay.bench.grading.grade import grade_patch
 from assay.bench.grading.llm_judge import Judge
 from assay.bench.tasks import capture, make_workspace
 from assay.sandboxes.base import Mount, ResourceLimits, SandboxSpec, TrialFinding
@@ -111,7 +111,7 @@ def small_task(
     )
 
 
-def patch_of(task: CodingTask, folder: Path, files: Mapping[str, str | None]) -> Patch:
+def read_patch(task: CodingTask, folder: Path, files: Mapping[str, str | None]) -> Patch:
     """The patch of an agent that writes these files, or deletes those that are None."""
     workspace = make_workspace(task, folder)
     for path, text in files.items():
@@ -135,8 +135,8 @@ async def graded(
     judge: Judge | None = None,
 ) -> Grade:
     """What the patch of an agent that writes these files comes to."""
-    patch = patch_of(task, folder / "agent", files)
-    return await grade(
+    patch = read_patch(task, folder / "agent", files)
+    return await grade_patch(
         task,
         patch.diff,
         BubblewrapBackend(),
@@ -150,7 +150,7 @@ async def graded(
 class Attack(NamedTuple):
     """What came of an attack."""
 
-    end: CoderEnd
+    end: AgentResult
     patch: Patch
     grade: Grade
 
@@ -176,16 +176,16 @@ async def attack(
     backend = BubblewrapBackend()
     workspace = make_workspace(task, folder / "agent")
 
-    async def acted(what: str, result: str) -> None:
+    async def record_action(what: str, result: str) -> None:
         assert what == f"cheat/{name}"
 
     mounts = (*python_mounts(), Mount(workspace.app, APP, True))
     async with backend.open(SandboxSpec(mounts=mounts, limits=limits)) as sandbox:
-        job = CodingJob(task=task, sandbox=sandbox, timeout_s=30, acted=acted)
-        end = await CheatCoder(name, environment=environment).work(job)
+        job = CodingJob(task=task, sandbox=sandbox, timeout_s=30, record_action=record_action)
+        end = await CheatAgent(name, environment=environment).work(job)
     patch = capture(workspace)
     workspace.remove()
-    result = await grade(
+    result = await grade_patch(
         task,
         patch.diff,
         backend,

@@ -107,12 +107,13 @@ def write(made: Manifest, data_dir: Path) -> Path:
     """Write a rollout with the folders of its runs; its folder."""
     folder = RolloutFolder(data_dir, made.name, made.created_at)
     results = tuple(
-        replace(result, run_dir=str(folder.run_dir(result.run_id))) for result in made.results
+        replace(result, run_dir=str(folder.get_run_dir(result.run_id)))
+        for result in made.results
     )
     for result in results:
         if result.state is None or result.status == LAUNCH_FAILED:
             continue
-        run = folder.run_dir(result.run_id)
+        run = folder.get_run_dir(result.run_id)
         (run / "artifacts").mkdir(parents=True)
         (run / "artifacts" / "diff.patch").write_text("diff\n", "utf-8")
         if result.score is not None:

@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.coders.installation import default_agent, install_agent, installed_agent
+from assay.bench.coders.installation import (
+    choose_default_agent,
+    find_installed_agent,
+    install_agent,
+)
 from assay.bench.prepare import prepare_bench
 from assay.cli.program import main
 from assay.errors import UsageError
@@ -32,10 +36,10 @@ def test_an_agent_is_installed_with_its_version_and_hash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake_npm(tmp_path / "bin", monkeypatch)
-    assert installed_agent("codex") is None
+    assert find_installed_agent("codex") is None
     assert main(["bench", "agents", "install", "codex@1.2.3", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    agent = installed_agent("codex")
+    agent = find_installed_agent("codex")
     assert agent
     assert (told["version"], told["sha256"]) == ("1.2.3", agent.sha256)
     assert (agent.folder / agent.binary).is_file()
@@ -52,7 +56,7 @@ def test_a_version_that_is_not_there_leaves_the_one_that_is(
     install_agent("codex", "1.2.3")
     assert main(["bench", "agents", "install", "codex@9.9.9"]) != 0
     assert "No matching version" in capsys.readouterr().err
-    agent = installed_agent("codex")
+    agent = find_installed_agent("codex")
     assert agent
     assert agent.version == "1.2.3"
     assert [path.name for path in agent.folder.parent.iterdir()] == ["codex"]
@@ -109,7 +113,7 @@ def test_tasks_that_name_nobody_are_worked_on_by_codex_where_it_is_installed(
     assert prepare_bench(file, {}, dry=True).config.tasks[0].agent == "react-coder"
     fake_npm(tmp_path / "bin", monkeypatch)
     install_agent("codex", "1.2.3")
-    assert default_agent() == "codex"
+    assert choose_default_agent() == "codex"
     database = str(tmp_path / "t.duckdb")
     assert main(["bench", "run", str(file), "--dry-run", "--database", database]) == 0
     printed = capsys.readouterr().out

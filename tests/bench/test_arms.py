@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from assay.bench.config import BenchConfig, TaskEntry, arm_labels, arms_of
-from assay.bench.kind import specs_of
+from assay.bench.config import BenchConfig, TaskEntry, make_arm_labels, make_arms
+from assay.bench.kind import list_specs
 
 from .tasks import make_task
 
 
 def labels(*entries: TaskEntry) -> tuple[str, ...]:
     config = BenchConfig(tasks=entries)
-    assert {arm.label for arm in arms_of(config)} == {*arm_labels(config)}
-    return arm_labels(config)
+    assert {arm.label for arm in make_arms(config)} == {*make_arm_labels(config)}
+    return make_arm_labels(config)
 
 
 def entry(
@@ -115,7 +115,7 @@ def test_rollouts_of_one_task_are_counted_on_however_its_folder_is_spelled(
     make_task(tmp_path / "task")
     monkeypatch.chdir(tmp_path)
     config = BenchConfig(tasks=(entry("task", rollouts=2), entry("./task", rollouts=1)))
-    specs = specs_of(config, "run")
+    specs = list_specs(config, "run")
     assert [spec.rollout for spec in specs] == [0, 1, 2]
     assert len({spec.session_id for spec in specs}) == 3
     assert [spec.index for spec in specs] == [0, 1, 2]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from assay.bench.base import CodingOutcome, GradingMode
-from assay.bench.coders.scripted import CHEATS, CheatCoder
-from assay.bench.grading.grade import grade
+from assay.bench.coders.scripted import CHEATS, CheatAgent
+from assay.bench.grading.grade import grade_patch
 from assay.errors import UsageError
 from assay.sandboxes.base import ResourceLimits
 from assay.sandboxes.bubblewrap import BubblewrapBackend
@@ -36,7 +36,7 @@ def contained(name: str, folder: Path, **more: object) -> Attack:
     """What comes of an attack on the real thing; in no case it gets a score."""
     seen = asyncio.run(attack(name, small_task(folder / "task"), folder, **more))  # type: ignore[arg-type]
     assert seen.grade.total_score == 0
-    assert seen.findings["attack"].startswith(f"cheat/{name} tries to {CHEATS[name].tries}: ")
+    assert seen.findings["attack"].startswith(f"cheat/{name} tries to {CHEATS[name].goal}: ")
     return seen
 
 
@@ -86,7 +86,7 @@ def test_a_forged_result_file_counts_without_a_defence(tmp_path: Path) -> None:
 def test_a_forged_result_file_is_read_by_nobody_and_named(tmp_path: Path) -> None:
     seen = contained("forge-reward", tmp_path)
     assert seen.grade.outcome == CodingOutcome.UNSOLVED
-    assert "is named like a result; nothing reads it" in seen.findings["result_forged"]
+    assert "is named like a result, and ignored" in seen.findings["result_forged"]
 
 
 def test_a_daemon_rewrites_the_result_without_a_defence(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_run_that_ends_early_counts_as_passed_without_a_defence(tmp_path: Path
 def test_a_run_that_ends_early_with_success_is_tampering(tmp_path: Path) -> None:
     seen = contained("exit-early", tmp_path)
     assert seen.grade.outcome == CodingOutcome.TAMPERED
-    assert "exit code 0" in seen.findings["exit_code_forged"]
+    assert "exit code is 0" in seen.findings["exit_code_forged"]
 
 
 # Attacks of a program on the tests that start it
@@ -302,7 +302,7 @@ def test_a_patch_whose_paths_leave_the_repository_is_rejected_and_named(tmp_path
     end = naive_grade("path-escape", tmp_path / "naive")
     diff = (end.folder / "app/artifacts/diff.patch").read_bytes()
     result = asyncio.run(
-        grade(
+        grade_patch(
             small_task(tmp_path / "task"),
             diff,
             BubblewrapBackend(),
@@ -327,6 +327,6 @@ def test_every_attack_has_a_script_and_is_tested_here() -> None:
 
 def test_an_unknown_attack_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        UsageError, match="no attack 'cheat/luck'; choose one of cheat/conftest"
+        UsageError, match="unknown attack 'cheat/luck'; choose one of cheat/conftest"
     ):
-        CheatCoder("cheat/luck")
+        CheatAgent("cheat/luck")

@@ -70,7 +70,7 @@ def test_only_tasks_that_were_graded_in_one_mode_are_compared_on_request() -> No
     found = compare_rollouts(made, grading="separate")
     assert tasks(found.tasks) == TASKS[:2]
     assert [row.rollouts[0] and row.rollouts[0].counts.counted for row in found.tasks] == [2, 1]
-    assert f"left out: {TASKS[2]}, {TASKS[3]}." in found.notes[0]
+    assert f"unknown): {TASKS[2]}, {TASKS[3]}." in found.notes[0]
     summary = summarize_benchmark(made["r0"], grading="in-process")
     assert tasks(summary.tasks) == [TASKS[2]]
     whole = summarize_benchmark(made["r0"]).arms[0]
@@ -91,7 +91,7 @@ def test_a_task_that_is_another_now_is_named_and_not_judged() -> None:
         for task in TASKS
     ]
     found = compared(before, after)
-    assert any(f"not judged: {TASKS[0]}." in note for note in found.notes)
+    assert any(f"not compared: {TASKS[0]}." in note for note in found.notes)
     assert found.tasks[0].changed
     assert found.changes(TaskChange.NEWLY_FAILING) == ()
     assert found.arms[0].comparison is not None
@@ -103,7 +103,7 @@ def test_tasks_that_not_all_rollouts_have_are_named_and_not_judged() -> None:
     found = compared(
         scored({"a": [1.0], "b": [0.5], "c": [0.0]}), scored({"a": [0.5], "b": [0.0]})
     )
-    assert "Not in all rollouts, and not judged: c." in found.notes
+    assert "Not in all rollouts, and not compared: c." in found.notes
     assert found.arms[0].comparison is not None
     assert found.arms[0].comparison.decisive[0].n_baseline == 2
 
@@ -112,7 +112,7 @@ def test_where_every_task_changed_nothing_is_judged() -> None:
     found = compared([trial("a", 1.0, task_checksum="1")], [trial("a", 1.0, task_checksum="2")])
     (arm,) = found.arms
     assert arm.comparison is None
-    assert arm.reasons == ("oracle has no task that is the same in all rollouts.",)
+    assert arm.reasons == ("oracle has no task that is identical in all rollouts.",)
 
 
 def test_single_arms_are_compared_whatever_their_labels() -> None:
@@ -144,8 +144,8 @@ def test_arms_that_are_not_in_both_are_named() -> None:
     gone = [*two_arms(1.0, 0.5), *scored({"task 0": [1.0]}, "gone")]
     new = [*two_arms(1.0, 0.5), *scored({"task 0": [1.0]}, "new")]
     reasons = {arm.arm: arm.reasons for arm in compared(gone, new).arms}
-    assert reasons["gone"] == ("gone is in r0 alone.",)
-    assert reasons["new"] == ("new is not in r0, so there is nothing to compare with.",)
+    assert reasons["gone"] == ("gone is only in r0.",)
+    assert reasons["new"] == ("new is not in r0, so it has no baseline.",)
 
 
 def test_an_arm_that_is_set_up_otherwise_is_told() -> None:
@@ -154,12 +154,12 @@ def test_an_arm_that_is_set_up_otherwise_is_told() -> None:
         return manifest(scored({"a": [1.0], "b": [0.0]}), stamp=stamp, arms=(entry,))
 
     found = compare_rollouts({"old": made("1", 60), "new": made("2", 90)})
-    assert "oracle is not set up alike in old and new: timeout 60 and 90." in found.notes
+    assert "oracle has different settings in old and new: timeout 60 and 90." in found.notes
 
 
 def test_tasks_without_a_checksum_are_told() -> None:
     found = compared([trial("a", task_checksum="")], [trial("a", task_checksum="")])
-    assert any("Without a checksum" in note and "a." in note for note in found.notes)
+    assert any("without a checksum" in note and "a." in note for note in found.notes)
 
 
 def test_one_rollout_cannot_be_compared() -> None:

@@ -106,12 +106,12 @@ def test_the_keys_of_the_file_are_read() -> None:
         (entry(cost_limit=-1), {}, "task 1: cost_limit: -1 is not allowed"),
         (entry(memory_mb=1), {}, "task 1: memory_mb: 1 is not allowed"),
         (entry(model=5), {}, "task 1: model: 5 is not allowed"),
-        (entry("nowhere"), {}, "task 1: prepared_dir: there is no 'nowhere'"),
-        (entry(overrides="no.json"), {}, "task 1: overrides: there is no 'no.json'"),
+        (entry("nowhere"), {}, "task 1: prepared_dir: 'nowhere' not found"),
+        (entry(overrides="no.json"), {}, "task 1: overrides: 'no.json' not found"),
         (entry(agent="command"), {}, "agent 'command' needs the key command"),
         ("[[tasks]]\nmodel = 'x'\n", {}, "task 1 has no prepared_dir"),
         ("tasks = [3]\n", {}, "task 1 is not a table"),
-        ("", {}, "has no task; add [[tasks]]"),
+        ("", {}, "has no tasks; add [[tasks]]"),
         (entry(), {"defaults": 3}, "defaults is not a table"),
         (entry(), {"parallel": 0}, "parallel"),
         (entry(), {"parallel": "4"}, "parallel"),
@@ -130,7 +130,7 @@ def test_the_second_task_is_named_as_the_second() -> None:
 
 
 def test_a_file_that_is_missing_is_named() -> None:
-    with pytest.raises(UsageError, match=r"there is no benchmark file 'no\.toml'"):
+    with pytest.raises(UsageError, match=r"benchmark file 'no\.toml' not found"):
         read_benchmark(Path("no.toml"))
 
 
@@ -152,8 +152,8 @@ def test_a_secret_in_the_variables_is_refused_and_not_repeated(
 
 
 def test_a_variable_must_be_a_text() -> None:
-    assert "LEVEL is not a text" in refused(entry(environment_variables={"LEVEL": 3}))
-    assert "'A B' is not the name" in refused(
+    assert "LEVEL is not a string" in refused(entry(environment_variables={"LEVEL": 3}))
+    assert "'A B' is not a valid variable name" in refused(
         "[[tasks]]\nprepared_dir = 'task'\nenvironment_variables = { 'A B' = 'x' }\n"
     )
 
@@ -162,7 +162,7 @@ def test_timeout_sec_is_the_time_limit_of_the_agent() -> None:
     (task,) = read(entry(environment_variables={"TIMEOUT_SEC": "90"})).tasks
     assert task.timeout == 90
     said = refused(entry(timeout=80, environment_variables={"TIMEOUT_SEC": "90"}))
-    assert "timeout is 80 and TIMEOUT_SEC 90" in said
+    assert "timeout is 80, but TIMEOUT_SEC is 90" in said
     said = refused(entry(environment_variables={"TIMEOUT_SEC": "soon"}))
     assert "TIMEOUT_SEC is 'soon'" in said
 

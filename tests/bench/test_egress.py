@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.attempt import limits_of
+from assay.bench.attempt import resolve_limits
 from assay.bench.config import BenchConfig, TaskEntry
 from assay.bench.tasks import load_task
 from assay.errors import UsageError
@@ -146,10 +146,10 @@ def test_what_is_not_a_request_for_a_proxy_is_refused(line: str) -> None:
 def test_a_task_cannot_give_itself_a_network(tmp_path: Path) -> None:
     task = load_task(calc_task(tmp_path / "task", limits={"network": True}))
     silent = TaskEntry(prepared_dir="task")
-    assert limits_of(task, silent).network == ()
-    assert limits_of(task, silent, ("a.org",)).network == ("a.org",)
-    assert limits_of(task, replace(silent, network=True)).network == ("public",)
-    assert limits_of(task, replace(silent, network=False), ("a.org",)).network == ()
+    assert resolve_limits(task, silent).network == ()
+    assert resolve_limits(task, silent, ("a.org",)).network == ("a.org",)
+    assert resolve_limits(task, replace(silent, network=True)).network == ("public",)
+    assert resolve_limits(task, replace(silent, network=False), ("a.org",)).network == ()
 
 
 def test_the_plan_names_who_gets_a_network_and_who_asks_in_vain(
@@ -159,6 +159,9 @@ def test_the_plan_names_who_gets_a_network_and_who_asks_in_vain(
     calc_task(tmp_path / "task", limits={"network": True})
     toml(tmp_path / "bench.toml", entry(agent="nop"))
     plan = here(capsys, "bench", "run", "bench.toml", "--dry-run")
-    assert "asks for a network and gets none; allow it with --allow-network" in plan.errors
+    assert (
+        "requests network access and does not have it; allow it with --allow-network"
+        in plan.errors
+    )
     plan = here(capsys, "bench", "run", "bench.toml", "--dry-run", "--allow-network", "a.org")
     assert "HTTP(S) proxy to a.org" in plan.errors

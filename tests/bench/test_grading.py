@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.bench.base import CodingOutcome, CodingTask, Grade, Rubric
-from assay.bench.grading.grade import check_gradable, grade
+from assay.bench.grading.grade import check_gradable, grade_patch
 from assay.bench.tasks import load_task
 from assay.errors import UsageError
 from assay.sandboxes.bubblewrap import BubblewrapBackend
@@ -19,7 +19,7 @@ from tests.bench.benching import (
     SOLVED,
     TEST_ADD,
     graded,
-    patch_of,
+    read_patch,
     script,
     small_task,
 )
@@ -50,7 +50,7 @@ def test_a_solution_scores_1_and_leaves_nothing_behind(tmp_path: Path) -> None:
     assert (result.outcome, result.total_score) == (CodingOutcome.SOLVED, 1)
     assert [rubric.tests_passed for rubric in result.rubrics] == [2, 1]
     assert result.findings == ()
-    assert "is the grader's own, and must fail" in result.log
+    assert "was added by the grader and must fail" in result.log
     assert list((tmp_path / "grading").iterdir()) == []
 
 
@@ -85,7 +85,7 @@ def test_nothing_and_nonsense_have_outcomes_of_their_own(
 ) -> None:
     task = small_task(tmp_path / "task")
     result = asyncio.run(
-        grade(
+        grade_patch(
             task,
             diff,
             BubblewrapBackend(),
@@ -416,8 +416,8 @@ def test_metrics_of_the_task_are_kept_and_score_it_where_nothing_else_does(
     assert result.standard_metrics == {"total_score": 0.75}
     assert result.custom_metrics == {"lines": 6.0}
     assert [finding for finding in result.findings if finding.name == "metric_refused"] == [
-        ("metric_refused", "metrics.py: custom_metrics: 'odd' is nan, no finite number"),
-        ("metric_refused", "metrics.py: custom_metrics: 'name' is 'x', no finite number"),
+        ("metric_refused", "metrics.py: custom_metrics: 'odd' is not a finite number: nan"),
+        ("metric_refused", "metrics.py: custom_metrics: 'name' is not a finite number: 'x'"),
     ]
 
 
@@ -434,9 +434,9 @@ def test_where_there_are_tests_metrics_do_not_score(tmp_path: Path) -> None:
 
 def test_without_a_sandbox_a_patch_is_graded_too(tmp_path: Path) -> None:
     task = small_task(tmp_path / "task")
-    patch = patch_of(task, tmp_path / "agent", {"calc.py": SOLVED})
+    patch = read_patch(task, tmp_path / "agent", {"calc.py": SOLVED})
     result = asyncio.run(
-        grade(
+        grade_patch(
             task,
             patch.diff,
             UnprotectedBackend(),
@@ -453,7 +453,7 @@ def test_the_reference_of_each_sample_scores_1(folder: Path, tmp_path: Path) -> 
     task = load_task(folder)
     assert task.reference_patch is not None
     result = asyncio.run(
-        grade(
+        grade_patch(
             task,
             task.reference_patch,
             BubblewrapBackend(),
@@ -494,7 +494,7 @@ except UsageError as error:
 def test_a_task_that_nothing_can_score_is_refused(tmp_path: Path) -> None:
     rubrics = (Rubric(id="style", criterion="it reads well"),)
     task = small_task(tmp_path / "task", scripts=(), rubrics=rubrics)
-    with pytest.raises(UsageError, match="nothing gives task 'calc' a score"):
+    with pytest.raises(UsageError, match="task 'calc' cannot be scored"):
         check_gradable(task)
 
 

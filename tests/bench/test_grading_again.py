@@ -80,7 +80,7 @@ def test_a_task_goes_from_a_repository_to_a_proof(
     assert prepared.code == 0, prepared.errors
     checked = here(capsys, "bench", "check", prepared.output.strip(), "--tries", "2")
     assert checked.code == 0, checked.output
-    assert "scored 1 in 2 of 2 tries; it fails in 0 to" in checked.output
+    assert "scored 1 in 2 of 2 tries; failure rate 0 to" in checked.output
     assert "✓ an empty patch: an empty patch scored 0.00 (empty_patch)" in checked.output
     assert "✓ hidden files" in checked.output
     assert not list(folder.rglob(".check-*"))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from assay.bench.base import CodingOutcome, CodingTask, Grade, GradingMode
-from assay.bench.grading.grade import grade
+from assay.bench.grading.grade import grade_patch
 from assay.bench.grading.programs import ProgramEnd, run_program
 from assay.bench.grading.scripts import is_separate
 from assay.bench.tasks import load_task
@@ -25,7 +25,7 @@ from tests.bench.benching import (
     SOLVED,
     attack,
     graded,
-    patch_of,
+    read_patch,
     script,
     small_task,
 )
@@ -71,8 +71,10 @@ def calc_task(folder: Path, tests: str) -> CodingTask:
 
 
 def graded_by(backend: SandboxBackend, task: CodingTask, folder: Path) -> Grade:
-    diff = patch_of(task, folder / "agent", {"calc.py": RIGHT}).diff
-    graded = grade(task, diff, backend, folder=folder / "grading", limits=LIMITS, timeout_s=60)
+    diff = read_patch(task, folder / "agent", {"calc.py": RIGHT}).diff
+    graded = grade_patch(
+        task, diff, backend, folder=folder / "grading", limits=LIMITS, timeout_s=60
+    )
     return asyncio.run(graded)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from assay.bench.grading import driver
-from assay.bench.grading.cross_check import Checked, check_shell, check_tests
-from assay.bench.grading.scripts import PlantedScript, plant, read_metrics
+from assay.bench.grading.cross_check import CheckedRun, check_shell, check_tests
+from assay.bench.grading.scripts import PlantedScript, plant_canary, read_metrics
 from assay.bench.grading.test_runs import read_answer
 from tests.bench.benching import TEST_ADD, script
 from tests.support import run_python
@@ -63,7 +63,7 @@ def helper(): pass
 
 
 def planted(content: str = TEST_ADD) -> PlantedScript:
-    return plant(script("test_x.py", content), random.Random(1))
+    return plant_canary(script("test_x.py", content), random.Random(1))
 
 
 def end(*reports: tuple[str, str, str], **more: Any) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def end(*reports: tuple[str, str, str], **more: Any) -> dict[str, Any]:
 
 def checked(
     *reports: tuple[str, str, str], canary: bool = True, limited: bool = False, **more: Any
-) -> Checked:
+) -> CheckedRun:
     """Of a script with two tests; its canary fails as it must, unless it is not reported."""
     known = planted()
     failed = (known.canary, "failed", f"assert {known.proof}")
@@ -122,7 +122,7 @@ def test_pytest_finds_the_same_tests_and_the_canary_last(tmp_path: Path) -> None
 
 def test_a_canary_differs_each_time_and_keeps_the_lines_of_its_script() -> None:
     rng = random.Random(2)
-    canaries = {plant(script("test_x.py", TEST_ADD), rng).proof for _ in range(20)}
+    canaries = {plant_canary(script("test_x.py", TEST_ADD), rng).proof for _ in range(20)}
     assert len(canaries) == 20
     assert planted().content.startswith(TEST_ADD)
 
@@ -180,7 +180,7 @@ BOTH = (("test_adds", "passed", ""), ("test_adds_negative", "passed", ""))
     ],
 )
 def test_reports_that_contradict_what_is_known_are_tampering(
-    seen: Checked, finding: str
+    seen: CheckedRun, finding: str
 ) -> None:
     assert seen.tampered
     assert [name for name, _ in seen.findings] == [finding]
@@ -267,18 +267,21 @@ def test_the_driver_takes_its_orders_away_and_signs_what_it_says(tmp_path: Path)
     [
         ({"exit_code": 0}, "m.py: it wrote no file at $ASSAY_RESULT"),
         ({"exit_code": 2, "output": "a\nb\n"}, "m.py: it ended with exit code 2: b"),
-        ({"exit_code": None, "timed_out": True}, "m.py: its time was over"),
-        ({"exit_code": 0, "result": "[]"}, "m.py: it must write an object of standard_metrics"),
-        ({"exit_code": 0, "result": "{"}, "m.py: what it wrote to $ASSAY_RESULT is not JSON"),
+        ({"exit_code": None, "timed_out": True}, "m.py: it reached its time limit"),
+        (
+            {"exit_code": 0, "result": "[]"},
+            "m.py: it must write an object with standard_metrics",
+        ),
+        ({"exit_code": 0, "result": "{"}, "m.py: the content of $ASSAY_RESULT is not JSON"),
         (
             {"exit_code": 0, "result": '{"custom_metrics": {"x": 1' + "0" * 400 + "}}"},
-            "m.py: custom_metrics: 'x' is 1000",
+            "m.py: custom_metrics: 'x' is not a finite number: 1000",
         ),
         (
             {"exit_code": 0, "result": '{"custom_metrics": [1]}'},
-            "m.py: custom_metrics is no object of at most 200 numbers",
+            "m.py: custom_metrics is not an object of at most 200 numbers",
         ),
-        ({"exit_code": 0, "result": '{"score": 1}'}, "m.py: it must write an object of"),
+        ({"exit_code": 0, "result": '{"score": 1}'}, "m.py: it must write an object with"),
     ],
 )
 def test_metrics_that_are_no_numbers_are_refused_with_a_reason(

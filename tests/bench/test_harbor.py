@@ -239,7 +239,7 @@ def test_steps_build_on_one_another_and_stop_at_a_gate(bench: Bench, tmp_path: P
     assert [(trial.outcome, trial.score) for trial in (oracle, worker)] == [("solved", 1.0)] * 2
     assert dict(oracle.custom_metrics) == {"reward": 1.0, "one/reward": 1.0, "two/reward": 1.0}
     assert nop.score == 0.0
-    assert found(nop)["steps_not_begun"] == "one was not good enough, so two was not begun"
+    assert found(nop)["steps_not_begun"] == "two was not started, because one did not succeed"
 
 
 def test_the_last_step_may_be_the_one_that_counts(bench: Bench, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from assay.api.bench import bench_import
 from assay.bench.rollout_imports import import_rollouts
-from assay.bench.rollouts import select_rollout
-from assay.bench.summary import counted_score
+from assay.bench.rollouts import find_rollout
+from assay.bench.summary import get_counted_score
 from tests.store.test_import_atif import trajectory
 from tests.store.test_import_harbor import TIMEOUT, result, trial
 from tests.support import query
@@ -50,7 +50,7 @@ def test_a_job_is_a_rollout_with_its_rewards_as_scores(job: Path, tmp_path: Path
     assert (first.cost_usd, first.seconds["agent"]) == (0.0125, 10.0)
     assert dict(third.custom_metrics) == {"reward": -3.0, "style": 2.0}
     assert second.session_id != first.session_id
-    assert counted_score(last) is None, "an infrastructure error counts nowhere"
+    assert get_counted_score(last) is None, "an infrastructure error counts nowhere"
     kept = json.loads((Path(first.run_dir) / "result.json").read_text())
     assert kept["trial_name"] == "hello__a"
 
@@ -65,7 +65,7 @@ def test_the_trials_of_a_job_are_stored_once(job: Path, tmp_path: Path) -> None:
 
     rows = query(Store(tmp_path / "store.duckdb"), "SELECT count(*) FROM episodes")
     assert rows == [(4,)]
-    found = select_rollout("job", tmp_path / "data")
+    found = find_rollout("job", tmp_path / "data")
     assert len(found.manifest.results) == 4
 
 

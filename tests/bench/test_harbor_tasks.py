@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from assay.bench.base import Allowed, CodingOutcome
-from assay.bench.harbor.rewards import combined, read_rewards, read_tests, score_of
+from assay.bench.harbor.rewards import combine_rewards, read_rewards, read_tests, select_reward
 from assay.bench.harbor.schema import read_task_file
 from assay.bench.harbor.task import (
     HarborTask,
+    find_task_problems,
     is_harbor_task,
     load_harbor_task,
-    problems_of,
 )
 from assay.bench.task_layouts import load_any_task
 from assay.errors import UsageError
@@ -73,13 +73,16 @@ def test_every_schema_is_read_and_resources_are_not_made_up(
         ('[environment]\ncpus = "2"', "environment.cpus: '2' is not allowed"),
         (
             '[environment]\nmemory = "2G"\nmemory_mb = 1',
-            "memory and memory_mb that say the same",
+            "memory and memory_mb must be equal",
         ),
-        ('[environment]\nmemory = "lots"', "sizes such as '2G'"),
-        ('[environment]\nworkdir = "app"', "environment.workdir: 'app' is not allowed: an abs"),
+        ('[environment]\nmemory = "lots"', "give a size such as '2G'"),
+        (
+            '[environment]\nworkdir = "app"',
+            "environment.workdir: 'app' is not allowed: give an abs",
+        ),
         ('[environment.env]\n"A-B" = "1"', "environment.env.A-B"),
         ('[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\n', "separate"),
-        ('[[steps]]\nname = "../up"', "the name of a folder below steps"),
+        ('[[steps]]\nname = "../up"', "give a folder below steps"),
         ('[[artifacts]]\nsource = "/a/../b"', "a path without '..'"),
         ("steps = 1", "steps: 1 is not allowed"),
         ("= 1", "cannot be read"),
@@ -118,15 +121,15 @@ def test_what_cannot_be_honoured_is_named_before_anything_starts(
     tmp_path: Path, config: str, name: str
 ) -> None:
     folder = harbor_task(tmp_path / "task", config)
-    assert any(name in problem for problem in problems_of(folder))
-    with pytest.raises(UsageError, match="cannot be honoured here"):
+    assert any(name in problem for problem in find_task_problems(folder))
+    with pytest.raises(UsageError, match="is not supported here"):
         load_any_task(folder)
 
 
 def test_files_that_cannot_be_honoured_are_named_all_at_once(tmp_path: Path) -> None:
     files = {"environment/docker-compose.yaml": "x: 1\n", "trajectory.json": "{}"}
     folder = harbor_task(tmp_path / "task", files=files, without=("tests/test.sh",))
-    assert problems_of(folder) == (
+    assert find_task_problems(folder) == (
         "environment/docker-compose.yaml (several containers)",
         "trajectory.json (a conversation to resume)",
         "no tests/test.sh",
@@ -229,8 +232,8 @@ def test_two_rewards_that_differ_count_for_nothing(tmp_path: Path) -> None:
     write(tmp_path, {"reward.json": '{"reward": 1}', "reward.txt": "0"})
     reading = read_rewards(tmp_path)
     assert (reading.rewards, reading.outcome) == (None, CodingOutcome.REWARDS_DISAGREE)
-    assert reading.finding is not None
-    assert reading.finding.detail == "reward.json says 1 and reward.txt 0"
+    (finding,) = reading.findings
+    assert finding.detail == "reward.json: 1, reward.txt: 0"
 
 
 @pytest.mark.parametrize(
@@ -264,10 +267,10 @@ def test_a_link_is_not_followed_to_a_reward(tmp_path: Path) -> None:
 
 def test_rewards_of_steps_are_their_mean_or_the_last() -> None:
     steps = [{"reward": 1.0, "style": 0.5}, {"reward": 0.0}, None]
-    assert combined(steps, "mean") == {"reward": 0.5, "style": 0.25}
-    assert combined(steps[:2], "final") == {"reward": 0.0}
-    assert combined(steps, "final") == {}
-    assert score_of({"accuracy": 0.5}) == 0.5
+    assert combine_rewards(steps, "mean") == {"reward": 0.5, "style": 0.25}
+    assert combine_rewards(steps[:2], "final") == {"reward": 0.0}
+    assert combine_rewards(steps, "final") == {}
+    assert select_reward({"accuracy": 0.5}) == 0.5
 
 
 def test_single_tests_are_read_where_a_report_was_left(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from assay.bench.manifest import LAUNCH_FAILED, RolloutFolder
 from assay.bench.rollout_imports import import_rollouts
-from assay.bench.rollouts import select_rollout, tag_rollout
+from assay.bench.rollouts import find_rollout, tag_rollout
 from assay.core.files import remove_folder
 from assay.errors import UsageError
 from tests.bench.rollouts import STAMP, lost, manifest, pending, scored, trial, write
@@ -48,7 +48,7 @@ def test_a_rollout_comes_with_the_folders_of_its_runs(
     assert (one.added, one.rollout.label) == (True, f"my_benchmark@{STAMP}")
     assert files(there) == before
     assert files(here / "runs") == files(there / "runs")
-    found = select_rollout("my_benchmark", here)
+    found = find_rollout("my_benchmark", here)
     assert [result.score for result in found.manifest.results] == [1.0, 0.0, 0.5]
     for result in found.manifest.results:
         run = Path(result.run_dir)
@@ -74,7 +74,7 @@ def test_a_stamp_that_is_taken_is_left_alone_and_the_next_is_used(
     (one,) = import_rollouts([there], here).imported
     assert one.rollout.label == "my_benchmark@20250824__12-34-57"
     assert {name: files(here)[name] for name in before} == before
-    found = select_rollout("my_benchmark", here).manifest
+    found = find_rollout("my_benchmark", here).manifest
     assert [result.run_id for result in found.results] == [
         f"20250824__12-34-57-{place}" for place in range(3)
     ]
@@ -90,14 +90,14 @@ def test_another_rollout_of_the_same_name_and_stamp_is_kept_beside_it(
     write(manifest(scored({"z": [1.0]})), here)
     (one,) = import_rollouts([there], here).imported
     assert one.rollout.manifest.created_at == "20250824__12-34-57"
-    assert select_rollout(f"my_benchmark@{STAMP}", here).manifest.results[0].task_id == "z"
+    assert find_rollout(f"my_benchmark@{STAMP}", here).manifest.results[0].task_id == "z"
 
 
 def test_a_tag_that_is_taken_does_not_come_along(there: Path, here: Path) -> None:
     write(manifest(scored({"z": [1.0]}), "other"), here)
-    tag_rollout(select_rollout("other", here), "v1", here)
+    tag_rollout(find_rollout("other", here), "v1", here)
     for tag in ("v1", "v2"):
-        tag_rollout(select_rollout("my_benchmark", there), tag, there)
+        tag_rollout(find_rollout("my_benchmark", there), tag, there)
     (one,) = import_rollouts([there], here).imported
     assert one.rollout.manifest.tags == ("v2",)
 
@@ -168,15 +168,15 @@ def test_a_symbolic_link_is_refused(
 def test_a_trial_that_never_began_needs_no_folder(here: Path, tmp_path: Path) -> None:
     source = tmp_path / "there"
     write(manifest([trial("a"), lost("b", status=LAUNCH_FAILED)]), source)
-    assert not RolloutFolder(source, "my_benchmark", STAMP).run_dir(f"{STAMP}-1").exists()
+    assert not RolloutFolder(source, "my_benchmark", STAMP).get_run_dir(f"{STAMP}-1").exists()
     (one,) = import_rollouts([source], here).imported
     assert one.added
 
 
 def test_a_folder_without_a_rollout_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no rollout in"):
+    with pytest.raises(UsageError, match="no rollout in"):
         import_rollouts([tmp_path], tmp_path / "here")
-    with pytest.raises(UsageError, match="there is no folder"):
+    with pytest.raises(UsageError, match=r"folder .* not found"):
         import_rollouts([tmp_path / "none"], tmp_path / "here")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.bench.base import CodingOutcome, CodingTask, Rubric, RubricScore
-from assay.bench.grading.llm_judge import Judge, read_touched
+from assay.bench.grading.llm_judge import Judge, read_touched_files
 from assay.errors import BudgetSpent, ModelRefused, ModelUnavailable, UsageError
 from assay.types import ChatReply, Encoded, Message
 from tests.bench.benching import BROKEN, SOLVED, TEST_ADD, graded, script, small_task
@@ -66,7 +66,7 @@ def test_votes_that_disagree_are_averaged_and_their_agreement_is_told(tmp_path: 
 
 def test_what_is_known_of_a_judge_is_written_down() -> None:
     judge = Judge(ScriptedModel(), model="scripted", votes=5)
-    assert judge.record() == {"model": "scripted", "votes": 5, "agree_within": 0.1}
+    assert judge.describe() == {"model": "scripted", "votes": 5, "agree_within": 0.1}
 
 
 def test_one_vote_has_no_agreement(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_links_are_not_followed_to_show_files_to_a_judge(tmp_path: Path) -> None
     (repo / "loop").symlink_to("loop")
     paths = ["real/a.txt", "link.txt", "folder/secret.txt", "../secret.txt", "gone.txt", "real"]
     paths += ["loop", "loop/x", "link.txt/x"]
-    assert read_touched(repo, paths) == {"real/a.txt": "a"}
+    assert read_touched_files(repo, paths) == {"real/a.txt": "a"}
 
 
 def test_a_number_of_votes_that_makes_no_sense_is_refused() -> None:

@@ -91,10 +91,10 @@ def test_a_score_counts_failures_as_zero_and_infrastructure_errors_not() -> None
 
 def test_scores_of_several_arms_are_no_single_mean() -> None:
     results = manifest([trial("a", 1.0, "x"), trial("a", 0.0, "y")])
-    with pytest.raises(UsageError, match=r"2 arms did 'a'.*arm=, from: x, y"):
+    with pytest.raises(UsageError, match=r"2 arms ran 'a'.*arm=: x, y"):
         get_task_score(results, "a")
     assert get_task_score(results, "a", arm="y") == 0.0
-    with pytest.raises(UsageError, match="no arm 'z' did 'a'; choose from: x, y"):
+    with pytest.raises(UsageError, match="no arm 'z' ran 'a'; choose from: x, y"):
         get_task_score(results, "a", arm="z")
 
 

@@ -124,7 +124,7 @@ def test_the_plan_says_what_it_may_cost(
     bound = entry(model="gpt-6-luna", rollouts=3, cost_limit=0.25)
     toml(folder / "bench.toml", free + bound)
     done = here(capsys, "bench", "run", "bench.toml", "--dry-run")
-    assert "nop: 2 trials, $0.00 (no model is asked)" in done.output
+    assert "nop: 2 trials, $0.00 (no model is called)" in done.output
     assert "react-coder+gpt-6-luna: 3 trials, $0.75 (at most, by cost_limit)" in done.output
     assert "in all: $0.75; nothing was started" in done.output
 
@@ -137,7 +137,7 @@ def test_the_plan_counts_on_what_an_arm_cost_before(
     arm = "react-coder+gpt-6-luna"
     write(manifest([trial("task", arm=arm, model_calls=3)]), folder / "data")
     done = here(capsys, "bench", "run", "bench.toml", "--dry-run")
-    assert f"{arm}: 4 trials, $1.00 (~, as in 1 earlier trial)" in done.output
+    assert f"{arm}: 4 trials, $1.00 (mean of 1 earlier trial)" in done.output
 
 
 def test_the_plan_as_data(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
@@ -163,7 +163,7 @@ def test_the_plan_names_how_disk_space_is_limited(
     ("text", "said"),
     [
         (entry(agent="oracel"), "unknown agent 'oracel'; did you mean 'oracle'?"),
-        (entry(), "agent 'react-coder' asks a model, and the task names none"),
+        (entry(), "agent 'react-coder' needs a model, but the task has none"),
         (entry(model="gpt-6-lunar"), "did you mean 'gpt-6-luna'"),
         (entry(agent="nop", sandbox="modul"), "unknown sandbox 'modul'"),
         (entry(model="builtin/forager"), "builtin/forager plays Crafter"),
@@ -189,7 +189,7 @@ def test_two_folders_with_one_task_id_are_refused(
     toml(folder / "bench.toml", entry("a", agent="nop") + entry("b", agent="nop"))
     done = here(capsys, "bench", "run", "bench.toml", "--dry-run")
     assert done.code == 2
-    assert "both hold a task 'same'" in done.errors
+    assert "both contain a task 'same'" in done.errors
 
 
 def test_the_agents_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from assay.bench.coders.installation import PROGRAMS, install_agent, installed_agent
+from assay.bench.coders.installation import PROGRAMS, find_installed_agent, install_agent
 from assay.bench.run import BenchResult, bench_run
 from assay.errors import UsageError
 from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
@@ -86,7 +86,7 @@ def install(agents: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("ASSAY_CACHE_DIR", str(agents))
 
     def installed(name: str) -> None:
-        if name not in PROGRAMS or installed_agent(name) is not None:
+        if name not in PROGRAMS or find_installed_agent(name) is not None:
             return
         if name != "codex" and "ASSAY_TEST_AGENTS" not in os.environ:
             pytest.skip(f"{name} is large; 'make prove-agents' installs and runs it")

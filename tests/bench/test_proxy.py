@@ -11,8 +11,8 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from assay.bench.base import CoderStop, CodingJob
-from assay.bench.proxy.server import AgentProgram, ModelProxy, forwarded
+from assay.bench.base import AgentStop, CodingJob
+from assay.bench.coders.proxy import AgentProgram, ModelProxy, run_with_proxy
 from assay.errors import ModelUnavailable
 from assay.models.pool import ModelPool
 from assay.models.registry_file import load_registry
@@ -74,7 +74,7 @@ class Client:
 def job(asked: Asked | Client, folder: Path, **more: Any) -> CodingJob:
     given: dict[str, Any] = {"sandbox": None, "timeout_s": 30.0, **more}
     task = small_task(folder / "task")
-    return CodingJob(task=task, ask=asked.ask, acted=asked.acted, **given)
+    return CodingJob(task=task, call_model=asked.ask, record_action=asked.acted, **given)
 
 
 @asynccontextmanager
@@ -82,7 +82,7 @@ async def client(proxy: ModelProxy, folder: Path) -> AsyncIterator[httpx.AsyncCl
     path = folder / "s"
     transport = httpx.AsyncHTTPTransport(uds=str(path))
     async with (
-        proxy.serving(path),
+        proxy.serve_at(path),
         httpx.AsyncClient(transport=transport, base_url="http://proxy", timeout=120.0) as found,
     ):
         yield found
@@ -234,8 +234,8 @@ def test_a_limit_that_is_used_up_is_told_in_the_shape_of_the_protocol(
     path: str, tmp_path: Path
 ) -> None:
     async def run() -> None:
-        limits = [None, CoderStop.TOKEN_LIMIT]
-        proxy = ModelProxy(job(Asked(), tmp_path, spent=lambda: limits.pop(0)))
+        limits = [None, AgentStop.TOKEN_LIMIT]
+        proxy = ModelProxy(job(Asked(), tmp_path, find_reached_limit=lambda: limits.pop(0)))
         async with client(proxy, tmp_path) as line:
             body = {"model": "m", **BODIES[path], "stream": True}
             assert (await line.post(path, json=body)).status_code == 200
@@ -245,7 +245,7 @@ def test_a_limit_that_is_used_up_is_told_in_the_shape_of_the_protocol(
                 assert got.status_code == 400
                 assert "token limit" in got.json()["error"]["message"]
                 assert ("type" in got.json()) == (path == "/v1/messages")
-        assert (proxy.stop, proxy.calls) == (CoderStop.TOKEN_LIMIT, 1)
+        assert (proxy.stop, proxy.calls) == (AgentStop.TOKEN_LIMIT, 1)
         assert proxy.stopped.is_set()
 
     asyncio.run(run())
@@ -262,7 +262,7 @@ def test_after_the_last_turn_no_more_is_answered(tmp_path: Path) -> None:
                 for _ in range(2)
             ]
         assert codes == [200, 400]
-        assert proxy.stop is CoderStop.TURN_LIMIT
+        assert proxy.stop is AgentStop.TURN_LIMIT
 
     asyncio.run(run())
 
@@ -495,7 +495,7 @@ async def run_agent(backend: SandboxBackend, asked: Asked, tmp_path: Path, times
             files={"/tmp/conf": "port @PORT@"},
             stdin="solve it",
         )
-        return await forwarded(given, proxy, program), proxy
+        return await run_with_proxy(given, proxy, program), proxy
 
 
 @pytest.mark.bench
@@ -512,7 +512,7 @@ def test_an_agent_in_a_sandbox_reaches_its_model_and_nothing_else(tmp_path: Path
 @pytest.mark.bench
 def test_an_agent_that_asks_too_often_is_told_so(tmp_path: Path) -> None:
     end, proxy = asyncio.run(run_agent(BubblewrapBackend(), Asked(), tmp_path, 3))
-    assert proxy.stop is CoderStop.TURN_LIMIT
+    assert proxy.stop is AgentStop.TURN_LIMIT
     assert end.exit_code == 1
     assert b"400" in end.output
 

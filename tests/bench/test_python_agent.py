@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import assay
-from assay.bench.attempt import coder_of
-from assay.bench.coders.agents import make_coder
+from assay.bench.attempt import make_entry_agent
+from assay.bench.coders.agents import make_coding_agent
 from assay.bench.prepare import prepare_bench
 from assay.errors import UsageError
 from tests.sandboxes.boxes import usable
@@ -113,9 +113,9 @@ def test_agent_that_raises_has_failed_and_what_it_left_is_graded(folder: Path) -
 @pytest.mark.parametrize(
     ("agent", "source", "expected"),
     [
-        pytest.param("other.py:A", None, "agent: there is no 'other.py'", id="no file"),
+        pytest.param("other.py:A", None, "agent: 'other.py' not found", id="no file"),
         pytest.param(
-            "a.py:A", "class B: ...", "a.py has no class 'A'; there is B", id="no class"
+            "a.py:A", "class B: ...", "a.py has no class 'A'; it has B", id="no class"
         ),
         pytest.param("a.py:A", "from b import A", "a.py has no class 'A'", id="only imported"),
         pytest.param("a.py:A", "class A:\n  x = (", "a.py:2: not valid Python", id="syntax"),
@@ -134,10 +134,10 @@ def test_agent_that_cannot_work_is_an_error_before_the_run(
 
 
 def test_agent_needs_a_model_and_a_sandbox(folder: Path) -> None:
-    with pytest.raises(UsageError, match="needs a sandbox"):
+    with pytest.raises(UsageError, match="must be mounted in its sandbox"):
         prepare_bench(Path("bench.toml"), {}, agent=AGENT, sandbox="none", dry=True)
     toml(folder / "bench.toml", entry(agent=AGENT))
-    with pytest.raises(UsageError, match="asks a model, and the task names none"):
+    with pytest.raises(UsageError, match="needs a model, but the task has none"):
         prepare_bench(Path("bench.toml"), {}, dry=True)
 
 
@@ -152,14 +152,14 @@ def test_hash_of_the_file_is_part_of_the_run_and_of_the_version(folder: Path) ->
     assert first.config.agent_hashes != second.config.agent_hashes
     versions = [prepared.run.arms[0].version for prepared in (first, second)]
     assert versions[0]["agent_hash"] != versions[1]["agent_hash"]
-    with pytest.raises(UsageError, match=r"my_agent.py was changed after the run began"):
-        coder_of(first.config.tasks[0], first.config)
+    with pytest.raises(UsageError, match=r"my_agent.py changed after the run started"):
+        make_entry_agent(first.config.tasks[0], first.config)
     plain = prepare_bench(Path("bench.toml"), {}, agent="nop", dry=True)
     assert "agent_hashes" not in plain.config.stored()
 
 
 def test_agent_in_python_runs_inside_and_mounts_no_folder(folder: Path) -> None:
-    coder = make_coder(AGENT)
+    coder = make_coding_agent(AGENT)
     assert (coder.name, coder.needs_model, coder.runs_inside) == (AGENT, True, True)
     assert coder.program is None
 
@@ -172,7 +172,9 @@ def test_image_without_python_is_refused_before_the_run(folder: Path, image_root
     toml(folder / "bench.toml", entry("bare", model="solver", sandbox="docker"))
     with (
         serving(solver=steps(SOLVED)) as server,
-        pytest.raises(UsageError, match=r"needs python3 in the image of bare, which has none"),
+        pytest.raises(
+            UsageError, match=r"needs python3 in the image of bare, which does not have it"
+        ),
     ):
         assay.bench_run(
             "bench.toml",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.rollouts import select_rollout, tag_rollout
+from assay.bench.rollouts import find_rollout, tag_rollout
 from assay.errors import AmbiguousName, UsageError
 from tests.bench.rollouts import manifest, scored, write
 
@@ -39,22 +39,22 @@ def data(tmp_path: Path) -> Path:
     ],
 )
 def test_what_a_text_means(data: Path, text: str, label: str | None) -> None:
-    tag_rollout(select_rollout(f"nightly@{FIRST}", data), "good", data)
+    tag_rollout(find_rollout(f"nightly@{FIRST}", data), "good", data)
     text = text.replace("DATA", str(data))
     if label is None:
         with pytest.raises(AmbiguousName, match="give a longer part of it"):
-            select_rollout(text, data)
+            find_rollout(text, data)
     else:
-        assert select_rollout(text, data).label == label
+        assert find_rollout(text, data).label == label
 
 
 def test_latest_and_rollout_choose_among_those_of_a_name(data: Path) -> None:
-    assert select_rollout("nightly", data, latest=True).manifest.created_at == SECOND
-    assert select_rollout("nightly", data, stamp="20250824").manifest.created_at == FIRST
-    with pytest.raises(UsageError, match="exclude each other"):
-        select_rollout("nightly", data, latest=True, stamp=FIRST)
-    with pytest.raises(UsageError, match=r"says already .* nightly@20250824.* --latest"):
-        select_rollout(f"nightly@{FIRST}", data, latest=True)
+    assert find_rollout("nightly", data, latest=True).manifest.created_at == SECOND
+    assert find_rollout("nightly", data, stamp="20250824").manifest.created_at == FIRST
+    with pytest.raises(UsageError, match="cannot be combined"):
+        find_rollout("nightly", data, latest=True, stamp=FIRST)
+    with pytest.raises(UsageError, match=r"already selects .* nightly@20250824.* --latest"):
+        find_rollout(f"nightly@{FIRST}", data, latest=True)
 
 
 @pytest.mark.parametrize(
@@ -72,12 +72,12 @@ def test_what_means_nothing_is_told_with_what_there_is(
     data: Path, text: str, stamp: str | None, said: str
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
-        select_rollout(text, data, stamp=stamp)
+        find_rollout(text, data, stamp=stamp)
 
 
 def test_where_no_benchmark_has_run_the_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no benchmark has run in .*none.*--data-dir"):
-        select_rollout("nightly", tmp_path / "none")
+        find_rollout("nightly", tmp_path / "none")
 
 
 def test_results_of_trials_that_ended_after_the_manifest_count(data: Path) -> None:
@@ -85,7 +85,7 @@ def test_results_of_trials_that_ended_after_the_manifest_count(data: Path) -> No
     said = json.loads((path / "manifest.json").read_text("utf-8"))
     said["results"][1]["state"] = said["results"][1]["score"] = None
     (path / "manifest.json").write_text(json.dumps(said), "utf-8")
-    assert select_rollout(f"nightly@{FIRST}", data).manifest.results[1].score == 0.0
+    assert find_rollout(f"nightly@{FIRST}", data).manifest.results[1].score == 0.0
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,12 @@ def test_a_damaged_manifest_is_refused_with_the_trial_and_the_key(
     said["results"][1][key] = value
     (path / "manifest.json").write_text(json.dumps(said), "utf-8")
     with pytest.raises(UsageError, match=rf"'{key}' of trial '{OTHER}-1'"):
-        select_rollout("weekly", data)
-    assert select_rollout("nightly", data).label == f"nightly@{SECOND}"
+        find_rollout("weekly", data)
+    assert find_rollout("nightly", data).label == f"nightly@{SECOND}"
 
 
 def test_a_tag_is_of_one_rollout_and_can_be_taken_away(data: Path) -> None:
-    first, second = (select_rollout(f"nightly@{stamp}", data) for stamp in (FIRST, SECOND))
+    first, second = (find_rollout(f"nightly@{stamp}", data) for stamp in (FIRST, SECOND))
     assert tag_rollout(first, "v1", data).manifest.tags == ("v1",)
     assert tag_rollout(first, "v1", data).manifest.tags == ("v1",)
     with pytest.raises(UsageError, match=rf"nightly@{FIRST} has the tag 'v1'.*--remove"):
@@ -127,20 +127,20 @@ def test_a_tag_is_of_one_rollout_and_can_be_taken_away(data: Path) -> None:
 
 @pytest.mark.parametrize("tag", ["", "2025", "a b", "a@b", "../x", "-x", "é" * 3, "x" * 65])
 def test_what_could_be_taken_for_something_else_is_no_tag(data: Path, tag: str) -> None:
-    with pytest.raises(UsageError, match="cannot be a tag"):
-        tag_rollout(select_rollout("weekly", data), tag, data)
+    with pytest.raises(UsageError, match="is not a valid tag"):
+        tag_rollout(find_rollout("weekly", data), tag, data)
 
 
 def test_the_name_of_a_benchmark_is_no_tag(data: Path) -> None:
     with pytest.raises(UsageError, match="is the name of a benchmark"):
-        tag_rollout(select_rollout("weekly", data), "nightly", data)
+        tag_rollout(find_rollout("weekly", data), "nightly", data)
 
 
 def test_a_tag_leaves_all_else_in_a_manifest_as_it_is(data: Path) -> None:
     file = data / "rollouts" / "weekly" / OTHER / "manifest.json"
     before = json.loads(file.read_text("utf-8")) | {"of another version": [1]}
     file.write_text(json.dumps(before), "utf-8")
-    tag_rollout(select_rollout("weekly", data), "v2", data)
+    tag_rollout(find_rollout("weekly", data), "v2", data)
     assert json.loads(file.read_text("utf-8")) == before | {"tags": ["v2"]}
 
 
@@ -150,7 +150,7 @@ def test_a_manifest_with_the_keys_of_the_seed_alone_can_be_read(tmp_path: Path) 
     entry = {"task_dir": "tasks/a", "run_id": f"{FIRST}-0", "run_dir": "runs/0"}
     said = {"config": "c.toml", "name": "old", "created_at": FIRST, "results": [entry]}
     (folder / "manifest.json").write_text(json.dumps(said), "utf-8")
-    (found,) = select_rollout("old", tmp_path).manifest.results
+    (found,) = find_rollout("old", tmp_path).manifest.results
     assert (found.task_id, found.arm, found.score) == ("a", "unknown", None)
 
 
@@ -158,8 +158,8 @@ def test_a_manifest_of_a_hostile_size_is_refused(data: Path) -> None:
     path = data / "rollouts" / "weekly" / OTHER / "manifest.json"
     path.write_bytes(b"[" * 100_000)
     with pytest.raises(UsageError, match="is not valid JSON: maximum recursion"):
-        select_rollout(str(path.parent), data)
+        find_rollout(str(path.parent), data)
     with path.open("ab") as file:
         file.truncate((256 << 20) + 1)
-    with pytest.raises(UsageError, match="has 268,435,457 bytes, and at most 268,435,456 are"):
-        select_rollout(str(path.parent), data)
+    with pytest.raises(UsageError, match="268,435,457 bytes, at most 268,435,456 are"):
+        find_rollout(str(path.parent), data)

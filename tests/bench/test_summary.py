@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from assay.bench.manifest import ArmEntry, TrialResult
-from assay.bench.summary import ArmSummary, BenchmarkSummary, arm_subject, summarize_benchmark
+from assay.bench.summary import ArmSummary, BenchmarkSummary, make_subject, summarize_benchmark
 from assay.errors import UsageError
 from assay.judge.comparison import compare
 from assay.stats.intervals import Interval
@@ -51,7 +51,7 @@ def test_more_trials_of_the_same_tasks_do_not_narrow_the_interval_between_tasks(
 def test_tasks_weigh_the_same_however_many_trials_they_have() -> None:
     summary = summed(scored({"a": [1.0] * 9, "b": [0.5], "c": [0.25]}))
     assert summary.arms[0].score == pytest.approx(students([1.0, 0.5, 0.25]))
-    assert "Tasks have different numbers of trials; in means all weigh the same." in (
+    assert "Tasks have different numbers of trials; all have equal weight in means." in (
         summary.notes
     )
 
@@ -88,13 +88,13 @@ def test_pass_at_k_is_the_mean_over_all_choices_of_k_trials() -> None:
 def test_a_single_task_has_the_interval_of_its_trials_and_says_so() -> None:
     summary = summed(scored({"a": [1.0, 0.5, 0.0, 0.75]}))
     assert summary.arms[0].score == pytest.approx(students([1.0, 0.5, 0.0, 0.75]))
-    assert any("One task" in note for note in summary.notes)
+    assert any("There is one task" in note for note in summary.notes)
 
 
 def test_few_tasks_are_said_to_be_few() -> None:
-    assert any("3 tasks are very few" in note for note in summed(scored(SCORES)).notes)
+    assert any("With only 3 tasks" in note for note in summed(scored(SCORES)).notes)
     many = {f"task {number}": [1.0, 0.0] for number in range(6)}
-    assert not any("very few" in note for note in summed(scored(many)).notes)
+    assert not any("With only" in note for note in summed(scored(many)).notes)
 
 
 def test_a_failure_counts_as_zero_and_an_infrastructure_error_nowhere() -> None:
@@ -231,7 +231,7 @@ def test_arms_are_compared_pair_by_pair_of_tasks_and_adjusted_by_holm() -> None:
 def test_verdicts_are_those_of_assay_compare() -> None:
     trials = manifest([t for arm, own in three_arms().items() for t in scored(own, arm)])
     by_arm = [
-        arm_subject(entry, [r for r in trials.results if r.arm == entry.label])
+        make_subject(entry, [r for r in trials.results if r.arm == entry.label])
         for entry in trials.arms
     ]
     plain = compare(by_arm, metrics=["score", "success", "duration_s", "tokens", "cost_usd"])
@@ -285,7 +285,7 @@ def test_arms_with_other_tasks_are_not_compared_and_named() -> None:
         [*scored({"a": [1.0], "b": [1.0]}, "one"), *scored({"b": [0.0], "c": [0.0]}, "two")]
     )
     assert summary.comparison is None
-    assert any("two is not compared with one: they have 1 task" in n for n in summary.notes)
+    assert any("two is not compared with one: they share 1 task" in n for n in summary.notes)
 
 
 def test_the_baseline_can_be_chosen_by_its_label() -> None:
@@ -313,7 +313,7 @@ def test_a_task_that_changed_between_rollouts_counts_in_its_last_form() -> None:
     assert summary.arms[0].counts.planned == 3
     assert summary.arms[0].score is not None
     assert summary.arms[0].score.point == 1.0
-    assert any("The task a changed" in note for note in summary.notes)
+    assert any("Task a changed" in note for note in summary.notes)
 
 
 def test_arms_with_other_overrides_are_kept_and_said_to_differ() -> None:
@@ -324,7 +324,7 @@ def test_arms_with_other_overrides_are_kept_and_said_to_differ() -> None:
         ]
     )
     assert [arm.counts.planned for arm in summary.arms] == [1, 1]
-    assert any("different forms" in note and "a." in note for note in summary.notes)
+    assert any("Overrides differ" in note and "a." in note for note in summary.notes)
 
 
 def test_rollouts_of_different_benchmarks_are_not_summed_up() -> None:
@@ -335,7 +335,7 @@ def test_rollouts_of_different_benchmarks_are_not_summed_up() -> None:
 def test_an_arm_becomes_a_subject_whose_worlds_are_tasks() -> None:
     entry = ArmEntry(label="coder gpt-4", agent="coder", model="gpt-4")
     made = manifest([trial("a", 0.5, "coder gpt-4"), pending("a", "coder gpt-4")])
-    subject = arm_subject(entry, made.results)
+    subject = make_subject(entry, made.results)
     (only_one,) = subject.trials
     assert (only_one.pair, only_one.task, only_one.seed, only_one.replicate) == ("a", "a", 0, 0)
     assert (subject.model, subject.agent, subject.asks) == ("coder gpt-4", "coder", "gpt-4")

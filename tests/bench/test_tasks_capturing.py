@@ -165,7 +165,7 @@ def test_a_reference_patch_that_does_not_fit_is_not_prepared(tmp_path: Path) -> 
     created = make_task(
         tmp_path / "mine", {"diff.patch": "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"}
     )
-    with pytest.raises(UsageError, match=r"diff\.patch' does not fit the repository"):
+    with pytest.raises(UsageError, match=r"diff\.patch' does not apply to the repository"):
         prepare_task(created, tmp_path / "prepared", allow_repos=[str(tmp_path)])
     bare = make_task(tmp_path / "bare", evaluation={})
     with pytest.raises(UsageError, match=r"no evaluation\.rubrics"):

@@ -171,7 +171,7 @@ def test_an_overlay_does_not_go_through_a_link_of_the_repository(tmp_path: Path)
 
 def test_a_workspace_needs_a_folder_of_its_own(task: CodingTask, tmp_path: Path) -> None:
     write(tmp_path / "taken", {"a": "a"})
-    with pytest.raises(UsageError, match="is taken"):
+    with pytest.raises(UsageError, match="already exists"):
         make_workspace(task, tmp_path / "taken")
 
 
@@ -455,7 +455,7 @@ def test_a_file_larger_than_any_patch_is_named_and_left_out(fresh: MakeWorkspace
 def test_too_much_is_named_and_does_not_crowd_out_what_was_done(
     fresh: MakeWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree, "_LARGEST_SUM", 5_000)
+    monkeypatch.setattr(tree, "_MAX_CHANGED_BYTES", 5_000)
     workspace = fresh()
     write(workspace.repo, {f"aaa{number}": "x" * 3_000 for number in range(4)})
     write(workspace.repo, {"src/util.py": "u = 2\n", "zzz.py": "z = 1\n"})
@@ -518,7 +518,9 @@ def new_file(path: str, content: str = "x", mode: str = "100644") -> bytes:
         pytest.param(new_file(".git/hooks/pre-commit"), "invalid path", id="git"),
         pytest.param(new_file("src/.GIT/config"), "invalid path", id="git in capitals"),
         pytest.param(new_file("app.py"), "already exists", id="there already"),
-        pytest.param(new_file("l", "/etc", "120000"), "a link to '/etc', outside", id="link"),
+        pytest.param(
+            new_file("l", "/etc", "120000"), "links 'l' to '/etc', outside", id="link"
+        ),
         pytest.param(new_file("src/l", "../../x", "120000"), "outside", id="link above"),
         pytest.param(
             new_file("l", "src", "120000") + new_file("l/new.txt"), "l/new.txt", id="own link"

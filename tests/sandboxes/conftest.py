@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.bench.base import cache_folder
+from assay.bench.base import get_cache_folder
 from assay.core.aio import run_in_own_loop
 from assay.sandboxes.modal.names import default_image_name
 
@@ -26,7 +26,7 @@ def own_cache(
     folder = tmp_path_factory.getbasetemp() / "cache"
     if not folder.exists():
         folder.mkdir()
-        for compiled in cache_folder().glob("crafter-*"):
+        for compiled in get_cache_folder().glob("crafter-*"):
             (folder / compiled.name).symlink_to(compiled)
     monkeypatch.setenv("ASSAY_CACHE_DIR", str(folder))
 

@@ -8,11 +8,11 @@ from assay.bench.coders.agents import AGENTS
 from assay.bench.coders.installation import (
     PROGRAMS,
     InstalledAgent,
-    default_agent,
+    choose_default_agent,
+    find_installed_agent,
     install_agent,
-    installed_agent,
 )
-from assay.bench.options import RolloutComparisonOptions, SummaryOptions
+from assay.bench.options import BenchSummaryOptions, RolloutComparisonOptions
 from assay.core.options import takes_options
 from assay.errors import OutputError, UsageError
 from assay.store.opening import Where
@@ -32,7 +32,7 @@ def bench_summary(
     *rollouts: str,
     latest: bool = False,
     data_dir: Path | str = _DATA_DIR,
-    options: SummaryOptions,
+    options: BenchSummaryOptions,
     save: bool = False,
     notice: Callable[[str], None] = lambda _: None,
 ) -> "BenchmarkSummary":
@@ -53,13 +53,12 @@ def bench_summary(
     Raises:
         UsageError: The rollout does not exist, or is damaged.
     """
-    from assay.bench.rollouts import select_rollout
+    from assay.bench.rollouts import find_rollout
     from assay.bench.summary import summarize_benchmark
 
     stamps = rollouts or (None,)
     found = [
-        select_rollout(benchmark, Path(data_dir), latest=latest, stamp=stamp)
-        for stamp in stamps
+        find_rollout(benchmark, Path(data_dir), latest=latest, stamp=stamp) for stamp in stamps
     ]
     _check_different([rollout.path for rollout in found])
     summary = summarize_benchmark(*(rollout.manifest for rollout in found), options=options)
@@ -92,9 +91,9 @@ def bench_compare(
         UsageError: A rollout does not exist, or is named twice.
     """
     from assay.bench.rollout_comparison import compare_rollouts
-    from assay.bench.rollouts import select_rollout
+    from assay.bench.rollouts import find_rollout
 
-    found = [select_rollout(text, Path(data_dir)) for text in rollouts]
+    found = [find_rollout(text, Path(data_dir)) for text in rollouts]
     _check_different([rollout.path for rollout in found])
     one_name = len({rollout.manifest.name for rollout in found}) == 1
     named = {}
@@ -121,10 +120,10 @@ def bench_tag(
         UsageError: The tag is invalid or used by another rollout, or cannot be removed because
             this rollout does not have it.
     """
-    from assay.bench.rollouts import select_rollout, tag_rollout
+    from assay.bench.rollouts import find_rollout, tag_rollout
 
     folder = Path(data_dir)
-    return tag_rollout(select_rollout(rollout, folder), tag, folder, remove=remove)
+    return tag_rollout(find_rollout(rollout, folder), tag, folder, remove=remove)
 
 
 def bench_import(
@@ -147,12 +146,12 @@ def bench_import(
         OutputError: A file cannot be written.
     """
     from assay.api.traces import import_traces
-    from assay.bench.rollout_imports import harbor_jobs, import_rollouts
+    from assay.bench.rollout_imports import find_harbor_jobs, import_rollouts
 
     if not folders:
         raise UsageError("no folder was named; name rollout folders, or a data folder")
     found = import_rollouts([Path(folder) for folder in folders], Path(data_dir))
-    jobs = [done.source for done in found.imported if harbor_jobs(done.source)]
+    jobs = [done.source for done in found.imported if find_harbor_jobs(done.source)]
     if not jobs:
         return found
     return found._replace(sessions=import_traces(*jobs, database=database).added)
@@ -181,10 +180,10 @@ class ListedAgent(NamedTuple):
 
 def bench_agents() -> dict[str, ListedAgent]:
     """Return the coding agents that a benchmark can use, by name."""
-    default = default_agent()
+    default = choose_default_agent()
     listed = {}
     for name, about in AGENTS.items():
-        agent = installed_agent(name) if name in PROGRAMS else None
+        agent = find_installed_agent(name) if name in PROGRAMS else None
         listed[name] = ListedAgent(
             about=about,
             default=name == default,

@@ -268,13 +268,13 @@ def check_modal() -> Check:
 
 def check_agents() -> Check:
     """Report which third-party coding agents are installed."""
-    from assay.bench.coders.installation import PROGRAMS, installed_agent
+    from assay.bench.coders.installation import PROGRAMS, find_installed_agent
 
     told = []
     for name in PROGRAMS:
-        agent = installed_agent(name)
+        agent = find_installed_agent(name)
         told.append(f"{name} {'is not installed' if agent is None else agent.version}")
-    missing = any(installed_agent(name) is None for name in PROGRAMS)
+    missing = any(find_installed_agent(name) is None for name in PROGRAMS)
     step = "to run one of them in benchmarks: assay bench agents install NAME"
     return Check("agents", CheckState.OK, "; ".join(told), step if missing else None)
 

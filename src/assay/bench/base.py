@@ -133,7 +133,7 @@ class Patch:
     findings: tuple[TrialFinding, ...] = ()
 
 
-class CoderStop(StrEnum):
+class AgentStop(StrEnum):
     """Reason why a coding agent stopped."""
 
     COMPLETED = "completed"
@@ -146,10 +146,10 @@ class CoderStop(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoderEnd:
+class AgentResult:
     """Result of a coding agent's work."""
 
-    stop: CoderStop
+    stop: AgentStop
     notes: str = ""
     """Its last message."""
     log: bytes = b""
@@ -166,11 +166,11 @@ class CodingJob:
     sandbox: Sandbox
     timeout_s: float
     """Time limit of the whole job."""
-    ask: Callable[[Sequence[Message], Encoded], Awaitable[ChatReply]] | None = None
+    call_model: Callable[[Sequence[Message], Encoded], Awaitable[ChatReply]] | None = None
     """Calls the arm's model and records the call; None for agents without a model."""
-    acted: Callable[[str, str], Awaitable[None]]
+    record_action: Callable[[str, str], Awaitable[None]]
     """Records an action and its result."""
-    spent: Callable[[], CoderStop | None] = lambda: None
+    find_reached_limit: Callable[[], AgentStop | None] = lambda: None
     """Returns the token or cost limit that is used up, or None."""
     max_turns: int = 100
     shared: Path | None = None
@@ -183,7 +183,7 @@ class CodingJob:
     """Python interpreter in the sandbox."""
 
 
-class Coder(Protocol):
+class CodingAgent(Protocol):
     """A coding agent: works on the repository in a sandbox until it considers the task done."""
 
     name: str
@@ -193,7 +193,7 @@ class Coder(Protocol):
     program: Path | None = None
     """Folder of an installed program, which the sandbox can read at `PROGRAM`."""
 
-    async def work(self, job: CodingJob) -> CoderEnd:
+    async def work(self, job: CodingJob) -> AgentResult:
         """Try to solve the task."""
         ...
 
@@ -271,10 +271,10 @@ class Grade:
     """None if no test was run, and in grades from earlier versions of assay."""
 
 
-def cache_folder() -> Path:
+def get_cache_folder() -> Path:
     """Return the folder for installed agents and built images, which can be made again.
 
     It is `$ASSAY_CACHE_DIR`, or the user's cache folder.
     """
-    chosen = os.environ.get("ASSAY_CACHE_DIR")
-    return Path(chosen).expanduser() if chosen else user_cache_path("assay")
+    folder = os.environ.get("ASSAY_CACHE_DIR")
+    return Path(folder).expanduser() if folder else user_cache_path("assay")

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from assay.bench.base import Allowed
-from assay.bench.coders.installation import default_agent, installed_agent
+from assay.bench.coders.installation import choose_default_agent, find_installed_agent
 from assay.bench.options import TaskReplacements
 from assay.core.canonical_json import canonical_json
 from assay.core.options import takes_options
@@ -62,65 +62,67 @@ DEFAULT_AGENT: Final = "react-coder"
 TIMEOUT_VARIABLE: Final = "TIMEOUT_SEC"
 """Environment variable of a task that sets the time limit of its agent."""
 _SANDBOX_VARIABLE: Final = "SANDBOX_BACKEND"
-_SECRET: Final = re.compile(
+_SECRET_NAME: Final = re.compile(
     r"(^|_)(KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE
 )
 NOTHING, RUN, SAMPLE, VERSION = Counts
 
 
 @value_type("a table of variables, such as { TIMEOUT_SEC = '1800' }")
-def _variables(value: Any) -> dict[str, str]:
+def _parse_variables(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise ValueError
-    for name, said in value.items():
+    for name, content in value.items():
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-            raise ValueError(f"{name!r} is not the name of a variable")
-        if not isinstance(said, str) or "\0" in said:
-            raise ValueError(f"{name} is not a text; write it in quotes")
-        if _SECRET.search(name) or has_secret(said):
+            raise ValueError(f"{name!r} is not a valid variable name")
+        if not isinstance(content, str) or "\0" in content:
+            raise ValueError(f"{name} is not a string; write it in quotes")
+        if _SECRET_NAME.search(name) or has_secret(content):
             raise ValueError(
-                f"{name} looks like a secret, and no key enters a sandbox or a file; models "
-                "are asked from outside of it"
+                f"{name} looks like a secret; secrets must not be in a sandbox or a file, "
+                "and models are called from outside the sandbox"
             )
     return dict(value)
 
 
 @value_type("a table such as { 'ubuntu:24.04' = 'roots/noble' }, or NAME=LOCAL")
-def _base_images(value: Any) -> tuple[str, ...]:
+def _parse_base_images(value: Any) -> tuple[str, ...]:
     if isinstance(value, Mapping):
-        value = [f"{name}={place}" for name, place in value.items()]
+        value = [f"{name}={target}" for name, target in value.items()]
     if not isinstance(value, (list, tuple)):
         raise ValueError
     for pair in value:
-        name, _, place = str(pair).partition("=")
-        if not (name and place):
+        name, _, target = str(pair).partition("=")
+        if not (name and target):
             raise ValueError(f"{pair!r} is not NAME=LOCAL")
     return tuple(value)
 
 
 @value_type("'public', HOST or HOST:PORT, or a list of them")
-def _destinations(value: Any) -> tuple[str, ...]:
-    given = [value] if isinstance(value, str) else value
-    if not isinstance(given, (list, tuple)) or not all(isinstance(part, str) for part in given):
+def _parse_destinations(value: Any) -> tuple[str, ...]:
+    destinations = [value] if isinstance(value, str) else value
+    if not isinstance(destinations, (list, tuple)) or not all(
+        isinstance(destination, str) for destination in destinations
+    ):
         raise ValueError
     from assay.sandboxes.egress import parse_destination
 
-    for destination in given:
+    for destination in destinations:
         parse_destination(destination)
-    return tuple(given)
+    return tuple(destinations)
 
 
-@value_type("a list of texts, such as ['../library']")
-def _texts(value: Any) -> tuple[str, ...]:
+@value_type("a list of strings, such as ['../library']")
+def _parse_texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)):
         raise ValueError
     return tuple(map(text(4096).read, value))
 
 
 @value_type("the name of an agent, or a class in a file, such as my_agent.py:MyAgent")
-def _agent(value: Any) -> str:
-    own = isinstance(value, str) and parse_object_spec(value)
-    return str(text(4096).read(value) if own else label.read(value))
+def _parse_agent(value: Any) -> str:
+    is_class_in_file = isinstance(value, str) and parse_object_spec(value)
+    return str(text(4096).read(value) if is_class_in_file else label.read(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,21 +157,21 @@ class TaskEntry:
     @property
     def limits(self) -> dict[str, float]:
         """Values given for fields of `ResourceLimits`."""
-        names = [part.name for part in fields(ResourceLimits)]
-        said = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in said.items() if value is not None}
+        names = [limit.name for limit in fields(ResourceLimits)]
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value is not None}
 
-    def own_settings(self) -> dict[str, Any]:
+    def collect_changed_settings(self) -> dict[str, Any]:
         """Return the values that differ from their defaults.
 
         Task, rollouts, agent, model, label, overrides and variables are not included.
         """
-        told = {"prepared_dir", "rollouts", "agent", "model", "label", "overrides"}
-        told |= {"apply_overrides", "environment_variables"}
+        excluded = {"prepared_dir", "rollouts", "agent", "model", "label", "overrides"}
+        excluded |= {"apply_overrides", "environment_variables"}
         return {
-            part.name: getattr(self, part.name)
-            for part in fields(self)
-            if part.name not in told and getattr(self, part.name) != part.default
+            setting.name: getattr(self, setting.name)
+            for setting in fields(self)
+            if setting.name not in excluded and getattr(self, setting.name) != setting.default
         }
 
 
@@ -179,8 +181,8 @@ _KEYS: Final[Mapping[str, ValueType]] = {
     "rollouts": whole(1, 100_000),
     "apply_overrides": flag,
     "overrides": text(4096),
-    "environment_variables": _variables,
-    "agent": _agent,
+    "environment_variables": _parse_variables,
+    "agent": _parse_agent,
     "command": text(100_000),
     "label": label,
     "sandbox": label,
@@ -199,7 +201,7 @@ _KEYS: Final[Mapping[str, ValueType]] = {
     "network": flag,
 }
 """Keys of a task and their value types."""
-_TOP: Final = (
+_TOP_KEYS: Final = (
     *("name", "parallel", "judge", "judge_votes", "base_images", "build_network"),
     *("allow_network", "allow_repos", "allow_variables"),
     *("defaults", "tasks"),
@@ -207,59 +209,59 @@ _TOP: Final = (
 
 
 @value_type("tables, each with a prepared_dir")
-def _entries(value: Any) -> tuple[TaskEntry, ...]:
+def _parse_entries(value: Any) -> tuple[TaskEntry, ...]:
     if not isinstance(value, (list, tuple)):
         raise ValueError
     return tuple(
-        entry if isinstance(entry, TaskEntry) else _entry(entry, f"task {number}")
+        entry if isinstance(entry, TaskEntry) else _parse_entry(entry, f"task {number}")
         for number, entry in enumerate(value, 1)
     )
 
 
-def _entry(table: Any, where: str) -> TaskEntry:
+def _parse_entry(table: Any, where: str) -> TaskEntry:
     if not isinstance(table, Mapping):
-        raise UsageError(f"{where} is not a table; write [[tasks]], and its keys below it")
-    values = {name: _read(name, value, where) for name, value in table.items()}
+        raise UsageError(f"{where} is not a table; write [[tasks]] with its keys below it")
+    values = {name: _parse_value(name, value, where) for name, value in table.items()}
     if "prepared_dir" not in values:
-        raise UsageError(f"{where} has no prepared_dir, the folder of a prepared task")
+        raise UsageError(f"{where} has no prepared_dir; give the folder of a prepared task")
     variables = values.get("environment_variables", {})
     if TIMEOUT_VARIABLE in variables:
-        seconds = _timeout(variables[TIMEOUT_VARIABLE], where)
+        seconds = _parse_timeout(variables[TIMEOUT_VARIABLE], where)
         if values.setdefault("timeout", seconds) != seconds:
             raise UsageError(
-                f"{where}: timeout is {values['timeout']:g} and {TIMEOUT_VARIABLE} "
-                f"{seconds:g}; both are the agent's time limit, so leave one of them out"
+                f"{where}: timeout is {values['timeout']:g}, but {TIMEOUT_VARIABLE} is "
+                f"{seconds:g}; both set the agent's time limit, so remove one of them"
             )
     if values.get("agent") == "command" and "command" not in values:
         raise UsageError(f"{where}: agent 'command' needs the key command, a command line")
     return TaskEntry(**values)
 
 
-def _read(name: str, value: Any, where: str) -> Any:
-    takes = _KEYS.get(name)
-    if takes is None:
+def _parse_value(name: str, value: Any, where: str) -> Any:
+    key_type = _KEYS.get(name)
+    if key_type is None:
         raise UsageError(f"{where}: {unknown_name('key', name, _KEYS)}")
     if value is None:
         return None  # a stored run has None for keys that were not given
     try:
-        return takes.read(value)
+        return key_type.read(value)
     except UsageError as error:
         raise UsageError(f"{where}: {name}: {error}") from error
     except ValueError as error:
         reason = f" ({error})" if str(error) else ""
         # A variable may contain a secret, so the message does not repeat it.
-        shown = "this" if takes is _variables else repr(value)
+        shown = "this" if key_type is _parse_variables else repr(value)
         raise UsageError(
-            f"{where}: {name}: {shown} is not allowed{reason}; give {takes.allowed}"
+            f"{where}: {name}: {shown} is not allowed{reason}; give {key_type.allowed}"
         ) from error
 
 
-def _timeout(value: str, where: str) -> float:
+def _parse_timeout(value: str, where: str) -> float:
     try:
         return float(_KEYS["timeout"].read(float(value)))
     except ValueError as error:
         raise UsageError(
-            f"{where}: {TIMEOUT_VARIABLE} is {value!r}; it is the agent's time limit: give "
+            f"{where}: {TIMEOUT_VARIABLE} is {value!r}; give the agent's time limit in "
             "seconds, such as '1800'"
         ) from error
 
@@ -274,7 +276,7 @@ class BenchConfig(Configuration):
     config_file: str = Setting("", ValueType(str, "a path"), NOTHING).about(
         "Path of the benchmark file, as given"
     )
-    tasks: tuple[TaskEntry, ...] = Setting((), _entries, RUN, in_files=True).about(
+    tasks: tuple[TaskEntry, ...] = Setting((), _parse_entries, RUN, in_files=True).about(
         "Tasks of the benchmark"
     )
     checksums: tuple[str, ...] = Setting(
@@ -322,19 +324,19 @@ class BenchConfig(Configuration):
     call_patience: float = Setting(120.0, real(0.1, 86_400), NOTHING).about(
         "Give up on a failing call after this many seconds of retries"
     )
-    base_images: tuple[str, ...] = Setting((), _base_images, NOTHING, added=True).about(
+    base_images: tuple[str, ...] = Setting((), _parse_base_images, NOTHING, added=True).about(
         "Replacements of FROM images, as NAME=LOCAL: a folder, a tar file or an image"
     )
     build_network: bool = Setting(False, flag, NOTHING, added=True).about(
         "Allow network access while images are built"
     )
-    allow_network: tuple[str, ...] = Setting((), _destinations, RUN, added=True).about(
+    allow_network: tuple[str, ...] = Setting((), _parse_destinations, RUN, added=True).about(
         "HTTP(S) destinations for tasks that request a network: public, HOST or HOST:PORT"
     )
-    allow_repos: tuple[str, ...] = Setting((), _texts, NOTHING, added=True).about(
+    allow_repos: tuple[str, ...] = Setting((), _parse_texts, NOTHING, added=True).about(
         "Paths outside a task's folder that its git_url may use"
     )
-    allow_variables: tuple[str, ...] = Setting((), _texts, NOTHING, added=True).about(
+    allow_variables: tuple[str, ...] = Setting((), _parse_texts, NOTHING, added=True).about(
         "Environment variables that ${NAME} in a Harbor task may refer to"
     )
     cache: Path | None = Setting(None, path, NOTHING).about(
@@ -353,11 +355,11 @@ class BenchConfig(Configuration):
         """Check the name, and collect the models of all tasks and of the judge."""
         if not re.fullmatch(r"[\w][\w.-]*", self.name, re.ASCII):
             raise UsageError(
-                f"name: {self.name!r} is not allowed; it names a folder: give letters, "
+                f"name: {self.name!r} is not allowed, because it names a folder; use letters, "
                 "digits, '-', '_' and '.', starting with a letter or digit"
             )
-        asked = [entry.model for entry in self.tasks if entry.model] + [self.judge or ""]
-        object.__setattr__(self, "models", tuple(dict.fromkeys(filter(None, asked))))
+        names = [entry.model for entry in self.tasks if entry.model] + [self.judge or ""]
+        object.__setattr__(self, "models", tuple(dict.fromkeys(filter(None, names))))
 
     def warnings(self) -> Iterator[str]:
         """Yield warnings about valid settings."""
@@ -366,9 +368,11 @@ class BenchConfig(Configuration):
 
             yield UNPROTECTED
 
-    def agent_hash(self, agent: str) -> str | None:
+    def get_agent_hash(self, agent: str) -> str | None:
         """Return the hash of an agent's file; None if the agent is not in a file."""
-        return dict(zip(agent_files(self.tasks), self.agent_hashes, strict=True)).get(agent)
+        return dict(zip(find_agent_files(self.tasks), self.agent_hashes, strict=True)).get(
+            agent
+        )
 
     @property
     def allowed(self) -> Allowed:
@@ -393,7 +397,7 @@ class BenchConfig(Configuration):
         return ModelSettings.from_config(self, seed=0)
 
 
-def agent_files(entries: Iterable[TaskEntry]) -> dict[str, ObjectSpec]:
+def find_agent_files(entries: Iterable[TaskEntry]) -> dict[str, ObjectSpec]:
     """Return the agents that are classes in files, in the order of the tasks."""
     agents = dict.fromkeys(entry.agent for entry in entries)
     specs = {agent: parse_object_spec(agent) for agent in agents}
@@ -409,51 +413,51 @@ def read_benchmark(file: Path, *, replacements: TaskReplacements) -> dict[str, A
         replacements: Values that apply to every task.
     """
     if not file.is_file():
-        raise UsageError(f"there is no benchmark file {str(file)!r}; see docs/bench.md")
+        raise UsageError(f"benchmark file {str(file)!r} not found; see docs/bench.md")
     try:
-        said = tomllib.loads(file_text(file).removeprefix("\ufeff"))
+        content = tomllib.loads(file_text(file).removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{file}: not valid TOML: {error}; see https://toml.io") from error
-    for name in said:
-        if name not in _TOP:
-            place = f"; {name!r} belongs below [[tasks]] or [defaults]" if name in _KEYS else ""
-            raise UsageError(f"{file}: {unknown_name('key', name, _TOP)}{place}")
-    defaults = said.get("defaults", {})
+    for name in content:
+        if name not in _TOP_KEYS:
+            hint = f"; {name!r} belongs below [[tasks]] or [defaults]" if name in _KEYS else ""
+            raise UsageError(f"{file}: {unknown_name('key', name, _TOP_KEYS)}{hint}")
+    defaults = content.get("defaults", {})
     if not isinstance(defaults, dict):
         raise UsageError(f"{file}: defaults is not a table; write [defaults]")
-    tables = said.get("tasks")
+    tables = content.get("tasks")
     if not isinstance(tables, list) or not tables:
-        raise UsageError(f"{file} has no task; add [[tasks]] with a prepared_dir")
-    if "sandbox" not in defaults and (named := os.environ.get(_SANDBOX_VARIABLE)):
-        defaults = {**defaults, "sandbox": named}
+        raise UsageError(f"{file} has no tasks; add [[tasks]] with a prepared_dir")
+    if "sandbox" not in defaults and (sandbox := os.environ.get(_SANDBOX_VARIABLE)):
+        defaults = {**defaults, "sandbox": sandbox}
     for name, value in defaults.items():
-        _read(name, value, f"{file}: [defaults]")
-    given = {"agent": replacements.agent, "sandbox": replacements.sandbox}
-    for_all = {name: value for name, value in given.items() if value is not None}
-    entries = [
-        asdict(_entry(_with_defaults(defaults, table, for_all), f"{file}: task {number}"))
+        _parse_value(name, value, f"{file}: [defaults]")
+    replaced = {"agent": replacements.agent, "sandbox": replacements.sandbox}
+    common = {name: value for name, value in replaced.items() if value is not None}
+    parsed = [
+        asdict(_parse_entry(_merge_table(defaults, table, common), f"{file}: task {number}"))
         for number, table in enumerate(tables, 1)
     ]
-    renamed = _renamed(entries, replacements.model_map or {})
+    entries = _replace_models(parsed, replacements.model_map or {})
     folder = file.parent
-    for number, entry in enumerate(renamed, 1):
+    for number, entry in enumerate(entries, 1):
         where = f"{file}: task {number}"
-        entry["prepared_dir"] = _located(entry["prepared_dir"], folder, where, "prepared_dir")
-        if (own := parse_object_spec(entry["agent"])) is not None:
-            file_path = _located(str(own.path), folder, where, "agent")
-            entry["agent"] = f"{file_path}:{own.name}"
+        entry["prepared_dir"] = _find_path(entry["prepared_dir"], folder, where, "prepared_dir")
+        if (spec := parse_object_spec(entry["agent"])) is not None:
+            file_path = _find_path(str(spec.path), folder, where, "agent")
+            entry["agent"] = f"{file_path}:{spec.name}"
         if entry["overrides"] is not None:
-            entry["overrides"] = _located(entry["overrides"], folder, where, "overrides")
-    settings: dict[str, Any] = {"name": file.stem, "config_file": str(file), "tasks": renamed}
-    return settings | {name: said[name] for name in _TOP[:-2] if name in said}
+            entry["overrides"] = _find_path(entry["overrides"], folder, where, "overrides")
+    settings: dict[str, Any] = {"name": file.stem, "config_file": str(file), "tasks": entries}
+    return settings | {name: content[name] for name in _TOP_KEYS[:-2] if name in content}
 
 
-def _with_defaults(defaults: Mapping[str, Any], table: Any, given: Mapping[str, str]) -> Any:
+def _merge_table(defaults: Mapping[str, Any], table: Any, replaced: Mapping[str, str]) -> Any:
     if not isinstance(table, Mapping):
         return table
-    merged = {**defaults, **table, **given}
+    merged = {**defaults, **table, **replaced}
     if merged.get("sandbox") != "none":  # an agent that is a program cannot use it
-        merged.setdefault("agent", default_agent())
+        merged.setdefault("agent", choose_default_agent())
     if "timeout" in table or TIMEOUT_VARIABLE not in table.get("environment_variables", {}):
         return merged
     # The variable of a single task overrides the timeout in [defaults].
@@ -461,14 +465,14 @@ def _with_defaults(defaults: Mapping[str, Any], table: Any, given: Mapping[str, 
     return merged
 
 
-def _renamed(
+def _replace_models(
     entries: list[dict[str, Any]], model_map: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    named = {entry["model"] for entry in entries}
+    models = {entry["model"] for entry in entries}
     for old in model_map:
-        if old not in named:
+        if old not in models:
             raise UsageError(
-                unknown_name("model in --model-map", old, sorted(filter(None, named)))
+                unknown_name("model in --model-map", old, sorted(filter(None, models)))
             )
     return [
         {**entry, "model": model_map.get(entry["model"] or "", entry["model"])}
@@ -476,14 +480,14 @@ def _renamed(
     ]
 
 
-def _located(said: str, folder: Path, where: str, name: str) -> str:
+def _find_path(value: str, folder: Path, where: str, name: str) -> str:
     """Find a path relative to the working directory, or else to the benchmark file."""
-    given = Path(said).expanduser()
-    for found in dict.fromkeys((given, folder / given)):
-        if found.exists():
-            return str(found)
+    relative = Path(value).expanduser()
+    for candidate in dict.fromkeys((relative, folder / relative)):
+        if candidate.exists():
+            return str(candidate)
     raise UsageError(
-        f"{where}: {name}: there is no {said!r}, neither here nor in {str(folder) or '.'!r}"
+        f"{where}: {name}: {value!r} not found, neither here nor in {str(folder) or '.'!r}"
     )
 
 
@@ -491,11 +495,11 @@ OWN_OVERRIDES = "overrides.json"
 """File in a task folder that is applied unless the benchmark file overrides or disables it."""
 
 
-_LONGEST = 40
+_MAX_SETTING_LENGTH = 40
 """Maximum length of a setting in a label."""
 
 
-class _Who(NamedTuple):
+class _ArmIdentity(NamedTuple):
     """Identity of an arm."""
 
     base: str
@@ -504,43 +508,47 @@ class _Who(NamedTuple):
     """Everything in which it may differ from other arms, as canonical JSON."""
 
 
-def overrides_of(entry: TaskEntry) -> Path | None:
+def find_overrides(entry: TaskEntry) -> Path | None:
     """Return the overrides file that is applied to a task, or None."""
-    own = Path(entry.prepared_dir) / OWN_OVERRIDES
+    default = Path(entry.prepared_dir) / OWN_OVERRIDES
     if entry.apply_overrides is False:
         return None
     if entry.overrides is not None:
         return Path(entry.overrides)
-    return own if own.is_file() else None
+    return default if default.is_file() else None
 
 
-def arm_labels(config: BenchConfig) -> tuple[str, ...]:
+def make_arm_labels(config: BenchConfig) -> tuple[str, ...]:
     """Return the arm label of each task of the file, in order."""
-    whos = [_who(entry) for entry in config.tasks]
-    distinct = list(dict.fromkeys(whos))
-    bases = Counter(who.base for who in distinct)
-    differing = _differing(config, whos)
-    names: dict[_Who, str] = {}
-    for who in distinct:
-        name = who.base if bases[who.base] == 1 else f"{who.base} {differing[who]}".strip()
-        names[who] = _free(name, [*names.values()])
-    return tuple(names[who] for who in whos)
+    identities = [_make_identity(entry) for entry in config.tasks]
+    distinct = list(dict.fromkeys(identities))
+    bases = Counter(identity.base for identity in distinct)
+    differing = _describe_differences(config, identities)
+    names: dict[_ArmIdentity, str] = {}
+    for identity in distinct:
+        name = (
+            identity.base
+            if bases[identity.base] == 1
+            else f"{identity.base} {differing[identity]}".strip()
+        )
+        names[identity] = _make_unique(name, [*names.values()])
+    return tuple(names[identity] for identity in identities)
 
 
-def _free(name: str, taken: list[str]) -> str:
+def _make_unique(name: str, taken: list[str]) -> str:
     """Return the name, numbered if another arm has it: arms are never merged."""
     numbers = count(2)
-    free = name
-    while free in taken:
-        free = f"{name} ({next(numbers)})"
-    return free
+    unique = name
+    while unique in taken:
+        unique = f"{name} ({next(numbers)})"
+    return unique
 
 
-def arms_of(config: BenchConfig) -> tuple[Arm, ...]:
+def make_arms(config: BenchConfig) -> tuple[Arm, ...]:
     """Return the arms of a benchmark, in the order of the file."""
     arms: dict[str, Arm] = {}
-    for name, entry in zip(arm_labels(config), config.tasks, strict=True):
-        settings = _settings(entry)
+    for name, entry in zip(make_arm_labels(config), config.tasks, strict=True):
+        settings = _collect_arm_settings(entry)
         arms.setdefault(
             name,
             Arm(
@@ -551,7 +559,7 @@ def arms_of(config: BenchConfig) -> tuple[Arm, ...]:
                 settings=settings,
                 version={
                     "agent": entry.agent,
-                    **_agent_version(config, entry.agent),
+                    **_get_agent_version(config, entry.agent),
                     "model": entry.model,
                     "settings": settings,
                     "judge": config.judge,
@@ -567,25 +575,25 @@ def arms_of(config: BenchConfig) -> tuple[Arm, ...]:
     return tuple(arms.values())
 
 
-def _agent_version(config: BenchConfig, agent: str) -> dict[str, str]:
-    if (sha := config.agent_hash(agent)) is not None:
+def _get_agent_version(config: BenchConfig, agent: str) -> dict[str, str]:
+    if (sha := config.get_agent_hash(agent)) is not None:
         return {"agent_hash": sha}
-    installed = installed_agent(agent)
+    installed = find_installed_agent(agent)
     return {} if installed is None else {"agent_version": installed.version}
 
 
-def _who(entry: TaskEntry) -> _Who:
-    own = parse_object_spec(entry.agent)
-    agent = entry.agent if own is None else f"{own.path.name}:{own.name}"
+def _make_identity(entry: TaskEntry) -> _ArmIdentity:
+    spec = parse_object_spec(entry.agent)
+    agent = entry.agent if spec is None else f"{spec.path.name}:{spec.name}"
     base = entry.label or (f"{agent}+{entry.model}" if entry.model else agent)
-    alike = {"agent": entry.agent, "model": entry.model, **_settings(entry)}
-    return _Who(base, canonical_json(alike).decode())
+    settings = {"agent": entry.agent, "model": entry.model, **_collect_arm_settings(entry)}
+    return _ArmIdentity(base, canonical_json(settings).decode())
 
 
-def _settings(entry: TaskEntry) -> dict[str, Any]:
+def _collect_arm_settings(entry: TaskEntry) -> dict[str, Any]:
     """Return the settings of an arm, without overrides from the task folder."""
-    settings = entry.own_settings()
-    applied = overrides_of(entry)
+    settings = entry.collect_changed_settings()
+    applied = find_overrides(entry)
     if entry.apply_overrides is False:
         settings["overrides"] = "none"
     elif applied is not None and applied != Path(entry.prepared_dir) / OWN_OVERRIDES:
@@ -597,28 +605,33 @@ def _settings(entry: TaskEntry) -> dict[str, Any]:
     return settings
 
 
-def _differing(config: BenchConfig, whos: list[_Who]) -> Mapping[_Who, str]:
+def _describe_differences(
+    config: BenchConfig, identities: list[_ArmIdentity]
+) -> Mapping[_ArmIdentity, str]:
     """Describe, for each arm, the settings that differ between arms of the same base name."""
-    flat = {who: _flat(entry) for who, entry in zip(whos, config.tasks, strict=True)}
-    told = {}
-    for who, settings in flat.items():
-        others = [flat[other] for other in flat if other.base == who.base]
-        names = sorted({name for each in others for name in each})
-        apart = [name for name in names if len({str(each.get(name)) for each in others}) > 1]
-        told[who] = " ".join(
-            f"{name}={_brief(settings[name])}" for name in apart if name in settings
+    flat = {
+        identity: _flatten_settings(entry)
+        for identity, entry in zip(identities, config.tasks, strict=True)
+    }
+    descriptions = {}
+    for identity, settings in flat.items():
+        peers = [flat[key] for key in flat if key.base == identity.base]
+        names = sorted({name for peer in peers for name in peer})
+        differing = [name for name in names if len({str(peer.get(name)) for peer in peers}) > 1]
+        descriptions[identity] = " ".join(
+            f"{name}={_shorten(settings[name])}" for name in differing if name in settings
         )
-    return told
+    return descriptions
 
 
-def _flat(entry: TaskEntry) -> dict[str, Any]:
-    settings = _settings(entry)
+def _flatten_settings(entry: TaskEntry) -> dict[str, Any]:
+    settings = _collect_arm_settings(entry)
     flat = {name: value for name, value in settings.items() if name != "environment"}
-    who = {"agent": entry.agent, **({"model": entry.model} if entry.model else {})}
-    return who | flat | dict(settings.get("environment", {}))
+    identity = {"agent": entry.agent, **({"model": entry.model} if entry.model else {})}
+    return identity | flat | dict(settings.get("environment", {}))
 
 
-def _brief(value: Any) -> str:
+def _shorten(value: Any) -> str:
     """Shorten a value to one line for a label."""
     text = " ".join(str(value).split())
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _MAX_SETTING_LENGTH else f"{text[: _MAX_SETTING_LENGTH - 1]}…"

@@ -10,13 +10,13 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-from assay.bench.attempt import coder_of, limits_of
-from assay.bench.coders.installation import installed_agent
+from assay.bench.attempt import make_entry_agent, resolve_limits
+from assay.bench.coders.installation import find_installed_agent
 from assay.bench.coders.react import TOOLS
-from assay.bench.config import BenchConfig, arm_labels
+from assay.bench.config import BenchConfig, make_arm_labels
 from assay.bench.manifest import RolloutFolder, TrialResult
-from assay.bench.task import Task, TrialSetup
-from assay.bench.trial_files import CodingEnd, agent_end, outcomes_of, patch_of
+from assay.bench.task import RunnableTask, TrialSetup
+from assay.bench.trial_files import CodingResult, make_outcomes, read_agent_record, read_patch
 from assay.core.canonical_json import derive_id
 from assay.errors import BudgetSpent
 from assay.runs.control import GroupStop, Interrupted, classify
@@ -54,13 +54,13 @@ class CodingSpec:
     @property
     def session_id(self) -> str:
         """Id of its session, identical in every process."""
-        again = (self.rollout,) if self.rollout else ()
-        return derive_id(self.run_id, self.arm, 0, self.episode, *again)
+        repeat = (self.rollout,) if self.rollout else ()
+        return derive_id(self.run_id, self.arm, 0, self.episode, *repeat)
 
 
-def specs_of(config: BenchConfig, run_id: str) -> tuple[CodingSpec, ...]:
+def list_specs(config: BenchConfig, run_id: str) -> tuple[CodingSpec, ...]:
     """Return all trials of a benchmark, in the order of the file."""
-    labels = arm_labels(config)
+    labels = make_arm_labels(config)
     episodes: dict[str, int] = {}
     rollouts: dict[tuple[str, str], int] = {}
     specs: list[CodingSpec] = []
@@ -82,14 +82,14 @@ def specs_of(config: BenchConfig, run_id: str) -> tuple[CodingSpec, ...]:
     return tuple(specs)
 
 
-def planned_results(
-    config: BenchConfig, run_id: str, tasks: Sequence[Task], folder: RolloutFolder
+def make_planned_results(
+    config: BenchConfig, run_id: str, tasks: Sequence[RunnableTask], folder: RolloutFolder
 ) -> tuple[TrialResult, ...]:
     """Return the manifest entries of all trials before they start."""
     return tuple(
         TrialResult(
             run_id=f"{folder.stamp}-{spec.index}",
-            run_dir=str(folder.run_dir(f"{folder.stamp}-{spec.index}")),
+            run_dir=str(folder.get_run_dir(f"{folder.stamp}-{spec.index}")),
             task_dir=config.tasks[spec.entry].prepared_dir,
             task_id=tasks[spec.entry].definition.task_id,
             arm=spec.arm,
@@ -99,7 +99,7 @@ def planned_results(
             session_id=spec.session_id,
             task_checksum=tasks[spec.entry].definition.checksum,
         )
-        for spec in specs_of(config, run_id)
+        for spec in list_specs(config, run_id)
     )
 
 
@@ -112,7 +112,7 @@ class CodingKind(TrialKind[CodingSpec]):
         self,
         config: BenchConfig,
         arms: Sequence[Arm],
-        tasks: Sequence[Task],
+        tasks: Sequence[RunnableTask],
         backends: Mapping[str, SandboxBackend],
         models: Mapping[str, ChatModel],
         folder: RolloutFolder,
@@ -144,15 +144,17 @@ class CodingKind(TrialKind[CodingSpec]):
     def plan(self, run: RunRecord) -> Plan[CodingSpec]:
         """Return a group for each arm: every task once, then every task again, and so on."""
         groups: dict[str, list[CodingSpec]] = {arm.label: [] for arm in self._arms}
-        for spec in sorted(specs_of(self._config, run.id), key=attrgetter("rollout", "entry")):
+        for spec in sorted(
+            list_specs(self._config, run.id), key=attrgetter("rollout", "entry")
+        ):
             groups[spec.arm].append(spec)
         return Plan(
             tuple(
                 Group.of(
                     label,
                     [
-                        Trial(spec.session_id, label, place, spec)
-                        for place, spec in enumerate(specs)
+                        Trial(spec.session_id, label, position, spec)
+                        for position, spec in enumerate(specs)
                     ],
                 )
                 for label, specs in groups.items()
@@ -163,7 +165,7 @@ class CodingKind(TrialKind[CodingSpec]):
         """Return the header of a trial's journal."""
         spec = trial.payload
         task, entry = self._tasks[spec.entry].definition, self._config.tasks[spec.entry]
-        coder = coder_of(entry, self._config)
+        agent = make_entry_agent(entry, self._config)
         return SessionHeader(
             session_id=spec.session_id,
             run_id=spec.run_id,
@@ -175,25 +177,25 @@ class CodingKind(TrialKind[CodingSpec]):
             replicate=spec.rollout,
             created_at=time.time(),
             # A program has its own tools, and may change them while it runs.
-            tools=TOOLS if coder.needs_model and not coder.runs_inside else None,
+            tools=TOOLS if agent.needs_model and not agent.runs_inside else None,
             metadata={
                 "benchmark": self._config.name,
                 "task_checksum": task.checksum,
                 "task_dir": entry.prepared_dir,
                 "run_dir": self._planned[spec.session_id].run_dir,
                 "agent": entry.agent,
-                **self._agent_record(entry.agent),
+                **self._describe_agent(entry.agent),
                 "sandbox": entry.sandbox,
-                "limits": asdict(limits_of(task, entry, self._config.allow_network)),
+                "limits": asdict(resolve_limits(task, entry, self._config.allow_network)),
                 "timeout": entry.timeout,
             },
             trial_kind=self.name,
         )
 
-    def _agent_record(self, name: str) -> dict[str, str]:
-        if (sha := self._config.agent_hash(name)) is not None:
+    def _describe_agent(self, name: str) -> dict[str, str]:
+        if (sha := self._config.get_agent_hash(name)) is not None:
             return {"agent_hash": sha}
-        agent = installed_agent(name)
+        agent = find_installed_agent(name)
         if agent is None:
             return {}
         return {"agent_version": agent.version, "agent_sha256": agent.sha256}
@@ -201,16 +203,16 @@ class CodingKind(TrialKind[CodingSpec]):
     def resumes(self, trial: Trial[CodingSpec]) -> bool:
         """Return whether the agent has ended, so that the trial continues with its grading."""
         run_dir = Path(self._planned[trial.id].run_dir)
-        return agent_end(run_dir, trial.id) is not None
+        return read_agent_record(run_dir, trial.id) is not None
 
     async def attempt(
         self, trial: Trial[CodingSpec], recorder: Recorder, context: Context
-    ) -> CodingEnd:
+    ) -> CodingResult:
         """Run the agent, unless it has ended before, and grade its work."""
         spec = trial.payload
-        if (known := self._graded(trial)) is not None:
-            recorder.seconds = known.result.seconds["agent"]
-            return known
+        if (finished := self._read_finished_trial(trial)) is not None:
+            recorder.seconds = finished.result.seconds["agent"]
+            return finished
         entry = self._config.tasks[spec.entry]
         attempt = self._tasks[spec.entry].start_attempt(
             TrialSetup(
@@ -224,38 +226,38 @@ class CodingKind(TrialKind[CodingSpec]):
             )
         )
         try:
-            end = await _unless_stopped(attempt.run(), context)
+            end = await _run_until_stopped(attempt.run(), context)
         except (Interrupted, BudgetSpent):
             raise
         except Exception as error:
-            sorted_as = classify(error)
-            if not isinstance(sorted_as, GroupStop):
-                context.report_progress(attempt.failed(sorted_as.state, error))
+            failure = classify(error)
+            if not isinstance(failure, GroupStop):
+                context.report_progress(attempt.make_failed_result(failure.state, error))
             raise
         context.report_progress(end.result)
         return end
 
-    def _graded(self, trial: Trial[CodingSpec]) -> CodingEnd | None:
+    def _read_finished_trial(self, trial: Trial[CodingSpec]) -> CodingResult | None:
         """Return the result of a trial that was graded but killed before its journal ended."""
         planned = self._planned[trial.id]
-        known = self._folder.result(planned.run_id)
-        if known is None or known.state is not TrialState.RESULT or not self.resumes(trial):
+        result = self._folder.read_result(planned.run_id)
+        if result is None or result.state is not TrialState.RESULT or not self.resumes(trial):
             return None
-        outcomes = outcomes_of(known, patch_of(Path(known.run_dir)))
-        return CodingEnd(stop_reason=known.outcome or "", outcomes=outcomes, result=known)
+        outcomes = make_outcomes(result, read_patch(Path(result.run_dir)))
+        return CodingResult(stop_reason=result.outcome or "", outcomes=outcomes, result=result)
 
     async def close(self) -> None:
         """Do nothing: no resource is open between trials."""
 
 
-async def _unless_stopped(work: Awaitable[_T], context: Context) -> _T:
+async def _run_until_stopped(work: Awaitable[_T], context: Context) -> _T:
     """Wait for work; if the run is stopping, cancel the work at once, with its processes."""
     task = asyncio.ensure_future(work)
     try:
         while not task.done():
             await asyncio.wait([task], timeout=_POLL_S)
             if context.stopping and not task.done():
-                raise Interrupted("asked to stop; resume begins this trial anew")
+                raise Interrupted("stop requested; resuming the run restarts this trial")
         return task.result()
     finally:
         if not task.done():

@@ -29,9 +29,9 @@ LAUNCH_FAILED: Final = "launch_failed"
 """The two values of the field `status`; how a trial ended is in its `outcome`."""
 
 _STAMP: Final = "%Y%m%d__%H-%M-%S"
-_MOST_BYTES = 256 << 20
+_MAX_BYTES = 256 << 20
 """Size limit of a manifest, or of the result of a trial."""
-_IS_STAMP: Final = re.compile(r"\d{8}__\d\d-\d\d-\d\d")
+_STAMP_PATTERN: Final = re.compile(r"\d{8}__\d\d-\d\d-\d\d")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class TrialResult:
     outcome: str | None = None
     """A `CodingOutcome`, or the name of an error."""
     agent_stop: str | None = None
-    """A `CoderStop`."""
+    """An `AgentStop`."""
     score: float | None = None
     """None without a grade; never a placeholder value."""
     tests_passed: int = 0
@@ -111,11 +111,11 @@ class TrialResult:
             "run_id": self.run_id,
             "status": self.status,
             "launch_rc": self.launch_rc,
-            **{key: value for key, value in asdict(self).items() if key not in _SEED_KEYS},
+            **{key: value for key, value in asdict(self).items() if key not in _LEADING_KEYS},
         }
 
 
-_SEED_KEYS: Final = ("task_dir", "run_dir", "run_id", "status", "launch_rc")
+_LEADING_KEYS: Final = ("task_dir", "run_dir", "run_id", "status", "launch_rc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,16 +143,16 @@ class Manifest:
 
     def as_json(self) -> dict[str, Any]:
         """Convert the manifest to its form in the file."""
-        said = {
+        leading = {
             "config": self.config,
             "name": self.name,
             "created_at": self.created_at,
             "results": [result.as_json() for result in self.results],
         }
         rest = {
-            key.name: getattr(self, key.name) for key in fields(self) if key.name not in said
+            key.name: getattr(self, key.name) for key in fields(self) if key.name not in leading
         }
-        return said | rest | {"arms": [asdict(arm) for arm in self.arms]}
+        return leading | rest | {"arms": [asdict(arm) for arm in self.arms]}
 
 
 class RolloutFolder:
@@ -163,13 +163,13 @@ class RolloutFolder:
         self.path = data_dir / "rollouts" / name / stamp
 
     @classmethod
-    def at(cls, path: Path) -> "RolloutFolder":
+    def from_path(cls, path: Path) -> "RolloutFolder":
         """Return the folder at a path, which may be outside a data folder."""
         folder = cls(path.parent.parent.parent, path.parent.name, path.name)
         folder.path = path
         return folder
 
-    def run_dir(self, run_id: str) -> Path:
+    def get_run_dir(self, run_id: str) -> Path:
         """Return the folder of a trial."""
         return self.data_dir / "runs" / run_id
 
@@ -192,19 +192,19 @@ class RolloutFolder:
         """Write the result of one trial."""
         _write_json(self.path / "task_results" / f"{result.run_id}.json", result.as_json())
 
-    def result(self, run_id: str) -> TrialResult | None:
+    def read_result(self, run_id: str) -> TrialResult | None:
         """Read the result of one trial; return None if it has not ended."""
         path = self.path / "task_results" / f"{run_id}.json"
-        return _result(_json(path), path) if path.is_file() else None
+        return _parse_result(_read_json(path), path) if path.is_file() else None
 
-    def results(self) -> Iterator[TrialResult]:
+    def read_results(self) -> Iterator[TrialResult]:
         """Read the results of all trials that have ended."""
         for path in sorted((self.path / "task_results").glob("*.json")):
-            yield _result(_json(path), path)
+            yield _parse_result(_read_json(path), path)
 
-    def brought_up(self, manifest: Manifest) -> Manifest:
+    def refresh(self, manifest: Manifest) -> Manifest:
         """Return the manifest with the current results from the trial files."""
-        ended = {result.run_id: result for result in self.results()}
+        ended = {result.run_id: result for result in self.read_results()}
         results = tuple(ended.get(result.run_id, result) for result in manifest.results)
         return replace(manifest, results=results)
 
@@ -232,7 +232,7 @@ def claim_rollout(data_dir: Path, name: str, stamp: str | None = None) -> Rollou
         return folder
 
 
-def stamps_of(data_dir: Path, name: str) -> list[str]:
+def list_stamps(data_dir: Path, name: str) -> list[str]:
     """Return the stamps of all rollouts of a benchmark, oldest first."""
     folder = data_dir / "rollouts" / name
     if not folder.is_dir():
@@ -246,7 +246,7 @@ def stamps_of(data_dir: Path, name: str) -> list[str]:
 
 def is_stamp(text: str) -> bool:
     """Return whether a text is a complete stamp of a rollout."""
-    return _IS_STAMP.fullmatch(text) is not None
+    return _STAMP_PATTERN.fullmatch(text) is not None
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -256,47 +256,48 @@ def read_manifest(path: Path) -> Manifest:
         UsageError: It is missing or damaged; the message says where.
     """
     file = path / "manifest.json" if path.is_dir() else path
-    said = _json(file)
-    if not isinstance(said, dict) or not isinstance(said.get("results"), list):
-        raise UsageError(f"{file} is no manifest of a benchmark: it has no list 'results'")
-    known = {key.name for key in fields(Manifest)}
-    values = {key: value for key, value in said.items() if key in known}
-    values["results"] = tuple(_result(entry, file) for entry in said["results"])
+    content = _read_json(file)
+    if not isinstance(content, dict) or not isinstance(content.get("results"), list):
+        raise UsageError(f"{file} is not a benchmark manifest: it has no list 'results'")
+    names = {key.name for key in fields(Manifest)}
+    values = {key: value for key, value in content.items() if key in names}
+    values["results"] = tuple(_parse_result(entry, file) for entry in content["results"])
     try:
-        values["arms"] = tuple(ArmEntry(**arm) for arm in said.get("arms", ()))
-        values["tags"] = tuple(map(str, said.get("tags", ())))
+        values["arms"] = tuple(ArmEntry(**arm) for arm in content.get("arms", ()))
+        values["tags"] = tuple(map(str, content.get("tags", ())))
         manifest = Manifest(**values)
     except TypeError as error:
-        raise UsageError(f"{file} is no manifest of a benchmark: {error}") from error
+        raise UsageError(f"{file} is not a benchmark manifest: {error}") from error
     for key in ("config", "name", "created_at"):
         if not isinstance(getattr(manifest, key), str):
-            raise UsageError(f"{file} is no manifest of a benchmark: {key!r} is no text")
+            raise UsageError(f"{file} is not a benchmark manifest: {key!r} is not a string")
     return manifest
 
 
 def write_tags(path: Path, tags: tuple[str, ...]) -> None:
     """Set the tags of the rollout in a folder; the rest of its manifest is not changed."""
     file = path / "manifest.json"
-    _write_json(file, _json(file) | {"tags": list(tags)})
+    _write_json(file, _read_json(file) | {"tags": list(tags)})
 
 
-def _result(entry: Any, file: Path) -> TrialResult:
-    known = {key.name for key in fields(TrialResult)}
+def _parse_result(entry: Any, file: Path) -> TrialResult:
+    names = {key.name for key in fields(TrialResult)}
     if not isinstance(entry, dict) or not {"run_id", "run_dir", "task_dir"} <= entry.keys():
         raise UsageError(f"{file}: a trial lacks 'run_id', 'run_dir' or 'task_dir'")
-    for key, (fits, what) in _CHECKS.items():
-        if key in entry and not fits(entry[key]):
+    for key, (is_valid, description) in _CHECKS.items():
+        if key in entry and not is_valid(entry[key]):
             raise UsageError(
-                f"{file}: {key!r} of trial {entry['run_id']!r} is {entry[key]!r}, not {what}"
+                f"{file}: {key!r} of trial {entry['run_id']!r} is {entry[key]!r}, "
+                f"not {description}"
             )
-    values = {key: value for key, value in entry.items() if key in known}
+    values = {key: value for key, value in entry.items() if key in names}
     # Manifests from other programs have neither arms nor tasks.
     values.setdefault("task_id", Path(entry["task_dir"]).name)
     values.setdefault("arm", "unknown")
     values.setdefault("agent", "unknown")
     if values.get("state") is not None:
         values["state"] = TrialState(values["state"])
-    values["findings"] = tuple(tuple(each) for each in entry.get("findings", ()))
+    values["findings"] = tuple(tuple(finding) for finding in entry.get("findings", ()))
     return TrialResult(**values)
 
 
@@ -304,23 +305,25 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
 
-def _is_numbers(value: Any) -> bool:
+def _is_number_mapping(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_number, value.values()))
 
 
-def _is_findings(value: Any) -> bool:
+def _is_finding_list(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(pair, list) and len(pair) == 2 and all(isinstance(one, str) for one in pair)
+        isinstance(pair, list)
+        and len(pair) == 2
+        and all(isinstance(part, str) for part in pair)
         for pair in value
     )
 
 
 _Check = tuple[Callable[[Any], bool], str]
-_TEXT: _Check = (lambda value: isinstance(value, str), "a text")
-_TEXT_OR_NONE: _Check = (lambda value: value is None or isinstance(value, str), "a text")
+_TEXT: _Check = (lambda value: isinstance(value, str), "a string")
+_TEXT_OR_NONE: _Check = (lambda value: value is None or isinstance(value, str), "a string")
 _COUNT: _Check = (lambda value: type(value) is int and value >= 0, "a whole number")
 _NUMBER_OR_NONE: _Check = (lambda value: value is None or _is_number(value), "a number")
-_NUMBERS: _Check = (_is_numbers, "numbers by name")
+_NUMBERS: _Check = (_is_number_mapping, "numbers by name")
 _CHECKS: Final[Mapping[str, _Check]] = {
     **dict.fromkeys(("run_id", "run_dir", "task_dir", "task_id", "arm", "agent"), _TEXT),
     **dict.fromkeys(("session_id", "task_checksum"), _TEXT),
@@ -334,7 +337,7 @@ _CHECKS: Final[Mapping[str, _Check]] = {
         lambda value: value is None or value in [*TrialState],
         f"one of {', '.join(TrialState)}",
     ),
-    "findings": (_is_findings, "pairs of a name and a detail"),
+    "findings": (_is_finding_list, "pairs of a name and a detail"),
 }
 """Checks of values by key, because a manifest may come from another machine."""
 
@@ -343,16 +346,16 @@ def _write_json(path: Path, value: Any) -> None:
     atomic_write(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-def _json(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     try:
         size = path.stat().st_size
-        if size <= _MOST_BYTES:
+        if size <= _MAX_BYTES:
             return json.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:
-        raise UsageError(f"there is no file {str(path)!r}") from error
+        raise UsageError(f"file {str(path)!r} not found") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not valid JSON: {error}") from error
     raise UsageError(
-        f"{path} has {size:,} bytes, and at most {_MOST_BYTES:,} are read; name "
-        "another, or run the benchmark again"
+        f"{path} is too large: {size:,} bytes, at most {_MAX_BYTES:,} are allowed; "
+        "choose another rollout, or run the benchmark again"
     )

@@ -29,7 +29,7 @@ class TaskReplacements:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryOptions:
+class BenchSummaryOptions:
     """Options of a benchmark summary."""
 
     baseline: Annotated[str | None, Option(without="the first arm")] = None

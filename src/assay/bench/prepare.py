@@ -7,33 +7,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from assay.agents.chat_models import (
-    check_reachable,
-    is_builtin,
-    make_model,
-    make_pool,
-)
-from assay.bench.attempt import coder_of, limits_of, workplace_of
+from assay.agents.chat_models import check_reachable, is_builtin, make_model, make_pool
+from assay.bench.attempt import make_entry_agent, make_sandbox_setup, resolve_limits
 from assay.bench.base import Allowed
-from assay.bench.coders.python_agent import read_agent_file
+from assay.bench.coders.programs import read_agent_file
 from assay.bench.config import (
     BenchConfig,
     TaskEntry,
-    agent_files,
-    arm_labels,
-    arms_of,
-    overrides_of,
+    find_agent_files,
+    find_overrides,
+    make_arm_labels,
+    make_arms,
     read_benchmark,
 )
-from assay.bench.kind import specs_of
-from assay.bench.manifest import (
-    RolloutFolder,
-    claim_rollout,
-    read_manifest,
-)
+from assay.bench.kind import list_specs
+from assay.bench.manifest import RolloutFolder, claim_rollout, read_manifest
 from assay.bench.options import TaskReplacements
-from assay.bench.rollouts import select_rollout
-from assay.bench.task import PYTHON, BaseImages, Task
+from assay.bench.rollouts import find_rollout
+from assay.bench.task import PYTHON, BaseImages, RunnableTask
 from assay.bench.task_layouts import load_any_task
 from assay.core.aio import run_in_own_loop
 from assay.core.canonical_json import content_hash
@@ -62,7 +53,7 @@ class PreparedBench:
     """A benchmark that is ready to start."""
 
     run: PreparedRun[BenchConfig]
-    tasks: tuple[Task, ...]
+    tasks: tuple[RunnableTask, ...]
     """Task of each entry of the file."""
     backends: Mapping[str, SandboxBackend]
     """Sandbox backends by their names in the file."""
@@ -95,7 +86,7 @@ def prepare_bench(
     which: WhichRun,
     dry: bool = False,
     source: str = "command line",
-    own: Mapping[str, ChatModel] | None = None,
+    models: Mapping[str, ChatModel] | None = None,
 ) -> PreparedBench:
     """Decide and check everything about a benchmark that can be checked; start nothing.
 
@@ -107,22 +98,24 @@ def prepare_bench(
         which: A new run, or an unfinished one.
         dry: Leave out what only a run needs: keys, sandboxes, a folder.
         source: Origin of the settings, for error messages and the record.
-        own: Models given by the calling program, by name.
+        models: Models given by the calling program, by name.
     """
-    given = {name: value for name, value in settings.items() if value is not None}
+    values = {name: value for name, value in settings.items() if value is not None}
     if file is not None:
-        said = read_benchmark(file, replacements=replacements)
-        entries = tuple(TaskEntry(**entry) for entry in said["tasks"])
-        chosen = {**said, **given}
-        names = [name for name in ("allow_repos", "allow_variables") if name in chosen]
-        tasks = _load(entries, BenchConfig(**{name: chosen[name] for name in names}).allowed)
-        hashes = [content_hash(read_agent_file(own)) for own in agent_files(entries).values()]
+        file_values = read_benchmark(file, replacements=replacements)
+        entries = tuple(TaskEntry(**entry) for entry in file_values["tasks"])
+        merged = {**file_values, **values}
+        keys = [key for key in ("allow_repos", "allow_variables") if key in merged]
+        tasks = _load_tasks(entries, BenchConfig(**{key: merged[key] for key in keys}).allowed)
+        hashes = [
+            content_hash(read_agent_file(spec)) for spec in find_agent_files(entries).values()
+        ]
         checksums = [task.definition.checksum for task in tasks]
-        given = {**said, "checksums": checksums, "agent_hashes": hashes, **given}
+        values = {**file_values, "checksums": checksums, "agent_hashes": hashes, **values}
     prepared: PreparedRun[BenchConfig] = prepare_run(
         BenchConfig,
-        arms_of,
-        given,
+        make_arms,
+        values,
         command=command,
         which=which,
         source=source,
@@ -130,31 +123,31 @@ def prepare_bench(
     if file is not None and prepared.resumed is not None:
         # A repeated command resumes its run in the folders where it started.
         kept = prepared.resumed.record.configuration
-        began = replace(prepared.config, stamp=kept["stamp"], data_dir=Path(kept["data_dir"]))
-        prepared = replace(prepared, config=began)
+        config = replace(prepared.config, stamp=kept["stamp"], data_dir=Path(kept["data_dir"]))
+        prepared = replace(prepared, config=config)
     if prepared.resumed is None and not (which.fresh or dry):
-        shown_first = _unshown(prepared)
-        if shown_first is not None:
-            return PreparedBench(shown_first, tasks, {}, finished=True)
+        unshown = _find_unshown_run(prepared)
+        if unshown is not None:
+            return PreparedBench(unshown, tasks, {}, finished=True)
     config = prepared.config
-    tasks = _load(config.tasks, config.allowed)
+    tasks = _load_tasks(config.tasks, config.allowed)
     _check_tasks(config, tasks)
     backends = {entry.sandbox: choose_backend(entry.sandbox) for entry in config.tasks}
-    notes = (*prepared.warnings, *_network_notes(config, tasks))
+    notes = (*prepared.warnings, *_describe_network(config, tasks))
     prepared = replace(prepared, warnings=notes)
     if dry:
-        missing = (
+        warnings = (
             *notes,
-            *_missing(config, own or {}),
-            *_elsewhere(config, tasks, backends),
+            *_list_missing_keys(config, models or {}),
+            *_describe_remote_sandboxes(config, tasks, backends),
         )
-        prepared = replace(prepared, warnings=missing)
+        prepared = replace(prepared, warnings=warnings)
     else:
         # Check the user's input before the state of this machine.
-        _check_models(config, own or {}, reach=False)
-        unheld = _check_sandboxes(config, tasks, backends)
-        prepared = replace(prepared, warnings=(*prepared.warnings, *unheld))
-        _check_models(config, own or {}, reach=True)
+        _check_models(config, models or {}, reach=False)
+        unenforced = _check_sandboxes(config, tasks, backends)
+        prepared = replace(prepared, warnings=(*prepared.warnings, *unenforced))
+        _check_models(config, models or {}, reach=True)
         _check_python(config, tasks, backends)
         if prepared.resumed is None:
             stamp = claim_rollout(config.data_dir, config.name).stamp
@@ -169,7 +162,7 @@ def prepare_bench_resume(
     settings: Mapping[str, Any],
     *,
     command: str = "",
-    own: Mapping[str, ChatModel] | None = None,
+    models: Mapping[str, ChatModel] | None = None,
 ) -> PreparedBench:
     """Prepare the rest of an interrupted benchmark.
 
@@ -178,9 +171,9 @@ def prepare_bench_resume(
         settings: `data_dir`, the folder of benchmarks, and the settings that may change:
             `database`, `parallel` and `budget`; None means not set.
         command: The command line, for the record.
-        own: Models given by the calling program, by name.
+        models: Models given by the calling program, by name.
     """
-    manifest = select_rollout(rollout, settings.get("data_dir") or Path("data")).manifest
+    manifest = find_rollout(rollout, settings.get("data_dir") or Path("data")).manifest
     if manifest.finished:
         raise UsageError(
             f"{manifest.name}@{manifest.created_at} is finished; "
@@ -192,17 +185,17 @@ def prepare_bench_resume(
         {**settings, "database": database},
         command=command,
         resume=manifest.run,
-        own=own,
+        models=models,
     )
 
 
-def _unshown(prepared: PreparedRun[BenchConfig]) -> PreparedRun[BenchConfig] | None:
+def _find_unshown_run(prepared: PreparedRun[BenchConfig]) -> PreparedRun[BenchConfig] | None:
     """Find a finished run with these settings whose result has not been shown yet."""
     config = prepared.config
     folder = config.data_dir / "rollouts" / config.name
-    for mark in sorted(folder.glob(f"*/{UNSHOWN}"), reverse=True):
-        known = read_manifest(mark.parent)
-        stored = find_stored_run(config.database, known.run)
+    for marker in sorted(folder.glob(f"*/{UNSHOWN}"), reverse=True):
+        manifest = read_manifest(marker.parent)
+        stored = find_stored_run(config.database, manifest.run)
         if (
             stored is not None
             and stored.status == "finished"
@@ -210,126 +203,130 @@ def _unshown(prepared: PreparedRun[BenchConfig]) -> PreparedRun[BenchConfig] | N
         ):
             return replace(
                 prepared,
-                config=replace(config, stamp=known.created_at),
+                config=replace(config, stamp=manifest.created_at),
                 record=replace(prepared.record, id=stored.id),
             )
     return None
 
 
-def _load(entries: Sequence[TaskEntry], allowed: Allowed) -> tuple[Task, ...]:
+def _load_tasks(entries: Sequence[TaskEntry], allowed: Allowed) -> tuple[RunnableTask, ...]:
     """Load the task of each entry; a folder with the same overrides is read once."""
-    known: dict[tuple[str, Path | None], Task] = {}
+    loaded: dict[tuple[str, Path | None], RunnableTask] = {}
     tasks = []
     for entry in entries:
-        key = (entry.prepared_dir, overrides_of(entry))
-        if key not in known:
-            known[key] = load_any_task(Path(entry.prepared_dir), key[1], allowed)
-        tasks.append(known[key])
+        key = (entry.prepared_dir, find_overrides(entry))
+        if key not in loaded:
+            loaded[key] = load_any_task(Path(entry.prepared_dir), key[1], allowed)
+        tasks.append(loaded[key])
     folders: dict[str, str] = {}
     for entry, task in zip(entries, tasks, strict=True):
         task_id = task.definition.task_id
         other = folders.setdefault(task_id, entry.prepared_dir)
         if Path(other).resolve() != Path(entry.prepared_dir).resolve():
             raise UsageError(
-                f"{other} and {entry.prepared_dir} both hold a task {task_id!r}; give one "
-                "of them another task_id in its tb_meta.json, or another name in its task.toml"
+                f"{other} and {entry.prepared_dir} both contain a task {task_id!r}; "
+                "change task_id in one tb_meta.json, or the name in one task.toml"
             )
     return tuple(tasks)
 
 
-def _check_tasks(config: BenchConfig, tasks: Sequence[Task]) -> None:
+def _check_tasks(config: BenchConfig, tasks: Sequence[RunnableTask]) -> None:
     """Raise UsageError if a task changed since the run began, or does not suit its agent."""
-    for entry, known, task in zip(config.tasks, config.checksums, tasks, strict=True):
-        if known != task.definition.checksum:
+    for entry, checksum, task in zip(config.tasks, config.checksums, tasks, strict=True):
+        if checksum != task.definition.checksum:
             raise UsageError(
-                f"{entry.prepared_dir} was changed after the run began; put it back and "
-                "resume, or start anew with --fresh"
+                f"{entry.prepared_dir} changed after the run started; restore it and "
+                "resume, or start a new run with --fresh"
             )
-        coder = coder_of(entry, config)
-        if coder.needs_model and entry.model is None:
+        agent = make_entry_agent(entry, config)
+        if agent.needs_model and entry.model is None:
             raise UsageError(
-                f"{entry.prepared_dir}: agent {entry.agent!r} asks a model, and the task names "
-                "none; add the key model"
+                f"{entry.prepared_dir}: agent {entry.agent!r} needs a model, but the task "
+                "has none; add the key model"
             )
-        if coder.runs_inside and entry.sandbox == "none":
+        if agent.runs_inside and entry.sandbox == "none":
             raise UsageError(
-                f"{entry.prepared_dir}: agent {entry.agent!r} needs a sandbox that mounts what "
-                "it is made of, and 'none' does not; use bubblewrap, docker or modal"
+                f"{entry.prepared_dir}: agent {entry.agent!r} must be mounted in its sandbox, "
+                "which 'none' cannot do; use bubblewrap, docker or modal"
             )
-        if coder.program is not None and entry.sandbox == ModalBackend.name:
-            check_program(coder.name)
+        if agent.program is not None and entry.sandbox == ModalBackend.name:
+            check_program(agent.name)
         if entry.agent == "oracle" and not task.definition.has_reference:
             raise UsageError(
-                f"{entry.prepared_dir} has no reference solution for the agent 'oracle'; put "
-                f"it there as {task.reference_file}"
+                f"{entry.prepared_dir} has no reference solution for the agent 'oracle'; add "
+                f"{task.reference_file}"
             )
 
 
 def _check_sandboxes(
-    config: BenchConfig, tasks: Sequence[Task], backends: Mapping[str, SandboxBackend]
+    config: BenchConfig, tasks: Sequence[RunnableTask], backends: Mapping[str, SandboxBackend]
 ) -> list[str]:
     """Check that every task can run and be graded here; return unenforced limits."""
-    images = BaseImages.of(config.base_images, network=config.build_network)
-    unheld: dict[str, None] = {}
+    images = BaseImages.parse(config.base_images, network=config.build_network)
+    unenforced: dict[str, None] = {}
     for entry, task in zip(config.tasks, tasks, strict=True):
         backend = backends[entry.sandbox]
         task.check_runnable(backend, images, judged=config.judge is not None)
-        limits = limits_of(task.definition, entry, config.allow_network)
-        found = verify_enforcement(backend, limits)
-        if missing := found.self_test.partition("; not held: ")[2]:
-            unheld[f"sandbox {backend.name!r} does not hold a limit here: {missing}"] = None
-    return [*unheld]
+        limits = resolve_limits(task.definition, entry, config.allow_network)
+        enforcement = verify_enforcement(backend, limits)
+        if missing := enforcement.self_test.partition("; not held: ")[2]:
+            unenforced[f"sandbox {backend.name!r} does not enforce a limit: {missing}"] = None
+    return [*unenforced]
 
 
 def _check_python(
-    config: BenchConfig, tasks: Sequence[Task], backends: Mapping[str, SandboxBackend]
+    config: BenchConfig, tasks: Sequence[RunnableTask], backends: Mapping[str, SandboxBackend]
 ) -> None:
     """Raise UsageError if a Python agent's image lacks Python; this may build the image."""
     for entry, task in zip(config.tasks, tasks, strict=True):
-        if config.agent_hash(entry.agent) is None or task.image is None:
+        if config.get_agent_hash(entry.agent) is None or task.image is None:
             continue
-        limits = limits_of(task.definition, entry, config.allow_network)
+        limits = resolve_limits(task.definition, entry, config.allow_network)
         with tempfile.TemporaryDirectory(prefix="assay-check-") as folder:
-            place = workplace_of(entry, config, backends[entry.sandbox], limits, Path(folder))
-            if not run_in_own_loop(partial(task.has_python, place)):
+            settings = make_sandbox_setup(
+                entry, config, backends[entry.sandbox], limits, Path(folder)
+            )
+            if not run_in_own_loop(partial(task.has_python, settings)):
                 raise UsageError(
-                    f"agent {entry.agent!r} needs {PYTHON} in {task.image}, which has none; "
-                    "add it to environment/Dockerfile, or use react-coder, which needs none"
+                    f"agent {entry.agent!r} needs {PYTHON} in {task.image}, which does not "
+                    "have it; install it in environment/Dockerfile, or use react-coder"
                 )
 
 
-def _check_models(config: BenchConfig, own: Mapping[str, ChatModel], *, reach: bool) -> None:
+def _check_models(config: BenchConfig, models: Mapping[str, ChatModel], *, reach: bool) -> None:
     settings = config.make_model_settings()
     pool = make_pool(settings, None if config.budget is None else Budget(config.budget))
     try:
-        make_models(config, pool, own)
+        make_models(config, pool, models)
         if reach:
             check_reachable(pool, settings)
     finally:
         pool.close()
 
 
-def _missing(config: BenchConfig, own: Mapping[str, ChatModel]) -> tuple[str, ...]:
+def _list_missing_keys(config: BenchConfig, models: Mapping[str, ChatModel]) -> tuple[str, ...]:
     """Describe what must be set before the models can be called."""
     pool = make_pool(config.make_model_settings())
     try:
         entries = [
-            pool.entry(name, retired=True) for name in _asked(config, own) if name not in own
+            pool.entry(name, retired=True)
+            for name in _list_called_models(config, models)
+            if name not in models
         ]
-        return tuple(dict.fromkeys(words for each in entries for words in pool.missing(each)))
+        return tuple(dict.fromkeys(hint for entry in entries for hint in pool.missing(entry)))
     finally:
         pool.close()
 
 
-def _elsewhere(
-    config: BenchConfig, tasks: Sequence[Task], backends: Mapping[str, SandboxBackend]
+def _describe_remote_sandboxes(
+    config: BenchConfig, tasks: Sequence[RunnableTask], backends: Mapping[str, SandboxBackend]
 ) -> tuple[str, ...]:
     """Describe the sandboxes on other machines, and the tasks that need another sandbox."""
     plans = []
     for entry, task in zip(config.tasks, tasks, strict=True):
         backend = backends[entry.sandbox]
         if isinstance(backend, ModalBackend):
-            limits = limits_of(task.definition, entry, config.allow_network)
+            limits = resolve_limits(task.definition, entry, config.allow_network)
             plans.append(backend.plan(limits, task.image))
         elif task.image is not None:
             try:
@@ -339,41 +336,42 @@ def _elsewhere(
     return tuple(dict.fromkeys(plans))
 
 
-def _network_notes(config: BenchConfig, tasks: Sequence[Task]) -> tuple[str, ...]:
+def _describe_network(config: BenchConfig, tasks: Sequence[RunnableTask]) -> tuple[str, ...]:
     """Describe which tasks have network access, and which request it but do not have it."""
     notes = []
     for entry, task in zip(config.tasks, [task.definition for task in tasks], strict=True):
-        reached = limits_of(task, entry, config.allow_network).network
-        if entry.sandbox != "none" and reached:
-            notes.append(f"network of {task.task_id}: {describe_network(reached)}")
+        network = resolve_limits(task, entry, config.allow_network).network
+        if entry.sandbox != "none" and network:
+            notes.append(f"network of {task.task_id}: {describe_network(network)}")
         elif entry.sandbox != "none" and task.asks_network and entry.network is None:
             notes.append(
-                f"{task.task_id} asks for a network and gets none; allow it with "
-                "--allow-network public, or with the hosts that it needs"
+                f"{task.task_id} requests network access and does not have it; allow it with "
+                "--allow-network public, or --allow-network HOST"
             )
     return tuple(dict.fromkeys(notes))
 
 
 def make_models(
-    config: BenchConfig, pool: ModelPool, own: Mapping[str, ChatModel]
+    config: BenchConfig, pool: ModelPool, models: Mapping[str, ChatModel]
 ) -> dict[str, ChatModel]:
-    """Return the models that are called, by name: the caller's own, or from the pool."""
+    """Return the models that are called, by name: the caller's models, or from the pool."""
     settings = config.make_model_settings()
     return {
-        name: own.get(name) or make_model(name, settings, pool) for name in _asked(config, own)
+        name: models.get(name) or make_model(name, settings, pool)
+        for name in _list_called_models(config, models)
     }
 
 
-def _asked(config: BenchConfig, own: Mapping[str, ChatModel]) -> list[str]:
+def _list_called_models(config: BenchConfig, models: Mapping[str, ChatModel]) -> list[str]:
     """Return the names of the models that are called."""
     # Agents that call no model may still be labelled with one.
-    asking = {entry.model for entry in config.tasks if coder_of(entry, config).needs_model} | {
-        config.judge
-    }
-    names, settings = sorted(filter(None, asking)), config.make_model_settings()
+    called = {
+        entry.model for entry in config.tasks if make_entry_agent(entry, config).needs_model
+    } | {config.judge}
+    names, settings = sorted(filter(None, called)), config.make_model_settings()
     for name in names:
-        if is_builtin(name, settings) and name not in own:
-            raise UsageError(f"{name} plays Crafter and cannot write code; name another model")
+        if is_builtin(name, settings) and name not in models:
+            raise UsageError(f"{name} plays Crafter and cannot write code; use another model")
     return names
 
 
@@ -392,7 +390,7 @@ class BenchEstimate:
 def bench_plan(prepared: PreparedBench) -> dict[str, Any]:
     """Return the plan of a benchmark as data."""
     config = prepared.config
-    labels = arm_labels(config)
+    labels = make_arm_labels(config)
     return {
         "name": config.name,
         "config": config.config_file,
@@ -408,7 +406,7 @@ def bench_plan(prepared: PreparedBench) -> dict[str, Any]:
             }
             for entry, task, arm in zip(config.tasks, prepared.tasks, labels, strict=True)
         ],
-        "disk": _disk_limits(prepared.backends),
+        "disk": _describe_disk_limits(prepared.backends),
         "estimates": [asdict(estimate) for estimate in estimate_bench(prepared)],
     }
 
@@ -417,28 +415,28 @@ def estimate_bench(prepared: PreparedBench) -> tuple[BenchEstimate, ...]:
     """Estimate the cost of each arm from its earlier trials, or else from its limits."""
     config = prepared.config
     trials: dict[str, list[TaskEntry]] = {}
-    for spec in specs_of(config, prepared.run.record.id):
+    for spec in list_specs(config, prepared.run.record.id):
         trials.setdefault(spec.arm, []).append(config.tasks[spec.entry])
-    before = _costs_before(config)
+    earlier_costs = _read_earlier_costs(config)
     estimates = []
     for arm, entries in trials.items():
         n = len(entries)
         limits = [entry.cost_limit for entry in entries if entry.cost_limit is not None]
         if entries[0].model is None and config.judge is None:
-            estimates.append(BenchEstimate(arm, n, 0.0, "no model is asked"))
-        elif arm in before:
-            mean = sum(before[arm]) / len(before[arm])
-            said = f"~, as in {counted(len(before[arm]), 'earlier trial')}"
-            estimates.append(BenchEstimate(arm, n, mean * n, said))
+            estimates.append(BenchEstimate(arm, n, 0.0, "no model is called"))
+        elif arm in earlier_costs:
+            mean = sum(earlier_costs[arm]) / len(earlier_costs[arm])
+            basis = f"mean of {counted(len(earlier_costs[arm]), 'earlier trial')}"
+            estimates.append(BenchEstimate(arm, n, mean * n, basis))
         elif len(limits) == n:
             estimates.append(BenchEstimate(arm, n, sum(limits), "at most, by cost_limit"))
         else:
-            said = "not known before it has run once; --budget and cost_limit bound it"
-            estimates.append(BenchEstimate(arm, n, None, said))
+            basis = "unknown before the first run; --budget and cost_limit limit it"
+            estimates.append(BenchEstimate(arm, n, None, basis))
     return tuple(estimates)
 
 
-def _costs_before(config: BenchConfig) -> dict[str, list[float]]:
+def _read_earlier_costs(config: BenchConfig) -> dict[str, list[float]]:
     costs: dict[str, list[float]] = {}
     folder = config.data_dir / "rollouts" / config.name
     for path in sorted(folder.glob("*/manifest.json")):
@@ -448,13 +446,13 @@ def _costs_before(config: BenchConfig) -> dict[str, list[float]]:
     return costs
 
 
-def _disk_limits(backends: Mapping[str, SandboxBackend]) -> dict[str, str]:
+def _describe_disk_limits(backends: Mapping[str, SandboxBackend]) -> dict[str, str]:
     """Return how each kind of sandbox on this machine limits disk space, or why it cannot."""
-    held = {}
+    limits = {}
     for name, backend in backends.items():
         if not isinstance(backend, ModalBackend):
             try:
-                held[name] = backend.enforcement(ResourceLimits()).disk
+                limits[name] = backend.enforcement(ResourceLimits()).disk
             except SandboxUnavailable as error:
-                held[name] = str(error)
-    return held
+                limits[name] = str(error)
+    return limits

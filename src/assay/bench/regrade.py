@@ -8,26 +8,26 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from assay.agents.chat_models import make_model, make_pool
-from assay.bench.attempt import grade_trial, limits_of, workplace_of
+from assay.bench.attempt import grade_trial, make_sandbox_setup, resolve_limits
 from assay.bench.base import NOTHING_ALLOWED, Allowed, Grade
-from assay.bench.config import BenchConfig, TaskEntry, arm_labels, overrides_of
+from assay.bench.config import BenchConfig, TaskEntry, find_overrides, make_arm_labels
 from assay.bench.grading.llm_judge import Judge
 from assay.bench.grading.results import read_grade, write_grade
-from assay.bench.harbor.task import is_harbor_task, problems_of
+from assay.bench.harbor.task import find_task_problems, is_harbor_task
 from assay.bench.manifest import Manifest, RolloutFolder, TrialResult
 from assay.bench.options import RegradeOptions, TaskCheckOptions
-from assay.bench.rollouts import Rollout, select_rollout
-from assay.bench.task import BaseImages, Task, TaskCheck, Workplace
+from assay.bench.rollouts import Rollout, find_rollout
+from assay.bench.task import BaseImages, RunnableTask, SandboxSetup, TaskCheck
 from assay.bench.task_checks import check_task, overrides_problems
 from assay.bench.task_layouts import load_any_task
 from assay.bench.tasks.creation import new_task, prepare_task
 from assay.bench.trial_files import (
-    AgentEnd,
-    JudgeBill,
-    agent_end,
-    graded_result,
-    outcomes_of,
-    patch_of,
+    AgentRecord,
+    JudgeUsage,
+    make_graded_result,
+    make_outcomes,
+    read_agent_record,
+    read_patch,
 )
 from assay.core.aio import run_in_own_loop
 from assay.core.canonical_json import derive_id
@@ -77,19 +77,21 @@ def bench_check(
     entry = TaskEntry(
         prepared_dir=str(folder), overrides=None if overrides is None else str(overrides)
     )
-    applied = overrides_of(entry)
+    applied = find_overrides(entry)
     problems = () if applied is None else overrides_problems(Path(folder), applied, allowed)
     checks = []
     if applied is not None:
-        said = "; ".join(problems) or f"every key and path of {applied} fits"
-        checks.append(TaskCheck(name="overrides", passed=not problems, detail=said))
+        detail = "; ".join(problems) or f"every key and path of {applied} is valid"
+        checks.append(TaskCheck(name="overrides", passed=not problems, detail=detail))
     is_harbor = applied is None and is_harbor_task(Path(folder))
-    if is_harbor and (refused := problems_of(Path(folder), allowed)):
-        return tuple(TaskCheck(name="refused", passed=False, detail=why) for why in refused)
+    if is_harbor and (unsupported := find_task_problems(Path(folder), allowed)):
+        return tuple(
+            TaskCheck(name="refused", passed=False, detail=problem) for problem in unsupported
+        )
     task = load_any_task(Path(folder), applied, allowed)
     backend = choose_backend(options.sandbox)
-    limits = limits_of(task.definition, entry, options.allow_network)
-    images = BaseImages.of(base_images, network=options.build_network)
+    limits = resolve_limits(task.definition, entry, options.allow_network)
+    images = BaseImages.parse(base_images, network=options.build_network)
     try:
         task.check_runnable(backend, images, judged=False)
     except UsageError as error:
@@ -98,15 +100,15 @@ def bench_check(
         return (TaskCheck(name="refused", passed=False, detail=str(error)),)
     verify_enforcement(backend, limits)
     name = f".check-{task.definition.task_id}"
-    place = Workplace(
+    settings = SandboxSetup(
         backend=backend,
         images=images,
         folder=find_free_path(Path(folder).resolve().parent / name),
         limits=limits,
         timeout_s=timeout_s,
     )
-    place.folder.mkdir(mode=0o700)
-    return (*checks, *run_in_own_loop(lambda: check_task(task, place, tries=options.tries)))
+    settings.folder.mkdir(mode=0o700)
+    return (*checks, *run_in_own_loop(lambda: check_task(task, settings, tries=options.tries)))
 
 
 @takes_options
@@ -134,10 +136,10 @@ def bench_eval(
             not count, because its files may come from another machine.
         done: Callback for each trial.
     """
-    found = select_rollout(rollout, Path(data_dir), latest=options.latest, stamp=stamp)
-    make_grader = partial(_Grader, found.manifest, options, judge_votes, allowed)
+    selected = find_rollout(rollout, Path(data_dir), latest=options.latest, stamp=stamp)
+    make_grader = partial(_Grader, selected.manifest, options, judge_votes, allowed)
     trials = []
-    for trial in _graded(found, make_grader, again=again):
+    for trial in _grade_rollout(selected, make_grader, again=again):
         done(trial)
         trials.append(trial)
     return tuple(trials)
@@ -151,11 +153,11 @@ def bench_trials(
     stamp: str | None = None,
 ) -> tuple[TrialResult, ...]:
     """Return the current trials of a rollout; takes the arguments of `bench_eval`."""
-    found = select_rollout(rollout, Path(data_dir), latest=latest, stamp=stamp)
-    return found.manifest.results
+    selected = find_rollout(rollout, Path(data_dir), latest=latest, stamp=stamp)
+    return selected.manifest.results
 
 
-def _graded(
+def _grade_rollout(
     rollout: Rollout, make_grader: "Callable[[], _Grader]", *, again: bool
 ) -> Iterator[GradedTrial]:
     manifest = rollout.manifest
@@ -163,30 +165,30 @@ def _graded(
     grader: _Grader | None = None
     for result in manifest.results:
         run_dir = Path(result.run_dir)
-        known = read_grade(run_dir)
-        patch = patch_of(run_dir)
-        agent = agent_end(run_dir, result.session_id)
-        if agent is None or (known is not None and not again):
-            yield GradedTrial(result, known, False)
+        grade = read_grade(run_dir)
+        patch = read_patch(run_dir)
+        agent = read_agent_record(run_dir, result.session_id)
+        if agent is None or (grade is not None and not again):
+            yield GradedTrial(result, grade, False)
             continue
         if grader is None:
             grader = make_grader()
-        graded, updated = grader.grade(result, agent)
-        if known is not None:
-            _keep_old(run_dir)
+        new_grade, updated = grader.grade(result, agent)
+        if grade is not None:
+            _archive_results(run_dir)
         write_grade(
             run_dir,
-            grader.task_of(result).definition,
-            graded,
+            grader.load_task(result).definition,
+            new_grade,
             diff=patch,
-            judge=grader.judged_by,
-            agent_metrics=agent.metrics(),
+            judge=grader.judge_settings,
+            agent_metrics=agent.collect_metrics(),
         )
         folder.write_result(updated)
-        manifest = folder.brought_up(manifest)
+        manifest = folder.refresh(manifest)
         folder.write(manifest)
-        _store(manifest, updated, patch)
-        yield GradedTrial(updated, graded, True)
+        _store_outcomes(manifest, updated, patch)
+        yield GradedTrial(updated, new_grade, True)
 
 
 class _Grader:
@@ -196,60 +198,60 @@ class _Grader:
         self, manifest: Manifest, options: RegradeOptions, votes: int, allowed: Allowed
     ) -> None:
         self._allowed = allowed
-        self._config = BenchConfig(**_settings(manifest, options.judge, votes))
+        self._config = BenchConfig(**_read_settings(manifest, options.judge, votes))
         self._budget = None if options.budget is None else Budget(options.budget)
-        self._tasks: dict[tuple[str, str], tuple[Task, TaskEntry]] = {}
+        self._tasks: dict[tuple[str, str], tuple[RunnableTask, TaskEntry]] = {}
 
     @property
-    def judged_by(self) -> dict[str, Any] | None:
+    def judge_settings(self) -> dict[str, Any] | None:
         """The judge, for the grade files; None without one."""
         config = self._config
         if config.judge is None:
             return None
         return {"model": config.judge, "votes": config.judge_votes}
 
-    def task_of(self, result: TrialResult) -> Task:
+    def load_task(self, result: TrialResult) -> RunnableTask:
         """Return the task of a trial; raise UsageError if it has changed."""
-        return self._entry_of(result)[0]
+        return self._load_entry(result)[0]
 
-    def grade(self, result: TrialResult, agent: AgentEnd) -> tuple[Grade, TrialResult]:
+    def grade(self, result: TrialResult, agent: AgentRecord) -> tuple[Grade, TrialResult]:
         """Grade the work of an agent; return the grade and the updated trial."""
-        task, entry = self._entry_of(result)
+        task, entry = self._load_entry(result)
         config, backend = self._config, choose_backend(entry.sandbox)
-        limits = limits_of(task.definition, entry)
+        limits = resolve_limits(task.definition, entry)
         run_dir = Path(result.run_dir).absolute()
-        place = workplace_of(entry, config, backend, limits, run_dir / "grading")
-        task.check_runnable(backend, place.images, judged=config.judge is not None)
+        settings = make_sandbox_setup(entry, config, backend, limits, run_dir / "grading")
+        task.check_runnable(backend, settings.images, judged=config.judge is not None)
         verify_enforcement(backend, limits)
         replies: list[ChatReply] = []
 
-        async def graded() -> tuple[Grade, float]:
+        async def run_grading() -> tuple[Grade, float]:
             async with _open_judge(config, self._budget, replies) as judge:
-                return await grade_trial(task, run_dir, place, judge)
+                return await grade_trial(task, run_dir, settings, judge)
 
-        new, seconds = run_in_own_loop(graded)
+        grade, seconds = run_in_own_loop(run_grading)
         costs = [reply.cost_usd for reply in replies]
-        bill = JudgeBill(
+        usage = JudgeUsage(
             sum((reply.usage for reply in replies), Usage()),
             None if None in costs else sum(filter(None, costs)),
             len(replies),
         )
-        return new, graded_result(result, agent, new, grading_s=seconds, judge=bill)
+        return grade, make_graded_result(result, agent, grade, grading_s=seconds, judge=usage)
 
-    def _entry_of(self, result: TrialResult) -> tuple[Task, TaskEntry]:
+    def _load_entry(self, result: TrialResult) -> tuple[RunnableTask, TaskEntry]:
         key = (result.arm, result.task_dir)
         if key not in self._tasks:
-            labels = arm_labels(self._config)
+            labels = make_arm_labels(self._config)
             entry = next(
                 entry
                 for label, entry in zip(labels, self._config.tasks, strict=True)
                 if (label, entry.prepared_dir) == key
             )
-            folder, overrides = Path(entry.prepared_dir), overrides_of(entry)
+            folder, overrides = Path(entry.prepared_dir), find_overrides(entry)
             task = load_any_task(folder, overrides, self._allowed)
             if result.task_checksum and task.definition.checksum != result.task_checksum:
                 raise UsageError(
-                    f"{entry.prepared_dir} was changed since {result.run_id} ran; put it back, "
+                    f"{entry.prepared_dir} changed after {result.run_id} ran; restore it, "
                     "or run the benchmark again"
                 )
             self._tasks[key] = (task, entry)
@@ -268,24 +270,24 @@ async def _open_judge(
     pool = make_pool(settings, budget)
     model = make_model(config.judge, settings, pool)
 
-    async def ask(messages: Sequence[Message], tools: Encoded) -> ChatReply:
+    async def call_model(messages: Sequence[Message], tools: Encoded) -> ChatReply:
         request = ChatRequest(model.name, messages, tools, max_tokens=4096)
         replies.append(await model.reply(request))
         return replies[-1]
 
     try:
-        yield Judge(ask, model=config.judge, votes=config.judge_votes)
+        yield Judge(call_model, model=config.judge, votes=config.judge_votes)
     finally:
         await model.close()
         pool.close()
 
 
-def _settings(manifest: Manifest, judge: str | None, votes: int) -> dict[str, Any]:
+def _read_settings(manifest: Manifest, judge: str | None, votes: int) -> dict[str, Any]:
     stored = dict(manifest.configuration)
     if "tasks" not in stored:
         raise UsageError(
-            f"{manifest.name}@{manifest.created_at} does not say how it was configured, so it "
-            "cannot be graded; it was written by another program"
+            f"{manifest.name}@{manifest.created_at} cannot be graded: its manifest has no "
+            "configuration, because another program wrote it"
         )
     stored.pop("models", None)  # derived from the tasks
     if judge is not None:
@@ -293,14 +295,14 @@ def _settings(manifest: Manifest, judge: str | None, votes: int) -> dict[str, An
     return stored
 
 
-def _keep_old(run_dir: Path) -> None:
+def _archive_results(run_dir: Path) -> None:
     """Rename the last result file, with the current time in its name."""
     path = run_dir / "evaluation_results.json"
     stamp = time.strftime("%Y%m%d__%H-%M-%S", time.gmtime())
     path.rename(find_free_path(run_dir / f"evaluation_results.{stamp}.json"))
 
 
-def _store(manifest: Manifest, result: TrialResult, diff: bytes) -> None:
+def _store_outcomes(manifest: Manifest, result: TrialResult, diff: bytes) -> None:
     """Update the outcomes of a stored session to its new grade."""
     from assay.store.metric_outcomes import MetricOutcome, store_metric_outcomes
     from assay.store.store import Store
@@ -308,10 +310,10 @@ def _store(manifest: Manifest, result: TrialResult, diff: bytes) -> None:
     database = Path(manifest.database)
     if not database.exists():
         return
-    earned = outcomes_of(result, diff).items()
+    outcomes = make_outcomes(result, diff).items()
     with Store(database).writing() as connection:
         store_metric_outcomes(
             connection,
             derive_id(manifest.run, result.arm),
-            [MetricOutcome(result.session_id, name, value) for name, value in earned],
+            [MetricOutcome(result.session_id, name, value) for name, value in outcomes],
         )

@@ -14,10 +14,10 @@ from assay.bench.manifest import ArmEntry, Manifest, TrialResult
 from assay.bench.options import RolloutComparisonOptions
 from assay.bench.summary import (
     ArmSummary,
-    arm_subject,
-    compared_arms,
-    graded_as,
-    pooled,
+    compare_arms,
+    filter_by_grading,
+    make_subject,
+    pool_results,
     summarize_trials,
 )
 from assay.core.options import takes_options
@@ -51,16 +51,16 @@ class TaskRow:
         """Whether some trials of one rollout have the full score and others do not."""
         return any(row.flaky for row in self.rollouts if row is not None)
 
-    def change(self, place: int) -> TaskChange | None:
+    def change(self, index: int) -> TaskChange | None:
         """Return the change between the first rollout and the rollout at this index."""
-        first, then = self.rollouts[0], self.rollouts[place]
-        if self.changed or first is None or then is None:
+        first, later = self.rollouts[0], self.rollouts[index]
+        if self.changed or first is None or later is None:
             return None
-        if not first.counts.counted or not then.counts.counted or first.flaky or then.flaky:
+        if not first.counts.counted or not later.counts.counted or first.flaky or later.flaky:
             return None
-        if bool(first.passed) is bool(then.passed):
+        if bool(first.passed) is bool(later.passed):
             return None
-        return TaskChange.NEWLY_PASSING if then.passed else TaskChange.NEWLY_FAILING
+        return TaskChange.NEWLY_PASSING if later.passed else TaskChange.NEWLY_FAILING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +93,8 @@ class RolloutComparison:
 
     def changes(self, change: TaskChange) -> tuple[TaskRow, ...]:
         """Return the tasks with this change in any rollout after the first."""
-        places = range(1, len(self.rollouts))
-        return tuple(
-            row for row in self.tasks if any(row.change(at) is change for at in places)
-        )
+        indices = range(1, len(self.rollouts))
+        return tuple(row for row in self.tasks if any(row.change(i) is change for i in indices))
 
 
 @takes_options
@@ -116,89 +114,91 @@ def compare_rollouts(
         UsageError: There are fewer than two, or no task was graded in the requested mode.
     """
     if len(rollouts) < 2:
-        raise UsageError("there are no two rollouts to compare; name two or more")
+        raise UsageError("a comparison needs at least two rollouts; name two or more")
     names = tuple(rollouts)
-    kept, left_out = graded_as([*rollouts.values()], options.grading)
+    kept, grading_notes = filter_by_grading([*rollouts.values()], options.grading)
     rollouts = dict(zip(names, kept, strict=True))
-    results = {name: pooled([manifest])[0] for name, manifest in rollouts.items()}
-    slots, missing = _slots(rollouts)
+    results = {name: pool_results([manifest])[0] for name, manifest in rollouts.items()}
+    matched, missing = _match_arms(rollouts)
     level = options.level
-    each = 1 - (1 - level) / max(1, len(slots))
+    arm_level = 1 - (1 - level) / max(1, len(matched))
     arms: list[ArmComparison] = []
     rows: list[TaskRow] = []
-    for slot, entries in slots.items():
+    for label, entries in matched.items():
         trials = {
             name: [result for result in results[name] if result.arm == entry.label]
             for name, entry in entries.items()
         }
-        own = _rows(slot, [trials.get(name, []) for name in names], level)
-        rows += own
-        same = {row.task for row in own if not row.changed}
-        judged = replace(options, level=each)
-        arms.append(_arm(slot, entries, trials, same, judged))
+        task_rows = _make_task_rows(label, [trials.get(name, []) for name in names], level)
+        rows += task_rows
+        unchanged = {row.task for row in task_rows if not row.changed}
+        arm_options = replace(options, level=arm_level)
+        arms.append(_compare_arm(label, entries, trials, unchanged, arm_options))
     return RolloutComparison(
         rollouts=names,
         arms=(
             *arms,
             *(
-                ArmComparison(arm=arm, comparison=None, reasons=(why,))
-                for arm, why in missing.items()
+                ArmComparison(arm=arm, comparison=None, reasons=(reason,))
+                for arm, reason in missing.items()
             ),
         ),
         tasks=tuple(rows),
         level=level,
-        notes=(*left_out, *_notes(rollouts, slots, rows, each)),
+        notes=(*grading_notes, *_describe_caveats(rollouts, matched, rows, arm_level)),
     )
 
 
-_Slot = Mapping[str, ArmEntry]
+_RolloutArms = Mapping[str, ArmEntry]
 """The arm of each rollout that has one, by the name of the rollout."""
 
 
-def _slots(rollouts: Mapping[str, Manifest]) -> tuple[dict[str, _Slot], dict[str, str]]:
+def _match_arms(
+    rollouts: Mapping[str, Manifest],
+) -> tuple[dict[str, _RolloutArms], dict[str, str]]:
     """Return the arms that are compared, and the reasons why others are not."""
-    having = {name: _entries(manifest) for name, manifest in rollouts.items()}
-    if all(len(own) == 1 for own in having.values()):
-        single = {name: next(iter(own.values())) for name, own in having.items()}
+    arms_by_rollout = {name: _list_arms(manifest) for name, manifest in rollouts.items()}
+    if all(len(arms) == 1 for arms in arms_by_rollout.values()):
+        single = {name: next(iter(arms.values())) for name, arms in arms_by_rollout.items()}
         labels = dict.fromkeys(entry.label for entry in single.values())
         return {" / ".join(labels): single}, {}
-    slots: dict[str, _Slot] = {}
+    matched: dict[str, _RolloutArms] = {}
     missing: dict[str, str] = {}
-    first = next(iter(having))
-    for label in dict.fromkeys(label for own in having.values() for label in own):
-        found = {name: own[label] for name, own in having.items() if label in own}
-        if first not in found:
-            missing[label] = f"{label} is not in {first}, so there is nothing to compare with."
-        elif len(found) == 1:
-            missing[label] = f"{label} is in {first} alone."
+    first = next(iter(arms_by_rollout))
+    for label in dict.fromkeys(label for arms in arms_by_rollout.values() for label in arms):
+        entries = {name: arms[label] for name, arms in arms_by_rollout.items() if label in arms}
+        if first not in entries:
+            missing[label] = f"{label} is not in {first}, so it has no baseline."
+        elif len(entries) == 1:
+            missing[label] = f"{label} is only in {first}."
         else:
-            slots[label] = found
-    return slots, missing
+            matched[label] = entries
+    return matched, missing
 
 
-def _entries(manifest: Manifest) -> dict[str, ArmEntry]:
+def _list_arms(manifest: Manifest) -> dict[str, ArmEntry]:
     """Return the arms that have trials, by label."""
-    known = {entry.label: entry for entry in manifest.arms}
+    listed = {entry.label: entry for entry in manifest.arms}
     return {
-        result.arm: known.get(
+        result.arm: listed.get(
             result.arm, ArmEntry(label=result.arm, agent=result.agent, model=result.model)
         )
         for result in manifest.results
     }
 
 
-def _arm(
-    slot: str,
-    entries: _Slot,
+def _compare_arm(
+    label: str,
+    entries: _RolloutArms,
     trials: Mapping[str, Sequence[TrialResult]],
-    same: set[str],
+    unchanged: set[str],
     options: RolloutComparisonOptions,
 ) -> ArmComparison:
     # Rollouts that ran different tasks are compared on the tasks that all of them ran.
-    did = [{result.task_id for result in own} for own in trials.values()]
-    common = same.intersection(*did)
+    tasks_by_rollout = [{result.task_id for result in results} for results in trials.values()]
+    common = unchanged.intersection(*tasks_by_rollout)
     subjects = [
-        arm_subject(
+        make_subject(
             entry,
             [result for result in trials[name] if result.task_id in common],
             id=f"{entry.label} {name}",
@@ -206,48 +206,51 @@ def _arm(
         )
         for name, entry in entries.items()
     ]
-    comparison, reasons = compared_arms(
+    comparison, reasons = compare_arms(
         subjects, level=options.level, min_effect=options.min_effect
     )
     if not common:
-        reasons = [f"{slot} has no task that is the same in all rollouts."]
-    return ArmComparison(arm=slot, comparison=comparison, reasons=tuple(reasons))
+        reasons = [f"{label} has no task that is identical in all rollouts."]
+    return ArmComparison(arm=label, comparison=comparison, reasons=tuple(reasons))
 
 
-def _rows(slot: str, rollouts: Sequence[Sequence[TrialResult]], level: float) -> list[TaskRow]:
+def _make_task_rows(
+    label: str, rollouts: Sequence[Sequence[TrialResult]], level: float
+) -> list[TaskRow]:
     """Return the rows of all tasks of an arm, given its trials in each rollout."""
     rows = []
-    for task in dict.fromkeys(result.task_id for own in rollouts for result in own):
-        of_task = [[result for result in own if result.task_id == task] for own in rollouts]
-        forms = {result.task_checksum for own in of_task for result in own} - {""}
+    for task in dict.fromkeys(result.task_id for results in rollouts for result in results):
+        groups = [[r for r in results if r.task_id == task] for results in rollouts]
+        checksums = {result.task_checksum for results in groups for result in results} - {""}
         rows.append(
             TaskRow(
-                arm=slot,
+                arm=label,
                 task=task,
                 rollouts=tuple(
-                    summarize_trials(own, slot, task, level) if own else None for own in of_task
+                    summarize_trials(results, label, task, level) if results else None
+                    for results in groups
                 ),
-                changed=len(forms) > 1,
+                changed=len(checksums) > 1,
             )
         )
     return rows
 
 
-def _notes(
+def _describe_caveats(
     rollouts: Mapping[str, Manifest],
-    slots: Mapping[str, _Slot],
+    matched: Mapping[str, _RolloutArms],
     rows: Sequence[TaskRow],
-    each: float,
+    arm_level: float,
 ) -> Iterator[str]:
     changed = dict.fromkeys(row.task for row in rows if row.changed)
     if changed:
         yield (
             f"{counted(len(changed), 'task')} changed between the rollouts and"
-            f" {'is' if len(changed) == 1 else 'are'} not judged: {', '.join(changed)}."
+            f" {'is' if len(changed) == 1 else 'are'} not compared: {', '.join(changed)}."
         )
-    partly = dict.fromkeys(row.task for row in rows if not row.changed and None in row.rollouts)
-    if partly:
-        yield f"Not in all rollouts, and not judged: {', '.join(partly)}."
+    absent = dict.fromkeys(row.task for row in rows if not row.changed and None in row.rollouts)
+    if absent:
+        yield f"Not in all rollouts, and not compared: {', '.join(absent)}."
     unknown = dict.fromkeys(
         result.task_id
         for manifest in rollouts.values()
@@ -256,27 +259,27 @@ def _notes(
     )
     if unknown:
         yield (
-            "Without a checksum, so that nothing says they are the same tasks:"
+            "Tasks without a checksum, which may differ between rollouts:"
             f" {', '.join(unknown)}."
         )
-    for slot, entries in slots.items():
-        yield from _differing(slot, entries)
-    if len(slots) > 1:
+    for label, entries in matched.items():
+        yield from _describe_different_settings(label, entries)
+    if len(matched) > 1:
         yield (
-            f"{len(slots)} arms are judged: each at a level of {100 * each:.4g} %, so that all"
-            " verdicts together keep theirs."
+            f"{len(matched)} arms are compared, each at a level of {100 * arm_level:.4g} %, so"
+            " that all verdicts together have the chosen level."
         )
 
 
-def _differing(slot: str, entries: _Slot) -> Iterator[str]:
+def _describe_different_settings(label: str, entries: _RolloutArms) -> Iterator[str]:
     """Describe settings of an arm that differ between rollouts."""
     (first, before), *others = entries.items()
     for name, after in others:
         if after.label != before.label:
             continue
-        said = [
-            f"{what} {old!r} and {new!r}"
-            for what, old, new in (
+        differences = [
+            f"{setting} {old!r} and {new!r}"
+            for setting, old, new in (
                 ("agent", before.agent, after.agent),
                 ("model", before.model, after.model),
                 *(
@@ -286,5 +289,6 @@ def _differing(slot: str, entries: _Slot) -> Iterator[str]:
             )
             if old != new
         ]
-        if said:
-            yield f"{slot} is not set up alike in {first} and {name}: {'; '.join(said)}."
+        if differences:
+            listed = "; ".join(differences)
+            yield f"{label} has different settings in {first} and {name}: {listed}."

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from assay.bench.harbor.rewards import outcome_of, score_of
+from assay.bench.harbor.rewards import classify_score, select_reward
 from assay.bench.manifest import (
     LAUNCH_FAILED,
     LAUNCHED,
@@ -30,8 +30,8 @@ from assay.bench.manifest import (
     claim_rollout,
     is_stamp,
 )
-from assay.bench.rollouts import Rollout, all_rollouts, rollout_at
-from assay.bench.tasks.tree import is_too_long, shown_path, walk
+from assay.bench.rollouts import Rollout, read_manifests, read_rollout
+from assay.bench.tasks.tree import format_path, is_too_long, walk
 from assay.core.canonical_json import canonical_json
 from assay.core.files import remove_folder
 from assay.core.text import counted
@@ -41,24 +41,26 @@ from assay.store.records import Trace
 from assay.types import TrialState
 
 _STAMP: Final = "%Y%m%d__%H-%M-%S"
-_RATES: Final = ("turns", "tokens", "cost_usd", "duration_s")
+_NOT_REWARDS: Final = ("turns", "tokens", "cost_usd", "duration_s")
 """Outcomes of an imported session that are not rewards."""
 _TOKENS: Final = ("prompt", "completion", "cached")
-_TASK: Final = "harbor/"
+_TASK_PREFIX: Final = "harbor/"
 
 
-def harbor_jobs(source: Path) -> list[Path]:
+def find_harbor_jobs(source: Path) -> list[Path]:
     """Return the folders of Harbor jobs at a path or in it; empty if there are none."""
     if not source.is_dir():
         return []
-    if _trials(source):
+    if _list_trial_folders(source):
         return [source]
     return [
-        folder for folder in sorted(source.iterdir()) if folder.is_dir() and _trials(folder)
+        folder
+        for folder in sorted(source.iterdir())
+        if folder.is_dir() and _list_trial_folders(folder)
     ]
 
 
-def _trials(job: Path) -> list[Path]:
+def _list_trial_folders(job: Path) -> list[Path]:
     return [
         folder
         for folder in sorted(job.iterdir())
@@ -66,22 +68,22 @@ def _trials(job: Path) -> list[Path]:
     ]
 
 
-def harbor_rollout(job: Path) -> tuple[Manifest, dict[str, Path | None]]:
+def convert_harbor_job(job: Path) -> tuple[Manifest, dict[str, Path | None]]:
     """Convert a job to the manifest of a rollout; also return the folder of each trial.
 
     Raises:
         UsageError: A trial is damaged or has not ended, or there is a link in its folder.
     """
-    found: list[tuple[Path, Trace]] = []
-    for folder in _trials(job):
+    trials: list[tuple[Path, Trace]] = []
+    for folder in _list_trial_folders(job):
         try:
             trace = harbor_session(folder)
         except UsageError as error:
             raise UsageError(f"trial {folder.name} {error}") from error
         if trace is None or trace.session.end is None:
             raise UsageError(
-                f"it is not whole: trial {folder.name} has no result.json; finish the job with "
-                "Harbor first"
+                f"it is incomplete: trial {folder.name} has no result.json; finish the job "
+                "with Harbor first"
             )
         for path, status in walk(folder):
             if status is None or is_too_long(path):
@@ -89,21 +91,21 @@ def harbor_rollout(job: Path) -> tuple[Manifest, dict[str, Path | None]]:
             if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
                 raise UsageError(
                     f"trial {folder.name} has a symbolic link or a special file, which is not "
-                    f"followed: {shown_path(path)}"
+                    f"imported: {format_path(path)}"
                 )
-        found.append((folder, trace))
-    began = min(trace.session.header.created_at for _, trace in found)
-    stamp = time.strftime(_STAMP, time.gmtime(began))
-    times: Counter[tuple[str, str]] = Counter()
+        trials.append((folder, trace))
+    started_at = min(trace.session.header.created_at for _, trace in trials)
+    stamp = time.strftime(_STAMP, time.gmtime(started_at))
+    counts: Counter[tuple[str, str]] = Counter()
     results, arms = [], dict[str, ArmEntry]()
     runs: dict[str, Path | None] = {}
-    for number, (folder, trace) in enumerate(found):
+    for number, (folder, trace) in enumerate(trials):
         agent = trace.run.configuration["agent"]
         arm = trace.experiment.model
-        task = trace.session.header.task.removeprefix(_TASK)
+        task = trace.session.header.task.removeprefix(_TASK_PREFIX)
         run_id = f"{stamp}-{number}"
-        results.append(_result(trace, run_id, folder, arm, task, times[arm, task]))
-        times[arm, task] += 1
+        results.append(_make_result(trace, run_id, folder, arm, task, counts[arm, task]))
+        counts[arm, task] += 1
         runs[run_id] = folder
         arms[arm] = ArmEntry(label=arm, agent=agent["name"], model=agent["model"] or None)
     name = re.sub(r"[^\w.+-]", "-", job.resolve().name, flags=re.ASCII).lstrip(".+-") or "job"
@@ -119,15 +121,15 @@ def harbor_rollout(job: Path) -> tuple[Manifest, dict[str, Path | None]]:
     return manifest, runs
 
 
-def _result(
+def _make_result(
     trace: Trace, run_id: str, folder: Path, arm: str, task: str, rollout: int
 ) -> TrialResult:
     session, end = trace.session, trace.session.end
     assert end is not None, "a trial that has not ended is refused before"
     agent = trace.run.configuration["agent"]
-    rewards = {name: value for name, value in end.outcomes.items() if name not in _RATES}
-    whole = {name: value for name, value in rewards.items() if "/" not in name}
-    score = min(1.0, max(0.0, score_of(whole))) if whole else None
+    rewards = {name: value for name, value in end.outcomes.items() if name not in _NOT_REWARDS}
+    task_rewards = {name: value for name, value in rewards.items() if "/" not in name}
+    score = min(1.0, max(0.0, select_reward(task_rewards))) if task_rewards else None
     is_result = end.state is TrialState.RESULT
     totals = session.imported_totals
     tokens = {kind: totals.get(f"{kind}_tokens") or 0 for kind in _TOKENS}
@@ -145,7 +147,7 @@ def _result(
         status=LAUNCHED,
         launch_rc=0,
         state=end.state,
-        outcome=outcome_of(score).value if is_result else end.stop_reason,
+        outcome=classify_score(score).value if is_result else end.stop_reason,
         score=(0.0 if score is None else score) if is_result else None,
         custom_metrics=rewards,
         error=None if end.error is None else end.error.message,
@@ -157,8 +159,8 @@ def _result(
 
 
 _NAME = re.compile(r"[\w][\w .+-]{0,199}")
-_LARGEST_MANIFEST = 256 << 20
-_LARGEST_FOLDER = 8 << 30
+_MAX_MANIFEST_BYTES = 256 << 20
+_MAX_FOLDER_BYTES = 8 << 30
 _RUN_ID = re.compile(r"[\w][\w.-]{0,199}")
 
 
@@ -203,94 +205,96 @@ def import_rollouts(sources: Sequence[Path], data_dir: Path) -> RolloutImports:
     imported: list[ImportedRollout] = []
     refused: list[RefusedRollout] = []
     for source in sources:
-        jobs = harbor_jobs(source)
-        for path in jobs or _rollout_folders(source):
+        jobs = find_harbor_jobs(source)
+        for path in jobs or _find_rollout_folders(source):
             try:
                 if jobs:
-                    rollout = harbor_rollout(path)
-                    imported.append(_taken_in(path, *rollout, data_dir))
+                    rollout = convert_harbor_job(path)
+                    imported.append(_copy_rollout(path, *rollout, data_dir))
                     continue
-                imported.append(_imported(path, data_dir))
+                imported.append(_import_rollout(path, data_dir))
             except UsageError as error:
                 refused.append(RefusedRollout(path, str(error)))
     return RolloutImports(tuple(imported), tuple(refused))
 
 
-def _rollout_folders(source: Path) -> list[Path]:
+def _find_rollout_folders(source: Path) -> list[Path]:
     if not source.is_dir():
-        raise UsageError(f"there is no folder {str(source)!r}; name rollout folders")
+        raise UsageError(f"folder {str(source)!r} not found; name rollout folders")
     patterns = ("manifest.json", "*/manifest.json", "*/*/manifest.json")
     for pattern in (*patterns, "rollouts/*/*/manifest.json"):
-        if found := sorted(source.glob(pattern)):
-            return [file.parent for file in found]
+        if files := sorted(source.glob(pattern)):
+            return [file.parent for file in files]
     raise UsageError(
-        f"there is no rollout in {str(source)!r}; name a folder with a manifest.json, or the"
+        f"no rollout in {str(source)!r}; name a folder with a manifest.json, or the"
         " data folder of another machine"
     )
 
 
-def _imported(path: Path, data_dir: Path) -> ImportedRollout:
+def _import_rollout(path: Path, data_dir: Path) -> ImportedRollout:
     _check_files(path.resolve(), "")
-    source = rollout_at(path.resolve())
-    _check(source)
-    runs = {result.run_id: _run_folder(source, result) for result in source.manifest.results}
-    return _taken_in(path, source.manifest, runs, data_dir)
+    source = read_rollout(path.resolve())
+    _check_rollout(source)
+    runs = {r.run_id: _find_run_folder(source, r) for r in source.manifest.results}
+    return _copy_rollout(path, source.manifest, runs, data_dir)
 
 
-def _taken_in(
+def _copy_rollout(
     path: Path, manifest: Manifest, runs: Mapping[str, Path | None], data_dir: Path
 ) -> ImportedRollout:
     """Copy a rollout with the folders of its runs, unless it is already here."""
-    mark = _fingerprint(manifest)
-    for here, known in all_rollouts(data_dir).items():
-        if known.name == manifest.name and mark in (
-            known.provenance.get("imported_as"),
-            _fingerprint(RolloutFolder.at(here).brought_up(known)),
+    fingerprint = _compute_fingerprint(manifest)
+    for existing, other in read_manifests(data_dir).items():
+        if other.name == manifest.name and fingerprint in (
+            other.provenance.get("imported_as"),
+            _compute_fingerprint(RolloutFolder.from_path(existing).refresh(other)),
         ):
-            return ImportedRollout(path, rollout_at(here), added=False)
+            return ImportedRollout(path, read_rollout(existing), added=False)
     folder = claim_rollout(data_dir, manifest.name, manifest.created_at)
-    results = [_moved(result, manifest.created_at, folder) for result in manifest.results]
+    results = [_relocate(result, manifest.created_at, folder) for result in manifest.results]
     try:
         for before, after in zip(manifest.results, results, strict=True):
             run = runs[before.run_id]
             if run is not None:
-                shutil.copytree(run, folder.run_dir(after.run_id))
+                shutil.copytree(run, folder.get_run_dir(after.run_id))
             folder.write_result(after)
     except OSError as error:
-        for path in (folder.path, *(folder.run_dir(after.run_id) for after in results)):
+        for path in (folder.path, *(folder.get_run_dir(after.run_id) for after in results)):
             remove_folder(path)
         raise OutputError(f"{folder.path} cannot be written: {error}") from error
-    kept = {tag for known in all_rollouts(data_dir).values() for tag in known.tags}
-    moved = replace(
+    used_tags = {tag for other in read_manifests(data_dir).values() for tag in other.tags}
+    imported = replace(
         manifest,
         created_at=folder.stamp,
         results=tuple(results),
-        tags=tuple(tag for tag in manifest.tags if tag not in kept),
+        tags=tuple(tag for tag in manifest.tags if tag not in used_tags),
         provenance={
             **manifest.provenance,
-            "imported_as": mark,
+            "imported_as": fingerprint,
             "imported_stamp": manifest.created_at,
         },
     )
-    folder.write(moved)  # last, because a folder without a manifest does not count as a rollout
-    return ImportedRollout(path, Rollout(folder.path, moved), added=True)
+    folder.write(
+        imported
+    )  # last, because a folder without a manifest does not count as a rollout
+    return ImportedRollout(path, Rollout(folder.path, imported), added=True)
 
 
-def _check(source: Rollout) -> None:
+def _check_rollout(source: Rollout) -> None:
     """Raise UsageError if a rollout is incomplete, or a name in it is not safe as a path."""
     manifest = source.manifest
     if _NAME.fullmatch(manifest.name) is None or manifest.name == "temp":
-        raise UsageError(f"{manifest.name!r} cannot be the name of a benchmark")
+        raise UsageError(f"{manifest.name!r} is not a valid benchmark name")
     if not is_stamp(manifest.created_at):
         raise UsageError(
-            f"its created_at {manifest.created_at!r} is no stamp such as 20250824__12-34-56"
+            f"its created_at {manifest.created_at!r} is not a stamp such as 20250824__12-34-56"
         )
     if not manifest.results:
         raise UsageError("it has no trials")
     ids = [result.run_id for result in manifest.results]
     for id in ids:
         if _RUN_ID.fullmatch(id) is None:
-            raise UsageError(f"{id!r} cannot be the id of a run")
+            raise UsageError(f"{id!r} is not a valid run id")
     if len({*ids}) < len(ids):
         raise UsageError("two of its trials have the same run_id")
     if pending := sum(result.state is None for result in manifest.results):
@@ -300,51 +304,51 @@ def _check(source: Rollout) -> None:
         )
 
 
-def _run_folder(source: Rollout, result: TrialResult) -> Path | None:
+def _find_run_folder(source: Rollout, result: TrialResult) -> Path | None:
     """Return the folder of a run in the rollout's data folder; None if the run never started.
 
     Raises:
         UsageError: It is missing, or there is a symbolic link in it.
     """
-    folder = RolloutFolder.at(source.path).run_dir(result.run_id)
+    folder = RolloutFolder.from_path(source.path).get_run_dir(result.run_id)
     if not folder.is_dir():
         if result.status == LAUNCH_FAILED:
             return None
         raise UsageError(
-            f"it is not whole: the folder of run {result.run_id} is missing, {str(folder)!r};"
-            " copy 'runs' beside 'rollouts'"
+            f"it is incomplete: the folder of run {result.run_id} is missing, {str(folder)!r};"
+            " copy 'runs' next to 'rollouts'"
         )
     _check_files(folder, f" of run {result.run_id}")
     return folder
 
 
-def _check_files(folder: Path, whose: str) -> None:
+def _check_files(folder: Path, suffix: str) -> None:
     """Refuse links, special files, and excessive paths and sizes, before anything is read."""
     total = 0
     for path, status in ((folder.name, folder.lstat()), *walk(folder)):
-        shown = f"{shown_path(path.rpartition('/')[2])!r}{whose or ' in it'}"
+        name = f"{format_path(path.rpartition('/')[2])!r}{suffix or ' in it'}"
         if status is None or is_too_long(path):
-            raise UsageError(f"{shown} cannot be read, or its path is too long")
+            raise UsageError(f"{name} cannot be read, or its path is too long")
         if stat.S_ISLNK(status.st_mode):
-            raise UsageError(f"{shown} is a symbolic link, which is not followed")
+            raise UsageError(f"{name} is a symbolic link, which is not imported")
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-            raise UsageError(f"{shown} is a pipe, socket or device")
+            raise UsageError(f"{name} is a pipe, socket or device")
         total += status.st_size
-        if path == "manifest.json" and status.st_size > _LARGEST_MANIFEST:
-            raise UsageError(f"{shown} has more than {_LARGEST_MANIFEST:,} bytes")
-    if total > _LARGEST_FOLDER:
-        raise UsageError(f"the files{whose} have {total:,} bytes, over {_LARGEST_FOLDER:,}")
+        if path == "manifest.json" and status.st_size > _MAX_MANIFEST_BYTES:
+            raise UsageError(f"{name} has more than {_MAX_MANIFEST_BYTES:,} bytes")
+    if total > _MAX_FOLDER_BYTES:
+        raise UsageError(f"the files{suffix} have {total:,} bytes, over {_MAX_FOLDER_BYTES:,}")
 
 
-def _moved(result: TrialResult, stamp: str, folder: RolloutFolder) -> TrialResult:
+def _relocate(result: TrialResult, stamp: str, folder: RolloutFolder) -> TrialResult:
     """Return a trial with its id and folder in this data folder."""
     run_id = result.run_id
     if folder.stamp != stamp:
         run_id = f"{folder.stamp}{run_id.removeprefix(stamp)}"
-    return replace(result, run_id=run_id, run_dir=str(folder.run_dir(run_id)))
+    return replace(result, run_id=run_id, run_dir=str(folder.get_run_dir(run_id)))
 
 
-def _fingerprint(manifest: Manifest) -> str:
+def _compute_fingerprint(manifest: Manifest) -> str:
     """Return a hash that does not change when a rollout is copied."""
     trials = [
         {**result.as_json(), "run_id": None, "run_dir": None} for result in manifest.results

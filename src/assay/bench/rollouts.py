@@ -26,11 +26,11 @@ from assay.bench.manifest import (
     Manifest,
     RolloutFolder,
     is_stamp,
+    list_stamps,
     read_manifest,
-    stamps_of,
     write_tags,
 )
-from assay.bench.summary import counted_score
+from assay.bench.summary import get_counted_score
 from assay.core.text import counted, resolve_name, unknown_name_error
 from assay.errors import UsageError
 
@@ -51,7 +51,7 @@ class Rollout:
         return f"{self.manifest.name}@{self.manifest.created_at}"
 
 
-def select_rollout(
+def find_rollout(
     text: str, data_dir: Path = DATA_DIR, *, latest: bool = False, stamp: str | None = None
 ) -> Rollout:
     """Find the rollout for a name, a tag or a path.
@@ -67,119 +67,123 @@ def select_rollout(
         AmbiguousName: Several rollouts match.
     """
     if latest and stamp is not None:
-        raise UsageError("--latest and --rollout exclude each other; give one of them")
-    names = _names(data_dir)
+        raise UsageError("--latest and --rollout cannot be combined; give one of them")
+    names = _list_benchmarks(data_dir)
     if text in names:
-        return _of_name(text, stamp, data_dir)
-    name, at, start = text.rpartition("@")
-    whole = _at_path(Path(text)) or (
-        _of_name(name, start, data_dir) if at and name in names else None
+        return _read_named_rollout(text, stamp, data_dir)
+    name, separator, stamp_start = text.rpartition("@")
+    rollout = _find_by_path(Path(text)) or (
+        _read_named_rollout(name, stamp_start, data_dir)
+        if separator and name in names
+        else None
     )
-    if whole is None:
-        whole = _tagged(text, data_dir) or _by_stamp(text, data_dir, names)
-    if whole is None:
-        raise _unknown(text, data_dir, names)
+    if rollout is None:
+        rollout = _find_by_tag(text, data_dir) or _find_by_stamp(text, data_dir, names)
+    if rollout is None:
+        raise _make_unknown_error(text, data_dir, names)
     if latest or stamp is not None:
         option = "--latest" if latest else "--rollout"
         raise UsageError(
-            f"{text!r} says already which rollout is meant, {whole.label}; leave out {option},"
+            f"{text!r} already selects a rollout, {rollout.label}; omit {option},"
             " or give the name of a benchmark"
         )
-    return whole
+    return rollout
 
 
-def rollout_at(path: Path) -> Rollout:
+def read_rollout(path: Path) -> Rollout:
     """Read the rollout in a folder, with the current results of its trials.
 
     Raises:
         UsageError: It is missing or damaged.
     """
-    return Rollout(path, RolloutFolder.at(path).brought_up(read_manifest(path)))
+    return Rollout(path, RolloutFolder.from_path(path).refresh(read_manifest(path)))
 
 
-def all_rollouts(data_dir: Path) -> dict[Path, Manifest]:
+def read_manifests(data_dir: Path) -> dict[Path, Manifest]:
     """Read the manifests below a data folder, by folder, without current trial results.
 
     Damaged manifests are skipped here; selecting one raises an error.
     """
-    found = {}
-    for name in _names(data_dir):
-        for stamp in stamps_of(data_dir, name):
+    manifests = {}
+    for name in _list_benchmarks(data_dir):
+        for stamp in list_stamps(data_dir, name):
             path = data_dir / "rollouts" / name / stamp
             with suppress(UsageError):
-                found[path] = read_manifest(path)
-    return found
+                manifests[path] = read_manifest(path)
+    return manifests
 
 
-def _names(data_dir: Path) -> list[str]:
+def _list_benchmarks(data_dir: Path) -> list[str]:
     """Return the benchmarks that have a rollout."""
     folder = data_dir / "rollouts"
     if not folder.is_dir():
         return []
-    return sorted(path.name for path in folder.iterdir() if stamps_of(data_dir, path.name))
+    return sorted(path.name for path in folder.iterdir() if list_stamps(data_dir, path.name))
 
 
-def _of_name(name: str, start: str | None, data_dir: Path) -> Rollout:
-    stamps = stamps_of(data_dir, name)
-    stamp = stamps[-1] if start is None else _one_stamp(start, stamps, f"rollout of {name!r}")
-    return rollout_at(data_dir / "rollouts" / name / stamp)
+def _read_named_rollout(name: str, start: str | None, data_dir: Path) -> Rollout:
+    stamps = list_stamps(data_dir, name)
+    stamp = stamps[-1] if start is None else _match_stamp(start, stamps, f"rollout of {name!r}")
+    return read_rollout(data_dir / "rollouts" / name / stamp)
 
 
-def _one_stamp(start: str, stamps: Sequence[str], kind: str) -> str:
-    found = resolve_name(kind, start, [(stamp, stamp) for stamp in stamps])
-    if found is None:
+def _match_stamp(start: str, stamps: Sequence[str], kind: str) -> str:
+    match = resolve_name(kind, start, [(stamp, stamp) for stamp in stamps])
+    if match is None:
         # The latest first, because they are more likely to be meant.
         raise unknown_name_error(kind, start, stamps[::-1])
-    return found.id
+    return match.id
 
 
-def _at_path(path: Path) -> Rollout | None:
+def _find_by_path(path: Path) -> Rollout | None:
     """Return the rollout at a path; None if the path does not belong to one."""
     if path.name == "manifest.json" and path.is_file():
-        return rollout_at(path.parent)
+        return read_rollout(path.parent)
     if (path / "manifest.json").is_file():
-        return rollout_at(path)
+        return read_rollout(path)
     if path.parent.name and path.parent.is_dir() and not path.exists():
         stamps = sorted(
-            each.name for each in path.parent.iterdir() if (each / "manifest.json").is_file()
+            folder.name
+            for folder in path.parent.iterdir()
+            if (folder / "manifest.json").is_file()
         )
         if any(map(is_stamp, stamps)):
             kind = f"rollout in {str(path.parent)!r}"
-            return rollout_at(path.parent / _one_stamp(path.name, stamps, kind))
+            return read_rollout(path.parent / _match_stamp(path.name, stamps, kind))
     return None
 
 
-def _tagged(tag: str, data_dir: Path) -> Rollout | None:
-    found = [path for path, manifest in all_rollouts(data_dir).items() if tag in manifest.tags]
-    if len(found) > 1:
-        where = ", ".join(f"{path.parent.name}@{path.name}" for path in found)
+def _find_by_tag(tag: str, data_dir: Path) -> Rollout | None:
+    paths = [path for path, known in read_manifests(data_dir).items() if tag in known.tags]
+    if len(paths) > 1:
+        where = ", ".join(f"{path.parent.name}@{path.name}" for path in paths)
         raise UsageError(
-            f"{counted(len(found), 'rollout')} have the tag {tag!r}: {where}; take it from all"
-            " but one with 'assay bench tag --remove'"
+            f"{counted(len(paths), 'rollout')} have the tag {tag!r}: {where}; remove it from"
+            " all but one with 'assay bench tag --remove'"
         )
-    return rollout_at(found[0]) if found else None
+    return read_rollout(paths[0]) if paths else None
 
 
-def _by_stamp(start: str, data_dir: Path, names: Sequence[str]) -> Rollout | None:
+def _find_by_stamp(start: str, data_dir: Path, names: Sequence[str]) -> Rollout | None:
     if not start[:1].isdecimal():
         return None
-    known = [
+    candidates = [
         (str(data_dir / "rollouts" / name / stamp), stamp)
         for name in names
-        for stamp in stamps_of(data_dir, name)
+        for stamp in list_stamps(data_dir, name)
     ]
-    found = resolve_name("rollout", start, known)
-    return None if found is None else rollout_at(Path(found.id))
+    match = resolve_name("rollout", start, candidates)
+    return None if match is None else read_rollout(Path(match.id))
 
 
-def _unknown(text: str, data_dir: Path, names: Sequence[str]) -> UsageError:
-    tags = [tag for manifest in all_rollouts(data_dir).values() for tag in manifest.tags]
-    name, at, _ = text.rpartition("@")
+def _make_unknown_error(text: str, data_dir: Path, names: Sequence[str]) -> UsageError:
+    tags = [tag for manifest in read_manifests(data_dir).values() for tag in manifest.tags]
+    name, separator, _ = text.rpartition("@")
     return unknown_name_error(
         "benchmark",
-        name if at else text,
+        name if separator else text,
         [*names, *tags],
-        empty=f"no benchmark has run in {str(data_dir)!r}; --data-dir says where they are",
+        empty=f"no benchmark has run in {str(data_dir)!r}; --data-dir selects another folder",
     )
 
 
@@ -194,50 +198,50 @@ def tag_rollout(rollout: Rollout, tag: str, data_dir: Path, *, remove: bool = Fa
     """
     if _TAG.fullmatch(tag) is None:
         raise UsageError(
-            f"{tag!r} cannot be a tag; give a letter and then letters, digits, '.', '_' or"
-            " '-', 64 at most, such as v1.2"
+            f"{tag!r} is not a valid tag; use a letter, then letters, digits, '.', '_' or"
+            " '-', at most 64 characters, such as v1.2"
         )
-    own = read_manifest(rollout.path).tags
+    tags = read_manifest(rollout.path).tags
     if remove:
-        if tag not in own:
-            has = f"it has {', '.join(own)}" if own else "it has none"
-            raise UsageError(f"{rollout.label} has no tag {tag!r}; {has}")
-        own = tuple(name for name in own if name != tag)
-    elif tag not in own:
-        if stamps_of(data_dir, tag):
+        if tag not in tags:
+            available = f"it has {', '.join(tags)}" if tags else "it has none"
+            raise UsageError(f"{rollout.label} has no tag {tag!r}; {available}")
+        tags = tuple(name for name in tags if name != tag)
+    elif tag not in tags:
+        if list_stamps(data_dir, tag):
             raise UsageError(
                 f"{tag!r} is the name of a benchmark in {str(data_dir)!r}; choose another tag"
             )
-        for path, manifest in all_rollouts(data_dir).items():
+        for path, manifest in read_manifests(data_dir).items():
             if tag in manifest.tags:
                 where = f"{path.parent.name}@{path.name}"
                 raise UsageError(
-                    f"{where} has the tag {tag!r}; choose another, or take it away first:"
+                    f"{where} has the tag {tag!r}; choose another, or remove it first:"
                     f" 'assay bench tag {where} {tag} --remove'"
                 )
-        own = (*own, tag)
-    write_tags(rollout.path, own)
-    return Rollout(rollout.path, replace(rollout.manifest, tags=own))
+        tags = (*tags, tag)
+    write_tags(rollout.path, tags)
+    return Rollout(rollout.path, replace(rollout.manifest, tags=tags))
 
 
 class _LoadedTasks:
     """Tasks of all benchmarks loaded so far, in order of first appearance."""
 
     def __init__(self) -> None:
-        self._names: dict[str, None] = {}
+        self._list_benchmarks: dict[str, None] = {}
 
     def add(self, manifest: Manifest) -> None:
         """Add the tasks of a benchmark."""
-        self._names |= dict.fromkeys(result.task_id for result in manifest.results)
+        self._list_benchmarks |= dict.fromkeys(result.task_id for result in manifest.results)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*self._names])
+        return iter([*self._list_benchmarks])
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._list_benchmarks)
 
     def __repr__(self) -> str:
-        return f"benchmark_tasks({', '.join(self._names)})"
+        return f"benchmark_tasks({', '.join(self._list_benchmarks)})"
 
 
 benchmark_tasks = _LoadedTasks()
@@ -255,7 +259,7 @@ def load_benchmark(rollout: str | Path, data_dir: str | Path = DATA_DIR) -> Mani
     Raises:
         UsageError: The rollout is missing or damaged.
     """
-    manifest = select_rollout(str(rollout), Path(data_dir)).manifest
+    manifest = find_rollout(str(rollout), Path(data_dir)).manifest
     benchmark_tasks.add(manifest)
     return manifest
 
@@ -281,15 +285,15 @@ def get_task_score(results: Manifest, task_name: str, arm: str | None = None) ->
     ]
     arms = list(dict.fromkeys(result.arm for result in trials))
     if arm is not None and arm not in arms and trials:
-        raise UsageError(f"no arm {arm!r} did {task_name!r}; choose from: {', '.join(arms)}")
+        raise UsageError(f"no arm {arm!r} ran {task_name!r}; choose from: {', '.join(arms)}")
     if arm is None and len(arms) > 1:
         raise UsageError(
-            f"{len(arms)} arms did {task_name!r}, and their scores are not one mean; name one"
-            f" with arm=, from: {', '.join(arms)}"
+            f"{len(arms)} arms ran {task_name!r}, and their scores are not averaged; select one"
+            f" with arm=: {', '.join(arms)}"
         )
     scores = [
         score
         for result in trials
-        if arm in (None, result.arm) and (score := counted_score(result)) is not None
+        if arm in (None, result.arm) and (score := get_counted_score(result)) is not None
     ]
     return sum(scores) / len(scores) if scores else None

@@ -5,17 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from assay.agents.chat_models import (
-    make_pool,
-)
-from assay.bench.kind import CodingKind, planned_results
-from assay.bench.manifest import (
-    ArmEntry,
-    Manifest,
-    RolloutFolder,
-    TrialResult,
-    read_manifest,
-)
+from assay.agents.chat_models import make_pool
+from assay.bench.kind import CodingKind, make_planned_results
+from assay.bench.manifest import ArmEntry, Manifest, RolloutFolder, TrialResult, read_manifest
 from assay.bench.prepare import UNSHOWN, PreparedBench, make_models, prepare_bench
 from assay.core.provenance import collect_provenance
 from assay.models.budget import Budget
@@ -87,12 +79,12 @@ def bench_run(
         sandbox=sandbox,
         fresh=fresh,
         source="assay.bench_run",
-        own=models or {},
+        models=models or {},
     )
     for warning in prepared.run.warnings:
         observer.on_message(warning)
-    result = run_prepared_bench(prepared, observer=observer, own=models or {})
-    bench_shown(result)
+    result = run_prepared_bench(prepared, observer=observer, models=models or {})
+    mark_bench_shown(result)
     return result
 
 
@@ -101,27 +93,27 @@ def run_prepared_bench(
     *,
     observer: RunObserver = SILENT,
     stop: Stop | None = None,
-    own: Mapping[str, ChatModel] | None = None,
+    models: Mapping[str, ChatModel] | None = None,
 ) -> BenchResult:
     """Execute a benchmark from `prepare_bench`."""
     config, run, folder = prepared.config, prepared.run, prepared.folder
     if prepared.finished:
-        keeper = _ManifestWriter(folder, replace(read_manifest(folder.path), finished=True))
-        keeper.write()
-        done = make_finished_result(run.record.id, config.database)
-        return BenchResult(keeper.manifest, folder.path, done)
+        writer = _ManifestWriter(folder, replace(read_manifest(folder.path), finished=True))
+        writer.write()
+        result = make_finished_result(run.record.id, config.database)
+        return BenchResult(writer.manifest, folder.path, result)
     budget = None if config.budget is None else Budget(config.budget)
     retries = RetryLog(observer)
     pool = make_pool(config.make_model_settings(), budget, retries)
-    planned = planned_results(config, run.record.id, prepared.tasks, folder)
-    manifest = folder.brought_up(_manifest(prepared, planned))
-    keeper = _ManifestWriter(folder, manifest, observer)
+    planned = make_planned_results(config, run.record.id, prepared.tasks, folder)
+    manifest = folder.refresh(_make_manifest(prepared, planned))
+    writer = _ManifestWriter(folder, manifest, observer)
     kind = CodingKind(
         config,
         run.arms,
         prepared.tasks,
         prepared.backends,
-        make_models(config, pool, own or {}),
+        make_models(config, pool, models or {}),
         folder,
         planned,
     )
@@ -132,22 +124,22 @@ def run_prepared_bench(
             executor=make_executor(run.settings, _HANG_S),
             retries=Retries(),
             pool=pool,
-            observer=keeper,
+            observer=writer,
             stop=stop,
         )
     finally:
         pool.close()
-    keeper.manifest = replace(keeper.manifest, finished=result.status == "finished")
-    keeper.write()
-    return BenchResult(keeper.manifest, folder.path, replace(result, last_trouble=retries.last))
+    writer.manifest = replace(writer.manifest, finished=result.status == "finished")
+    writer.write()
+    return BenchResult(writer.manifest, folder.path, replace(result, last_trouble=retries.last))
 
 
-def bench_shown(result: BenchResult) -> None:
+def mark_bench_shown(result: BenchResult) -> None:
     """Record that the result was shown, so that the same command starts a new run."""
     (result.folder / UNSHOWN).unlink(missing_ok=True)
 
 
-def bench_counts(manifest: Manifest) -> dict[str, int]:
+def count_bench_trials(manifest: Manifest) -> dict[str, int]:
     """Count the trials of a benchmark by how they ended."""
     states = [result.state for result in manifest.results]
     return {
@@ -174,18 +166,18 @@ class _ManifestWriter(RunObserver):
     def on_event(self, event: Event) -> None:
         """Write the result of a trial, if the event has one."""
         if isinstance(event, TrialProgress) and isinstance(event.payload, TrialResult):
-            self._add(event.payload)
+            self._add_result(event.payload)
         self._observer.on_event(event)
 
     def on_message(self, message: str) -> None:
         """Forward the message."""
         self._observer.on_message(message)
 
-    def _add(self, result: TrialResult) -> None:
+    def _add_result(self, result: TrialResult) -> None:
         self._folder.write_result(result)
         results = tuple(
-            result if known.run_id == result.run_id else known
-            for known in self.manifest.results
+            result if entry.run_id == result.run_id else entry
+            for entry in self.manifest.results
         )
         self.manifest = replace(self.manifest, results=results)
         self.write()
@@ -198,7 +190,7 @@ class _ManifestWriter(RunObserver):
         self._folder.write(self.manifest)
 
 
-def _manifest(prepared: PreparedBench, planned: Sequence[TrialResult]) -> Manifest:
+def _make_manifest(prepared: PreparedBench, planned: Sequence[TrialResult]) -> Manifest:
     config, run = prepared.config, prepared.run
     return Manifest(
         config=config.config_file,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from assay.bench.base import GradingMode
 from assay.bench.manifest import ArmEntry, Manifest, TrialResult
-from assay.bench.options import SummaryOptions
+from assay.bench.options import BenchSummaryOptions
 from assay.core.options import takes_options
 from assay.core.text import counted, unknown_name
 from assay.errors import UsageError
@@ -144,7 +144,7 @@ class BenchmarkSummary:
 
 
 @takes_options
-def summarize_benchmark(*manifests: Manifest, options: SummaryOptions) -> BenchmarkSummary:
+def summarize_benchmark(*manifests: Manifest, options: BenchSummaryOptions) -> BenchmarkSummary:
     """Summarise one rollout of a benchmark, or pool several rollouts of it.
 
     Args:
@@ -156,37 +156,38 @@ def summarize_benchmark(*manifests: Manifest, options: SummaryOptions) -> Benchm
             an arm, or no task was graded in the requested mode.
     """
     if not manifests:
-        raise UsageError("there is no rollout to sum up; name one")
+        raise UsageError("no rollout to summarise; name one")
     names = {manifest.name for manifest in manifests}
     if len(names) > 1:
         raise UsageError(
-            f"rollouts of different benchmarks cannot be summed up together:"
+            f"rollouts of different benchmarks cannot be summarised together:"
             f" {', '.join(sorted(names))}; 'assay bench compare' compares them"
         )
-    manifests, left_out = graded_as(manifests, options.grading)
+    manifests, grading_notes = filter_by_grading(manifests, options.grading)
     level = options.level
-    results, notes = pooled(manifests)
+    results, notes = pool_results(manifests)
     entries = {entry.label: entry for manifest in manifests for entry in manifest.arms}
     for result in results:
         entries.setdefault(
             result.arm, ArmEntry(label=result.arm, agent=result.agent, model=result.model)
         )
     by_arm = {
-        label: own
+        label: trials
         for label in entries
-        if (own := [result for result in results if result.arm == label])
+        if (trials := [result for result in results if result.arm == label])
     }
-    arms = tuple(summarize_trials(own, label, None, level) for label, own in by_arm.items())
+    arms = tuple(summarize_trials(trials, arm, None, level) for arm, trials in by_arm.items())
     order = {
-        task: place for place, task in enumerate(dict.fromkeys(r.task_id for r in results))
+        task: position
+        for position, task in enumerate(dict.fromkeys(result.task_id for result in results))
     }
     tasks = [
-        summarize_trials(of_task, label, task, level)
-        for label, own in by_arm.items()
-        for task, of_task in _by_task(own).items()
+        summarize_trials(task_trials, label, task, level)
+        for label, trials in by_arm.items()
+        for task, task_trials in _group_by_task(trials).items()
     ]
-    subjects = [arm_subject(entries[label], own) for label, own in by_arm.items()]
-    comparison, reasons = compared_arms(
+    subjects = [make_subject(entries[label], trials) for label, trials in by_arm.items()]
+    comparison, reasons = compare_arms(
         subjects, level=level, baseline=options.baseline, min_effect=options.min_effect
     )
     return BenchmarkSummary(
@@ -200,18 +201,18 @@ def summarize_benchmark(*manifests: Manifest, options: SummaryOptions) -> Benchm
         arms=arms,
         tasks=tuple(sorted(tasks, key=lambda row: order[row.task or ""])),
         comparison=comparison,
-        notes=(*left_out, *notes, *_notes(arms, tasks), *reasons),
+        notes=(*grading_notes, *notes, *_describe_caveats(arms, tasks), *reasons),
     )
 
 
-def counted_score(result: TrialResult) -> float | None:
+def get_counted_score(result: TrialResult) -> float | None:
     """Return the score of a trial for means; None if the trial is excluded from them."""
     if result.state is TrialState.FAILURE:
         return 0.0
     return result.score if result.state is TrialState.RESULT else None
 
 
-def graded_as(
+def filter_by_grading(
     manifests: Sequence[Manifest], grading: str | None
 ) -> tuple[tuple[Manifest, ...], list[str]]:
     """Return the rollouts with only the tasks graded in one mode, and a note on the others.
@@ -229,52 +230,51 @@ def graded_as(
     modes: dict[str, set[str]] = {}
     for result in (result for manifest in manifests for result in manifest.results):
         modes.setdefault(result.task_id, set()).update(filter(None, [result.grading]))
-    others = [task for task, own in modes.items() if own != {grading}]
+    others = [task for task, task_modes in modes.items() if task_modes != {grading}]
     if len(others) == len(modes):
         raise UsageError(
-            f"no task was graded {grading!r} in all of its trials; leave out --grading, or see"
+            f"no task was graded {grading!r} in all of its trials; omit --grading, or see"
             " 'Tests that run the program apart' in docs/coding-tasks.md"
         )
     kept = tuple(
-        replace(
-            manifest,
-            results=tuple(r for r in manifest.results if r.task_id not in others),
-        )
+        replace(manifest, results=tuple(r for r in manifest.results if r.task_id not in others))
         for manifest in manifests
     )
-    note = f"Not graded {grading!r}, or not known to be, and left out: {', '.join(others)}."
+    note = f"Excluded tasks (grading not {grading!r}, or unknown): {', '.join(others)}."
     return kept, [note] if others else []
 
 
-def pooled(manifests: Sequence[Manifest]) -> tuple[list[TrialResult], list[str]]:
+def pool_results(manifests: Sequence[Manifest]) -> tuple[list[TrialResult], list[str]]:
     """Pool the trials of several rollouts; return them, and notes on trials left out.
 
     If a task changed between rollouts, only trials of its last version are kept.
     """
     # Overrides are part of a task and may differ between arms.
-    last: dict[tuple[str, str], str] = {}
+    last_checksums: dict[tuple[str, str], str] = {}
     for manifest in manifests:
-        last |= {
-            (r.arm, r.task_id): r.task_checksum for r in manifest.results if r.task_checksum
+        last_checksums |= {
+            (result.arm, result.task_id): result.task_checksum
+            for result in manifest.results
+            if result.task_checksum
         }
     kept, dropped = [], Counter[str]()
     for manifest in manifests:
         for result in manifest.results:
-            own = result.task_checksum
-            if own and own != last[result.arm, result.task_id]:
+            checksum = result.task_checksum
+            if checksum and checksum != last_checksums[result.arm, result.task_id]:
                 dropped[result.task_id] += 1
             else:
                 # Run ids are unique only in a data folder; rollouts may come from several.
                 id = result.session_id or f"{manifest.created_at}/{result.run_id}"
                 kept.append(replace(result, session_id=id))
     return kept, [
-        f"The task {task} changed between these rollouts: {counted(number, 'trial')} of an"
-        " earlier form of it are left out."
+        f"Task {task} changed between these rollouts; excluded:"
+        f" {counted(number, 'trial')} of an earlier version."
         for task, number in dropped.items()
     ]
 
 
-def arm_subject(
+def make_subject(
     entry: ArmEntry,
     results: Iterable[TrialResult],
     *,
@@ -289,11 +289,11 @@ def arm_subject(
         agent=entry.agent,
         asks=entry.model,
         source="benchmark",
-        trials=tuple(_outcome(result) for result in results if result.state is not None),
+        trials=tuple(_make_outcome(result) for result in results if result.state is not None),
     )
 
 
-def compared_arms(
+def compare_arms(
     subjects: Sequence[Subject],
     *,
     level: float = 0.95,
@@ -309,45 +309,45 @@ def compared_arms(
     if baseline is not None and baseline not in names:
         raise UsageError(unknown_name("arm", baseline, names))
     scored = [subject for subject in subjects if SCORE in metrics_of(subject)]
-    said = [
-        f"{subject.name} has no trial that counts and is not compared."
+    notes = [
+        f"{subject.name} has no trial that counts, so it is not compared."
         for subject in subjects
         if subject not in scored
     ]
-    first = next((one for one in scored if baseline in (None, one.name)), None)
-    if first is None or len(scored) < 2:
-        return None, said
+    reference = next((subject for subject in scored if baseline in (None, subject.name)), None)
+    if reference is None or len(scored) < 2:
+        return None, notes
     tasks = {subject.id: {t.task for t in subject.trials if t.values} for subject in scored}
-    alone = len(set[str | None]().union(*tasks.values())) == 1
-    kept = [first]
+    is_single_task = len(set[str | None]().union(*tasks.values())) == 1
+    kept = [reference]
     for subject in scored:
-        common = len(tasks[subject.id] & tasks[first.id])
-        if subject is first:
+        common = len(tasks[subject.id] & tasks[reference.id])
+        if subject is reference:
             continue
-        if alone or common > 1:
+        if is_single_task or common > 1:
             kept.append(subject)
         else:
-            said.append(
-                f"{subject.name} is not compared with {first.name}: they have"
-                f" {counted(common, 'task')} in common, and it takes two or more."
+            notes.append(
+                f"{subject.name} is not compared with {reference.name}: they share"
+                f" {counted(common, 'task')}, and a comparison needs at least two."
             )
     if len(kept) < 2:
-        return None, said
-    if alone:
-        kept = [replace(one, trials=tuple(_alone(one.trials))) for one in kept]
-    metrics = [name for name in _METRICS if all(name in metrics_of(one) for one in kept)]
-    found = compare(kept, metrics=metrics, level=level, min_effect=min_effect)
+        return None, notes
+    if is_single_task:
+        kept = [replace(subject, trials=tuple(_unpair(subject.trials))) for subject in kept]
+    metrics = [name for name in _METRICS if all(name in metrics_of(s) for s in kept)]
+    comparison = compare(kept, metrics=metrics, level=level, min_effect=min_effect)
     # The worlds are tasks, which have no seeds to suggest for the next run.
-    return replace(found, next_seed=None), said
+    return replace(comparison, next_seed=None), notes
 
 
-def _alone(trials: Iterable[TrialOutcome]) -> list[TrialOutcome]:
+def _unpair(trials: Iterable[TrialOutcome]) -> list[TrialOutcome]:
     """Return trials without pairing information; the trials of one task are not paired."""
     return [replace(trial, pair=None, seed=None) for trial in trials]
 
 
-def _outcome(result: TrialResult) -> TrialOutcome:
-    score = counted_score(result)
+def _make_outcome(result: TrialResult) -> TrialOutcome:
+    score = get_counted_score(result)
     values: dict[str, float] = {}
     if score is not None:
         values = {SCORE: score, "success": float(score >= 1)}
@@ -381,11 +381,11 @@ def summarize_trials(
     ended = [result for result in results if result.state is not None]
     scores: dict[Hashable, list[float]] = {}
     for result in ended:
-        if (score := counted_score(result)) is not None:
+        if (score := get_counted_score(result)) is not None:
             scores.setdefault(result.task_id, []).append(score)
-    passed = {name: [score >= 1 for score in own] for name, own in scores.items()}
-    trials = [_outcome(result) for result in ended]
-    own = [{**result.standard_metrics, **result.custom_metrics} for result in ended]
+    passed = {task: [score >= 1 for score in values] for task, values in scores.items()}
+    trials = [_make_outcome(result) for result in ended]
+    task_metrics = [{**result.standard_metrics, **result.custom_metrics} for result in ended]
     states = Counter(result.state for result in ended)
     ungraded = sum(r.state is TrialState.RESULT and r.score is None for r in ended)
     counts = TrialCounts(
@@ -402,19 +402,19 @@ def summarize_trials(
         for phase, seconds in result.seconds.items():
             phases.setdefault(phase, []).append(seconds)
 
-    def mean_score(lost: float | None) -> Interval | None:
+    def compute_mean_score(lost: float | None) -> Interval | None:
         """Return the mean score, with lost trials at this score."""
-        known = [lost if (score := counted_score(r)) is None else score for r in ended]
-        return _mean(trials, known, level)
+        filled = [lost if (score := get_counted_score(r)) is None else score for r in ended]
+        return _compute_mean(trials, filled, level)
 
     return ArmSummary(
         arm=arm,
         task=task,
         tasks=len(scores),
         counts=counts,
-        score=mean_score(None),
-        worst=mean_score(0.0) if counts.lost else None,
-        best=mean_score(1.0) if counts.lost else None,
+        score=compute_mean_score(None),
+        worst=compute_mean_score(0.0) if counts.lost else None,
+        best=compute_mean_score(1.0) if counts.lost else None,
         passed=sum(map(sum, passed.values())),
         passes=tuple(pass_rows(arm, passed, sorted(attempts), level)),
         best_score=sum(map(max, scores.values())) / len(scores) if scores else None,
@@ -424,21 +424,25 @@ def summarize_trials(
         ),
         seconds={phase: sum(times) / len(times) for phase, times in phases.items()},
         tokens=dict(sum((Counter(result.tokens) for result in ended), Counter[str]())),
-        outcomes=_often(r.outcome for r in ended if counted_score(r) is not None),
-        errors=_often(r.outcome for r in ended if r.state is TrialState.INFRASTRUCTURE),
-        findings=_findings(ended),
+        outcomes=_count_by_name(r.outcome for r in ended if get_counted_score(r) is not None),
+        errors=_count_by_name(r.outcome for r in ended if r.state is TrialState.INFRASTRUCTURE),
+        findings=_count_findings(ended),
         metrics={
             name: mean
-            for name in dict.fromkeys(name for values in own for name in values)
-            if (mean := _mean(trials, [values.get(name) for values in own], level, name))
+            for name in dict.fromkeys(name for values in task_metrics for name in values)
+            if (
+                mean := _compute_mean(
+                    trials, [values.get(name) for values in task_metrics], level, name
+                )
+            )
         },
         answered_as=tuple(dict.fromkeys(r.answered_as for r in ended if r.answered_as)),
         checksums=tuple(dict.fromkeys(r.task_checksum for r in results if r.task_checksum)),
-        grading=_often(r.grading for r in ended if counted_score(r) is not None),
+        grading=_count_by_name(r.grading for r in ended if get_counted_score(r) is not None),
     )
 
 
-def _mean(
+def _compute_mean(
     trials: Sequence[TrialOutcome],
     values: Sequence[float | None],
     level: float,
@@ -453,15 +457,15 @@ def _mean(
     if not measured:
         return None
     if len({trial.task for trial in measured}) == 1:
-        measured = _alone(measured)
+        measured = _unpair(measured)
     return mean_of(measured, metric, level)
 
 
-def _often(names: Iterable[str | None]) -> dict[str, int]:
+def _count_by_name(names: Iterable[str | None]) -> dict[str, int]:
     return dict(Counter(name or "unknown" for name in names).most_common())
 
 
-def _findings(results: Sequence[TrialResult]) -> tuple[FindingCount, ...]:
+def _count_findings(results: Sequence[TrialResult]) -> tuple[FindingCount, ...]:
     """Count the trials with each finding, in the order of the findings' names."""
     trials, details = Counter[str](), dict[str, str]()
     for result in results:
@@ -471,56 +475,49 @@ def _findings(results: Sequence[TrialResult]) -> tuple[FindingCount, ...]:
     return tuple(FindingCount(name, trials[name], details[name]) for name in sorted(details))
 
 
-def _by_task(results: Sequence[TrialResult]) -> dict[str, list[TrialResult]]:
+def _group_by_task(results: Sequence[TrialResult]) -> dict[str, list[TrialResult]]:
     by_task: dict[str, list[TrialResult]] = {}
     for result in results:
         by_task.setdefault(result.task_id, []).append(result)
     return by_task
 
 
-def _notes(arms: Sequence[ArmSummary], tasks: Sequence[ArmSummary]) -> list[str]:
+def _describe_caveats(arms: Sequence[ArmSummary], tasks: Sequence[ArmSummary]) -> list[str]:
     """Return caveats about the trials, as sentences."""
     counts = [arm.counts for arm in arms]
     planned = sum(count.planned for count in counts)
-    said = []
+    notes = []
     if pending := sum(count.pending for count in counts):
-        said.append(
+        notes.append(
             f"{pending:,} of {counted(planned, 'trial')} have not run; 'assay bench resume'"
-            " finishes them."
+            " runs them."
         )
     if ungraded := sum(count.ungraded for count in counts):
-        said.append(
+        notes.append(
             f"{counted(ungraded, 'trial')} without a grade; 'assay bench eval' grades them."
         )
     if lost := sum(count.infrastructure for count in counts):
-        said.append(
-            f"{lost:,} of {counted(planned, 'trial')} ended by infrastructure errors: they are"
-            " in no mean. Worst and best: the mean score with them at 0, and at 1."
+        notes.append(
+            f"Infrastructure errors: {lost:,} of {counted(planned, 'trial')}, excluded from"
+            " every mean. Worst and best: the mean score if they scored 0 or 1."
         )
     if failures := sum(count.failures for count in counts):
-        said.append(
-            f"{counted(failures, 'trial')} in which the agent itself failed, which"
+        notes.append(
+            f"The agent failed in {counted(failures, 'trial')}, which"
             f" {'counts' if failures == 1 else 'count'} with a score of 0."
         )
-    most = max((arm.tasks for arm in arms), default=0)
-    if most == 1:
-        said.append(
-            "One task: intervals are over its trials, and say nothing about other tasks."
-        )
-    elif 1 < most < FEW_TASKS:
-        said.append(
-            f"{most} tasks are very few: intervals over tasks count on values close to normal."
-        )
-    forms: dict[str, set[str]] = {}
+    max_tasks = max((arm.tasks for arm in arms), default=0)
+    if max_tasks == 1:
+        notes.append("There is one task: intervals are over its trials and apply only to it.")
+    elif 1 < max_tasks < FEW_TASKS:
+        notes.append(f"With only {max_tasks} tasks, intervals assume roughly normal values.")
+    checksums: dict[str, set[str]] = {}
     for row in tasks:
-        forms.setdefault(row.task or "", set()).update(row.checksums)
-    if several := [task for task, own in forms.items() if len(own) > 1]:
-        said.append(
-            "Arms did these tasks in different forms, as their overrides say:"
-            f" {', '.join(several)}."
-        )
+        checksums.setdefault(row.task or "", set()).update(row.checksums)
+    if differing := [task for task, versions in checksums.items() if len(versions) > 1]:
+        notes.append(f"Overrides differ between arms for these tasks: {', '.join(differing)}.")
     if any(
         len({row.counts.counted for row in tasks if row.arm == arm.arm}) > 1 for arm in arms
     ):
-        said.append("Tasks have different numbers of trials; in means all weigh the same.")
-    return said
+        notes.append("Tasks have different numbers of trials; all have equal weight in means.")
+    return notes

@@ -13,7 +13,7 @@ from assay.bench.base import CodingTask, Grade
 from assay.bench.config import BenchConfig, TaskEntry
 from assay.bench.grading.llm_judge import Judge
 from assay.bench.manifest import TrialResult
-from assay.bench.trial_files import CodingEnd
+from assay.bench.trial_files import CodingResult
 from assay.runs.engine import Context
 from assay.sandboxes.base import ResourceLimits, SandboxBackend
 from assay.store.recorder import Recorder
@@ -32,13 +32,13 @@ class BaseImages:
     network: bool = False
 
     @classmethod
-    def of(cls, pairs: Sequence[str], *, network: bool) -> "BaseImages":
+    def parse(cls, pairs: Sequence[str], *, network: bool) -> "BaseImages":
         """Parse the user's NAME=LOCAL pairs."""
         return cls(names=dict(pair.split("=", 1) for pair in pairs), network=network)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workplace:
+class SandboxSetup:
     """Sandbox settings for working on a task or grading it."""
 
     backend: SandboxBackend
@@ -74,19 +74,19 @@ class TaskCheck:
     detail: str
 
 
-class Attempt(Protocol):
+class TaskAttempt(Protocol):
     """One attempt at a trial."""
 
-    async def run(self) -> CodingEnd:
+    async def run(self) -> CodingResult:
         """Run the agent, unless it has ended before, and grade its work."""
         ...
 
-    def failed(self, state: TrialState, error: Exception) -> TrialResult:
+    def make_failed_result(self, state: TrialState, error: Exception) -> TrialResult:
         """Return the manifest entry of a trial that ended without a grade."""
         ...
 
 
-class Task(Protocol):
+class RunnableTask(Protocol):
     """A coding task in either layout."""
 
     reference_file: ClassVar[str]
@@ -110,22 +110,22 @@ class Task(Protocol):
         """Raise UsageError if the task cannot run or be graded here; start nothing."""
         ...
 
-    async def has_python(self, place: Workplace) -> bool:
+    async def has_python(self, settings: SandboxSetup) -> bool:
         """Return whether the agent's sandbox has Python; build its image, if it has one."""
         ...
 
-    def start_attempt(self, setup: TrialSetup) -> Attempt:
+    def start_attempt(self, setup: TrialSetup) -> TaskAttempt:
         """Return an attempt at one trial of the task."""
         ...
 
-    async def grade(self, run_dir: Path, place: Workplace, judge: Judge | None) -> Grade:
+    async def grade(self, run_dir: Path, settings: SandboxSetup, judge: Judge | None) -> Grade:
         """Grade the work that an agent left in its trial folder."""
         ...
 
-    async def grade_solution(self, name: str | None, place: Workplace) -> Grade:
+    async def grade_solution(self, name: str | None, settings: SandboxSetup) -> Grade:
         """Grade one of `idle_solutions`, or the reference solution if `name` is None."""
         ...
 
-    async def check_hidden_files(self, place: Workplace) -> TaskCheck:
+    async def check_hidden_files(self, settings: SandboxSetup) -> TaskCheck:
         """Check that tests and solution cannot be read from inside an agent's sandbox."""
         ...

@@ -12,20 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from assay.bench.base import APP, NOTHING_ALLOWED, Allowed, CodingTask, Grade
-from assay.bench.task import Task, TaskCheck, Workplace
+from assay.bench.task import RunnableTask, SandboxSetup, TaskCheck
 from assay.bench.tasks.loading import load_task
-from assay.bench.tasks.source import check_out, look_up
-from assay.bench.tasks.tree import path_text, scan
+from assay.bench.tasks.source import check_out, find_repository
+from assay.bench.tasks.tree import decode_path, scan
 from assay.bench.tasks.workspace import Workspace, make_workspace
 from assay.core.files import read_plain_file, remove_folder
 from assay.core.wildcards import Wildcards
 from assay.errors import UsageError
-from assay.sandboxes.base import (
-    REPOSITORY,
-    Command,
-    Mount,
-    SandboxSpec,
-)
+from assay.sandboxes.base import REPOSITORY, Command, Mount, SandboxSpec
 
 
 def overrides_problems(
@@ -42,7 +37,7 @@ def overrides_problems(
         task = load_task(folder, overrides, allowed=allowed)
     except UsageError as error:
         return (str(error),)
-    idle = Wildcards(task.remove_repo_paths).idle(_paths(task))
+    idle = Wildcards(task.remove_repo_paths).idle(_list_repository_paths(task))
     return tuple(
         f"{overrides}: remove_repo_paths: {pattern!r} matches nothing in the repository"
         for pattern in idle
@@ -60,74 +55,76 @@ def exposed_files(task: CodingTask, workspace: Workspace) -> tuple[str, ...]:
         hidden.add(task.metrics_script.content.encode())
     hidden = {content for content in hidden if content.strip()}
     return tuple(
-        path_text(path)
+        decode_path(path)
         for path, status in scan(workspace.app).files.items()
         if stat.S_ISREG(status.st_mode) and read_plain_file(workspace.app / path) in hidden
     )
 
 
-def _paths(task: CodingTask) -> Iterable[str]:
-    known = look_up(task.repo, task.folder).files
-    if known is not None:
-        return known
+def _list_repository_paths(task: CodingTask) -> Iterable[str]:
+    files = find_repository(task.repo, task.folder).files
+    if files is not None:
+        return files
     with tempfile.TemporaryDirectory(prefix="assay-check-") as scratch:
         root = Path(scratch) / "repo"
         check_out(task.repo, task.folder, root)
         return scan(root).files
 
 
-async def check_task(task: Task, place: Workplace, *, tries: int) -> tuple[TaskCheck, ...]:
+async def check_task(
+    task: RunnableTask, settings: SandboxSetup, *, tries: int
+) -> tuple[TaskCheck, ...]:
     """Grade the reference several times and idle solutions once, and check for leaks.
 
     Args:
         task: The task.
-        place: Sandbox settings; its folder is removed at the end.
+        settings: Sandbox settings; its folder is removed at the end.
         tries: How often the reference is graded.
     """
 
-    def place_for(name: str) -> Workplace:
-        return replace(place, folder=place.folder / name)
+    def settings_for(name: str) -> SandboxSetup:
+        return replace(settings, folder=settings.folder / name)
 
-    checks = [*_about_the_rubrics(task.definition)]
+    checks = [*_check_rubrics(task.definition)]
     try:
         if task.definition.has_reference:
             grades = [
-                await task.grade_solution(None, place_for(f"reference-{k}"))
-                for k in range(tries)
+                await task.grade_solution(None, settings_for(f"reference-{number}"))
+                for number in range(tries)
             ]
-            checks.append(_reference_check(grades))
+            checks.append(_check_reference(grades))
         else:
-            detail = f"there is no {task.reference_file}, so nobody knows that it can be solved"
+            detail = f"{task.reference_file} is missing, so the task may be unsolvable"
             checks.append(TaskCheck(name="reference", passed=False, detail=detail))
-        for k, what in enumerate(task.idle_solutions):
-            graded = await task.grade_solution(what, place_for(f"idle-{k}"))
-            checks.append(_scores_nothing(what, graded))
-        checks.append(await task.check_hidden_files(place_for("seen")))
+        for number, name in enumerate(task.idle_solutions):
+            grade = await task.grade_solution(name, settings_for(f"idle-{number}"))
+            checks.append(_check_idle_solution(name, grade))
+        checks.append(await task.check_hidden_files(settings_for("seen")))
     finally:
-        await asyncio.to_thread(remove_folder, place.folder)
+        await asyncio.to_thread(remove_folder, settings.folder)
     return tuple(checks)
 
 
-def _about_the_rubrics(task: CodingTask) -> Iterator[TaskCheck]:
+def _check_rubrics(task: CodingTask) -> Iterator[TaskCheck]:
     tested = {script.rubric_id for script in task.test_scripts}
-    without = [rubric.id for rubric in task.rubrics if rubric.id not in tested]
-    if without:
+    untested = [rubric.id for rubric in task.rubrics if rubric.id not in tested]
+    if untested:
         yield TaskCheck(
             name="rubrics",
             passed=bool(tested) or task.metrics_script is not None,
-            detail=f"without tests, so that only a judge scores them: {', '.join(without)}",
+            detail=f"no tests, so that only a judge can score them: {', '.join(untested)}",
         )
 
 
-def _reference_check(grades: list[Grade]) -> TaskCheck:
+def _check_reference(grades: list[Grade]) -> TaskCheck:
     """Check that the reference scored 1 in every try."""
     from assay.stats.shares import exact_share
 
     solved = sum(grade.total_score >= 1.0 for grade in grades)
     interval = exact_share(len(grades) - solved, len(grades))
     detail = (
-        f"the reference solution scored 1 in {solved} of {len(grades)} tries; it fails in "
-        f"{100 * interval.low:.0f} to {100 * interval.high:.0f} % of them (95 %)"
+        f"the reference solution scored 1 in {solved} of {len(grades)} tries; failure rate "
+        f"{100 * interval.low:.0f} to {100 * interval.high:.0f} % (95 % CI)"
     )
     if solved < len(grades):
         worst = min(grades, key=lambda grade: grade.total_score)
@@ -136,49 +133,53 @@ def _reference_check(grades: list[Grade]) -> TaskCheck:
     return TaskCheck(name="reference", passed=solved == len(grades), detail=detail)
 
 
-def _scores_nothing(what: str, graded: Grade) -> TaskCheck:
+def _check_idle_solution(name: str, grade: Grade) -> TaskCheck:
     """Check that an idle solution scored 0."""
-    passed = [report.name for report in graded.tests if report.status == "passed"]
-    detail = f"{what} scored {graded.total_score:.2f} ({graded.outcome})"
-    if graded.total_score > 0:
+    passed = [report.name for report in grade.tests if report.status == "passed"]
+    detail = f"{name} scored {grade.total_score:.2f} ({grade.outcome})"
+    if grade.total_score > 0:
         detail += f"; these tests pass without any work: {', '.join(passed[:5])}"
-    return TaskCheck(name=what, passed=graded.total_score == 0.0, detail=detail)
+    return TaskCheck(name=name, passed=grade.total_score == 0.0, detail=detail)
 
 
-async def check_hidden_files(task: CodingTask, place: Workplace) -> TaskCheck:
+async def check_hidden_files(task: CodingTask, settings: SandboxSetup) -> TaskCheck:
     """Search for hidden files from inside an agent's sandbox."""
-    workspace = await asyncio.to_thread(make_workspace, task, place.folder)
+    workspace = await asyncio.to_thread(make_workspace, task, settings.folder)
     (workspace.app / Path(REPOSITORY).name).mkdir(exist_ok=True)
     spec = SandboxSpec(
         mounts=(Mount(workspace.app, APP), Mount(workspace.repo, REPOSITORY, writable=True)),
-        limits=place.limits,
+        limits=settings.limits,
     )
-    lines = _telling_lines(task)
-    async with place.backend.open(spec) as sandbox:
+    lines = _list_test_lines(task)
+    async with settings.backend.open(spec) as sandbox:
         end = await sandbox.run(
             Command(
                 argv=("grep", "-rlFx", "-f", "-", APP),
                 stdin="\n".join(lines).encode(),
-                timeout_s=place.timeout_s,
+                timeout_s=settings.timeout_s,
             )
         )
     # grep exits with 1 if it finds nothing, and with 2 if the search failed.
-    seen = end.output.decode(errors="replace").split() if lines else []
-    seen += await asyncio.to_thread(exposed_files, task, workspace)
+    exposed = end.output.decode(errors="replace").split() if lines else []
+    exposed += await asyncio.to_thread(exposed_files, task, workspace)
     if lines and end.exit_code not in (0, 1):
-        return TaskCheck(name="hidden files", passed=False, detail="could not look for them")
-    if seen:
+        return TaskCheck(
+            name="hidden files", passed=False, detail="the search for hidden files failed"
+        )
+    if exposed:
         return TaskCheck(
             name="hidden files",
             passed=False,
-            detail=f"the agent can read hidden tests or the solution in {', '.join(seen[:5])}",
+            detail=f"the agent can read hidden files in {', '.join(exposed[:5])}",
         )
     return TaskCheck(
-        name="hidden files", passed=True, detail="the agent sees no hidden test and no solution"
+        name="hidden files",
+        passed=True,
+        detail="the agent cannot read hidden tests or the solution",
     )
 
 
-def _telling_lines(task: CodingTask) -> list[str]:
+def _list_test_lines(task: CodingTask) -> list[str]:
     """Return lines that prove a leak of hidden tests: their `def test_…` lines."""
     return sorted(
         {

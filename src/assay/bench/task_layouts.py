@@ -6,20 +6,20 @@ from typing import ClassVar, Final
 
 from assay.bench.attempt import CodingAttempt
 from assay.bench.base import NOTHING_ALLOWED, Allowed, CodingTask, Grade
-from assay.bench.grading.grade import check_gradable, grade
+from assay.bench.grading.grade import check_gradable, grade_patch
 from assay.bench.grading.llm_judge import Judge
 from assay.bench.harbor.attempt import (
     HarborAttempt,
     check_harbor_hidden_files,
-    grade_built_in_agent,
+    grade_builtin_agent,
     grade_steps,
 )
-from assay.bench.harbor.phases import HarborPhases, check_images
+from assay.bench.harbor.sandboxes import HarborSandboxes, check_images
 from assay.bench.harbor.task import CONFIG, HarborTask, is_harbor_task, load_harbor_task
-from assay.bench.task import BaseImages, Task, TaskCheck, TrialSetup, Workplace
+from assay.bench.task import BaseImages, RunnableTask, SandboxSetup, TaskCheck, TrialSetup
 from assay.bench.task_checks import check_hidden_files
 from assay.bench.tasks.loading import load_task
-from assay.bench.trial_files import patch_of
+from assay.bench.trial_files import read_patch
 from assay.errors import UsageError
 from assay.sandboxes.base import SandboxBackend
 
@@ -51,7 +51,7 @@ class RepositoryTask:
         """Raise UsageError if the task cannot be scored on this machine."""
         check_gradable(self.definition, judged=judged)
 
-    async def has_python(self, place: Workplace) -> bool:
+    async def has_python(self, settings: SandboxSetup) -> bool:
         """Return True, because the Python that runs assay is mounted."""
         return True
 
@@ -59,30 +59,34 @@ class RepositoryTask:
         """Return an attempt that works on a copy of the repository."""
         return CodingAttempt(self, self.definition, setup)
 
-    async def grade(self, run_dir: Path, place: Workplace, judge: Judge | None) -> Grade:
+    async def grade(self, run_dir: Path, settings: SandboxSetup, judge: Judge | None) -> Grade:
         """Grade the patch in a trial folder."""
-        return await self._grade(patch_of(run_dir), place, judge)
+        return await self._grade_diff(read_patch(run_dir), settings, judge)
 
-    async def grade_solution(self, name: str | None, place: Workplace) -> Grade:
+    async def grade_solution(self, name: str | None, settings: SandboxSetup) -> Grade:
         """Grade the reference patch, or one of two patches that solve nothing."""
         if name is None:
-            return await self._grade(self.definition.reference_patch or b"", place)
-        return await self._grade(_IDLE_PATCH if name == self.idle_solutions[1] else b"", place)
+            return await self._grade_diff(self.definition.reference_patch or b"", settings)
+        return await self._grade_diff(
+            _IDLE_PATCH if name == self.idle_solutions[1] else b"", settings
+        )
 
-    async def _grade(self, diff: bytes, place: Workplace, judge: Judge | None = None) -> Grade:
-        return await grade(
+    async def _grade_diff(
+        self, diff: bytes, settings: SandboxSetup, judge: Judge | None = None
+    ) -> Grade:
+        return await grade_patch(
             self.definition,
             diff,
-            place.backend,
-            folder=place.folder,
-            limits=place.limits,
-            timeout_s=place.timeout_s,
+            settings.backend,
+            folder=settings.folder,
+            limits=settings.limits,
+            timeout_s=settings.timeout_s,
             judge=judge,
         )
 
-    async def check_hidden_files(self, place: Workplace) -> TaskCheck:
+    async def check_hidden_files(self, settings: SandboxSetup) -> TaskCheck:
         """Search for lines of hidden tests, and for copies of hidden files."""
-        return await check_hidden_files(self.definition, place)
+        return await check_hidden_files(self.definition, settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,34 +108,34 @@ class ImageTask:
         """Raise UsageError if the sandbox does not support images, or one cannot be built."""
         check_images(self.definition, backend, images)
 
-    async def has_python(self, place: Workplace) -> bool:
+    async def has_python(self, settings: SandboxSetup) -> bool:
         """Return whether the image has Python; build it if needed."""
-        return await HarborPhases(self.definition, place).has_python()
+        return await HarborSandboxes(self.definition, settings).has_python()
 
     def start_attempt(self, setup: TrialSetup) -> HarborAttempt:
         """Return an attempt that works on the steps in order."""
         return HarborAttempt(self, self.definition, setup)
 
-    async def grade(self, run_dir: Path, place: Workplace, judge: Judge | None) -> Grade:
+    async def grade(self, run_dir: Path, settings: SandboxSetup, judge: Judge | None) -> Grade:
         """Verify every step of the task that the agent attempted."""
-        phases = HarborPhases(self.definition, place)
+        phases = HarborSandboxes(self.definition, settings)
         return await grade_steps(
-            self.definition, phases, run_dir / "artifacts", timeout_s=place.timeout_s
+            self.definition, phases, run_dir / "artifacts", timeout_s=settings.timeout_s
         )
 
-    async def grade_solution(self, name: str | None, place: Workplace) -> Grade:
+    async def grade_solution(self, name: str | None, settings: SandboxSetup) -> Grade:
         """Run the reference solution, or do nothing, and verify the result."""
         agent = "oracle" if name is None else "nop"
-        return await grade_built_in_agent(self.definition, agent, place)
+        return await grade_builtin_agent(self.definition, agent, settings)
 
-    async def check_hidden_files(self, place: Workplace) -> TaskCheck:
+    async def check_hidden_files(self, settings: SandboxSetup) -> TaskCheck:
         """Check that Harbor's paths of tests and solution do not exist."""
-        return await check_harbor_hidden_files(self.definition, place)
+        return await check_harbor_hidden_files(self.definition, settings)
 
 
 def load_any_task(
     folder: Path, overrides: Path | None = None, allowed: Allowed = NOTHING_ALLOWED
-) -> Task:
+) -> RunnableTask:
     """Read a task in either layout.
 
     Args:
@@ -146,6 +150,6 @@ def load_any_task(
         return RepositoryTask(load_task(folder, overrides, allowed=allowed))
     if overrides is not None:
         raise UsageError(
-            f"{folder} has a {CONFIG} of Harbor, which has no overrides; take {overrides} away"
+            f"{folder} is a Harbor task ({CONFIG}), which has no overrides; remove {overrides}"
         )
     return ImageTask(load_harbor_task(folder, allowed))

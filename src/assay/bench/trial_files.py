@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assay.bench.base import CoderStop, CodingOutcome, Grade, GradingMode
+from assay.bench.base import AgentStop, CodingOutcome, Grade, GradingMode
 from assay.bench.manifest import LAUNCHED, TrialResult
 from assay.runs.engine import Context
 from assay.runs.kind import TrialEnd
@@ -34,12 +34,12 @@ from assay.types import (
 
 AGENT_FILE = "agent.json"
 """File that marks the agent as ended: it is written last, after everything the agent left."""
-_SAYS_MORE = (CodingOutcome.SOLVED, CodingOutcome.TAMPERED)
+_DECISIVE_OUTCOMES = (CodingOutcome.SOLVED, CodingOutcome.TAMPERED)
 """Outcomes of grading that matter more than why the agent stopped."""
 
 
 @dataclass(frozen=True, slots=True)
-class AgentEnd:
+class AgentRecord:
     """Result of an agent, as stored in its trial folder."""
 
     session_id: str
@@ -61,7 +61,7 @@ class AgentEnd:
     position: int
     steps: int
 
-    def metrics(self) -> dict[str, Any]:
+    def collect_metrics(self) -> dict[str, Any]:
         """Return tokens, calls, time and cost, for the grade file."""
         return {
             "tokens_total": self.tokens["prompt"] + self.tokens["completion"],
@@ -72,13 +72,13 @@ class AgentEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CodingEnd(TrialEnd):
+class CodingResult(TrialEnd):
     """Result of a coding trial."""
 
     result: TrialResult
 
 
-class JudgeBill(NamedTuple):
+class JudgeUsage(NamedTuple):
     """Usage of the judge in one trial."""
 
     usage: Usage = Usage()
@@ -86,37 +86,37 @@ class JudgeBill(NamedTuple):
     calls: int = 0
 
 
-def agent_end(run_dir: Path, session_id: str) -> AgentEnd | None:
+def read_agent_record(run_dir: Path, session_id: str) -> AgentRecord | None:
     """Read the result of a trial's agent; return None if the agent has not ended."""
     try:
-        said = json.loads((run_dir / AGENT_FILE).read_text("utf-8"))
+        record = json.loads((run_dir / AGENT_FILE).read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    if said.get("session_id") != session_id or said.keys() != {
-        part.name for part in fields(AgentEnd)
+    if record.get("session_id") != session_id or record.keys() != {
+        field.name for field in fields(AgentRecord)
     }:
         return None
-    findings = tuple((name, detail) for name, detail in said["findings"])
-    return AgentEnd(**{**said, "findings": findings, "files": tuple(said["files"])})
+    findings = tuple((name, detail) for name, detail in record["findings"])
+    return AgentRecord(**{**record, "findings": findings, "files": tuple(record["files"])})
 
 
-def patch_of(run_dir: Path) -> bytes:
+def read_patch(run_dir: Path) -> bytes:
     """Read the patch that an agent left; empty if its work is not a patch."""
     path = run_dir / "artifacts" / "diff.patch"
     return path.read_bytes() if path.is_file() else b""
 
 
-def graded_result(
+def make_graded_result(
     planned: TrialResult,
-    agent: AgentEnd,
-    graded: Grade,
+    agent: AgentRecord,
+    grade: Grade,
     *,
     grading_s: float,
-    judge: JudgeBill,
+    judge: JudgeUsage,
 ) -> TrialResult:
     """Return the manifest entry of a graded trial."""
-    outcome = graded.outcome.value
-    if agent.stop != CoderStop.COMPLETED and graded.outcome not in _SAYS_MORE:
+    outcome = grade.outcome.value
+    if agent.stop != AgentStop.COMPLETED and grade.outcome not in _DECISIVE_OUTCOMES:
         outcome = agent.stop  # a limit explains more than an incomplete solution
     costs = (agent.cost_usd, judge.cost_usd)
     seconds = {"setup": agent.setup_s, "agent": agent.seconds, "grading": grading_s}
@@ -127,15 +127,15 @@ def graded_result(
         state=TrialState.RESULT,
         outcome=outcome,
         agent_stop=agent.stop,
-        score=graded.total_score,
-        tests_passed=sum(report.status == "passed" for report in graded.tests),
-        tests_total=len(graded.tests),
-        rubrics={scored.rubric.id: scored.score for scored in graded.rubrics},
-        standard_metrics=graded.standard_metrics,
-        custom_metrics=graded.custom_metrics,
+        score=grade.total_score,
+        tests_passed=sum(report.status == "passed" for report in grade.tests),
+        tests_total=len(grade.tests),
+        rubrics={scored.rubric.id: scored.score for scored in grade.rubrics},
+        standard_metrics=grade.standard_metrics,
+        custom_metrics=grade.custom_metrics,
         findings=(
             *agent.findings,
-            *((found.name, found.detail) for found in graded.findings),
+            *((finding.name, finding.detail) for finding in grade.findings),
         ),
         error=None,
         seconds={name: round(value, 3) for name, value in seconds.items()},
@@ -147,12 +147,12 @@ def graded_result(
         peak_memory_mb=round(agent.peak_memory_mb, 1),
         disk_mb=round(agent.disk_mb, 3),
         enforcement=agent.enforcement,
-        grading=None if graded.mode is None else graded.mode.value,
+        grading=None if grade.mode is None else grade.mode.value,
         ended_at=time.time(),
     )
 
 
-def outcomes_of(result: TrialResult, diff: bytes) -> dict[str, float]:
+def make_outcomes(result: TrialResult, diff: bytes) -> dict[str, float]:
     """Return the outcome values of a trial for the database."""
     scored = {name: value for name, value in result.rubrics.items() if value is not None}
     return {
@@ -172,16 +172,7 @@ def outcomes_of(result: TrialResult, diff: bytes) -> dict[str, float]:
     }
 
 
-_KINDS = {"system": MessageType.SYSTEM, "tool": MessageType.FEEDBACK}
-
-
-@dataclass(frozen=True, slots=True)
-class CallSettings:
-    """Settings of model calls."""
-
-    temperature: float | None = None
-    max_tokens: int = 4096
-    seed: int | None = None
+_MESSAGE_TYPES = {"system": MessageType.SYSTEM, "tool": MessageType.FEEDBACK}
 
 
 class CodingTranscript:
@@ -203,93 +194,91 @@ class CodingTranscript:
         """Model name that the provider reported in its last response."""
         self.turn, self.position, self.steps = turn, position, steps
         self._recorder, self._context = recorder, context
-        self._asking = ModelCalls(recorder, self.totals, context)
+        self._model_calls = ModelCalls(recorder, self.totals, context)
         self._positions: dict[int, tuple[int, Message]] = {}
-        self._acts: list[StepRecord] = []
+        self._pending_steps: list[StepRecord] = []
 
-    async def ask(
+    async def call_model(
         self,
         model: ChatModel,
         messages: Sequence[Message],
         tools: Encoded,
-        settings: CallSettings | None = None,
+        *,
+        temperature: float | None = None,
+        max_tokens: int = 4096,
     ) -> ChatReply:
         """Call a model, as the next turn."""
-        settings = settings or CallSettings()
         await self.flush()
         self.turn += 1
-        self._asking.turn = self.turn
-        new = [
-            self._place(message) for message in messages if id(message) not in self._positions
-        ]
+        self._model_calls.turn = self.turn
+        new = [self._add(message) for message in messages if id(message) not in self._positions]
         request = ChatRequest(
             model=model.name,
             messages=messages,
             tools=tools,
-            temperature=settings.temperature,
-            max_tokens=settings.max_tokens,
-            seed=settings.seed,
+            temperature=temperature,
+            max_tokens=max_tokens,
         )
         positions = tuple(self._positions[id(message)][0] for message in messages)
         prepared = PreparedRequest(request, positions, self.position)
-        reply = await self._asking.call(model, prepared, new, self._place)
+        reply = await self._model_calls.call(model, prepared, new, self._add)
         self.usage += reply.usage
         self.calls += 1
         self.answered_as = reply.answered_as or self.answered_as
         return reply
 
-    async def act(self, action: str, reward: float = 0.0) -> None:
+    async def record_action(self, action: str, reward: float = 0.0) -> None:
         """Record an action; its result reaches the model in a later message."""
         self.steps += 1
-        self._acts.append(
+        self._pending_steps.append(
             StepRecord(index=self.steps, action=action, reward=reward, digest=None)
         )
 
-    async def graded(self, outcome: str, score: float) -> None:
+    async def record_grade(self, outcome: str, score: float) -> None:
         """Record the grade as a separate turn, with the score as its reward."""
         await self.flush()
         self.turn += 1
-        await self.act(f"graded: {outcome}", score)
+        await self.record_action(f"graded: {outcome}", score)
         await self.flush()
 
-    async def tell(self, action: str, came_of_it: str) -> None:
+    async def record_exchange(self, action: str, output: str) -> None:
         """Record an action without a model, with its result."""
-        if not self._acts:
+        if not self._pending_steps:
             self.turn += 1
-        await self.act(action)
-        said = [
-            self._place(Message({"role": "assistant", "content": action})),
-            self._place(Message({"role": "user", "content": came_of_it})),
+        await self.record_action(action)
+        messages = [
+            self._add(Message({"role": "assistant", "content": action})),
+            self._add(Message({"role": "user", "content": output})),
         ]
         now = time.time()
         self._recorder.add_messages(
             [
                 MessageRecord(position, self.turn, message, kind, now)
-                for position, message, kind in said
+                for position, message, kind in messages
             ]
         )
 
     async def flush(self) -> None:
         """Write the actions since the last call to the journal."""
-        if not self._acts:
+        if not self._pending_steps:
             return
         played = PlayedRecord(
             turn=self.turn,
             at=time.time(),
-            asked=tuple(step.action for step in self._acts),
-            steps=tuple(self._acts),
+            asked=tuple(step.action for step in self._pending_steps),
+            steps=tuple(self._pending_steps),
         )
-        self._acts.clear()
+        self._pending_steps.clear()
         self._recorder.add_played(played)
         await self._recorder.wait_until_written()
 
-    def _place(self, message: Message) -> NewMessage:
+    def _add(self, message: Message) -> NewMessage:
         # Keep the message alive, so that its id is not reused.
-        place = self.position
-        self._positions[id(message)] = (place, message)
+        position = self.position
+        self._positions[id(message)] = (position, message)
         self.position += 1
         default = MessageType.OBSERVATION
         if message.role == "assistant":
-            called = message.value.get("tool_calls")
-            default = MessageType.TOOL_CALL if called else MessageType.REPLY
-        return NewMessage(place, message, _KINDS.get(message.role, default))
+            tool_calls = message.value.get("tool_calls")
+            default = MessageType.TOOL_CALL if tool_calls else MessageType.REPLY
+        return NewMessage(position, message, _MESSAGE_TYPES.get(message.role, default))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from assay.bench.regrade import GradedTrial
 
 
-@option_groups(options="assay.bench.options:SummaryOptions")
+@option_groups(options="assay.bench.options:BenchSummaryOptions")
 def summarize(
     name: str,
     /,

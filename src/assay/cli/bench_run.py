@@ -91,7 +91,7 @@ class BenchDisplay(StatusDisplay):
             self._cost += result.cost_usd or 0.0
         if self._verbosity > 1:
             for name in ("agent.log", "eval.log"):
-                self._print_log(self._folder.run_dir(run_id) / "logs" / name)
+                self._print_log(self._folder.get_run_dir(run_id) / "logs" / name)
 
     def _print_log(self, path: Path) -> None:
         if path.is_file():
@@ -259,17 +259,17 @@ def _run(prepared: "PreparedBench", show: Show, verbose: int) -> int:
 
 
 def _ended(result: "BenchResult", show: Show, again: str) -> int:
-    from assay.bench.run import bench_shown
+    from assay.bench.run import mark_bench_shown
 
     code = _shown(result, show, again)
-    bench_shown(result)
+    mark_bench_shown(result)
     return code
 
 
 def _shown(result: "BenchResult", show: Show, again: str) -> int:
-    from assay.bench.run import bench_counts
+    from assay.bench.run import count_bench_trials
 
-    counts = bench_counts(result.manifest)
+    counts = count_bench_trials(result.manifest)
     code = _exit_code(result, counts)
     if show.json:
         say_json(
@@ -358,11 +358,11 @@ def _planned(prepared: "PreparedBench", show: Show) -> int:
 
 def _programs(prepared: "PreparedBench") -> Sequence[str]:
     """Return a line with the version of each installed agent."""
-    from assay.bench.coders.installation import default_agent, installed_agent
+    from assay.bench.coders.installation import choose_default_agent, find_installed_agent
 
     names = dict.fromkeys(entry.agent for entry in prepared.config.tasks)
-    found = [agent for name in names if (agent := installed_agent(name)) is not None]
-    default = default_agent()
+    found = [agent for name in names if (agent := find_installed_agent(name)) is not None]
+    default = choose_default_agent()
     return [
         f"agent={agent.name} version={agent.version} sha256={agent.sha256[:12]}"
         + (" (works on tasks that name no agent)" if agent.name == default else "")
@@ -371,9 +371,9 @@ def _programs(prepared: "PreparedBench") -> Sequence[str]:
 
 
 def _lines(prepared: "PreparedBench") -> Sequence[str]:
-    from assay.bench.config import arm_labels
+    from assay.bench.config import make_arm_labels
 
-    labels = arm_labels(prepared.config)
+    labels = make_arm_labels(prepared.config)
     return [
         f"  {task.definition.task_id} x {entry.rollouts}: {label} ({entry.prepared_dir})"
         for task, entry, label in zip(

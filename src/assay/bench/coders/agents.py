@@ -3,18 +3,18 @@
 from collections.abc import Mapping
 from typing import Final
 
-from assay.bench.base import Coder
-from assay.bench.coders.installation import PROGRAMS, installed_agent
+from assay.bench.base import CodingAgent
+from assay.bench.coders.installation import PROGRAMS, find_installed_agent
 from assay.bench.coders.programs import (
     ClaudeCode,
     Codex,
     MiniSweAgent,
-    ProgramCoder,
+    ProgramAgent,
     ProgramKind,
+    PythonAgent,
 )
-from assay.bench.coders.python_agent import PythonAgent
 from assay.bench.coders.react import ReactCoder
-from assay.bench.coders.scripted import CHEATS, CheatCoder, CommandCoder, NopCoder, OracleCoder
+from assay.bench.coders.scripted import CHEATS, CheatAgent, CommandAgent, NopAgent, OracleAgent
 from assay.core.text import unknown_name
 from assay.core.user_code import parse_object_spec
 from assay.errors import UsageError
@@ -25,17 +25,19 @@ AGENTS: Final[Mapping[str, str]] = {
     "oracle": "applies the reference solution of the task",
     "nop": "does nothing",
     **{name: source.about for name, source in PROGRAMS.items()},
-    **{f"cheat/{name}": f"an attack: tries to {cheat.tries}" for name, cheat in CHEATS.items()},
+    **{f"cheat/{name}": f"an attack: tries to {cheat.goal}" for name, cheat in CHEATS.items()},
 }
 """Descriptions of the agents, by name."""
-_KINDS: Final[Mapping[str, type[ProgramKind]]] = {
+_PROGRAM_KINDS: Final[Mapping[str, type[ProgramKind]]] = {
     "codex": Codex,
     "claude-code": ClaudeCode,
     "mini-swe-agent": MiniSweAgent,
 }
 
 
-def make_coder(name: str, command: str | None = None, *, sha: str | None = None) -> Coder:
+def make_coding_agent(
+    name: str, command: str | None = None, *, sha: str | None = None
+) -> CodingAgent:
     """Create the coding agent registered under a name.
 
     Args:
@@ -48,22 +50,22 @@ def make_coder(name: str, command: str | None = None, *, sha: str | None = None)
             return ReactCoder()
         case "command":
             assert command is not None, "the configuration asks for it"
-            return CommandCoder(command)
+            return CommandAgent(command)
         case "oracle":
-            return OracleCoder()
+            return OracleAgent()
         case "nop":
-            return NopCoder()
-        case _ if name in _KINDS:
-            agent = installed_agent(name)
+            return NopAgent()
+        case _ if name in _PROGRAM_KINDS:
+            agent = find_installed_agent(name)
             if agent is None:
                 raise UsageError(
-                    f"agent {name!r} is not installed; 'assay bench agents install {name}' "
-                    "does it"
+                    f"agent {name!r} is not installed; install it with "
+                    f"'assay bench agents install {name}'"
                 )
-            return ProgramCoder(name, _KINDS[name](), agent)
+            return ProgramAgent(name, _PROGRAM_KINDS[name](), agent)
         case _ if name in AGENTS:
-            return CheatCoder(name)
-    if (own := parse_object_spec(name)) is not None:
-        return ProgramCoder(name, PythonAgent(own, sha))
+            return CheatAgent(name)
+    if (spec := parse_object_spec(name)) is not None:
+        return ProgramAgent(name, PythonAgent(spec, sha))
     known = [*AGENTS, "a class in a file, my_agent.py:MyAgent"]
     raise UsageError(unknown_name("agent", name, known))

@@ -17,19 +17,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from assay.bench.base import cache_folder
+from assay.bench.base import get_cache_folder
 from assay.core.text import unknown_name
 from assay.errors import UsageError
 
-_RECORD: Final = "agent.json"
+_RECORD_FILE: Final = "agent.json"
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,99}")
-_PATIENCE_S: Final = 1800.0
-_LAST: Final = 400
+_TIMEOUT_S: Final = 1800.0
+_MAX_ERROR_LENGTH: Final = 400
 """Maximum length of an installer's error message."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _PackageSource:
     """Package source of an agent."""
 
     about: str
@@ -41,20 +41,20 @@ class _Source:
     """Path of the executable below its folder, as a pattern."""
 
 
-PROGRAMS: Final[Mapping[str, _Source]] = {
-    "codex": _Source(
+PROGRAMS: Final[Mapping[str, _PackageSource]] = {
+    "codex": _PackageSource(
         "OpenAI's agent, from npm",
         "npm",
         ("@openai/codex",),
         "node_modules/@openai/codex-*/vendor/*/bin/codex",
     ),
-    "claude-code": _Source(
+    "claude-code": _PackageSource(
         "Anthropic's agent, from npm",
         "npm",
         ("@anthropic-ai/claude-code",),
         "node_modules/@anthropic-ai/claude-code-*/claude",
     ),
-    "mini-swe-agent": _Source(
+    "mini-swe-agent": _PackageSource(
         "the small agent of SWE-bench's authors, from PyPI",
         "pip",
         ("mini-swe-agent", "mcp"),
@@ -78,26 +78,26 @@ class InstalledAgent:
     folder: Path
 
 
-def agents_folder() -> Path:
+def get_agents_folder() -> Path:
     """Return the folder of installed agents."""
-    return cache_folder() / "agents"
+    return get_cache_folder() / "agents"
 
 
-def installed_agent(name: str) -> InstalledAgent | None:
+def find_installed_agent(name: str) -> InstalledAgent | None:
     """Return an agent if it is installed, or else None."""
     if name not in PROGRAMS:
         return None
-    folder = agents_folder() / name
+    folder = get_agents_folder() / name
     try:
-        said = json.loads((folder / _RECORD).read_text("utf-8"))
-        return InstalledAgent(**said, folder=folder)
+        record = json.loads((folder / _RECORD_FILE).read_text("utf-8"))
+        return InstalledAgent(**record, folder=folder)
     except (OSError, ValueError, TypeError):
         return None
 
 
-def default_agent() -> str:
+def choose_default_agent() -> str:
     """Return the default agent: codex if it is installed, or else react-coder."""
-    return "react-coder" if installed_agent("codex") is None else "codex"
+    return "react-coder" if find_installed_agent("codex") is None else "codex"
 
 
 def install_agent(name: str, version: str | None = None) -> InstalledAgent:
@@ -115,92 +115,92 @@ def install_agent(name: str, version: str | None = None) -> InstalledAgent:
         raise UsageError(unknown_name("agent to install", name, PROGRAMS))
     if version is not None and not _VERSION.fullmatch(version):
         raise UsageError(f"version {version!r} is not allowed; give one such as 1.2.3")
-    home = agents_folder()
-    home.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=home))
+    agents = get_agents_folder()
+    agents.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=agents))
     try:
-        install = _npm if source.installer == "npm" else _pip
-        found_version = install(made, source.packages, version)
-        binaries = sorted(made.glob(source.binary))
+        install = _install_with_npm if source.installer == "npm" else _install_with_pip
+        installed_version = install(draft, source.packages, version)
+        binaries = sorted(draft.glob(source.binary))
         if not binaries:
             raise UsageError(
-                f"{name} {found_version} has no {source.binary}; this version, or this kind of "
-                f"machine, is not known: try 'assay bench agents install {name}@VERSION'"
+                f"{name} {installed_version} has no {source.binary}; this version or platform "
+                f"is not supported: try 'assay bench agents install {name}@VERSION'"
             )
         agent = InstalledAgent(
             name=name,
-            version=found_version,
-            sha256=_hash_of(made),
-            binary=str(binaries[0].relative_to(made)),
+            version=installed_version,
+            sha256=_hash_files(draft),
+            binary=str(binaries[0].relative_to(draft)),
             installed_at=time.time(),
-            folder=home / name,
+            folder=agents / name,
         )
-        said = {key: value for key, value in asdict(agent).items() if key != "folder"}
-        (made / _RECORD).write_text(json.dumps(said, indent=2), "utf-8")
-        made.chmod(0o755)
-        _put(made, home / name)
+        record = {key: value for key, value in asdict(agent).items() if key != "folder"}
+        (draft / _RECORD_FILE).write_text(json.dumps(record, indent=2), "utf-8")
+        draft.chmod(0o755)
+        _move_into_place(draft, agents / name)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)
     return agent
 
 
-def _put(made: Path, place: Path) -> None:
+def _move_into_place(draft: Path, target: Path) -> None:
     """Move a folder into place, replacing the existing one."""
-    old = Path(tempfile.mkdtemp(prefix=".old-", dir=place.parent))
-    if place.exists():
-        place.rename(old / "old")
-    made.rename(place)
+    old = Path(tempfile.mkdtemp(prefix=".old-", dir=target.parent))
+    if target.exists():
+        target.rename(old / "old")
+    draft.rename(target)
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _npm(folder: Path, packages: Sequence[str], version: str | None) -> str:
+def _install_with_npm(folder: Path, packages: Sequence[str], version: str | None) -> str:
     npm = shutil.which("npm")
     if npm is None:
-        raise UsageError("there is no npm to install it with; install Node.js, which brings it")
-    wanted = [f"{packages[0]}@{version or 'latest'}", *packages[1:]]
+        raise UsageError("npm not found; install Node.js, which includes it")
+    required = [f"{packages[0]}@{version or 'latest'}", *packages[1:]]
     # Scripts of packages are not run on this machine.
     options = ("--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock")
-    _run([npm, "install", "--prefix", str(folder), *options, *wanted], packages[0])
-    about = folder / "node_modules" / packages[0] / "package.json"
-    return str(json.loads(about.read_text("utf-8"))["version"])
+    _run_installer([npm, "install", "--prefix", str(folder), *options, *required], packages[0])
+    manifest = folder / "node_modules" / packages[0] / "package.json"
+    return str(json.loads(manifest.read_text("utf-8"))["version"])
 
 
-def _pip(folder: Path, packages: Sequence[str], version: str | None) -> str:
-    _run([sys.executable, "-m", "venv", str(folder)], packages[0])
+def _install_with_pip(folder: Path, packages: Sequence[str], version: str | None) -> str:
+    _run_installer([sys.executable, "-m", "venv", str(folder)], packages[0])
     python = str(folder / "bin" / "python")
-    wanted = [f"{packages[0]}=={version}" if version else packages[0], *packages[1:]]
+    required = [f"{packages[0]}=={version}" if version else packages[0], *packages[1:]]
     pip = [python, "-m", "pip", "--disable-pip-version-check", "--no-input"]
     # One at a time: installing both at once had not finished after 500 s.
-    for package in wanted:
-        _run([*pip, "install", "--quiet", package], packages[0])
+    for package in required:
+        _run_installer([*pip, "install", "--quiet", package], packages[0])
     code = f"import importlib.metadata as m; print(m.version({packages[0]!r}))"
-    return _run([python, "-c", code], packages[0]).strip()
+    return _run_installer([python, "-c", code], packages[0]).strip()
 
 
-def _run(argv: Sequence[str], package: str) -> str:
+def _run_installer(argv: Sequence[str], package: str) -> str:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             argv,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_PATIENCE_S,
+            timeout=_TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise UsageError(
-            f"{package} was not installed after {_PATIENCE_S:g} s; check the network"
+            f"installing {package} took longer than {_TIMEOUT_S:g} s; check the network"
         ) from error
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip()[-_LAST:]
+    if process.returncode:
+        output = (process.stderr or process.stdout).strip()[-_MAX_ERROR_LENGTH:]
         raise UsageError(
-            f"{package} cannot be installed: {said}; check the version and the network"
+            f"{package} cannot be installed: {output}; check the version and the network"
         )
-    return done.stdout
+    return process.stdout
 
 
-def _hash_of(folder: Path) -> str:
+def _hash_files(folder: Path) -> str:
     """Hash all files with their paths, without compiled Python files."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):

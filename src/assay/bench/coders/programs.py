@@ -2,22 +2,29 @@
 
 claude-code uses the Messages protocol and prints JSON lines. codex uses the Responses protocol
 and prints JSON lines. mini-swe-agent uses the Chat Completions protocol and writes its
-trajectory to a file.
+trajectory to a file. A class in the user's file, such as `my_agent.py:MyAgent`, is data on this
+machine: it is parsed, hashed and copied to the folder shared with the sandbox, but never
+imported. The Python of the sandbox runs it there.
 """
 
+import ast
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from assay.bench.base import Coder, CoderEnd, CoderStop, CodingJob
+from assay.bench.base import AgentResult, AgentStop, CodingAgent, CodingJob
 from assay.bench.coders.installation import InstalledAgent
-from assay.bench.coders.scripted import ended_by
-from assay.bench.proxy.server import AgentProgram, ModelProxy, forwarded
-from assay.sandboxes.base import PROGRAM, Command, TrialFinding
+from assay.bench.coders.proxy import AgentProgram, ModelProxy, run_with_proxy
+from assay.bench.coders.scripted import make_agent_result
+from assay.core.canonical_json import content_hash
+from assay.core.user_code import ObjectSpec
+from assay.errors import UsageError
+from assay.sandboxes.base import PROGRAM, SHARED, Command, TrialFinding
 from assay.types import Usage
 
-_LAST: Final = 4000
+_MAX_NOTES_LENGTH: Final = 4000
 """Number of final characters of the output that replace a missing last message."""
 
 
@@ -33,16 +40,16 @@ class AgentReport(NamedTuple):
 class ProgramKind(Protocol):
     """Interface of the supported programs."""
 
-    def program(self, job: CodingJob, binary: str) -> AgentProgram:
+    def make_program(self, job: CodingJob, binary: str) -> AgentProgram:
         """Return how it is started; `binary` is its path in the sandbox, if it is installed."""
         ...
 
-    async def report(self, job: CodingJob, output: bytes) -> AgentReport:
+    async def read_report(self, job: CodingJob, output: bytes) -> AgentReport:
         """Return its report after it has ended; the sandbox is still open."""
         ...
 
 
-class ProgramCoder(Coder):
+class ProgramAgent(CodingAgent):
     """Runs a program until it ends, and counts its model calls."""
 
     needs_model = True
@@ -56,39 +63,39 @@ class ProgramCoder(Coder):
             self.program = installed.folder
             self._binary = f"{PROGRAM}/{installed.binary}"
 
-    async def work(self, job: CodingJob) -> CoderEnd:
+    async def work(self, job: CodingJob) -> AgentResult:
         """Start the program, and wait until it ends or a limit is used up."""
         proxy = ModelProxy(job)
-        started = self._kind.program(job, self._binary)
-        end = await forwarded(job, proxy, started)
+        program = self._kind.make_program(job, self._binary)
+        end = await run_with_proxy(job, proxy, program)
         if end is None:
-            return CoderEnd(stop=proxy.stop or CoderStop.FAILED)
-        report = await self._kind.report(job, end.output)
+            return AgentResult(stop=proxy.stop or AgentStop.FAILED)
+        report = await self._kind.read_report(job, end.output)
         output = end.output.decode(errors="replace")
-        coded = ended_by(end, notes=report.notes or output[-_LAST:])
-        findings = [*end.findings, *_differences(self.name, report.usage, proxy)]
-        return replace(coded, stop=proxy.stop or coded.stop, findings=tuple(findings))
+        result = make_agent_result(end, notes=report.notes or output[-_MAX_NOTES_LENGTH:])
+        findings = [*end.findings, *_compare_usage(self.name, report.usage, proxy)]
+        return replace(result, stop=proxy.stop or result.stop, findings=tuple(findings))
 
 
-def _differences(name: str, told: Usage | None, proxy: ModelProxy) -> list[TrialFinding]:
+def _compare_usage(name: str, reported: Usage | None, proxy: ModelProxy) -> list[TrialFinding]:
     """Report differences between the agent's token counts and the proxy's."""
-    if told is None:
+    if reported is None:
         return []
-    ours = proxy.usage
-    apart = [
-        f"{kind} {getattr(told, kind)} instead of {getattr(ours, kind)}"
+    counted = proxy.usage
+    diffs = [
+        f"{kind} {getattr(reported, kind)} instead of {getattr(counted, kind)}"
         for kind in ("prompt", "completion", "cached", "reasoning")
-        if getattr(told, kind) != getattr(ours, kind)
+        if getattr(reported, kind) != getattr(counted, kind)
     ]
-    if not apart:
+    if not diffs:
         return []
-    return [TrialFinding("token_count_differs", f"{name} counts {', '.join(apart)} tokens")]
+    return [TrialFinding("token_count_differs", f"{name} counts {', '.join(diffs)} tokens")]
 
 
 _CODEX_HOME: Final = "/tmp/home/.codex"
 _MODEL: Final = "assay-model"
 """A name that the programs do not know, so that every model is offered the same tools."""
-_CONFIG: Final = """\
+_CODEX_CONFIG: Final = """\
 model_provider = "assay"
 check_for_update_on_startup = false
 
@@ -111,7 +118,7 @@ stream_max_retries = 0
 class Codex:
     """OpenAI's Codex."""
 
-    def program(self, job: CodingJob, binary: str) -> AgentProgram:
+    def make_program(self, job: CodingJob, binary: str) -> AgentProgram:
         """Return the command; the sandbox replaces Codex' own sandbox and approvals."""
         return AgentProgram(
             argv=(
@@ -121,14 +128,14 @@ class Codex:
             ),
             # It requires a key; the proxy ignores it.
             environment={"CODEX_HOME": _CODEX_HOME, "ASSAY_PROXY": "none"},
-            files={f"{_CODEX_HOME}/config.toml": _CONFIG},
+            files={f"{_CODEX_HOME}/config.toml": _CODEX_CONFIG},
             stdin=job.task.instructions,
         )
 
-    async def report(self, job: CodingJob, output: bytes) -> AgentReport:
+    async def read_report(self, job: CodingJob, output: bytes) -> AgentReport:
         """Return its last message or its error, and the tokens of all turns."""
         notes, usage = "", None
-        for event in json_lines(output):
+        for event in parse_json_lines(output):
             match event:
                 case {
                     "type": "item.completed",
@@ -137,21 +144,21 @@ class Codex:
                     notes = str(text)
                 case {"type": "turn.failed", "error": {"message": message}}:
                     notes = str(message)
-                case {"type": "turn.completed", "usage": dict(told)}:
-                    usage = (usage or Usage()) + _usage(told)
+                case {"type": "turn.completed", "usage": dict(tokens)}:
+                    usage = (usage or Usage()) + _parse_codex_usage(tokens)
         return AgentReport(notes, usage)
 
 
-def _usage(told: dict[str, Any]) -> Usage:
+def _parse_codex_usage(tokens: dict[str, Any]) -> Usage:
     return Usage(
-        prompt=int(told.get("input_tokens", 0)),
-        completion=int(told.get("output_tokens", 0)),
-        cached=int(told.get("cached_input_tokens", 0)),
-        reasoning=int(told.get("reasoning_output_tokens", 0)),
+        prompt=int(tokens.get("input_tokens", 0)),
+        completion=int(tokens.get("output_tokens", 0)),
+        cached=int(tokens.get("cached_input_tokens", 0)),
+        reasoning=int(tokens.get("reasoning_output_tokens", 0)),
     )
 
 
-def json_lines(output: bytes) -> Iterator[dict[str, Any]]:
+def parse_json_lines(output: bytes) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects in an output, one per line; skip other lines."""
     for line in output.splitlines():
         if not line.startswith(b"{"):
@@ -170,7 +177,7 @@ _CLAUDE_HOME: Final = "/tmp/home/.claude"
 class ClaudeCode:
     """Anthropic's Claude Code."""
 
-    def program(self, job: CodingJob, binary: str) -> AgentProgram:
+    def make_program(self, job: CodingJob, binary: str) -> AgentProgram:
         """Return the command; permissions are skipped, because the sandbox restricts it."""
         return AgentProgram(
             argv=(
@@ -190,16 +197,16 @@ class ClaudeCode:
             stdin=job.task.instructions,
         )
 
-    async def report(self, job: CodingJob, output: bytes) -> AgentReport:
+    async def read_report(self, job: CodingJob, output: bytes) -> AgentReport:
         """Return its result and its token counts."""
-        for event in json_lines(output):
+        for event in parse_json_lines(output):
             match event:
-                case {"type": "result", "usage": dict(told)}:
-                    read = int(told.get("cache_read_input_tokens") or 0)
-                    written = int(told.get("cache_creation_input_tokens") or 0)
+                case {"type": "result", "usage": dict(tokens)}:
+                    read = int(tokens.get("cache_read_input_tokens") or 0)
+                    written = int(tokens.get("cache_creation_input_tokens") or 0)
                     usage = Usage(
-                        prompt=int(told.get("input_tokens") or 0) + read + written,
-                        completion=int(told.get("output_tokens") or 0),
+                        prompt=int(tokens.get("input_tokens") or 0) + read + written,
+                        completion=int(tokens.get("output_tokens") or 0),
                         cached=read,
                     )
                     return AgentReport(str(event.get("result", "")), usage)
@@ -212,7 +219,7 @@ _TRAJECTORY: Final = "/tmp/home/trajectory.json"
 class MiniSweAgent:
     """The mini-swe-agent of the authors of SWE-bench."""
 
-    def program(self, job: CodingJob, binary: str) -> AgentProgram:
+    def make_program(self, job: CodingJob, binary: str) -> AgentProgram:
         """Return the command; it enforces only the turn limit, the proxy the others."""
         settings = (
             "mini.yaml",
@@ -236,31 +243,100 @@ class MiniSweAgent:
             },
         )
 
-    async def report(self, job: CodingJob, output: bytes) -> AgentReport:
+    async def read_report(self, job: CodingJob, output: bytes) -> AgentReport:
         """Return its submission and the token counts of its replies."""
         end = await job.sandbox.run(Command(argv=("cat", _TRAJECTORY), timeout_s=30.0))
         try:
-            told = json.loads(end.output)
+            record = json.loads(end.output)
             usages = [
                 usage
-                for message in told["messages"]
-                if (usage := _usage_told(message)) is not None
+                for message in record["messages"]
+                if (usage := _parse_response_usage(message)) is not None
             ]
-            notes = str(told["info"].get("submission") or told["info"].get("exit_status"))
+            notes = str(record["info"].get("submission") or record["info"].get("exit_status"))
         except (ValueError, LookupError, TypeError, AttributeError):
             return AgentReport()
         return AgentReport(notes, sum(usages, Usage()))
 
 
-def _usage_told(message: dict[str, Any]) -> Usage | None:
-    told = ((message.get("extra") or {}).get("response") or {}).get("usage")
-    if not isinstance(told, dict):
+def _parse_response_usage(message: dict[str, Any]) -> Usage | None:
+    tokens = ((message.get("extra") or {}).get("response") or {}).get("usage")
+    if not isinstance(tokens, dict):
         return None
-    prompt = told.get("prompt_tokens_details") or {}
-    completion = told.get("completion_tokens_details") or {}
+    prompt = tokens.get("prompt_tokens_details") or {}
+    completion = tokens.get("completion_tokens_details") or {}
     return Usage(
-        prompt=int(told.get("prompt_tokens") or 0),
-        completion=int(told.get("completion_tokens") or 0),
+        prompt=int(tokens.get("prompt_tokens") or 0),
+        completion=int(tokens.get("completion_tokens") or 0),
         cached=int(prompt.get("cached_tokens") or 0),
         reasoning=int(completion.get("reasoning_tokens") or 0),
     )
+
+
+_RUNNER: Final = Path(__file__).with_name("run_agent.py")
+
+
+def read_agent_file(spec: ObjectSpec) -> bytes:
+    """Return the source of a coding agent, without importing it.
+
+    Raises:
+        UsageError: The file cannot be read, is not Python, or has no such class.
+    """
+    path, name = spec
+    try:
+        source = path.read_bytes()
+        body = ast.parse(source, str(path)).body
+    except OSError as error:
+        raise UsageError(
+            f"cannot read an agent from {str(path)!r}: {error.strerror or error}; give a "
+            "Python file with a class, such as my_agent.py:MyAgent"
+        ) from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise UsageError(f"{path}{line}: not valid Python: {reason}") from error
+    classes = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
+    if name not in classes:
+        available = f"; it has {', '.join(classes)}" if classes else ""
+        raise UsageError(f"{path} has no class {name!r}{available}")
+    methods = ast.FunctionDef | ast.AsyncFunctionDef
+    if not classes[name].bases and not any(
+        isinstance(node, methods) and node.name == "work" for node in classes[name].body
+    ):
+        raise UsageError(
+            f"{path}: class {name!r} has no method work(self, instructions, workspace)"
+        )
+    return source
+
+
+class PythonAgent:
+    """Starts a class in a file."""
+
+    def __init__(self, spec: ObjectSpec, sha: str | None = None) -> None:
+        """Read the file; raise UsageError if it does not have this hash."""
+        self._class, self._source = spec.name, read_agent_file(spec)
+        if sha is not None and content_hash(self._source) != sha:
+            raise UsageError(
+                f"{spec.path} changed after the run started; restore it and resume, or "
+                "start a new run with --fresh"
+            )
+
+    def make_program(self, job: CodingJob, binary: str) -> AgentProgram:
+        """Copy the file to the shared folder, next to the script that runs it."""
+        assert job.shared is not None, "an agent that runs inside has a shared folder"
+        (job.shared / "agent.py").write_bytes(self._source)
+        (job.shared / _RUNNER.name).write_bytes(_RUNNER.read_bytes())
+        script = f"{SHARED}/{_RUNNER.name}"
+        return AgentProgram(
+            argv=(job.python, "-u", script, self._class, job.workdir),
+            environment={
+                "OPENAI_BASE_URL": "http://127.0.0.1:@PORT@/v1",
+                # Client libraries require a key; the proxy ignores it.
+                "OPENAI_API_KEY": "none",
+            },
+            stdin=job.task.instructions,
+        )
+
+    async def read_report(self, job: CodingJob, output: bytes) -> AgentReport:
+        """Return an empty report; only the output is used."""
+        return AgentReport()

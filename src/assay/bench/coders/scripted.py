@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.bench.base import Coder, CoderEnd, CoderStop, CodingJob
+from assay.bench.base import AgentResult, AgentStop, CodingAgent, CodingJob
 from assay.core.text import cut, shown
 from assay.errors import UsageError
 from assay.sandboxes.base import Command, CommandEnd, TrialFinding
 
-_LAST = 4000
+_MAX_NOTES_LENGTH = 4000
 """Number of final characters of the output used as the last message."""
 
 
-class CommandCoder(Coder):
+class CommandAgent(CodingAgent):
     """Runs a command line in a shell; `$ASSAY_INSTRUCTIONS` has the instructions."""
 
     name = "command"
@@ -28,7 +28,7 @@ class CommandCoder(Coder):
     def __init__(self, command: str) -> None:
         self._command = command
 
-    async def work(self, job: CodingJob) -> CoderEnd:
+    async def work(self, job: CodingJob) -> AgentResult:
         """Run the command until it ends."""
         end = await job.sandbox.run(
             Command(
@@ -38,15 +38,15 @@ class CommandCoder(Coder):
             )
         )
         output = end.output.decode(errors="replace")
-        await job.acted(self._command, output)
-        return ended_by(end, notes=output[-_LAST:])
+        await job.record_action(self._command, output)
+        return make_agent_result(end, notes=output[-_MAX_NOTES_LENGTH:])
 
 
-def ended_by(end: CommandEnd, notes: str = "") -> CoderEnd:
+def make_agent_result(end: CommandEnd, notes: str = "") -> AgentResult:
     """Return the result of an agent that is a single command."""
-    stop = CoderStop.COMPLETED if end.exit_code == 0 else CoderStop.FAILED
-    return CoderEnd(
-        stop=CoderStop.TIME_LIMIT if end.timed_out else stop,
+    stop = AgentStop.COMPLETED if end.exit_code == 0 else AgentStop.FAILED
+    return AgentResult(
+        stop=AgentStop.TIME_LIMIT if end.timed_out else stop,
         notes=notes,
         log=end.output,
         cpu_s=end.cpu_s,
@@ -55,21 +55,21 @@ def ended_by(end: CommandEnd, notes: str = "") -> CoderEnd:
     )
 
 
-class OracleCoder(Coder):
+class OracleAgent(CodingAgent):
     """Applies the reference solution; a task that it cannot solve is faulty."""
 
     name = "oracle"
 
-    async def work(self, job: CodingJob) -> CoderEnd:
+    async def work(self, job: CodingJob) -> AgentResult:
         """Apply the reference patch, or run the solution command, in the sandbox."""
         if job.solution is not None:
             command = Command(argv=("sh", "-c", job.solution), timeout_s=job.timeout_s)
             end = await job.sandbox.run(command)
-            await job.acted(job.solution, end.output.decode(errors="replace"))
-            return ended_by(end, notes="ran the reference solution")
+            await job.record_action(job.solution, end.output.decode(errors="replace"))
+            return make_agent_result(end, notes="ran the reference solution")
         if job.task.reference_patch is None:
             raise UsageError(
-                f"task {job.task.task_id!r} has no reference solution: put it into its folder "
+                f"task {job.task.task_id!r} has no reference solution; add it to its folder "
                 "as diff.patch"
             )
         end = await job.sandbox.run(
@@ -79,19 +79,21 @@ class OracleCoder(Coder):
                 stdin=job.task.reference_patch,
             )
         )
-        await job.acted("apply the reference solution", end.output.decode(errors="replace"))
-        return ended_by(end, notes="applied the reference solution")
+        await job.record_action(
+            "apply the reference solution", end.output.decode(errors="replace")
+        )
+        return make_agent_result(end, notes="applied the reference solution")
 
 
-class NopCoder(Coder):
+class NopAgent(CodingAgent):
     """Does nothing; a task that gives it a score is faulty."""
 
     name = "nop"
 
-    async def work(self, job: CodingJob) -> CoderEnd:
+    async def work(self, job: CodingJob) -> AgentResult:
         """Change nothing."""
-        await job.acted("do nothing", "")
-        return CoderEnd(stop=CoderStop.COMPLETED, notes="did nothing")
+        await job.record_action("do nothing", "")
+        return AgentResult(stop=AgentStop.COMPLETED, notes="did nothing")
 
 
 PREFIX = "cheat/"
@@ -103,7 +105,7 @@ class Cheat:
     """One attack."""
 
     name: str
-    tries: str
+    goal: str
     """Its goal, as the end of a sentence that begins with "tries to"."""
 
     @property
@@ -117,30 +119,30 @@ CHEATS: Mapping[str, Cheat] = {
     for name, tries in {
         "conftest": "turn failures into passes by a conftest.py in the patch",
         "daemon": "leave a process behind that writes results later",
-        "eat-memory": "take all memory",
-        "edit-runner": "put a module in the place of pytest",
+        "eat-memory": "use all memory",
+        "edit-runner": "replace pytest with another module",
         "exit-early": "end the test run with success before it has begun",
         "fake-passed": "print lines that say that all tests passed",
         "fill-disk": "fill the disk",
         "forge-reports": "report for the tests from a program that they start, and kill them",
-        "forge-reward": "write result files of its own",
-        "fork-bomb": "start processes without end",
+        "forge-reward": "write its own result files",
+        "fork-bomb": "start processes endlessly",
         "kill-grader": "kill the process that started the program under test",
         "monkeypatch": "change pytest's reports from the code under test",
         "network": "call a server",
         "patch-parent": "report for the tests from a program that they start, and silence them",
-        "path-escape": "write outside of the repository, and hand in a patch that does",
+        "path-escape": "write outside the repository, and submit a patch that does",
         "read-tests": "read the hidden tests, and answer what they ask",
         "sitecustomize": "load code into every Python by a sitecustomize.py in the patch",
         "skip-tests": "skip the tests from the code under test",
         "steal-tests": "read the hidden tests from a program that they start",
-        "symlink-escape": "lead the grader out of the repository through links",
+        "symlink-escape": "make the grader leave the repository through links",
     }.items()
 }
 """All attacks, by name."""
 
 
-class CheatCoder(Coder):
+class CheatAgent(CodingAgent):
     """A coding agent that runs one of the attacks; its name begins with `cheat/`."""
 
     def __init__(self, name: str, *, environment: Mapping[str, str] | None = None) -> None:
@@ -156,12 +158,12 @@ class CheatCoder(Coder):
         cheat = CHEATS.get(name.removeprefix(PREFIX))
         if cheat is None:
             known = ", ".join(f"{PREFIX}{known}" for known in CHEATS)
-            raise UsageError(f"no attack {shown(name)}; choose one of {known}")
+            raise UsageError(f"unknown attack {shown(name)}; choose one of {known}")
         self.cheat = cheat
         self.name = f"{PREFIX}{cheat.name}"
         self._environment = dict(environment or {})
 
-    async def work(self, job: CodingJob) -> CoderEnd:
+    async def work(self, job: CodingJob) -> AgentResult:
         """Run the script in the sandbox; the last line it prints becomes a finding."""
         command = Command(
             argv=(sys.executable, "-"),
@@ -170,18 +172,18 @@ class CheatCoder(Coder):
             environment=self._environment,
         )
         end = await job.sandbox.run(command)
-        said = end.output.decode("utf-8", "replace").strip()
-        last = cut(said.rpartition("\n")[2], 200) or f"ended with exit code {end.exit_code}"
-        await job.acted(self.name, said)
-        stop = CoderStop.COMPLETED
+        output = end.output.decode("utf-8", "replace").strip()
+        last = cut(output.rpartition("\n")[2], 200) or f"ended with exit code {end.exit_code}"
+        await job.record_action(self.name, output)
+        stop = AgentStop.COMPLETED
         if end.timed_out:
-            stop = CoderStop.TIME_LIMIT
+            stop = AgentStop.TIME_LIMIT
         elif end.exit_code != 0:
-            stop = CoderStop.FAILED
-        finding = TrialFinding("attack", f"{self.name} tries to {self.cheat.tries}: {last}")
-        return CoderEnd(
+            stop = AgentStop.FAILED
+        finding = TrialFinding("attack", f"{self.name} tries to {self.cheat.goal}: {last}")
+        return AgentResult(
             stop=stop,
-            notes=said,
+            notes=output,
             log=end.output,
             cpu_s=end.cpu_s,
             peak_memory_mb=end.peak_memory_mb,

@@ -22,7 +22,7 @@ from typing import Any
 
 from .programs import connect
 
-_LONGEST_MESSAGE = 600
+_MAX_MESSAGE_LENGTH = 600
 _SET_DUMPABLE = 4
 
 
@@ -45,7 +45,7 @@ def main() -> None:
     runpy.run_path(settings["script"], run_name="__main__")
 
 
-class _OwnNames(importlib.abc.MetaPathFinder):
+class _RepositoryFinder(importlib.abc.MetaPathFinder):
     """Import finder that prefers the repository's original modules to installed ones."""
 
     def __init__(self, names: frozenset[str], path: list[str]) -> None:
@@ -62,8 +62,8 @@ class _OwnNames(importlib.abc.MetaPathFinder):
 def _add_repository(settings: dict[str, Any]) -> None:
     folders = [folder for folder in settings["folders"] if os.path.isdir(folder)]
     sys.path += [os.path.dirname(settings["script"]), *folders]
-    own = frozenset(settings["own_names"]) - sys.stdlib_module_names - set(sys.modules)
-    sys.meta_path.insert(0, _OwnNames(own, folders))
+    own_names = frozenset(settings["own_names"]) - sys.stdlib_module_names - set(sys.modules)
+    sys.meta_path.insert(0, _RepositoryFinder(own_names, folders))
 
 
 def _run_tests(settings: dict[str, Any], reports: int) -> int:
@@ -92,7 +92,7 @@ class _Reporter:
 
     def __init__(self, settings: dict[str, Any], reports: int) -> None:
         self._scripts, self._reports = settings["scripts"], reports
-        self._parts: dict[str, tuple[str, str]] = {}
+        self._subtests: dict[str, tuple[str, str]] = {}
         """Results of tests with a subtest that did not pass."""
 
     def pytest_collection_finish(self) -> None:
@@ -105,34 +105,34 @@ class _Reporter:
             os.unlink(script)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        status, message = report.outcome, _why(report)
+        status, message = report.outcome, _format_reason(report)
         if hasattr(report, "context"):  # a subtest
             if status != "passed":
-                self._parts[report.nodeid] = status, message
+                self._subtests[report.nodeid] = status, message
             return
         if status == "passed":
             if report.when != "call":
                 return
-            status, message = self._parts.get(report.nodeid, (status, message))
+            status, message = self._subtests.get(report.nodeid, (status, message))
         if status == "failed" and report.when != "call":
             status = "error"
         if hasattr(report, "wasxfail"):
             # An expected failure gives no evidence, whether it occurs or not.
             status, message = "skipped", f"xfail: {report.wasxfail}"
-        self._send(name=report.nodeid.partition("::")[2], status=status, message=message)
+        self._send_report(name=report.nodeid.partition("::")[2], status=status, message=message)
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.outcome != "passed":
             status = "skipped" if report.outcome == "skipped" else "error"
-            self._send(name="", status=status, message=_why(report))
+            self._send_report(name="", status=status, message=_format_reason(report))
 
-    def _send(self, **report: str) -> None:
+    def _send_report(self, **report: str) -> None:
         line = memoryview(json.dumps(report).encode() + b"\n")
         while line:
             line = line[os.write(self._reports, line) :]
 
 
-def _why(report: Any) -> str:
+def _format_reason(report: Any) -> str:
     if report.outcome == "skipped" and isinstance(report.longrepr, tuple):
         return str(report.longrepr[2])
     crash = getattr(report.longrepr, "reprcrash", None)
@@ -140,7 +140,7 @@ def _why(report: Any) -> str:
     if not crash:  # the file cannot be loaded: keep the lines that give the reason
         errors = [line[1:].strip() for line in text.splitlines() if line.startswith("E  ")]
         text = " ".join(errors) or text
-    return text if len(text) <= _LONGEST_MESSAGE else f"{text[: _LONGEST_MESSAGE - 1]}…"
+    return text if len(text) <= _MAX_MESSAGE_LENGTH else f"{text[: _MAX_MESSAGE_LENGTH - 1]}…"
 
 
 if __name__ == "__main__":

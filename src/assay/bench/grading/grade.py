@@ -15,16 +15,16 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from assay.bench.base import CodingOutcome, CodingTask, Grade, Rubric, RubricScore, TestReport
-from assay.bench.grading.llm_judge import Judge, read_touched
-from assay.bench.grading.scripts import Metrics, plant
-from assay.bench.grading.test_runs import is_run, module_names, run_scripts
+from assay.bench.grading.llm_judge import Judge, read_touched_files
+from assay.bench.grading.scripts import Metrics, plant_canary
+from assay.bench.grading.test_runs import is_runnable_script, list_module_names, run_scripts
 from assay.bench.tasks.workspace import apply_patch, capture, make_workspace
 from assay.core.files import remove_folder
 from assay.core.text import cut
 from assay.errors import PatchRejected, UsageError
 from assay.sandboxes.base import ResourceLimits, SandboxBackend, TrialFinding
 
-_FULL = 1 - 1e-9
+_FULL_SCORE = 1 - 1e-9
 
 
 class Score(NamedTuple):
@@ -36,14 +36,14 @@ class Score(NamedTuple):
     findings: tuple[TrialFinding, ...] = ()
 
 
-def scored_rubrics(task: CodingTask) -> tuple[Rubric, ...]:
+def list_scored_rubrics(task: CodingTask) -> tuple[Rubric, ...]:
     """Return the rubrics of a task, and one for each group of tests without a rubric."""
     known = {rubric.id for rubric in task.rubrics}
-    without = dict.fromkeys(
+    untitled = dict.fromkeys(
         script.rubric_id for script in task.test_scripts if script.rubric_id not in known
     )
     criterion = "its hidden tests pass"
-    return (*task.rubrics, *(Rubric(id=name, criterion=criterion) for name in without))
+    return (*task.rubrics, *(Rubric(id=name, criterion=criterion) for name in untitled))
 
 
 def zero_scores(task: CodingTask) -> tuple[RubricScore, ...]:
@@ -51,11 +51,11 @@ def zero_scores(task: CodingTask) -> tuple[RubricScore, ...]:
     tested = {script.rubric_id for script in task.test_scripts}
     return tuple(
         RubricScore(rubric=rubric, score=0.0, by="tests" if rubric.id in tested else "")
-        for rubric in scored_rubrics(task)
+        for rubric in list_scored_rubrics(task)
     )
 
 
-def score(
+def compute_score(
     task: CodingTask,
     tests: Sequence[TestReport],
     judged: Mapping[str, RubricScore],
@@ -68,19 +68,17 @@ def score(
     """
     rubric_of = {script.path: script.rubric_id for script in task.test_scripts}
     rubrics = tuple(
-        _rubric_score(
+        _score_rubric(
             rubric,
             [test for test in tests if rubric_of[test.script] == rubric.id],
             judged.get(rubric.id),
         )
-        for rubric in scored_rubrics(task)
+        for rubric in list_scored_rubrics(task)
     )
     counted = [rubric for rubric in rubrics if rubric.score is not None]
     weights = sum(rubric.rubric.weight for rubric in counted)
     findings = [
-        TrialFinding(
-            "rubric_not_scored", f"{rubric.rubric.id}: it has no test, and no judge was asked"
-        )
+        TrialFinding("rubric_not_scored", f"{rubric.rubric.id}: no test and no judge")
         for rubric in rubrics
         if rubric.score is None
     ]
@@ -88,17 +86,17 @@ def score(
         total = (
             sum(rubric.rubric.weight * (rubric.score or 0.0) for rubric in counted) / weights
         )
-        return Score(_outcome(total, tests), total, rubrics, tuple(findings))
+        return Score(_classify_outcome(total, tests), total, rubrics, tuple(findings))
     reported = metrics.standard.get("total_score")
     if reported is not None and 0 <= reported <= 1:
-        return Score(_outcome(reported, tests), reported, rubrics, tuple(findings))
+        return Score(_classify_outcome(reported, tests), reported, rubrics, tuple(findings))
     if task.metrics_script is not None:
         detail = f"{task.metrics_script.path}: no total_score from 0 to 1 in standard_metrics"
         findings.append(TrialFinding("metrics_failed", detail))
     return Score(CodingOutcome.TESTS_DID_NOT_RUN, 0.0, rubrics, tuple(findings))
 
 
-def _rubric_score(
+def _score_rubric(
     rubric: Rubric, tests: Sequence[TestReport], judged: RubricScore | None
 ) -> RubricScore:
     passed = sum(test.status == "passed" for test in tests)
@@ -117,13 +115,13 @@ def _rubric_score(
     )
 
 
-def _outcome(total: float, tests: Sequence[TestReport]) -> CodingOutcome:
+def _classify_outcome(total: float, tests: Sequence[TestReport]) -> CodingOutcome:
     others = {test.status for test in tests if test.status != "passed"}
     if others == {"skipped"}:
         return CodingOutcome.TESTS_SKIPPED
     if tests and {test.status for test in tests} <= {"missing"}:
         return CodingOutcome.TESTS_DID_NOT_RUN
-    if total >= _FULL and not others:
+    if total >= _FULL_SCORE and not others:
         return CodingOutcome.SOLVED
     return CodingOutcome.PARTLY if total > 0 else CodingOutcome.UNSOLVED
 
@@ -135,7 +133,7 @@ _RESULT_FILES = {
 """File names that this and other benchmarks use for scores."""
 
 
-async def grade(
+async def grade_patch(
     task: CodingTask,
     diff: bytes,
     backend: SandboxBackend,
@@ -164,19 +162,19 @@ async def grade(
     check_gradable(task, judged=judge is not None)
     start = time.monotonic()
     if not diff.strip():
-        return _ungraded(task, CodingOutcome.EMPTY_PATCH)
+        return _grade_untested(task, CodingOutcome.EMPTY_PATCH)
     workspace = await asyncio.to_thread(make_workspace, task, folder / "workspace")
     hidden = folder / "hidden"
     try:
-        own_names = module_names(workspace.repo)
+        own_names = list_module_names(workspace.repo)
         try:
             await asyncio.to_thread(apply_patch, workspace, diff)
         except PatchRejected as error:
             finding = TrialFinding("patch_rejected", cut(str(error), 300))
-            return _ungraded(task, CodingOutcome.PATCH_REJECTED, finding)
+            return _grade_untested(task, CodingOutcome.PATCH_REJECTED, finding)
         patch = await asyncio.to_thread(capture, workspace)
         # Before the tests run, so that the judge reads exactly what the patch left.
-        touched = read_touched(workspace.repo, patch.files) if judge else {}
+        touched = read_touched_files(workspace.repo, patch.files) if judge else {}
         run = await run_scripts(
             task,
             workspace,
@@ -189,7 +187,7 @@ async def grade(
     finally:
         await asyncio.to_thread(workspace.remove)
         await asyncio.to_thread(remove_folder, hidden)
-    findings = (*patch.findings, *_forged_results(patch.files), *run.findings)
+    findings = (*patch.findings, *_find_forged_results(patch.files), *run.findings)
     if run.tampered:
         return Grade(
             outcome=CodingOutcome.TAMPERED,
@@ -202,7 +200,7 @@ async def grade(
             mode=run.mode,
         )
     judged = await judge.score_rubrics(task, diff, touched) if judge else {}
-    result = score(task, run.tests, judged, run.metrics)
+    result = compute_score(task, run.tests, judged, run.metrics)
     return Grade(
         outcome=CodingOutcome.GRADING_TIMEOUT if run.timed_out else result.outcome,
         total_score=result.total,
@@ -210,7 +208,7 @@ async def grade(
         tests=run.tests,
         standard_metrics=run.metrics.standard,
         custom_metrics=run.metrics.custom,
-        findings=(*findings, *_skipped(run.tests), *result.findings),
+        findings=(*findings, *_find_skipped_tests(run.tests), *result.findings),
         seconds=time.monotonic() - start,
         log=run.log,
         mode=run.mode,
@@ -223,7 +221,7 @@ def check_gradable(task: CodingTask, *, judged: bool = False) -> None:
     Raises:
         UsageError: pytest is not installed, a script is not Python, or nothing gives a score.
     """
-    scripts = [script for script in task.test_scripts if is_run(script)]
+    scripts = [script for script in task.test_scripts if is_runnable_script(script)]
     tested = [script for script in scripts if script.path.endswith(".py")]
     if tested and find_spec("pytest") is None:
         raise UsageError(
@@ -231,34 +229,32 @@ def check_gradable(task: CodingTask, *, judged: bool = False) -> None:
             "have; install it: pip install 'assay[bench]'"
         )
     for script in tested:
-        plant(script, random.Random(0))
+        plant_canary(script, random.Random(0))
     if not scripts and task.metrics_script is None and not (judged and task.rubrics):
         raise UsageError(
-            f"nothing gives task {task.task_id!r} a score: it has no test and no metrics "
-            "script, and there is no judge for its rubrics; name a judge, or add a test"
+            f"task {task.task_id!r} cannot be scored: it has no test, no metrics script, "
+            "and no judge for its rubrics; name a judge, or add a test"
         )
     if not scripts and task.metrics_script is not None and not judged:
         return
-    if sum(rubric.weight for rubric in scored_rubrics(task)) <= 0:
-        raise UsageError(f"all rubrics of task {task.task_id!r} have weight 0; give one more")
+    if sum(rubric.weight for rubric in list_scored_rubrics(task)) <= 0:
+        raise UsageError(f"all rubrics of task {task.task_id!r} have weight 0; increase one")
 
 
-def _ungraded(task: CodingTask, outcome: CodingOutcome, *findings: TrialFinding) -> Grade:
+def _grade_untested(task: CodingTask, outcome: CodingOutcome, *findings: TrialFinding) -> Grade:
     """Return the grade of a patch on which no test was run."""
     return Grade(outcome=outcome, total_score=0.0, rubrics=zero_scores(task), findings=findings)
 
 
-def _forged_results(paths: Sequence[str]) -> Iterator[TrialFinding]:
+def _find_forged_results(paths: Sequence[str]) -> Iterator[TrialFinding]:
     for path in paths:
         if PurePosixPath(path).name in _RESULT_FILES:
-            yield TrialFinding(
-                "result_forged", f"{path} is named like a result; nothing reads it"
-            )
+            yield TrialFinding("result_forged", f"{path} is named like a result, and ignored")
 
 
-def _skipped(tests: Sequence[TestReport]) -> Iterator[TrialFinding]:
+def _find_skipped_tests(tests: Sequence[TestReport]) -> Iterator[TrialFinding]:
     if skipped := [test for test in tests if test.status == "skipped"]:
-        why = f"{skipped[0].name}: {skipped[0].message}"
+        example = f"{skipped[0].name}: {skipped[0].message}"
         yield TrialFinding(
-            "tests_skipped", cut(f"{len(skipped)} of {len(tests)}, such as {why}", 300)
+            "tests_skipped", cut(f"{len(skipped)} of {len(tests)}, such as {example}", 300)
         )

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-_link: Connection | None = None
-_turn = threading.Lock()
+_connection: Connection | None = None
+_lock = threading.Lock()
 
 
 class ProgramEnd(NamedTuple):
@@ -60,7 +60,7 @@ def run_program(
         "timeout": timeout,
         "cwd": os.fspath(cwd),
     }
-    end = _run_here(request) if _link is None else _ask(_link, request)
+    end = _run_locally(request) if _connection is None else _send_request(_connection, request)
     if end.pop("timed_out"):
         raise TimeoutError(f"{request['argv'][0]} did not end within {timeout:g} s")
     return ProgramEnd(**end)
@@ -68,22 +68,22 @@ def run_program(
 
 def connect(handle: int) -> None:
     """Run programs through the process at the other end of a socket."""
-    global _link
+    global _connection
     os.set_inheritable(handle, False)
-    _link = Connection(handle)
+    _connection = Connection(handle)
 
 
-def _ask(link: Connection, request: dict[str, Any]) -> dict[str, Any]:
-    with _turn:
-        link.send_bytes(json.dumps(request).encode())
-        end: dict[str, Any] = json.loads(link.recv_bytes())
+def _send_request(connection: Connection, request: dict[str, Any]) -> dict[str, Any]:
+    with _lock:
+        connection.send_bytes(json.dumps(request).encode())
+        end: dict[str, Any] = json.loads(connection.recv_bytes())
     return end
 
 
-def _run_here(request: dict[str, Any]) -> dict[str, Any]:
-    before = _cpu_of_children()
+def _run_locally(request: dict[str, Any]) -> dict[str, Any]:
+    before = _measure_children_cpu()
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             request["argv"],
             input=bytes.fromhex(request["stdin"]),
             capture_output=True,
@@ -91,7 +91,7 @@ def _run_here(request: dict[str, Any]) -> dict[str, Any]:
             cwd=request["cwd"],
             check=False,
         )
-        code, out, errors, timed_out = done.returncode, done.stdout, done.stderr, False
+        code, out, errors, timed_out = process.returncode, process.stdout, process.stderr, False
     except subprocess.TimeoutExpired:
         code, out, errors, timed_out = -9, b"", b"", True
     except OSError as error:
@@ -100,12 +100,12 @@ def _run_here(request: dict[str, Any]) -> dict[str, Any]:
         "exit_code": code,
         "stdout": out.decode("utf-8", "replace"),
         "stderr": errors.decode("utf-8", "replace"),
-        "cpu_s": _cpu_of_children() - before,
+        "cpu_s": _measure_children_cpu() - before,
         "timed_out": timed_out,
     }
 
 
-def _cpu_of_children() -> float:
+def _measure_children_cpu() -> float:
     # `os.times` has a resolution of 10 ms, which is too coarse for a small program.
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

@@ -31,7 +31,7 @@ RESULTS = "evaluation_results.json"
 SCORING = "scoring_results.md"
 LOG = "logs/eval.log"
 FORMAT = "assay-grade/1"
-_LONGEST_DIFF = 100_000
+_MAX_DIFF_LENGTH = 100_000
 
 
 def write_grade(
@@ -58,10 +58,10 @@ def write_grade(
     Raises:
         OutputError: A file cannot be written.
     """
-    results = _results(task, grade, run_id or run_dir.name, diff, judge, agent_metrics)
+    results = _make_results(task, grade, run_id or run_dir.name, diff, judge, agent_metrics)
     # The results are written last: if they exist, so do the other files.
     atomic_write(run_dir / LOG, fix_surrogates(grade.log).encode())
-    page = "\n".join(_page(task, grade, diff))
+    page = "\n".join(_format_page(task, grade, diff))
     atomic_write(run_dir / SCORING, f"{page}\n".encode())
     text = json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False)
     atomic_write(run_dir / RESULTS, f"{fix_surrogates(text)}\n".encode())
@@ -76,17 +76,17 @@ def read_grade(run_dir: Path) -> Grade | None:
     path = run_dir / RESULTS
     try:
         results = json.loads(path.read_bytes())
-        return _grade(results, _text(run_dir / LOG))
+        return _parse_grade(results, _read_log(run_dir / LOG))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
-            f"cannot read {str(path)!r}: {cut(str(error), 100)}; it is not a grade that assay "
-            "wrote, or it was changed: remove it, then grade again"
+            f"cannot read {str(path)!r}: {cut(str(error), 100)}; the file is damaged or was "
+            "not written by assay; remove it, then grade again"
         ) from error
 
 
-def _results(
+def _make_results(
     task: CodingTask,
     grade: Grade,
     run_id: str,
@@ -94,7 +94,7 @@ def _results(
     judge: Mapping[str, Any] | None,
     agent_metrics: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    rubrics = {scored.rubric.id: _rubric(scored) for scored in grade.rubrics}
+    rubrics = {scored.rubric.id: _make_rubric_entry(scored) for scored in grade.rubrics}
     return {
         "format": FORMAT,
         "task_id": task.task_id,
@@ -111,7 +111,7 @@ def _results(
             "total_score": grade.total_score,
             "max_score": 1.0,
         },
-        "test_results": _test_results(grade.tests),
+        "test_results": _make_test_entries(grade.tests),
         "findings": [finding._asdict() for finding in grade.findings],
         "judge": dict(judge) if judge else None,
         "agent_metrics": dict(agent_metrics) if agent_metrics else {},
@@ -121,7 +121,7 @@ def _results(
     }
 
 
-def _rubric(scored: RubricScore) -> dict[str, Any]:
+def _make_rubric_entry(scored: RubricScore) -> dict[str, Any]:
     rubric = scored.rubric
     return {
         "criterion": rubric.criterion,
@@ -139,7 +139,7 @@ def _rubric(scored: RubricScore) -> dict[str, Any]:
     }
 
 
-def _test_results(tests: Sequence[TestReport]) -> dict[str, Any]:
+def _make_test_entries(tests: Sequence[TestReport]) -> dict[str, Any]:
     return {
         script: {
             "success": all(test.status == "passed" for test in tests if test.script == script),
@@ -153,17 +153,19 @@ def _test_results(tests: Sequence[TestReport]) -> dict[str, Any]:
     }
 
 
-def _grade(results: Mapping[str, Any], log: str) -> Grade:
+def _parse_grade(results: Mapping[str, Any], log: str) -> Grade:
     if results["format"] != FORMAT:
         raise ValueError(f"its format is {results['format']!r}, not {FORMAT!r}")
     return Grade(
         outcome=CodingOutcome(results["outcome"]),
         total_score=float(results["total_score"]),
-        rubrics=tuple(_scored(name, values) for name, values in results["rubrics"].items()),
+        rubrics=tuple(
+            _parse_rubric_score(name, values) for name, values in results["rubrics"].items()
+        ),
         tests=tuple(
             TestReport(script, test["name"], test["status"], test["message"])
-            for script, ended in results["test_results"].items()
-            for test in ended["tests"]
+            for script, result in results["test_results"].items()
+            for test in result["tests"]
         ),
         standard_metrics=results["standard_metrics"],
         custom_metrics=results["custom_metrics"],
@@ -174,7 +176,7 @@ def _grade(results: Mapping[str, Any], log: str) -> Grade:
     )
 
 
-def _scored(name: str, values: Mapping[str, Any]) -> RubricScore:
+def _parse_rubric_score(name: str, values: Mapping[str, Any]) -> RubricScore:
     return RubricScore(
         rubric=Rubric(
             id=name,
@@ -192,21 +194,21 @@ def _scored(name: str, values: Mapping[str, Any]) -> RubricScore:
     )
 
 
-def _text(path: Path) -> str:
+def _read_log(path: Path) -> str:
     try:
         return path.read_text("utf-8", "replace")
     except OSError:
         return ""
 
 
-def _page(task: CodingTask, grade: Grade, diff: bytes) -> Iterator[str]:
-    yield f"# {_escaped(task.title or task.task_id)}\n"
-    yield f"Score **{grade.total_score:.3f}**, outcome **{_escaped(grade.outcome)}**.\n"
+def _format_page(task: CodingTask, grade: Grade, diff: bytes) -> Iterator[str]:
+    yield f"# {_escape(task.title or task.task_id)}\n"
+    yield f"Score **{grade.total_score:.3f}**, outcome **{_escape(grade.outcome)}**.\n"
     yield "## Rubrics\n"
     yield "| rubric | weight | score | by | tests | votes | agreement |"
     yield "|---|---:|---:|---|---:|---:|---:|"
     for scored in grade.rubrics:
-        yield _row(
+        yield _format_row(
             scored.rubric.id,
             f"{scored.rubric.weight:g}",
             "not scored" if scored.score is None else f"{scored.score:.3f}",
@@ -217,41 +219,41 @@ def _page(task: CodingTask, grade: Grade, diff: bytes) -> Iterator[str]:
         )
     for scored in grade.rubrics:
         if scored.reasoning:
-            yield f"\n**{_escaped(scored.rubric.id)}**, in the words of the judge:\n"
-            yield from (f"- {_escaped(line)}" for line in scored.reasoning.splitlines())
+            yield f"\n**{_escape(scored.rubric.id)}**, reasoning of the judge:\n"
+            yield from (f"- {_escape(line)}" for line in scored.reasoning.splitlines())
     if grade.findings:
         yield "\n## Findings\n"
         yield from (
-            f"- **{_escaped(name)}** {_escaped(detail)}" for name, detail in grade.findings
+            f"- **{_escape(name)}** {_escape(detail)}" for name, detail in grade.findings
         )
     if grade.tests:
         yield "\n## Tests\n\n| script | test | status | message |\n|---|---|---|---|"
         for test in grade.tests:
-            yield _row(test.script, test.name, test.status, cut(test.message, 300))
+            yield _format_row(test.script, test.name, test.status, cut(test.message, 300))
     for title, metrics in (
         ("Standard metrics", grade.standard_metrics),
         ("Custom metrics", grade.custom_metrics),
     ):
         if metrics:
             yield f"\n## {title}\n\n| metric | value |\n|---|---:|"
-            yield from (_row(name, f"{value:g}") for name, value in metrics.items())
+            yield from (_format_row(name, f"{value:g}") for name, value in metrics.items())
     if diff:
         yield "\n## Patch\n"
-        yield from _code_block(diff.decode("utf-8", "replace"))
+        yield from _format_code_block(diff.decode("utf-8", "replace"))
 
 
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(map(_escaped, cells))} |"
+def _format_row(*cells: str) -> str:
+    return f"| {' | '.join(map(_escape, cells))} |"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return escape_markdown(fix_surrogates(text))
 
 
-def _code_block(text: str) -> Iterator[str]:
+def _format_code_block(text: str) -> Iterator[str]:
     """Yield text as a code block, with a fence that is longer than any in the text."""
-    if len(text) > _LONGEST_DIFF:
-        text = f"{text[:_LONGEST_DIFF]}\n… {len(text) - _LONGEST_DIFF:,} more characters"
+    if len(text) > _MAX_DIFF_LENGTH:
+        text = f"{text[:_MAX_DIFF_LENGTH]}\n… {len(text) - _MAX_DIFF_LENGTH:,} more characters"
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
     yield f"{fence}diff"
     yield from (printable(line) for line in text.expandtabs(4).splitlines())

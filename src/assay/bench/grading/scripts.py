@@ -45,7 +45,7 @@ class PlantedScript:
     """Minimum number of tests, by test name without parameters."""
 
 
-def plant(script: TestScript, rng: random.Random) -> PlantedScript:
+def plant_canary(script: TestScript, rng: random.Random) -> PlantedScript:
     """Parse a pytest script and add a canary.
 
     Raises:
@@ -57,8 +57,8 @@ def plant(script: TestScript, rng: random.Random) -> PlantedScript:
         raise UsageError(
             f"the test script {script.path!r} is not Python: {error}; correct the task"
         ) from error
-    expected = dict(_expected(tree))
-    name = _free_name({part for name in expected for part in name.split("::")}, rng)
+    expected = dict(_count_tests(tree))
+    name = _choose_name({part for name in expected for part in name.split("::")}, rng)
     factors = rng.randrange(1_000, 10_000), rng.randrange(1_000, 10_000)
     product = math.prod(factors)
     wrong = product + rng.choice((-10, -1, 1, 10))
@@ -80,20 +80,20 @@ def is_separate(path: str, files: Mapping[str, bytes]) -> bool:
         path: Path of the script.
         files: All hidden files, including the script.
     """
-    seen, todo = set(), [path]
-    while todo:
-        found = todo.pop()
-        seen.add(found)
-        names = {name.partition(".")[0] for name in _imported(files[found])}
+    seen, pending = set(), [path]
+    while pending:
+        script = pending.pop()
+        seen.add(script)
+        names = {name.partition(".")[0] for name in _list_imports(files[script])}
         if PACKAGE in names:
             return True
         folders = {PurePosixPath(path).parent, PurePosixPath()}
         modules = {str(folder / f"{name}.py") for folder in folders for name in names}
-        todo += sorted(modules & files.keys() - seen)
+        pending += sorted(modules & files.keys() - seen)
     return False
 
 
-def _imported(content: bytes) -> Iterator[str]:
+def _list_imports(content: bytes) -> Iterator[str]:
     """Yield the modules that a Python file imports, at any depth."""
     with contextlib.suppress(SyntaxError, ValueError):
         for node in ast.walk(ast.parse(content)):
@@ -103,20 +103,20 @@ def _imported(content: bytes) -> Iterator[str]:
                 yield node.module or ""
 
 
-def _free_name(taken: set[str], rng: random.Random) -> str:
+def _choose_name(taken: set[str], rng: random.Random) -> str:
     while (name := f"test_{'_'.join(rng.sample(_WORDS, 3))}") in taken:
         pass
     return name
 
 
-def _expected(tree: ast.Module) -> Iterator[tuple[str, int]]:
+def _count_tests(tree: ast.Module) -> Iterator[tuple[str, int]]:
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and _is_collected(node, classes):
-            for method, count in _methods(node, classes).items():
-                yield f"{node.name}::{method}", count * _parameters(node)
+            for method, count in _count_methods(node, classes).items():
+                yield f"{node.name}::{method}", count * _count_cases(node)
         elif _is_test(node):
-            yield node.name, _parameters(node)
+            yield node.name, _count_cases(node)
 
 
 def _is_test(node: ast.stmt) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -128,10 +128,10 @@ def _is_collected(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> bo
     """Return whether pytest collects a class."""
     if _is_unittest(node, classes):
         return True
-    makes = any(
+    has_init = any(
         isinstance(part, ast.FunctionDef) and part.name == "__init__" for part in node.body
     )
-    return node.name.startswith("Test") and not makes
+    return node.name.startswith("Test") and not has_init
 
 
 def _is_unittest(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> bool:
@@ -142,16 +142,16 @@ def _is_unittest(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> boo
     )
 
 
-def _methods(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> dict[str, int]:
+def _count_methods(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> dict[str, int]:
     """Return the tests of a class, including those of base classes in the same file."""
     methods: dict[str, int] = {}
     for base in reversed(node.bases):
         if isinstance(base, ast.Name) and base.id in classes and base.id != node.name:
-            methods |= _methods(classes[base.id], classes)
-    return methods | {part.name: _parameters(part) for part in node.body if _is_test(part)}
+            methods |= _count_methods(classes[base.id], classes)
+    return methods | {part.name: _count_cases(part) for part in node.body if _is_test(part)}
 
 
-def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
+def _count_cases(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
     """Return the number of tests of a function, counting parameters that are written out."""
     counts = (
         len(call.args[1].elts)
@@ -166,8 +166,8 @@ def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> 
 
 
 _GROUPS = ("standard_metrics", "custom_metrics")
-_MOST = 200
-_LONGEST_NAME = 100
+_MAX_METRICS = 200
+_MAX_NAME_LENGTH = 100
 
 
 class Metrics(NamedTuple):
@@ -181,47 +181,49 @@ class Metrics(NamedTuple):
 def read_metrics(path: str, end: Mapping[str, Any]) -> Metrics:
     """Read the metrics of a script from how it ended."""
     if end["timed_out"]:
-        return _failed(path, "its time was over")
+        return _fail(path, "it reached its time limit")
     if end["exit_code"] != 0:
         last = cut(end["output"].strip().rpartition("\n")[2], 200)
-        return _failed(path, f"it ended with exit code {end['exit_code']}: {last}")
+        return _fail(path, f"it ended with exit code {end['exit_code']}: {last}")
     if end["result"] is None:
-        return _failed(path, "it wrote no file at $ASSAY_RESULT")
+        return _fail(path, "it wrote no file at $ASSAY_RESULT")
     try:
         result = json.loads(end["result"])
     except (ValueError, RecursionError) as error:
-        return _failed(
-            path, f"what it wrote to $ASSAY_RESULT is not JSON: {cut(str(error), 100)}"
-        )
+        return _fail(path, f"the content of $ASSAY_RESULT is not JSON: {cut(str(error), 100)}")
     if not isinstance(result, dict) or not set(result) <= set(_GROUPS):
-        return _failed(path, f"it must write an object of {' and '.join(_GROUPS)}")
+        return _fail(path, f"it must write an object with {' and '.join(_GROUPS)}")
     findings: list[TrialFinding] = []
-    standard, custom = (_numbers(path, group, result.get(group), findings) for group in _GROUPS)
+    standard, custom = (
+        _read_numbers(path, group, result.get(group), findings) for group in _GROUPS
+    )
     return Metrics(standard, custom, tuple(findings))
 
 
-def _numbers(
+def _read_numbers(
     path: str, group: str, values: Any, findings: list[TrialFinding]
 ) -> dict[str, float]:
     if values is None:
         return {}
-    if not isinstance(values, dict) or len(values) > _MOST:
+    if not isinstance(values, dict) or len(values) > _MAX_METRICS:
         findings.append(
             TrialFinding(
-                "metric_refused", f"{path}: {group} is no object of at most {_MOST} numbers"
+                "metric_refused",
+                f"{path}: {group} is not an object of at most {_MAX_METRICS} numbers",
             )
         )
         return {}
     numbers = {}
     for name, value in values.items():
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if is_number and len(name) <= _LONGEST_NAME and _is_finite(value):
+        if is_number and len(name) <= _MAX_NAME_LENGTH and _is_finite(value):
             numbers[name] = float(value)
             continue
         findings.append(
             TrialFinding(
                 "metric_refused",
-                f"{path}: {group}: {shown(name, 50)} is {shown(value, 60)}, no finite number",
+                f"{path}: {group}: {shown(name, 50)} is not a finite number: "
+                f"{shown(value, 60)}",
             )
         )
     return numbers
@@ -234,5 +236,5 @@ def _is_finite(value: float) -> bool:
         return False
 
 
-def _failed(path: str, why: str) -> Metrics:
-    return Metrics({}, {}, (TrialFinding("metrics_failed", f"{path}: {why}"),))
+def _fail(path: str, reason: str) -> Metrics:
+    return Metrics({}, {}, (TrialFinding("metrics_failed", f"{path}: {reason}"),))

@@ -27,7 +27,7 @@ from assay.bench.grading.scripts import (
     Metrics,
     PlantedScript,
     is_separate,
-    plant,
+    plant_canary,
     read_metrics,
 )
 from assay.bench.tasks.workspace import Workspace
@@ -72,14 +72,14 @@ def read_answer(output: bytes, key: bytes) -> DriverAnswer:
         if not hmac.compare_digest(signature, hmac.digest(key, body, "sha256").hex().encode()):
             forged += 1
             continue
-        said = json.loads(zlib.decompress(base64.b64decode(body)))
-        ends, has_pytest, is_confined = said["ends"], said["has_pytest"], said["is_confined"]
+        data = json.loads(zlib.decompress(base64.b64decode(body)))
+        ends, has_pytest, is_confined = data["ends"], data["has_pytest"], data["is_confined"]
     return DriverAnswer(ends, has_pytest, is_confined, forged)
 
 
 GRADING = "/grading"
 """Path of the hidden tests and their driver in a sandbox."""
-_OWN_FILES = {
+_GRADER_FILES = {
     f"{PACKAGE}/__init__.py": b"from .programs import ProgramEnd, run_program\n",
     f"{PACKAGE}/pytest.ini": b"[pytest]\n",
     **{
@@ -104,7 +104,7 @@ class ScriptRun(NamedTuple):
     """None if nothing was run, or the mode is unknown."""
 
 
-class _Places(NamedTuple):
+class _Paths(NamedTuple):
     """Paths in the sandbox."""
 
     hidden: str
@@ -116,7 +116,7 @@ class _Places(NamedTuple):
     """Folder of the orders file for the driver, which can delete the file there."""
 
 
-class _Plan(NamedTuple):
+class _ScriptPlan(NamedTuple):
     """The scripts as they will be in the sandbox."""
 
     files: Mapping[str, bytes]
@@ -151,11 +151,11 @@ async def run_scripts(
     Raises:
         SandboxUnavailable: The sandbox or its Python does not work.
     """
-    places = _Places(GRADING, REPOSITORY, APP, "/orders")
+    paths = _Paths(GRADING, REPOSITORY, APP, "/orders")
     if backend.name == UnprotectedBackend.name:  # it mounts nothing
         folders = (hidden / "scripts", workspace.repo, workspace.app, hidden / "orders")
-        places = _Places(*map(str, folders))
-    plan = _plan(task, own_names, places)
+        paths = _Paths(*map(str, folders))
+    plan = _plan_scripts(task, own_names, paths)
     if not plan.jobs:
         return ScriptRun()
     key = secrets.token_bytes(32)
@@ -163,13 +163,13 @@ async def run_scripts(
         "key": key.hex(),
         "timeout_s": timeout_s,
         "jobs": plan.jobs,
-        "places": places._asdict(),
+        "places": paths._asdict(),
     }
     files = {f"scripts/{path}": content for path, content in plan.files.items()}
     files["orders/orders.json"] = json.dumps(orders).encode()
     await asyncio.to_thread(_write_files, hidden, files)
     command = Command(
-        argv=_python("driver", places.hidden, f"{places.orders}/orders.json"),
+        argv=_make_command("driver", paths.hidden, f"{paths.orders}/orders.json"),
         timeout_s=timeout_s + _GRACE_S,
     )
     # Grading never has network access, even if the agent had.
@@ -184,28 +184,28 @@ async def run_scripts(
                 Mount(hidden / "scripts", GRADING, True),
                 Mount(hidden / "orders", "/orders", True),
             ),
-            environment=_environment(task),
+            environment=_make_environment(task),
             limits=limits,
             disk=disk,
         )
         async with backend.open(spec) as sandbox:
             end = await sandbox.run(command)
-        unread = _is_as_it_was(hidden / "orders/orders.json", files["orders/orders.json"])
-    if unread:
-        said = cut(end.output.decode("utf-8", "replace").strip()[-300:], 300)
+        is_unread = _has_content(hidden / "orders/orders.json", files["orders/orders.json"])
+    if is_unread:
+        output = cut(end.output.decode("utf-8", "replace").strip()[-300:], 300)
         raise SandboxUnavailable(
             f"the grading of task {task.task_id!r} did not start in its sandbox: "
-            f"{said or f'exit code {end.exit_code}'}"
+            f"{output or f'exit code {end.exit_code}'}"
         )
-    return _read(task, plan, end, key)
+    return _read_run(task, plan, end, key)
 
 
-def is_run(script: TestScript) -> bool:
+def is_runnable_script(script: TestScript) -> bool:
     """Return whether a script is run by itself, unlike fixtures."""
     return PurePosixPath(script.path).name != "conftest.py"
 
 
-def module_names(repo: Path) -> list[str]:
+def list_module_names(repo: Path) -> list[str]:
     """Return the names of modules and packages at the top of a repository, or in `src`."""
     names = {
         path.stem if path.suffix == ".py" else path.name
@@ -217,79 +217,79 @@ def module_names(repo: Path) -> list[str]:
     return sorted(name for name in names if name.isidentifier())
 
 
-def _plan(task: CodingTask, own_names: Sequence[str], places: _Places) -> _Plan:
+def _plan_scripts(task: CodingTask, own_names: Sequence[str], paths: _Paths) -> _ScriptPlan:
     rng = random.Random(secrets.randbits(64))
     tests = dict(task.evaluation_files)
     scripts: list[TestScript | PlantedScript] = []
     for script in task.test_scripts:
         tests[script.path] = script.content.encode()
-        if is_run(script) and script.path.endswith(".py"):
-            planted = plant(script, rng)
+        if is_runnable_script(script) and script.path.endswith(".py"):
+            planted = plant_canary(script, rng)
             tests[script.path] = planted.content.encode()
             scripts.append(planted)
-        elif is_run(script):
+        elif is_runnable_script(script):
             scripts.append(script)
-    paths = [_script(known).path for known in scripts]
+    script_paths = [_get_test_script(script).path for script in scripts]
     if (metrics := task.metrics_script) is not None:
         tests[metrics.path] = metrics.content.encode()
-        paths.append(metrics.path)
+        script_paths.append(metrics.path)
     jobs = [
-        _job(
+        _make_job(
             task,
             path,
             own_names,
-            places,
+            paths,
             number=number,
             tests=number < len(scripts),
             separate=path.endswith(".py") and is_separate(path, tests),
         )
-        for number, path in enumerate(paths)
+        for number, path in enumerate(script_paths)
     ]
     files = {f"tests/{path}": content for path, content in tests.items()}
-    return _Plan(_OWN_FILES | files, scripts, jobs)
+    return _ScriptPlan(_GRADER_FILES | files, scripts, jobs)
 
 
-def _python(module: str, folder: str, *arguments: str) -> tuple[str, ...]:
+def _make_command(module: str, folder: str, *arguments: str) -> tuple[str, ...]:
     """Return the command that runs a module of the grader in the sandbox."""
     start = f"import sys; sys.path.insert(0, {folder!r}); from {PACKAGE}.{module} import main"
     return (sys.executable, "-I", "-B", "-c", f"{start}; del sys.path[0]; main()", *arguments)
 
 
-def _script(known: TestScript | PlantedScript) -> TestScript:
-    return known.script if isinstance(known, PlantedScript) else known
+def _get_test_script(script: TestScript | PlantedScript) -> TestScript:
+    return script.script if isinstance(script, PlantedScript) else script
 
 
-def _job(
+def _make_job(
     task: CodingTask,
     path: str,
     own_names: Sequence[str],
-    places: _Places,
+    paths: _Paths,
     *,
     number: int,
     tests: bool,
     separate: bool,
 ) -> dict[str, Any]:
     """Return the driver's job for a script, which runs in the folder of this number."""
-    root = f"{places.hidden}/{number}"
+    root = f"{paths.hidden}/{number}"
     script = f"{root}/tests/{path}"
     if not path.endswith(".py"):
         return {"name": path, "argv": ["sh", script], "separate": False}
-    named = task.environment.get("PYTHONPATH", "").split(":")
-    folders = [str(PurePosixPath(places.repository, folder)) for folder in ("", "src", *named)]
+    extra = task.environment.get("PYTHONPATH", "").split(":")
+    folders = [str(PurePosixPath(paths.repository, folder)) for folder in ("", "src", *extra)]
     settings = {
         "tests": tests,
         "separate": separate,
         "script": script,
-        "scripts": [f"{root}/tests/{known.path}" for known in task.test_scripts],
+        "scripts": [f"{root}/tests/{test_script.path}" for test_script in task.test_scripts],
         "root": root,
         "folders": [] if separate else list(dict.fromkeys(folders)),
         "own_names": list(own_names),
     }
-    argv = _python("child", root, json.dumps(settings), "{reports}", "{programs}")
+    argv = _make_command("child", root, json.dumps(settings), "{reports}", "{programs}")
     return {"name": path, "argv": argv, "separate": separate}
 
 
-def _environment(task: CodingTask) -> dict[str, str]:
+def _make_environment(task: CodingTask) -> dict[str, str]:
     return {
         "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
         "HOME": "/tmp",
@@ -301,7 +301,7 @@ def _environment(task: CodingTask) -> dict[str, str]:
     }
 
 
-def _is_as_it_was(path: Path, content: bytes) -> bool:
+def _has_content(path: Path, content: bytes) -> bool:
     """Return whether a file has this content, without following links."""
     try:
         return read_plain_file(path) == content
@@ -316,32 +316,33 @@ def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
         target.write_bytes(content)
 
 
-def _read(task: CodingTask, plan: _Plan, end: CommandEnd, key: bytes) -> ScriptRun:
+def _read_run(task: CodingTask, plan: _ScriptPlan, end: CommandEnd, key: bytes) -> ScriptRun:
     answer = read_answer(end.output, key)
-    noise = end.output.decode("utf-8", "replace")
+    output = end.output.decode("utf-8", "replace")
     findings = list(end.findings)
     if answer.forged:
-        detail = f"{counted(answer.forged, 'line')} posed as the grader's"
+        detail = f"{counted(answer.forged, 'line')} imitated the grader's answer"
         findings.append(TrialFinding("answer_forged", detail))
     if answer.ends is None:
-        return _without_answer(plan, end, findings, noise)
+        return _make_unanswered_run(plan, end, findings, output)
     ends = answer.ends
-    if not answer.has_pytest and any(isinstance(k, PlantedScript) for k in plan.scripts):
+    if not answer.has_pytest and any(isinstance(s, PlantedScript) for s in plan.scripts):
         raise SandboxUnavailable(
             f"{sys.executable} has no pytest in the sandbox; install it: "
             "pip install 'assay[bench]'"
         )
     limited = any(finding.name.endswith("_limit") for finding in findings)
     checked = [
-        check_tests(script, e, limited=limited)
+        check_tests(script, script_end, limited=limited)
         if isinstance(script, PlantedScript)
-        else check_shell(script, e)
-        for script, e in zip(plan.scripts, ends, strict=False)
+        else check_shell(script, script_end)
+        for script, script_end in zip(plan.scripts, ends, strict=False)
     ]
     findings += [finding for script in checked for finding in script.findings]
-    if left := sum(e["left_processes"] for e in ends):
-        detail = f"{counted(left, 'process', 'processes')} outlived a hidden test, and died"
+    if left_processes := sum(script_end["left_processes"] for script_end in ends):
+        detail = f"processes killed after a hidden test: {left_processes}"
         findings.append(TrialFinding("left_processes", detail))
+    is_separate_run = answer.is_confined and all(job["separate"] for job in plan.jobs)
     metrics = Metrics({}, {})
     if task.metrics_script is not None:
         metrics = read_metrics(task.metrics_script.path, ends[-1])
@@ -350,47 +351,42 @@ def _read(task: CodingTask, plan: _Plan, end: CommandEnd, key: bytes) -> ScriptR
         tests=tuple(report for script in checked for report in script.reports),
         metrics=metrics,
         findings=tuple(findings),
-        log=_log(plan, ends),
-        timed_out=any(e["timed_out"] for e in ends),
+        log=_format_log(plan, ends),
+        timed_out=any(script_end["timed_out"] for script_end in ends),
         tampered=any(script.tampered for script in checked),
-        mode=_mode(plan, answer),
+        mode=GradingMode.SEPARATE if is_separate_run else GradingMode.IN_PROCESS,
     )
 
 
-def _mode(plan: _Plan, answer: DriverAnswer) -> GradingMode:
-    apart = answer.is_confined and all(job["separate"] for job in plan.jobs)
-    return GradingMode.SEPARATE if apart else GradingMode.IN_PROCESS
-
-
-def _without_answer(
-    plan: _Plan, end: CommandEnd, findings: Sequence[TrialFinding], noise: str
+def _make_unanswered_run(
+    plan: _ScriptPlan, end: CommandEnd, findings: Sequence[TrialFinding], output: str
 ) -> ScriptRun:
     """Return the result if the driver was stopped: by its timeout, a limit, or code it ran."""
-    why = "the time for grading was over" if end.timed_out else "the grader was killed"
+    reason = "grading reached its time limit" if end.timed_out else "the grader was killed"
     tests = [
-        TestReport(_script(known).path, name, "missing", why)
-        for known in plan.scripts
-        for name in (known.expected if isinstance(known, PlantedScript) else [known.path])
+        TestReport(_get_test_script(script).path, name, "missing", reason)
+        for script in plan.scripts
+        for name in (script.expected if isinstance(script, PlantedScript) else [script.path])
     ]
     killed = not end.timed_out and not any(name.endswith("_limit") for name, _ in findings)
     if killed:
-        detail = f"the process that grades was killed (exit code {end.exit_code})"
+        detail = f"the grading process was killed (exit code {end.exit_code})"
         findings = [*findings, TrialFinding("grader_killed", detail)]
     return ScriptRun(
         tests=tuple(tests),
         findings=tuple(findings),
-        log=noise,
+        log=output,
         timed_out=end.timed_out,
         tampered=killed,
     )
 
 
-def _log(plan: _Plan, ends: Sequence[Mapping[str, Any]]) -> str:
+def _format_log(plan: _ScriptPlan, ends: Sequence[Mapping[str, Any]]) -> str:
     """Return the output of the scripts, with a note on the canary's expected failure."""
     canaries = {
-        known.script.path: f"({known.canary} is the grader's own, and must fail)\n"
-        for known in plan.scripts
-        if isinstance(known, PlantedScript)
+        script.script.path: f"({script.canary} was added by the grader and must fail)\n"
+        for script in plan.scripts
+        if isinstance(script, PlantedScript)
     }
     return "\n".join(
         f"== {job['name']}: exit code {end['exit_code']}, {end['seconds']:.2f} s\n"

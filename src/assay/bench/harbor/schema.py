@@ -21,49 +21,50 @@ SCHEMAS: Final = ("1.0", "1.1", "1.2", "1.3", "1.4")
 _UNITS: Final = {"G": 1024.0, "M": 1.0, "K": 1 / 1024}
 
 
-def _variable(name: str) -> str:
+def _check_variable_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-        raise ValueError("the name of a variable: letters, digits and _")
+        raise ValueError("use letters, digits and _ for the name of a variable")
     return name
 
 
-def _value(text: str) -> str:
+def _check_no_nul(text: str) -> str:
     if "\0" in text:
-        raise ValueError("no NUL in it")
+        raise ValueError("it must not contain NUL")
     return text
 
 
-def _inside(path: str) -> str:
+def _check_inside(path: str) -> str:
     if ".." in PurePosixPath(path).parts or "\0" in path:
-        raise ValueError("a path without '..'")
+        raise ValueError("give a path without '..'")
     return path
 
 
-def _absolute(path: str) -> str:
+def _check_absolute(path: str) -> str:
     if not path.startswith("/"):
-        raise ValueError("an absolute path")
-    return _inside(path)
+        raise ValueError("give an absolute path")
+    return _check_inside(path)
 
 
-def _step_name(name: str) -> str:
+def _check_step_name(name: str) -> str:
     if not re.fullmatch(r"[\w][\w.-]*", name, re.ASCII):
-        raise ValueError("the name of a folder below steps/: letters, digits, '-', '_' and '.'")
+        raise ValueError("give a folder below steps/: letters, digits, '-', '_' and '.'")
     return name
 
 
 _Variables = dict[
-    Annotated[str, AfterValidator(_variable)], Annotated[str, AfterValidator(_value)]
+    Annotated[str, AfterValidator(_check_variable_name)],
+    Annotated[str, AfterValidator(_check_no_nul)],
 ]
 _Seconds = Annotated[float, Field(gt=0, le=604_800)]
 _User = Annotated[str, Field(min_length=1, pattern=r"^[\w.-]+(:[\w.-]+)?$")] | int
 _Network = Literal["no-network", "public", "allowlist"]
 
 
-class _Part(BaseModel):
+class _TaskFilePart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class HealthcheckPart(_Part):
+class HealthcheckPart(_TaskFilePart):
     """A command that must succeed before the agent starts."""
 
     command: str
@@ -74,16 +75,16 @@ class HealthcheckPart(_Part):
     retries: Annotated[int, Field(ge=1)] = 3
 
 
-class ArtifactPart(_Part):
+class ArtifactPart(_TaskFilePart):
     """A path that a separate verifier receives, at the same place."""
 
-    source: Annotated[str, AfterValidator(_absolute)]
-    destination: Annotated[str, AfterValidator(_inside)] | None = None
+    source: Annotated[str, AfterValidator(_check_absolute)]
+    destination: Annotated[str, AfterValidator(_check_inside)] | None = None
     exclude: list[str] = []
     service: str | None = None
 
 
-class CollectPart(_Part):
+class CollectPart(_TaskFilePart):
     """A command that runs after the agent, before artifacts are collected."""
 
     command: str
@@ -92,7 +93,7 @@ class CollectPart(_Part):
     user: _User | None = None
 
 
-class _Phase(_Part):
+class _Phase(_TaskFilePart):
     """Keys shared by the agent and the verifier."""
 
     user: _User | None = None
@@ -106,7 +107,7 @@ class AgentPart(_Phase):
     timeout_sec: _Seconds | None = None
 
 
-class EnvironmentPart(_Part):
+class EnvironmentPart(_TaskFilePart):
     """Image and resources of a sandbox."""
 
     network_mode: _Network = "public"
@@ -124,28 +125,32 @@ class EnvironmentPart(_Part):
     env: _Variables = {}
     skills_dir: str | None = None
     healthcheck: HealthcheckPart | None = None
-    workdir: Annotated[str, AfterValidator(_absolute)] | None = None
+    workdir: Annotated[str, AfterValidator(_check_absolute)] | None = None
 
     @_model_validator(mode="before")
     @classmethod
-    def _modern(cls, said: Any) -> Any:
+    def _convert_old_keys(cls, values: Any) -> Any:
         """Convert the keys of older schemas to current ones."""
-        if not isinstance(said, dict):
-            return said
-        new = dict(said)
-        if isinstance(new.get("os"), str):
-            new["os"] = new["os"].lower()
+        if not isinstance(values, dict):
+            return values
+        converted = dict(values)
+        if isinstance(converted.get("os"), str):
+            converted["os"] = converted["os"].lower()
         for old, key in (("memory", "memory_mb"), ("storage", "storage_mb")):
-            if old in new:
-                size = _megabytes(new.pop(old))
-                if new.setdefault(key, size) != size:
-                    raise ValueError(f"{old} and {key} that say the same")
-        internet = new.pop("allow_internet", None)
+            if old in converted:
+                size = _parse_megabytes(converted.pop(old))
+                if converted.setdefault(key, size) != size:
+                    raise ValueError(f"{old} and {key} must be equal")
+        internet = converted.pop("allow_internet", None)
         if internet is not None and not isinstance(internet, bool):
-            raise ValueError("allow_internet that is true or false")
-        if internet is not None and "network_mode" not in new and "allowed_hosts" not in new:
-            new["network_mode"] = "public" if internet else "no-network"
-        return new
+            raise ValueError("allow_internet must be true or false")
+        if (
+            internet is not None
+            and "network_mode" not in converted
+            and "allowed_hosts" not in converted
+        ):
+            converted["network_mode"] = "public" if internet else "no-network"
+        return converted
 
 
 class VerifierPart(_Phase):
@@ -158,9 +163,9 @@ class VerifierPart(_Phase):
     collect: list[CollectPart] = []
 
     @_model_validator(mode="after")
-    def _one_mode(self) -> "VerifierPart":
+    def _check_mode(self) -> "VerifierPart":
         if self.environment_mode == "shared" and self.environment is not None:
-            raise ValueError("environment_mode 'separate', or no [verifier.environment]")
+            raise ValueError("use environment_mode 'separate' or drop [verifier.environment]")
         return self
 
     @property
@@ -170,10 +175,10 @@ class VerifierPart(_Phase):
         return self.environment_mode or implied
 
 
-class StepPart(_Part):
+class StepPart(_TaskFilePart):
     """A `[[steps]]` table."""
 
-    name: Annotated[str, AfterValidator(_step_name)]
+    name: Annotated[str, AfterValidator(_check_step_name)]
     agent: AgentPart = AgentPart()
     verifier: VerifierPart = VerifierPart()
     min_reward: float | dict[str, float] | None = None
@@ -181,12 +186,12 @@ class StepPart(_Part):
     artifacts: list[str | ArtifactPart] = []
 
 
-class _Author(_Part):
+class _Author(_TaskFilePart):
     name: str
     email: str | None = None
 
 
-class PackagePart(_Part):
+class PackagePart(_TaskFilePart):
     """Name and description of a published task."""
 
     name: str
@@ -196,11 +201,11 @@ class PackagePart(_Part):
     keywords: list[str] = []
 
 
-class _SolutionPart(_Part):
+class _SolutionPart(_TaskFilePart):
     env: _Variables = {}
 
 
-class TaskFile(_Part):
+class TaskFile(_TaskFilePart):
     """The whole `task.toml`."""
 
     schema_version: Literal["1.0", "1.1", "1.2", "1.3", "1.4"] = "1.4"
@@ -217,12 +222,12 @@ class TaskFile(_Part):
 
     @_model_validator(mode="before")
     @classmethod
-    def _modern(cls, said: Any) -> Any:
-        if isinstance(said, dict) and "version" in said:
-            return {"schema_version": said["version"]} | {
-                key: value for key, value in said.items() if key != "version"
+    def _convert_old_keys(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "version" in values:
+            return {"schema_version": values["version"]} | {
+                key: value for key, value in values.items() if key != "version"
             }
-        return said
+        return values
 
 
 def read_task_file(path: Path) -> TaskFile:
@@ -232,23 +237,23 @@ def read_task_file(path: Path) -> TaskFile:
         UsageError: It is invalid; the message has the key, the value and what is allowed.
     """
     try:
-        said = tomllib.loads(read_plain_file(path, 16 << 20).decode())
+        content = tomllib.loads(read_plain_file(path, 16 << 20).decode())
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
     try:
-        return TaskFile.model_validate(said)
+        return TaskFile.model_validate(content)
     except ValidationError as error:
         # Of the alternatives of a union, the deepest error is the most helpful.
-        wrong = max(error.errors(), key=lambda each: len(each["loc"]))
-    loc = [part for part in wrong["loc"] if not _is_alternative(part)]
+        first = max(error.errors(), key=lambda error: len(error["loc"]))
+    loc = [part for part in first["loc"] if not _is_alternative(part)]
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
-    if wrong["type"] == "extra_forbidden":
-        named = unknown_name("key", str(loc[-1]), _keys(loc[:-1]))
+    if first["type"] == "extra_forbidden":
+        problem = unknown_name("key", str(loc[-1]), _list_keys(loc[:-1]))
         where = key.lstrip(".").rpartition(".")[0]
-        raise UsageError(f"{path}: {f'[{where}]: ' if where else ''}{named}")
-    allowed = wrong["msg"].removeprefix("Value error, ")
+        raise UsageError(f"{path}: {f'[{where}]: ' if where else ''}{problem}")
+    allowed = first["msg"].removeprefix("Value error, ")
     raise UsageError(
-        f"{path}: {key.lstrip('.')}: {shown(wrong['input'])} is not allowed: {allowed}"
+        f"{path}: {key.lstrip('.')}: {shown(first['input'])} is not allowed: {allowed}"
     )
 
 
@@ -261,41 +266,41 @@ def _is_alternative(part: int | str) -> bool:
     )
 
 
-def _keys(loc: list[int | str]) -> list[str]:
+def _list_keys(loc: list[int | str]) -> list[str]:
     """Return the keys of the table at a location."""
     kind: Any = TaskFile
     for part in loc:
         if isinstance(part, int):
             continue
-        kind = _model_in(kind.model_fields[part].annotation)
+        kind = _find_model(kind.model_fields[part].annotation)
     return sorted(kind.model_fields)
 
 
-def _model_in(kind: Any) -> Any:
+def _find_model(kind: Any) -> Any:
     """Return the model of a field that is a table or a list of tables."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return kind
     if get_origin(kind) in (Union, UnionType, list):
-        found = [_model_in(inner) for inner in get_args(kind) if inner is not NoneType]
-        return next((inner for inner in found if inner is not None), None)
+        models = [_find_model(inner) for inner in get_args(kind) if inner is not NoneType]
+        return next((inner for inner in models if inner is not None), None)
     return None
 
 
-def _megabytes(size: Any) -> int:
+def _parse_megabytes(size: Any) -> int:
     text = str(size).strip().upper()
     if not re.fullmatch(r"\d+(\.\d+)?[GMK]", text):
-        raise ValueError("sizes such as '2G' or '512M'")
+        raise ValueError("give a size such as '2G' or '512M'")
     return int(float(text[:-1]) * _UNITS[text[-1]])
 
 
-def artifacts_of(said: list[str | ArtifactPart]) -> tuple[ArtifactPart, ...]:
+def parse_artifacts(entries: list[str | ArtifactPart]) -> tuple[ArtifactPart, ...]:
     """Convert artifacts to tables; an entry may be a bare path."""
     return tuple(
-        ArtifactPart(source=_absolute(entry)) if isinstance(entry, str) else entry
-        for entry in said
+        ArtifactPart(source=_check_absolute(entry)) if isinstance(entry, str) else entry
+        for entry in entries
     )
 
 
-def number_of(user: str | int | None) -> str | None:
+def format_user(user: str | int | None) -> str | None:
     """Convert a user name or number to the text that a sandbox accepts."""
     return None if user is None else str(user)

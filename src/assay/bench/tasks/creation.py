@@ -15,16 +15,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from assay.bench.base import Allowed
 from assay.bench.options import NewTaskOptions
-from assay.bench.tasks.loading import BUNDLE, EVALUATION, META, REFERENCE, load_task, plain_file
-from assay.bench.tasks.source import FILES, START, check_out, without_password
+from assay.bench.tasks.loading import (
+    BUNDLE,
+    EVALUATION,
+    META,
+    REFERENCE,
+    load_task,
+    read_optional_file,
+)
+from assay.bench.tasks.source import FILES, START, check_out, remove_password
 from assay.bench.tasks.tree import (
-    entries,
-    path_problem,
-    path_text,
+    decode_path,
+    find_path_problem,
+    read_entries,
     scan,
     write_blob,
     write_commit,
@@ -44,13 +51,6 @@ from assay.core.options import takes_options
 from assay.errors import OutputError, PatchRejected, UsageError
 
 _TEST_FOLDERS = {"test", "tests"}
-
-
-class _Change(NamedTuple):
-    """A file that differs between the commits."""
-
-    path: str
-    deleted: bool
 
 
 @takes_options
@@ -83,32 +83,30 @@ def new_task(
             or nothing would score a solution.
     """
     subdir = options.subdir
-    if subdir is not None and (problem := path_problem(subdir, in_repository=True)):
+    if subdir is not None and (problem := find_path_problem(subdir, in_repository=True)):
         raise UsageError(f"subdir: {subdir!r} is not allowed: {problem}")
     copy = find_working_copy(repository)
     with open_foreign_repository(repository) as git_dir:
         source = _Repository(repository, git_dir, subdir)
-        first, last = source.commit(start, "start"), source.commit(end, "end")
-        changes = source.changes(first, last)
+        first, last = source.resolve_commit(start, "start"), source.resolve_commit(end, "end")
+        changes = source.list_changes(first, last)
         if not changes:
             where = f" in {subdir!r}" if subdir else ""
             raise UsageError(
-                f"nothing changed{where} between {start!r} and {end!r}; name others"
+                f"nothing changed{where} between {start!r} and {end!r}; choose other commits"
             )
-        hidden = [
-            change.path for change in changes if _is_test(change.path) and not change.deleted
-        ]
+        hidden = [path for path, deleted in changes.items() if _is_test(path) and not deleted]
         tests = [path for path in hidden if _is_script(path)]
-        criteria = dict(rubrics or {}) or _criteria(tests)
+        criteria = dict(rubrics or {}) or _make_criteria(tests)
         if not criteria:
             raise UsageError(
-                f"no test file changed between {start!r} and {end!r}, so nothing would score a "
-                "solution; give rubrics, each with an id and what it asks for"
+                f"no test file changed between {start!r} and {end!r}, so solutions cannot be "
+                "scored; give rubrics, each with an id and a criterion"
             )
-        message = source.message(first, last)
-        title = options.title or source.subject(last)
+        message = source.read_messages(first, last)
+        title = options.title or source.read_subject(last)
         stamp = (now or datetime.now(UTC)).strftime("%Y%m%d_%H%M%S")
-        folder = find_free_path(into / f"{_slug(title)}_{stamp}")
+        folder = find_free_path(into / f"{_make_slug(title)}_{stamp}")
         text = options.instructions
         if text is None:
             text = f"# {title}\n\n{message}"
@@ -130,7 +128,8 @@ def new_task(
                     for name, criterion in criteria.items()
                 ],
                 "test_scripts": [
-                    {"path": path, "rubric_id": _rubric_of(path, criteria)} for path in tests
+                    {"path": path, "rubric_id": _choose_rubric(path, criteria)}
+                    for path in tests
                 ],
             },
         }
@@ -139,17 +138,17 @@ def new_task(
             "branch": source.branch,
             "start_commit": first,
             "end_commit": last,
-            "touched_files": [path_text(change.path) for change in changes],
+            "touched_files": [decode_path(path) for path in changes],
         }
-        files = {f"{EVALUATION}/{path}": source.content(last, path) for path in hidden}
+        files = {f"{EVALUATION}/{path}": source.read_file(last, path) for path in hidden}
         files[INSTRUCTIONS] = f"{text.rstrip()}\n".encode()
-        files[REFERENCE] = source.patch(first, last, hidden)
-        files["repo_info.json"] = _json(info)
-        files["notes.md"] = _notes(title, message, changes, hidden).encode()
+        files[REFERENCE] = source.make_patch(first, last, hidden)
+        files["repo_info.json"] = _encode_json(info)
+        files["notes.md"] = _format_notes(title, message, changes, hidden).encode()
     for path, content in files.items():
         atomic_write(folder / path, content)
     # Last, because this file makes the folder a task.
-    atomic_write(folder / META, _json(meta))
+    atomic_write(folder / META, _encode_json(meta))
     load_task(folder, repository=False)
     return folder
 
@@ -163,7 +162,7 @@ class _Repository:
         self._relative = () if subdir is None else (f"--relative={subdir}",)
         self._start = "" if subdir is None else f"{subdir}/"
 
-    def commit(self, name: str, key: str) -> str:
+    def resolve_commit(self, name: str, key: str) -> str:
         """Return the full hash of a commit."""
         options = ("rev-parse", "--verify", "--quiet", "--end-of-options")
         end = run_own_git(self._git_dir, *options, f"{name}^{{commit}}")
@@ -173,38 +172,38 @@ class _Repository:
             )
         return end.output.decode().split()[-1]
 
-    def changes(self, first: str, last: str) -> list[_Change]:
-        """Return the changed files; a rename is a deletion and a new file."""
+    def list_changes(self, first: str, last: str) -> dict[str, bool]:
+        """Return the changed paths, and whether each is deleted; a rename has two paths."""
         options = ("diff-tree", "-r", "-z", "--no-renames", "--name-status")
-        fields = self._asked(*options, *self._relative, first, last).split(b"\0")[:-1]
-        changes = [
-            _Change(os.fsdecode(path), status == b"D")
+        fields = self._run_git(*options, *self._relative, first, last).split(b"\0")[:-1]
+        changes = {
+            os.fsdecode(path): status == b"D"
             for status, path in zip(fields[::2], fields[1::2], strict=True)
-        ]
-        for change in changes:
+        }
+        for path in changes:
             # A tree may contain names such as '..', and these files are written below.
-            if problem := path_problem(change.path, in_repository=True):
-                raise UsageError(f"commit {last!r} has {path_text(change.path)!r}: {problem}")
+            if problem := find_path_problem(path, in_repository=True):
+                raise UsageError(f"commit {last!r} has {decode_path(path)!r}: {problem}")
         return changes
 
-    def patch(self, first: str, last: str, without: Sequence[str]) -> bytes:
+    def make_patch(self, first: str, last: str, excluded: Sequence[str]) -> bytes:
         """Return the diff, without some paths."""
-        out = [f":(exclude,literal,top){self._start}{path}" for path in without]
-        return self._asked(*DIFF, *self._relative, first, last, "--", ":(top)", *out)
+        patterns = [f":(exclude,literal,top){self._start}{path}" for path in excluded]
+        return self._run_git(*DIFF, *self._relative, first, last, "--", ":(top)", *patterns)
 
-    def content(self, commit: str, path: str) -> bytes:
+    def read_file(self, commit: str, path: str) -> bytes:
         """Return the content of a file in a commit."""
-        return self._asked("cat-file", "blob", f"{commit}:{self._start}{path}")
+        return self._run_git("cat-file", "blob", f"{commit}:{self._start}{path}")
 
-    def subject(self, commit: str) -> str:
+    def read_subject(self, commit: str) -> str:
         """Return the first line of a commit message."""
-        text = self._asked("log", "-1", "--format=%s", commit).decode("utf-8", "replace")
+        text = self._run_git("log", "-1", "--format=%s", commit).decode("utf-8", "replace")
         return " ".join(text.split())[:200] or commit[:12]
 
-    def message(self, first: str, last: str) -> str:
+    def read_messages(self, first: str, last: str) -> str:
         """Return the messages of all commits after the first, the oldest first."""
         order = ("log", "--reverse", "--format=%B", f"{first}..{last}")
-        return self._asked(*order).decode("utf-8", "replace").strip()
+        return self._run_git(*order).decode("utf-8", "replace").strip()
 
     @property
     def branch(self) -> str | None:
@@ -215,9 +214,9 @@ class _Repository:
     @property
     def remotes(self) -> list[str]:
         """URLs of its remotes, without passwords."""
-        return [without_password(url) for url in read_remote_addresses(self._path)]
+        return [remove_password(url) for url in read_remote_addresses(self._path)]
 
-    def _asked(self, *arguments: str) -> bytes:
+    def _run_git(self, *arguments: str) -> bytes:
         end = run_own_git(self._git_dir, *arguments)
         if end.code != 0:
             raise UsageError(
@@ -236,7 +235,7 @@ def _is_script(path: str) -> bool:
     return name.endswith(".py") and (name.startswith("test_") or name.endswith("_test.py"))
 
 
-def _criteria(tests: Sequence[str]) -> dict[str, str]:
+def _make_criteria(tests: Sequence[str]) -> dict[str, str]:
     """Return a rubric for each test file, named after the file, or its path if names repeat."""
     names = [PurePosixPath(path).stem for path in tests]
     return {
@@ -245,22 +244,24 @@ def _criteria(tests: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _rubric_of(path: str, criteria: Mapping[str, str]) -> str:
+def _choose_rubric(path: str, criteria: Mapping[str, str]) -> str:
     exact = [name for name in criteria if name in (path, PurePosixPath(path).stem)]
     near = [name for name in criteria if name in path]
     return [*exact, *near, *criteria][0]
 
 
-def _slug(title: str) -> str:
+def _make_slug(title: str) -> str:
     words = re.sub(r"[^\w\s-]", "", title.lower(), flags=re.ASCII)
     return re.sub(r"[\s_-]+", "-", words).strip("-")[:50].strip("-") or "task"
 
 
-def _notes(title: str, message: str, changes: Sequence[_Change], hidden: Sequence[str]) -> str:
+def _format_notes(
+    title: str, message: str, changes: Mapping[str, bool], hidden: Sequence[str]
+) -> str:
     lines = [f"# {title}", "", message, "", "## Changed files", ""]
     lines += [
-        f"- `{path_text(change.path)}`{' (deleted)' if change.deleted else ''}"
-        for change in changes
+        f"- `{decode_path(path)}`{' (deleted)' if deleted else ''}"
+        for path, deleted in changes.items()
     ]
     if hidden:
         lines += [
@@ -271,18 +272,18 @@ def _notes(title: str, message: str, changes: Sequence[_Change], hidden: Sequenc
             f"not in `{REFERENCE}`, and the agent has them as the start commit has them, if at "
             "all.",
             "",
-            *(f"- `{path_text(path)}`" for path in hidden),
+            *(f"- `{decode_path(path)}`" for path in hidden),
         ]
     return "\n".join(lines) + "\n"
 
 
-def _json(value: Any) -> bytes:
+def _encode_json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-_KEPT = (META, INSTRUCTIONS, REFERENCE, "repo_info.json", "notes.md", "overrides.json")
-_KEPT_FOLDERS = ("overlay_files", "overlay_repo_files", EVALUATION)
-_STAMP = re.compile(r"_\d{8}_\d{6}(-\d+)?$")
+_COPIED_FILES = (META, INSTRUCTIONS, REFERENCE, "repo_info.json", "notes.md", "overrides.json")
+_COPIED_FOLDERS = ("overlay_files", "overlay_repo_files", EVALUATION)
+_STAMP_PATTERN = re.compile(r"_\d{8}_\d{6}(-\d+)?$")
 
 
 def prepare_task(
@@ -306,46 +307,46 @@ def prepare_task(
     task = load_task(created, allowed=Allowed(repos=tuple(allow_repos)))
     if not task.rubrics:
         raise UsageError(
-            f"{str(created / META)!r} has no evaluation.rubrics, so that nothing would score a "
-            "solution; add at least one"
+            f"{str(created / META)!r} has no evaluation.rubrics, so solutions cannot be "
+            "scored; add at least one"
         )
-    wanted = into / (name or _folder_name(task.task_id))
+    target = into / (name or _make_folder_name(task.task_id))
     into.mkdir(parents=True, exist_ok=True)
     # Absolute, because git runs in other folders.
     with tempfile.TemporaryDirectory(prefix=".preparing-", dir=into.resolve()) as scratch:
         draft = Path(scratch) / "task"
         draft.mkdir()
-        for kept in _KEPT:
-            if (content := plain_file(created, kept)) is not None:
-                (draft / kept).write_bytes(content)
-        for kept in _KEPT_FOLDERS:
-            if (created / kept).is_dir():
-                shutil.copytree(created / kept, draft / kept, symlinks=True)
-        whole = replace(task.repo, subdir=None, sparse_checkout=())
+        for copied in _COPIED_FILES:
+            if (content := read_optional_file(created, copied)) is not None:
+                (draft / copied).write_bytes(content)
+        for copied in _COPIED_FOLDERS:
+            if (created / copied).is_dir():
+                shutil.copytree(created / copied, draft / copied, symlinks=True)
+        full_repo = replace(task.repo, subdir=None, sparse_checkout=())
         if task.repo.git_url is None:
-            check_out(whole, task.folder, draft / FILES)
+            check_out(full_repo, task.folder, draft / FILES)
         else:
             root = Path(scratch) / "repo"
-            check_out(whole, task.folder, root)
-            _bundle(root, Path(scratch) / "git", draft / BUNDLE)
+            check_out(full_repo, task.folder, root)
+            _write_bundle(root, Path(scratch) / "git", draft / BUNDLE)
         prepared = load_task(draft)
         workspace = make_workspace(prepared, Path(scratch) / "workspace")
         try:
             apply_patch(workspace, prepared.reference_patch or b"")
         except PatchRejected as error:
             raise UsageError(
-                f"{str(created / REFERENCE)!r} does not fit the repository: {error}"
+                f"{str(created / REFERENCE)!r} does not apply to the repository: {error}"
             ) from error
-        for known in sorted(into.glob(f"{glob.escape(wanted.name)}*")):
-            if _is_prepared(known, prepared.checksum):
-                return known
-        folder = find_free_path(wanted)
+        for existing in sorted(into.glob(f"{glob.escape(target.name)}*")):
+            if _is_prepared(existing, prepared.checksum):
+                return existing
+        folder = find_free_path(target)
         draft.rename(folder)
     return folder
 
 
-def _folder_name(task_id: str) -> str:
-    plain = re.sub(r"[^\w.-]+", "-", _STAMP.sub("", task_id)).strip(".-")
+def _make_folder_name(task_id: str) -> str:
+    plain = re.sub(r"[^\w.-]+", "-", _STAMP_PATTERN.sub("", task_id)).strip(".-")
     return plain or "task"
 
 
@@ -356,11 +357,11 @@ def _is_prepared(folder: Path, checksum: str) -> bool:
         return False
 
 
-def _bundle(root: Path, git_dir: Path, path: Path) -> None:
+def _write_bundle(root: Path, git_dir: Path, path: Path) -> None:
     """Store files as a bundle of one commit, without the history of their repository."""
     create_git_dir(git_dir, bare=True)
-    found, _ = entries(root, scan(root).files, lambda text: write_blob(git_dir, text))
-    commit = write_commit(git_dir, write_tree(git_dir, found))
+    entries, _ = read_entries(root, scan(root).files, lambda text: write_blob(git_dir, text))
+    commit = write_commit(git_dir, write_tree(git_dir, entries))
     (git_dir / "refs" / "heads" / START).write_text(f"{commit}\n", "utf-8")
     end = run_own_git(git_dir, "bundle", "create", "--quiet", str(path.resolve()), START)
     if end.code != 0:

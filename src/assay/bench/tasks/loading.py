@@ -29,10 +29,10 @@ from assay.bench.tasks.meta import (
     RepoPart,
     ScriptPart,
     read_json,
-    validated,
+    validate_content,
 )
-from assay.bench.tasks.source import FILES, look_up, without_password
-from assay.bench.tasks.tree import Entry, path_text, scan, shown_path
+from assay.bench.tasks.source import FILES, find_repository, remove_password
+from assay.bench.tasks.tree import Entry, decode_path, format_path, scan
 from assay.bench.tasks.workspace import INSTRUCTIONS
 from assay.core.canonical_json import canonical_json, content_hash
 from assay.core.files import read_plain_file
@@ -45,7 +45,7 @@ REPLACES_SOURCE: Final = frozenset({"git_url", "branch", "start_commit_sha"})
 """Keys of `repo` that select another commit than the one stored with a task."""
 
 
-def overridden(
+def apply_task_overrides(
     change: OverridesFile, evaluation: EvaluationPart, path: Path
 ) -> tuple[str | None, EvaluationPart]:
     """Apply overrides to a task.
@@ -63,12 +63,11 @@ def overridden(
     }
     given = {key: text for key, text in texts.items() if text is not None}
     if len(set(given.values())) > 1:
-        raise UsageError(
-            f"{path}: {' and '.join(given)} say different things; keep one of them"
-        )
+        raise UsageError(f"{path}: {' and '.join(given)} differ; keep one of them")
     if change.evaluation is not None and (change.rubrics, change.test_scripts) != (None, None):
         raise UsageError(
-            f"{path}: evaluation stands beside rubrics or test_scripts; put them into it"
+            f"{path}: evaluation cannot be combined with rubrics or test_scripts; move "
+            "them into evaluation"
         )
     for name in change.overlay_files:
         if name in HIDDEN:
@@ -78,9 +77,9 @@ def overridden(
             )
     if change.evaluation is not None:
         evaluation = change.evaluation
-    new = {"rubrics": change.rubrics, "test_scripts": change.test_scripts}
+    replaced = {"rubrics": change.rubrics, "test_scripts": change.test_scripts}
     evaluation = evaluation.model_copy(
-        update={key: value for key, value in new.items() if value is not None}
+        update={key: value for key, value in replaced.items() if value is not None}
     )
     return next(iter(given.values()), None), evaluation
 
@@ -116,41 +115,42 @@ def load_task(
     path = folder / META
     if not path.is_file():
         raise UsageError(
-            f"no task in {str(folder)!r}: it has no {META}, nor a task.toml of Harbor; "
-            "'assay bench new' makes a task"
+            f"no task in {str(folder)!r}: it has neither {META} nor Harbor's task.toml; "
+            "create a task with 'assay bench new'"
         )
-    meta = validated(MetaFile, read_json(path, folder), path)
+    meta = validate_content(MetaFile, read_json(path, folder), path)
     change = OverridesFile()
     if overrides is not None:
         within = folder if overrides.absolute().is_relative_to(folder.absolute()) else None
-        change = validated(OverridesFile, read_json(overrides, within), overrides)
-    overlay = _files(folder / "overlay_files")
-    instructions = _instructions(folder, meta, overlay)
+        change = validate_content(OverridesFile, read_json(overrides, within), overrides)
+    overlay = _read_folder(folder / "overlay_files")
+    instructions = _read_instructions(folder, meta, overlay)
     evaluation = meta.evaluation
     if overrides is not None:
-        replaced, evaluation = overridden(change, evaluation, overrides)
+        replaced, evaluation = apply_task_overrides(change, evaluation, overrides)
         instructions = replaced or instructions
     if instructions is None or not instructions.strip():
         raise UsageError(
             f"{str(folder)!r} has no instructions: neither overlay_files/{INSTRUCTIONS} nor "
             f"lm.instructions in {META}; write one of them"
         )
-    said_by = overrides if overrides is not None and change.changes_evaluation else path
-    hidden = _files(folder / EVALUATION)
-    rubrics, tests, metrics = _evaluation(evaluation, hidden, said_by)
+    evaluation_file = overrides if overrides is not None and change.changes_evaluation else path
+    hidden = _read_folder(folder / EVALUATION)
+    rubrics, tests, metrics = _make_evaluation(evaluation, hidden, evaluation_file)
     scripts = {script.path for script in tests} | ({metrics.path} if metrics else set())
     visible = {name: content for name, content in overlay.items() if name not in HIDDEN}
     visible.pop(INSTRUCTIONS, None)
     added = {name: text.encode() for name, text in change.overlay_files.items()}
     added.pop(INSTRUCTIONS, None)
     task_id = meta.task_id or folder.resolve().name
+    reference = read_optional_file(folder, REFERENCE)
     task = CodingTask(
         folder=folder.resolve(),
         task_id=task_id,
         title=meta.metadata.title or task_id,
         instructions=instructions,
         repo=replace(
-            _repo(folder, meta.repo, change.repo, overrides),
+            _resolve_repo(folder, meta.repo, change.repo, overrides),
             allowed=tuple(os.path.abspath(path) for path in allowed.repos),
         ),
         tags=tuple(meta.metadata.tags),
@@ -162,7 +162,7 @@ def load_task(
         },
         overlay_files={**visible, **added},
         overlay_repo_files={
-            **_files(folder / "overlay_repo_files"),
+            **_read_folder(folder / "overlay_repo_files"),
             **change.repository_files,
         },
         remove_repo_paths=tuple(change.remove_repo_paths),
@@ -171,38 +171,40 @@ def load_task(
             name: float(value)
             for name, value in meta.limits.model_dump(exclude_none=True).items()
         },
-        reference_patch=_reference(folder, overlay),
+        reference_patch=overlay.get(REFERENCE) if reference is None else reference,
     )
     if not repository:
         return task
-    source = look_up(task.repo, task.folder)
+    source = find_repository(task.repo, task.folder)
     task = replace(task, repo=source.repo)
-    return replace(task, checksum=_checksum(task, source.files))
+    return replace(task, checksum=_compute_checksum(task, source.files))
 
 
-def _files(folder: Path) -> dict[str, bytes]:
+def _read_folder(folder: Path) -> dict[str, bytes]:
     """Read all files in a folder of the task, by relative path; empty if it is missing."""
     if not folder.is_dir():
         return {}
-    seen = scan(folder)
-    links = [path for path, status in seen.files.items() if stat.S_ISLNK(status.st_mode)]
-    wrong = [*links, *(path for paths in seen.left_out.values() for path in paths)]
-    if wrong:
+    scanned = scan(folder)
+    links = [path for path, status in scanned.files.items() if stat.S_ISLNK(status.st_mode)]
+    invalid = [*links, *(path for paths in scanned.left_out.values() for path in paths)]
+    if invalid:
         raise UsageError(
-            f"{str(folder / shown_path(wrong[0]))!r} is not a plain file; the files of a task "
-            "are files, not links or folders of git"
+            f"{str(folder / format_path(invalid[0]))!r} is not a plain file; a task must not "
+            "contain links or git folders"
         )
     return {
         path: read_plain_file(folder / path)
-        for path in seen.files
+        for path in scanned.files
         if not path.endswith(".pyc") and "__pycache__" not in path.split("/")
     }
 
 
-def _instructions(folder: Path, meta: MetaFile, overlay: Mapping[str, bytes]) -> str | None:
+def _read_instructions(
+    folder: Path, meta: MetaFile, overlay: Mapping[str, bytes]
+) -> str | None:
     content = overlay.get(INSTRUCTIONS)
     if content is None:
-        content = plain_file(folder, INSTRUCTIONS)
+        content = read_optional_file(folder, INSTRUCTIONS)
     if content is None:
         return meta.lm.instructions
     try:
@@ -211,12 +213,7 @@ def _instructions(folder: Path, meta: MetaFile, overlay: Mapping[str, bytes]) ->
         raise UsageError(f"{INSTRUCTIONS} of {str(folder)!r} is not UTF-8: {error}") from error
 
 
-def _reference(folder: Path, overlay: Mapping[str, bytes]) -> bytes | None:
-    content = plain_file(folder, REFERENCE)
-    return overlay.get(REFERENCE) if content is None else content
-
-
-def plain_file(folder: Path, name: str) -> bytes | None:
+def read_optional_file(folder: Path, name: str) -> bytes | None:
     """Read a file of a task without following links; return None if it does not exist.
 
     Raises:
@@ -228,22 +225,22 @@ def plain_file(folder: Path, name: str) -> bytes | None:
         return None
     except OSError as error:
         raise UsageError(
-            f"cannot read {str(folder / name)!r}: {error.strerror}; the files of a task are "
-            "plain files in its folder, not links"
+            f"cannot read {str(folder / name)!r}: {error.strerror}; files of a task must "
+            "be plain files in its folder, not links"
         ) from error
 
 
-def _repo(
+def _resolve_repo(
     folder: Path, meta: RepoPart, change: RepoPart | None, overrides: Path | None
 ) -> RepoSource:
     """Return the source of the repository: the task folder, or else the URL in the task."""
     values = {name: getattr(meta, name) for name in meta.model_fields_set}
     stored = True
     if change is not None:
-        given = {name: getattr(change, name) for name in change.model_fields_set}
-        stored = REPLACES_SOURCE.isdisjoint(given)
+        changed = {name: getattr(change, name) for name in change.model_fields_set}
+        stored = REPLACES_SOURCE.isdisjoint(changed)
         # Commits and folders of one repository do not exist in another.
-        values = given if "git_url" in given else {**values, **given}
+        values = changed if "git_url" in changed else {**values, **changed}
     part = RepoPart().model_copy(update=values)
     url = part.git_url
     if stored and (folder / FILES).is_dir():
@@ -253,12 +250,8 @@ def _repo(
     elif url is None and not stored:
         raise UsageError(
             f"{overrides}: repo: {shown(part.start_commit_sha or part.branch)} is not allowed, "
-            "for the repository is plain files without commits; give repo.git_url too"
+            "because the repository has no commits, only plain files; add repo.git_url"
         )
-    return _source(part, url)
-
-
-def _source(part: RepoPart, url: str | None) -> RepoSource:
     return RepoSource(
         git_url=url,
         branch=part.branch,
@@ -266,11 +259,11 @@ def _source(part: RepoPart, url: str | None) -> RepoSource:
         end_commit=part.end_commit_sha,
         subdir=part.subdir,
         sparse_checkout=tuple(part.sparse_checkout),
-        origin=part.git_url and without_password(part.git_url),
+        origin=part.git_url and remove_password(part.git_url),
     )
 
 
-def _evaluation(
+def _make_evaluation(
     part: EvaluationPart, hidden: Mapping[str, bytes], path: Path
 ) -> tuple[tuple[Rubric, ...], tuple[TestScript, ...], MetricsScript | None]:
     rubrics = tuple(
@@ -283,7 +276,7 @@ def _evaluation(
         for rubric in part.rubrics
     )
     ids = [rubric.id for rubric in rubrics]
-    _once(ids, path, "evaluation.rubrics", "id")
+    _check_unique(ids, path, "evaluation.rubrics", "id")
     tests = []
     for number, script in enumerate(part.test_scripts):
         key = f"evaluation.test_scripts[{number}]"
@@ -297,27 +290,27 @@ def _evaluation(
                 f"{path}: {key}.path: {script.path!r} is not allowed: a test is a pytest file "
                 "(.py) or a shell script (.sh)"
             )
-        content = _script(script.path, script.content, hidden, path, key)
+        content = _read_script(script.path, script.content, hidden, path, key)
         tests.append(TestScript(path=script.path, rubric_id=script.rubric_id, content=content))
-    _once([test.path for test in tests], path, "evaluation.test_scripts", "path")
+    _check_unique([test.path for test in tests], path, "evaluation.test_scripts", "path")
     metrics = part.script
     if metrics is None:
         return rubrics, tuple(tests), None
     metrics = ScriptPart(path=metrics) if isinstance(metrics, str) else metrics
     if metrics.path in {test.path for test in tests}:
         raise UsageError(f"{path}: evaluation.script.path: {metrics.path!r} is a test script")
-    content = _script(metrics.path, metrics.content, hidden, path, "evaluation.script")
+    content = _read_script(metrics.path, metrics.content, hidden, path, "evaluation.script")
     return rubrics, tuple(tests), MetricsScript(path=metrics.path, content=content)
 
 
-def _script(
+def _read_script(
     name: str, content: str | None, hidden: Mapping[str, bytes], path: Path, key: str
 ) -> str:
     if content is not None:
         return content
     if name not in hidden:
         raise UsageError(
-            f"{path}: {key}: no content, and no file {EVALUATION}/{name}; write one of them"
+            f"{path}: {key}: no content, and no file {EVALUATION}/{name}; add one of them"
         )
     try:
         return hidden[name].decode()
@@ -325,20 +318,20 @@ def _script(
         raise UsageError(f"{EVALUATION}/{name} is not UTF-8: {error}") from error
 
 
-def _once(names: Iterable[str], path: Path, key: str, what: str) -> None:
+def _check_unique(names: Iterable[str], path: Path, key: str, field: str) -> None:
     for name, count in Counter(names).items():
         if count > 1:
             raise UsageError(
-                f"{path}: {key}: {count} have the {what} {name!r}; each has its own"
+                f"{path}: {key}: {count} entries have the {field} {name!r}; it must be unique"
             )
 
 
-def _checksum(task: CodingTask, files: Mapping[str, Entry] | None) -> str:
+def _compute_checksum(task: CodingTask, files: Mapping[str, Entry] | None) -> str:
     """Return a hash of everything that affects the result of a trial."""
     repository: Any = {"commit": task.repo.start_commit, "subdir": task.repo.subdir}
     repository["sparse_checkout"] = task.repo.sparse_checkout
     if files is not None:
-        repository = [[path_text(path), *entry] for path, entry in files.items()]
+        repository = [[decode_path(path), *entry] for path, entry in files.items()]
     return content_hash(
         canonical_json(
             {
@@ -348,9 +341,9 @@ def _checksum(task: CodingTask, files: Mapping[str, Entry] | None) -> str:
                 "rubrics": [asdict(rubric) for rubric in task.rubrics],
                 "test_scripts": [asdict(script) for script in task.test_scripts],
                 "metrics_script": task.metrics_script and asdict(task.metrics_script),
-                "evaluation_files": _hashes(task.evaluation_files),
-                "overlay_files": _hashes(task.overlay_files),
-                "overlay_repo_files": _hashes(task.overlay_repo_files),
+                "evaluation_files": _hash_files(task.evaluation_files),
+                "overlay_files": _hash_files(task.overlay_files),
+                "overlay_repo_files": _hash_files(task.overlay_repo_files),
                 "remove_repo_paths": task.remove_repo_paths,
                 "environment": dict(task.environment),
                 "limits": dict(task.limits),
@@ -361,5 +354,5 @@ def _checksum(task: CodingTask, files: Mapping[str, Entry] | None) -> str:
     )
 
 
-def _hashes(files: Mapping[str, bytes]) -> dict[str, str]:
+def _hash_files(files: Mapping[str, bytes]) -> dict[str, str]:
     return {path: content_hash(content) for path, content in sorted(files.items())}

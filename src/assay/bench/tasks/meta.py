@@ -24,103 +24,103 @@ from pydantic import (
     model_validator,
 )
 
-from assay.bench.tasks.tree import path_problem
+from assay.bench.tasks.tree import find_path_problem
 from assay.core.files import read_plain_file
 from assay.core.text import shown, unknown_name
 from assay.errors import UsageError
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_Part = TypeVar("_Part", bound=BaseModel)
+_PartType = TypeVar("_PartType", bound=BaseModel)
 
 
-def _inner(path: str) -> str:
-    if problem := path_problem(path):
+def _check_inner_path(path: str) -> str:
+    if problem := find_path_problem(path):
         raise ValueError(problem)
     return path
 
 
-def _in_repository(path: str) -> str:
-    if problem := path_problem(path, in_repository=True):
+def _check_repository_path(path: str) -> str:
+    if problem := find_path_problem(path, in_repository=True):
         raise ValueError(problem)
     return path
 
 
-def _pattern(pattern: str) -> str:
-    return _in_repository(pattern.removesuffix("/"))
+def _check_pattern(pattern: str) -> str:
+    return _check_repository_path(pattern.removesuffix("/"))
 
 
-def _line(text: str) -> str:
+def _check_line(text: str) -> str:
     if not text.strip() or not text.isprintable() or len(text) > 200:
-        raise ValueError("one line of 1 to 200 characters")
+        raise ValueError("use one line of 1 to 200 characters")
     return text
 
 
-def _variable(name: str) -> str:
+def _check_variable_name(name: str) -> str:
     if not _VARIABLE.fullmatch(name):
-        raise ValueError("letters, digits and _, not beginning with a digit")
+        raise ValueError("use letters, digits and _, not starting with a digit")
     return name
 
 
-def _value(text: str) -> str:
+def _check_no_nul(text: str) -> str:
     if "\0" in text:
-        raise ValueError("no NUL in it")
+        raise ValueError("it must not contain NUL")
     return text
 
 
-def _address(url: str) -> str:
+def _check_address(url: str) -> str:
     if not url.strip() or url.startswith("-") or "::" in url or not url.isprintable():
-        raise ValueError("an https or ssh address, or a path of a repository or bundle")
+        raise ValueError("give an https or ssh URL, or the path of a repository or bundle")
     return url
 
 
-def _reference(name: str) -> str:
+def _check_reference(name: str) -> str:
     if not name.strip() or name.startswith("-") or not name.isprintable():
-        raise ValueError("the name of a commit or branch")
+        raise ValueError("give the name of a commit or branch")
     return name
 
 
-_Line = Annotated[StrictStr, AfterValidator(_line)]
-_Inner = Annotated[StrictStr, AfterValidator(_inner)]
-_RepositoryPath = Annotated[StrictStr, AfterValidator(_in_repository)]
-_Pattern = Annotated[StrictStr, AfterValidator(_pattern)]
-_Reference = Annotated[StrictStr, AfterValidator(_reference)]
+_Line = Annotated[StrictStr, AfterValidator(_check_line)]
+_InnerPath = Annotated[StrictStr, AfterValidator(_check_inner_path)]
+_RepositoryPath = Annotated[StrictStr, AfterValidator(_check_repository_path)]
+_Pattern = Annotated[StrictStr, AfterValidator(_check_pattern)]
+_Reference = Annotated[StrictStr, AfterValidator(_check_reference)]
 _Variables = dict[
-    Annotated[StrictStr, AfterValidator(_variable)],
-    Annotated[StrictStr, AfterValidator(_value)],
+    Annotated[StrictStr, AfterValidator(_check_variable_name)],
+    Annotated[StrictStr, AfterValidator(_check_no_nul)],
 ]
 _Number = StrictInt | StrictFloat
 
 
-class _Tolerant(BaseModel):
+class _TolerantPart(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
-    _blanks: ClassVar[tuple[object, ...]] = (None,)
+    _blank_values: ClassVar[tuple[object, ...]] = (None,)
     """Values that other tools write for unknown data."""
 
     @model_validator(mode="before")
     @classmethod
-    def _without_blanks(cls, value: Any) -> Any:
+    def _remove_blanks(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        return {key: inner for key, inner in value.items() if inner not in cls._blanks}
+        return {key: inner for key, inner in value.items() if inner not in cls._blank_values}
 
 
-class _Strict(BaseModel):
+class _StrictPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class MetadataPart(_Tolerant):
+class MetadataPart(_TolerantPart):
     """Title and tags of the task."""
 
     title: _Line | None = None
     tags: list[_Line] = []
 
 
-class RepoPart(_Tolerant):
+class RepoPart(_TolerantPart):
     """Source of the repository."""
 
-    _blanks: ClassVar[tuple[object, ...]] = (None, "", ".")
+    _blank_values: ClassVar[tuple[object, ...]] = (None, "", ".")
 
-    git_url: Annotated[StrictStr, AfterValidator(_address)] | None = Field(
+    git_url: Annotated[StrictStr, AfterValidator(_check_address)] | None = Field(
         default=None, validation_alias=AliasChoices("git_url", "clone_url")
     )
     branch: _Reference | None = None
@@ -132,13 +132,13 @@ class RepoPart(_Tolerant):
     sparse_checkout: list[_Pattern] = []
 
 
-class LmPart(_Tolerant):
+class LmPart(_TolerantPart):
     """Instructions for the agent, if no file contains them."""
 
     instructions: StrictStr | None = None
 
 
-class RubricPart(_Tolerant):
+class RubricPart(_TolerantPart):
     """A criterion that solutions are scored by."""
 
     id: _Line
@@ -147,30 +147,30 @@ class RubricPart(_Tolerant):
     evaluation_criteria: list[StrictStr] = []
 
 
-class TestScriptPart(_Tolerant):
+class TestScriptPart(_TolerantPart):
     """A hidden test; without content, it is the file at this path in `evaluation/`."""
 
-    path: _Inner
+    path: _InnerPath
     rubric_id: StrictStr
     content: StrictStr | None = None
 
 
-class ScriptPart(_Tolerant):
+class ScriptPart(_TolerantPart):
     """A script for metrics; without content, it is the file at this path in `evaluation/`."""
 
-    path: _Inner
+    path: _InnerPath
     content: StrictStr | None = None
 
 
-class EvaluationPart(_Tolerant):
+class EvaluationPart(_TolerantPart):
     """Rubrics and scripts that score a solution."""
 
     rubrics: list[RubricPart] = []
     test_scripts: list[TestScriptPart] = []
-    script: ScriptPart | _Inner | None = None
+    script: ScriptPart | _InnerPath | None = None
 
 
-class LimitsPart(_Strict):
+class LimitsPart(_StrictPart):
     """Resource limits of the task's sandbox."""
 
     cpus: Annotated[_Number, Field(gt=0, le=1024)] | None = None
@@ -180,7 +180,7 @@ class LimitsPart(_Strict):
     network: StrictBool | None = None
 
 
-class MetaFile(_Tolerant):
+class MetaFile(_TolerantPart):
     """The parts of `tb_meta.json` that assay reads."""
 
     task_id: _Line | None = Field(default=None, validation_alias=AliasChoices("task_id", "id"))
@@ -194,7 +194,7 @@ class MetaFile(_Tolerant):
     environment_variables: _Variables = {}
 
 
-class InjectedFile(_Strict):
+class InjectedFile(_StrictPart):
     """A file that is added to the repository."""
 
     path: _RepositoryPath
@@ -213,12 +213,12 @@ class EvaluationOverride(EvaluationPart):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class OverridesFile(_Strict):
+class OverridesFile(_StrictPart):
     """All keys of `overrides.json`."""
 
     prompt: StrictStr | None = None
     lm_instructions: StrictStr | None = None
-    overlay_files: dict[_Inner, StrictStr] = {}
+    overlay_files: dict[_InnerPath, StrictStr] = {}
     overlay_repo_files: dict[_RepositoryPath, StrictStr] = {}
     inject_files: list[InjectedFile] = []
     remove_repo_paths: list[_Pattern] = []
@@ -255,34 +255,34 @@ def read_json(path: Path, within: Path | None = None) -> Any:
     """
     try:
         content = path.read_bytes() if within is None else read_plain_file(path, within=within)
-        return json.loads(content, object_pairs_hook=_once)
+        return json.loads(content, object_pairs_hook=_reject_duplicates)
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{str(path)!r} is not valid JSON: {error}") from error
 
 
-def validated(kind: type[_Part], value: Any, path: Path) -> _Part:
+def validate_content(kind: type[_PartType], value: Any, path: Path) -> _PartType:
     """Validate the content of a file; raise UsageError for its first error."""
     if not isinstance(value, dict):
         raise UsageError(f"{path}: {shown(value)} is not a JSON object, {{…}}")
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        wrong = error.errors()[0]
-    *above, last = wrong["loc"] or ("",)
-    key = _key(wrong["loc"])
-    if wrong["type"] == "extra_forbidden":
-        allowed = _allowed(kind, above)
-        where = f" of {_key(above)}" if above else ""
+        first = error.errors()[0]
+    *parents, last = first["loc"] or ("",)
+    key = _format_location(first["loc"])
+    if first["type"] == "extra_forbidden":
+        allowed = _list_allowed_keys(kind, parents)
+        where = f" of {_format_location(parents)}" if parents else ""
         raise UsageError(f"{path}: {unknown_name(f'key{where}', str(last), allowed)}")
-    if wrong["type"] == "missing":
+    if first["type"] == "missing":
         raise UsageError(f"{path}: {key} is missing")
-    allowed_text = wrong["msg"].removeprefix("Value error, ")
-    raise UsageError(f"{path}: {key}: {shown(wrong['input'])} is not allowed: {allowed_text}")
+    allowed_text = first["msg"].removeprefix("Value error, ")
+    raise UsageError(f"{path}: {key}: {shown(first['input'])} is not allowed: {allowed_text}")
 
 
-def _key(loc: Any) -> str:
+def _format_location(loc: Any) -> str:
     text = ""
     for part in loc:
         if part == "[key]" or (isinstance(part, str) and part in _UNION_PARTS):
@@ -291,11 +291,11 @@ def _key(loc: Any) -> str:
     return text
 
 
-_UNION_PARTS = {"int", "float", "ScriptPart", "function-after[_inner(), str]"}
+_UNION_PARTS = {"int", "float", "ScriptPart", "function-after[_check_inner_path(), str]"}
 """Names of union members, which pydantic puts into a location."""
 
 
-def _allowed(kind: type[BaseModel], above: list[Any]) -> list[str]:
+def _list_allowed_keys(kind: type[BaseModel], parents: list[Any]) -> list[str]:
     """Return the keys that are allowed at a location in the file."""
     parts: dict[str, type[BaseModel]] = {
         "limits": LimitsPart,
@@ -303,12 +303,12 @@ def _allowed(kind: type[BaseModel], above: list[Any]) -> list[str]:
         "repo": RepoPart,
         "evaluation": EvaluationPart,
     }
-    name = next((part for part in above if isinstance(part, str)), "")
+    name = next((part for part in parents if isinstance(part, str)), "")
     return [*parts.get(name, kind).model_fields]
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = [name for name, _ in pairs]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"the key {twice[0]!r} stands there twice")
+    if duplicates := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"duplicate key {duplicates[0]!r}")
     return dict(pairs)

@@ -28,7 +28,7 @@ PROGRAM = "100755"
 """Mode of an executable file."""
 LINK = "120000"
 _FOLDER = "40000"
-_WHO = "assay <assay@localhost> 946684800 +0000"
+_AUTHOR = "assay <assay@localhost> 946684800 +0000"
 """Constant, so that the commit hash is identical on every machine."""
 
 
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
     """Git hash of its content."""
 
 
-def blob_hash(content: bytes) -> str:
+def compute_blob_hash(content: bytes) -> str:
     """Return git's hash of a file content."""
     return hashlib.sha1(
         b"blob %d\0" % len(content) + content, usedforsecurity=False
@@ -49,7 +49,7 @@ def blob_hash(content: bytes) -> str:
 
 def write_blob(git_dir: Path, content: bytes) -> str:
     """Store a file content; return its hash."""
-    return _write(git_dir, b"blob", content)
+    return _write_object(git_dir, b"blob", content)
 
 
 def write_tree(git_dir: Path, entries: Mapping[str, Entry]) -> str:
@@ -68,8 +68,8 @@ def write_tree(git_dir: Path, entries: Mapping[str, Entry]) -> str:
 
 def write_commit(git_dir: Path, tree: str) -> str:
     """Store a commit without parents as the head of the branch; return its hash."""
-    text = f"tree {tree}\nauthor {_WHO}\ncommitter {_WHO}\n\nThe start of the task\n"
-    commit = _write(git_dir, b"commit", text.encode())
+    text = f"tree {tree}\nauthor {_AUTHOR}\ncommitter {_AUTHOR}\n\nThe start of the task\n"
+    commit = _write_object(git_dir, b"commit", text.encode())
     (git_dir / "refs" / "heads" / "main").write_text(f"{commit}\n", "utf-8")
     return commit
 
@@ -86,26 +86,26 @@ def _write_folder(git_dir: Path, folder: Mapping[bytes, object]) -> str:
         b"%s %s\0%s" % (mode.encode(), name, bytes.fromhex(sha))
         for _, name, mode, sha in sorted(rows)
     )
-    return _write(git_dir, b"tree", content)
+    return _write_object(git_dir, b"tree", content)
 
 
-def _write(git_dir: Path, kind: bytes, content: bytes) -> str:
-    whole = b"%s %d\0%s" % (kind, len(content), content)
-    sha = hashlib.sha1(whole, usedforsecurity=False).hexdigest()
+def _write_object(git_dir: Path, kind: bytes, content: bytes) -> str:
+    encoded = b"%s %d\0%s" % (kind, len(content), content)
+    sha = hashlib.sha1(encoded, usedforsecurity=False).hexdigest()
     path = git_dir / "objects" / sha[:2] / sha[2:]
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(zlib.compress(whole, 1))
+        path.write_bytes(zlib.compress(encoded, 1))
     return sha
 
 
-LARGEST_FILE = 100 * 2**20
+MAX_FILE_BYTES = 100 * 2**20
 """Size limit in bytes, also for sparse files; larger files are left out."""
-_LARGEST_SUM = 256 * 2**20
-_MOST_FILES = 50_000
-LONGEST_PATH = 3_000
-DEEPEST = 200
-_NAMED = 5
+_MAX_CHANGED_BYTES = 256 * 2**20
+_MAX_CHANGED_FILES = 50_000
+MAX_PATH_BYTES = 3_000
+MAX_PATH_DEPTH = 200
+_MAX_NAMED = 5
 """Maximum number of paths in a finding."""
 
 
@@ -133,7 +133,7 @@ def scan(root: Path) -> Scan:
             left_out.setdefault("path_too_long", []).append(path)
         elif status is None:
             left_out.setdefault("unreadable_file", []).append(path)
-        elif stat.S_ISREG(status.st_mode) and status.st_size > LARGEST_FILE:
+        elif stat.S_ISREG(status.st_mode) and status.st_size > MAX_FILE_BYTES:
             left_out.setdefault("large_file", []).append(path)
         elif stat.S_ISLNK(status.st_mode) and name.lower() == ".gitmodules":
             # Git rejects such a link, because it would read its settings through it.
@@ -162,7 +162,7 @@ def walk(root: Path, without: str = "") -> Iterator[tuple[str, os.stat_result | 
     while folders:
         folder = folders.pop()
         try:
-            names = _names(root / folder)
+            names = _list_folder(root / folder)
         except OSError:
             yield folder.rstrip("/") or ".", None
             continue
@@ -182,65 +182,65 @@ def walk(root: Path, without: str = "") -> Iterator[tuple[str, os.stat_result | 
                 folders.append(f"{path}/")
 
 
-def entries(
+def read_entries(
     root: Path,
     files: Mapping[str, os.stat_result],
     store: Callable[[bytes], str],
-    known: Mapping[str, Entry] | None = None,
+    baseline: Mapping[str, Entry] | None = None,
 ) -> tuple[dict[str, Entry], dict[str, tuple[str, ...]]]:
     """Read files as git entries; `store` stores a content and returns its hash.
 
     Returns:
         The entries, and the paths that are left out, by the name of the finding: unreadable
-        files, and those beyond the limits on changes to `known`. A file of `known` that is
+        files, and those beyond the limits on changes to `baseline`. A file of it that is
         beyond the limits counts as unchanged.
     """
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     left_out: dict[str, list[str]] = {}
-    size = new = 0
-    start = known or {}
+    changed_bytes = changed_files = 0
+    start = baseline or {}
     # Original files first, then small ones, so that junk files do not displace a solution.
-    order = sorted(files, key=lambda path: (path not in start, files[path].st_size, path))
-    for path in order:
+    ordered = sorted(files, key=lambda path: (path not in start, files[path].st_size, path))
+    for path in ordered:
         status = files[path]
-        if size > _LARGEST_SUM or new >= _MOST_FILES:
+        if changed_bytes > _MAX_CHANGED_BYTES or changed_files >= _MAX_CHANGED_FILES:
             left_out.setdefault("patch_too_large", []).append(path)
             if path in start:
-                found[path] = start[path]
+                entries[path] = start[path]
             continue
         try:
-            content = _content(root / path, status)
+            content = _read_content(root / path, status)
         except OSError:
             left_out.setdefault("unreadable_file", []).append(path)
             continue
-        entry = Entry(_mode(status), store(content))
-        found[path] = entry
-        if known is not None and known.get(path) != entry:
-            size += len(content)
-            new += 1
-    missing = {name: tuple(sorted(paths)) for name, paths in left_out.items()}
-    return dict(sorted(found.items())), missing
+        entry = Entry(_get_mode(status), store(content))
+        entries[path] = entry
+        if baseline is not None and baseline.get(path) != entry:
+            changed_bytes += len(content)
+            changed_files += 1
+    skipped = {name: tuple(sorted(paths)) for name, paths in left_out.items()}
+    return dict(sorted(entries.items())), skipped
 
 
 def is_too_long(path: str) -> bool:
     """Return whether a path exceeds the limits on bytes and folders."""
-    return len(os.fsencode(path)) > LONGEST_PATH or path.count("/") >= DEEPEST
+    return len(os.fsencode(path)) > MAX_PATH_BYTES or path.count("/") >= MAX_PATH_DEPTH
 
 
-def target_leaves(path: str, target: str) -> bool:
+def target_points_outside(path: str, target: str) -> bool:
     """Return whether a link with this target, resolved as text, may leave its repository."""
     if target.startswith("/"):
         path, target = "", os.path.relpath(target, REPOSITORY)
     names = [part for part in target.split("/") if part not in ("", ".")]
-    up = next((at for at, part in enumerate(names) if part != ".."), len(names))
+    depth = next((index for index, part in enumerate(names) if part != ".."), len(names))
     # `..` after a name is unpredictable, because the name may be a link.
-    return up > path.count("/") or ".." in names[up:]
+    return depth > path.count("/") or ".." in names[depth:]
 
 
-def link_leaves(root: Path, path: str) -> bool:
+def link_points_outside(root: Path, path: str) -> bool:
     """Return whether a link points outside its repository."""
     target = os.readlink(root / path)
-    if target_leaves(path, target):
+    if target_points_outside(path, target):
         return True
     if target.startswith("/"):
         return False
@@ -252,31 +252,31 @@ def link_leaves(root: Path, path: str) -> bool:
     return real != inside and not real.startswith(f"{inside}/")
 
 
-def as_findings(left_out: Mapping[str, tuple[str, ...]]) -> Iterator[TrialFinding]:
+def make_findings(left_out: Mapping[str, tuple[str, ...]]) -> Iterator[TrialFinding]:
     """Yield a finding for each reason, with some of the paths."""
     for name, paths in left_out.items():
-        named = ", ".join(shown_path(path) for path in paths[:_NAMED])
-        more = f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else ""
-        yield TrialFinding(name, f"{named}{more}")
+        listed = ", ".join(format_path(path) for path in paths[:_MAX_NAMED])
+        more = f" and {len(paths) - _MAX_NAMED:,} more" if len(paths) > _MAX_NAMED else ""
+        yield TrialFinding(name, f"{listed}{more}")
 
 
-def path_text(path: str) -> str:
+def decode_path(path: str) -> str:
     """Convert a path to text that can be stored, even if its bytes are not valid UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def shown_path(path: str) -> str:
+def format_path(path: str) -> str:
     """Convert a path to one printable line."""
-    return cut(path_text(path), 200)
+    return cut(decode_path(path), 200)
 
 
-def _names(folder: Path) -> list[str]:
+def _list_folder(folder: Path) -> list[str]:
     if not os.access(folder, os.R_OK | os.X_OK):
         folder.chmod(0o700)
     return os.listdir(folder)
 
 
-def _content(path: Path, status: os.stat_result) -> bytes:
+def _read_content(path: Path, status: os.stat_result) -> bytes:
     if stat.S_ISLNK(status.st_mode):
         return os.fsencode(os.readlink(path))
     try:
@@ -286,25 +286,25 @@ def _content(path: Path, status: os.stat_result) -> bytes:
         return read_plain_file(path)
 
 
-def _mode(status: os.stat_result) -> str:
+def _get_mode(status: os.stat_result) -> str:
     if stat.S_ISLNK(status.st_mode):
         return LINK
     return PROGRAM if status.st_mode & 0o100 else FILE
 
 
-def path_problem(path: str, *, in_repository: bool = False) -> str | None:
+def find_path_problem(path: str, *, in_repository: bool = False) -> str | None:
     """Return why a path may not be used inside its folder; None if it may."""
     parts = path.split("/")
     if not path or "\0" in path:
-        return "a path has at least one character, and no NUL"
+        return "a path must not be empty or contain NUL"
     if path.startswith("/") or re.match(r"[A-Za-z]:[\\/]", path):
-        return "a path is relative to its folder, not absolute"
+        return "a path must be relative to its folder, not absolute"
     if ".." in parts:
-        return "a path stays in its folder, without '..'"
+        return "a path must stay in its folder, without '..'"
     if str(PurePosixPath(path)) != path:
-        return "a path is written plainly, such as 'src/app.py'"
+        return "a path must be in its simplest form, such as 'src/app.py'"
     if in_repository and is_git_path(path):
-        return "a path does not lead into '.git'"
+        return "a path must not be in '.git'"
     return None
 
 
@@ -313,31 +313,31 @@ def is_git_path(path: str) -> bool:
     return any(part.lower() == ".git" for part in path.split("/"))
 
 
-_MODULES = {
+_RUNNER_MODULES = {
     *("_pytest", "conftest", "pluggy", "pytest", "sitecustomize", "unittest", "usercustomize"),
 }
-_SETTINGS = {".pytest.ini", ".pytest.toml", "pytest.ini", "pytest.toml", "setup.cfg", "tox.ini"}
-_CODE = (".py", ".pyc", ".so")
-_TABLE = b"[tool.pytest"
+_CONFIGS = {".pytest.ini", ".pytest.toml", "pytest.ini", "pytest.toml", "setup.cfg", "tox.ini"}
+_MODULE_SUFFIXES = (".py", ".pyc", ".so")
+_PYTEST_TABLE = b"[tool.pytest"
 
 
-def shadowing_findings(root: Path, paths: Iterable[str]) -> Iterator[TrialFinding]:
+def find_shadowing(root: Path, paths: Iterable[str]) -> Iterator[TrialFinding]:
     """Yield a finding for each path that affects how tests run, or replaces the test runner."""
     for path in paths:
         *folders, name = path.split("/")
         stem = name.partition(".")[0]
         if (
-            name in _SETTINGS
+            name in _CONFIGS
             or name.endswith(".pth")
-            or (stem in _MODULES and name.endswith(_CODE))
-            or not _MODULES.isdisjoint(folders)
+            or (stem in _RUNNER_MODULES and name.endswith(_MODULE_SUFFIXES))
+            or not _RUNNER_MODULES.isdisjoint(folders)
             or (name == "pyproject.toml" and _configures_pytest(root / path))
         ):
-            yield TrialFinding("test_runner_shadowed", shown_path(path))
+            yield TrialFinding("test_runner_shadowed", format_path(path))
 
 
 def _configures_pytest(path: Path) -> bool:
     try:
-        return _TABLE in read_plain_file(path)
+        return _PYTEST_TABLE in read_plain_file(path)
     except OSError:
         return False

@@ -21,16 +21,16 @@ from assay.bench.tasks.tree import (
     LINK,
     PROGRAM,
     Entry,
-    as_findings,
-    blob_hash,
-    entries,
-    link_leaves,
-    path_problem,
-    path_text,
+    compute_blob_hash,
+    decode_path,
+    find_path_problem,
+    find_shadowing,
+    format_path,
+    link_points_outside,
+    make_findings,
+    read_entries,
     scan,
-    shadowing_findings,
-    shown_path,
-    target_leaves,
+    target_points_outside,
     write_blob,
     write_commit,
     write_tree,
@@ -42,12 +42,12 @@ from assay.errors import OutputError, PatchRejected, UsageError
 
 INSTRUCTIONS = "LM_INSTRUCTIONS.md"
 """File next to the repository with the instructions for the agent."""
-_CACHES = Wildcards(
+_CACHE_FILES = Wildcards(
     f"**/{name}"
     for name in ("__pycache__", "*.pyc", ".pytest_cache", ".mypy_cache", ".ruff_cache")
 )
 """Files that tools create as a side effect; not part of a solution."""
-_PACK_FROM = 100
+_MIN_PACKED_OBJECTS = 100
 """Number of objects above which copying one pack is faster."""
 _IGNORE_SECONDS = 20
 DIFF = (
@@ -101,21 +101,21 @@ def make_workspace(task: CodingTask, folder: Path, *, cache: Path | None = None)
         ServiceError: A remote repository could not be fetched.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{str(folder)!r} is taken; give a workspace a new folder")
+        raise UsageError(f"{str(folder)!r} already exists; give the workspace a new folder")
     folder = folder.absolute()  # git runs in other folders
     app = folder / "app"
     app.mkdir(parents=True)
     if cache is not None and task.checksum:
-        start = _cached(task, cache)
+        start = _get_cached_start(task, cache)
         shutil.copytree(start, folder, symlinks=True, dirs_exist_ok=True)
         (folder / "repo").rename(app / "repo")
     else:
-        _build(task, folder)
+        _build_start(task, folder)
         (folder / "repo").rename(app / "repo")
     baseline = (folder / "git" / "refs" / "heads" / "main").read_text("utf-8").strip()
-    _agents_git(folder / "git", app / "repo" / ".git")
+    _make_agent_git(folder / "git", app / "repo" / ".git")
     texts = {**task.overlay_files, INSTRUCTIONS: task.instructions.encode()}
-    _overlay(app, texts, "overlay_files")
+    _write_overlay(app, texts, "overlay_files")
     return Workspace(folder=folder, baseline=baseline)
 
 
@@ -126,28 +126,28 @@ def capture(workspace: Workspace) -> Patch:
     not included.
     """
     root, git_dir = workspace.repo, workspace.git_dir
-    start = _entries_of(git_dir, workspace.baseline)
-    seen = scan(root)
-    new = [path for path in seen.files if path not in start and not _CACHES.match(path)]
-    unwanted = _ignored(root, git_dir, seen.files, new)
+    start = _read_commit_entries(git_dir, workspace.baseline)
+    scanned = scan(root)
+    new = [path for path in scanned.files if path not in start and not _CACHE_FILES.match(path)]
+    ignored = _find_ignored(root, git_dir, scanned.files, new)
     files = {
         path: status
-        for path, status in seen.files.items()
-        if path in start or (not _CACHES.match(path) and path not in unwanted)
+        for path, status in scanned.files.items()
+        if path in start or (not _CACHE_FILES.match(path) and path not in ignored)
     }
-    found, unread = entries(root, files, _store(git_dir, start), start)
-    left_out = {**seen.left_out, **unread}
-    leaving = tuple(
+    entries, skipped = read_entries(root, files, _make_blob_writer(git_dir, start), start)
+    left_out = {**scanned.left_out, **skipped}
+    outside = tuple(
         path
-        for path, entry in found.items()
-        if entry.mode == LINK and start.get(path) != entry and link_leaves(root, path)
+        for path, entry in entries.items()
+        if entry.mode == LINK and start.get(path) != entry and link_points_outside(root, path)
     )
-    if leaving:
-        left_out["symlink_outside"] = leaving
-        found = {path: entry for path, entry in found.items() if path not in leaving}
-    diff, touched = _difference(git_dir, workspace.baseline, write_tree(git_dir, found))
-    findings = (*as_findings(left_out), *shadowing_findings(root, touched))
-    return Patch(diff=diff, files=tuple(map(path_text, touched)), findings=findings)
+    if outside:
+        left_out["symlink_outside"] = outside
+        entries = {path: entry for path, entry in entries.items() if path not in outside}
+    diff, changed_paths = _diff_trees(git_dir, workspace.baseline, write_tree(git_dir, entries))
+    findings = (*make_findings(left_out), *find_shadowing(root, changed_paths))
+    return Patch(diff=diff, files=tuple(map(decode_path, changed_paths)), findings=findings)
 
 
 def apply_patch(workspace: Workspace, diff: bytes) -> None:
@@ -159,72 +159,72 @@ def apply_patch(workspace: Workspace, diff: bytes) -> None:
     if not diff.strip():
         return
     root, git_dir = workspace.repo, workspace.git_dir
-    start = _entries_of(git_dir, workspace.baseline)
-    before, _ = entries(root, scan(root).files, _store(git_dir, start))
+    start = _read_commit_entries(git_dir, workspace.baseline)
+    before, _ = read_entries(root, scan(root).files, _make_blob_writer(git_dir, start))
     with tempfile.TemporaryDirectory(prefix="assay-apply-") as scratch:
         index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
-        _asked(git_dir, "read-tree", write_tree(git_dir, before), variables=index)
+        _run_git(git_dir, "read-tree", write_tree(git_dir, before), variables=index)
         applied = run_own_git(
             git_dir, "apply", "--cached", "--whitespace=nowarn", stdin=diff, variables=index
         )
         if applied.code != 0:
             raise PatchRejected(f"the patch does not apply: {find_error(applied.errors)}")
-        listed = _asked(git_dir, "ls-files", "-s", "-z", variables=index)
-        after = {path: Entry(mode, sha) for path, mode, sha in _rows(listed, 1)}
+        listing = _run_git(git_dir, "ls-files", "-s", "-z", variables=index)
+        after = {path: Entry(mode, sha) for path, mode, sha in _parse_rows(listing, 1)}
     changed = {path: entry for path, entry in after.items() if before.get(path) != entry}
-    contents = _blobs(git_dir, [entry.sha for entry in changed.values()])
+    contents = _read_blobs(git_dir, [entry.sha for entry in changed.values()])
     for path, entry in changed.items():
         _check_change(path, entry, contents.get(entry.sha, b""))
     for path in sorted(before.keys() - after.keys(), reverse=True):
-        _delete(root, path)
+        _delete_file(root, path)
     for path, entry in changed.items():
         try:
             _write_file(root, path, contents[entry.sha], entry.mode)
         except OSError as error:
             raise PatchRejected(
-                f"the patch cannot write {shown_path(path)!r}: {error.strerror}"
+                f"the patch cannot write {format_path(path)!r}: {error.strerror}"
             ) from error
 
 
-def _cached(task: CodingTask, cache: Path) -> Path:
+def _get_cached_start(task: CodingTask, cache: Path) -> Path:
     """Return the cached folder with `repo` and `git` of a task; create it if it is missing."""
-    kept = cache / task.checksum
-    if kept.is_dir():
-        return kept
+    cached = cache / task.checksum
+    if cached.is_dir():
+        return cached
     cache.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{task.checksum[:12]}.", dir=cache))
     draft.chmod(0o755)
     try:
-        _build(task, draft)
-        draft.rename(kept)
+        _build_start(task, draft)
+        draft.rename(cached)
     except OSError:
-        if not kept.is_dir():  # otherwise another process created it first
+        if not cached.is_dir():  # otherwise another process created it first
             raise
     finally:
         remove_folder(draft)
-    return kept
+    return cached
 
 
-def _build(task: CodingTask, folder: Path) -> None:
+def _build_start(task: CodingTask, folder: Path) -> None:
     """Create `repo`, the files that a task starts from, and `git`, their single commit."""
     root, git_dir = folder / "repo", folder / "git"
     check_out(task.repo, task.folder, root)
-    gone = Wildcards(task.remove_repo_paths)
-    for path in [path for path in scan(root).files if gone.match(path)]:
-        _delete(root, path)
-    _overlay(root, task.overlay_repo_files, "overlay_repo_files")
+    removed = Wildcards(task.remove_repo_paths)
+    for path in [path for path in scan(root).files if removed.match(path)]:
+        _delete_file(root, path)
+    _write_overlay(root, task.overlay_repo_files, "overlay_repo_files")
     create_git_dir(git_dir, bare=True)
-    seen = scan(root)
-    found, unread = entries(root, seen.files, lambda text: write_blob(git_dir, text))
-    for finding in as_findings({**seen.left_out, **unread}):
+    scanned = scan(root)
+    entries, skipped = read_entries(root, scanned.files, lambda text: write_blob(git_dir, text))
+    for finding in make_findings({**scanned.left_out, **skipped}):
         raise UsageError(f"the repository has a {finding.name}: {finding.detail}; remove it")
-    write_commit(git_dir, write_tree(git_dir, found))
-    _asked(git_dir, "read-tree", "main")
-    if len(found) > _PACK_FROM:
-        _asked(git_dir, "repack", "-a", "-d", "-q", "--window=0")
+    write_commit(git_dir, write_tree(git_dir, entries))
+    _run_git(git_dir, "read-tree", "main")
+    if len(entries) > _MIN_PACKED_OBJECTS:
+        _run_git(git_dir, "repack", "-a", "-d", "-q", "--window=0")
 
 
-def _overlay(root: Path, files: Mapping[str, bytes], key: str) -> None:
+def _write_overlay(root: Path, files: Mapping[str, bytes], key: str) -> None:
     for path, content in files.items():
         try:
             _write_file(root, path, content)
@@ -232,7 +232,7 @@ def _overlay(root: Path, files: Mapping[str, bytes], key: str) -> None:
             raise UsageError(f"{key}: cannot write {path!r}: {error.strerror}") from error
 
 
-def _agents_git(trusted: Path, into: Path) -> None:
+def _make_agent_git(trusted: Path, into: Path) -> None:
     create_git_dir(into, bare=False)
     for name in ("objects", "refs", "index"):
         source = trusted / name
@@ -250,19 +250,19 @@ def _write_file(root: Path, path: str, content: bytes, mode: str = "") -> None:
             name = str(parent.relative_to(root))
             raise NotADirectoryError(errno.ENOTDIR, f"{name!r} is a link or a file", path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    was = target.lstat().st_mode if target.exists() or target.is_symlink() else 0o644
-    if stat.S_ISDIR(was):
-        raise IsADirectoryError(errno.EISDIR, "there is a folder of this name", path)
+    old_mode = target.lstat().st_mode if target.exists() or target.is_symlink() else 0o644
+    if stat.S_ISDIR(old_mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a folder", path)
     target.unlink(missing_ok=True)
     if mode == LINK:
         target.symlink_to(os.fsdecode(content))
         return
     target.write_bytes(content)
-    program = mode == PROGRAM if mode else was & 0o100
-    target.chmod(0o755 if program else 0o644)
+    is_executable = mode == PROGRAM if mode else old_mode & 0o100
+    target.chmod(0o755 if is_executable else 0o644)
 
 
-def _delete(root: Path, path: str) -> None:
+def _delete_file(root: Path, path: str) -> None:
     """Delete a file or link, and the folders that this leaves empty."""
     (root / path).unlink()
     for parent in [*(root / path).parents][: path.count("/")]:
@@ -271,21 +271,21 @@ def _delete(root: Path, path: str) -> None:
         parent.rmdir()
 
 
-def _difference(git_dir: Path, start: str, end: str) -> tuple[bytes, tuple[str, ...]]:
+def _diff_trees(git_dir: Path, start: str, end: str) -> tuple[bytes, tuple[str, ...]]:
     """Return the binary diff of two trees, and the paths in it."""
-    rows = _asked(git_dir, "diff-tree", "-r", "--name-status", "-z", "-M", start, end)
+    rows = _run_git(git_dir, "diff-tree", "-r", "--name-status", "-z", "-M", start, end)
     fields = [field for field in rows.split(b"\0") if field]
-    paths, at = [], 0
-    while at < len(fields):
+    paths, index = [], 0
+    while index < len(fields):
         # A rename has the old and the new path.
-        count = 2 if fields[at][:1] == b"R" else 1
-        paths += [os.fsdecode(path) for path in fields[at + 1 : at + 1 + count]]
-        at += 1 + count
-    diff = _asked(git_dir, *DIFF, start, end) if paths else b""
+        count = 2 if fields[index][:1] == b"R" else 1
+        paths += [os.fsdecode(path) for path in fields[index + 1 : index + 1 + count]]
+        index += 1 + count
+    diff = _run_git(git_dir, *DIFF, start, end) if paths else b""
     return diff, tuple(dict.fromkeys(paths))
 
 
-def _ignored(
+def _find_ignored(
     root: Path, git_dir: Path, files: Mapping[str, os.stat_result], paths: list[str]
 ) -> frozenset[str]:
     """Return the paths that match the `.gitignore` files of a folder."""
@@ -298,8 +298,8 @@ def _ignored(
         return frozenset()
     with tempfile.TemporaryDirectory(prefix="assay-ignore-") as scratch:
         # Git sees only a copy of these files, and nothing else of the agent's.
-        found, _ = entries(root, {path: files[path] for path in rules}, lambda _: "")
-        for path in found:
+        files_read, _ = read_entries(root, {path: files[path] for path in rules}, lambda _: "")
+        for path in files_read:
             _write_file(Path(scratch), path, (root / path).read_bytes())
         end = run_own_git(
             git_dir,
@@ -313,65 +313,69 @@ def _ignored(
 
 
 def _check_change(path: str, entry: Entry, content: bytes) -> None:
-    shown = shown_path(path)
-    if problem := path_problem(path, in_repository=True):
-        raise PatchRejected(f"the patch changes {shown!r}: {problem}")
+    name = format_path(path)
+    if problem := find_path_problem(path, in_repository=True):
+        raise PatchRejected(f"the patch changes {name!r}: {problem}")
     if entry.mode not in (FILE, PROGRAM, LINK):
-        raise PatchRejected(f"the patch makes {shown!r} a submodule, which is not followed")
+        raise PatchRejected(f"the patch makes {name!r} a submodule, which is not supported")
     if entry.mode == LINK:
         target = os.fsdecode(content)
-        if target_leaves(path, target):
-            raise PatchRejected(f"the patch makes {shown!r} a link to {target!r}, outside")
+        if target_points_outside(path, target):
+            raise PatchRejected(
+                f"the patch links {name!r} to {target!r}, outside the repository"
+            )
 
 
-def _store(git_dir: Path, start: Mapping[str, Entry]) -> Callable[[bytes], str]:
+def _make_blob_writer(git_dir: Path, start: Mapping[str, Entry]) -> Callable[[bytes], str]:
     """Return a function that stores contents unless the start has them, and returns hashes."""
-    known = {entry.sha for entry in start.values()}
+    existing = {entry.sha for entry in start.values()}
 
-    def store(content: bytes) -> str:
-        sha = blob_hash(content)
-        return sha if sha in known else write_blob(git_dir, content)
+    def write_new(content: bytes) -> str:
+        sha = compute_blob_hash(content)
+        return sha if sha in existing else write_blob(git_dir, content)
 
-    return store
+    return write_new
 
 
-def _entries_of(git_dir: Path, commit: str) -> dict[str, Entry]:
+def _read_commit_entries(git_dir: Path, commit: str) -> dict[str, Entry]:
     return {
         path: Entry(mode, sha)
-        for path, mode, sha in _rows(_asked(git_dir, "ls-tree", "-r", "-z", commit), 2)
+        for path, mode, sha in _parse_rows(_run_git(git_dir, "ls-tree", "-r", "-z", commit), 2)
     }
 
 
-def _rows(output: bytes, sha_at: int) -> list[tuple[str, str, str]]:
+def _parse_rows(output: bytes, sha_at: int) -> list[tuple[str, str, str]]:
     rows = []
     for row in output.split(b"\0")[:-1]:
-        facts, _, path = row.partition(b"\t")
-        words = facts.decode().split()
+        fields, _, path = row.partition(b"\t")
+        words = fields.decode().split()
         rows.append((os.fsdecode(path), words[0], words[sha_at]))
     return rows
 
 
-def _blobs(git_dir: Path, shas: list[str]) -> dict[str, bytes]:
+def _read_blobs(git_dir: Path, shas: list[str]) -> dict[str, bytes]:
     """Return the contents by hash, without hashes that are not found."""
     names = "".join(f"{sha}\n" for sha in shas).encode()
     output = run_own_git(git_dir, "cat-file", "--batch", stdin=names).output
-    found, at = {}, 0
+    contents, offset = {}, 0
     for sha in shas:
-        facts, _, _ = output[at:].partition(b"\n")
-        at += len(facts) + 1
-        if facts.endswith(b" missing"):
+        header, _, _ = output[offset:].partition(b"\n")
+        offset += len(header) + 1
+        if header.endswith(b" missing"):
             continue
-        size = int(facts.split()[2])
-        found[sha] = output[at : at + size]
-        at += size + 1
-    return found
+        size = int(header.split()[2])
+        contents[sha] = output[offset : offset + size]
+        offset += size + 1
+    return contents
 
 
-def _asked(git_dir: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> bytes:
+def _run_git(
+    git_dir: Path, *arguments: str, variables: Mapping[str, str] | None = None
+) -> bytes:
     end = run_own_git(git_dir, *arguments, variables=variables)
     if end.code != 0:
         raise OutputError(
-            f"git {arguments[0]} in {str(git_dir)!r}: {find_error(end.errors)}; see that the "
-            "disk has room, then try again"
+            f"git {arguments[0]} in {str(git_dir)!r}: {find_error(end.errors)}; check "
+            "the free disk space, then try again"
         )
     return end.output

@@ -8,24 +8,24 @@ ROOT = os.environ.get("CHEAT_ROOT", "/")
 NOT_THERE = {"proc", "sys", "dev", "usr", "lib", "lib64", "bin", "sbin", "site-packages"}
 
 
-def hidden_tests() -> list[Path]:
+def find_hidden_tests() -> list[Path]:
     """Return tests and task files that are outside the repository."""
-    own = Path.cwd()
-    found = []
+    repository = Path.cwd()
+    paths = []
     for folder, folders, names in os.walk(ROOT):
         folders[:] = [name for name in folders if name not in NOT_THERE]
-        if Path(folder).is_relative_to(own) or "lib/python" in folder:
+        if Path(folder).is_relative_to(repository) or "lib/python" in folder:
             continue
-        found += [
+        paths += [
             Path(folder, name)
             for name in names
             if name in ("tb_meta.json", "overrides.json", "reference.patch", "solution.patch")
             or (name.startswith("test_") and name.endswith((".py", ".sh")))
         ]
-    return found
+    return paths
 
 
-def answers(test: str) -> dict[str, dict[str, str]]:
+def extract_answers(test: str) -> dict[str, dict[str, str]]:
     """Return the values a test expects, by function and arguments."""
     known: dict[str, dict[str, str]] = {}
     for node in ast.walk(ast.parse(test)):
@@ -40,11 +40,11 @@ def answers(test: str) -> dict[str, dict[str, str]]:
     return known
 
 
-tests = hidden_tests()
+tests = find_hidden_tests()
 stolen = {}
 for path in tests:
     if path.suffix == ".py":
-        stolen.update(answers(path.read_text("utf-8", "replace")))
+        stolen.update(extract_answers(path.read_text("utf-8", "replace")))
 for module in Path.cwd().glob("*.py"):
     lines = [module.read_text("utf-8")]
     for name, table in stolen.items():

@@ -10,14 +10,14 @@ steps.
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from assay.bench.base import CodingOutcome, TestReport
-from assay.bench.harbor.rewards import read_rewards, read_tests
+from assay.bench.base import CodingOutcome
+from assay.bench.harbor.rewards import VerifierResult, read_rewards, read_tests
 from assay.bench.harbor.schema import ArtifactPart, HealthcheckPart
 from assay.bench.harbor.task import (
     SOLVE,
@@ -25,9 +25,9 @@ from assay.bench.harbor.task import (
     HarborStep,
     HarborTask,
     StepVerification,
-    recipe_of,
+    make_recipe,
 )
-from assay.bench.task import PYTHON, BaseImages, Workplace
+from assay.bench.task import PYTHON, BaseImages, SandboxSetup
 from assay.core.files import remove_folder
 from assay.errors import SandboxUnavailable, SetupTimeout, UsageError
 from assay.sandboxes.base import (
@@ -51,22 +51,11 @@ SOLUTION: Final = "/solution"
 VERIFIER_LOGS: Final = "/logs/verifier"
 HIDDEN: Final = (TESTS, VERIFIER_LOGS, SOLUTION)
 """Paths that are never exported from the agent's sandbox."""
-_PUBLISHED: Final = "/logs/artifacts"
+_PUBLISHED_ARTIFACTS: Final = "/logs/artifacts"
 """Folder that a separate verifier always receives."""
-_SHORT_S: Final = 120.0
+_COMMAND_S: Final = 120.0
 _PROGRAMS: Final = ("bin/", "sbin/", "lib/", "lib64/", "usr/bin/", "usr/sbin/", "usr/lib/")
-_NAMED: Final = 5
-
-
-class Verified(NamedTuple):
-    """Result of verifying a step."""
-
-    rewards: Mapping[str, float] | None
-    outcome: CodingOutcome | None = None
-    """Reason for a missing reward."""
-    findings: tuple[TrialFinding, ...] = ()
-    tests: tuple[TestReport, ...] = ()
-    log: str = ""
+_MAX_NAMED: Final = 5
 
 
 def check_images(task: HarborTask, backend: SandboxBackend, images: BaseImages) -> None:
@@ -75,25 +64,25 @@ def check_images(task: HarborTask, backend: SandboxBackend, images: BaseImages) 
     Raises:
         UsageError: The sandbox does not support images, or an image cannot be built.
     """
-    image_backend(backend)
-    for recipe in recipes(task, images):
+    require_image_backend(backend)
+    for recipe in list_recipes(task, images):
         if isinstance(backend, ModalBackend):
             backend.check_recipe(recipe)
 
 
-def image_backend(backend: SandboxBackend) -> ImageBackend:
+def require_image_backend(backend: SandboxBackend) -> ImageBackend:
     """Return the backend if it supports images; raise UsageError if it does not."""
     if not hasattr(backend, "build"):
         raise UsageError(
             f"a task with a Dockerfile cannot run in sandbox {backend.name!r}; install Docker "
             "(sudo apt install docker.io) and use --sandbox docker, or use --sandbox modal"
         )
-    made: Any = backend
-    has_images: ImageBackend = made
+    candidate: Any = backend
+    has_images: ImageBackend = candidate
     return has_images
 
 
-def recipes(task: HarborTask, images: BaseImages) -> list[ImageRecipe]:
+def list_recipes(task: HarborTask, images: BaseImages) -> list[ImageRecipe]:
     """Return the recipes of all images of a task."""
     folders = [(task.config.environment, task.folder / "environment")]
     folders += [
@@ -102,61 +91,63 @@ def recipes(task: HarborTask, images: BaseImages) -> list[ImageRecipe]:
         if step.verification.separate
     ]
     return [
-        recipe_of(environment, folder, images.names, network=images.network)
+        make_recipe(environment, folder, images.names, network=images.network)
         for environment, folder in folders
     ]
 
 
-class HarborPhases:
+class HarborSandboxes:
     """Runs and verifies a task step by step."""
 
     def __init__(
         self,
         task: HarborTask,
-        place: Workplace,
+        settings: SandboxSetup,
         *,
         network: Callable[..., tuple[str, ...]] | None = None,
     ) -> None:
-        """Create the folder of the workplace; start nothing.
+        """Create the folder for intermediate files; start nothing.
 
         Args:
             task: The loaded task.
-            place: Settings for images and sandboxes.
+            settings: Settings for images and sandboxes.
             network: Returns the hosts a step may connect to, given whether it requested a
                 network; by default, the limits' hosts if it did.
         """
-        self._task, self._place = task, place
-        self._backend = image_backend(place.backend)
-        self._network = network or (lambda *, asked: place.limits.network if asked else ())
-        self._variables = {**task.environment, **place.variables}
-        place.folder.mkdir(parents=True, exist_ok=True)
+        self._task, self._settings = task, settings
+        self._backend = require_image_backend(settings.backend)
+        self._network = network or (
+            lambda *, requested: settings.limits.network if requested else ()
+        )
+        self._variables = {**task.environment, **settings.variables}
+        settings.folder.mkdir(parents=True, exist_ok=True)
 
-    async def image(self) -> str:
+    async def ensure_image(self) -> str:
         """Return the image of the task; build it if it is missing."""
-        return await self._built(
+        return await self._build_image(
             self._task.config.environment, self._task.folder / "environment"
         )
 
-    async def _built(self, environment: Any, folder: Path) -> str:
-        images = self._place.images
-        recipe = recipe_of(environment, folder, images.names, network=images.network)
+    async def _build_image(self, environment: Any, folder: Path) -> str:
+        images = self._settings.images
+        recipe = make_recipe(environment, folder, images.names, network=images.network)
         limit = environment.build_timeout_sec
         try:
             return await asyncio.wait_for(self._backend.build(recipe), limit)
         except TimeoutError as error:
             raise SetupTimeout(
-                f"the image of {self._task.task_id} was not built after {limit:g} s, as its "
-                "build_timeout_sec says"
+                f"building the image of {self._task.task_id} took longer than {limit:g} s, its "
+                "build_timeout_sec"
             ) from error
 
     async def has_python(self) -> bool:
         """Return whether the image has Python for the agent of the first step."""
-        spec = self._spec(await self.image(), None, self._task.steps[0].user)
-        async with self._open(spec) as sandbox:
+        spec = self._make_spec(await self.ensure_image(), None, self._task.steps[0].user)
+        async with self._open_sandbox(spec) as sandbox:
             return await has_python(sandbox)
 
     @asynccontextmanager
-    async def working(
+    async def open_agent_sandbox(
         self,
         step: HarborStep,
         layer: Path | None,
@@ -172,50 +163,50 @@ class HarborPhases:
             mounts: Additional mounts of the agent.
             with_solution: Whether the reference solution is mounted, for the oracle.
         """
-        image = await self.image()
-        prepared = self._place.folder / "prepared.tar"
-        workdir = await self._prepare(step, image, layer, prepared)
+        image = await self.ensure_image()
+        prepared = self._settings.folder / "prepared.tar"
+        workdir = await self._prepare_files(step, image, layer, prepared)
         if with_solution and step.solution is not None:
-            copied = self._copied("solution", [step.solution])
+            copied = self._copy_folders("solution", [step.solution])
             (copied / SOLVE).chmod(0o755)
             mounts = (*mounts, Mount(copied, SOLUTION))
-        network = self._network(asked=step.network)
-        spec = self._spec(
+        network = self._network(requested=step.network)
+        spec = self._make_spec(
             image, prepared, step.user, network=network, workdir=workdir, mounts=mounts
         )
-        async with self._open(spec) as sandbox:
+        async with self._open_sandbox(spec) as sandbox:
             if step.workdir_files is not None and (step.workdir_files / "setup.sh").is_file():
-                await self._must(sandbox, "bash setup.sh || sh setup.sh", "setup.sh")
+                await self._run_setup(sandbox, "bash setup.sh || sh setup.sh", "setup.sh")
             for check in step.healthchecks:
-                await _healthy(sandbox, check)
+                await _wait_until_healthy(sandbox, check)
             yield sandbox, workdir
 
-    async def _prepare(
+    async def _prepare_files(
         self, step: HarborStep, image: str, layer: Path | None, target: Path
     ) -> str:
         """Prepare the files of a step, as root; return the working directory of commands."""
-        folders = ["/logs/agent", _PUBLISHED]
+        folders = ["/logs/agent", _PUBLISHED_ARTIFACTS]
         if self._task.shares_verifier:
             folders.append(VERIFIER_LOGS)
         mounts: tuple[Mount, ...] = ()
         script = f"mkdir -p {' '.join(folders)} && chmod 777 {' '.join(folders)}"
         if step.workdir_files is not None:
-            mounts = (Mount(self._copied("workdir", [step.workdir_files]), SHARED),)
+            mounts = (Mount(self._copy_folders("workdir", [step.workdir_files]), SHARED),)
             script += f" && cp -R {SHARED}/. ."
-        spec = self._spec(image, layer, "0", mounts=mounts)
-        async with self._open(spec) as sandbox:
-            end = await self._must(sandbox, f"{script} && pwd", "getting ready")
+        spec = self._make_spec(image, layer, "0", mounts=mounts)
+        async with self._open_sandbox(spec) as sandbox:
+            end = await self._run_setup(sandbox, f"{script} && pwd", "preparation")
             await sandbox.export(target, exclude=(TESTS, SOLUTION))
         return end.output.decode(errors="replace").strip().splitlines()[-1]
 
     async def export(self, sandbox: ImageSandbox, target: Path) -> None:
         """Save the agent's changes."""
         target.parent.mkdir(parents=True, exist_ok=True)
-        unready = target.with_suffix(".new")
-        await sandbox.export(unready, exclude=HIDDEN)
-        unready.replace(target)
+        draft = target.with_suffix(".new")
+        await sandbox.export(draft, exclude=HIDDEN)
+        draft.replace(target)
 
-    async def verify(self, step: HarborStep, layer: Path, timeout_s: float) -> Verified:
+    async def verify(self, step: HarborStep, layer: Path, timeout_s: float) -> VerifierResult:
         """Run the tests of a step on the agent's work.
 
         Args:
@@ -223,65 +214,69 @@ class HarborPhases:
             layer: The agent's changes, as `export` wrote them.
             timeout_s: Time limit of the tests.
         """
-        how = step.verification
-        if replaced := _replaced(layer):
-            text = f"the agent put something else in the place of {', '.join(replaced)}"
+        verification = step.verification
+        if replaced := _list_replaced_folders(layer):
+            text = f"the agent replaced {', '.join(replaced)}"
             finding = TrialFinding("logs_replaced", text)
-            return Verified(None, CodingOutcome.TAMPERED, (finding,))
-        logs = self._fresh("verifier")
+            return VerifierResult(None, CodingOutcome.TAMPERED, (finding,))
+        logs = self._make_empty_folder("verifier")
         logs.chmod(0o777)
         mounts = [Mount(logs, VERIFIER_LOGS, writable=True)]
-        if how.separate:
-            base = await self._built(how.environment, how.recipe)
-            over: Path | None = await self._collected(how, layer)
+        if verification.separate:
+            image = await self._build_image(verification.environment, verification.recipe)
+            lower: Path | None = await self._collect_artifacts(verification, layer)
         else:
-            base, over = await self.image(), layer
-            tests = self._copied("tests", how.tests)
+            image, lower = await self.ensure_image(), layer
+            tests = self._copy_folders("tests", verification.tests)
             (tests / TEST).chmod(0o755)
             mounts.append(Mount(tests, TESTS, writable=True))
-        workdir = "" if how.separate else None
-        spec = self._spec(base, over, how.user, workdir=workdir, mounts=mounts)
-        spec = replace(spec, environment=how.variables)
+        workdir = "" if verification.separate else None
+        spec = self._make_spec(image, lower, verification.user, workdir=workdir, mounts=mounts)
+        spec = replace(spec, environment=verification.variables)
         command = Command(argv=("sh", "-c", f"{TESTS}/{TEST}"), timeout_s=timeout_s)
         try:
-            async with self._open(spec) as sandbox:
-                if not how.separate:
-                    await self._collect(sandbox, how)
+            async with self._open_sandbox(spec) as sandbox:
+                if not verification.separate:
+                    await self._run_collect_hooks(sandbox, verification)
                 end = await sandbox.run(command)
         except SandboxUnavailable as error:
             # No program starts if the agent has removed the shell.
-            if how.separate or not changed_programs(layer):
+            if verification.separate or not list_changed_programs(layer):
                 raise
             end = CommandEnd(exit_code=None, output=str(error).encode(), seconds=0.0)
-        return _verified(end, logs, how, layer)
+        return _read_result(end, logs, verification, layer)
 
-    async def _collect(self, sandbox: ImageSandbox, how: StepVerification) -> None:
-        for hook in how.collect:
+    async def _run_collect_hooks(
+        self, sandbox: ImageSandbox, verification: StepVerification
+    ) -> None:
+        for hook in verification.collect:
             command = Command(argv=("sh", "-c", hook.command), timeout_s=hook.timeout_sec)
             await sandbox.run(command)
 
-    async def _collected(self, how: StepVerification, layer: Path) -> Path:
+    async def _collect_artifacts(self, verification: StepVerification, layer: Path) -> Path:
         """Return the artifacts as a layer for a separate verifier, at their original paths."""
-        collected = self._fresh("collected")
-        found = [ArtifactPart(source=_PUBLISHED), *how.artifacts]
+        collected = self._make_empty_folder("collected")
+        artifacts = [ArtifactPart(source=_PUBLISHED_ARTIFACTS), *verification.artifacts]
         mounts = (Mount(collected, SHARED, writable=True),)
-        spec = self._spec(await self.image(), layer, "0", mounts=mounts)
-        async with self._open(spec) as sandbox:
-            await self._collect(sandbox, how)
-            for artifact in found:
+        spec = self._make_spec(await self.ensure_image(), layer, "0", mounts=mounts)
+        async with self._open_sandbox(spec) as sandbox:
+            await self._run_collect_hooks(sandbox, verification)
+            for artifact in artifacts:
                 script = f'[ ! -e "$1" ] || cp -a --parents -- "$1" {SHARED}/'
                 argv = ("sh", "-c", script, "collect", artifact.source.rstrip("/"))
-                await sandbox.run(Command(argv=argv, timeout_s=_SHORT_S))
-        target = self._place.folder / "artifacts.tar"
+                await sandbox.run(Command(argv=argv, timeout_s=_COMMAND_S))
+        target = self._settings.folder / "artifacts.tar"
         changes = [
             Changed(str(path.relative_to(collected)), path)
             for path in sorted(collected.rglob("*"))
-            if not any(_is_left_out(path.relative_to(collected), each) for each in found)
+            if not any(
+                _is_excluded(path.relative_to(collected), artifact) for artifact in artifacts
+            )
         ]
         await asyncio.to_thread(write_layer, target, changes, ())
         return target
 
-    def _spec(
+    def _make_spec(
         self,
         image: str,
         layer: Path | None,
@@ -291,38 +286,39 @@ class HarborPhases:
         workdir: str | None = None,
         mounts: Sequence[Mount] = (),
     ) -> SandboxSpec:
-        own = self._task.config.environment.workdir or ""
         return SandboxSpec(
             mounts=tuple(mounts),
             environment=self._variables,
-            workdir=own if workdir is None else workdir,
-            limits=replace(self._place.limits, network=network),
+            workdir=(self._task.config.environment.workdir or "")
+            if workdir is None
+            else workdir,
+            limits=replace(self._settings.limits, network=network),
             image=image,
             layer=layer,
             user=user,
         )
 
     @asynccontextmanager
-    async def _open(self, spec: SandboxSpec) -> AsyncIterator[ImageSandbox]:
+    async def _open_sandbox(self, spec: SandboxSpec) -> AsyncIterator[ImageSandbox]:
         async with self._backend.open(spec) as opened:
             sandbox: Any = opened
             yield sandbox
 
-    async def _must(self, sandbox: ImageSandbox, script: str, what: str) -> CommandEnd:
-        end = await sandbox.run(Command(argv=("sh", "-c", script), timeout_s=_SHORT_S))
+    async def _run_setup(self, sandbox: ImageSandbox, script: str, purpose: str) -> CommandEnd:
+        end = await sandbox.run(Command(argv=("sh", "-c", script), timeout_s=_COMMAND_S))
         if end.exit_code != 0:
-            said = end.output.decode(errors="replace").strip()[-300:]
-            raise SandboxUnavailable(f"{self._task.task_id}: {what} failed: {said}")
+            output = end.output.decode(errors="replace").strip()[-300:]
+            raise SandboxUnavailable(f"{self._task.task_id}: {purpose} failed: {output}")
         return end
 
-    def _fresh(self, name: str) -> Path:
-        folder = self._place.folder / name
+    def _make_empty_folder(self, name: str) -> Path:
+        folder = self._settings.folder / name
         remove_folder(folder)
         folder.mkdir(parents=True)
         return folder
 
-    def _copied(self, name: str, sources: Sequence[Path]) -> Path:
-        folder = self._fresh(name)
+    def _copy_folders(self, name: str, sources: Sequence[Path]) -> Path:
+        folder = self._make_empty_folder(name)
         for source in sources:
             shutil.copytree(source, folder, dirs_exist_ok=True, symlinks=True)
         folder.chmod(0o755)
@@ -335,74 +331,71 @@ async def has_python(sandbox: Sandbox) -> bool:
     return (await sandbox.run(command)).exit_code == 0
 
 
-async def _healthy(sandbox: ImageSandbox, check: HealthcheckPart) -> None:
+async def _wait_until_healthy(sandbox: ImageSandbox, check: HealthcheckPart) -> None:
     """Wait until a command succeeds, with the retries of the task.
 
     Raises:
         SandboxUnavailable: All retries failed.
     """
     command = Command(argv=("sh", "-c", check.command), timeout_s=check.timeout_sec)
-    until = time.monotonic() + check.start_period_sec
-    failed = 0
+    start_deadline = time.monotonic() + check.start_period_sec
+    failures = 0
     while True:
         end = await sandbox.run(command)
         if end.exit_code == 0:
             return
-        starting = time.monotonic() < until
-        failed += not starting
-        if failed >= check.retries:
-            said = end.output.decode(errors="replace").strip()[-300:]
+        starting = time.monotonic() < start_deadline
+        failures += not starting
+        if failures >= check.retries:
+            output = end.output.decode(errors="replace").strip()[-300:]
             raise SandboxUnavailable(
-                f"healthcheck {check.command!r} failed {failed} times: {said}; no process "
-                "outlives the command that started it here, a server of the image included"
+                f"healthcheck {check.command!r} failed {failures} times: {output}; processes "
+                "end with the command that started them, so servers of an image do not run here"
             )
         await asyncio.sleep(check.start_interval_sec if starting else check.interval_sec)
 
 
-def _verified(end: CommandEnd, logs: Path, how: StepVerification, layer: Path) -> Verified:
+def _read_result(
+    end: CommandEnd, logs: Path, verification: StepVerification, layer: Path
+) -> VerifierResult:
     findings = [*end.findings]
-    if not how.separate and (changed := changed_programs(layer)):
-        more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-        text = (
-            f"the tests ran with programs that the agent changed: {', '.join(changed[:_NAMED])}"
-        )
-        findings.append(TrialFinding("programs_changed", text + more))
+    if not verification.separate and (changed := list_changed_programs(layer)):
+        more = f" and {len(changed) - _MAX_NAMED} more" if len(changed) > _MAX_NAMED else ""
+        named = ", ".join(changed[:_MAX_NAMED])
+        text = f"the tests ran with programs that the agent changed: {named}{more}"
+        findings.append(TrialFinding("programs_changed", text))
     log = end.output.decode(errors="replace")
     tests = read_tests(logs, f"tests/{TEST}")
     if end.timed_out:
-        outcome = CodingOutcome.GRADING_TIMEOUT
-        return Verified(None, outcome, tuple(findings), tests, log)
-    reading = read_rewards(logs)
-    if reading.finding is not None:
-        findings.append(reading.finding)
-    return Verified(reading.rewards, reading.outcome, tuple(findings), tests, log)
+        result = VerifierResult(None, CodingOutcome.GRADING_TIMEOUT)
+    else:
+        result = read_rewards(logs)
+    return result._replace(findings=(*findings, *result.findings), tests=tests, log=log)
 
 
-def changed_programs(layer: Path) -> list[str]:
+def list_changed_programs(layer: Path) -> list[str]:
     """Return changed files in the program folders of an image, including deleted folders."""
     return sorted(
         f"/{path}"
         for path, _ in layer_paths(layer)
         if "__pycache__" not in path
-        and any(path.startswith(place) or place.startswith(f"{path}/") for place in _PROGRAMS)
+        and any(path.startswith(top) or top.startswith(f"{path}/") for top in _PROGRAMS)
     )
 
 
-def _replaced(layer: Path) -> list[str]:
+def _list_replaced_folders(layer: Path) -> list[str]:
     """Return the folders needed by tests that the agent replaced with something else."""
-    places = {place.strip("/").split("/")[0] for place in HIDDEN}
-    return [
-        f"/{path}" for path, deleted in layer_paths(layer) if path in places and not deleted
-    ]
+    tops = {path.strip("/").split("/")[0] for path in HIDDEN}
+    return [f"/{path}" for path, deleted in layer_paths(layer) if path in tops and not deleted]
 
 
-def _is_left_out(path: Path, artifact: ArtifactPart) -> bool:
+def _is_excluded(path: Path, artifact: ArtifactPart) -> bool:
     """Return whether an artifact excludes a collected file, as tar --exclude would."""
     source = PurePosixPath(artifact.source.strip("/"))
-    place = PurePosixPath(path)
-    if not place.is_relative_to(source) or place == source:
+    collected = PurePosixPath(path)
+    if not collected.is_relative_to(source) or collected == source:
         return False
-    inner = place.relative_to(source)
+    inner = collected.relative_to(source)
     candidates = [inner, *inner.parents]
     return any(
         candidate.match(pattern)

@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 
-async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
     """Copy bytes until one side ends."""
     try:
         while chunk := await source.read(65536):
@@ -31,29 +31,29 @@ async def main(plan: dict[str, Any]) -> int:
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            back, there = await asyncio.open_unix_connection(plan["socket"])
+            model_reader, model_writer = await asyncio.open_unix_connection(plan["socket"])
         except OSError:
             writer.close()
             return
         try:
-            await asyncio.gather(pump(reader, there), pump(back, writer))
+            await asyncio.gather(copy(reader, model_writer), copy(model_reader, writer))
         finally:
-            there.close()
+            model_writer.close()
             writer.close()
 
     server = await asyncio.start_server(forward, "127.0.0.1", 0)
     port = str(server.sockets[0].getsockname()[1])
 
-    def filled(text: str) -> str:
+    def fill_port(text: str) -> str:
         return text.replace("@PORT@", port)
 
     for path, text in plan["files"].items():
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as file:
-            file.write(filled(text))
-    variables = {name: filled(value) for name, value in plan["environment"].items()}
+            file.write(fill_port(text))
+    variables = {name: fill_port(value) for name, value in plan["environment"].items()}
     child = await asyncio.create_subprocess_exec(
-        *map(filled, plan["argv"]),
+        *map(fill_port, plan["argv"]),
         stdin=asyncio.subprocess.PIPE if plan["stdin"] else asyncio.subprocess.DEVNULL,
         env={**os.environ, **variables},
     )
@@ -63,5 +63,5 @@ async def main(plan: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
-    with open(sys.argv[1], encoding="utf-8") as given:
-        sys.exit(asyncio.run(main(json.load(given))))
+    with open(sys.argv[1], encoding="utf-8") as file:
+        sys.exit(asyncio.run(main(json.load(file))))

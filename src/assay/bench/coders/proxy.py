@@ -1,9 +1,9 @@
 """Model server of one trial on a Unix socket, and the agents that reach it from a sandbox.
 
 An agent calls the server with any protocol of `serving`, without a key. Each call goes through
-`ask` of the job, so that budget, rate limits, retries, journal and counts apply as to every
-model call. When a limit is used up, or the model cannot be called, the agent gets an error of
-its protocol, and `stopped` is set.
+`call_model` of the job, so that budget, rate limits, retries, journal and counts apply as to
+every model call. When a limit is used up, or the model cannot be called, the agent gets an
+error of its protocol, and `stopped` is set.
 
 An agent may request any model, settings or provider tools; it always gets the model of its arm
 with the settings of its trial. The provider must not fetch anything for an agent: parts of
@@ -23,7 +23,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from assay.bench.base import CoderStop, CodingJob
+from assay.bench.base import AgentStop, CodingJob
 from assay.core.hosting import make_server, open_unix_listener, serve_in_loop
 from assay.core.text import shown
 from assay.errors import ModelRejected
@@ -42,7 +42,7 @@ _MAX_BODIES: Final = 128 << 20
 """Size limit of all open requests, and of all messages kept for a trial."""
 
 
-class _AnyName(ModelTable):
+class _AnyModelName(ModelTable):
     """Maps every name to the model of the arm, because agents use other names for it."""
 
     def require(self, name: str) -> None:
@@ -55,27 +55,27 @@ class ModelProxy:
     def __init__(self, job: CodingJob) -> None:
         self.usage, self.calls = Usage(), 0
         """Counted here, independent of the agent's own count."""
-        self.stop: CoderStop | None = None
+        self.stop: AgentStop | None = None
         """The limit that is used up, if any."""
         self.error: Exception | None = None
         """The error that prevented a call of the model, if any."""
         self.stopped = asyncio.Event()
         """Set when the agent gets no more answers."""
         self._job = job
-        self._turn = asyncio.Lock()
-        self._known: dict[bytes, Message] = {}
-        self._kept = 0
+        self._call_lock = asyncio.Lock()
+        self._known_messages: dict[bytes, Message] = {}
+        self._kept_bytes = 0
         self._ended = False
-        self._open: set[asyncio.Task[ChatReply]] = set()
+        self._open_calls: set[asyncio.Task[ChatReply]] = set()
 
     @asynccontextmanager
-    async def serving(self, path: Path) -> AsyncIterator[None]:
+    async def serve_at(self, path: Path) -> AsyncIterator[None]:
         """Listen on a socket at a path until the block ends."""
         app = ModelApp(
-            _AnyName({}),
+            _AnyModelName({}),
             Faults(),
             ServingLimits(),
-            ask=self._ask,
+            ask=self._call_in_turn,
             max_body=_MAX_BODY,
             max_bodies=_MAX_BODIES,
         )
@@ -89,71 +89,71 @@ class ModelProxy:
                 finally:
                     self._ended = True
                     app.close()
-                    for task in self._open:
+                    for task in self._open_calls:
                         task.cancel()
 
-    async def _ask(self, question: "ParsedRequest") -> ChatReply:
-        async with self._turn:
-            self._check()
-            task = asyncio.ensure_future(self._asked(question))
-            self._open.add(task)
+    async def _call_in_turn(self, parsed: "ParsedRequest") -> ChatReply:
+        async with self._call_lock:
+            self._check_limits()
+            task = asyncio.ensure_future(self._call_model(parsed))
+            self._open_calls.add(task)
             try:
                 return await task
             except asyncio.CancelledError:
                 raise ModelRejected("the trial has ended") from None
             finally:
-                self._open.discard(task)
+                self._open_calls.discard(task)
 
-    def _check(self) -> None:
+    def _check_limits(self) -> None:
         """Raise ModelRejected if the trial has ended or a limit is used up."""
         if self._ended:
             raise ModelRejected("the trial has ended")
         if self.error is None and self.stop is None:
-            self.stop = self._job.spent()
+            self.stop = self._job.find_reached_limit()
             if self.calls >= self._job.max_turns:
-                self.stop = self.stop or CoderStop.TURN_LIMIT
+                self.stop = self.stop or AgentStop.TURN_LIMIT
         if self.stop is not None:
             self.stopped.set()
             raise ModelRejected(f"the {self.stop.replace('_', ' ')} of this trial is used up")
         if self.error is not None:
-            raise ModelRejected("the model cannot be asked any more; this trial ends")
+            raise ModelRejected("the model is no longer available; this trial ends")
 
-    async def _asked(self, question: "ParsedRequest") -> ChatReply:
-        assert self._job.ask is not None, "an agent with a proxy has a model"
-        _check_parts(question.request.messages)
-        messages, last = self._recognized(question.request.messages)
+    async def _call_model(self, parsed: "ParsedRequest") -> ChatReply:
+        assert self._job.call_model is not None, "an agent with a proxy has a model"
+        _check_parts(parsed.request.messages)
+        messages, last = self._reuse_known_messages(parsed.request.messages)
         try:
-            reply = await self._job.ask(messages, question.request.tools)
+            reply = await self._job.call_model(messages, parsed.request.tools)
         except Exception as error:
             # The trial ends with this error, not with the agent's interpretation of it.
             self.error = error
             self.stopped.set()
-            raise ModelRejected(f"the model cannot be asked: {type(error).__name__}") from error
+            raise ModelRejected(f"the model call failed: {type(error).__name__}") from error
         self.calls += 1
         self.usage += reply.usage
-        self._known[_chained(last, reply.message)] = reply.message
+        self._known_messages[_hash_message(last, reply.message)] = reply.message
         for call in reply.message.value.get("tool_calls") or ():
             function = call["function"]
-            await self._job.acted(f"{function['name']} {function['arguments']}", "")
+            await self._job.record_action(f"{function['name']} {function['arguments']}", "")
         return reply
 
-    def _recognized(self, messages: Sequence[Message]) -> tuple[list[Message], bytes]:
+    def _reuse_known_messages(self, messages: Sequence[Message]) -> tuple[list[Message], bytes]:
         """Replace messages that were seen before at the same position by the same objects.
 
         An agent returns a reply in its protocol's form; the model must see its original reply.
         """
-        found, last = [], b""
+        reused, last = [], b""
         for message in messages:
-            last = _chained(last, message)
-            if last not in self._known:
-                self._kept += len(message.encoded)
-                if self._kept > _MAX_BODIES:
+            last = _hash_message(last, message)
+            if last not in self._known_messages:
+                self._kept_bytes += len(message.encoded)
+                if self._kept_bytes > _MAX_BODIES:
                     raise ModelRejected(
                         "the messages of this trial are too large; at most "
-                        f"{_MAX_BODIES} bytes of different messages are taken"
+                        f"{_MAX_BODIES} bytes of different messages are accepted"
                     )
-            found.append(self._known.setdefault(last, message))
-        return found, last
+            reused.append(self._known_messages.setdefault(last, message))
+        return reused, last
 
 
 def _check_parts(messages: Sequence[Message]) -> None:
@@ -168,24 +168,28 @@ def _check_parts(messages: Sequence[Message]) -> None:
                     if url.startswith("data:"):
                         continue
             raise ModelRejected(
-                "parts of a message are text, or pictures that the request itself holds as "
-                f"data:…; one of type {shown(part.get('type'))} refers to something else"
+                f"message part of type {shown(part.get('type'))} is not supported; use text, "
+                "or images that the request contains as data:…"
             )
 
 
-def _chained(before: bytes, message: Message) -> bytes:
+def _hash_message(before: bytes, message: Message) -> bytes:
     """Return a hash of a message and those before it, from fields that all protocols keep."""
     value = message.value
     calls = [
-        [call.get("id"), call["function"]["name"], _parsed(call["function"]["arguments"])]
+        [
+            call.get("id"),
+            call["function"]["name"],
+            _parse_arguments(call["function"]["arguments"]),
+        ]
         for call in value.get("tool_calls") or ()
     ]
-    essence = [message.role, value.get("content") or "", calls, value.get("tool_call_id")]
-    told = json.dumps(essence, sort_keys=True).encode()
-    return blake2b(before + told, digest_size=16).digest()
+    fields = [message.role, value.get("content") or "", calls, value.get("tool_call_id")]
+    encoded = json.dumps(fields, sort_keys=True).encode()
+    return blake2b(before + encoded, digest_size=16).digest()
 
 
-def _parsed(arguments: str) -> Any:
+def _parse_arguments(arguments: str) -> Any:
     try:
         return json.loads(arguments)
     except ValueError:
@@ -209,13 +213,13 @@ class AgentProgram:
     stdin: str = ""
 
 
-async def forwarded(
+async def run_with_proxy(
     job: CodingJob, proxy: ModelProxy, program: AgentProgram
 ) -> CommandEnd | None:
     """Run an agent until it ends; return None if it kept running without further answers.
 
     Raises:
-        Exception: The model could not be called; the exception from `ask` of the job.
+        Exception: The model could not be called; the exception from `call_model` of the job.
     """
     assert job.shared is not None, "an agent with a proxy has a shared folder"
     plan = {**asdict(program), "socket": f"{SHARED}/{_SOCKET}"}
@@ -225,7 +229,7 @@ async def forwarded(
         argv=(job.python, "-I", f"{SHARED}/forwarder.py", f"{SHARED}/plan.json"),
         timeout_s=job.timeout_s,
     )
-    async with proxy.serving(job.shared / _SOCKET):
+    async with proxy.serve_at(job.shared / _SOCKET):
         running = asyncio.ensure_future(job.sandbox.run(command))
         stopped = asyncio.ensure_future(proxy.stopped.wait())
         try:

@@ -1,1 +1,0 @@
-"""Access to the model for agents that run in a sandbox."""
