@@ -1,46 +1,46 @@
-# One word per job. Each makes the environment it needs, with nothing but python3.
+# One word per job. Each creates the environment it needs, with only python3.
 # Written for GNU make 3.81, the one that comes with macOS.
 
 PYTHON ?= python3
-# Another folder keeps environments of several Pythons apart: make PYTHON=python3.13 VENV=.venv-3.13 test
+# For another Python, use another folder: make PYTHON=python3.13 VENV=.venv-3.13 test
 VENV ?= .venv
 BIN := $(VENV)/bin
 # More options for pytest, such as OPTIONS=--durations=25.
 OPTIONS ?=
-# More than cores, because many tests wait for a server or a process.
+# More workers than cores, because many tests wait for a server or a process.
 WORKERS ?= 4
 comma := ,
-# Where it is set, every program that a test starts would compile all of assay again.
+# If it were set, every program that a test starts would compile all of assay again.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test check perf perf-quick prove-agents prove-attacks prove-bench prove-expert prove-faults prove-loop prove-statistics prove-training mutants test-extras test-local test-bench test-docker test-mettagrid test-ray \
 	warmup install install-peers install-oracles install-readers install-skypilot install-local install-mettagrid install-ray programs browser bubblewrap docker-engine tools clean
 
 help:
-	@echo "make demo         compare the built-in models, and film the best episode into demo/"
-	@echo "make test         run the tests that need git, make and Python alone"
-	@echo "make check        format, lint, types, layers"
-	@echo "make perf         measure the speed against its peers"
-	@echo "make perf-quick   try out every row of that, in one round"
-	@echo "make prove-expert play the expert's 1,000 episodes and print the table of docs/expert.md"
-	@echo "make prove-statistics  simulate how often intervals hold; the tables of docs/design/statistics.md"
-	@echo "make prove-faults attack runs, files and servers, and count what is lost; the table of docs/design/faults.md"
-	@echo "make prove-bench  run 100 coding trials, then kill the runner 20 times; the table of docs/design/bench.md"
-	@echo "make prove-attacks  attack the host from tasks, sandboxes and files; the table of docs/design/sandboxes.md"
-	@echo "make prove-agents install codex, claude-code and mini-swe-agent, and let each solve a task offline"
-	@echo "make prove-loop   teach local/tiny, examine it, and print the tables of docs/design/local-models.md"
-	@echo "make prove-training  sweep, launch and compare two architectures; the figures of docs/training-benchmark.md"
-	@echo "make mutants      count the small faults that the tests of judge and of runs' engine notice"
-	@echo "make test-extras  run the longer tests"
-	@echo "make test-local   run the tests of the models that are trained on this machine"
-	@echo "make test-bench   run the tests of sandboxes, with bubblewrap"
-	@echo "make test-docker  run the tests of Docker's sandboxes, with an engine of their own where none answers"
-	@echo "make test-mettagrid  run the tests of training on chains, with MettaGrid"
-	@echo "make test-ray     run the tests of runs on a Ray cluster, with Ray"
-	@echo "make programs     install the Debian packages that these other tests use"
-	@echo "make warmup       compile the world engine ahead of time"
-	@echo "make install      only make the environment, .venv"
-	@echo "make clean        remove the environments and caches"
+	@echo "make demo              run the built-in models, compare them, and animate the best episode in demo/"
+	@echo "make test              run the tests that need only git, make and Python"
+	@echo "make check             check format, lint, types, import layers and vocabulary"
+	@echo "make perf              measure the speed, as ratios to named peers"
+	@echo "make perf-quick        try every row of make perf in one round, without peers"
+	@echo "make prove-expert      run 1,000 episodes of the expert, for docs/expert.md"
+	@echo "make prove-statistics  measure coverage and error rates, for docs/design/statistics.md"
+	@echo "make prove-faults      measure what faults lose in runs, files and servers, for docs/design/faults.md"
+	@echo "make prove-bench       run 100 coding trials and kill their runner 20 times, for docs/design/bench.md"
+	@echo "make prove-attacks     test attacks by tasks, agents and files, for docs/design/sandboxes.md"
+	@echo "make prove-agents      install codex, claude-code and mini-swe-agent, and let each solve a task offline"
+	@echo "make prove-loop        measure what local/tiny learns from the expert, for docs/design/local-models.md"
+	@echo "make prove-training    sweep, launch and compare two architectures, for docs/training-benchmark.md"
+	@echo "make mutants           count the small faults in judge and runs that tests detect, for docs/design/mutants.md"
+	@echo "make test-extras       run the longer tests, with Chromium, ShellCheck and strace"
+	@echo "make test-local        run the tests of locally trained models, with torch"
+	@echo "make test-bench        run the sandbox tests, with bubblewrap"
+	@echo "make test-docker       run the Docker sandbox tests; start an engine if none is running"
+	@echo "make test-mettagrid    run the tests of training in MettaGrid"
+	@echo "make test-ray          run the tests on a Ray cluster of two nodes on this machine"
+	@echo "make programs          install the Debian packages that tests other than make test use"
+	@echo "make warmup            compile the world engine ahead of time"
+	@echo "make install           create the environment .venv"
+	@echo "make clean             remove the environments and caches"
 
 demo: $(VENV)/assay
 	@mkdir -p demo
@@ -54,7 +54,7 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy src tests perf prove
-	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_exports.py
+	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_exports.py tests/test_vocabulary.py
 
 perf: install install-peers install-local install-ray
 	$(BIN)/python -m perf

@@ -72,8 +72,8 @@ def option_classes(command: Callable[..., Any]) -> list[type]:
     for annotation in command.__annotations__.values():
         for part in get_args(annotation):
             path = getattr(part, "__forward_arg__", "")
-            if path.startswith("_options_at("):
-                module, _, name = path[13:-2].partition(":")
+            if path.startswith("_load_options("):
+                module, _, name = path[15:-2].partition(":")
                 found.append(getattr(import_module(module), name))
     return found
 

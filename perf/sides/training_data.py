@@ -7,7 +7,7 @@ from pathlib import Path
 
 import assay
 import assay.finetune.datasets.validate
-from assay.api.sft import peak_memory
+from assay.api.sft import measure_peak_memory
 
 
 def main(what: str, source: str, target: str = "") -> None:
@@ -21,7 +21,7 @@ def main(what: str, source: str, target: str = "") -> None:
         assert report.ok, report.findings
         rows = report.rows
     seconds = time.perf_counter() - started
-    print(json.dumps({"seconds": seconds, "rows": rows, "peak": peak_memory()}))
+    print(json.dumps({"seconds": seconds, "rows": rows, "peak": measure_peak_memory()}))
 
 
 main(*sys.argv[1:])

@@ -75,9 +75,9 @@ class StopReason(StrEnum):
     PROCESS_DIED = "process died"
     """The process that recorded it died."""
 
-    def with_words(self, words: str) -> str:
+    def with_reason(self, reason: str) -> str:
         """Return the stored text with an additional reason."""
-        return f"{self}: {words}"
+        return f"{self}: {reason}"
 
 
 class Encoded:

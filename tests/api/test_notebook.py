@@ -51,7 +51,7 @@ def test_a_run_tells_of_itself_in_a_notebook_alone(tmp_path: Path, where: str) -
     if where == "notebook":
         # On a busy machine a line on storing may follow.
         last = said.rpartition("\r")[2].partition("\n")[0]
-        assert last.startswith("builtin/noop: 2 of 2 episodes, 6 turns in all, ")
+        assert last.startswith("builtin/noop: 2 of 2 episodes, 6 turns in total, ")
         assert last.endswith(" s")
     else:
         assert said == ""
@@ -73,11 +73,11 @@ def test_one_line_is_written_over_and_says_what_is_retried() -> None:
     now = 9.0
     tell(TrialEnded(trial, 1, TrialVerdict(TrialState.RESULT, "died")))
     tell(RunEnded({}))
-    long = r"a: 0 of 2 episodes, 0 turns in all, 3 s; asking again in 20 s: it is busy\x1b[31m"
+    long = r"a: 0 of 2 episodes, 0 turns in total, 3 s; retrying in 20 s: it is busy\x1b[31m"
     assert out.getvalue().split("\r") == [
         "",
         long,
-        f"{'a: 0 of 2 episodes, 1 turns in all, 4 s':{len(long)}}\nsomething else\n",
-        "a: 1 of 2 episodes, 1 turns in all, 9 s",
-        "a: 1 of 2 episodes, 1 turns in all, 9 s\n",
+        f"{'a: 0 of 2 episodes, 1 turns in total, 4 s':{len(long)}}\nsomething else\n",
+        "a: 1 of 2 episodes, 1 turns in total, 9 s",
+        "a: 1 of 2 episodes, 1 turns in total, 9 s\n",
     ]

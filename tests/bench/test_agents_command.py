@@ -119,7 +119,7 @@ def test_tasks_that_name_nobody_are_worked_on_by_codex_where_it_is_installed(
     printed = capsys.readouterr().out
     assert "codex+gpt-4o-mini" in printed
     assert "agent=codex version=1.2.3" in printed
-    assert "works on tasks that name no agent" in printed
+    assert "default for tasks without an agent" in printed
     arm = prepare_bench(file, {}, dry=True).run.arms[0]
     assert arm.version["agent_version"] == "1.2.3"
 

@@ -121,7 +121,7 @@ def test_rollouts_given_together_are_summed_up_together(bench: Bench) -> None:
     both = ("--rollout", FIRST, "--rollout", SECOND)
     assert "32/32" in bench("summarize", "nightly", *both)
     bench("summarize", "nightly", "--rollout", FIRST, "--rollout", "20250824", code=2)
-    assert "named twice" in bench.complaints
+    assert "given twice" in bench.complaints
 
 
 @pytest.mark.bench
@@ -181,7 +181,7 @@ def test_an_arm_that_is_gone_cannot_be_judged(bench: Bench) -> None:
     results = scored({task: [0.9, 0.8] for task in TASKS}, "good")
     write(manifest([*results, *scored({"x": [1.0]}, "new")], "nightly", SECOND), bench.data)
     bench("compare", FIRST, SECOND, "--fail-if-worse", code=1)
-    assert f"cannot be judged: bad is only in {FIRST}." in bench.complaints
+    assert f"cannot be compared: bad is in {FIRST} alone." in bench.complaints
     bench("compare", FIRST, SECOND)
 
 
@@ -204,7 +204,7 @@ def test_a_comparison_is_written_for_programs(bench: Bench) -> None:
 def test_one_rollout_twice_is_refused(bench: Bench) -> None:
     bench.write(FIRST, 0.9, 0.5)
     bench("compare", FIRST, "nightly", code=2)
-    assert "named twice" in bench.complaints
+    assert "given twice" in bench.complaints
 
 
 def test_tags_are_given_listed_and_taken_away(bench: Bench) -> None:
@@ -221,7 +221,7 @@ def test_import_copies_says_what_is_here_and_refuses_by_name(bench: Bench) -> No
     other = bench.folder / "other"
     write(manifest(scored({"a": [1.0]})), other)
     assert f"imported as my_benchmark@{FIRST}" in bench("import", str(other))
-    assert f"here already as my_benchmark@{FIRST}" in bench("import", str(other))
+    assert f"already imported as my_benchmark@{FIRST}" in bench("import", str(other))
     (other / "rollouts" / "my_benchmark" / FIRST / "manifest.json").write_text("{", "utf-8")
     bench("import", str(other), code=1)
     assert f"{FIRST}: " in bench.complaints

@@ -488,7 +488,7 @@ except UsageError as error:
 """
     end = run_python("-c", program, folder=Path(__file__).parents[2])
     assert "the tests of task 'calc' need pytest" in end.output
-    assert "pip install 'assay[bench]'" in end.output
+    assert "pip install '.[bench]'" in end.output
 
 
 def test_a_task_that_nothing_can_score_is_refused(tmp_path: Path) -> None:

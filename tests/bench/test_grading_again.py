@@ -51,7 +51,7 @@ def test_regrade_keeps_the_old_grade_and_changes_the_store(
     server.scripts["judge"] = judged(0.75)
     done = here(capsys, "bench", "regrade", "bench", "--latest")
     assert done.code == 0, done.errors
-    assert "graded 1 of 1 again; 1 have another score" in done.output
+    assert "regraded 1 of 1 trials; 1 scores changed" in done.output
     assert f"{first['run_id']}: 0.25 -> 0.75" in done.output
     (second,) = results(folder)
     assert (second["score"], second["outcome"]) == (0.75, "agent_timeout")

@@ -67,7 +67,7 @@ def test_errors_of_infrastructure_leave_no_score_and_a_resume_does_only_what_is_
     asked = ("--openai-base-url", server.url, "--price", "1/10", "--call-patience", "0.2")
     done = command(place, "bench", "run", "bench.toml", *asked, OPENAI_API_KEY="x")
     assert done.code == 3, done.errors
-    assert "2 trials without a score, because of an infrastructure error" in done.errors
+    assert "2 trials without a score because of infrastructure errors" in done.errors
     nop, *down = results(place)
     assert nop["score"] == 0
     for result in down:
@@ -109,7 +109,7 @@ def evaluated(folder: Path, server: CodingServer) -> None:
     done = command(folder, "bench", "eval", "bench", "--latest")
     assert done.code == 3, "one of the agents has not ended"
     assert "reads (weight 1): 0.50, votes agree 100%" in done.output
-    assert "no grade; " in done.output
+    assert "not graded: " in done.output
     _, coded, graded = results(folder)
     assert coded["score"] is None
     assert (graded["score"], graded["state"], graded["error"]) == (0.5, "result", None)
@@ -237,7 +237,7 @@ def test_a_benchmark_that_ended_before_its_result_was_shown_is_shown_and_not_rep
     done = command(tmp_path, "bench", "run", "bench.toml")
     assert done.code == 0, done.errors
     assert "All 1 tasks completed!" in done.output
-    assert f"{place.name} is finished; --fresh runs it once more" in done.errors
+    assert f"{place.name} is already finished; use --fresh to run it again" in done.errors
     assert rollout(tmp_path) == place
     assert (place / "task_results").stat().st_mtime_ns == ended
     assert json.loads((place / "manifest.json").read_bytes()) == manifest

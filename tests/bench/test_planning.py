@@ -63,7 +63,7 @@ def test_every_file_of_the_seed_plans_and_warns_of_retired_models(
     assert re.match(
         rf"{name}: {trials} trials of \d tasks? and {count}, \d+ at a time", plan[0]
     )
-    assert plan[-1] == "in all: not known; nothing was started"
+    assert plan[-1] == "total: unknown; nothing was started"
     for model in {*re.findall(r'model = "(.+)"', text)}:
         assert f"warning: model '{model}' was retired on" in done.errors
         assert f"--model-map {model}=" in done.errors
@@ -126,7 +126,7 @@ def test_the_plan_says_what_it_may_cost(
     done = here(capsys, "bench", "run", "bench.toml", "--dry-run")
     assert "nop: 2 trials, $0.00 (no model is called)" in done.output
     assert "react-coder+gpt-6-luna: 3 trials, $0.75 (at most, by cost_limit)" in done.output
-    assert "in all: $0.75; nothing was started" in done.output
+    assert "total: $0.75; nothing was started" in done.output
 
 
 def test_the_plan_counts_on_what_an_arm_cost_before(

@@ -227,7 +227,7 @@ def test_the_table_can_be_left_out_and_warnings_then_go_to_standard_error(
     done = analysis("--control-run-ids", "run1", "run2", *more, "--output.no-print_table")
     assert done.code == 3
     assert done.output.count("\n") == 1
-    assert "nobody is left out" in done.errors
+    assert "nobody is excluded" in done.errors
 
 
 def test_a_plan_is_registered_before_and_held_against_the_analysis(analysis: Program) -> None:
@@ -263,11 +263,11 @@ def test_runs_that_were_there_before_the_plan_and_plans_never_registered_are_tol
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "name the runs"),
-        (["--control-run-ids", "run1", "run2"], "name the runs"),
-        (["--pairs", *PAIRS, *GROUPS], "two ways"),
-        (["--pairs", *PAIRS, "--pair-by-seed"], "--pairs and --pair-by-seed are two ways"),
-        ([*GROUPS, "--control", "vit"], "--control and --control-run-ids are two ways"),
+        ([], "give the runs"),
+        (["--control-run-ids", "run1", "run2"], "give the runs"),
+        (["--pairs", *PAIRS, *GROUPS], "give either --pairs"),
+        (["--pairs", *PAIRS, "--pair-by-seed"], "--pairs or --pair-by-seed, not both"),
+        ([*GROUPS, "--control", "vit"], "--control or --control-run-ids, not both"),
         (["--control", "vat", "--candidate", "trxl"], "did you mean 'vit'?"),
         (["--pairs", "run1"], "is not valid JSON"),
         (["--pairs", '{"control": "run1", "candidate": "run5"}'], "different seeds"),
@@ -286,8 +286,11 @@ def test_runs_that_were_there_before_the_plan_and_plans_never_registered_are_tol
         ([*GROUPS, "--output.dir", "a.file"], "'a.file' is a file"),
         ([*GROUPS, "--output.csv_path", "."], "is a folder"),
         (["--register"], "--plan FILE"),
-        (["--plan", "plan.toml", "--register", "--metric", "loss"], "as its file has it"),
-        (["--plan", "plan.toml", "--register", "--bootstrap.alpha", "0.1"], "as its file has"),
+        (["--plan", "plan.toml", "--register", "--metric", "loss"], "plan file unchanged"),
+        (
+            ["--plan", "plan.toml", "--register", "--bootstrap.alpha", "0.1"],
+            "plan file unchanged",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value)[-40:],
 )

@@ -172,15 +172,13 @@ def test_what_is_not_allowed_is_told(
 def test_an_empty_folder_and_an_empty_store_say_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(
-        UsageError, match=r"no traces in .*empty.*name a folder that 'assay run'"
+        UsageError, match=r"no traces in .*empty.*give a folder written by 'assay run'"
     ):
         assay.analyze.quality(tmp_path / "empty")
     with assay.SessionTracer(tmp_path / "own.duckdb", name="mine", task="guess") as tracer:
         tracer.step("up", reward=1.0)
     assay.delete_sessions("latest", database=tmp_path / "own.duckdb")
-    with pytest.raises(
-        UsageError, match=r"there are no episodes in .*'assay run --episodes 5'"
-    ):
+    with pytest.raises(UsageError, match=r"no episodes in .*'assay run --episodes 5'"):
         assay.analyze.quality(database=tmp_path / "own.duckdb")
 
 

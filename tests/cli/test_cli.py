@@ -48,7 +48,9 @@ def test_the_version_is_that_of_the_package() -> None:
 
 def test_help_shows_the_groups_that_have_commands() -> None:
     text = assay("--help")
-    assert all(f"─ {group} ─" in text for group in ("Run", "Judge", "Improve", "Look", "Serve"))
+    assert all(
+        f"─ {group} ─" in text for group in ("Run", "Compare", "Improve", "Inspect", "Serve")
+    )
     assert all(f"│ {name} " in text for name in COMMANDS)
 
 
@@ -238,7 +240,7 @@ def test_a_bug_ends_with_one_line_too() -> None:
         "app.command(broken); sys.exit(main(['broken']))"
     )
     done = run_python("-c", program, expected=1)
-    assert done.errors == "error: KeyError: 'key'; '--debug' shows where\n"
+    assert done.errors == "error: KeyError: 'key'; --debug prints the traceback\n"
 
 
 @pytest.mark.parametrize("loading", ["assay.cli.compare", "numba"])
@@ -340,6 +342,5 @@ def test_too_little_memory_is_a_sentence(tmp_path: Path) -> None:
         file.truncate(1 << 30)
     done = run_python("-c", SHORT_OF_MEMORY, folder=tmp_path, expected=1)
     assert done.errors == (
-        "error: the memory of this machine was not enough; what was stored before is kept: "
-        "ask for less at once, or free some memory\n"
+        "error: out of memory; stored data is kept. Request less at once, or free memory\n"
     )

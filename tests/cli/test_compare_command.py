@@ -185,16 +185,16 @@ def test_fail_if_worse_does_not_pass_what_it_cannot_judge(assay: Assay) -> None:
     assert assay(line).code == 0
     done = assay(f"{line} --fail-if-worse")
     assert done.code == 1
-    assert "cannot be judged: 'broken'" in done.errors
+    assert "cannot be compared: 'broken'" in done.errors
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("compare", "nothing to compare is named"),
+        ("compare", "nothing to compare"),
         ("compare --baseline baseline_results.json", "--improved FILE is missing"),
         ("compare --improved improved_results.json", "--baseline FILE"),
-        ("compare a --experiments experiments.json", "compare either"),
+        ("compare a --experiments experiments.json", "give only one source"),
         ("compare --experiments missing.json", "missing.json"),
         (
             "compare --experiments experiments.json --output report.pdf",
@@ -203,14 +203,14 @@ def test_fail_if_worse_does_not_pass_what_it_cannot_judge(assay: Assay) -> None:
         ("compare --experiments experiments.json --metrics ,", "separated by commas"),
         ("compare --experiments experiments.json --level 95", "0.95 is usual"),
         ("compare --experiments experiments.json --min-effect -1", "above 0"),
-        ("compare --experiments experiments.json --over-time", "a series of the store"),
+        ("compare --experiments experiments.json --over-time", "the name of a series"),
         ("compare --experiments experiments.json --seeds 9-3", "such as 54-93"),
         ("compare --experiments experiments.json --seeds 1-3", "it has no seeds"),
         (
             "compare --experiments experiments.json --allow-different turns",
             "unknown setting of the task 'turns'",
         ),
-        ("compare --register", "give --plan alone"),
+        ("compare --register", "give --plan FILE"),
         ("compare --experiments experiments.json --plan none.toml", "none.toml"),
         ("compare a b", "assay run"),
     ],
@@ -291,7 +291,7 @@ def test_a_series_is_followed_over_time(assay: Assay, store: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("compare --over-time", "follows one series"),
+        ("compare --over-time", "needs one series"),
         ("compare model-a --over-time --metrics a,b", "one metric"),
         ("compare modle-a --over-time", "unknown series 'modle-a'; did you mean 'model-a'?"),
         ("compare nobody 'model-b v1.0'", "unknown experiment or run 'nobody'"),
@@ -331,7 +331,7 @@ def test_other_limits_fail_a_pipeline_and_are_named(assay: Assay) -> None:
     done = assay(f"{line} --fail-if-worse")
     assert done.code == 1
     assert done.output.startswith("long: not comparable.")
-    assert "'long' had another task than the baseline: max_turns 60, not 20" in done.errors
+    assert "'long' had a different task: max_turns 60, baseline 20" in done.errors
     allowed = assay(f"{line} --fail-if-worse --allow-different max_turns")
     assert (allowed.code, allowed.output[:12]) == (0, "long: better")
 
@@ -342,7 +342,7 @@ def test_a_plan_is_registered_and_said_to_be_kept_or_not(assay: Assay, store: Pa
     database.write_bytes(store.read_bytes())
     done = assay(f"compare --plan plan.toml --register --database {database}")
     assert done.code == 0
-    assert "4 experiments had trials in the store then" in done.output
+    assert "4 experiments already had trials in the database" in done.output
     line = f"compare 'model-a v1.0' 'model-b v1.0' --plan plan.toml --database {database}"
     values = json.loads(assay(f"{line} --json").output)
     assert values["configuration"]["level"] == 0.9

@@ -128,14 +128,14 @@ def test_points_that_are_left_out_are_told(curves: Program) -> None:
     write_csv(Path("a.csv"), {"step": [1, 2, 3, 3], "m": [1, "nan", 3, 4]})
     done = curves("import", "a.csv", "--status", "crashed")
     assert "1 points are NaN or infinite" in done.errors
-    assert "1 points have the step of a later one" in done.errors
+    assert "1 points were replaced by later points" in done.errors
     assert "crashed" in done.output
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["import"], "name files"),
+        (["import"], "give files"),
         (["import", "none.csv"], "No such file"),
         (["import", "a.csv", "x/a.csv"], "same id, 'a'"),
         (["import", "a.csv", "--status", "done"], "unknown status 'done'"),

@@ -173,7 +173,7 @@ def test_a_service_that_was_named_must_answer() -> None:
 def test_a_database_that_is_missing_is_no_problem(tmp_path: Path) -> None:
     check = check_database(tmp_path / "none.duckdb")
     assert check.state is CheckState.OK
-    assert "assay run makes it" in check.detail
+    assert "assay run creates it" in check.detail
     assert not (tmp_path / "none.duckdb").exists()
 
 
@@ -222,7 +222,7 @@ def test_a_run_that_is_going_on_is_in_order(database: Path) -> None:
     with unfinished(database).hold():
         (check,) = check_journals(database)
     assert check.state is CheckState.OK
-    assert "plays it" in check.detail
+    assert "is running it" in check.detail
 
 
 def test_damaged_journals_are_told(database: Path) -> None:
@@ -251,7 +251,7 @@ def test_the_disk_is_that_of_the_database_even_before_its_folder_exists(tmp_path
 def test_rows_of_models_are_in_order_without_a_file_of_the_user() -> None:
     check = check_models()
     assert check.state is CheckState.OK
-    assert "no file of your own" in check.detail
+    assert "no user file" in check.detail
 
 
 def test_a_file_of_models_is_named_and_one_that_cannot_be_read_fails(
@@ -300,7 +300,7 @@ def test_a_provider_with_a_key_that_answers_is_in_order_and_the_key_stays_hidden
         check, _ = check_providers()
         asked = server.stats()
     assert check.state is CheckState.OK
-    assert check.detail == f"openai: key in OPENAI_API_KEY, answers on {server.base_url}"
+    assert check.detail == f"openai: key in OPENAI_API_KEY, responds at {server.base_url}"
     assert "sk-secret-of-mine" not in json.dumps(asked)
 
 
@@ -310,7 +310,7 @@ def test_a_provider_that_does_not_answer_is_no_failure(monkeypatch: pytest.Monke
     monkeypatch.setenv("VLLM_BASE_URL", address)
     check, _ = check_providers()
     assert check.state is CheckState.WARN
-    assert f"vllm: asked without a key, cannot be reached on {address}" in check.detail
+    assert f"vllm: called without a key, cannot be reached at {address}" in check.detail
 
 
 def test_a_provider_that_keeps_silent_is_not_waited_for(
@@ -351,7 +351,7 @@ def test_every_check_is_a_line_and_the_last_line_sums_up(
     heads = [line.split()[:2] for line in lines if line.startswith(("ok ", "warn ", "fail "))]
     assert [name for _, name in heads] == NAMES
     assert ["warn", "journals"] in heads
-    assert "to look at" in lines[-1]
+    assert "warning" in lines[-1]
 
 
 def test_the_checks_as_json_and_the_exit_code_when_one_fails(

@@ -47,8 +47,8 @@ def test_calls_tokens_dollars_and_time_are_told_for_each_model_and_in_all(
     assert [*heads, "time"] in lines
     rows = {line[0]: line for line in lines if line}
     assert rows["gpt-4o-mini"][1] == rows["gemini-2.5-flash-lite"][1] == "12"
-    assert ["in", "all", "24"] in [line[:3] for line in lines]
-    assert "assumed are 2 s per call over the network" in out
+    assert ["total", "24"] in [line[:2] for line in lines]
+    assert "assumes 2 s per call over the network" in out
 
 
 def test_no_key_and_no_network_are_needed_and_no_file_is_made(
@@ -61,7 +61,7 @@ def test_no_key_and_no_network_are_needed_and_no_file_is_made(
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     code, out, _ = dry(tmp_path, "--models", "gpt-4o-mini", "--cache", "replies.sqlite")
     assert code == 0
-    assert "before it can start" in out
+    assert "needed before the run" in out
     assert "OPENAI_API_KEY" in out
     assert list(tmp_path.iterdir()) == []
 
@@ -72,7 +72,7 @@ def test_a_key_that_is_there_is_not_asked_for_and_not_shown(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-mine")
     code, out, err = dry(tmp_path, "--models", "gpt-4o-mini")
     assert code == 0
-    assert "before it can start" not in out
+    assert "needed before the run" not in out
     assert "sk-secret-of-mine" not in out + err
 
 
@@ -91,7 +91,7 @@ def test_a_price_of_the_user_counts_where_none_is_known(tmp_path: Path) -> None:
     chosen = ("--models", "openrouter/some/model", "--no-baselines")
     code, out, _ = dry(tmp_path, *chosen)
     assert code == 0
-    assert "no known price: openrouter/some/model" in out
+    assert "unknown price: openrouter/some/model" in out
     assert "--price IN/OUT" in out
     assert estimate(tmp_path, *chosen)["unpriced"] == ["openrouter/some/model"]
     priced = estimate(tmp_path, *chosen, "--price", "1/2")
@@ -118,7 +118,7 @@ def test_a_budget_is_compared_with_it(
 def test_a_budget_without_a_price_is_told(tmp_path: Path) -> None:
     chosen = ("--models", "openrouter/some/model", "--budget", "1")
     _, out, _ = dry(tmp_path, *chosen)
-    assert "before it can start: the budget needs a price" in out
+    assert "needed before the run: the budget needs a price" in out
 
 
 def test_an_address_of_ones_own_answers_for_built_in_names_but_that_of_openai_does_not(
@@ -181,8 +181,8 @@ def test_agents_of_ones_own_cost_what_they_ask_which_nobody_knows(tmp_path: Path
     assert "Models:   gpt-4o-mini, act, Asking+gpt-4o-mini\n" in out
     assert "Episodes: 8 per model, at most 6 turns each\n" in out
     assert "Worlds:   Crafter (easy, hard), seeds 42 to 43, each world 2 times\n" in out
-    assert "no model is called by: act;" in out
-    assert "calls of your own agents: Asking+gpt-4o-mini;" in out
+    assert "agents without model calls: act;" in out
+    assert "your own agents: Asking+gpt-4o-mini;" in out
     found = {one["model"]: one for one in estimate(tmp_path, *chosen)["models"]}
     assert found["act"]["calls"] == found["act"]["dollars"] == 0
     assert found["Asking+gpt-4o-mini"]["calls"] == found["gpt-4o-mini"]["calls"] == 8 * 6
@@ -191,7 +191,7 @@ def test_agents_of_ones_own_cost_what_they_ask_which_nobody_knows(tmp_path: Path
 
 def test_a_retired_model_is_told_and_another_takes_its_place(tmp_path: Path) -> None:
     _, out, _ = dry(tmp_path, "--models", "gemini-1.5-flash")
-    assert "before it can start: model 'gemini-1.5-flash' was retired" in out
+    assert "needed before the run: model 'gemini-1.5-flash' was retired" in out
     assert "--model-map gemini-1.5-flash=" in out
     mapped = ("--model-map", "gemini-1.5-flash=Builtin/Forager")
     _, out, _ = dry(tmp_path, "--models", "gemini-1.5-flash", "BUILTIN/expert", *mapped)
@@ -204,4 +204,4 @@ def test_a_retired_model_is_told_and_another_takes_its_place(tmp_path: Path) -> 
 def test_a_file_of_the_usual_name_that_is_not_used_is_mentioned(tmp_path: Path) -> None:
     (tmp_path / "multi_model_config.toml").write_text("[experiment]\nepisodes = 2\n", "utf-8")
     _, _, said = dry(tmp_path)
-    assert "multi_model_config.toml is here and not used" in said
+    assert "multi_model_config.toml exists but is not used" in said

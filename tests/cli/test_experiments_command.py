@@ -89,7 +89,7 @@ def test_text_of_others_is_shown_as_text(assay: Program) -> None:
 
 def test_log_and_show_name_the_commit_of_the_users_own_repository(assay: Program) -> None:
     fill(Path("t.duckdb"), THIRD, make_sessions(THIRD, 1))
-    said = "no commit known, project at fedcba987654+"
+    said = "unknown commit, project at fedcba987654+"
     assert assay("log", "own").output.splitlines()[0].endswith(said)
     assert said in assay("show", "own v1.0").output
     (row,) = json.loads(assay("log", "own", "--json").output)["experiments"]
@@ -99,14 +99,14 @@ def test_log_and_show_name_the_commit_of_the_users_own_repository(assay: Program
 def test_log_tells_version_commit_change_note_and_result(assay: Program) -> None:
     assert assay("tag", "builtin/forager v1.1", "--note", "[b]longer[/b]").code == 0
     lines = assay("log", "builtin/forager").output.splitlines()
-    assert lines[0] == "v1.0  builtin/forager v1.0, 2025-10-09 08:53 UTC, no commit known"
-    assert lines[1] == "  change  the first of its series"
+    assert lines[0] == "v1.0  builtin/forager v1.0, 2025-10-09 08:53 UTC, unknown commit"
+    assert lines[1] == "  change  first of its series"
     assert lines[3].endswith("2025-10-09 09:53 UTC, commit 0123456789ab+")
     assert lines[4:6] == ["  change  episodes: 2 -> 3", "  note    [b]longer[/b]"]
     ends = [session.end for session in make_sessions(SECOND, 3)]
     mean = sum(end.outcomes["achievements"] for end in ends if end) / 3
     assert lines[6].startswith(f"  result  achievements {mean:.2f} [")
-    assert lines[6].endswith("(n 3); 4 trials, 1 without it")
+    assert lines[6].endswith("(n 3); 4 trials, 1 without the metric")
     found = json.loads(assay("log", "builtin/forager", "--metric", "reward", "--json").output)
     assert [row["result"]["n"] for row in found["experiments"]] == [2, 3]
     assert found["experiments"][1]["changes"] == [
@@ -123,17 +123,15 @@ def test_tag_says_what_changed(assay: Program) -> None:
         "name: builtin/forager v1.1 -> builtin/forager v2.0",
         "note: none -> faster",
     ]
-    assert (
-        "nothing was changed" in assay("tag", "builtin/forager v2.0", "--note", "faster").output
-    )
+    assert "nothing changed" in assay("tag", "builtin/forager v2.0", "--note", "faster").output
     done = assay("tag", "builtin/forager v2.0", "--version", "v1.0", "--json")
     assert json.loads(done.output)["name"] == "builtin/forager v1.0 #2"
-    assert "builtin/forager v1.0 has the version v1.0 too" in done.errors
+    assert "builtin/forager v1.0 also has version v1.0" in done.errors
 
 
 def test_show_has_all_means(assay: Program) -> None:
     out = assay("show", "builtin/forager v1.1").output
-    for words in ("run-2", "trials   3 result, 1 failure", "reward ", "unlocked, in how many"):
+    for words in ("run-2", "trials   3 result, 1 failure", "reward ", "unlocked, by number"):
         assert words in out
     found = json.loads(assay("show", "builtin/forager v1.1", "--json").output)
     assert found["states"] == {"result": 3, "failure": 1}
@@ -142,14 +140,14 @@ def test_show_has_all_means(assay: Program) -> None:
     assert 0 <= turns["low"] < 4 < turns["high"]
     one = json.loads(assay("show", ODD.experiments[0].id, "--json").output)
     assert one["metrics"]["turns"] == {"mean": 4.0, "low": None, "high": None, "n": 1}
-    assert "(n 1 gives no interval)" in assay("show", ODD.experiments[0].id).output
+    assert "(n 1, no interval)" in assay("show", ODD.experiments[0].id).output
 
 
 def test_export_writes_a_file_that_compare_reads(assay: Program, tmp_path: Path) -> None:
     done = assay("export", "run-1", "builtin/forager v1.1")
     assert done.output.splitlines() == [
         "3 experiments written to experiments.json",
-        "1 trials have no result, and are not in it",
+        "1 trials have no result and were not written",
     ]
     subjects = read_experiments_file(tmp_path / "experiments.json")
     assert [subject.version for subject in subjects] == ["v1.0", "v1.0", "v1.1"]
@@ -165,7 +163,7 @@ def test_export_writes_a_file_that_compare_reads(assay: Program, tmp_path: Path)
         ("show 'builtin/forager v1.7'", "did you mean 'builtin/forager v1.1'"),
         ("tag 'builtin/forager v1.1'", "nothing to change; give --version"),
         ("tag 'builtin/forager v1.1' --version two", "invalid version 'two'"),
-        ("export", "name the experiments to write"),
+        ("export", "give the experiments to write"),
         ("export builtin/forager", "ambiguous"),
         ("list --database nowhere.duckdb", "create one with 'assay run'"),
         ("tag x --version v1.0 --database nowhere.duckdb", "create one with 'assay run'"),

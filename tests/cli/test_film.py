@@ -22,8 +22,8 @@ def steps_kept(length: int, max_frames: int = 10) -> tuple[list[int], int]:
     film = Film(world.draw, max_frames)
     for step in range(1, length + 1):
         world.step = step
-        film.offer(step)
-    return [int(frame[0, 0, 0]) for frame in film.frames()], world.drawn
+        film.add_step(step)
+    return [int(frame[0, 0, 0]) for frame in film.list_frames()], world.drawn
 
 
 def test_a_short_episode_keeps_every_frame() -> None:
@@ -45,15 +45,15 @@ def test_frames_that_would_be_thrown_away_are_not_drawn() -> None:
 
 def test_a_frame_says_its_step_its_action_and_what_was_unlocked() -> None:
     caption, world = Caption(), np.zeros((200, 200, 3), np.uint8)
-    before = caption.under(world)
-    caption.take(7, "place_table", ("place_table",))
-    unlocked = caption.under(world)
-    caption.take(8, "noop", ())
-    after = caption.under(world)
+    before = caption.draw_below(world)
+    caption.update(7, "place_table", ("place_table",))
+    unlocked = caption.draw_below(world)
+    caption.update(8, "noop", ())
+    after = caption.draw_below(world)
     assert before.shape == unlocked.shape == after.shape
     assert before.shape[0] > 200
     assert np.array_equal(after[:200], world)
     line = slice(200 + 15, None)
     assert not np.array_equal(before[line], unlocked[line])
     assert np.array_equal(unlocked[line], after[line])
-    assert caption.under(world[:, :64]).shape == (200, 64, 3)
+    assert caption.draw_below(world[:, :64]).shape == (200, 64, 3)

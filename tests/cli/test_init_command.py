@@ -100,7 +100,7 @@ def test_lines_are_short_enough_to_read() -> None:
 def test_a_file_is_not_replaced_unless_asked(tmp_path: Path) -> None:
     file = tmp_path / "assay.toml"
     file.write_text("mine")
-    with pytest.raises(UsageError, match="--force replaces it"):
+    with pytest.raises(UsageError, match="use --force to replace it"):
         run(str(file))
     assert file.read_text() == "mine"
     assert run(str(file), "--force") == 0
@@ -127,5 +127,5 @@ def test_a_program_can_read_where_the_file_is(
 def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a directory"):
         run(str(tmp_path), "--force")
-    with pytest.raises(UsageError, match="there is no directory"):
+    with pytest.raises(UsageError, match="does not exist; create it"):
         run(str(tmp_path / "none" / "a.toml"))

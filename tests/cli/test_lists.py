@@ -2,8 +2,8 @@
 
 import pytest
 
-from assay.cli.output import width_there_is
-from assay.cli.tables import table_lines
+from assay.cli.output import find_output_width
+from assay.cli.tables import format_table
 
 from .test_endings import Assay
 from .test_endings import assay as dead
@@ -18,8 +18,8 @@ assay = dead
 
 
 def test_a_row_is_a_line_where_there_is_room_or_nobody_watches() -> None:
-    lines = table_lines(HEADS, ROWS, WORDS)
-    assert lines == table_lines(HEADS, ROWS, WORDS, 200)
+    lines = format_table(HEADS, ROWS, WORDS)
+    assert lines == format_table(HEADS, ROWS, WORDS, 200)
     assert lines == [
         "session     experiment                    ended by      first step  reward",
         "1315f693d7  some/long-model-name v1.0 #2  died: zombie   1,048,576    -0.9",
@@ -28,7 +28,7 @@ def test_a_row_is_a_line_where_there_is_room_or_nobody_watches() -> None:
 
 
 def test_words_fold_and_numbers_stay_whole() -> None:
-    assert table_lines(HEADS, ROWS, WORDS, 60) == [
+    assert format_table(HEADS, ROWS, WORDS, 60) == [
         "session     experiment  ended by      first step  reward",
         "1315f693d7  some/long-  died: zombie   1,048,576    -0.9",
         "            model-name",
@@ -39,7 +39,7 @@ def test_words_fold_and_numbers_stay_whole() -> None:
 
 @pytest.mark.parametrize("width", [30, 40, 50, 60, 70, 80])
 def test_nothing_is_lost_at_any_width(width: int) -> None:
-    lines = table_lines(HEADS, ROWS, WORDS, width)
+    lines = format_table(HEADS, ROWS, WORDS, width)
     assert max(map(len, lines)) <= width
     shown = "".join("".join(lines).split())
     for number in ("1,048,576", "-0.9", "12.25", "1315f693d7"):
@@ -67,7 +67,7 @@ def test_lists_fit_the_terminal(
     assay: Assay, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], width: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    assert width_there_is() == width
+    assert find_output_width() == width
     lines = assay(*command).splitlines()
     assert len(lines) >= 3
     assert [line for line in lines if len(line) > width] == []

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from assay.cli.display import LiveDisplay, PlainDisplay, RunDisplay, choose_display
-from assay.cli.progress_text import LiveStanding, LiveStandings
+from assay.cli.progress_text import LiveProgress, ModelProgress
 from assay.episodes.progress import EpisodeEnd, TurnProgress
 from assay.errors import ModelRejected, ModelUnavailable
 from assay.runs.control import Limits, Retries, Stop, TrialVerdict
@@ -112,14 +112,14 @@ def ticking(step: float) -> Callable[[], float]:
     return lambda: step * next(ticks)
 
 
-def stand(events: Iterable[Event], step: float = 1.0) -> LiveStandings:
-    standings = LiveStandings()
+def stand(events: Iterable[Event], step: float = 1.0) -> LiveProgress:
+    standings = LiveProgress()
     for number, event in enumerate(events):
-        standings.take(event, step * number)
+        standings.record_event(event, step * number)
     return standings
 
 
-def started(episodes: int) -> tuple[LiveStandings, LiveStanding]:
+def started(episodes: int) -> tuple[LiveProgress, ModelProgress]:
     """A run of one model that began at the time 0."""
     standings = stand(
         [RunStarted({"a": episodes}), TrialStarted(Trial("other", "a", 9, None), 1)], 0.0
@@ -137,38 +137,38 @@ def test_the_standing_after_a_run_is_that_of_its_episodes() -> None:
     assert one.invalid_rate == pytest.approx(0.1)
     assert one.tokens == 3 * 1000 * TURNS
     assert one.cost_usd == pytest.approx(0.12)
-    assert one.seconds_left(1e9) is None
+    assert one.estimate_seconds_left(1e9) is None
 
 
 def test_open_episodes_count_as_far_as_they_are() -> None:
     trial, other = (Trial(name, "a", 0, None) for name in "xy")
     standings, one = started(4)
     for turn in (1, 2):
-        standings.take(TrialProgress(trial, at(turn)), float(turn))
-    standings.take(TrialProgress(other, at(1, achievements=0)), 3.0)
+        standings.record_event(TrialProgress(trial, at(turn)), float(turn))
+    standings.record_event(TrialProgress(other, at(1, achievements=0)), 3.0)
     assert one.achievements == 1.0
     assert one.share == (2 / TURNS + 1 / TURNS) / 4
     assert one.tokens == 3000
     # 3 turns in 6 seconds, and 13 of 16 to go.
-    assert one.seconds_left(6.0) == pytest.approx(26)
+    assert one.estimate_seconds_left(6.0) == pytest.approx(26)
 
 
 def test_the_time_left_follows_the_length_of_episodes_that_ended() -> None:
     standings, one = started(3)
     trial = Trial("x", "a", 0, None)
-    standings.take(TrialProgress(trial, at(1, max_turns=100)), 4.0)
-    assert one.seconds_left(4.0) == pytest.approx(299 * 4)
-    standings.take(TrialProgress(trial, at(2, max_turns=100)), 8.0)
+    standings.record_event(TrialProgress(trial, at(1, max_turns=100)), 4.0)
+    assert one.estimate_seconds_left(4.0) == pytest.approx(299 * 4)
+    standings.record_event(TrialProgress(trial, at(2, max_turns=100)), 8.0)
     died = TrialVerdict(TrialState.RESULT, "died", value=end(turns=2))
-    standings.take(TrialEnded(trial, 1, died), 8.0)
-    assert one.seconds_left(8.0) == pytest.approx(4 * 4)
+    standings.record_event(TrialEnded(trial, 1, died), 8.0)
+    assert one.estimate_seconds_left(8.0) == pytest.approx(4 * 4)
 
 
 def test_turns_before_a_resume_are_no_work_of_this_run() -> None:
     standings, one = started(1)
-    standings.take(TrialProgress(Trial("x", "a", 0, None), at(61, max_turns=100)), 1.0)
-    standings.take(TrialProgress(Trial("x", "a", 0, None), at(62, max_turns=100)), 2.0)
-    assert one.seconds_left(2.0) == pytest.approx(38)
+    standings.record_event(TrialProgress(Trial("x", "a", 0, None), at(61, max_turns=100)), 1.0)
+    standings.record_event(TrialProgress(Trial("x", "a", 0, None), at(62, max_turns=100)), 2.0)
+    assert one.estimate_seconds_left(2.0) == pytest.approx(38)
 
 
 def test_failures_are_spent_but_not_averaged() -> None:
@@ -256,7 +256,7 @@ def test_each_kind_of_trouble_is_told_once_unless_all_is_wanted() -> None:
     said = "infrastructure error: ModelUnavailable: no \\x1b[31mconnection [bold]"
     assert short.text.count(said) == 1
     assert full.text.count(said) == 3
-    assert full.text.count("attempt 1 ended, the next in 0s: ModelUnavailable") == 3
+    assert full.text.count("attempt 1 failed, next in 0s: ModelUnavailable") == 3
 
 
 def test_a_model_that_is_stopped_is_told_with_its_reason() -> None:
@@ -276,7 +276,7 @@ def test_the_live_table_has_a_line_per_model(width: int) -> None:
         display.on_message("waiting for the database, held by python (pid 12)")
     assert "waiting for the database, held by python (pid 12)" in screen.text
     last = Screen(width)
-    last.console.print(display.drawn())
+    last.console.print(display.render())
     assert max(map(len, last.lines)) <= width
     assert last.lines[0].split() == (
         ["Model", "Episodes", "Ach.", "Reward", "Invalid%", "Tokens", "Cost", "Left"]
@@ -293,7 +293,7 @@ def test_a_narrow_terminal_gets_fewer_columns_and_no_broken_ones() -> None:
     display = LiveDisplay(terminal(50).console)
     run(display, plan("expert-of-ours"))
     last = Screen(50)
-    last.console.print(display.drawn())
+    last.console.print(display.render())
     assert last.lines[0].split() == ["Model", "Episodes", "Ach.", "Invalid%", "Cost", "Left"]
     assert last.lines[1].split()[1:] == ["3/3", "4.0", "10.0", "$0.1200", "done"]
 
@@ -311,7 +311,7 @@ def test_more_models_than_lines_are_summed_up() -> None:
     with LiveDisplay(screen.console) as display:
         run(display, plan(*(f"model-{n}" for n in range(40)), episodes=1))
     last = Screen()
-    last.console.print(display.drawn())
+    last.console.print(display.render())
     assert len(last.lines) == 1 + 6 + 1
     assert last.lines[-1] == "and 34 more models, 34 of them done"
 
@@ -337,7 +337,7 @@ def test_an_interrupted_run_shows_how_far_it_came() -> None:
             limits=Limits(max_open=2, max_groups=1),
         )
     last = Screen()
-    last.console.print(display.drawn())
+    last.console.print(display.render())
     interrupted, never = last.lines[1:]
     assert interrupted.split()[-1] == "stopped"
     assert interrupted.split()[-7] == "0/3"
@@ -388,15 +388,15 @@ def test_the_table_says_what_is_retried_how_often_and_how_long_it_waits(width: i
     display.on_event(CallRetried("some-model", reason, 1, 2.0))
     display.on_event(CallRetried("some-model", reason, 2, 30.0))
     now = 10.5
-    drawn = display.drawn().plain
+    drawn = display.render().plain
     said = " ".join(drawn.split())
     assert "some-model: 2 retries, next in 20s; last error: mine (for 'some-model')" in said
     assert "answered 429: slow down" in said
     assert "\x1b" not in drawn
     assert max(map(len, drawn.splitlines())) <= width
     now = 31.0
-    assert "next in" not in display.drawn().plain
-    assert "2 retries; last error" in display.drawn().plain
+    assert "next in" not in display.render().plain
+    assert "2 retries; last error" in display.render().plain
 
 
 def test_lines_say_now_and_then_what_is_retried() -> None:

@@ -10,7 +10,7 @@ import pytest
 from assay.agents import make_builtin
 from assay.agents.chat_models import send_test_request
 from assay.cli.models import list_models, models, try_model
-from assay.cli.output import Show
+from assay.cli.output import OutputOptions
 from assay.errors import UsageError
 from assay.types import ChatReply, ChatRequest, Message
 
@@ -42,9 +42,9 @@ def test_the_list_shows_price_context_key_and_retirement(
 
 
 def test_the_list_of_one_provider(capsys: pytest.CaptureFixture[str]) -> None:
-    assert list_models(provider="groq", show=Show(quiet=True)) == 0
+    assert list_models(provider="groq", show=OutputOptions(quiet=True)) == 0
     assert capsys.readouterr().out.split() == ["qwen3/32b", "gpt-oss-120b", "qwen3.6/27b"]
-    assert list_models(provider="builtin", show=Show(quiet=True)) == 0
+    assert list_models(provider="builtin", show=OutputOptions(quiet=True)) == 0
     assert "builtin/noop" in capsys.readouterr().out
     assert list_models(provider="ollama") == 0
     assert "ollama/NAME" in capsys.readouterr().out
@@ -59,7 +59,7 @@ def test_the_list_for_programs_says_whether_there_is_a_key_and_never_which(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    assert list_models(show=Show(json=True)) == 0
+    assert list_models(show=OutputOptions(json=True)) == 0
     out = capsys.readouterr().out
     told = json.loads(out)
     rows = {row["name"]: row for row in told["models"]}
@@ -79,7 +79,7 @@ def test_a_key_in_the_users_file_is_warned_about_and_never_printed(
     file = tmp_path / "rows.toml"
     file.write_text(f'[providers.openai]\nkey = "{KEY}"\n')
     monkeypatch.setenv("ASSAY_MODELS", str(file))
-    for show in (Show(), Show(json=True)):
+    for show in (OutputOptions(), OutputOptions(json=True)):
         list_models(provider="openai", show=show)
         shown = capsys.readouterr()
         assert "secret in a file" in shown.err
@@ -92,7 +92,7 @@ def test_names_from_a_file_reach_the_terminal_as_text(
     file = tmp_path / "rows.toml"
     file.write_text('[models."[bold]x[/]"]\nprovider = "ollama"\n')
     monkeypatch.setenv("ASSAY_MODELS", str(file))
-    list_models(provider="ollama", show=Show(quiet=True))
+    list_models(provider="ollama", show=OutputOptions(quiet=True))
     assert capsys.readouterr().out == "[bold]x[/]\n"
 
 
@@ -137,8 +137,8 @@ def test_trying_a_model_prints_reply_latency_tokens_and_cost(
 ) -> None:
     assert try_model("builtin/noop") == 0
     out = capsys.readouterr().out
-    assert all(word in out for word in ("reply", "latency", "tokens", "cost     nothing"))
-    assert try_model("builtin/noop", show=Show(json=True)) == 0
+    assert all(word in out for word in ("reply", "latency", "tokens", "cost     $0"))
+    assert try_model("builtin/noop", show=OutputOptions(json=True)) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["model"], told["provider"]) == ("builtin/noop", "builtin")
     assert told["usage"]["prompt"] > 0

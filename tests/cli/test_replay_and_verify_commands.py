@@ -80,7 +80,7 @@ def test_all_stored_episodes_are_verified(
 ) -> None:
     assert run("verify", "--database", database) == 0
     assert capsys.readouterr().out == (
-        "3 episodes, 105 steps: 3 the same, 0 different, 0 unverifiable\n"
+        "3 episodes, 105 steps: 3 identical, 0 different, 0 unverifiable\n"
     )
 
 
@@ -91,7 +91,7 @@ def test_a_damaged_episode_is_named_and_fails_the_command(
     assert run("verify", "--database", database) == 1
     first, total = capsys.readouterr().out.splitlines()
     assert first.startswith("different     s1  step 12 (turn 3): digest was 0000000000000000")
-    assert "2 the same, 1 different" in total
+    assert "2 identical, 1 different" in total
 
 
 def test_verify_tells_a_program_everything(

@@ -637,7 +637,7 @@ def test_an_interrupted_run_ends_with_130_and_the_same_command_goes_on(tmp_path:
     assert "assay run --resume " in out
     done = run(tmp_path, *chosen)
     assert done.code == 0
-    assert "resuming run" in done.errors
+    assert "resuming unfinished run" in done.errors
     assert answer(tmp_path, "SELECT count(*) FROM runs") == [(1,)]
     assert answer(tmp_path, "SELECT count(*) FROM session_traces") == [(20,)]
     turns = "SELECT count(*) = count(DISTINCT (session_id, turn)) FROM turns"

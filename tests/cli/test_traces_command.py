@@ -131,7 +131,10 @@ def test_show_takes_words_and_turns(assay: Program) -> None:
     assert "turn 2 " in best
     assert "turn 3 " not in best
     assert "turn 1 " in assay("show", "worst", "--turns", "1-2").output
-    assert "no turns to show; there are 4" in assay("show", "latest", "--turns", "50-60").output
+    assert (
+        "no turns to show; the episode has 4"
+        in assay("show", "latest", "--turns", "50-60").output
+    )
 
 
 def test_show_as_json_is_the_trace(assay: Program) -> None:
@@ -166,7 +169,7 @@ def test_export_and_import_go_round(assay: Program) -> None:
     done = assay("export", "--format", "json", "--output", "out")
     assert done.output == "5 episodes in out/\n"
     done = assay("import", "out", "--database", "new.duckdb")
-    assert done == Finished(0, "5 added to new.duckdb, 0 there already, 0 damaged\n", "")
+    assert done == Finished(0, "5 added to new.duckdb, 0 already present, 0 damaged\n", "")
     done = assay("import", "out", "--database", "new.duckdb", "--json")
     told = {"added": 0, "present": 5, "damaged": [], "unverifiable": [], "skipped": []}
     assert json.loads(done.output) == told
@@ -181,7 +184,7 @@ def test_import_names_what_is_damaged_and_ends_with_one(assay: Program) -> None:
     done = assay("import", "out", "--database", "new.duckdb")
     assert done.code == 1
     assert str(first) in done.errors
-    assert done.output == "4 added to new.duckdb, 0 there already, 1 damaged\n"
+    assert done.output == "4 added to new.duckdb, 0 already present, 1 damaged\n"
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet", "atif"])
@@ -196,8 +199,8 @@ def test_merge_and_snapshot(assay: Program) -> None:
     other = make_run("other", created_at=START + 5)
     fill(Path("other.duckdb"), other, make_sessions(other, 1))
     done = assay("merge", "other.duckdb")
-    assert done.output.splitlines()[0] == "2 added to t.duckdb, 0 there already"
-    assert "builtin/expert v1.0 is builtin/expert v1.0 #2 here" in done.output
+    assert done.output.splitlines()[0] == "2 added to t.duckdb, 0 already present"
+    assert "builtin/expert v1.0 was renamed to builtin/expert v1.0 #2" in done.output
     assert assay("snapshot", "copy.duckdb").output == "7 episodes in copy.duckdb\n"
     assert json.loads(assay("snapshot", "copy.duckdb", "--force", "--json").output) == {
         "snapshot": "copy.duckdb",
@@ -219,9 +222,9 @@ def test_merge_and_snapshot(assay: Program) -> None:
         (["export", "nope"], ["'nope'", "traces list"]),
         (["export", "--format", "csv"], ["csv", "parquet"]),
         (["export", "--output", "x.json"], ["x.json", "jsonl"]),
-        (["import"], ["name files"]),
+        (["import"], ["give files"]),
         (["import", "gone"], ["'gone'"]),
-        (["merge"], ["name the databases"]),
+        (["merge"], ["give the databases"]),
         (["merge", "t.duckdb"], ["itself"]),
         (["snapshot", "t.duckdb"], ["the database itself"]),
         (["sho"], ["sho", "show"]),

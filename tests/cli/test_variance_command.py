@@ -53,7 +53,7 @@ def test_a_report_is_written_instead_of_the_figure(
 ) -> None:
     done = variance(*RUNS[:3], "--output", f"report{ending}")
     assert done.code == 0, done.errors
-    assert f"report in report{ending}" in done.output
+    assert f"report: report{ending}" in done.output
     assert Path(f"report{ending}").read_text("utf-8").startswith(start)
     assert not Path("variance_analysis.png").exists()
 
@@ -98,7 +98,7 @@ def test_files_are_runs_too(variance: Program) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "name two runs"),
+        ([], "give two or more runs"),
         (["run1"], "1 of 1 runs can be used"),
         (
             ["run1", "nobody"],
@@ -107,8 +107,8 @@ def test_files_are_runs_too(variance: Program) -> None:
         (["run1", "run1"], "named twice"),
         (["run1", "run2", "--metric", "rewards"], "choose from: loss, overview/reward"),
         (["run1", "run2", "--threshold", "0"], "finite number above 0"),
-        (["run1", "run2", "--output", "plot.pdf"], "no PNG"),
-        (["run1", "run2", "--summary.type", "final"], "takes the area and the slope"),
+        (["run1", "run2", "--output", "plot.pdf"], "neither a PNG file"),
+        (["run1", "run2", "--summary.type", "final"], "uses the area and the slope"),
         (["run1", "run2", "--summary.percent", "0.5", "--summary.step_min", "5"], "percent"),
         (["run1", "run2", "--correlation", "1"], "correlation 1.0"),
         (["run1", "run2", "--power", "2"], "power 2.0"),

@@ -369,7 +369,7 @@ def test_tables_of_other_worlds_have_no_columns_of_crafter(
         assert main(["traces", "show", "best"]) == 0
         assert "chieve" not in capsys.readouterr().out
         assert main(["experiments", "list"]) == 0
-        assert "mean: of reward" in capsys.readouterr().out
+        assert "mean: reward" in capsys.readouterr().out
         assert main(["experiments", "log", "left in Bandit"]) == 0
         assert "reward" in capsys.readouterr().out
         assert main(["experiments", "show", "left in Bandit"]) == 0

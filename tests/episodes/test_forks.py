@@ -142,7 +142,7 @@ def test_forks_can_be_verified_and_shown(
     made = forks[0].header
     assert main(["traces", "show", made.session_id, "--database", str(database)]) == 0
     said = capsys.readouterr().out
-    assert f"forked from {made.parent} at turn {AT}: its {made.forked_at} steps" in said
+    assert f"forked from {made.parent} at turn {AT}: the first {made.forked_at} steps" in said
 
 
 def test_the_store_knows_the_parent_of_a_fork(folder: Path, forks: list[SessionRecord]) -> None:
@@ -285,13 +285,13 @@ def refusal(folder: Path, *sessions: str, **settings: Any) -> str:
     ("sessions", "settings", "words"),
     [
         (["nobody"], {}, "no episode, experiment or run is named 'nobody'"),
-        ([], {}, "name the episodes to fork"),
+        ([], {}, "give the episodes to fork"),
         (["best"], {"at": TURNS}, f"it has {TURNS} turns; give 0 to {TURNS - 1}"),
         (["best"], {"at": "soon"}, "--at 'soon' is not allowed"),
         (["best"], {"at": "100%"}, "--at '100%' is not allowed"),
-        (["best"], {"at": "+1"}, "was not; give a turn such as 10"),
+        (["best"], {"at": "+1"}, "not a fork; give a turn such as 10"),
         (["best"], {"futures": 0}, "--futures 0 is not allowed"),
-        (["best"], {"models": []}, "name who plays on with --model"),
+        (["best"], {"models": []}, "--model is missing"),
         (["best"], {"models": ["gpt-4o-mimi"]}, "did you mean 'gpt-4o-mini'"),
     ],
     ids=lambda value: None if isinstance(value, list | dict) else value[:30],
@@ -312,7 +312,7 @@ def test_sessions_that_cannot_be_played_on_are_refused_with_the_reason(
         tracer.step("go")
     assert "is traced, and only episodes" in refusal(tmp_path, tracer.session_id)
     play(tmp_path, episodes=1, max_turns=4, difficulty="hard", run_id="hard")
-    assert "were not played in the same way: max_turns" in refusal(tmp_path, "whole", "hard")
+    assert "have different settings: max_turns" in refusal(tmp_path, "whole", "hard")
     with Store(database).writing() as connection:
         connection.execute("UPDATE session_timesteps SET action = 'noop' WHERE step_index = 2")
     assert "differs from the recording" in refusal(tmp_path, "whole")
@@ -423,10 +423,10 @@ def test_analyses_of_all_episodes_leave_forks_out_and_say_so(folder: Path) -> No
     database = folder / "traces.duckdb"
     whole = assay.analyze.costs(database=database)
     assert whole.basis.episodes == 2
-    assert "Left out: 4 forked episodes; --run names the run of them." in whole.basis.notes
+    assert "Excluded: 4 forked episodes; --run selects their run." in whole.basis.notes
     forked = assay.analyze.costs(database=database, run="forked")
     assert forked.basis.episodes == 4
-    assert any("were forked" in note for note in forked.basis.notes)
+    assert any("are forks" in note for note in forked.basis.notes)
 
 
 def test_futures_of_one_world_count_as_one_in_what_is_said_of_an_experiment(

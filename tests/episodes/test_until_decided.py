@@ -401,7 +401,7 @@ def test_the_command_tells_a_program_what_was_decided(tmp_path: Path) -> None:
 def test_the_dry_run_says_that_it_is_the_most(tmp_path: Path) -> None:
     code, out, _ = command(tmp_path, "--until-decided", "--episodes", "30", "--dry-run")
     assert code == 0
-    assert "these are the most, and it stops as soon as all are decided" in out
+    assert "These are maximums: the run stops as soon as" in out
 
 
 @pytest.mark.parametrize(

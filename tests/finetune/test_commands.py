@@ -69,10 +69,10 @@ def test_a_job_is_checked_shown_started_followed_stored_and_tried(
     (job,) = service.jobs.values()
     name = job.about["fine_tuned_model"]
     assert "data.jsonl: 24 rows, no errors, ~" in shown
-    assert f"the data goes to {service.url}" in shown
-    assert shown.index("the data goes to") < shown.index("started ftjob-")
+    assert f"destination of the data: {service.url}" in shown
+    assert shown.index("destination of the data") < shown.index("started ftjob-")
     assert "validation: data.holdout.jsonl" in shown
-    assert f"{name} answers the first row of its data" in shown
+    assert f"reply of {name} to the first row of its data" in shown
     assert 'calls interact({"actions": ["noop"]})' in shown
     assert f"assay models test {name}" in shown
     assert f"assay run --models {name} gpt-4o-mini" in shown
@@ -316,10 +316,10 @@ def test_a_model_that_does_not_answer_yet_is_no_failure_of_its_training(
     service.faults["POST chat/completions"].append(Fault(404, message="not yet"))
     assert run(f"{START} --model gpt-4o-mini") == 0
     shown, told = capsys.readouterr()
-    assert "was made, and did not answer" in told
-    assert "Let it play:" in shown
+    assert "was created, but its test request failed" in told
+    assert "Run it:" in shown
     assert run("finetune test latest") == 0
-    assert "answers the first row of its data" in capsys.readouterr().out
+    assert "to the first row of its data" in capsys.readouterr().out
 
 
 def test_any_service_of_the_protocol_can_be_the_local_one(
@@ -339,7 +339,7 @@ def test_health_and_check_model_say_what_the_service_says(
     service: Service, capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run("finetune health --backend synth") == 0
-    assert f"synth answers on {service.url}: status ok" in capsys.readouterr().out
+    assert f"synth responds at {service.url}: status ok" in capsys.readouterr().out
     found = answered("finetune check-model qwen/qwen2.5-7b-instruct --data data.jsonl", capsys)
     assert found["model"] == "Qwen/Qwen2.5-7B-Instruct"
     assert (found["ok"], found["on_service"], found["rows"]) == (True, True, 24)
@@ -348,7 +348,7 @@ def test_health_and_check_model_say_what_the_service_says(
     monkeypatch.delenv("SYNTH_API_KEY")
     assert run("finetune check-model Qwen/Qwen2.5-7B-Instruct") == 0
     shown, told = capsys.readouterr()
-    assert "can be fine-tuned by synth" in shown
+    assert "can be fine-tuned with synth" in shown
     assert "set the variable SYNTH_API_KEY" in told
     assert run("finetune health --backend synth") == 2
     assert run("finetune check-model Qwen/Qwen2.5-8B-Instruct") == 2
@@ -370,7 +370,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_follow_it_again(
         told = program.stderr.read()
     (job,) = service.jobs
     assert program.returncode == 130
-    assert "training goes on without this command" in told
+    assert "training continues without this command" in told
     assert f"assay finetune wait {job}" in told
     assert stored("SELECT id, status FROM finetune_jobs") == [(job, "running")]
 

@@ -63,7 +63,7 @@ _MOMENT: Final[tuple[tuple[str, Any], ...]] = (
         r"(?:\d[\d.e-]*|\{[^{}]*\}|\[[^\]]*\])",
         r'\1"<measured>"',
     ),
-    (r"[\d,]+ rows a second, .*", "<measured>"),
+    (r"[\d,]+ rows per second, .*", "<measured>"),
     # In a table: as wide as what stood there.
     (r" +(?:\d+m)?\d+(?:\.\d+)?s\b", lambda found: "<time>".rjust(len(found[0]))),
     (r" ±0\.\d{3}\b", " <time>"),

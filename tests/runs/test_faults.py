@@ -146,7 +146,7 @@ def test_asked_twice_a_run_leaves_a_server_that_stays_away(tmp_path: Path) -> No
         program = Program(folder, *arguments_for(folder, port))
         program.until(lambda: program.turns >= 20, "some turns")
     program.interrupt()
-    program.until(lambda: "once more" in program.errors, "its word")
+    program.until(lambda: "again to quit now" in program.errors, "its word")
     program.interrupt()
     assert program.wait() == 130, program.errors
     with serving(tmp_path / "server", port):

@@ -59,7 +59,7 @@ def test_fresh_starts_anew_beside_an_unfinished_run(tmp_path: Path) -> None:
     assert len(unfinished(tmp_path)) == 2
     named = Program(tmp_path, "run", "--resume", first, "--database", "traces.duckdb")
     assert named.wait() == 0, named.errors
-    assert f"resuming run {first}" in named.errors
+    assert f"resuming unfinished run {first}" in named.errors
     assert len(unfinished(tmp_path)) == 1
 
 
@@ -73,7 +73,7 @@ def test_asked_twice_it_leaves_a_database_that_is_held(tmp_path: Path) -> None:
     holder = Holder(tmp_path / "holder", database)
     program.until(lambda: program.turns >= 30, "an episode that has ended")
     program.interrupt()
-    program.until(lambda: "once more" in program.errors, "its word")
+    program.until(lambda: "again to quit now" in program.errors, "its word")
     program.interrupt()
     assert program.wait() == 130, program.errors
     (run_id,) = unfinished(tmp_path)
@@ -103,7 +103,7 @@ def test_asked_twice_without_an_ended_episode_it_leaves_too(tmp_path: Path) -> N
     (tmp_path / "holder").mkdir()
     holder = Holder(tmp_path / "holder", tmp_path / "traces.duckdb")
     program.interrupt()
-    program.until(lambda: "once more" in program.errors, "its word")
+    program.until(lambda: "again to quit now" in program.errors, "its word")
     program.interrupt()
     try:
         assert program.wait() == 130

@@ -122,7 +122,7 @@ def test_a_cluster_that_is_not_there_is_named(tmp_path: Path, address: str, word
     importlib.util.find_spec("ray") is not None, reason="Ray is installed in this environment"
 )
 def test_without_ray_it_is_said_what_to_install(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r'pip install "assay\[ray\]" here and on every node'):
+    with pytest.raises(UsageError, match=r"on every node \(pip install '\.\[ray\]'"):
         play(tmp_path, models=["builtin/noop"], executor="ray")
 
 

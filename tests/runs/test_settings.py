@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from assay.agents.options import AgentOptions
-from assay.cli.options import options_of
+from assay.cli.options import build_options
 from assay.core.secrets import Secret
 from assay.core.settings import Configuration, Counts, Setting, list_settings, section
 from assay.core.values import flag, key, value_type, whole
@@ -91,7 +91,7 @@ def test_a_run_that_was_recorded_before_a_setting_is_resumed_with_its_default() 
 
 
 def test_what_is_declared_has_an_option_a_key_and_a_line_in_a_new_file(tmp_path: Path) -> None:
-    assert {"lives", "thoughts"} <= set(get_type_hints(options_of(Later)))
+    assert {"lives", "thoughts"} <= set(get_type_hints(build_options(Later)))
     text = format_template(Later, "# Later.")
     assert "# Lives of a player (from 1 to 9).\n#lives = 1\n" in text
     file = tmp_path / "later.toml"
@@ -116,7 +116,7 @@ def test_another_kind_of_run_declares_its_own(tmp_path: Path) -> None:
 
 
 def test_a_secret_has_no_option_and_is_not_stored() -> None:
-    assert set(get_type_hints(options_of(Small))) == {"tasks", "patch", "network"}
+    assert set(get_type_hints(build_options(Small))) == {"tasks", "patch", "network"}
     assert "token" not in Small(token=Secret("x")).stored()
     with pytest.raises(UsageError, match=r"^token: this value is not allowed"):
         Small(token="two words")  # type: ignore[arg-type]

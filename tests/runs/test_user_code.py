@@ -147,7 +147,7 @@ def test_two_ctrl_c_leave_whatever_code_of_users_does(tmp_path: Path) -> None:
     program = Program(tmp_path, *arguments)
     program.until((tmp_path / "begun").exists, "the metric")
     program.interrupt()
-    program.until(lambda: "once more" in program.errors, "its word")
+    program.until(lambda: "again to quit now" in program.errors, "its word")
     program.interrupt()
     assert program.wait() == 130
     said = program.errors + program.output

@@ -51,7 +51,8 @@ def test_run_without_an_account_explains_the_setup(
         backend.enforcement(ResourceLimits())
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
-        SandboxUnavailable, match=r"its client \(pip install 'assay\[modal\]'\)"
+        SandboxUnavailable,
+        match=r"its client \(pip install '\.\[modal\]' in a clone of assay\)",
     ):
         backend.enforcement(ResourceLimits())
 
@@ -60,7 +61,7 @@ def test_doctor_reports_modal_as_optional() -> None:
     told = check_modal()
     assert told.state is CheckState.OK
     assert told.detail.startswith("sandbox 'modal' needs a modal.com account and a token")
-    assert told.detail.endswith("; nothing else needs it")
+    assert told.detail.endswith("; only --sandbox modal needs it")
 
 
 def test_unreachable_service_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -248,7 +248,7 @@ def test_stop_reason_is_stored_as_text_and_unknown_ones_are_kept(tmp_path: Path)
     session = rich_session()
     assert session.end is not None
     for number, reason in enumerate(
-        (StopReason.TOKEN_LIMIT, StopReason.TERMINATE.with_words("bored"), "what they said")
+        (StopReason.TOKEN_LIMIT, StopReason.TERMINATE.with_reason("bored"), "what they said")
     ):
         path = tmp_path / f"{number}.jsonl"
         write(path, replace(session, end=replace(session.end, stop_reason=reason)))

@@ -132,6 +132,6 @@ def test_show_names_every_call_of_a_turn(
     assert main(["traces", "show", NAME, "--database", str(store.path)]) == 0
     output = capsys.readouterr().out
     assert "after 4 turns and 8 steps" in output
-    assert output.count("asked again") == 3
+    assert output.count("another call") == 3
     for call in SESSION.calls:
         assert output.count(SESSION.messages[call.reply].message.text) == 1

@@ -67,7 +67,7 @@ def test_a_checkpoint_plays_beside_models_and_the_same_again(tmp_path: Path) -> 
     assert told[0] == told[1]
     assert len(told[0]) == 4
     assert told[0][2][0] == "mine step-64"
-    with pytest.raises(UsageError, match="is another environment"):
+    with pytest.raises(UsageError, match="cannot be used in"):
         assay.run(
             agents=[f"checkpoint:{folder}"], environment="gymnasium:CartPole-v1", database=store
         )

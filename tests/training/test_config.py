@@ -73,5 +73,5 @@ def test_a_folder_of_a_later_assay_is_refused_by_name(tmp_path: Path) -> None:
 def test_nothing_is_resumed_where_nothing_was_begun(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not contain a training run"):
         plan_training(resume=tmp_path)
-    with pytest.raises(UsageError, match="give it alone"):
+    with pytest.raises(UsageError, match="omit the file"):
         plan_training(resume=tmp_path, folder=tmp_path)

@@ -180,7 +180,7 @@ def test_a_launch_that_ended_before_its_result_was_shown_is_shown_and_not_repeat
     said = capsys.readouterr()
     assert f"2 of 2 runs finished: {place}" in said.out
     assert f"variance {place.name}.mine.seed1072 {place.name}.mine.seed2043" in said.out
-    assert f"launch {place.name!r} is finished, and this is its result" in said.err
+    assert f"launch {place.name!r} is already finished; its result follows" in said.err
     del before[place / "unshown"]
     assert before == {path: path.stat().st_mtime_ns for path in place.rglob("*")}
     assert main([*words, "--dry-run", "--json"]) == 0
@@ -306,7 +306,7 @@ def test_a_terminal_shows_how_far_each_run_is_with_lines_above_it(tmp_path: Path
         *("--database", str(tmp_path / "t.duckdb")),
     )
     assert terminal.end() == 0
-    assert "pilot.mine.seed1072 is started" in terminal.text
+    assert "pilot.mine.seed1072 started" in terminal.text
     assert "[2/2] pilot.mine.seed" in terminal.text
     assert "0 of 2 runs ended; pilot.mine.seed1072: st" in terminal.text
 

@@ -117,7 +117,7 @@ def test_the_icl_recipe_is_launched_and_says_what_it_played_in(tmp_path: Path) -
 @pytest.mark.local
 @pytest.mark.skipif(find_spec("mettagrid") is not None, reason="mettagrid is installed")
 def test_without_the_package_the_extra_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"pip install 'assay\[mettagrid\]'"):
+    with pytest.raises(UsageError, match=r"pip install '\.\[mettagrid\]'"):
         train(folder=tmp_path / "run", environment="mettagrid")
     assert list(tmp_path.iterdir()) == []
 

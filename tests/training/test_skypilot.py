@@ -56,8 +56,8 @@ def test_a_task_is_checked_and_written_as_yaml() -> None:
 
 @pytest.mark.usefixtures("no_skypilot")
 def test_a_task_installs_what_its_environment_needs() -> None:
-    assert "'assay[train]'" in tasks()[0]["setup"]
-    assert "'assay[mettagrid]'" in tasks(environment="mettagrid")[0]["setup"]
+    assert "'.[train]'" in tasks()[0]["setup"]
+    assert "'.[mettagrid]'" in tasks(environment="mettagrid")[0]["setup"]
 
 
 @pytest.mark.usefixtures("no_skypilot")

@@ -48,7 +48,7 @@ def test_a_dry_run_tells_the_budget_and_a_command_and_starts_nothing(sweep: Prog
     assert done.code == 0, done.errors
     words = " ".join(done.output.split())
     assert "8 trials of 1,000 steps, 8,000 at most (tpe, pruner median)" in words
-    assert "on 5 fresh seeds, 5,000 steps" in words
+    assert "on 5 new seeds, 5,000 steps" in words
     assert (
         "-m assay train --seed 1 --total-steps 1000 --folder sweeps/trxl/trial-000 --database "
         "sweeps/trxl/trial-000.duckdb --architecture trxl --learning-rate 1e-05 --epochs 1 "
@@ -63,7 +63,7 @@ def test_a_sweep_without_optuna_says_what_to_install(
     sweep: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    assert "pip install 'assay[train]'" in sweep.error()
+    assert "pip install '.[train]'" in sweep.error()
 
 
 def test_a_grid_has_every_combination_and_no_more_trials_than_those(tmp_path: Path) -> None:

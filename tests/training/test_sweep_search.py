@@ -21,7 +21,7 @@ from assay.training.trainers import Trained
 from tests.support import Program
 from tests.training.test_sweep_plan import COMMAND, write_space
 
-pytest.importorskip("optuna", reason="Optuna is not there: pip install 'assay[train]'")
+pytest.importorskip("optuna", reason="Optuna is not installed: pip install '.[train]'")
 pytestmark = pytest.mark.extras
 
 METRIC = "overview/reward"
@@ -163,7 +163,7 @@ def test_the_command_searches_with_any_program_and_stores_every_run(
     assert "trial-000: failed, exit code 3: rate is negative (rate -1)" in done.errors
     words = " ".join(done.output.split())
     assert "trial-001 was the best of 3" in words
-    assert "On 2 fresh seeds it has" in words
+    assert "On 2 new seeds its mean is" in words
     found = sweep.json(*arguments, "--command", COMMAND)
     assert [trial["state"] for trial in found["trials"]] == ["failed", "complete", "complete"]
     with Store(tmp_path / "t.duckdb").reading() as connection:

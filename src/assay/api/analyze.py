@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from assay.api.traces import traces_as_store
+from assay.api.traces import open_traces
 from assay.core.options import takes_options
 from assay.core.text import counted
 from assay.errors import UsageError
@@ -39,7 +39,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class _Chosen:
+class _SelectedEpisodes:
     """Selected episodes, with their database, which is open while they are analysed."""
 
     store: "Store"
@@ -48,43 +48,45 @@ class _Chosen:
     source: str
     notes: Sequence[str]
 
-    def facts(self, **parts: bool) -> "list[EpisodeFacts]":
+    def load(self, **parts: bool) -> "list[EpisodeFacts]":
         from assay.analyses.episodes import load_facts
 
         return load_facts(self.store, self.session_ids, by=self.by, **parts)
 
-    def said(self, value: _T) -> _T:
+    def add_source(self, value: _T) -> _T:
         """Return the analysis with the source of its episodes added."""
-        given: Any = value
-        notes = (*self.notes, *given.basis.notes)
-        basis = replace(given.basis, source=self.source, notes=notes)
-        return replace(given, basis=basis)  # type: ignore[no-any-return]
+        analysis: Any = value
+        notes = (*self.notes, *analysis.basis.notes)
+        basis = replace(analysis.basis, source=self.source, notes=notes)
+        return replace(analysis, basis=basis)  # type: ignore[no-any-return]
 
 
 @contextmanager
-def _chosen(source: Source, which: SessionGroups, database: Where) -> Iterator[_Chosen]:
+def _select_episodes(
+    source: Source, which: SessionGroups, database: Where
+) -> Iterator[_SelectedEpisodes]:
     from assay.store.queries import select_sessions
 
-    given = asdict(which)
-    by = given.pop("by")
-    narrowed = {name: value for name, value in given.items() if value is not None}
+    options = asdict(which)
+    by = options.pop("by")
+    filters = {name: value for name, value in options.items() if value is not None}
     # Forks share their first turns, which would count several times among whole episodes.
-    named = "run" in narrowed or "experiment" in narrowed
-    with _store(source, database) as (store, where, notes):
+    is_named = "run" in filters or "experiment" in filters
+    with _open_source(source, database) as (store, where, notes):
         with store.reading() as connection:
-            every = select_sessions(connection, **narrowed)
-            whole = select_sessions(connection, forks=False, **narrowed)
-            found = every if named else whole or every
-            total = len(select_sessions(connection)) if narrowed and not found else 0
-        if not found:
-            raise UsageError(_nothing(where, narrowed, total))
-        if forks := len(every) - len(whole):
-            notes = [*notes, _about_forks(forks, left_out=found is whole)]
-        yield _Chosen(store, found, by, where, notes)
+            all_ids = select_sessions(connection, **filters)
+            unforked_ids = select_sessions(connection, forks=False, **filters)
+            session_ids = all_ids if is_named else unforked_ids or all_ids
+            total = len(select_sessions(connection)) if filters and not session_ids else 0
+        if not session_ids:
+            raise UsageError(_describe_empty_selection(where, filters, total))
+        if forks := len(all_ids) - len(unforked_ids):
+            notes = [*notes, _describe_forks(forks, excluded=session_ids is unforked_ids)]
+        yield _SelectedEpisodes(store, session_ids, by, where, notes)
 
 
 @contextmanager
-def _store(source: Source, database: Where) -> "Iterator[tuple[Store, str, list[str]]]":
+def _open_source(source: Source, database: Where) -> "Iterator[tuple[Store, str, list[str]]]":
     paths = [source] if isinstance(source, Path | str) else list(source or ())
     if not paths:
         store = store_at(database)
@@ -93,39 +95,39 @@ def _store(source: Source, database: Where) -> "Iterator[tuple[Store, str, list[
     if len(paths) == 1 and Path(paths[0]).suffix == ".duckdb":
         yield store_at(paths[0]), str(paths[0]), []
         return
-    with traces_as_store([Path(path) for path in paths]) as (store, damaged):
+    with open_traces([Path(path) for path in paths]) as (store, damaged):
         notes = []
         if damaged:
             where, reason = damaged[0]
             notes.append(
-                f"{len(damaged)} of the files could not be read and are left out, the first:"
+                f"{len(damaged)} of the files could not be read and are excluded; the first:"
                 f" {where} {reason}."
             )
         yield store, ", ".join(map(str, paths)), notes
 
 
-def _about_forks(forks: int, *, left_out: bool) -> str:
-    if left_out:
-        return f"Left out: {counted(forks, 'forked episode')}; --run names the run of them."
+def _describe_forks(forks: int, *, excluded: bool) -> str:
+    if excluded:
+        return f"Excluded: {counted(forks, 'forked episode')}; --run selects their run."
     return (
-        f"{counted(forks, 'episode')} of these were forked: they share the turns up to the "
-        "state that they were played on from, which count in each of them."
+        f"{counted(forks, 'episode')} of these are forks: they share their first turns, which "
+        "count in each of them."
     )
 
 
-def _nothing(where: str, narrowed: dict[str, Any], total: int) -> str:
-    if not narrowed or not total:
+def _describe_empty_selection(where: str, filters: dict[str, Any], total: int) -> str:
+    if not filters or not total:
         return (
-            f"there are no episodes in {where!r}; play some with 'assay run --episodes 5', or"
-            " name a folder of traces"
+            f"no episodes in {where!r}; record some with 'assay run --episodes 5', or give a"
+            " folder of traces"
         )
-    asked = ", ".join(
+    criteria = ", ".join(
         f"{name} {list(value) if isinstance(value, tuple) else value!r}"
-        for name, value in narrowed.items()
+        for name, value in filters.items()
     )
     return (
-        f"none of the {total} episodes in {where!r} has {asked}; 'assay traces list' shows"
-        " what there is"
+        f"none of the {total} episodes in {where!r} has {criteria}; 'assay traces list' shows"
+        " them"
     )
 
 
@@ -137,9 +139,11 @@ def achievements(
     from assay.analyses.achievements import analyse_achievements
     from assay.analyses.deaths import play_endings
 
-    with _chosen(source, which, database) as chosen:
-        facts = chosen.facts()
-        return chosen.said(analyse_achievements(facts, play_endings(chosen.store, facts)))
+    with _select_episodes(source, which, database) as episodes:
+        facts = episodes.load()
+        return episodes.add_source(
+            analyse_achievements(facts, play_endings(episodes.store, facts))
+        )
 
 
 @takes_options
@@ -149,9 +153,9 @@ def deaths(
     """Analyse causes of death, lifetimes, and the last actions of the player."""
     from assay.analyses.deaths import analyse_deaths, play_endings
 
-    with _chosen(source, which, database) as chosen:
-        facts = chosen.facts()
-        return chosen.said(analyse_deaths(facts, play_endings(chosen.store, facts)))
+    with _select_episodes(source, which, database) as episodes:
+        facts = episodes.load()
+        return episodes.add_source(analyse_deaths(facts, play_endings(episodes.store, facts)))
 
 
 @takes_options
@@ -161,8 +165,8 @@ def hooks(
     """Analyse how often hooks fire: by model, turn and action, and in combination."""
     from assay.analyses.hooks import analyse_hooks
 
-    with _chosen(source, which, database) as chosen:
-        return chosen.said(analyse_hooks(chosen.facts(hooks=True, steps=True)))
+    with _select_episodes(source, which, database) as episodes:
+        return episodes.add_source(analyse_hooks(episodes.load(hooks=True, steps=True)))
 
 
 @takes_options
@@ -172,8 +176,8 @@ def actions(
     """Analyse the actions of models: frequencies, sequences, results and waste."""
     from assay.analyses.actions import analyse_actions
 
-    with _chosen(source, which, database) as chosen:
-        return chosen.said(analyse_actions(chosen.facts(steps=True, replies=True)))
+    with _select_episodes(source, which, database) as episodes:
+        return episodes.add_source(analyse_actions(episodes.load(steps=True, replies=True)))
 
 
 @takes_options
@@ -183,8 +187,8 @@ def costs(
     """Analyse dollars and tokens by model, by result and by turn."""
     from assay.analyses.costs import analyse_costs
 
-    with _chosen(source, which, database) as chosen:
-        return chosen.said(analyse_costs(chosen.facts(calls=True)))
+    with _select_episodes(source, which, database) as episodes:
+        return episodes.add_source(analyse_costs(episodes.load(calls=True)))
 
 
 @takes_options
@@ -205,12 +209,12 @@ def seeds(
     """
     from assay.analyses.worlds import analyse_worlds, make_worlds
 
-    with _chosen(source, which, database) as chosen:
-        facts = chosen.facts()
-        found = analyse_worlds(
-            facts, lambda worlds: make_worlds(chosen.store, facts, worlds), metric=metric
+    with _select_episodes(source, which, database) as episodes:
+        facts = episodes.load()
+        analysis = analyse_worlds(
+            facts, lambda worlds: make_worlds(episodes.store, facts, worlds), metric=metric
         )
-        return chosen.said(found)
+        return episodes.add_source(analysis)
 
 
 @takes_options
@@ -237,10 +241,12 @@ def enhanced_hooks(
     from assay.analyses.hook_files import read_hooks
 
     declared = read_hooks(Path(enhancements))
-    with _chosen(source, which, database) as chosen:
-        facts = chosen.facts()
-        firings = fire_all(chosen.store, facts, declared, progress)
-        return chosen.said(analyse_enhanced_hooks(facts, declared, firings, landmark=landmark))
+    with _select_episodes(source, which, database) as episodes:
+        facts = episodes.load()
+        firings = fire_all(episodes.store, facts, declared, progress)
+        return episodes.add_source(
+            analyse_enhanced_hooks(facts, declared, firings, landmark=landmark)
+        )
 
 
 def hook_schema() -> dict[str, Any]:
@@ -257,8 +263,8 @@ def quality(
     """Score every trace from 0 to 1 with reasons, and list near duplicates."""
     from assay.analyses.quality import analyse_quality
 
-    with _chosen(source, which, database) as chosen:
-        return chosen.said(analyse_quality(chosen.facts(steps=True, replies=True)))
+    with _select_episodes(source, which, database) as episodes:
+        return episodes.add_source(analyse_quality(episodes.load(steps=True, replies=True)))
 
 
 def training(job_ids: str | Sequence[str], *, database: Where = None) -> "TrainingAnalysis":
@@ -276,6 +282,6 @@ def training(job_ids: str | Sequence[str], *, database: Where = None) -> "Traini
     with store.reading() as connection:
         jobs = [find_job(connection, name.strip()) for name in names if name.strip()]
         # A job that is named twice counts once.
-        once = {(job.address, job.id): job for job in jobs}
-        found = [(job, job_events(connection, job)) for job in once.values()]
-    return analyse_training(found, str(store.path))
+        unique_jobs = {(job.address, job.id): job for job in jobs}
+        jobs_with_events = [(job, job_events(connection, job)) for job in unique_jobs.values()]
+    return analyse_training(jobs_with_events, str(store.path))

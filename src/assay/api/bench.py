@@ -57,17 +57,17 @@ def bench_summary(
     from assay.bench.summary import summarize_benchmark
 
     stamps = rollouts or (None,)
-    found = [
+    selected = [
         find_rollout(benchmark, Path(data_dir), latest=latest, stamp=stamp) for stamp in stamps
     ]
-    _check_different([rollout.path for rollout in found])
-    summary = summarize_benchmark(*(rollout.manifest for rollout in found), options=options)
-    if save and len(found) == 1 and options.grading is None:
+    _check_distinct([rollout.path for rollout in selected])
+    summary = summarize_benchmark(*(rollout.manifest for rollout in selected), options=options)
+    if save and len(selected) == 1 and options.grading is None:
         from assay.report.benchmark import benchmark_document
         from assay.report.files import write_document
 
         try:
-            write_document(benchmark_document(summary), found[0].path / "summary.md")
+            write_document(benchmark_document(summary), selected[0].path / "summary.md")
         except OutputError as error:
             notice(str(error))
     return summary
@@ -93,12 +93,12 @@ def bench_compare(
     from assay.bench.rollout_comparison import compare_rollouts
     from assay.bench.rollouts import find_rollout
 
-    found = [find_rollout(text, Path(data_dir)) for text in rollouts]
-    _check_different([rollout.path for rollout in found])
-    one_name = len({rollout.manifest.name for rollout in found}) == 1
+    selected = [find_rollout(text, Path(data_dir)) for text in rollouts]
+    _check_distinct([rollout.path for rollout in selected])
+    is_one_benchmark = len({rollout.manifest.name for rollout in selected}) == 1
     named = {}
-    for text, rollout in zip(rollouts, found, strict=True):
-        stamp = rollout.manifest.created_at if one_name else rollout.label
+    for text, rollout in zip(rollouts, selected, strict=True):
+        stamp = rollout.manifest.created_at if is_one_benchmark else rollout.label
         label = text if text in rollout.manifest.tags else stamp
         # Rollouts of two machines may have the same stamp.
         named[label if label not in named else str(rollout.path)] = rollout.manifest
@@ -149,20 +149,20 @@ def bench_import(
     from assay.bench.rollout_imports import find_harbor_jobs, import_rollouts
 
     if not folders:
-        raise UsageError("no folder was named; name rollout folders, or a data folder")
-    found = import_rollouts([Path(folder) for folder in folders], Path(data_dir))
-    jobs = [done.source for done in found.imported if find_harbor_jobs(done.source)]
+        raise UsageError("give one or more rollout folders, or a data folder")
+    selected = import_rollouts([Path(folder) for folder in folders], Path(data_dir))
+    jobs = [done.source for done in selected.imported if find_harbor_jobs(done.source)]
     if not jobs:
-        return found
-    return found._replace(sessions=import_traces(*jobs, database=database).added)
+        return selected
+    return selected._replace(sessions=import_traces(*jobs, database=database).added)
 
 
-def _check_different(paths: list[Path]) -> None:
-    places = [path.resolve() for path in paths]
-    for path in places:
-        if places.count(path) > 1:
+def _check_distinct(paths: list[Path]) -> None:
+    resolved = [path.resolve() for path in paths]
+    for path in resolved:
+        if resolved.count(path) > 1:
             raise UsageError(
-                f"{path.parent.name}@{path.name} is named twice; name each rollout once"
+                f"{path.parent.name}@{path.name} is given twice; give each rollout once"
             )
 
 

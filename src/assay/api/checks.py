@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from assay.core.provenance import collect_provenance
+from assay.core.text import format_install_command
 from assay.errors import AccessDenied, AssayError, ModelRejected, StoreBusy, UsageError
 from assay.store.location import default_database
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SERVICE: Final = "http://localhost:8901"
 _GIB: Final = 2**30
-_LITTLE, _TOO_LITTLE = 2 * _GIB, _GIB // 8
+_LOW_SPACE, _MIN_SPACE = 2 * _GIB, _GIB // 8
 _TIMEOUT: Final = 3.0
 _PACKAGE: Final = re.compile(r"[\s<>=!~;\[(]")
 
@@ -97,12 +98,12 @@ def check_python() -> Check:
 
 def check_assay() -> Check:
     """Report the version of assay, and its commit if it runs from a checkout."""
-    made = collect_provenance()
-    detail = made.assay
-    if made.commit is not None:
-        detail += f", commit {made.commit[:12]}{', changed since' if made.dirty else ''}"
-    if made.project is not None:
-        detail += f", in a project at commit {made.project}"
+    origin = collect_provenance()
+    detail = origin.assay
+    if origin.commit is not None:
+        detail += f", commit {origin.commit[:12]}{', changed since' if origin.dirty else ''}"
+    if origin.project is not None:
+        detail += f", in a project at commit {origin.project}"
     return Check("assay", CheckState.OK, detail)
 
 
@@ -116,20 +117,20 @@ def check_extras() -> Check:
             "extras",
             CheckState.WARN,
             "assay is not installed",
-            "in its checkout: pip install .",
+            "in a clone of assay: pip install .",
         )
-    lines = [_extra(name, needs) for name in sorted(extras)]
-    detail = "; ".join(lines) or "there are none"
-    missing = any("without" in line for line in lines)
-    step = "only needed to change assay: pip install -e '.[NAME]' in its checkout"
+    lines = [_describe_extra(name, needs) for name in sorted(extras)]
+    detail = "; ".join(lines) or "none"
+    missing = any("lacks" in line for line in lines)
+    step = f"to install one: {format_install_command('NAME')}"
     return Check("extras", CheckState.OK, detail, step if missing else None)
 
 
-def _extra(name: str, needs: list[str]) -> str:
+def _describe_extra(name: str, needs: list[str]) -> str:
     mark = re.compile(rf"extra\s*==\s*['\"]{re.escape(name)}['\"]")
     packages = [_PACKAGE.split(need, maxsplit=1)[0] for need in needs if mark.search(need)]
     missing = [package for package in packages if not _is_installed(package)]
-    return f"{name} is there" if not missing else f"{name} without {', '.join(missing)}"
+    return f"{name}: lacks {', '.join(missing)}" if missing else f"{name}: installed"
 
 
 def _is_installed(package: str) -> bool:
@@ -144,21 +145,19 @@ def check_engine() -> Check:
     """Check whether the engine of the world is already compiled; compiles nothing."""
     from assay.crafter.engine.jit import compiled_home
 
-    home, is_there = compiled_home()
+    home, is_compiled = compiled_home()
     root = home.parent
-    if is_there:
+    if is_compiled:
         return Check("engine", CheckState.OK, f"compiled, in {home}")
-    if not os.access(_existing(root), os.W_OK | os.X_OK):
+    if not os.access(_find_existing_parent(root), os.W_OK | os.X_OK):
         return Check(
             "engine",
             CheckState.WARN,
-            f"not compiled, and {root} cannot be written to: every start would compile",
-            "set ASSAY_CACHE_DIR to a folder you can write to",
+            f"not compiled, and {root} is not writable, so every start compiles it",
+            "set ASSAY_CACHE_DIR to a writable folder",
         )
     step = "assay warmup compiles it now (about 20 s); so does the first run"
-    return Check(
-        "engine", CheckState.WARN, f"not compiled yet; it will be kept in {root}", step
-    )
+    return Check("engine", CheckState.WARN, f"not compiled yet; will be cached in {root}", step)
 
 
 def check_service(url: str | None, token: str | None = None) -> Check:
@@ -169,14 +168,16 @@ def check_service(url: str | None, token: str | None = None) -> Check:
 
     address = url or DEFAULT_SERVICE
 
-    async def ask() -> None:
+    async def request_health() -> None:
         only_once = RequestRetries(attempts=1)
         timeout = _TIMEOUT if url else 1.0
-        async with HttpClient(address, token=token, timeout=timeout, retries=only_once) as it:
-            await it.health()
+        async with HttpClient(
+            address, token=token, timeout=timeout, retries=only_once
+        ) as client:
+            await client.health()
 
     try:
-        asyncio.run(ask())
+        asyncio.run(request_health())
     except AccessDenied as error:
         step = "set ASSAY_SERVICE_TOKEN to the token of the service"
         return Check(
@@ -184,10 +185,10 @@ def check_service(url: str | None, token: str | None = None) -> Check:
         )
     except (AssayError, ValueError, OSError) as error:
         if url is None:
-            return Check("service", CheckState.OK, f"none on {address}; runs do not need one")
+            return Check("service", CheckState.OK, f"none at {address}; runs do not need one")
         start = f"assay serve starts one; check the address {address} and the network"
         return Check("service", CheckState.FAIL, str(error).splitlines()[0], start)
-    return Check("service", CheckState.OK, f"answers on {address}")
+    return Check("service", CheckState.OK, f"responds at {address}")
 
 
 def check_sandbox() -> Check:
@@ -201,21 +202,24 @@ def check_sandbox() -> Check:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the warning about no sandbox is reported below
             backend = choose_backend()
-        told = backend.enforcement(ResourceLimits())
+        enforcement = backend.enforcement(ResourceLimits())
     except AssayError as error:
         reason, _, step = str(error).partition("; ")
         return Check(
-            "sandbox", CheckState.WARN, f"none, so no benchmarks: {reason}", step or None
+            "sandbox",
+            CheckState.WARN,
+            f"none, so benchmarks cannot run: {reason}",
+            step or None,
         )
-    if told.backend == "none":
-        detail = "none: agents of benchmarks run on this machine as you, without limits"
+    if enforcement.backend == "none":
+        detail = "none: benchmark agents run with your privileges and without limits"
         step = "unset SANDBOX_BACKEND to run them in bubblewrap"
         return Check("sandbox", CheckState.WARN, detail, step)
-    held = (
-        f"memory: {told.memory}; processes: {told.processes}; CPUs: {told.cpus}; "
-        f"disk: {told.disk}; network: {told.network}"
+    limits = (
+        f"memory: {enforcement.memory}; processes: {enforcement.processes}; "
+        f"CPUs: {enforcement.cpus}; disk: {enforcement.disk}; network: {enforcement.network}"
     )
-    return Check("sandbox", CheckState.OK, f"{told.backend} ({held})")
+    return Check("sandbox", CheckState.OK, f"{enforcement.backend} ({limits})")
 
 
 def check_protection(name: str) -> Check:
@@ -224,18 +228,18 @@ def check_protection(name: str) -> Check:
     from assay.sandboxes.self_test import run_self_test
 
     try:
-        found = run_self_test(choose_backend(name))
+        result = run_self_test(choose_backend(name))
     except AssayError as error:
         reason, _, step = str(error).partition("; ")
         return Check("self-test", CheckState.FAIL, f"{name}: {reason}", step or None)
-    if not found.is_tested:
-        detail = f"{name}: not tested, only bubblewrap and docker are"
+    if not result.is_tested:
+        detail = f"{name}: not tested; only bubblewrap and docker can be"
         return Check("self-test", CheckState.WARN, detail)
-    if found.holes:
-        step = "run no agents or tasks in it that you do not trust; try another sandbox"
-        return Check("self-test", CheckState.FAIL, f"{name}: {found}", step)
-    state = CheckState.WARN if found.not_held else CheckState.OK
-    return Check("self-test", state, f"{name}: {found}")
+    if result.holes:
+        step = "do not run untrusted agents or tasks in it; try another sandbox"
+        return Check("self-test", CheckState.FAIL, f"{name}: {result}", step)
+    state = CheckState.WARN if result.not_held else CheckState.OK
+    return Check("self-test", state, f"{name}: {result}")
 
 
 def check_docker() -> Check:
@@ -244,13 +248,13 @@ def check_docker() -> Check:
     from assay.sandboxes.base import ResourceLimits
 
     try:
-        told = choose_backend("docker").enforcement(ResourceLimits())
+        enforcement = choose_backend("docker").enforcement(ResourceLimits())
     except AssayError as error:
         reason, _, step = str(error).partition("; ")
         return Check(
             "docker", CheckState.OK, f"{reason}; only --sandbox docker needs one: {step}"
         )
-    return Check("docker", CheckState.OK, f"its engine answers ({told.memory})")
+    return Check("docker", CheckState.OK, f"the engine responds ({enforcement.memory})")
 
 
 def check_modal() -> Check:
@@ -262,21 +266,21 @@ def check_modal() -> Check:
         ModalBackend().enforcement(ResourceLimits())
     except AssayError as error:
         reason, _, _ = str(error).partition("; ")
-        return Check("modal", CheckState.OK, f"{reason}; nothing else needs it")
-    return Check("modal", CheckState.OK, "the service takes the account")
+        return Check("modal", CheckState.OK, f"{reason}; only --sandbox modal needs it")
+    return Check("modal", CheckState.OK, "the service accepts the account")
 
 
 def check_agents() -> Check:
     """Report which third-party coding agents are installed."""
     from assay.bench.coders.installation import PROGRAMS, find_installed_agent
 
-    told = []
+    versions = []
     for name in PROGRAMS:
         agent = find_installed_agent(name)
-        told.append(f"{name} {'is not installed' if agent is None else agent.version}")
+        versions.append(f"{name} {'is not installed' if agent is None else agent.version}")
     missing = any(find_installed_agent(name) is None for name in PROGRAMS)
-    step = "to run one of them in benchmarks: assay bench agents install NAME"
-    return Check("agents", CheckState.OK, "; ".join(told), step if missing else None)
+    step = "to install one: assay bench agents install NAME"
+    return Check("agents", CheckState.OK, "; ".join(versions), step if missing else None)
 
 
 def check_database(path: Path, patience: float = _TIMEOUT) -> Check:
@@ -285,28 +289,30 @@ def check_database(path: Path, patience: float = _TIMEOUT) -> Check:
     from assay.store.queries import count_sessions, read_everything
     from assay.store.store import Store
 
-    step = "see who owns it and its folder, or name another place with --database"
+    step = "check the owner of the file and its folder, or give another --database"
     try:
         store = Store(path, patience=patience)
     except UsageError as error:
         return Check("database", CheckState.FAIL, str(error), step)
     if not path.exists():
-        if not os.access(_existing(path.parent), os.W_OK | os.X_OK):
-            return Check("database", CheckState.FAIL, f"{path} cannot be made there", step)
-        return Check("database", CheckState.OK, f"{path} is not there yet; assay run makes it")
+        if not os.access(_find_existing_parent(path.parent), os.W_OK | os.X_OK):
+            return Check("database", CheckState.FAIL, f"{path} cannot be created", step)
+        return Check(
+            "database", CheckState.OK, f"{path} does not exist yet; assay run creates it"
+        )
     try:
         with store.reading() as connection:
             schema = stored_version(connection)
             episodes = count_sessions(connection)
             read_everything(connection)
     except StoreBusy as error:
-        waits = "a run waits for it meanwhile, and loses nothing"
-        return Check("database", CheckState.WARN, str(error), waits)
+        wait_step = "runs wait for it, and lose nothing"
+        return Check("database", CheckState.WARN, str(error), wait_step)
     except AssayError as error:
         return Check("database", CheckState.FAIL, str(error), "see docs/troubleshooting.md")
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)):
-        return Check("database", CheckState.FAIL, f"{path} can be read, not written to", step)
-    detail = f"{path}: schema version {schema}, {episodes} episodes, free to write to"
+        return Check("database", CheckState.FAIL, f"{path} is read-only", step)
+    detail = f"{path}: schema version {schema}, {episodes} episodes, writable"
     return Check("database", CheckState.OK, detail)
 
 
@@ -318,48 +324,52 @@ def check_journals(database: Path) -> list[Check]:
         runs = unfinished_runs(database)
     except AssayError as error:
         return [Check("journals", CheckState.WARN, str(error))]
-    checks = [_unfinished(run, database) for run in runs]
+    checks = [_check_unfinished_run(run, database) for run in runs]
     for folder, reason in unreadable_runs(database).items():
         detail = f"{reason}; its run cannot be resumed"
-        step = f"use the assay that wrote it, repair the file, or move {folder} away"
+        step = f"use the version of assay that wrote it, repair the file, or move {folder} away"
         checks.append(Check("journals", CheckState.WARN, detail, step))
     damaged = sorted(journal_root(database).rglob("*.jsonl.damaged*"))
     if damaged:
         detail = f"{len(damaged)} damaged, the first is {damaged[0]}"
-        step = "they are kept to be looked at; remove them when you need them no more"
+        step = "they are kept for inspection; delete them when you no longer need them"
         checks.append(Check("journals", CheckState.WARN, detail, step))
-    return checks or [Check("journals", CheckState.OK, "no run was left unfinished")]
+    return checks or [Check("journals", CheckState.OK, "no unfinished runs")]
 
 
-def _unfinished(run: "RunFolder", database: Path) -> Check:
+def _check_unfinished_run(run: "RunFolder", database: Path) -> Check:
     record = run.record
     started = datetime.fromtimestamp(record.created_at, UTC)
     detail = f"run {record.id} of {started:%Y-%m-%d %H:%M} UTC is not finished"
     holder = run.holder()
     if holder is not None:
-        who = f"process {holder}" if holder else "another process"
-        return Check("journals", CheckState.OK, f"{detail}: {who} plays it")
+        process = f"process {holder}" if holder else "another process"
+        return Check("journals", CheckState.OK, f"{detail}: {process} is running it")
     where = "" if run.is_benchmark else f" --database {shlex.quote(str(database))}"
-    return Check("journals", CheckState.WARN, detail, f"{run.resume_command}{where} resumes it")
+    return Check(
+        "journals", CheckState.WARN, detail, f"to resume it: {run.resume_command}{where}"
+    )
 
 
 def check_disk(database: Path) -> Check:
     """Check the free disk space for traces."""
-    folder = _existing(database.parent)
+    folder = _find_existing_parent(database.parent)
     try:
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        return Check("disk", CheckState.WARN, f"cannot tell for {folder}: {error.strerror}")
+        return Check(
+            "disk", CheckState.WARN, f"cannot read the free space of {folder}: {error.strerror}"
+        )
     detail = f"{free / _GIB:.1f} GiB free in {folder.resolve()}"
-    step = "make room, or name another place with --database"
-    if free < _TOO_LITTLE:
+    step = "free some space, or give another --database"
+    if free < _MIN_SPACE:
         return Check("disk", CheckState.FAIL, detail, step)
-    if free < _LITTLE:
+    if free < _LOW_SPACE:
         return Check("disk", CheckState.WARN, detail, step)
     return Check("disk", CheckState.OK, detail)
 
 
-def _existing(folder: Path) -> Path:
+def _find_existing_parent(folder: Path) -> Path:
     """Return the folder, or its nearest existing parent."""
     for candidate in (folder, *folder.parents):
         if candidate.exists():
@@ -375,12 +385,12 @@ def check_models() -> Check:
     try:
         registry = load_registry()
     except UsageError as error:
-        step = "correct that file, or name another with ASSAY_MODELS; see docs/models.md"
+        step = "correct that file, or set ASSAY_MODELS to another; see docs/models.md"
         return Check("models", CheckState.FAIL, str(error), step)
-    own = "no file of your own" if path is None else f"with those of {path}"
+    user_file = "no user file" if path is None else f"including {path}"
     if registry.warnings:
         return Check("models", CheckState.WARN, "; ".join(registry.warnings))
-    return Check("models", CheckState.OK, f"{len(registry.entries)} rows, {own}")
+    return Check("models", CheckState.OK, f"{len(registry.entries)} rows, {user_file}")
 
 
 def check_providers(timeout: float = _TIMEOUT) -> list[Check]:
@@ -394,15 +404,18 @@ def check_providers(timeout: float = _TIMEOUT) -> list[Check]:
         registry = load_registry()
     except UsageError:
         return []  # reported by `check_models`
-    used = [one for one in registry.providers.values() if _is_used(one, os.environ)]
-    found = [_access(provider) for provider in used]
-    addresses = [one.address for one in found if isinstance(one, _Access)]
-    silent = asyncio.run(find_unreachable(addresses, timeout)) if addresses else {}
+    providers = registry.providers.values()
+    used = [provider for provider in providers if _is_used(provider, os.environ)]
+    results = [_find_access(provider) for provider in used]
+    addresses = [result.address for result in results if isinstance(result, _ProviderAccess)]
+    unreachable = asyncio.run(find_unreachable(addresses, timeout)) if addresses else {}
     checks = [
-        one if isinstance(one, Check) else _answered(one, silent.get(one.address))
-        for one in found
+        result
+        if isinstance(result, Check)
+        else _check_response(result, unreachable.get(result.address))
+        for result in results
     ]
-    return [*checks, *_others(registry, used)]
+    return [*checks, *_check_unused_providers(registry, used)]
 
 
 def check_backends() -> Check:
@@ -419,13 +432,13 @@ def check_backends() -> Check:
         except UsageError as error:
             address, lacks = None, (str(error),)
         extra = backend.loopback and find_spec("torch") is None
-        more = ", without the extra 'local'" if extra else ""
-        parts.append(f"{backend.name}: {'; '.join(lacks) or f'at {address}'}{more}")
-    step = "'assay finetune health --backend NAME' asks one whether it answers"
+        missing_extra = ", without the extra 'local'" if extra else ""
+        parts.append(f"{backend.name}: {'; '.join(lacks) or f'at {address}'}{missing_extra}")
+    step = "'assay finetune health --backend NAME' checks whether one responds"
     return Check("finetune", CheckState.OK, ". ".join(parts), step)
 
 
-class _Access(NamedTuple):
+class _ProviderAccess(NamedTuple):
     """A provider that can be called."""
 
     name: str
@@ -440,7 +453,7 @@ def _is_used(provider: "Provider", environment: Mapping[str, str]) -> bool:
     return is_set or provider.key is not None
 
 
-def _access(provider: "Provider") -> Check | _Access:
+def _find_access(provider: "Provider") -> Check | _ProviderAccess:
     from assay.models.registry import find_base_url, find_key
 
     try:
@@ -450,32 +463,36 @@ def _access(provider: "Provider") -> Check | _Access:
         return Check("provider", CheckState.WARN, f"{provider.name}: {error}")
     variable = provider.key_variable
     if key is None:
-        words = "asked without a key"
+        key_source = "called without a key"
     elif variable is not None and os.environ.get(variable, "").strip():
-        words = f"key in {variable}"
+        key_source = f"key in {variable}"
     else:
-        words = "key in the file of models"
-    return _Access(provider.name, words, address)
+        key_source = "key in the models file"
+    return _ProviderAccess(provider.name, key_source, address)
 
 
-def _answered(access: _Access, reason: str | None) -> Check:
+def _check_response(access: _ProviderAccess, reason: str | None) -> Check:
     start = f"{access.name}: {access.key}"
     if reason is None:
-        return Check("provider", CheckState.OK, f"{start}, answers on {access.address}")
-    detail = f"{start}, cannot be reached on {access.address}: {reason}"
+        return Check("provider", CheckState.OK, f"{start}, responds at {access.address}")
+    detail = f"{start}, cannot be reached at {access.address}: {reason}"
     return Check(
         "provider", CheckState.WARN, detail, "check the address, the network and proxies"
     )
 
 
-def _others(registry: "Registry", used: list["Provider"]) -> list[Check]:
-    rest = [one for one in registry.providers.values() if one not in used]
+def _check_unused_providers(registry: "Registry", used: list["Provider"]) -> list[Check]:
+    rest = [provider for provider in registry.providers.values() if provider not in used]
     locked = [
-        f"{one.name} ({one.key_variable})"
-        for one in rest
-        if one.key_variable is not None and not one.key_optional
+        f"{provider.name} ({provider.key_variable})"
+        for provider in rest
+        if provider.key_variable is not None and not provider.key_optional
     ]
-    free = [one.name for one in rest if one.key_variable is None or one.key_optional]
+    free = [
+        provider.name
+        for provider in rest
+        if provider.key_variable is None or provider.key_optional
+    ]
     parts = []
     if locked:
         parts.append(f"no key for {', '.join(locked)}")
@@ -483,5 +500,5 @@ def _others(registry: "Registry", used: list["Provider"]) -> list[Check]:
         parts.append(f"no key needed for {', '.join(free)}")
     if not parts:
         return []
-    step = "set the variable in brackets to use such models; built-in ones need no key"
+    step = "set the variable in parentheses to use such models; built-in ones need no key"
     return [Check("provider", CheckState.OK, "; ".join(parts), step if locked else None)]

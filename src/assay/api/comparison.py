@@ -65,27 +65,31 @@ def compare(
             if getattr(options, name) is None:
                 options = replace(options, **{name: getattr(planned, name)})
     names = [subject for subject in subjects if isinstance(subject, str)]
-    own = [subject for subject in subjects if not isinstance(subject, str)]
-    if names and own:
+    given_subjects = [subject for subject in subjects if not isinstance(subject, str)]
+    if names and given_subjects:
         raise UsageError(
-            "names of a database and subjects of your own cannot be mixed; read the named ones"
-            " with assay.stored_subjects"
+            "names and Subject objects cannot be mixed; load the named experiments with"
+            " assay.stored_subjects"
         )
     if names:
-        own = stored_subjects(
+        given_subjects = stored_subjects(
             names,
             metrics or (),
             database=database,
             metrics_from=metrics_from,
             notice=notice,
         )
-    found = compare(own, metrics=metrics, baseline=baseline, options=options, methods=methods)
-    if names and (known := _known_worlds(own, database)):
-        found = replace(found, notes=(*known, *found.notes))
-    return found if planned is None else _beside_plan(found, planned, database)
+    comparison = compare(
+        given_subjects, metrics=metrics, baseline=baseline, options=options, methods=methods
+    )
+    if names and (training_notes := _describe_training_worlds(given_subjects, database)):
+        comparison = replace(comparison, notes=(*training_notes, *comparison.notes))
+    return (
+        comparison if planned is None else _add_plan_deviations(comparison, planned, database)
+    )
 
 
-def _known_worlds(subjects: Sequence["Subject"], database: Where) -> list[str]:
+def _describe_training_worlds(subjects: Sequence["Subject"], database: Where) -> list[str]:
     """Return notes about training data that was made from the worlds of these trials."""
     from assay.store.finetune_jobs import find_training_worlds
 
@@ -96,11 +100,11 @@ def _known_worlds(subjects: Sequence["Subject"], database: Where) -> list[str]:
         if trial.task is not None and trial.seed is not None
     }
     with store_at(database).reading() as connection:
-        found = find_training_worlds(connection, sorted(worlds))
-    return [f"They played {each}: a model trained on it knows them." for each in found]
+        datasets = find_training_worlds(connection, sorted(worlds))
+    return [f"They played {dataset}: a model trained on it knows them." for dataset in datasets]
 
 
-def _beside_plan(
+def _add_plan_deviations(
     comparison: "Comparison", plan: "ComparisonPlan", database: Where
 ) -> "Comparison":
     """Add deviations from the plan to a comparison, before all other notes."""
@@ -111,10 +115,10 @@ def _beside_plan(
     if store.path.exists():
         with store.reading() as connection:
             stored = find_plan(connection, plan.hash)
-    found = plan_deviations(plan, comparison, stored)
-    said = [f"Deviation from the plan: {one}." for one in found]
-    said = said or [f"It kept to its plan, {plan.hash}."]
-    return replace(comparison, planned=not found, notes=(*said, *comparison.notes))
+    deviations = plan_deviations(plan, comparison, stored)
+    notes = [f"Deviation from the plan: {deviation}." for deviation in deviations]
+    notes = notes or [f"It kept to its plan, {plan.hash}."]
+    return replace(comparison, planned=not deviations, notes=(*notes, *comparison.notes))
 
 
 def register_comparison_plan(plan: Path | str, *, database: Where = None) -> "RegisteredPlan":
@@ -168,9 +172,9 @@ def over_time(
         metrics_from=metrics_from,
         notice=notice,
     )
-    own = {*names}  # a single experiment is returned with the baselines of its run
+    series_ids = {*names}  # a single experiment is returned with the baselines of its run
     return over_time(
-        [subject for subject in subjects if subject.id in own],
+        [subject for subject in subjects if subject.id in series_ids],
         metric=metric,
         level=level,
         seed=seed,
@@ -204,22 +208,22 @@ def stored_subjects(
     from assay.store.training_tables import open_with_trials
 
     store = store_at(database)
-    own = None if metrics_from is None else load_metrics(Path(metrics_from))
+    user_metrics = None if metrics_from is None else load_metrics(Path(metrics_from))
     with open_with_trials(store) as connection:
         ids = resolve_subjects(connection, names)
         named = named_experiments(connection, names)
         if len(ids) == 1:
             ids += run_baselines(connection, ids[0])
-    ensure_metrics(store, ids, metrics, extra=own, notice=notice)
+    ensure_metrics(store, ids, metrics, extra=user_metrics, notice=notice)
     with store.reading() as connection:
         subjects = load_subjects(connection, ids)
-    usual = store.path.absolute() == DEFAULT_DATABASE.absolute()
+    is_default = store.path.absolute() == DEFAULT_DATABASE.absolute()
     # A baseline that the user named is compared like any other experiment.
     return [
         replace(
             subject,
             baseline=subject.baseline and subject.id not in named,
-            database=None if usual else str(store.path),
+            database=None if is_default else str(store.path),
         )
         for subject in subjects
     ]
@@ -240,7 +244,7 @@ def read_results(*files: str) -> "list[Subject]":
 
 
 _METRIC = "achievements"
-_USUAL = (_METRIC, "reward")
+_COMMON_METRICS = (_METRIC, "reward")
 """Metrics that are accepted even if the database does not have them."""
 
 
@@ -267,7 +271,7 @@ def list_experiments(
     from assay.store.training_tables import open_with_trials
 
     with open_with_trials(store_at(database)) as connection:
-        if metric not in _USUAL:
+        if metric not in _COMMON_METRICS:
             versions.check_metric(connection, metric)
         return versions.list_experiments(connection, series=series, metric=metric)
 
@@ -281,9 +285,9 @@ def show_experiment(experiment: str, *, database: Where = None) -> ExperimentDet
     from assay.store.versions import experiment_log
 
     with open_with_trials(store_at(database)) as connection:
-        meant = resolve_experiment(connection, experiment)
-        entry = experiment_log(connection, meant, unlogged=UNLOGGED)
-        return ExperimentDetails(entry, load_subjects(connection, [meant])[0])
+        experiment_id = resolve_experiment(connection, experiment)
+        entry = experiment_log(connection, experiment_id, unlogged=UNLOGGED)
+        return ExperimentDetails(entry, load_subjects(connection, [experiment_id])[0])
 
 
 def tag_experiment(
@@ -299,9 +303,9 @@ def tag_experiment(
 
     store = store_at(database)
     with store.reading() as connection:
-        meant = resolve_experiment(connection, experiment)
+        experiment_id = resolve_experiment(connection, experiment)
     with store.writing() as connection:
-        return versions.tag_experiment(connection, meant, version=version, note=note)
+        return versions.tag_experiment(connection, experiment_id, version=version, note=note)
 
 
 def experiment_log(
@@ -312,7 +316,7 @@ def experiment_log(
     from assay.store.versions import check_metric, series_log
 
     with store_at(database).reading() as connection:
-        if metric not in _USUAL:
+        if metric not in _COMMON_METRICS:
             check_metric(connection, metric)
         return series_log(connection, series, metric=metric, unlogged=UNLOGGED)
 
@@ -337,11 +341,11 @@ def export_experiments(
 
     path = Path(output)
     if not names:
-        raise UsageError("name the experiments to write, or a run, or 'latest'")
+        raise UsageError("give the experiments to write: names, a run, or 'latest'")
     if path.is_dir():
-        raise UsageError(f"--output {str(path)!r} is a folder; name a file in it")
+        raise UsageError(f"--output {str(path)!r} is a folder; give a file in it")
     if path.exists() and not force:
-        raise UsageError(f"{str(path)!r} is there already; name another file, or give --force")
+        raise UsageError(f"{str(path)!r} already exists; give another file, or --force")
     with store_at(database).reading() as connection:
         subjects = load_subjects(connection, resolve_subjects(connection, names))
     left_out = write_experiments_file(path, subjects)
@@ -363,8 +367,12 @@ def delete_experiments(
     from assay.store.training_tables import open_with_trials
 
     if not names:
-        raise UsageError("name the experiments to delete; 'assay experiments list' shows them")
+        raise UsageError("give the experiments to delete; 'assay experiments list' shows them")
     store = store_at(database)
     with open_with_trials(store) as connection:
-        chosen = resolve_subjects(connection, names)
-    return plan_deletion(store, (), chosen) if dry_run else delete(store, (), chosen)
+        experiment_ids = resolve_subjects(connection, names)
+    return (
+        plan_deletion(store, (), experiment_ids)
+        if dry_run
+        else delete(store, (), experiment_ids)
+    )

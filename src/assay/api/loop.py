@@ -44,13 +44,13 @@ class LoopResult:
     report: Path
 
 
-def _play(prepared: "PreparedRun[RunConfig]") -> "RunResult":
+def _run_silently(prepared: "PreparedRun[RunConfig]") -> "RunResult":
     from assay.api.runs import run_prepared
 
     return run_prepared(prepared)
 
 
-def _follow(
+def _follow_silently(
     jobs: "Sequence[FinetuneJob]", database: Path, interval: float
 ) -> "Sequence[FinetuneJob]":
     from assay.finetune.follow import finetune_follow
@@ -67,19 +67,21 @@ class LoopWatch:
 
     stage: Callable[[StageEvent], None] = lambda event: None
     """Called when a stage starts and ends."""
-    play: "Callable[[PreparedRun[RunConfig]], RunResult]" = _play
+    play: "Callable[[PreparedRun[RunConfig]], RunResult]" = _run_silently
     """Executes a run, and may show its progress."""
     rows: Callable[[int, int], None] = lambda done, total: None
     """Called with the number of turns that were turned into rows, and their total."""
-    follow: "Callable[[Sequence[FinetuneJob], Path, float], Sequence[FinetuneJob]]" = _follow
+    follow: "Callable[[Sequence[FinetuneJob], Path, float], Sequence[FinetuneJob]]" = (
+        _follow_silently
+    )
     """Follows jobs to their end, with a database and a polling interval in seconds."""
     notice: Callable[[str], None] = lambda words: None
 
 
-_NOBODY: Final = LoopWatch()
+_SILENT: Final = LoopWatch()
 
 
-class _Actions:
+class _StageActions:
     """Actions of the stages, which call the functions behind other commands."""
 
     def __init__(self, watch: LoopWatch) -> None:
@@ -117,14 +119,14 @@ def plan_loop(config: Path | str | None = None, **settings: Any) -> LoopPlan:
     from assay.runs.configuration import resolve
 
     file = None if config is None else Path(config)
-    found = resolve(LoopConfig, settings, file, source="assay.loop")
-    chosen = found.config
-    database = chosen.database or chosen.folder / "traces.duckdb"
-    return LoopPlan(config=chosen, database=database, warnings=found.warnings)
+    resolved = resolve(LoopConfig, settings, file, source="assay.loop")
+    loop_config = resolved.config
+    database = loop_config.database or loop_config.folder / "traces.duckdb"
+    return LoopPlan(config=loop_config, database=database, warnings=resolved.warnings)
 
 
 def run_loop(
-    plan: LoopPlan | Path | str | None = None, *, watch: LoopWatch = _NOBODY, **settings: Any
+    plan: LoopPlan | Path | str | None = None, *, watch: LoopWatch = _SILENT, **settings: Any
 ) -> LoopResult:
     """Run a loop: teach, train, examine, and compare the student before and after.
 
@@ -145,7 +147,7 @@ def run_loop(
     config = plan.config
     for warning in plan.warnings:
         watch.notice(warning)
-    loop = LoopStages(plan, _Actions(watch))
+    loop = LoopStages(plan, _StageActions(watch))
     stages, log = loop.list_stages(), loop.log
     if config.backend == LOCAL and len(find_completed_stages(stages, log)) < len(stages):
         _find_service(watch)
@@ -156,7 +158,7 @@ def run_loop(
     from assay.api.comparison import compare
 
     comparison = compare(exam, database=plan.database)
-    report = _reported(plan, done, comparison)
+    report = _write_report(plan, done, comparison)
     return LoopResult(
         plan=plan, stages=done, comparison=comparison, student=student, report=report
     )
@@ -173,7 +175,7 @@ def _find_service(watch: LoopWatch) -> None:
     check_local(address)
 
 
-def _reported(
+def _write_report(
     plan: LoopPlan, done: Mapping[str, StageResult], comparison: "Comparison"
 ) -> Path:
     from assay.finetune.follow import finetune_events
@@ -203,4 +205,4 @@ def estimate_loop(plan: LoopPlan) -> LoopEstimate:
 
     Needs no key, network or optional package, and writes nothing.
     """
-    return LoopStages(plan, _Actions(_NOBODY)).estimate()
+    return LoopStages(plan, _StageActions(_SILENT)).estimate()

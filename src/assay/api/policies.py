@@ -84,7 +84,9 @@ def plan_training(
     from assay.training.folder import TrainingFolder
 
     if resume is not None and (config is not None or folder is not None):
-        raise UsageError("--resume takes the settings and the folder of a run; give it alone")
+        raise UsageError(
+            "--resume uses the settings and folder of its run; omit the file and --folder"
+        )
     stored = None
     if resume is not None:
         stored = TrainingFolder(Path(resume)).read_config().stored()
@@ -95,8 +97,8 @@ def plan_training(
         source=source,
         stored=stored,
     )
-    place = resume or folder or Path("training") / resolved.config.name
-    run = TrainingFolder(Path(place))
+    path = resume or folder or Path("training") / resolved.config.name
+    run = TrainingFolder(Path(path))
     done = run.read_status()["step"] if run.path.exists() else 0
     return TrainingPlan(resolved.config, resolved.sources, run.path, done)
 
@@ -146,19 +148,19 @@ def train_planned(
 
     store = store_at(database)
 
-    def keep(progress: "TrainingProgress") -> None:
+    def on_progress(progress: "TrainingProgress") -> None:
         log(progress)
         if progress.checkpoint is not None and progress.step < progress.total:
-            _store(plan, store)
+            _store_curves(plan, store)
         watch(progress)
 
     with log_progress_to_wandb(plan.config, plan.folder) as log:
-        end = train_in_folder(plan.config, plan.folder, watch=keep, stop=stop)
-    _store(plan, store)
-    return TrainingResult(plan, end, *_evaluated(plan.folder))
+        end = train_in_folder(plan.config, plan.folder, watch=on_progress, stop=stop)
+    _store_curves(plan, store)
+    return TrainingResult(plan, end, *_read_evaluation(plan.folder))
 
 
-def _store(plan: TrainingPlan, store: Any) -> None:
+def _store_curves(plan: TrainingPlan, store: Any) -> None:
     from assay.store.training_tables import write_training_runs
     from assay.training.folder import read_training_run
 
@@ -168,7 +170,7 @@ def _store(plan: TrainingPlan, store: Any) -> None:
         write_training_runs(connection, [run], swap=True)
 
 
-def _evaluated(folder: Path) -> tuple[int, tuple[HeldOutResult, ...]]:
+def _read_evaluation(folder: Path) -> tuple[int, tuple[HeldOutResult, ...]]:
     """Return the last evaluation of a run, with intervals."""
     import numpy as np
 
@@ -178,14 +180,14 @@ def _evaluated(folder: Path) -> tuple[int, tuple[HeldOutResult, ...]]:
     path = folder / "evaluation.json"
     if not path.exists():
         return 0, ()
-    told = json.loads(path.read_bytes())
-    sides = [told[side] for side in ("policy", "random")]
+    evaluation = json.loads(path.read_bytes())
+    sides = [evaluation[side] for side in ("policy", "random")]
     values = {
         "reward": [[episode["reward"] for episode in side] for side in sides],
         "achievements": [[sum(episode["reached"]) for episode in side] for side in sides],
         "steps": [[episode["length"] for episode in side] for side in sides],
     }
-    found = [
+    results = [
         HeldOutResult(metric, mean_interval(policy), mean_interval(random))
         for metric, (policy, random) in values.items()
     ]
@@ -195,4 +197,4 @@ def _evaluated(folder: Path) -> tuple[int, tuple[HeldOutResult, ...]]:
         ).interval
         for side in sides
     ]
-    return len(told["policy"]), (*found, HeldOutResult("score", *scores))
+    return len(evaluation["policy"]), (*results, HeldOutResult("score", *scores))

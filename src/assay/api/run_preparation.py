@@ -21,8 +21,8 @@ def load_agent(config: RunConfig, spec: str) -> UserAgent:
 
     if config.environment is not None:
         raise UsageError(
-            f"{spec} was trained in Crafter, and {config.environment} is another environment; "
-            "leave one of them out"
+            f"{spec} was trained in Crafter and cannot be used in {config.environment}; omit "
+            "one of them"
         )
     return checkpoint_agent(Path(spec.removeprefix(CHECKPOINT)))
 

@@ -62,14 +62,15 @@ def run_report(result: RunResult) -> "Document":
     from assay.report.run_summary import rank_models, summarize
 
     summaries = [
-        _with_open(summary, result) for summary in summarize(result.episodes, result.started)
+        _add_open_spending(summary, result)
+        for summary in summarize(result.episodes, result.started)
     ]
     # Rankings ignore the interim analyses, and could contradict their decisions.
     rankings = () if result.decisions else rank_models(result.episodes)
-    return run_document(summaries, result.run_id, rankings, _own_outcomes(result))
+    return run_document(summaries, result.run_id, rankings, _compute_user_outcomes(result))
 
 
-def _with_open(summary: "ModelSummary", result: RunResult) -> "ModelSummary":
+def _add_open_spending(summary: "ModelSummary", result: RunResult) -> "ModelSummary":
     """Add the spending of open episodes to the totals of a summary."""
     spent = result.open_spending.get(summary.model)
     if spent is None:
@@ -81,7 +82,7 @@ def _with_open(summary: "ModelSummary", result: RunResult) -> "ModelSummary":
     return replace(summary, tokens_spent=tokens, cost_spent=dollars)
 
 
-def _own_outcomes(result: RunResult) -> dict[str, dict[str, Interval]]:
+def _compute_user_outcomes(result: RunResult) -> dict[str, dict[str, Interval]]:
     """Return the means of user-defined outcomes, by arm and name."""
     values: dict[str, dict[str, list[float]]] = {}
     for row in result.episodes:
@@ -89,12 +90,12 @@ def _own_outcomes(result: RunResult) -> dict[str, dict[str, Interval]]:
             if name not in OUTCOMES and row.state is TrialState.RESULT:
                 values.setdefault(row.model, {}).setdefault(name, []).append(value)
     return {
-        arm: {name: t_interval(earned) for name, earned in own.items()}
-        for arm, own in values.items()
+        arm: {name: t_interval(samples) for name, samples in outcomes.items()}
+        for arm, outcomes in values.items()
     }
 
 
-def analysis_values(result: RunResult) -> dict[str, Any]:
+def aggregate_episodes(result: RunResult) -> dict[str, Any]:
     """Return the aggregates of all episodes for the results file."""
     decisions = [decision.as_json() for decision in result.decisions]
     return {**run_report(result).values(), "decisions": decisions}
@@ -135,21 +136,21 @@ def run(
         **settings: Values by the names of `RunConfig`.
     """
     observer = make_observer(listen, notice)
-    named = [models] if isinstance(models, str) else models
-    objects = {model.name: model for model in named or () if not isinstance(model, str)}
-    given = {}
+    given_models = [models] if isinstance(models, str) else models
+    objects = {model.name: model for model in given_models or () if not isinstance(model, str)}
+    agents_by_name = {}
     if isinstance(agents, Mapping):
-        made = [wrap_agent(name, value) for name, value in agents.items()]
-        given = {f"{agent.name}@{agent.sha[:12]}": agent for agent in made}
-    settings["models"] = named and [
-        model if isinstance(model, str) else model.name for model in named
+        user_agents = [wrap_agent(name, value) for name, value in agents.items()]
+        agents_by_name = {f"{agent.name}@{agent.sha[:12]}": agent for agent in user_agents}
+    settings["models"] = given_models and [
+        model if isinstance(model, str) else model.name for model in given_models
     ]
-    settings["agents"] = [*given] if given else agents
-    place = None
+    settings["agents"] = [*agents_by_name] if agents_by_name else agents
+    user_environment = None
     if isinstance(environment, type):
-        place = wrap_environment(environment)
-    settings["environment"] = place.spec if place else environment
-    own = UserObjects(given, objects, place)
+        user_environment = wrap_environment(environment)
+    settings["environment"] = user_environment.spec if user_environment else environment
+    own = UserObjects(agents_by_name, objects, user_environment)
     prepared = prepare(
         settings,
         None if config is None else Path(config),
@@ -185,7 +186,7 @@ def run_prepared(
         ),
         make_models(prepared, pool, own),
         metrics=load_run_metrics(config),
-        analyse=analysis_values,
+        analyse=aggregate_episodes,
     )
     # Agents that cannot be pickled are reported before anything is written.
     for agent in own.agents.values() if config.executor != "asyncio" else ():
@@ -210,7 +211,9 @@ def run_prepared(
 
 At = int | str | Sequence[int | str]
 _AT = re.compile(r"(?P<turn>\d{1,9})|(?P<share>\d{1,3}(?:\.\d+)?)%|\+(?P<later>\d{1,9})")
-_HERE = frozenset({"environment", "environment_hash", "openai_base_url", "decision_limit"})
+_LOCAL_SETTINGS = frozenset(
+    {"environment", "environment_hash", "openai_base_url", "decision_limit"}
+)
 """Settings of a version that do not change the requests of an episode."""
 
 
@@ -244,9 +247,13 @@ def fork(
         **settings: Other settings of `RunConfig`, such as temperature, budget and database.
     """
     observer = make_observer(listen, notice)
-    named = [models] if isinstance(models, str) else models
-    own = UserObjects({}, {each.name: each for each in named if not isinstance(each, str)})
-    settings["models"] = [each if isinstance(each, str) else each.name for each in named]
+    given_models = [models] if isinstance(models, str) else models
+    own = UserObjects(
+        {}, {model.name: model for model in given_models if not isinstance(model, str)}
+    )
+    settings["models"] = [
+        model if isinstance(model, str) else model.name for model in given_models
+    ]
     prepared = prepare_fork(
         sessions,
         at,
@@ -270,7 +277,7 @@ def prepare_fork(
     settings: Mapping[str, Any],
     *,
     which: WhichRun,
-    **how: Any,
+    **preparation: Any,
 ) -> PreparedRun[RunConfig]:
     """Prepare a fork, and check that its states can be reproduced.
 
@@ -280,64 +287,66 @@ def prepare_fork(
         futures: Number of continuations per model and state.
         settings: Other settings, by the names of `RunConfig`.
         which: Options that choose between a new run and an unfinished one.
-        **how: Other arguments of `prepare`.
+        **preparation: Other arguments of `prepare`.
     """
     if which.resume is not None:
-        return prepare(settings, which=which, **how)
+        return prepare(settings, which=which, **preparation)
     if not sessions:
         raise UsageError(
-            "name the episodes to fork: best, worst, or ids; 'assay traces list' shows them"
+            "give the episodes to fork: best, worst, or ids; 'assay traces list' shows them"
         )
     if at is None:
-        raise UsageError("say after which turns with --at, such as --at 10,25 or --at 50%")
-    wanted = _wanted(at)
+        raise UsageError("--at is missing; give turns, such as --at 10,25 or --at 50%")
+    turns = _parse_turns(at)
     if not settings.get("models"):
-        raise UsageError("name who plays on with --model, such as --model gpt-4o-mini")
+        raise UsageError(
+            "--model is missing; give the model that continues, such as gpt-4o-mini"
+        )
     if isinstance(futures, bool) or not isinstance(futures, int) or not 1 <= futures <= 1000:
         raise UsageError(f"--futures {futures!r} is not allowed; give a number from 1 to 1000")
     database = settings.get("database")
-    base, points = _points(store_at(database), sessions, wanted)
-    chosen = {"forks": points, "replicates": futures, "baselines": False}
-    return prepare({**settings, **chosen}, base=base, which=which, **how)
+    base, points = _find_fork_points(store_at(database), sessions, turns)
+    fork_settings = {"forks": points, "replicates": futures, "baselines": False}
+    return prepare({**settings, **fork_settings}, base=base, which=which, **preparation)
 
 
-def _wanted(at: At) -> list[Callable[["Trace"], int]]:
+def _parse_turns(at: At) -> list[Callable[["Trace"], int]]:
     """Parse `at` into functions that return a turn of an episode."""
     words = [at] if isinstance(at, int) else at.split(",") if isinstance(at, str) else at
-    return [_turn(str(word).strip()) for word in words]
+    return [_parse_turn(str(word).strip()) for word in words]
 
 
-def _turn(word: str) -> Callable[["Trace"], int]:
-    said = _AT.fullmatch(word)
-    if said is None or (said["share"] and float(said["share"]) >= 100):
+def _parse_turn(word: str) -> Callable[["Trace"], int]:
+    match = _AT.fullmatch(word)
+    if match is None or (match["share"] and float(match["share"]) >= 100):
         raise UsageError(
             f"--at {word!r} is not allowed; give turns such as 10,25, a share of an episode "
-            "such as 50%, or +1 for a turn after that at which a session was forked"
+            "such as 50%, or +1 for one turn after the fork point of a session"
         )
-    if said["turn"]:
-        turn = int(said["turn"])
+    if match["turn"]:
+        turn = int(match["turn"])
         return lambda trace: turn
-    if said["share"]:
-        share = float(said["share"]) / 100
+    if match["share"]:
+        share = float(match["share"]) / 100
         return lambda trace: int(share * len(trace.session.played))
-    later = int(said["later"])
+    later = int(match["later"])
 
-    def after_fork(trace: "Trace") -> int:
+    def find_turn_after_fork(trace: "Trace") -> int:
         header = trace.session.header
         if "fork" not in header.metadata:
             raise UsageError(
-                f"--at {word} counts from where a session was forked, and episode "
-                f"{header.session_id} was not; give a turn such as 10"
+                f"--at {word} counts from a fork point, but episode {header.session_id} is "
+                "not a fork; give a turn such as 10"
             )
         return int(header.metadata["fork"]["turn"]) + later
 
-    return after_fork
+    return find_turn_after_fork
 
 
-def _points(
+def _find_fork_points(
     store: "Store",
     names: Sequence[str],
-    wanted: Sequence[Callable[["Trace"], int]],
+    turns: Sequence[Callable[["Trace"], int]],
 ) -> tuple[dict[str, Any], tuple[ForkPoint, ...]]:
     """Return the common settings of the episodes, and their fork points."""
     from assay.episodes.forks import make_fork_point
@@ -350,21 +359,21 @@ def _points(
     points: dict[tuple[str, int], ForkPoint] = {}
     with store.reading() as connection:
         # `best`, `worst` and `latest` never refer to forks, so that the same command resumes.
-        chosen = select_sessions(connection, names, fork_words=False)
-        for trace in load_traces(connection, chosen):
-            session, own = trace.session.header.session_id, _played_as(trace)
-            kept = own.get("difficulty", "easy")
-            difficulty = SETTINGS["difficulty"].read(kept, session, is_stored=True)
+        session_ids = select_sessions(connection, names, fork_words=False)
+        for trace in load_traces(connection, session_ids):
+            session, settings = trace.session.header.session_id, _select_request_settings(trace)
+            stored_difficulty = settings.get("difficulty", "easy")
+            difficulty = SETTINGS["difficulty"].read(stored_difficulty, session, is_stored=True)
             tasks = RunConfig(difficulty=difficulty).difficulty_names
-            for turn in wanted:
+            for turn in turns:
                 point = make_fork_point(trace.session, turn(trace), tasks)
                 points[session, point.turn] = point
             if not first:
-                base, first = own, session
-            if changes := list_differences(RunConfig, base, own):
+                base, first = settings, session
+            if changes := list_differences(RunConfig, base, settings):
                 raise UsageError(
-                    f"episodes {first} and {session} were not played in the same way: "
-                    f"{'; '.join(changes)}; fork them in two runs"
+                    f"episodes {first} and {session} have different settings: "
+                    f"{'; '.join(changes)}; fork them in separate runs"
                 )
     if not points:
         raise UsageError(
@@ -373,18 +382,18 @@ def _points(
     return base, tuple(points.values())
 
 
-def _played_as(trace: "Trace") -> dict[str, Any]:
+def _select_request_settings(trace: "Trace") -> dict[str, Any]:
     """Return the stored settings of an episode that determine its requests."""
     counted, stored = RunConfig.counted(), trace.run.configuration
-    own = {
+    request_settings = {
         name: value
         for name, value in stored.items()
-        if counted.get(name) is Counts.VERSION and name not in _HERE
+        if counted.get(name) is Counts.VERSION and name not in _LOCAL_SETTINGS
     }
     settings = trace.experiment.tags.get("settings")
-    if settings and isinstance(own.get("agent"), dict):
-        own["agent"] = {**own["agent"], **settings}
-    return own
+    if settings and isinstance(request_settings.get("agent"), dict):
+        request_settings["agent"] = {**request_settings["agent"], **settings}
+    return request_settings
 
 
 _PATIENCE = 5.0
@@ -407,7 +416,7 @@ def estimate(prepared: PreparedRun[RunConfig]) -> RunEstimate:
     )
     return estimate_run(
         config,
-        [_quote(arm, config, pool) for arm in prepared.arms],
+        [_make_quote(arm, config, pool) for arm in prepared.arms],
         play_sample(config, find_environment(config, None)),
         count_remaining(
             prepared,
@@ -421,7 +430,7 @@ def estimate(prepared: PreparedRun[RunConfig]) -> RunEstimate:
     )
 
 
-def _quote(arm: Arm, config: RunConfig, pool: ModelPool) -> Quote:
+def _make_quote(arm: Arm, config: RunConfig, pool: ModelPool) -> Quote:
     name, asked_by = arm.model, CallerKind.BUILTIN
     if arm.agent is not None:
         asked_by = CallerKind.NONE if name is None else CallerKind.USER
@@ -434,7 +443,7 @@ def _quote(arm: Arm, config: RunConfig, pool: ModelPool) -> Quote:
     price = pool.price(entry)
     missing = pool.missing(entry)
     if price is None and config.budget is not None:
-        missing += (f"the budget needs a price of {name!r}; give --price IN/OUT",)
+        missing += (f"the budget needs a price for {name!r}; give --price IN/OUT",)
     return Quote(
         model=arm.label,
         provider=entry.provider.name,

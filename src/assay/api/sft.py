@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.api.traces import traces_as_store
+from assay.api.traces import open_traces
 from assay.core.options import takes_options
 from assay.errors import UsageError
 from assay.finetune.datasets.options import EpisodeFilters, Holdout, RowMode, RowOptions
@@ -37,31 +37,31 @@ def open_source(input_dir: Path | str | None, database: Where) -> "Iterator[Stor
 
     folder = Path(input_dir)
     if not folder.is_dir():
-        raise UsageError(_no_folder(folder))
-    paths = [folder, *sorted(each.parent for each in folder.glob(f"*/{INDEX}"))]
-    with traces_as_store(paths) as traces:
+        raise UsageError(_describe_missing_folder(folder))
+    paths = [folder, *sorted(index.parent for index in folder.glob(f"*/{INDEX}"))]
+    with open_traces(paths) as traces:
         yield traces.store
 
 
-def _no_folder(folder: Path) -> str:
+def _describe_missing_folder(folder: Path) -> str:
     from assay.store.trace_folder import INDEX
 
-    near = sorted(str(path.parent) for path in Path().glob(f"*/{INDEX}"))
-    stores = sorted(map(str, Path().glob("*.duckdb")))
-    there = " and ".join(
+    folders = sorted(str(path.parent) for path in Path().glob(f"*/{INDEX}"))
+    databases = sorted(map(str, Path().glob("*.duckdb")))
+    suggestions = " and ".join(
         part
         for part in (
-            f"folders of traces here: {', '.join(near)}" if near else "",
-            f"stores, for --database: {', '.join(stores)}" if stores else "",
+            f"trace folders here: {', '.join(folders)}" if folders else "",
+            f"databases for --database: {', '.join(databases)}" if databases else "",
         )
         if part
     )
-    return f"there is no folder {str(folder)!r}; " + (
-        there or "here are neither folders of traces nor stores; 'assay run' makes both"
+    return f"folder {str(folder)!r} does not exist; " + (
+        suggestions or "there are no trace folders or databases here; 'assay run' creates both"
     )
 
 
-def source_from(input_dir: Path | str | None, store: "Store", output: Path) -> dict[str, str]:
+def locate_source(input_dir: Path | str | None, store: "Store", output: Path) -> dict[str, str]:
     """Return the location of the episodes, relative to the data file."""
     here = output.absolute().parent
     if input_dir is not None:
@@ -69,7 +69,7 @@ def source_from(input_dir: Path | str | None, store: "Store", output: Path) -> d
     return {"database": os.path.relpath(store.path.absolute(), here)}
 
 
-def store_of_folder(folder: Path) -> "Store | None":
+def find_folder_database(folder: Path) -> "Store | None":
     """Return the database from which a trace folder was written, if it exists."""
     from assay.store.trace_folder import read_index
 
@@ -81,7 +81,7 @@ def store_of_folder(folder: Path) -> "Store | None":
     return store_at(path) if path is not None and path.is_file() else None
 
 
-_SCORED_AT_ONCE = 500
+_SCORING_BATCH = 500
 
 Progress = Callable[[int, int], None]
 """Called with the number of completed items and their total."""
@@ -121,7 +121,7 @@ def sft_filter(
 
     started = time.perf_counter()
     with open_source(input_dir, database) as store:
-        quality = {} if filters.min_quality is None else _qualities(store)
+        quality = {} if filters.min_quality is None else _score_traces(store)
         with store.reading() as connection:
             named = named_experiments(connection, filters.experiments)
             filters = replace(filters, experiments=tuple(sorted(named)))
@@ -129,20 +129,20 @@ def sft_filter(
             found, steps, chosen = choose_episodes(
                 session_facts(connection, filters.sql), filters, quality
             )
-            played = agent_settings(connection, {each.experiment_id for each in chosen})
+            played = agent_settings(connection, {episode.experiment_id for episode in chosen})
         if output is None:
             return summarize_episodes(found, steps, chosen, time.perf_counter() - started)
-        seeds = {each.seed for each in chosen if each.seed is not None}
-        out = (filters.holdout or Holdout()).select(seeds)
+        seeds = {episode.seed for episode in chosen if episode.seed is not None}
+        held_out_seeds = (filters.holdout or Holdout()).select(seeds)
         about = {
             "command": command,
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "provenance": _provenance(),
-            "source": source_from(input_dir, store, Path(output)),
+            "provenance": _read_provenance(),
+            "source": locate_source(input_dir, store, Path(output)),
             "filters": filters.as_json(),
-            "experiments": sorted({each.experiment_id for each in chosen}),
-            "models": dict(Counter(each.model for each in chosen).most_common()),
-            "holdout_seeds": sorted(out),
+            "experiments": sorted({episode.experiment_id for episode in chosen}),
+            "models": dict(Counter(episode.model for episode in chosen).most_common()),
+            "holdout_seeds": sorted(held_out_seeds),
             # Rows of other modes contain more or less history than a request did.
             PLAYED: played if rows.mode is RowMode.CALL else {**played, "history": None},
         }
@@ -153,12 +153,14 @@ def sft_filter(
             found=found,
             steps=steps,
             output=Path(output),
-            holdout=(lambda each: each.seed in out) if out else None,
+            holdout=(lambda episode: episode.seed in held_out_seeds)
+            if held_out_seeds
+            else None,
             about=about,
             progress=progress,
         )
-    kept = store if input_dir is None else store_of_folder(Path(input_dir))
-    built = replace(built, noted_in=_note_worlds(built, kept))
+    home = store if input_dir is None else find_folder_database(Path(input_dir))
+    built = replace(built, noted_in=_record_worlds(built, home))
     if card:
         from assay.finetune.datasets.manifest import read_lineage
         from assay.report.dataset_card import write_card
@@ -168,7 +170,7 @@ def sft_filter(
     return built
 
 
-def _qualities(store: "Store") -> dict[str, float]:
+def _score_traces(store: "Store") -> dict[str, float]:
     """Return the quality score of each completed trace."""
     from assay.analyses.episodes import completed, load_facts
     from assay.analyses.quality import trace_quality
@@ -177,11 +179,11 @@ def _qualities(store: "Store") -> dict[str, float]:
     with store.reading() as connection:
         ids = select_sessions(connection)
     scores: dict[str, float] = {}
-    for start in range(0, len(ids), _SCORED_AT_ONCE):
-        some = ids[start : start + _SCORED_AT_ONCE]
-        facts = load_facts(store, some, steps=True, replies=True)
-        if any(each.row.state == TrialState.RESULT for each in facts):
-            scores |= {each.id: trace_quality(each).score for each in completed(facts)}
+    for start in range(0, len(ids), _SCORING_BATCH):
+        batch = ids[start : start + _SCORING_BATCH]
+        facts = load_facts(store, batch, steps=True, replies=True)
+        if any(episode.row.state == TrialState.RESULT for episode in facts):
+            scores |= {episode.id: trace_quality(episode).score for episode in completed(facts)}
     return scores
 
 
@@ -200,12 +202,10 @@ def _check_names(connection: Any, filters: EpisodeFilters) -> None:
         names = known_hooks(connection)
         for name in filters.hooks:
             if name not in names:
-                raise unknown_name_error(
-                    "hook", name, names, empty="no hook noticed anything in it"
-                )
+                raise unknown_name_error("hook", name, names, empty="no hook has fired in it")
 
 
-def _note_worlds(built: "BuiltDataset", store: "Store | None") -> Path | None:
+def _record_worlds(built: "BuiltDataset", store: "Store | None") -> Path | None:
     """Record in a database which worlds were used for training; return None if impossible."""
     from assay.errors import StoreError
     from assay.store.finetune_jobs import register_dataset
@@ -220,13 +220,13 @@ def _note_worlds(built: "BuiltDataset", store: "Store | None") -> Path | None:
     return store.path
 
 
-def peak_memory() -> int:
+def measure_peak_memory() -> int:
     """Return the peak memory usage of this process in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _provenance() -> dict[str, Any]:
+def _read_provenance() -> dict[str, Any]:
     from assay.core.provenance import collect_provenance
 
     return collect_provenance().record()

@@ -89,14 +89,14 @@ def sft_validate(
     seeds = holdout_seeds or ()
     if isinstance(seeds, str):
         seeds = parse_seeds(seeds, "--holdout-seeds")
-    counts = _tokenizer(files.tokenizer)
+    tokenizer = _load_tokenizer(files.tokenizer)
     return validate_file(
         Path(data),
         max_tokens=max_tokens,
         holdout_seeds=seeds,
-        count=estimate_tokens if counts is None else counts.count,
+        count=estimate_tokens if tokenizer is None else tokenizer.count,
         tokenizer=None if files.tokenizer is None else str(files.tokenizer),
-        template=_template(files)[0],
+        template=_load_template(files)[0],
         progress=progress,
     )
 
@@ -124,9 +124,9 @@ def sft_show(
     from assay.finetune.datasets.message_checks import estimate_tokens, get_tool_schemas
 
     path = Path(data)
-    counts = _tokenizer(files.tokenizer)
-    template, not_rendered = _template(files)
-    value = _row(path, row)
+    tokenizer = _load_tokenizer(files.tokenizer)
+    template, not_rendered = _load_template(files)
+    value = _read_value(path, row)
     content = read_row(value)
     split = "holdout" if path.stem.endswith(".holdout") else "train"
     try:
@@ -140,21 +140,21 @@ def sft_show(
         except UsageError as error:
             not_rendered = str(error)
         else:
-            parts = rendered.split_parts(None if counts is None else counts.find_offsets)
+            parts = rendered.split_parts(None if tokenizer is None else tokenizer.find_offsets)
             rendering = RowRendering(template.path, parts, rendered.marked)
     return ShownRow(
         row,
         content.form,
-        mask_messages(content, estimate_tokens if counts is None else counts.count),
+        mask_messages(content, estimate_tokens if tokenizer is None else tokenizer.count),
         list(get_tool_schemas(content.tools or ())),
         origin,
-        counts is None,
+        tokenizer is None,
         rendering,
         not_rendered,
     )
 
 
-def _row(path: Path, row: int) -> Any:
+def _read_value(path: Path, row: int) -> Any:
     """Return the value of a row, which has a known format.
 
     Raises:
@@ -164,11 +164,11 @@ def _row(path: Path, row: int) -> Any:
     from assay.finetune.datasets.validate import read_values
 
     number = 0
-    for number, value, wrong in read_values(path):
+    for number, value, problem in read_values(path):
         if number != row:
             continue
-        if wrong is not None:
-            raise UsageError(f"row {row} of {str(path)!r} is not JSON: {wrong}")
+        if problem is not None:
+            raise UsageError(f"row {row} of {str(path)!r} is not JSON: {problem}")
         try:
             read_row(value)
         except UsageError as error:
@@ -177,13 +177,13 @@ def _row(path: Path, row: int) -> Any:
     raise UsageError(f"row {row} is not in {str(path)!r}; its rows are 1 to {number}")
 
 
-def _tokenizer(path: Path | str | None) -> "TokenizerFile | None":
+def _load_tokenizer(path: Path | str | None) -> "TokenizerFile | None":
     from assay.finetune.datasets.chat_template import TokenizerFile
 
     return None if path is None else TokenizerFile(Path(path))
 
 
-def _template(
+def _load_template(
     files: TokenizerOptions,
 ) -> tuple["ChatTemplate | None", str]:
     """Return the named chat template or the one next to the tokenizer, or why it is unusable.
@@ -195,11 +195,11 @@ def _template(
 
     if files.chat_template is not None:
         return ChatTemplate(Path(files.chat_template)), ""
-    beside = None if files.tokenizer is None else find_template(Path(files.tokenizer))
-    if beside is None:
+    path = None if files.tokenizer is None else find_template(Path(files.tokenizer))
+    if path is None:
         return None, ""
     try:
-        return ChatTemplate(beside), ""
+        return ChatTemplate(path), ""
     except UsageError as error:
         return None, str(error)
 
@@ -282,7 +282,7 @@ def sft_trace(data: Path | str, row: int, *, database: Where = None) -> TracedRo
         where = None if folder is not None else store.path
     session = trace.session
     before = [played for played in session.played if played.turn < origin.first_turn]
-    within = [
+    actions = [
         step.action
         for played in session.played
         if origin.first_turn <= played.turn <= origin.last_turn
@@ -294,21 +294,21 @@ def sft_trace(data: Path | str, row: int, *, database: Where = None) -> TracedRo
         origin=origin,
         trace=trace,
         steps_before=steps,
-        actions=tuple(within),
+        actions=tuple(actions),
         database=where,
-        **_replayed_to(session, steps),
+        **_replay_steps(session, steps),
     )
 
 
-def _replayed_to(session: "SessionRecord", steps: int) -> dict[str, Any]:
+def _replay_steps(session: "SessionRecord", steps: int) -> dict[str, Any]:
     """Replay a session for some steps, and compare each with the recording."""
     from assay.episodes.replay import Replay, verify_session
 
-    found = verify_session(session)
-    if found.reason is not None:
-        return {"replayed": None, "why_not": found.reason}
-    if found.steps < steps:
-        return {"replayed": False, "why_not": str(found.difference)}
+    verification = verify_session(session)
+    if verification.reason is not None:
+        return {"replayed": None, "why_not": verification.reason}
+    if verification.steps < steps:
+        return {"replayed": False, "why_not": str(verification.difference)}
     episode = Replay(session)
     for _ in islice(iter(episode), steps):
         pass

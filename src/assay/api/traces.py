@@ -1,6 +1,6 @@
 """Recorded sessions: list, load, replay, verify, export, import, merge and delete.
 
-`traces_as_store` opens traces in files and folders as a temporary database.
+`open_traces` opens traces in files and folders as a temporary database.
 """
 
 import tempfile
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 """Called with the number of completed items and their total."""
 
-_SESSIONS_AT_ONCE = 64
+_VERIFY_BATCH = 64
 
 
 class SessionList(NamedTuple):
@@ -80,18 +80,20 @@ def list_sessions(
 
     store = store_at(database)
     with store.reading() as connection:
-        everybody = select_sessions(connection, **asdict(only))
-        chosen = everybody
+        all_ids = select_sessions(connection, **asdict(only))
+        session_ids = all_ids
         if not (baselines or only.experiment or only.model):
-            chosen = select_sessions(connection, baselines=False, **asdict(only)) or everybody
-        left_out = len(everybody) - len(chosen)
+            session_ids = (
+                select_sessions(connection, baselines=False, **asdict(only)) or all_ids
+            )
+        omitted = len(all_ids) - len(session_ids)
         if sort is None:
-            listed = list_sessions(connection, chosen[-limit:])
+            listed = list_sessions(connection, session_ids[-limit:])
         else:
-            chosen = sorted_sessions(connection, chosen, sort)
-            listed = list_sorted(connection, chosen[:limit])
+            session_ids = sorted_sessions(connection, session_ids, sort)
+            listed = list_sorted(connection, session_ids[:limit])
     unfinished = list_open(store.path) if only == SessionFilters() else []
-    return SessionList(len(chosen), listed, unfinished, left_out)
+    return SessionList(len(session_ids), listed, unfinished, omitted)
 
 
 def load_trace(session: str, *, database: Where = None) -> "Trace":
@@ -133,19 +135,19 @@ def verify(
     from assay.store.load import load_sessions
     from assay.store.queries import select_sessions
 
-    given = None if environment is None else wrap_environment(environment)
+    user_environment = None if environment is None else wrap_environment(environment)
     store = store_at(database)
     with store.reading() as connection:
-        chosen = select_sessions(connection, names)
+        session_ids = select_sessions(connection, names)
     verifications: list[Verification] = []
     # The database is closed between batches, so that an active run can write.
-    for start in range(0, len(chosen), _SESSIONS_AT_ONCE):
+    for start in range(0, len(session_ids), _VERIFY_BATCH):
         with store.reading() as connection:
-            some = chosen[start : start + _SESSIONS_AT_ONCE]
-            batch = list(load_sessions(connection, some))
+            batch_ids = session_ids[start : start + _VERIFY_BATCH]
+            batch = list(load_sessions(connection, batch_ids))
         for session in batch:
-            verifications.append(verify_episode(session, given))
-            progress(len(verifications), len(chosen))
+            verifications.append(verify_episode(session, user_environment))
+            progress(len(verifications), len(session_ids))
     return verifications
 
 
@@ -173,15 +175,15 @@ def export(
         raise UsageError(unknown_name("format", format, list(ExportFormat)))
     store = store_at(database)
     with store.reading() as connection:
-        chosen = select_sessions(connection, names)
-    if not chosen:
-        raise UsageError(f"there are no episodes to export in {str(store.path)!r}")
+        session_ids = select_sessions(connection, names)
+    if not session_ids:
+        raise UsageError(f"no episodes to export in {str(store.path)!r}")
     return export_sessions(
         store,
-        chosen,
+        session_ids,
         ExportFormat(format),
         Path(output),
-        on_session=lambda done: progress(done, len(chosen)),
+        on_session=lambda done: progress(done, len(session_ids)),
     )
 
 
@@ -197,7 +199,7 @@ def import_traces(
     from assay.store.imports import import_traces, trace_files
 
     if not paths:
-        raise UsageError("name files or folders to import, such as traces_multi_model")
+        raise UsageError("give files or folders to import, such as traces_multi_model")
     files = trace_files([Path(path) for path in paths])
     return import_traces(
         store_at(database), files, on_file=lambda done: progress(done, len(files))
@@ -211,7 +213,7 @@ def merge(
     from assay.store.merge import merge_stores
 
     if not others:
-        raise UsageError("name the databases to copy from, such as monday.duckdb")
+        raise UsageError("give the databases to copy from, such as monday.duckdb")
     return merge_stores(
         store_at(database),
         [store_at(other) for other in others],
@@ -238,11 +240,11 @@ def delete_sessions(*names: str, dry_run: bool = False, database: Where = None) 
     from assay.store.queries import select_sessions
 
     if not names:
-        raise UsageError("name the episodes to delete; 'assay traces list' shows them")
+        raise UsageError("give the episodes to delete; 'assay traces list' shows them")
     store = store_at(database)
     with store.reading() as connection:
-        chosen = select_sessions(connection, names)
-    return plan_deletion(store, chosen) if dry_run else delete(store, chosen)
+        session_ids = select_sessions(connection, names)
+    return plan_deletion(store, session_ids) if dry_run else delete(store, session_ids)
 
 
 class TraceStore(NamedTuple):
@@ -254,7 +256,7 @@ class TraceStore(NamedTuple):
 
 
 @contextmanager
-def traces_as_store(paths: Sequence[Path]) -> Iterator[TraceStore]:
+def open_traces(paths: Sequence[Path]) -> Iterator[TraceStore]:
     """Open the traces in files and folders as a temporary database, within a `with` block.
 
     Raises:
@@ -269,9 +271,9 @@ def traces_as_store(paths: Sequence[Path]) -> Iterator[TraceStore]:
         if not report.added:
             reasons = [f"{where} {reason}" for where, reason in report.damaged]
             reasons += [f"{where} {reason}" for where, reason in report.skipped]
-            told = f": {reasons[0]}" if reasons else ""
+            first_reason = f": {reasons[0]}" if reasons else ""
             raise UsageError(
-                f"there are no traces in {', '.join(map(str, paths))}{told}; name a folder that"
-                " 'assay run' or 'assay traces export' wrote, or another program's logs"
+                f"no traces in {', '.join(map(str, paths))}{first_reason}; give a folder"
+                " written by 'assay run' or 'assay traces export', or logs of another program"
             )
         yield TraceStore(store, report.damaged)

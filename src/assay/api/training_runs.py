@@ -81,34 +81,34 @@ def import_curves(
     from assay.training.readers.wandb import WandbProject
 
     if not files:
-        raise UsageError("name files to import, such as run1.csv; each holds one training run")
-    chosen: dict[str, Any] = {
+        raise UsageError("give files to import, such as run1.csv, with one training run each")
+    overrides: dict[str, Any] = {
         name: value for name, value in asdict(instead).items() if value is not None
     }
-    prefix, swap = chosen.pop("prefix"), chosen.pop("overwrite")
+    prefix, overwrite = overrides.pop("prefix"), overrides.pop("overwrite")
     if instead.status is not None:
-        chosen["status"] = TrainingStatus.named(instead.status)
+        overrides["status"] = TrainingStatus.named(instead.status)
     project = None if wandb is None else WandbProject(wandb)
-    read = [
+    loaded = [
         run
         for file in sorted(map(str, files), key=natural_key)
         for run in (
             [project.load(file)] if project and not Path(file).exists() else read_all_runs(file)
         )
     ]
-    runs = [replace(run, id=f"{prefix}{run.id}", **chosen) for run in read]
-    _check_ids(runs)
+    runs = [replace(run, id=f"{prefix}{run.id}", **overrides) for run in loaded]
+    _check_unique_ids(runs)
     with store_at(database).writing() as connection:
-        return ImportedCurves(runs, write_training_runs(connection, runs, swap=swap))
+        return ImportedCurves(runs, write_training_runs(connection, runs, swap=overwrite))
 
 
-def _check_ids(runs: "Sequence[TrainingRun]") -> None:
+def _check_unique_ids(runs: "Sequence[TrainingRun]") -> None:
     sources: dict[str, str] = {}
     for run in runs:
         if run.id in sources:
             raise UsageError(
-                f"{sources[run.id]!r} and {run.source!r} hold a run of the same id, "
-                f"{run.id!r}; import them one by one with --prefix, or give each a field 'id'"
+                f"{sources[run.id]!r} and {run.source!r} contain runs with the same id, "
+                f"{run.id!r}; import them separately with --prefix, or give each a field 'id'"
             )
         sources[run.id] = run.source
 
@@ -131,10 +131,10 @@ def load_curves(run: str, *, wandb: str | None = None, database: Where = None) -
     """
     from assay.training.gather import find_run
 
-    return find_run(run, _places(database, wandb))
+    return find_run(run, _make_sources(database, wandb))
 
 
-def _places(database: Where, wandb: str | None) -> "RunSources":
+def _make_sources(database: Where, wandb: str | None) -> "RunSources":
     from assay.training.gather import RunSources
     from assay.training.readers.wandb import WandbProject
 
@@ -168,12 +168,14 @@ def variance(
     from assay.training.variance import VarianceSettings, analyse_variance
 
     if not runs:
-        raise UsageError("name two runs or more: ids of the store, or files with a step column")
+        raise UsageError(
+            "give two or more runs: ids in the database, or files with a step column"
+        )
     auc = make_summary(summary or {})
     settings = VarianceSettings(threshold=threshold, auc=auc, **asdict(precision))
-    gathered = gather_runs(runs, metric, _places(database, wandb))
-    found = analyse_variance(gathered.runs, settings, gathered.unusable)
-    return VarianceResult(gathered, found, settings)
+    gathered = gather_runs(runs, metric, _make_sources(database, wandb))
+    summaries = analyse_variance(gathered.runs, settings, gathered.unusable)
+    return VarianceResult(gathered, summaries, settings)
 
 
 @takes_options
@@ -213,16 +215,16 @@ def analysis(
     )
     arms = replace(
         arms,
-        control=_runs_of("control", arms.control, arms.control_series, store),
-        candidate=_runs_of("candidate", arms.candidate, arms.candidate_series, store),
+        control=_resolve_arm_runs("control", arms.control, arms.control_series, store),
+        candidate=_resolve_arm_runs("candidate", arms.candidate, arms.candidate_series, store),
     )
-    design = _design(arms, settings.metric, _places(database, wandb))
-    found = analyse_and_record(design, settings, planned, store)
-    deviations = None if planned is None else find_deviations(planned, found, store)
-    return AnalysisResult(found, deviations)
+    design = _make_design(arms, settings.metric, _make_sources(database, wandb))
+    result = analyse_and_record(design, settings, planned, store)
+    deviations = None if planned is None else find_deviations(planned, result, store)
+    return AnalysisResult(result, deviations)
 
 
-def _runs_of(
+def _resolve_arm_runs(
     arm: str, runs: tuple[str, ...], series: str | None, store: "Store"
 ) -> tuple[str, ...]:
     """Return the runs of an arm: the named ones, or all runs of a series."""
@@ -231,26 +233,24 @@ def _runs_of(
     if series is None:
         return runs
     if runs:
-        raise UsageError(
-            f"--{arm} and --{arm}-run-ids are two ways to name the same runs; give one"
-        )
+        raise UsageError(f"give either --{arm} or --{arm}-run-ids, not both")
     with store.reading() as connection:
         return tuple(runs_of_series(connection, series))
 
 
-def _design(arms: ArmOptions, metric: str, places: "RunSources") -> "Design":
+def _make_design(arms: ArmOptions, metric: str, places: "RunSources") -> "Design":
     from assay.training.design import paired_design, parse_pairs, seed_design, unpaired_design
 
     allowed = arms.allow_different
     if arms.pairs and (arms.control or arms.candidate or arms.pair_by_seed):
         named = arms.control or arms.candidate
         other = "--control-run-ids" if named else "--pair-by-seed"
-        raise UsageError(f"--pairs and {other} are two ways to say what is compared; give one")
+        raise UsageError(f"give either --pairs or {other}, not both")
     if arms.pairs:
         return paired_design(parse_pairs(arms.pairs), metric, places, allowed)
     if not (arms.control and arms.candidate):
         raise UsageError(
-            "name the runs: --control-run-ids r1 r2 ... and --candidate-run-ids r3 r4 ..., "
+            "give the runs: --control-run-ids r1 r2 ... and --candidate-run-ids r3 r4 ..., "
             "--control SERIES and --candidate SERIES, or "
             '--pairs \'{"control": "r1", "candidate": "r3"}\' ...'
         )

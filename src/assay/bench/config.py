@@ -270,7 +270,7 @@ def _parse_timeout(value: str, where: str) -> float:
 class BenchConfig(Configuration):
     """Settings of a benchmark. Invalid values raise UsageError."""
 
-    name: str = Setting("benchmark", label, RUN, group="What to choose, before the file").about(
+    name: str = Setting("benchmark", label, RUN, group="Task overrides").about(
         "Name of the benchmark"
     )
     config_file: str = Setting("", ValueType(str, "a path"), NOTHING).about(
@@ -319,7 +319,7 @@ class BenchConfig(Configuration):
         "Price of models without a known price: IN/OUT in dollars per million tokens"
     )
     max_connections: int | None = Setting(
-        None, whole(1, 100_000), NOTHING, without="as many as it accepts"
+        None, whole(1, 100_000), NOTHING, without="as many as the provider accepts"
     ).about("Maximum number of concurrent calls per provider")
     call_patience: float = Setting(120.0, real(0.1, 86_400), NOTHING).about(
         "Give up on a failing call after this many seconds of retries"

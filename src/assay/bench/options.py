@@ -62,7 +62,7 @@ class RegradeOptions:
 
     latest: bool = False
     """Use the latest rollout, the default if only a name is given."""
-    judge: Annotated[str | None, Option(without="that of the run")] = None
+    judge: Annotated[str | None, Option(without="the judge of the run")] = None
     """Model that scores rubrics without tests."""
     budget: float | None = None
     """Maximum cost of the judge, in dollars."""
@@ -74,7 +74,7 @@ class NewTaskOptions:
 
     title: Annotated[str | None, Option(without="the subject of the end commit")] = None
     """Title of the task."""
-    instructions: Annotated[str | None, Option(without="the messages of the commits")] = None
+    instructions: Annotated[str | None, Option(without="the commit messages")] = None
     """Instructions for the agent."""
     subdir: str | None = None
     """Folder of the repository to which the task is limited."""
@@ -86,7 +86,7 @@ class TaskCheckOptions:
 
     tries: int = 3
     """Number of times the reference solution is graded."""
-    overrides: Annotated[Path | None, Option(without="the overrides.json of the task")] = None
+    overrides: Annotated[Path | None, Option(without="the task's overrides.json")] = None
     """Overrides file to apply."""
     sandbox: Annotated[str | None, Option(without="bubblewrap")] = None
     """Sandbox for the grading."""

@@ -21,14 +21,14 @@ _INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, by default from `sys.argv`, and return its exit code."""
-    with _left_quietly(is_program=arguments is None):
+    with _exit_quietly_on_interrupt(is_program=arguments is None):
         from assay.cli import program
 
     return program.main(arguments)
 
 
 @contextmanager
-def _left_quietly(*, is_program: bool) -> Iterator[None]:
+def _exit_quietly_on_interrupt(*, is_program: bool) -> Iterator[None]:
     """Let Ctrl-C end the process without a message while the program is being imported."""
     if not is_program or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield

@@ -7,21 +7,28 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
-from assay.cli.compare import say_registered
+from assay.cli.compare import print_registered_plan
 from assay.cli.options import (
+    AnalysisOutput,
+    AnalysisOutputOptions,
+    CurveSummaryOption,
     Database,
     Flag,
     Given,
-    Output,
-    OutputOptions,
-    Summarise,
     Wandb,
     no_output,
     no_summary,
     open_store,
     option_groups,
 )
-from assay.cli.output import Show, say, say_json, say_report, warn, working
+from assay.cli.output import (
+    OutputOptions,
+    print_json,
+    print_line,
+    print_report,
+    print_warning,
+    show_spinner,
+)
 from assay.core.files import atomic_write
 from assay.errors import UsageError
 from assay.store.location import DEFAULT_DATABASE
@@ -32,13 +39,13 @@ if TYPE_CHECKING:
     from assay.training.analysis import Analysis
 
 INCOMPLETE = 3
-_WHO = Group("Which runs", sort_key=1)
-_WHICH = Group("Plan", sort_key=2)
+_RUNS_GROUP = Group("Which runs", sort_key=1)
+_PLAN_GROUP = Group("Plan", sort_key=2)
 
 
-@Parameter(name="*", group=_WHICH)
+@Parameter(name="*", group=_PLAN_GROUP)
 @dataclass(frozen=True, kw_only=True)
-class _Plan:
+class _PlanOptions:
     """Options for an analysis plan, registered before the runs."""
 
     plan: Annotated[Path | None, Parameter(show_default=False)] = None
@@ -49,7 +56,7 @@ class _Plan:
 
 @option_groups(
     {
-        "arms": _WHO,
+        "arms": _RUNS_GROUP,
         "intervals": Group("Intervals", sort_key=4),
         "tests": Group("Tests and planning", sort_key=5),
     },
@@ -60,14 +67,14 @@ class _Plan:
 def analysis(
     *,
     arms: Given,
-    planned: _Plan = _Plan(),
-    summary: Summarise = no_summary,
+    planned: _PlanOptions = _PlanOptions(),
+    summary: CurveSummaryOption = no_summary,
     intervals: Given,
     tests: Given,
-    output: Output = no_output,
+    output: AnalysisOutput = no_output,
     wandb: Wandb = None,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Compare training runs of a candidate and a control.
 
@@ -103,40 +110,40 @@ def analysis(
     from assay.report.training_analysis import analysis_document
 
     store = open_store(database, show)
-    _check_output(output)
+    _check_output_paths(output)
     if planned.register:
-        settings = {**summary.given(), **intervals, **tests}
-        return _register(planned.plan, arms, settings, store, show)
-    with working(show, "comparing"):
-        found, deviations = analysis(
+        settings = {**summary.collect_options(), **intervals, **tests}
+        return _register_plan(planned.plan, arms, settings, store, show)
+    with show_spinner(show, "comparing"):
+        result, deviations = analysis(
             wandb=wandb,
             plan=planned.plan,
-            summary=summary.given(),
+            summary=summary.collect_options(),
             database=store,
             **arms,
             **intervals,
             **tests,
         )
-        document = analysis_document(found, deviations)
-        files = _write(document, found, output)
-    exit_code = INCOMPLETE if found.design.unusable else 0
+        document = analysis_document(result, deviations)
+        files = _write_files(document, result, output)
+    exit_code = INCOMPLETE if result.design.unusable else 0
     if show.json:
-        _warn(found, deviations)
-        say_json({**document.values(), "files": list(map(str, files))})
+        _print_caveats(result, deviations)
+        print_json({**document.values(), "files": list(map(str, files))})
         return exit_code
     if output.print_table and not show.quiet:
         from assay.report.terminal import TerminalReport
 
-        say_report(TerminalReport(document))
+        print_report(TerminalReport(document))
     else:
-        say(found.sentence)
-        _warn(found, deviations)
+        print_line(result.sentence)
+        _print_caveats(result, deviations)
     for file in () if show.quiet else files:
-        say(f"wrote {file}")
+        print_line(f"wrote {file}")
     return exit_code
 
 
-def _check_output(output: OutputOptions) -> None:
+def _check_output_paths(output: AnalysisOutputOptions) -> None:
     """Raise UsageError before the computation if an output file cannot be written."""
     if output.csv_path is not None and output.csv_path.is_dir():
         raise UsageError(
@@ -150,28 +157,30 @@ def _check_output(output: OutputOptions) -> None:
         raise UsageError(f"--output.dir {str(output.dir)!r} is a file; name a folder")
 
 
-def _register(
-    plan: Path | None, arms: Given, settings: Given, store: "Store", show: Show
+def _register_plan(
+    plan: Path | None, arms: Given, settings: Given, store: "Store", show: OutputOptions
 ) -> int:
     from assay.api.training_runs import register_plan
 
     if "metric" in arms or settings:
         raise UsageError(
-            "--register stores the plan as its file has it; write settings into the file, and "
-            "leave --metric and all other settings out"
+            "--register stores the plan file unchanged; put all settings into the file, and "
+            "omit --metric and other options"
         )
     if plan is None:
-        raise UsageError("--register stores a plan; name it with --plan FILE")
+        raise UsageError("--register needs the plan to store; give --plan FILE")
     if arms.keys() - {"pair_by_seed", "allow_different"}:
         raise UsageError(
-            "--register stores the plan and analyses nothing; leave the runs out, and name "
-            "them later without --register"
+            "--register only stores the plan; omit the runs, and give them later without "
+            "--register"
         )
-    say_registered(register_plan(plan, database=store), show)
+    print_registered_plan(register_plan(plan, database=store), show)
     return 0
 
 
-def _write(document: "Document", found: "Analysis", output: OutputOptions) -> list[Path]:
+def _write_files(
+    document: "Document", result: "Analysis", output: AnalysisOutputOptions
+) -> list[Path]:
     from assay.report.files import write_document
 
     files = [path for path in (output.csv_path, output.report) if path is not None]
@@ -186,7 +195,7 @@ def _write(document: "Document", found: "Analysis", output: OutputOptions) -> li
         from assay.report.figures.drawing import save_png
         from assay.report.training_analysis import analysis_drawings
 
-        drawings = analysis_drawings(found)
+        drawings = analysis_drawings(result)
         for name, drawing in drawings.items():
             save_png(drawing, output.dir / name)
         tables = [output.dir / "analysis.csv", output.dir / "analysis.json"]
@@ -195,18 +204,18 @@ def _write(document: "Document", found: "Analysis", output: OutputOptions) -> li
     return files
 
 
-def _warn(found: "Analysis", deviations: Sequence[str] | None) -> None:
+def _print_caveats(result: "Analysis", deviations: Sequence[str] | None) -> None:
     """Print the important caveats if no report is printed."""
-    if found.look is not None and found.look.sentence:
-        warn(found.look.sentence)
-    for gap in found.design.capacity:
-        warn(gap.sentence)
-    for line in found.design.warnings:
-        warn(line)
-    for run in found.design.unusable:
-        warn(f"{run.name} is left out: {run.reason}")
+    if result.look is not None and result.look.sentence:
+        print_warning(result.look.sentence)
+    for gap in result.design.capacity:
+        print_warning(gap.sentence)
+    for line in result.design.warnings:
+        print_warning(line)
+    for run in result.design.unusable:
+        print_warning(f"{run.name} is excluded: {run.reason}")
     for line in deviations or ():
-        warn(f"deviation from the plan: {line}")
+        print_warning(f"deviation from the plan: {line}")
 
 
 @option_groups(
@@ -218,11 +227,11 @@ def variance(
     metric: str = "overview/reward",
     threshold: float = 0.05,
     output: Path = Path("variance_analysis.png"),
-    summary: Summarise = no_summary,
+    summary: CurveSummaryOption = no_summary,
     precision: Given,
     wandb: Wandb = None,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Estimate from pilot runs how many training runs are needed.
 
@@ -255,32 +264,32 @@ def variance(
     from assay.report.files import REPORT_EXTENSIONS, write_document
     from assay.report.training_variance import draw_variance, variance_document
 
-    figure = output.suffix.lower() == ".png"
-    if not figure and output.suffix.lower() not in REPORT_EXTENSIONS:
+    is_figure = output.suffix.lower() == ".png"
+    if not is_figure and output.suffix.lower() not in REPORT_EXTENSIONS:
         raise UsageError(
-            f"--output {str(output)!r} is no PNG file and no report; give a name in"
+            f"--output {str(output)!r} is neither a PNG file nor a report; allowed endings:"
             f" {', '.join(('.png', *REPORT_EXTENSIONS))}"
         )
     if output.is_dir():
         raise UsageError(f"--output {str(output)!r} is a folder; name a file in it")
-    chosen = summary.given()
-    if chosen.get("type", "auc") != "auc":
+    summary_options = summary.collect_options()
+    if summary_options.get("type", "auc") != "auc":
         raise UsageError(
-            f"--summary.type {chosen['type']} is not for variance, which takes the area and "
-            "the slope; 'assay analysis' takes it"
+            f"--summary.type {summary_options['type']} is not supported by 'assay variance', "
+            "which uses the area and the slope; use 'assay analysis'"
         )
-    with working(show, "reading the curves"):
+    with show_spinner(show, "reading the curves"):
         gathered, summaries, settings = variance(
             *runs,
             metric=metric,
             threshold=threshold,
-            summary=chosen,
+            summary=summary_options,
             wandb=wandb,
             database=open_store(database, show),
             **precision,
         )
         document = variance_document(gathered, summaries, settings)
-        if figure:
+        if is_figure:
             from assay.report.figures.drawing import save_png
 
             save_png(draw_variance(gathered, summaries, settings), output)
@@ -288,13 +297,13 @@ def variance(
             write_document(document, output)
     if show.json:
         for run in gathered.unusable:
-            warn(f"{run.name} is left out: {run.reason}")
-        say_json({**document.values(), "figure": str(output)})
+            print_warning(f"{run.name} is excluded: {run.reason}")
+        print_json({**document.values(), "figure": str(output)})
     else:
         from assay.report.terminal import TerminalReport
 
-        say_report(TerminalReport(document))
+        print_report(TerminalReport(document))
         if not show.quiet:
-            say("")
-            say(f"{'figure' if figure else 'report'} in {output}")
+            print_line("")
+            print_line(f"{'figure' if is_figure else 'report'}: {output}")
     return INCOMPLETE if gathered.unusable else 0

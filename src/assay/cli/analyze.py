@@ -8,31 +8,40 @@ from typing import Annotated, Any
 from cyclopts import App, Group, Parameter
 
 from assay.cli.options import Database, Flag, Given, add_commands, open_store, option_groups
-from assay.cli.output import Show, compiling_shown, counting, say, say_json, say_report
+from assay.cli.output import (
+    OutputOptions,
+    print_json,
+    print_line,
+    print_report,
+    show_compilation,
+    show_progress_bar,
+)
 from assay.cli.tables import Whole
 from assay.errors import UsageError
 from assay.store.location import DEFAULT_DATABASE
 
-_WHICH = Group("Which episodes", sort_key=2)
+_EPISODES_GROUP = Group("Which episodes", sort_key=2)
 
 
-_OF_EPISODES = option_groups({"which": _WHICH}, which="assay.store.options:SessionGroups")
+_WITH_EPISODE_FILTERS = option_groups(
+    {"filters": _EPISODES_GROUP}, filters="assay.store.options:SessionGroups"
+)
 
 
-@Parameter(name="*", group=_WHICH)
+@Parameter(name="*", group=_EPISODES_GROUP)
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class EpisodeSource:
     """Source of the episodes."""
 
     traces: Annotated[list[Path] | None, Parameter(negative="")] = None
     """Read these folders or files of traces instead of the database."""
-    database: Annotated[Database, Parameter(group=_WHICH)] = DEFAULT_DATABASE
+    database: Annotated[Database, Parameter(group=_EPISODES_GROUP)] = DEFAULT_DATABASE
     """Database to read, or a snapshot of one."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Telling:
+class ReportOptions:
     """Output files of an analysis, and the amount of printed detail."""
 
     output: Annotated[list[Path] | None, Parameter(negative="")] = None
@@ -41,7 +50,7 @@ class Telling:
     """Print all tables and lists in full, instead of an extract."""
 
 
-_STORE, _BRIEF = Place(), Telling()
+_DEFAULT_SOURCE, _DEFAULT_REPORT = EpisodeSource(), ReportOptions()
 
 analyze = App(
     name="analyze",
@@ -59,39 +68,41 @@ For example:
     help_format="plaintext",
 )
 
-_ARGS = """
+_ARGUMENTS = """
 
 Args:
     source: Folder or file of traces to read instead of the database.
-    which: Filters for the episodes.
-    place: Source of the episodes.
-    to: Output files and detail.
+    filters: Filters for the episodes.
+    source_options: Source of the episodes.
+    report: Output files and detail.
     show: Output options.
 """
 
 
-def _analysis(name: str, about: str) -> Callable[..., int]:
+def _make_command(name: str, about: str) -> Callable[..., int]:
     """Build a command whose only options are filters for episodes, and output."""
 
-    @_OF_EPISODES
+    @_WITH_EPISODE_FILTERS
     def command(
         source: Path | None = None,
         *,
-        which: Given,
-        place: Place = _STORE,
-        to: Telling = _BRIEF,
-        show: Show = Show(),
+        filters: Given,
+        source_options: EpisodeSource = _DEFAULT_SOURCE,
+        report: ReportOptions = _DEFAULT_REPORT,
+        show: OutputOptions = OutputOptions(),
     ) -> int:
         from assay.api import analyze
 
-        return _tell(getattr(analyze, name), source, to, place, show, **which)
+        return _run_and_print(
+            getattr(analyze, name), source, report, source_options, show, **filters
+        )
 
-    command.__doc__ = about + _ARGS
+    command.__doc__ = about + _ARGUMENTS
     command.__name__ = command.__qualname__ = name
     return command
 
 
-achievements = _analysis(
+achievements = _make_command(
     "achievements",
     """Show how often and how early each achievement is unlocked.
 
@@ -104,7 +115,7 @@ For example:
     assay analyze achievements --output achievements.png""",
 )
 
-deaths = _analysis(
+deaths = _make_command(
     "deaths",
     """Show causes of death, survival times, and the last actions.
 
@@ -116,7 +127,7 @@ For example:
     assay analyze deaths --model builtin/forager --output deaths.html""",
 )
 
-hooks = _analysis(
+hooks = _make_command(
     "hooks",
     """Show how often each hook fires, by model and by turn.
 
@@ -128,7 +139,7 @@ For example:
     assay analyze hooks --traces traces_multi_model --output hooks.png""",
 )
 
-actions = _analysis(
+actions = _make_command(
     "actions",
     """Show which actions models take, which make progress, and waste.
 
@@ -140,7 +151,7 @@ For example:
     assay analyze actions --output action_patterns.png""",
 )
 
-costs = _analysis(
+costs = _make_command(
     "costs",
     """Show the cost of results in dollars and tokens.
 
@@ -154,15 +165,15 @@ For example:
 )
 
 
-@_OF_EPISODES
+@_WITH_EPISODE_FILTERS
 def seeds(
     source: Path | None = None,
     *,
     metric: str | None = None,
-    which: Given,
-    place: Place = _STORE,
-    to: Telling = _BRIEF,
-    show: Show = Show(),
+    filters: Given,
+    source_options: EpisodeSource = _DEFAULT_SOURCE,
+    report: ReportOptions = _DEFAULT_REPORT,
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Show how results depend on the world, and which worlds separate models.
 
@@ -178,27 +189,29 @@ def seeds(
         source: Folder or file of traces to read instead of the database.
         metric: achievements, reward, steps or invalid_rate; the default is achievements, or
             reward in environments without them.
-        which: Filters for the episodes.
-        place: Source of the episodes.
-        to: Output files and detail.
+        filters: Filters for the episodes.
+        source_options: Source of the episodes.
+        report: Output files and detail.
         show: Output options.
     """
     from assay.api import analyze
 
-    return _tell(analyze.seeds, source, to, place, show, metric=metric, **which)
+    return _run_and_print(
+        analyze.seeds, source, report, source_options, show, metric=metric, **filters
+    )
 
 
-@_OF_EPISODES
+@_WITH_EPISODE_FILTERS
 def enhanced_hooks(
     source: Path | None = None,
     *,
     enhancements: Path | None = None,
     landmark: Whole | None = None,
     schema: Flag = False,
-    which: Given,
-    place: Place = _STORE,
-    to: Telling = _BRIEF,
-    show: Show = Show(),
+    filters: Given,
+    source_options: EpisodeSource = _DEFAULT_SOURCE,
+    report: ReportOptions = _DEFAULT_REPORT,
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Apply hooks from a file to stored episodes, and show associations.
 
@@ -216,37 +229,37 @@ def enhanced_hooks(
         enhancements: JSON file of hooks.
         landmark: Step at which episodes are divided; choose it before you see results.
         schema: Print the JSON schema of the hook file.
-        which: Filters for the episodes.
-        place: Source of the episodes.
-        to: Output files and detail.
+        filters: Filters for the episodes.
+        source_options: Source of the episodes.
+        report: Output files and detail.
         show: Output options.
     """
     from assay.api import analyze
 
     if schema:
-        say_json(analyze.hook_schema())
+        print_json(analyze.hook_schema())
         return 0
     if enhancements is None:
         raise UsageError(
-            "--enhancements FILE is missing; --schema prints what such a file holds, and"
-            ' {"hooks": [{"name": "thirsty", "when": {"item": "drink", "at_most": 3}}]} is one'
+            "--enhancements FILE is missing; --schema prints the file format. An example is"
+            ' {"hooks": [{"name": "thirsty", "when": {"item": "drink", "at_most": 3}}]}'
         )
-    with counting(show, "replaying") as progress:
-        found = _found(
+    with show_progress_bar(show, "replaying") as progress:
+        result = _run_analysis(
             analyze.enhanced_hooks,
             source,
-            to,
-            place,
+            report,
+            source_options,
             show,
             progress=progress,
             enhancements=enhancements,
             landmark=landmark,
-            **which,
+            **filters,
         )
-    return _say_found(found, to, show)
+    return _print_analysis(result, report, show)
 
 
-quality = _analysis(
+quality = _make_command(
     "quality",
     """Score every trace from 0 to 1 as training data, with reasons.
 
@@ -262,9 +275,9 @@ For example:
 def training(
     *,
     job_ids: Annotated[list[str] | None, Parameter(negative="", show_default="latest")] = None,
-    to: Telling = _BRIEF,
+    report: ReportOptions = _DEFAULT_REPORT,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Compare the training curves of fine-tuning jobs.
 
@@ -277,66 +290,72 @@ def training(
 
     Args:
         job_ids: Job ids, or starts of ids, separated by commas.
-        to: Output files and detail.
+        report: Output files and detail.
         database: Database with the jobs.
         show: Output options.
     """
     from assay.api import analyze
     from assay.report.files import check_file_extensions
 
-    check_file_extensions(tuple(to.output or ()), images=True)
+    check_file_extensions(tuple(report.output or ()), images=True)
     names = ",".join(job_ids or ["latest"])
-    found = analyze.training(names, database=open_store(database, show))
-    return _say_found(found, to, show)
+    result = analyze.training(names, database=open_store(database, show))
+    return _print_analysis(result, report, show)
 
 
-def _tell(
+def _run_and_print(
     function: Any,
     source: Path | None,
-    to: Telling,
-    place: Place,
-    show: Show,
+    report: ReportOptions,
+    source_options: EpisodeSource,
+    show: OutputOptions,
     **choices: Any,
 ) -> int:
-    return _say_found(_found(function, source, to, place, show, **choices), to, show)
+    return _print_analysis(
+        _run_analysis(function, source, report, source_options, show, **choices), report, show
+    )
 
 
-def _found(
+def _run_analysis(
     function: Any,
     source: Path | None,
-    to: Telling,
-    place: Place,
-    show: Show,
+    report: ReportOptions,
+    source_options: EpisodeSource,
+    show: OutputOptions,
     **choices: Any,
 ) -> Any:
     from assay.report.files import check_file_extensions
 
-    check_file_extensions(tuple(to.output or ()), images=True)
-    with compiling_shown(show):
-        paths = [*([] if source is None else [source]), *(place.traces or ())]
-        return function(paths or None, database=open_store(place.database, show), **choices)
+    check_file_extensions(tuple(report.output or ()), images=True)
+    with show_compilation(show):
+        paths = [*([] if source is None else [source]), *(source_options.traces or ())]
+        return function(
+            paths or None, database=open_store(source_options.database, show), **choices
+        )
 
 
-def _say_found(found: Any, to: Telling, show: Show) -> int:
+def _print_analysis(result: Any, report: ReportOptions, show: OutputOptions) -> int:
     """Write and print the result of an analysis."""
     from assay.analyses.episodes import analysis_document
     from assay.report.files import write_document
 
-    paths = tuple(to.output or ())
-    document = analysis_document(found)
+    paths = tuple(report.output or ())
+    document = analysis_document(result)
     write_document(document, *paths)
     if show.json:
-        say_json(document.values())
+        print_json(document.values())
     elif paths or show.quiet:
         for line in document.summary:
-            say(line)
+            print_line(line)
         for path in () if show.quiet else paths:
-            say(f"written: {path}")
+            print_line(f"written: {path}")
     else:
         from assay.report.terminal import TerminalReport
 
-        say_report(
-            TerminalReport(document, detail=to.detail, brief=not to.detail, answer_first=True)
+        print_report(
+            TerminalReport(
+                document, detail=report.detail, brief=not report.detail, answer_first=True
+            )
         )
     return 0
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from assay.cli.compare import judgement
+from assay.cli.compare import report_regressions
 from assay.cli.options import (
     DEFAULT_DATA_DIR,
     AllowedOptions,
@@ -18,9 +18,17 @@ from assay.cli.options import (
     Given,
     Paths,
     option_groups,
-    tell,
+    print_document,
 )
-from assay.cli.output import Show, complain, note, say, say_json, warn, working
+from assay.cli.output import (
+    OutputOptions,
+    print_error,
+    print_json,
+    print_line,
+    print_note,
+    print_warning,
+    show_spinner,
+)
 
 if TYPE_CHECKING:
     from assay.bench.regrade import GradedTrial
@@ -37,7 +45,7 @@ def summarize(
     output: Paths = None,
     detail: Flag = False,
     data_dir: DataDir = DEFAULT_DATA_DIR,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Summarise a benchmark: scores, pass@k, cost, time and failures.
 
@@ -67,19 +75,19 @@ def summarize(
 
     paths = tuple(output or ())
     check_file_extensions(paths)
-    with working(show, "summing up"):
+    with show_spinner(show, "summing up"):
         summary = bench_summary(
             name,
             *(rollout or ()),
             latest=latest,
             data_dir=data_dir,
             save=True,
-            notice=warn,
+            notice=print_warning,
             **options,
         )
         document = benchmark_document(summary)
         write_document(document, *paths)
-    tell(document, paths, show, detail=detail)
+    print_document(document, paths, show, detail=detail)
     return 0
 
 
@@ -91,7 +99,7 @@ def compare(
     detail: Flag = False,
     fail_if_worse: Flag = False,
     data_dir: DataDir = DEFAULT_DATA_DIR,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Compare rollouts: scores by task, flaky tasks, a verdict per arm.
 
@@ -120,21 +128,21 @@ def compare(
 
     paths = tuple(output or ())
     check_file_extensions(paths)
-    with working(show, "comparing"):
+    with show_spinner(show, "comparing"):
         comparison = bench_compare(*rollouts, data_dir=data_dir, **options)
         document = rollouts_document(comparison)
         write_document(document, *paths)
-    tell(document, paths, show, detail=detail)
+    print_document(document, paths, show, detail=detail)
     if not fail_if_worse:
         return 0
-    codes = [0]
+    exit_codes = [0]
     for arm in comparison.arms:
         for reason in arm.reasons:
-            complain(f"cannot be judged: {reason}")
-        codes.append(1 if arm.reasons else 0)
+            print_error(f"cannot be compared: {reason}")
+        exit_codes.append(1 if arm.reasons else 0)
         if arm.comparison is not None:
-            codes.append(judgement(arm.comparison))
-    return max(codes)
+            exit_codes.append(report_regressions(arm.comparison))
+    return max(exit_codes)
 
 
 INFRASTRUCTURE = 3
@@ -150,7 +158,7 @@ def eval_(
     rollout: Stamp = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     allow: AllowedOptions = AllowedOptions(),
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Grade ungraded trials; print rubrics and tests of all trials.
 
@@ -168,19 +176,19 @@ def eval_(
     """
     from assay.bench.regrade import bench_eval
 
-    def told(trial: "GradedTrial") -> None:
+    def print_graded(trial: "GradedTrial") -> None:
         if trial.is_new and not (show.json or show.quiet):
-            note(f"graded {trial.result.run_id}")
+            print_note(f"graded {trial.result.run_id}")
 
     trials = bench_eval(
         name,
         data_dir=data_dir,
         stamp=rollout,
         allowed=allow.allowed,
-        done=told,
+        done=print_graded,
         **options,
     )
-    return _print(trials, show)
+    return _print_trials(trials, show)
 
 
 @option_groups(options="assay.bench.options:RegradeOptions")
@@ -192,7 +200,7 @@ def regrade(
     rollout: Stamp = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     allow: AllowedOptions = AllowedOptions(),
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Grade all trials again from their patches; old grades are kept.
 
@@ -213,7 +221,7 @@ def regrade(
     before: dict[str, float | None] = {}
     changed: list[str] = []
 
-    def told(trial: "GradedTrial") -> None:
+    def record_change(trial: "GradedTrial") -> None:
         old = before.get(trial.result.run_id)
         if trial.is_new and old is not None and old != trial.result.score:
             changed.append(f"{trial.result.run_id}: {old:.2f} -> {trial.result.score:.2f}")
@@ -227,40 +235,40 @@ def regrade(
         stamp=rollout,
         again=True,
         allowed=allow.allowed,
-        done=told,
+        done=record_change,
         **options,
     )
-    code = _print(trials, show)
+    code = _print_trials(trials, show)
     if not (show.json or show.quiet):
         graded = sum(trial.is_new for trial in trials)
-        say(f"graded {graded} of {len(trials)} again; {len(changed)} have another score")
+        print_line(f"regraded {graded} of {len(trials)} trials; {len(changed)} scores changed")
         for line in changed:
-            say(f"  {line}")
+            print_line(f"  {line}")
     return code
 
 
-def _print(trials: "tuple[GradedTrial, ...]", show: Show) -> int:
+def _print_trials(trials: "tuple[GradedTrial, ...]", show: OutputOptions) -> int:
     if show.json:
-        say_json({"trials": [_as_json(trial) for trial in trials]})
+        print_json({"trials": [_trial_to_json(trial) for trial in trials]})
     else:
         for trial in trials:
-            for line in _lines(trial):
-                say(line)
+            for line in _format_trial(trial):
+                print_line(line)
     return 0 if all(trial.grade is not None for trial in trials) else INFRASTRUCTURE
 
 
-def _as_json(trial: "GradedTrial") -> dict[str, object]:
+def _trial_to_json(trial: "GradedTrial") -> dict[str, object]:
     grade = trial.grade
     tests = [] if grade is None else [report._asdict() for report in grade.tests]
     return {**trial.result.as_json(), "graded_now": trial.is_new, "tests": tests}
 
 
-def _lines(trial: "GradedTrial") -> list[str]:
+def _format_trial(trial: "GradedTrial") -> list[str]:
     result, grade = trial.result, trial.grade
     head = f"{result.run_id}  {result.task_id}  {result.arm}"
     if grade is None:
-        why = result.error or "its agent has not ended"
-        return [f"{head}: no grade; {why}"]
+        reason = result.error or "the agent has not finished"
+        return [f"{head}: not graded: {reason}"]
     lines = [f"{head}: {result.outcome}, score {grade.total_score:.2f}"]
     for scored in grade.rubrics:
         value = "not scored" if scored.score is None else f"{scored.score:.2f}"
@@ -282,7 +290,7 @@ def import_(
     *folders: Path,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     database: Annotated[Path | None, Parameter(show_default=False)] = None,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Import rollouts from other machines, with their run folders.
 
@@ -306,33 +314,33 @@ def import_(
     """
     from assay.api.bench import bench_import
 
-    found = bench_import(*folders, data_dir=data_dir, database=database)
+    result = bench_import(*folders, data_dir=data_dir, database=database)
     if show.json:
-        say_json(
+        print_json(
             {
                 "imported": [
                     {
-                        "source": str(each.source),
-                        "rollout": each.rollout.label,
-                        "path": str(each.rollout.path),
-                        "added": each.added,
+                        "source": str(rollout.source),
+                        "rollout": rollout.rollout.label,
+                        "path": str(rollout.rollout.path),
+                        "added": rollout.added,
                     }
-                    for each in found.imported
+                    for rollout in result.imported
                 ],
                 "refused": [
-                    {"source": str(each.source), "reason": each.reason}
-                    for each in found.refused
+                    {"source": str(rollout.source), "reason": rollout.reason}
+                    for rollout in result.refused
                 ],
-                "sessions": found.sessions,
+                "sessions": result.sessions,
             }
         )
     else:
-        for refused in found.refused:
-            complain(f"{refused.source}: {refused.reason}")
-        for each in () if show.quiet else found.imported:
-            what = "imported as" if each.added else "here already as"
-            say(f"{each.source}: {what} {each.rollout.label}")
-    return 1 if found.refused else 0
+        for refused in result.refused:
+            print_error(f"{refused.source}: {refused.reason}")
+        for rollout in () if show.quiet else result.imported:
+            what = "imported as" if rollout.added else "already imported as"
+            print_line(f"{rollout.source}: {what} {rollout.rollout.label}")
+    return 1 if result.refused else 0
 
 
 def tag(
@@ -342,7 +350,7 @@ def tag(
     *,
     remove: Flag = False,
     data_dir: DataDir = DEFAULT_DATA_DIR,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Tag a rollout; other commands accept the tag as its name.
 
@@ -360,10 +368,10 @@ def tag(
     """
     from assay.api.bench import bench_tag
 
-    found = bench_tag(rollout, tag, data_dir=data_dir, remove=remove)
+    result = bench_tag(rollout, tag, data_dir=data_dir, remove=remove)
     if show.json:
-        say_json({"rollout": found.label, "tags": list(found.manifest.tags)})
+        print_json({"rollout": result.label, "tags": list(result.manifest.tags)})
     elif not show.quiet:
-        tags = ", ".join(found.manifest.tags)
-        say(f"{found.label} has {f'the tags {tags}' if tags else 'no tags'}")
+        tags = ", ".join(result.manifest.tags)
+        print_line(f"{result.label} has {f'the tags {tags}' if tags else 'no tags'}")
     return 0

@@ -16,20 +16,20 @@ from cyclopts import App, Group, Parameter
 from assay.cli import run_options
 from assay.cli.bench_results import compare, eval_, import_, regrade, summarize, tag
 from assay.cli.bench_tasks import agents, check, new, prepare
-from assay.cli.options import AllowedOptions, Given, Pairs, base_images_of, option_groups
+from assay.cli.options import AllowedOptions, Given, Pairs, option_groups, parse_base_images
 from assay.cli.output import (
-    Show,
+    OutputOptions,
     StatusDisplay,
     command_line,
-    complain,
-    note,
-    program,
-    say,
-    say_json,
-    say_report,
-    warn,
+    find_program,
+    print_error,
+    print_json,
+    print_line,
+    print_note,
+    print_report,
+    print_warning,
 )
-from assay.cli.run import stopped_by_signals
+from assay.cli.run import stop_on_signals
 from assay.cli.run_options import RunFlag, Verbosity
 from assay.core.text import counted
 
@@ -51,10 +51,10 @@ class BenchDisplay(StatusDisplay):
         self._verbosity = verbosity
         self._stamp, self._folder = prepared.config.stamp, prepared.folder
         self._total = prepared.trials
-        self._done = self._here = 0
+        self._done = self._ended_here = 0
         self._scores: list[float] = []
         self._cost = 0.0
-        self._begun = time.monotonic()
+        self._started_at = time.monotonic()
 
     def __call__(self, event: "Event") -> None:
         """Handle an event."""
@@ -64,29 +64,29 @@ class BenchDisplay(StatusDisplay):
             self._done += 1
         elif isinstance(event, TrialStarted) and self._verbosity:
             spec = event.trial.payload
-            self.notice(f"Task {self._run_id(spec)} started: {spec.arm}")
+            self.print_message(f"Task {self._make_run_id(spec)} started: {spec.arm}")
         elif isinstance(event, TrialRetried):
-            why = event.verdict.error
-            said = why.message if why else event.verdict.reason
-            run_id = self._run_id(event.trial.payload)
-            self.notice(f"Task {run_id} is tried again in {event.wait:.0f} s: {said}")
+            error = event.verdict.error
+            reason = error.message if error else event.verdict.reason
+            run_id = self._make_run_id(event.trial.payload)
+            self.print_message(f"Task {run_id} will be retried in {event.wait:.0f} s: {reason}")
         elif isinstance(event, TrialEnded):
-            self._ended(event)
+            self._record_end(event)
         self.update()
 
-    def _ended(self, event: Any) -> None:
+    def _record_end(self, event: Any) -> None:
         self._done += 1
-        self._here += 1
-        run_id = self._run_id(event.trial.payload)
+        self._ended_here += 1
+        run_id = self._make_run_id(event.trial.payload)
         result = getattr(event.verdict.value, "result", None)
         if result is None:
-            why = event.verdict.error
+            error = event.verdict.error
             mark = "" if self._verbosity else "✗ "
-            self.notice(f"{mark}Task {run_id} ended: {why.message if why else ''}")
+            self.print_message(f"{mark}Task {run_id} ended: {error.message if error else ''}")
         else:
             mark = "" if self._verbosity else "✓ "
-            how = f": {result.arm}, {result.outcome}, score {result.score:.2f}"
-            self.notice(f"{mark}Task {run_id} completed ({result.status}){how}")
+            details = f": {result.arm}, {result.outcome}, score {result.score:.2f}"
+            self.print_message(f"{mark}Task {run_id} completed ({result.status}){details}")
             self._scores.append(result.score)
             self._cost += result.cost_usd or 0.0
         if self._verbosity > 1:
@@ -95,19 +95,19 @@ class BenchDisplay(StatusDisplay):
 
     def _print_log(self, path: Path) -> None:
         if path.is_file():
-            self.notice(f"== {path}")
+            self.print_message(f"== {path}")
             for line in path.read_text("utf-8", errors="replace").splitlines():
-                self.notice(line)
+                self.print_message(line)
 
-    def _run_id(self, spec: Any) -> str:
+    def _make_run_id(self, spec: Any) -> str:
         return f"{self._stamp}-{spec.index}"
 
-    def status(self) -> str:
+    def format_status(self) -> str:
         """Return the progress of the benchmark."""
         parts = [f"Running tasks... {self._done}/{self._total} completed"]
-        if self._here and self._done < self._total:
-            each = (time.monotonic() - self._begun) / self._here
-            minutes = each * (self._total - self._done) / 60
+        if self._ended_here and self._done < self._total:
+            seconds_per_trial = (time.monotonic() - self._started_at) / self._ended_here
+            minutes = seconds_per_trial * (self._total - self._done) / 60
             parts.append(f"about {counted(max(1, round(minutes)), 'minute')} left")
         if self._scores:
             parts.append(f"mean score {sum(self._scores) / len(self._scores):.2f}")
@@ -117,12 +117,12 @@ class BenchDisplay(StatusDisplay):
 
 
 FAILED, INFRASTRUCTURE, INTERRUPTED = 1, 3, 130
-_CHOICES = Group("What to choose, before the file", sort_key=1)
+_TASKS_GROUP = Group("Task overrides", sort_key=1)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class _Access(AllowedOptions):
+class _AccessOptions(AllowedOptions):
     """Base images, and network access of tasks and image builds."""
 
     base_image: Pairs = None
@@ -133,10 +133,10 @@ class _Access(AllowedOptions):
     """Destinations for tasks that request a network, through an HTTP(S) proxy: public, HOST or
     HOST:PORT. May be repeated."""
 
-    def settings(self) -> dict[str, Any]:
+    def collect_settings(self) -> dict[str, Any]:
         """Return the given values by setting name; None for options that were not given."""
         return {
-            "base_images": base_images_of(self.base_image) or None,
+            "base_images": parse_base_images(self.base_image) or None,
             "build_network": self.build_network or None,
             "allow_network": self.allow_network,
             "allow_repos": self.allowed.repos or None,
@@ -144,18 +144,20 @@ class _Access(AllowedOptions):
         }
 
 
-@option_groups({"replacements": _CHOICES}, replacements="assay.bench.options:TaskReplacements")
+@option_groups(
+    {"replacements": _TASKS_GROUP}, replacements="assay.bench.options:TaskReplacements"
+)
 def run(
     config: Path,
     /,
     *,
     settings: "run_options.BenchOptions | None" = None,
     replacements: Given,
-    access: _Access = _Access(),
+    access: _AccessOptions = _AccessOptions(),
     fresh: RunFlag = False,
     dry_run: RunFlag = False,
     verbose: Verbosity = 0,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Run tasks from a TOML file in sandboxes, graded by hidden tests.
 
@@ -180,15 +182,15 @@ def run(
 
     prepared = prepare_bench(
         config,
-        {**(settings or {}), **access.settings()},
+        {**(settings or {}), **access.collect_settings()},
         command=shlex.join(["assay", *command_line.get()]),
         fresh=fresh,
         dry=dry_run,
         **replacements,
     )
     if dry_run:
-        return _planned(prepared, show)
-    return _run(prepared, show, verbose)
+        return _print_plan(prepared, show)
+    return _execute(prepared, show, verbose)
 
 
 def resume(
@@ -197,7 +199,7 @@ def resume(
     *,
     settings: "run_options.BenchResumeOptions | None" = None,
     verbose: Verbosity = 0,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Resume an interrupted benchmark; finished trials are kept.
 
@@ -218,105 +220,115 @@ def resume(
         settings or {},
         command=shlex.join(["assay", *command_line.get()]),
     )
-    return _run(prepared, show, verbose)
+    return _execute(prepared, show, verbose)
 
 
-def _run(prepared: "PreparedBench", show: Show, verbose: int) -> int:
+def _execute(prepared: "PreparedBench", show: OutputOptions, verbose: int) -> int:
     from assay.bench.run import run_prepared_bench
     from assay.runs.control import Stop
     from assay.runs.events import CallbackObserver
 
     config, silent = prepared.config, show.quiet or show.json
-    again = f"{program()} bench resume {config.name}@{config.stamp}"
+    resume_command = f"{find_program()} bench resume {config.name}@{config.stamp}"
     if prepared.finished:
         if not silent:
-            note(f"{config.name}@{config.stamp} is finished; --fresh runs it once more")
-        return _ended(run_prepared_bench(prepared), show, again)
+            print_note(
+                f"{config.name}@{config.stamp} is already finished; use --fresh to run it again"
+            )
+        return _finish(run_prepared_bench(prepared), show, resume_command)
     for warning in () if show.quiet else prepared.run.warnings:
-        warn(warning)
+        print_warning(warning)
     if not silent:
-        note(
+        print_note(
             f"[rollouts] config={config.config_file} name={config.name} "
             f"tasks={len(config.tasks)} parallel={config.parallel}"
         )
-        note(f"[rollouts] output={prepared.folder.path}")
-        for line in _programs(prepared):
-            note(f"[rollouts] {line}")
+        print_note(f"[rollouts] output={prepared.folder.path}")
+        for line in _describe_agents(prepared):
+            print_note(f"[rollouts] {line}")
         if verbose < 2:
-            note("[rollouts] Running in quiet mode - use -vv for full output")
-        note(f"[rollouts] Starting {prepared.trials} tasks with parallel={config.parallel}")
+            print_note("[rollouts] Running in quiet mode - use -vv for full output")
+        print_note(
+            f"[rollouts] Starting {prepared.trials} tasks with parallel={config.parallel}"
+        )
     stop = Stop()
     display = BenchDisplay(prepared, silent=silent, verbosity=verbose)
-    with stopped_by_signals(stop, display.notice, again), display:
+    with stop_on_signals(stop, display.print_message, resume_command), display:
         if prepared.run.resumed is not None:
-            display.notice(
-                f"resuming {config.name}@{config.stamp}, which is unfinished; "
-                "--fresh starts anew"
+            display.print_message(
+                f"resuming the unfinished {config.name}@{config.stamp}; "
+                "use --fresh to start a new run"
             )
-        observer = CallbackObserver(display, display.notice)
+        observer = CallbackObserver(display, display.print_message)
         result = run_prepared_bench(prepared, observer=observer, stop=stop)
-    return _ended(result, show, again)
+    return _finish(result, show, resume_command)
 
 
-def _ended(result: "BenchResult", show: Show, again: str) -> int:
+def _finish(result: "BenchResult", show: OutputOptions, resume_command: str) -> int:
     from assay.bench.run import mark_bench_shown
 
-    code = _shown(result, show, again)
+    code = _print_result(result, show, resume_command)
     mark_bench_shown(result)
     return code
 
 
-def _shown(result: "BenchResult", show: Show, again: str) -> int:
+def _print_result(result: "BenchResult", show: OutputOptions, resume_command: str) -> int:
     from assay.bench.run import count_bench_trials
 
     counts = count_bench_trials(result.manifest)
-    code = _exit_code(result, counts)
+    code = _choose_exit_code(result, counts)
     if show.json:
-        say_json(
+        print_json(
             {
                 "rollout": f"{result.manifest.name}@{result.manifest.created_at}",
                 "folder": str(result.folder),
                 "interrupted": result.interrupted,
                 **counts,
-                **_document(result).values(),
+                **_build_summary(result).values(),
             }
         )
         return code
     if show.quiet:
-        say(str(result.folder))
+        print_line(str(result.folder))
         return code
     if counts["pending"] == counts["infrastructure"] == 0:
-        say(f"✓ All {counts['trials']} tasks completed!")
+        print_line(f"✓ All {counts['trials']} tasks completed!")
     if counts["completed"] and not result.interrupted:
         from assay.report.terminal import TerminalReport
 
-        say_report(TerminalReport(_document(result), detail=False))
+        print_report(TerminalReport(_build_summary(result), detail=False))
     name = result.manifest.name
-    say(f"Results: {result.folder}")
-    say(f"Details: {program()} bench eval {name} --rollout {result.manifest.created_at}")
+    print_line(f"Results: {result.folder}")
+    print_line(
+        f"Details: {find_program()} bench eval {name} --rollout {result.manifest.created_at}"
+    )
     if counts["infrastructure"]:
-        complain(
-            f"{counted(counts['infrastructure'], 'trial')} without a score, because of an "
-            f"infrastructure error; try again: {again}"
+        print_error(
+            f"{counted(counts['infrastructure'], 'trial')} without a score because of "
+            f"infrastructure errors; retry: {resume_command}"
         )
     if result.run.stopped_by is not None:
-        complain(f"the benchmark was stopped: {result.run.stopped_by}")
+        print_error(f"the benchmark was stopped: {result.run.stopped_by}")
     for label, tally in result.run.tallies.items():
         if tally.stop is not None:
-            complain(f"{label} was stopped: {tally.stop.reason}")
+            print_error(f"{label} was stopped: {tally.stop.reason}")
     if counts["pending"]:
-        say(f"Unfinished, {counted(counts['pending'], 'trial')} left. Resume: {again}")
+        print_line(
+            f"Unfinished, {counted(counts['pending'], 'trial')} left. Resume: {resume_command}"
+        )
     return code
 
 
-def _document(result: "BenchResult") -> "Document":
+def _build_summary(result: "BenchResult") -> "Document":
     from assay.api.bench import bench_summary
     from assay.report.benchmark import benchmark_document
 
-    return benchmark_document(bench_summary(str(result.folder), save=True, notice=warn))
+    return benchmark_document(
+        bench_summary(str(result.folder), save=True, notice=print_warning)
+    )
 
 
-def _exit_code(result: "BenchResult", counts: dict[str, int]) -> int:
+def _choose_exit_code(result: "BenchResult", counts: dict[str, int]) -> int:
     if result.interrupted:
         return INTERRUPTED
     if counts["infrastructure"]:
@@ -326,51 +338,54 @@ def _exit_code(result: "BenchResult", counts: dict[str, int]) -> int:
     return INFRASTRUCTURE if counts["pending"] else 0
 
 
-def _planned(prepared: "PreparedBench", show: Show) -> int:
+def _print_plan(prepared: "PreparedBench", show: OutputOptions) -> int:
     from assay.bench.prepare import bench_plan
 
     for warning in prepared.run.warnings:
-        warn(warning)
+        print_warning(warning)
     plan = bench_plan(prepared)
     if show.json:
-        say_json(plan)
+        print_json(plan)
         return 0
     config = prepared.config
-    say(
+    print_line(
         f"{config.name}: {counted(prepared.trials, 'trial')} of "
         f"{counted(len({task.definition.task_id for task in prepared.tasks}), 'task')} and "
         f"{counted(len(prepared.run.arms), 'arm')}, {config.parallel} at a time"
     )
-    for line in (*_lines(prepared), *(f"  {line}" for line in _programs(prepared))):
-        say(line)
-    for sandbox, held in plan["disk"].items():
-        say(f"  disk in sandbox {sandbox}: {held}")
+    for line in (
+        *_describe_trials(prepared),
+        *(f"  {line}" for line in _describe_agents(prepared)),
+    ):
+        print_line(line)
+    for sandbox, usage in plan["disk"].items():
+        print_line(f"  disk in sandbox {sandbox}: {usage}")
     total: float | None = 0.0
     for estimate in plan["estimates"]:
         usd = estimate["usd"]
         cost = "$?" if usd is None else f"${usd:.2f}"
         trials = counted(estimate["trials"], "trial")
-        say(f"  {estimate['arm']}: {trials}, {cost} ({estimate['because']})")
+        print_line(f"  {estimate['arm']}: {trials}, {cost} ({estimate['because']})")
         total = None if total is None or usd is None else total + usd
-    say(f"in all: {'not known' if total is None else f'${total:.2f}'}; nothing was started")
+    print_line(f"total: {'unknown' if total is None else f'${total:.2f}'}; nothing was started")
     return 0
 
 
-def _programs(prepared: "PreparedBench") -> Sequence[str]:
+def _describe_agents(prepared: "PreparedBench") -> Sequence[str]:
     """Return a line with the version of each installed agent."""
     from assay.bench.coders.installation import choose_default_agent, find_installed_agent
 
     names = dict.fromkeys(entry.agent for entry in prepared.config.tasks)
-    found = [agent for name in names if (agent := find_installed_agent(name)) is not None]
+    installed = [agent for name in names if (agent := find_installed_agent(name)) is not None]
     default = choose_default_agent()
     return [
         f"agent={agent.name} version={agent.version} sha256={agent.sha256[:12]}"
-        + (" (works on tasks that name no agent)" if agent.name == default else "")
-        for agent in found
+        + (" (default for tasks without an agent)" if agent.name == default else "")
+        for agent in installed
     ]
 
 
-def _lines(prepared: "PreparedBench") -> Sequence[str]:
+def _describe_trials(prepared: "PreparedBench") -> Sequence[str]:
     from assay.bench.config import make_arm_labels
 
     labels = make_arm_labels(prepared.config)

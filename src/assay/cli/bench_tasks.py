@@ -9,9 +9,17 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from assay.cli.options import AllowedOptions, Given, Pairs, base_images_of, option_groups
-from assay.cli.output import Show, note, program, say, say_json, warn, working
-from assay.cli.tables import say_prose
+from assay.cli.options import AllowedOptions, Given, Pairs, option_groups, parse_base_images
+from assay.cli.output import (
+    OutputOptions,
+    find_program,
+    print_json,
+    print_line,
+    print_note,
+    print_warning,
+    show_spinner,
+)
+from assay.cli.tables import print_wrapped
 from assay.errors import UsageError
 
 FAILED = 1
@@ -31,7 +39,7 @@ def new(
         list[str] | None, Parameter(negative="", show_default="one for each test file")
     ] = None,
     tag: Annotated[list[str] | None, Parameter(negative="", show_default=False)] = None,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Create a task from the changes between two git commits.
 
@@ -56,11 +64,11 @@ def new(
 
     if instructions_file is not None:
         if "instructions" in options:
-            raise UsageError("--instructions and --instructions-file exclude each other")
+            raise UsageError("give --instructions or --instructions-file, not both")
         from assay.core.values import file_text
 
         options = {**options, "instructions": file_text(instructions_file)}
-    rubrics = dict(_pair(text) for text in rubric or ())
+    rubrics = dict(_parse_rubric(text) for text in rubric or ())
     folder = bench_new(
         repository,
         start,
@@ -72,7 +80,7 @@ def new(
     )
     repo = json.loads((folder / "tb_meta.json").read_bytes())["repo"]["git_url"]
     allow = f"--allow-repo {shlex.quote(repo)}"
-    _made(folder, f"{program()} bench prepare {folder} {allow}", show)
+    _print_created(folder, f"{find_program()} bench prepare {folder} {allow}", show)
     return 0
 
 
@@ -83,7 +91,7 @@ def prepare(
     into: Path = Path("data/tasks/prepared"),
     name: Annotated[str | None, Parameter(show_default="the name of the task")] = None,
     allow_repo: Pairs = None,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Prepare a task to run offline, with a copy of its repository.
 
@@ -100,9 +108,9 @@ def prepare(
     """
     from assay.bench.regrade import bench_prepare
 
-    with working(show, "preparing"):
+    with show_spinner(show, "preparing"):
         folder = bench_prepare(created, into, name=name, allow_repos=allow_repo or ())
-    _made(folder, f"{program()} bench check {folder}", show)
+    _print_created(folder, f"{find_program()} bench check {folder}", show)
     return 0
 
 
@@ -115,7 +123,7 @@ def check(
     timeout: float = 600.0,
     base_image: Pairs = None,
     allow: AllowedOptions = AllowedOptions(),
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Check a task: the reference must score 1, an empty solution 0.
 
@@ -138,44 +146,44 @@ def check(
     if options.get("sandbox") == "none":
         from assay.sandboxes.unprotected import UNPROTECTED
 
-        warn(UNPROTECTED)
-    with working(show, "checking"):
+        print_warning(UNPROTECTED)
+    with show_spinner(show, "checking"):
         checks = bench_check(
             task,
             timeout_s=timeout,
-            base_images=base_images_of(base_image),
+            base_images=parse_base_images(base_image),
             allowed=allow.allowed,
             **options,
         )
-    passed = all(each.passed for each in checks)
+    passed = all(result.passed for result in checks)
     if show.json:
-        say_json(
+        print_json(
             {
                 "task": str(task),
                 "passed": passed,
                 "checks": [
-                    {"name": each.name, "passed": each.passed, "detail": each.detail}
-                    for each in checks
+                    {"name": result.name, "passed": result.passed, "detail": result.detail}
+                    for result in checks
                 ],
             }
         )
     else:
-        for each in checks:
-            if not (show.quiet and each.passed):
-                say(f"{'✓' if each.passed else '✗'} {each.name}: {each.detail}")
+        for result in checks:
+            if not (show.quiet and result.passed):
+                print_line(f"{'✓' if result.passed else '✗'} {result.name}: {result.detail}")
     return 0 if passed else FAILED
 
 
-def _made(folder: Path, following: str, show: Show) -> None:
+def _print_created(folder: Path, next_command: str, show: OutputOptions) -> None:
     if show.json:
-        say_json({"folder": str(folder)})
+        print_json({"folder": str(folder)})
         return
-    say(str(folder))
+    print_line(str(folder))
     if not show.quiet:
-        say(f"Next: {following}")
+        print_line(f"Next: {next_command}")
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_rubric(text: str) -> tuple[str, str]:
     name, equals, criterion = text.partition("=")
     if not (name and equals and criterion):
         raise UsageError(f"--rubric {text!r} is not allowed; give ID=TEXT")
@@ -196,7 +204,7 @@ For example:
 
 
 @agents.default
-def list_agents(*, show: Show = Show()) -> int:
+def list_agents(*, show: OutputOptions = OutputOptions()) -> int:
     """List the coding agents that a benchmark can use.
 
     For example:
@@ -208,25 +216,25 @@ def list_agents(*, show: Show = Show()) -> int:
     """
     from assay.api.bench import bench_agents
 
-    told = bench_agents()
+    listed = bench_agents()
     if show.json:
-        say_json({name: agent._asdict() for name, agent in told.items()})
+        print_json({name: agent._asdict() for name, agent in listed.items()})
         return 0
-    width = max(map(len, told))
-    for name, agent in told.items():
+    width = max(map(len, listed))
+    for name, agent in listed.items():
         notes = [agent.about]
         if agent.version:
             notes.append(f"{agent.version} is installed")
         elif not agent.installed:
             notes.append(f"not installed: assay bench agents install {name}")
         if agent.default:
-            notes.append("the default")
-        say_prose(f"{name:<{width}}  {'; '.join(notes)}", indent=width + 2)
+            notes.append("default")
+        print_wrapped(f"{name:<{width}}  {'; '.join(notes)}", indent=width + 2)
     return 0
 
 
 @agents.command(name="install")
-def install(agent: str, /, *, show: Show = Show()) -> int:
+def install(agent: str, /, *, show: OutputOptions = OutputOptions()) -> int:
     """Install a coding agent in the cache folder, for use in all sandboxes.
 
     An installed version is replaced. Agents are never installed during a trial.
@@ -243,12 +251,12 @@ def install(agent: str, /, *, show: Show = Show()) -> int:
 
     name, _, version = agent.partition("@")
     if not (show.quiet or show.json):
-        note(f"installing {agent}; this can take minutes")
+        print_note(f"installing {agent}; this can take minutes")
     began = time.monotonic()
     installed = bench_install_agent(name, version or None)
     if show.json:
-        say_json({**asdict(installed), "folder": str(installed.folder)})
+        print_json({**asdict(installed), "folder": str(installed.folder)})
     elif not show.quiet:
-        say(f"{installed.name} {installed.version} is installed, in {installed.folder}")
-        say(f"sha256 {installed.sha256}, {time.monotonic() - began:.0f} s")
+        print_line(f"{installed.name} {installed.version} is installed, in {installed.folder}")
+        print_line(f"sha256 {installed.sha256}, {time.monotonic() - began:.0f} s")
     return 0

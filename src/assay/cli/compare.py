@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from assay.cli.options import Database, Flag, Given, open_store, option_groups
-from assay.cli.output import Show, complain, say, say_json, say_report, warn, working
+from assay.cli.options import Database, Flag, Given, open_store, option_groups, print_document
+from assay.cli.output import (
+    OutputOptions,
+    print_error,
+    print_json,
+    print_line,
+    print_warning,
+    show_spinner,
+)
 from assay.errors import UsageError
 from assay.store.location import DEFAULT_DATABASE
 
@@ -16,46 +23,48 @@ if TYPE_CHECKING:
     from assay.api.training_runs import RegisteredPlan
     from assay.judge.results import Comparison
     from assay.judge.subjects import Subject
-    from assay.report.document import Document
 
 
-def say_registered(registered: "RegisteredPlan", show: Show) -> None:
+def print_registered_plan(registered: "RegisteredPlan", show: OutputOptions) -> None:
     """Print a registered plan, and how much data for it the database had by then."""
-    kept, first = registered
+    plan, is_new = registered
     if show.json:
-        say_json(
+        print_json(
             {
-                "hash": kept.hash,
-                "created_at": kept.created_at.isoformat(),
-                "registered": first,
-                "seen": list(kept.seen),
-                "plan": dict(kept.plan),
+                "hash": plan.hash,
+                "created_at": plan.created_at.isoformat(),
+                "registered": is_new,
+                "seen": list(plan.seen),
+                "plan": dict(plan.plan),
             }
         )
         return
-    when = f"{kept.created_at:%Y-%m-%d %H:%M:%S} UTC"
-    say(f"plan {kept.hash} registered {when}" + ("" if first else ", before this"))
+    when = f"{plan.created_at:%Y-%m-%d %H:%M:%S} UTC"
+    print_line(f"plan {plan.hash} registered {when}" + ("" if is_new else " (earlier)"))
     if not show.quiet:
-        say(f"{len(kept.seen)} {_WHAT[kept.plan.get('kind')]} then; what uses them says so")
+        print_line(
+            f"{len(plan.seen)} {_EXISTING_DATA[plan.plan.get('kind')]}; reports that use them"
+            " state it"
+        )
 
 
-_WHAT = {
-    None: "runs with its metric were in the store",
-    "comparison": "experiments had trials in the store",
+_EXISTING_DATA = {
+    None: "runs with its metric were already in the database",
+    "comparison": "experiments already had trials in the database",
 }
 
 _FAILED = 1
-_OF_A_SERIES = ("level", "seed", "tasks", "allow_different")
+_SERIES_OPTIONS = ("level", "seed", "tasks", "allow_different")
 """Options that apply to --over-time; the others are about two experiments."""
-_ONE_SOURCE = (
-    "compare either experiments of the store, or --experiments FILE, or --baseline FILE with"
+_ONE_SOURCE_MESSAGE = (
+    "give only one source: names of experiments, --experiments FILE, or --baseline FILE with"
     " --improved FILE"
 )
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class _Source:
+class _SourceOptions:
     """Files to compare, the baseline, and the metrics."""
 
     experiments: Annotated[Path | None, Parameter(show_default=False)] = None
@@ -78,7 +87,7 @@ class _Source:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class _Purpose:
+class _PurposeOptions:
     """Purpose of the comparison: a plan, a CI check, or a history."""
 
     plan: Annotated[Path | None, Parameter(show_default=False)] = None
@@ -96,12 +105,12 @@ class _Purpose:
 @option_groups(options="assay.judge.options:ComparisonOptions")
 def compare(
     *names: str,
-    source: _Source = _Source(),
+    source: _SourceOptions = _SourceOptions(),
     output: Annotated[list[Path] | None, Parameter(negative="")] = None,
     options: Given,
-    purpose: _Purpose = _Purpose(),
+    purpose: _PurposeOptions = _PurposeOptions(),
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Compare models or agents: difference, confidence interval, verdict.
 
@@ -132,38 +141,38 @@ def compare(
     from assay.report.comparison.document import comparison_document
     from assay.report.files import check_file_extensions, write_document
 
-    paths, wanted = tuple(output or ()), _metrics(source.metrics)
+    paths, metrics = tuple(output or ()), _parse_metrics(source.metrics)
     check_file_extensions(paths)
     files = source.experiments or source.improved
     if purpose.register:
-        if purpose.plan is None or names or files or source.baseline or wanted:
-            raise UsageError("--register stores a plan and compares nothing; give --plan alone")
+        if purpose.plan is None or names or files or source.baseline or metrics:
+            raise UsageError("--register only stores a plan; give --plan FILE and no names")
         store = open_store(database, show)
-        say_registered(register_comparison_plan(purpose.plan, database=store), show)
+        print_registered_plan(register_comparison_plan(purpose.plan, database=store), show)
         return 0
     if purpose.over_time:
         if files or source.baseline is not None:
-            raise UsageError("--over-time follows a series of the store; name it, and no file")
-        choices = {name: options[name] for name in _OF_A_SERIES if name in options}
-        choices["metrics_from"] = source.metrics_from
-        return _over_time(names, wanted, paths, database, show, **choices)
+            raise UsageError("--over-time needs the name of a series, not files")
+        series_options = {name: options[name] for name in _SERIES_OPTIONS if name in options}
+        series_options["metrics_from"] = source.metrics_from
+        return _compare_over_time(names, metrics, paths, database, show, **series_options)
     if names:
         if files:
-            raise UsageError(_ONE_SOURCE)
-        with working(show, "reading"):
+            raise UsageError(_ONE_SOURCE_MESSAGE)
+        with show_spinner(show, "reading"):
             subjects = stored_subjects(
                 names,
-                wanted or (),
+                metrics or (),
                 database=open_store(database, show),
                 metrics_from=source.metrics_from,
-                notice=warn,
+                notice=print_warning,
             )
     else:
-        subjects = _read(source)
-    with working(show, "comparing"):
+        subjects = _read_subjects(source)
+    with show_spinner(show, "comparing"):
         comparison = compare(
             *subjects,
-            metrics=wanted,
+            metrics=metrics,
             baseline=None if source.improved else source.baseline,
             plan=purpose.plan,
             database=open_store(database, show) if purpose.plan else None,
@@ -171,11 +180,11 @@ def compare(
         )
         document = comparison_document(comparison)
         write_document(document, *paths)
-    _tell(document, paths, show, detail=purpose.detail)
-    return judgement(comparison) if purpose.fail_if_worse else 0
+    print_document(document, paths, show, detail=purpose.detail, answer_first=False)
+    return report_regressions(comparison) if purpose.fail_if_worse else 0
 
 
-def _metrics(text: str | None) -> list[str] | None:
+def _parse_metrics(text: str | None) -> list[str] | None:
     if text is None:
         return None
     names = [name.strip() for name in text.split(",")]
@@ -187,95 +196,77 @@ def _metrics(text: str | None) -> list[str] | None:
     return names
 
 
-def _read(source: _Source) -> "list[Subject]":
+def _read_subjects(source: _SourceOptions) -> "list[Subject]":
     """Read the subjects from files."""
     from assay.api.comparison import read_experiments, read_results
 
     if source.experiments is None and not source.improved:
-        missing = "nothing to compare is named"
+        missing = "nothing to compare"
         if source.baseline:
             missing = "--improved FILE is missing"
         raise UsageError(
-            f"{missing}; name experiments of the store ('assay experiments list' shows them),"
-            " or latest, or give --experiments FILE, or --baseline FILE with --improved FILE"
+            f"{missing}; give names of experiments ('assay experiments list' shows them),"
+            " 'latest', --experiments FILE, or --baseline FILE with --improved FILE"
         )
     if source.metrics_from is not None:
         raise UsageError(
-            "--metrics-from reads traces, and files of results have none; name experiments of"
-            " the store"
+            "--metrics-from needs traces, which results files do not contain; give names of"
+            " experiments in the database"
         )
     if source.experiments is not None:
         if source.improved:
-            raise UsageError(_ONE_SOURCE)
+            raise UsageError(_ONE_SOURCE_MESSAGE)
         return read_experiments(source.experiments)
     if source.baseline is None:
-        raise UsageError("--improved needs a results file to compare with: --baseline FILE")
+        raise UsageError("--improved needs results to compare with; give --baseline FILE")
     return read_results(source.baseline, *source.improved or ())
 
 
-def _tell(
-    document: "Document", paths: tuple[Path, ...], show: Show, *, detail: bool = True
-) -> None:
-    if show.json:
-        say_json(document.values())
-    elif paths or show.quiet:
-        for line in document.summary:
-            say(line)
-        for path in () if show.quiet else paths:
-            say(f"report: {path}")
-    else:
-        from assay.report.terminal import TerminalReport
-
-        say_report(TerminalReport(document, detail=detail))
-
-
-def judgement(comparison: "Comparison") -> int:
+def report_regressions(comparison: "Comparison") -> int:
     """Return 1 and print the reasons if a candidate is worse or cannot be compared, else 0."""
     for contrast in comparison.worse:
         name = comparison.of(contrast.candidate).name
-        complain(f"{name} is worse than {comparison.baseline.name} in {contrast.metric}")
+        print_error(f"{name} is worse than {comparison.baseline.name} in {contrast.metric}")
     reasons = list(comparison.left_out.values())
     for contrast in comparison.decisive:
         name = comparison.of(contrast.candidate).name
         if contrast.same is not None:
             reasons.append(f"{name!r} and the baseline are the same: {contrast.same}")
         reasons += [
-            f"{name!r} had another task than the baseline: {one.name} {one.candidate}, not"
-            f" {one.baseline}"
-            for one in contrast.confounds
+            f"{name!r} had a different task: {confound.name} {confound.candidate}, baseline"
+            f" {confound.baseline}"
+            for confound in contrast.confounds
         ]
     for reason in reasons:
-        complain(f"cannot be judged: {reason}")
+        print_error(f"cannot be compared: {reason}")
     return _FAILED if comparison.worse or reasons else 0
 
 
-def _over_time(
+def _compare_over_time(
     names: Sequence[str],
     metrics: Sequence[str] | None,
     paths: tuple[Path, ...],
     database: Path,
-    show: Show,
-    **choices: Any,
+    show: OutputOptions,
+    **series_options: Any,
 ) -> int:
     from assay.api.comparison import over_time
     from assay.report.files import write_document
     from assay.report.over_time import over_time_document
 
     if len(names) != 1:
-        raise UsageError(
-            "--over-time follows one series; name it ('assay experiments list' shows them)"
-        )
+        raise UsageError("--over-time needs one series; 'assay experiments list' shows them")
     if metrics is not None and len(metrics) > 1:
-        raise UsageError(f"--over-time follows one metric, not {len(metrics)}; name one")
-    with working(show, "comparing"):
+        raise UsageError(f"--over-time accepts one metric, not {len(metrics)}")
+    with show_spinner(show, "comparing"):
         series = over_time(
             names[0],
             database=open_store(database, show),
             metric=metrics[0] if metrics else None,
-            notice=warn,
-            **choices,
+            notice=print_warning,
+            **series_options,
         )
         document = over_time_document(series)
         write_document(document, *paths)
-    _tell(document, paths, show)
+    print_document(document, paths, show, detail=True, answer_first=False)
     return 0

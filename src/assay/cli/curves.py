@@ -15,8 +15,8 @@ from assay.cli.options import (
     open_store,
     option_groups,
 )
-from assay.cli.output import Show, say, say_json, warn
-from assay.cli.tables import say_prose, say_table
+from assay.cli.output import OutputOptions, print_json, print_line, print_warning
+from assay.cli.tables import print_table, print_wrapped
 from assay.core.text import cut, unknown_name
 from assay.errors import UsageError
 from assay.store.location import DEFAULT_DATABASE
@@ -37,8 +37,8 @@ _HEADS = (
     "metrics",
 )
 _RIGHT = ("seed", "points", "last step")
-_WIDEST = 48
-_MOST_SERIES = 12
+_MAX_WIDTH = 48
+_MAX_SERIES = 12
 
 curves = App(
     name="curves",
@@ -52,13 +52,13 @@ For example:
 )
 
 
-@option_groups(instead="assay.training.options:ImportOptions")
+@option_groups(overrides="assay.training.options:ImportOptions")
 def import_(
     *files: str,
-    instead: Given,
+    overrides: Given,
     wandb: Wandb = None,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Import training runs from files, tracker folders or W&B.
 
@@ -75,7 +75,7 @@ def import_(
 
     Args:
         files: Files and folders to read; with --wandb also run ids.
-        instead: Values that replace those in the files.
+        overrides: Values that replace those in the files.
         wandb: ENTITY/PROJECT at W&B, to look up names that are not files; needs the package
             wandb and WANDB_API_KEY.
         database: Database to write to; created if missing.
@@ -87,15 +87,17 @@ def import_(
         *files,
         wandb=wandb,
         database=open_store(database, show),
-        **instead,
+        **overrides,
     )
     if show.json:
-        say_json({"database": str(database), "runs": [_json_row(run, done) for run in runs]})
+        print_json(
+            {"database": str(database), "runs": [_import_to_json(run, done) for run in runs]}
+        )
     elif not show.quiet:
         for run in runs:
-            say(_import_line(run, done[run.id]))
-        say(f"{', '.join(_counts(list(done.values())))} in {database}")
-    _warn_of_points(runs, show)
+            print_line(_format_import(run, done[run.id]))
+        print_line(f"{', '.join(_format_counts(list(done.values())))} in {database}")
+    _warn_about_points(runs, show)
     return 0
 
 
@@ -103,7 +105,7 @@ def list_(
     *,
     series: Text = None,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """List the training runs in the database.
 
@@ -123,22 +125,22 @@ def list_(
     if series is not None and runs and series not in names:
         raise UsageError(
             unknown_name(
-                "series", series, [cut(name, _WIDEST) for name in names[:_MOST_SERIES]]
+                "series", series, [cut(name, _MAX_WIDTH) for name in names[:_MAX_SERIES]]
             )
             if names
-            else f"unknown series {series!r}; no training run has one, leave --series out"
+            else f"unknown series {series!r}; no training run has a series, so omit --series"
         )
     runs = [run for run in runs if series in (None, run.series)]
     if show.json:
-        say_json({"runs": [_listed_json(run) for run in runs]})
+        print_json({"runs": [_listing_to_json(run) for run in runs]})
     elif show.quiet:
         for run in runs:
-            say(run.id)
+            print_line(run.id)
     elif not runs:
-        say("no training runs; 'assay curves import' adds some")
+        print_line("no training runs; 'assay curves import' adds some")
     else:
         words = [head for head in _HEADS if head not in _RIGHT]
-        say_table(_HEADS, [_listed_cells(run) for run in runs], words)
+        print_table(_HEADS, [_format_cells(run) for run in runs], words)
     return 0
 
 
@@ -148,7 +150,7 @@ def show_(
     *,
     wandb: Wandb = None,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Show one training run: its metadata and a summary of each metric.
 
@@ -166,42 +168,42 @@ def show_(
     """
     from assay.api.training_runs import load_curves
 
-    found = load_curves(run, wandb=wandb, database=open_store(database, show))
+    curves_of_run = load_curves(run, wandb=wandb, database=open_store(database, show))
     if show.json:
-        say_json(_whole_json(found))
+        print_json(_run_to_json(curves_of_run))
         return 0
     facts = ("id", "series", "subject", "task", "seed", "status", "source")
     for name in facts:
-        if (value := getattr(found, name)) is not None and not show.quiet:
-            say_prose(f"{name}: {value}")
-    for note in found.notes if not show.quiet else ():
-        say_prose(f"note: {note}")
+        if (value := getattr(curves_of_run, name)) is not None and not show.quiet:
+            print_wrapped(f"{name}: {value}")
+    for note in curves_of_run.notes if not show.quiet else ():
+        print_wrapped(f"note: {note}")
     for name in ("configuration", "provenance"):
-        if (mapping := getattr(found, name)) and not show.quiet:
-            say_prose(f"{name}: {json.dumps(mapping, sort_keys=True)}")
+        if (mapping := getattr(curves_of_run, name)) and not show.quiet:
+            print_wrapped(f"{name}: {json.dumps(mapping, sort_keys=True)}")
     heads = ("metric", "points", "first step", "last step", "first", "last", "least", "most")
     rows: list[tuple[str, ...]] = []
-    for metric, curve in sorted(found.curves.items()):
+    for metric, curve in sorted(curves_of_run.curves.items()):
         steps, values = curve.steps_P, curve.values_P
         ends = (values[0], values[-1], values.min(), values.max()) if len(curve) else ()
         span = (f"{steps[0]:,}", f"{steps[-1]:,}") if len(curve) else ("-", "-")
         numbers = [f"{value:.6g}" for value in ends] or ["-"] * 4
-        rows.append((cut(metric, _WIDEST), f"{len(curve):,}", *span, *numbers))
-    say_table(heads, rows, ("metric",))
+        rows.append((cut(metric, _MAX_WIDTH), f"{len(curve):,}", *span, *numbers))
+    print_table(heads, rows, ("metric",))
     return 0
 
 
-def _import_line(run: "TrainingRun", what: str) -> str:
+def _format_import(run: "TrainingRun", status: str) -> str:
     points = sum(map(len, run.curves.values()))
-    seed = "seed not known" if run.seed is None else f"seed {run.seed}"
-    words = {"present": "is there already"}.get(what, what)
+    seed = "seed unknown" if run.seed is None else f"seed {run.seed}"
+    words = {"present": "already present"}.get(status, status)
     return (
         f"{run.id}: {words}, {len(run.curves)} metrics, {points:,} points, {seed}, {run.status}"
     )
 
 
-def _counts(words: Sequence[str]) -> list[str]:
-    names = {"added": "added", "replaced": "replaced", "present": "there already"}
+def _format_counts(words: Sequence[str]) -> list[str]:
+    names = {"added": "added", "replaced": "replaced", "present": "already present"}
     return [
         f"{list(words).count(word)} {name}"
         for word, name in names.items()
@@ -209,21 +211,23 @@ def _counts(words: Sequence[str]) -> list[str]:
     ]
 
 
-def _warn_of_points(runs: Sequence["TrainingRun"], show: Show) -> None:
+def _warn_about_points(runs: Sequence["TrainingRun"], show: OutputOptions) -> None:
     if show.quiet:
         return
     for run in runs:
         for note in run.notes:
-            warn(f"{run.id}: {note}")
+            print_warning(f"{run.id}: {note}")
         dropped = sum(curve.dropped for curve in run.curves.values())
         repeated = sum(curve.repeated for curve in run.curves.values())
         if dropped:
-            warn(f"{run.id}: {dropped} points are NaN or infinite and were left out")
+            print_warning(f"{run.id}: {dropped} points are NaN or infinite and were dropped")
         if repeated:
-            warn(f"{run.id}: {repeated} points have the step of a later one, which counts")
+            print_warning(
+                f"{run.id}: {repeated} points were replaced by later points of the same step"
+            )
 
 
-def _json_row(run: "TrainingRun", done: dict[str, Any]) -> dict[str, Any]:
+def _import_to_json(run: "TrainingRun", done: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": run.id,
         "result": str(done[run.id]),
@@ -237,11 +241,11 @@ def _json_row(run: "TrainingRun", done: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _listed_json(run: "ListedTrainingRun") -> dict[str, Any]:
+def _listing_to_json(run: "ListedTrainingRun") -> dict[str, Any]:
     return {name: getattr(run, name) for name in run.__dataclass_fields__}
 
 
-def _whole_json(run: "TrainingRun") -> dict[str, Any]:
+def _run_to_json(run: "TrainingRun") -> dict[str, Any]:
     facts = ("id", "series", "subject", "task", "seed", "status", "configuration", "provenance")
     steps: dict[int, dict[str, float]] = {}
     for metric, curve in sorted(run.curves.items()):
@@ -251,9 +255,9 @@ def _whole_json(run: "TrainingRun") -> dict[str, Any]:
     return {**{name: getattr(run, name) for name in facts}, "points": points}
 
 
-def _listed_cells(run: "ListedTrainingRun") -> tuple[str, ...]:
+def _format_cells(run: "ListedTrainingRun") -> tuple[str, ...]:
     texts = [
-        cut(text, _WIDEST) if text else "-"
+        cut(text, _MAX_WIDTH) if text else "-"
         for text in (run.id, run.series, run.subject, run.task)
     ]
     return (
@@ -262,7 +266,7 @@ def _listed_cells(run: "ListedTrainingRun") -> tuple[str, ...]:
         str(run.status),
         f"{run.points:,}",
         "-" if run.last_step is None else f"{run.last_step:,}",
-        cut(", ".join(run.metrics), _WIDEST) or "-",
+        cut(", ".join(run.metrics), _MAX_WIDTH) or "-",
     )
 
 

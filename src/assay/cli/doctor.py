@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from assay.cli.options import Database
-from assay.cli.output import Show, compiling_shown, say, say_json
-from assay.cli.tables import say_prose
+from assay.cli.output import OutputOptions, print_json, print_line, show_compilation
+from assay.cli.tables import print_wrapped
+from assay.core.text import counted
 from assay.store.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
@@ -15,12 +16,10 @@ if TYPE_CHECKING:
 
 def doctor(
     *,
-    service_url: Annotated[
-        str | None, Parameter(show_default="port 8901, which may be off")
-    ] = None,
+    service_url: Annotated[str | None, Parameter(show_default="port 8901, optional")] = None,
     database: Database = DEFAULT_DATABASE,
     sandbox: str | None = None,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Check everything a run depends on, and print how to fix problems.
 
@@ -44,27 +43,27 @@ def doctor(
     address: str | None = None
     if service_url is not None:
         address = SETTINGS["service_url"].read(service_url, "--service-url")
-    found = []
+    checks = []
     for check in doctor(service_url=address, database=database, sandbox=sandbox):
-        found.append(check)
+        checks.append(check)
         if not show.json and not (show.quiet and check.state is CheckState.OK):
-            _print(check)
-    failed = sum(check.state is CheckState.FAIL for check in found)
-    warned = sum(check.state is CheckState.WARN for check in found)
+            _print_check(check)
+    failed = sum(check.state is CheckState.FAIL for check in checks)
+    warned = sum(check.state is CheckState.WARN for check in checks)
     if show.json:
-        say_json({"checks": [_plain(check) for check in found], "failed": failed})
+        print_json({"checks": [_check_to_json(check) for check in checks], "failed": failed})
     elif not show.quiet:
-        say(_sum_up(failed, warned))
+        print_line(_format_summary(failed, warned))
     return 1 if failed else 0
 
 
-def _print(check: "Check") -> None:
-    say_prose(f"{check.state:5} {check.name:9} {check.detail}", indent=16)
+def _print_check(check: "Check") -> None:
+    print_wrapped(f"{check.state:5} {check.name:9} {check.detail}", indent=16)
     if check.next_step is not None:
-        say_prose(f"{'':15} next: {check.next_step}", indent=18)
+        print_wrapped(f"{'':15} next: {check.next_step}", indent=18)
 
 
-def _plain(check: "Check") -> dict[str, str | None]:
+def _check_to_json(check: "Check") -> dict[str, str | None]:
     return {
         "name": check.name,
         "state": str(check.state),
@@ -73,18 +72,18 @@ def _plain(check: "Check") -> dict[str, str | None]:
     }
 
 
-def _sum_up(failed: int, warned: int) -> str:
+def _format_summary(failed: int, warned: int) -> str:
     if not failed and not warned:
-        return "all is well"
+        return "all checks passed"
     parts = []
     if failed:
         parts.append(f"{failed} failed")
     if warned:
-        parts.append(f"{warned} to look at")
+        parts.append(counted(warned, "warning"))
     return ", ".join(parts)
 
 
-def warmup(*, show: Show = Show()) -> int:
+def warmup(*, show: OutputOptions = OutputOptions()) -> int:
     """Compile the world engine now, so that later commands start faster.
 
     The result is stored in your cache folder, for this version of assay and this type of
@@ -94,18 +93,20 @@ def warmup(*, show: Show = Show()) -> int:
 
         assay warmup
     """
-    with compiling_shown(show):
+    with show_compilation(show):
         from assay.crafter.world import warmup as compile_engine
 
         done = compile_engine()
     where = None if done.directory is None else str(done.directory)
     if show.json:
         seconds = round(done.seconds, 3)
-        say_json({"compiled": done.compiled, "seconds": seconds, "directory": where})
+        print_json({"compiled": done.compiled, "seconds": seconds, "directory": where})
     elif not show.quiet:
-        what = (
-            "compiled the world engine" if done.compiled else "the engine was compiled before"
+        message = (
+            "compiled the world engine"
+            if done.compiled
+            else "the world engine is already compiled"
         )
-        say(f"{what}; ready in {done.seconds:.1f} s")
-        say(f"cache: {where or 'none, for no directory could be written to'}")
+        print_line(f"{message}; ready in {done.seconds:.1f} s")
+        print_line(f"cache: {where or 'none, because no directory is writable'}")
     return 0

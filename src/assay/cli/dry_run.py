@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from assay.cli.output import Show, say_json
-from assay.cli.tables import say_prose, say_table
+from assay.cli.output import OutputOptions, print_json
+from assay.cli.tables import print_table, print_wrapped
 from assay.core.text import counted
 
 if TYPE_CHECKING:
@@ -15,54 +15,56 @@ if TYPE_CHECKING:
 _HEADS = ("model", "calls", "prompt tokens", "reply tokens", "dollars", "at most", "time")
 
 
-def describe(prepared: "PreparedRun[Any]", estimate: "RunEstimate", show: Show) -> None:
+def print_dry_run(
+    prepared: "PreparedRun[Any]", estimate: "RunEstimate", show: OutputOptions
+) -> None:
     """Print the plan and the estimate of a run."""
     if show.json:
-        say_json(_plain(prepared, estimate))
+        print_json(_to_json(prepared, estimate))
         return
-    for line in (*_plan(prepared, estimate), ""):
-        say_prose(line, indent=12)
-    _say_table(estimate)
+    for line in (*_describe_plan(prepared, estimate), ""):
+        print_wrapped(line, indent=12)
+    _print_estimates(estimate)
     for line in (
         "",
-        *_explained(prepared, estimate),
-        *_budget(estimate),
-        *_missing(estimate),
-        *_chosen(prepared),
+        *_explain_estimate(prepared, estimate),
+        *_explain_budget(estimate),
+        *_list_problems(estimate),
+        *_list_changed_settings(prepared),
     ):
-        say_prose(line)
+        print_wrapped(line)
 
 
-def opening(prepared: "PreparedRun[Any]") -> Iterator[str]:
+def describe_run(prepared: "PreparedRun[Any]") -> Iterator[str]:
     """Yield lines with the models, episodes and worlds of a run."""
     config = prepared.config
-    played = [arm.label for arm in prepared.arms if not arm.tags.get("baseline")]
-    beside = [arm.label for arm in prepared.arms if arm.tags.get("baseline")]
-    first, last = _seeds(config)
+    models = [arm.label for arm in prepared.arms if not arm.tags.get("baseline")]
+    baselines = [arm.label for arm in prepared.arms if arm.tags.get("baseline")]
+    first, last = _find_seed_range(config)
     seeds = f"seed {first}" if first == last else f"seeds {first} to {last}"
-    again = f", each world {config.replicates} times" if config.replicates > 1 else ""
+    repeats = f", each world {config.replicates} times" if config.replicates > 1 else ""
     if config.forks:
-        again = ""
+        repeats = ""
     where = config.environment or "Crafter"
     if config.environment is None:
         where += f" ({', '.join(config.difficulty_names)})"
     verb = "Starting run" if prepared.resumed is None else "Resuming run"
     yield f"{verb} {prepared.record.id}"
-    yield f"  Models:   {', '.join(played) or 'none'}"
-    if beside:
-        yield f"  Baseline: {', '.join(beside)}"
+    yield f"  Models:   {', '.join(models) or 'none'}"
+    if baselines:
+        yield f"  Baseline: {', '.join(baselines)}"
     turns = counted(config.max_turns, "turn")
     if config.forks:
         states = counted(len(config.forks), "state")
         stored = counted(len({point.session for point in config.forks}), "stored episode")
         futures = counted(config.replicates, "future")
         yield f"  Forks:    {states} of {stored}, {futures} each"
-    common = ", those in common included" if config.forks else ""
-    yield f"  Episodes: {config.trials} per model, at most {turns} each{common}"
-    yield f"  Worlds:   {where}, {seeds}{again}"
+    shared = ", including copied turns" if config.forks else ""
+    yield f"  Episodes: {config.trials} per model, at most {turns} each{shared}"
+    yield f"  Worlds:   {where}, {seeds}{repeats}"
 
 
-def _seeds(config: Any) -> tuple[int, int]:
+def _find_seed_range(config: Any) -> tuple[int, int]:
     """Return the smallest and the largest seed of a run."""
     if not config.forks:
         return config.seed, config.seed + config.episodes - 1
@@ -70,53 +72,53 @@ def _seeds(config: Any) -> tuple[int, int]:
     return min(seeds), max(seeds)
 
 
-def _plan(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> Iterator[str]:
+def _describe_plan(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> Iterator[str]:
     config, resumed = prepared.config, prepared.resumed is not None
-    names = [one.model for one in estimate.models]
-    first, *rest = opening(prepared)
+    names = [model.model for model in estimate.models]
+    first, *rest = describe_run(prepared)
     yield f"Dry run, nothing is started: {first if resumed else 'a new run'}"
     yield from rest
     yield f"  At most {estimate.calls:,} model calls{' are left' if resumed else ''}."
     if config.until_decided is not None:
         yield (
-            f"until {config.until_decided} tells each model from {names[0]}: these are "
-            "the most, and it stops as soon as all are decided"
+            f"These are maximums: the run stops as soon as {config.until_decided} separates "
+            f"every model from {names[0]}."
         )
 
 
-def _say_table(estimate: "RunEstimate") -> None:
-    from assay.cli.progress_text import big, cost, duration
+def _print_estimates(estimate: "RunEstimate") -> None:
+    from assay.cli.progress_text import format_cost, format_count, format_duration
 
-    def cells(name: str, one: "ModelEstimate | RunEstimate") -> tuple[str, ...]:
+    def format_cells(name: str, item: "ModelEstimate | RunEstimate") -> tuple[str, ...]:
         return (
             name,
-            f"{one.calls:,}",
-            big(one.prompt_tokens),
-            big(one.completion_tokens),
-            cost(one.dollars),
-            cost(one.dollars_at_most),
-            duration(one.seconds),
+            f"{item.calls:,}",
+            format_count(item.prompt_tokens),
+            format_count(item.completion_tokens),
+            format_cost(item.dollars),
+            format_cost(item.dollars_at_most),
+            format_duration(item.seconds),
         )
 
-    rows = [cells(one.model, one) for one in estimate.models]
-    say_table(_HEADS, [*rows, cells("in all", estimate)], ("model",))
+    rows = [format_cells(item.model, item) for item in estimate.models]
+    print_table(_HEADS, [*rows, format_cells("total", estimate)], ("model",))
 
 
-def _explained(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> Iterator[str]:
+def _explain_estimate(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> Iterator[str]:
     from assay.episodes.estimate import BYTES_PER_TOKEN
 
     config = prepared.config
-    alone = [one.model for one in estimate.models if one.asked_by == "nobody"]
-    asking = [one.model for one in estimate.models if one.asked_by == "own"]
-    if alone:
-        yield f"no model is called by: {', '.join(alone)}; the time they take is not known"
+    without_calls = [model.model for model in estimate.models if model.asked_by == "nobody"]
+    user_agents = [model.model for model in estimate.models if model.asked_by == "own"]
+    if without_calls:
+        yield f"agents without model calls: {', '.join(without_calls)}; their time is unknown"
     if not estimate.calls:
         return
-    yield "An estimate for episodes that take all their turns; those that end early cost less."
-    if asking:
+    yield "Estimated for episodes that use all their turns; shorter episodes cost less."
+    if user_agents:
         yield (
-            f"calls of your own agents: {', '.join(asking)}; assumed is one call per turn, as "
-            "our agent makes, which may be far off; --budget is a firm limit"
+            f"your own agents: {', '.join(user_agents)}; the estimate assumes one call per "
+            "turn, which may be far off; --budget is a hard limit"
         )
     yield (
         f"tokens: 1 per {BYTES_PER_TOKEN} bytes, measured on {estimate.sample_turns} turns of "
@@ -124,65 +126,65 @@ def _explained(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> Iterato
     )
     yield (
         "at most: 1 token per byte, and every reply as long as --max-tokens "
-        f"({config.agent.max_tokens:,}) allows; retries come on top"
+        f"({config.agent.max_tokens:,}) allows; retries cost extra"
     )
-    remote = [one.at_once for one in estimate.models if one.provider != "builtin"]
+    remote = [model.at_once for model in estimate.models if model.provider != "builtin"]
     if remote:
         yield (
-            f"time: assumed are {estimate.latency_s:g} s per call over the network, and "
-            f"{max(remote):,} calls at the same time"
+            f"time: assumes {estimate.latency_s:g} s per call over the network and "
+            f"{max(remote):,} concurrent calls"
         )
     if estimate.unpriced:
         yield (
-            f"no known price: {', '.join(estimate.unpriced)}, not in the dollars; give --price "
-            "IN/OUT in dollars per million tokens"
+            f"unknown price: {', '.join(estimate.unpriced)}; not included in the dollars. Give "
+            "--price IN/OUT in dollars per million tokens"
         )
     if config.cache is not None:
-        yield f"replies in {config.cache} cost nothing; they are not subtracted here"
+        yield f"replies in {config.cache} cost nothing; the estimate does not subtract them"
 
 
-def _budget(estimate: "RunEstimate") -> Iterator[str]:
-    from assay.cli.progress_text import cost
+def _explain_budget(estimate: "RunEstimate") -> Iterator[str]:
+    from assay.cli.progress_text import format_cost
     from assay.episodes.estimate import BudgetFit
 
     if estimate.budget is None:
         return
-    spent = f", of which {cost(estimate.spent)} are spent" if estimate.spent else ""
+    spent = f", of which {format_cost(estimate.spent)} are spent" if estimate.spent else ""
     words = {
         BudgetFit.SURELY: "enough in any case",
         BudgetFit.LIKELY: "enough by the estimate; if not, the run stops and can be resumed",
         BudgetFit.NO: "not enough by the estimate: the run would stop, and can be resumed",
-        BudgetFit.UNKNOWN: "cannot tell, because a price is not known",
+        BudgetFit.UNKNOWN: "cannot be checked, because a price is unknown",
     }
     if estimate.fit is not None:
-        yield f"budget {cost(estimate.budget)}{spent}: {words[estimate.fit]}"
+        yield f"budget {format_cost(estimate.budget)}{spent}: {words[estimate.fit]}"
 
 
-def _missing(estimate: "RunEstimate") -> Iterator[str]:
-    problems = dict.fromkeys(problem for one in estimate.models for problem in one.missing)
+def _list_problems(estimate: "RunEstimate") -> Iterator[str]:
+    problems = dict.fromkeys(problem for model in estimate.models for problem in model.missing)
     for problem in problems:
-        yield f"before it can start: {problem}"
+        yield f"needed before the run: {problem}"
 
 
-def _chosen(prepared: "PreparedRun[Any]") -> Iterator[str]:
+def _list_changed_settings(prepared: "PreparedRun[Any]") -> Iterator[str]:
     config = prepared.config
     for name, source in prepared.sources.items():
         if source != "default":
             yield f"  {name}: from {source}"
-    yield f"traces go to {config.database}, files to {config.traces_dir}; nothing was started"
+    yield f"database: {config.database}; files: {config.traces_dir}; nothing was started"
 
 
-def _plain(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> dict[str, Any]:
+def _to_json(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> dict[str, Any]:
     config = prepared.config
     return {
         "run": prepared.record.id,
         "resumes": prepared.resumed is not None,
-        "models": [one.model for one in estimate.models],
+        "models": [model.model for model in estimate.models],
         "episodes": config.trials * len(estimate.models),
-        "seeds": [*_seeds(config)],
+        "seeds": [*_find_seed_range(config)],
         "calls_at_most": estimate.calls,
         "estimate": {
-            "models": [asdict(one) for one in estimate.models],
+            "models": [asdict(model) for model in estimate.models],
             "calls": estimate.calls,
             "prompt_tokens": estimate.prompt_tokens,
             "completion_tokens": estimate.completion_tokens,

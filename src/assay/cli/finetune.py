@@ -9,15 +9,15 @@ from cyclopts.validators import Number
 
 from assay.cli.finetune_jobs import (
     INTERRUPTED,
-    as_json,
     cancel,
+    compute_exit_code,
     events,
-    exit_code,
-    follow,
+    follow_jobs,
+    format_hours,
+    job_to_json,
     list_,
-    short_time,
     status,
-    usage,
+    suggest_commands,
     wait,
 )
 from assay.cli.options import (
@@ -29,8 +29,16 @@ from assay.cli.options import (
     open_store,
     option_groups,
 )
-from assay.cli.output import Show, command_line, counting, note, say, say_json, warn
-from assay.cli.tables import say_table
+from assay.cli.output import (
+    OutputOptions,
+    command_line,
+    print_json,
+    print_line,
+    print_note,
+    print_warning,
+    show_progress_bar,
+)
+from assay.cli.tables import print_table
 from assay.core.text import counted, cut
 from assay.errors import AssayError
 from assay.store.location import DEFAULT_DATABASE
@@ -39,7 +47,7 @@ if TYPE_CHECKING:
     from assay.finetune.follow import SmokeTest
     from assay.finetune.start import FinetunePlan
 
-_LONGEST = 300
+_MAX_REPLY = 300
 
 
 def test(
@@ -48,7 +56,7 @@ def test(
     *,
     data: Annotated[Path | None, Parameter(show_default=False)] = None,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Test a fine-tuned model with one request.
 
@@ -68,37 +76,39 @@ def test(
     """
     from assay.finetune.follow import finetune_test
 
-    found = finetune_test(job, data=data, database=open_store(database, show), notice=note)
+    result = finetune_test(
+        job, data=data, database=open_store(database, show), notice=print_note
+    )
     if show.json:
-        say_json(
+        print_json(
             {
-                "model": found.model,
-                "address": found.address,
-                "from_data": found.from_data,
-                "reply": dict(found.reply.message.value),
-                "finish_reason": found.reply.finish_reason,
-                "problem": found.problem,
+                "model": result.model,
+                "address": result.address,
+                "from_data": result.from_data,
+                "reply": dict(result.reply.message.value),
+                "finish_reason": result.reply.finish_reason,
+                "problem": result.problem,
             }
         )
     elif show.quiet:
-        say(found.problem or "ok")
+        print_line(result.problem or "ok")
     else:
-        say_test(found)
-    return 1 if found.problem else 0
+        print_test(result)
+    return 1 if result.problem else 0
 
 
-def say_test(found: "SmokeTest") -> None:
+def print_test(result: "SmokeTest") -> None:
     """Print the reply of a new model."""
-    what = "the first row of its data" if found.from_data else "a short question"
-    say(f"{found.model} answers {what} ({found.reply.latency_s:.1f} s):")
-    if found.reply.message.text:
-        say(f"  {cut(found.reply.message.text, _LONGEST)}")
-    for call in found.reply.message.value.get("tool_calls") or ():
+    what = "the first row of its data" if result.from_data else "a short question"
+    print_line(f"reply of {result.model} to {what} ({result.reply.latency_s:.1f} s):")
+    if result.reply.message.text:
+        print_line(f"  {cut(result.reply.message.text, _MAX_REPLY)}")
+    for call in result.reply.message.value.get("tool_calls") or ():
         function = call.get("function", {})
         words = f"{function.get('name')}({function.get('arguments')})"
-        say(f"  calls {cut(words, _LONGEST)}")
-    if found.problem is not None:
-        warn(f"its answer cannot be played: {found.problem}")
+        print_line(f"  calls {cut(words, _MAX_REPLY)}")
+    if result.problem is not None:
+        print_warning(f"the reply cannot be used: {result.problem}")
 
 
 @option_groups(service="assay.finetune.options:ServiceOptions")
@@ -108,7 +118,7 @@ def check_model(
     *,
     service: Given,
     data: Annotated[Path | None, Parameter(show_default=False)] = None,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Check whether a model can be fine-tuned, and show its price.
 
@@ -127,35 +137,39 @@ def check_model(
     """
     from assay.finetune.follow import finetune_check_model
 
-    with counting(show, "checking rows") as progress:
-        found = finetune_check_model(model, data=data, progress=progress, **service)
+    with show_progress_bar(show, "checking rows") as progress:
+        result = finetune_check_model(model, data=data, progress=progress, **service)
     if show.json:
-        say_json({**found._asdict(), "ok": not found.problems})
+        print_json({**result._asdict(), "ok": not result.problems})
     elif show.quiet:
-        say("no" if found.problems else "yes")
+        print_line("no" if result.problems else "yes")
     else:
-        word = "cannot be" if found.problems else "can be"
-        say(f"{found.model} {word} fine-tuned by {found.backend}")
-        for problem in found.problems:
-            say(f"  {problem}")
-        price = "not known" if found.price is None else f"${found.price:g}"
-        say(f"price     {price} for a million trained tokens")
-        context = "not known" if found.context is None else f"{found.context:,} tokens"
-        say(f"context   {context} of a row; tool calls are trained too")
-        asked = {
+        word = "cannot be" if result.problems else "can be"
+        print_line(f"{result.model} {word} fine-tuned with {result.backend}")
+        for problem in result.problems:
+            print_line(f"  {problem}")
+        price = "unknown" if result.price is None else f"${result.price:g}"
+        print_line(f"price     {price} per million trained tokens")
+        context = "unknown" if result.context is None else f"{result.context:,} tokens"
+        print_line(f"context   {context} of a row; tool calls are trained too")
+        service_answers = {
             True: "lists it",
             False: "does not list it",
-            None: "not asked, or lists none",
+            None: "not queried, or lists no models",
         }
-        say(f"service   {found.address or 'no address'}: {asked[found.on_service]}")
-        if found.rows is not None:
-            say(f"data      {found.rows:,} rows, ~{found.tokens or 0:,} tokens")
-        for warning in found.warnings:
-            warn(warning)
-    return 1 if found.problems else 0
+        print_line(
+            f"service   {result.address or 'no address'}: {service_answers[result.on_service]}"
+        )
+        if result.rows is not None:
+            print_line(f"data      {result.rows:,} rows, ~{result.tokens or 0:,} tokens")
+        for warning in result.warnings:
+            print_warning(warning)
+    return 1 if result.problems else 0
 
 
-def health(*, backend: str = "synth", base_url: Text = None, show: Show = Show()) -> int:
+def health(
+    *, backend: str = "synth", base_url: Text = None, show: OutputOptions = OutputOptions()
+) -> int:
     """Check that a fine-tuning service responds and accepts the key.
 
     For example:
@@ -169,16 +183,20 @@ def health(*, backend: str = "synth", base_url: Text = None, show: Show = Show()
     """
     from assay.finetune.follow import finetune_health
 
-    found = finetune_health(backend, base_url=base_url)
+    result = finetune_health(backend, base_url=base_url)
     if show.json:
-        say_json(found)
+        print_json(result)
     else:
-        more = ", ".join(f"{key} {value}" for key, value in found.items() if key not in _OWN)
-        say(f"{found['backend']} answers on {found['address']}{f': {more}' if more else ''}")
+        more = ", ".join(
+            f"{key} {value}" for key, value in result.items() if key not in _HEALTH_KEYS
+        )
+        print_line(
+            f"{result['backend']} responds at {result['address']}{f': {more}' if more else ''}"
+        )
     return 0
 
 
-_OWN = ("backend", "address")
+_HEALTH_KEYS = ("backend", "address")
 
 _HEADS = ("model", "rows", "epochs", "batch", "rate", "steps", "~tokens", "~cost", "~time")
 
@@ -198,7 +216,7 @@ def start(
     wait: bool = True,
     dry_run: Flag = False,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Fine-tune a model on a data file, and wait for the result.
 
@@ -225,102 +243,104 @@ def start(
     from assay.finetune.start import finetune_plan, finetune_start
 
     store = open_store(database, show)
-    with counting(show, "checking rows") as progress:
+    with show_progress_bar(show, "checking rows") as progress:
         plan = finetune_plan(data, database=store, progress=progress, **tuning, **service)
     if not show.quiet:
         for warning in plan.warnings:
-            warn(warning)
+            print_warning(warning)
     if dry_run:
         for reason in plan.missing:
-            warn(reason)
+            print_warning(reason)
         if show.json:
-            say_json(_plan_json(plan))
+            print_json(_plan_to_json(plan))
         else:
-            _say_plan(plan)
-            say("nothing was uploaded (--dry-run)")
+            _print_plan(plan)
+            print_line("nothing was uploaded (--dry-run)")
         return 0
     if not (show.quiet or show.json):
-        _say_plan(plan)
+        _print_plan(plan)
     command = shlex.join(["assay", *command_line.get()])
     try:
-        with _uploading(show) as on_upload:
+        with _show_uploads(show) as on_upload:
             jobs = finetune_start(
                 plan,
                 database=store,
                 command=command,
                 on_upload=on_upload,
                 on_trouble=lambda words: (
-                    None if show.quiet or show.json else note(f"trying again: {words}")
+                    None if show.quiet or show.json else print_note(f"retrying: {words}")
                 ),
             )
     except KeyboardInterrupt:
-        note("left; 'assay finetune list' shows jobs that were started")
+        print_note("interrupted; 'assay finetune list' shows the jobs that were started")
         raise
     for job in () if show.json else jobs:
-        say(job.id if show.quiet else f"started {job.id} ({job.model})")
-    left = False
+        print_line(job.id if show.quiet else f"started {job.id} ({job.model})")
+    interrupted = False
     if wait:
-        jobs, left = follow(jobs, database, poll_interval, show)
-    tests = {} if left or not wait else _tested(jobs, database, show)
+        jobs, interrupted = follow_jobs(jobs, database, poll_interval, show)
+    tests = {} if interrupted or not wait else _test_models(jobs, database, show)
     if show.json:
-        say_json({"jobs": [{**as_json(job), "test": tests.get(job.id)} for job in jobs]})
-    if left:
+        print_json({"jobs": [{**job_to_json(job), "test": tests.get(job.id)} for job in jobs]})
+    if interrupted:
         return INTERRUPTED
-    return exit_code(jobs) if wait else 0
+    return compute_exit_code(jobs) if wait else 0
 
 
-def _tested(jobs: Any, database: Path, show: Show) -> dict[str, Any]:
+def _test_models(jobs: Any, database: Path, show: OutputOptions) -> dict[str, Any]:
     """Send one request to each new model, and print how to use it."""
     from assay.finetune.follow import finetune_test
 
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for job in jobs:
         if not job.succeeded:
             continue
         try:
-            test = finetune_test(job.id, database=database, notice=note)
+            test = finetune_test(job.id, database=database, notice=print_note)
         except AssayError as error:
             # The model exists and is paid for, so a failed first request is only a warning.
-            warn(f"{job.result_model} was made, and did not answer: {error}")
-            found[job.id] = {"error": str(error)}
+            print_warning(
+                f"{job.result_model} was created, but its test request failed: {error}"
+            )
+            result[job.id] = {"error": str(error)}
         else:
-            found[job.id] = {"problem": test.problem, "finish": test.reply.finish_reason}
+            result[job.id] = {"problem": test.problem, "finish": test.reply.finish_reason}
             if not (show.quiet or show.json):
-                say("")
-                say_test(test)
+                print_line("")
+                print_test(test)
         if not (show.quiet or show.json):
-            for line in usage(job, database):
-                say(line)
-    return found
+            for line in suggest_commands(job, database):
+                print_line(line)
+    return result
 
 
-def _uploading(show: Show) -> Any:
+def _show_uploads(show: OutputOptions) -> Any:
     from contextlib import ExitStack, contextmanager
 
     @contextmanager
-    def bars() -> Any:
+    def show_bars() -> Any:
         with ExitStack() as stack:
 
-            def begin(name: str) -> Any:
+            def start_bar(name: str) -> Any:
                 if not (show.quiet or show.json):
-                    note(f"uploading {name}")
-                return stack.enter_context(counting(show, f"uploading {name}"))
+                    print_note(f"uploading {name}")
+                return stack.enter_context(show_progress_bar(show, f"uploading {name}"))
 
-            yield begin
+            yield start_bar
 
-    return bars()
+    return show_bars()
 
 
-def _say_plan(plan: "FinetunePlan") -> None:
+def _print_plan(plan: "FinetunePlan") -> None:
     lengths = plan.report.lengths
-    say(
+    print_line(
         f"{plan.data}: {counted(plan.report.rows, 'row')}, no errors,"
         f" ~{lengths.total if lengths else 0:,} tokens, the longest row"
         f" ~{lengths.longest if lengths else 0:,}"
     )
     if plan.validation is not None:
-        say(f"validation: {plan.validation}, which is not trained on")
-    say(f"the data goes to {plan.address or 'an address that is not known yet'}")
+        print_line(f"validation: {plan.validation}, not used for training")
+    print_line(f"destination of the data: {plan.address or 'unknown'}")
     rows = []
     for job in plan.jobs:
         cost, seconds = job.estimate_cost(plan.price), plan.seconds(job)
@@ -334,21 +354,25 @@ def _say_plan(plan: "FinetunePlan") -> None:
                 rate if isinstance(rate, str) else f"{rate:g}",
                 f"{job.steps:,}",
                 f"{job.trained_tokens:,}",
-                "not known" if cost is None else f"${cost:,.2f}",
-                "not known" if seconds is None else short_time(seconds),
+                "unknown" if cost is None else f"${cost:,.2f}",
+                "unknown" if seconds is None else format_hours(seconds),
             )
         )
-    say_table(_HEADS, rows, ("model",))
+    print_table(_HEADS, rows, ("model",))
     if plan.cost is None:
-        say("cost: no price is known; --price gives it, in dollars a million trained tokens")
+        print_line("cost: unknown; give --price in dollars per million trained tokens")
     elif plan.price is None and any(job.model.priced for job in plan.jobs):
         seen = next(job.model.priced for job in plan.jobs if job.model.priced)
-        say(f"cost: about ${plan.cost:,.2f} in all, at prices of {seen}; --price gives others")
+        print_line(
+            f"cost: about ${plan.cost:,.2f}, at prices of {seen}; --price overrides them"
+        )
     if any(plan.seconds(job) is None for job in plan.jobs):
-        say("time: not known before the first job of a model is done; later ones go by it")
+        print_line(
+            "time: unknown until a first job of the model has ended; later estimates use it"
+        )
 
 
-def _plan_json(plan: "FinetunePlan") -> dict[str, Any]:
+def _plan_to_json(plan: "FinetunePlan") -> dict[str, Any]:
     lengths = plan.report.lengths
     return {
         "data": str(plan.data),

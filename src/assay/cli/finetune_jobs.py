@@ -12,8 +12,15 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from assay.cli.options import Database, Given, open_store, option_groups
-from assay.cli.output import JobBars, Show, note, program, say, say_json
-from assay.cli.tables import say_table
+from assay.cli.output import (
+    JobBars,
+    OutputOptions,
+    find_program,
+    print_json,
+    print_line,
+    print_note,
+)
+from assay.cli.tables import print_table
 from assay.core.text import printable
 from assay.store.location import DEFAULT_DATABASE, default_database
 
@@ -21,11 +28,11 @@ if TYPE_CHECKING:
     from assay.finetune.follow import JobProgress
     from assay.store.finetune_jobs import FinetuneEvent, FinetuneJob
 
-_OF_OTHER_JOBS = option_groups(service="assay.finetune.options:JobServiceOptions")
+_WITH_SERVICE_OPTIONS = option_groups(service="assay.finetune.options:JobServiceOptions")
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def as_json(job: "FinetuneJob") -> dict[str, Any]:
+def job_to_json(job: "FinetuneJob") -> dict[str, Any]:
     """Return a job as JSON values."""
     values = asdict(job)
     for name in ("created_at", "finished_at"):
@@ -34,20 +41,20 @@ def as_json(job: "FinetuneJob") -> dict[str, Any]:
     return values
 
 
-def event_json(event: "FinetuneEvent") -> dict[str, Any]:
+def event_to_json(event: "FinetuneEvent") -> dict[str, Any]:
     """Return an event as JSON values."""
     at = event.created_at
     return {**asdict(event), "created_at": None if at is None else f"{at.isoformat()}Z"}
 
 
-def in_database(database: Path) -> str:
+def format_database_option(database: Path) -> str:
     """Return the option for a database; empty for the default database."""
     return "" if database == default_database() else f" --database {shlex.quote(str(database))}"
 
 
-def outcome(job: "FinetuneJob") -> str:
+def format_outcome(job: "FinetuneJob") -> str:
     """Describe the outcome or status of a job in one line."""
-    took = "" if job.seconds is None else f" after {short_time(job.seconds)}"
+    took = "" if job.seconds is None else f" after {format_hours(job.seconds)}"
     if job.succeeded:
         tokens = f", {job.trained_tokens:,} tokens trained" if job.trained_tokens else ""
         return f"{job.id} succeeded{took}{tokens}: {job.result_model}"
@@ -56,29 +63,29 @@ def outcome(job: "FinetuneJob") -> str:
     return f"{job.id} is {job.status}{took if job.ended else ''}"
 
 
-def usage(job: "FinetuneJob", database: Path) -> list[str]:
+def suggest_commands(job: "FinetuneJob", database: Path) -> list[str]:
     """Return the commands to use a new model."""
-    assay, where = program(), in_database(database)
+    assay, where = find_program(), format_database_option(database)
     name = shlex.quote(str(job.result_model))
-    against = shlex.quote(job.model)
+    base_model = shlex.quote(job.model)
     return [
-        f"Ask it once:      {assay} models test {name}{where}",
-        f"Let it play:      {assay} run --models {name} {against} --episodes 20"
-        f" --seed {_fresh_seed(job)}{where}",
+        f"Test it:          {assay} models test {name}{where}",
+        f"Run it:           {assay} run --models {name} {base_model} --episodes 20"
+        f" --seed {_choose_fresh_seed(job)}{where}",
         f"Compare it:       {assay} compare latest{where}",
-        f"See its training: {assay} analyze training --job-ids {job.id} --output"
+        f"Training curves:  {assay} analyze training --job-ids {job.id} --output"
         f" training_analysis.html{where}",
     ]
 
 
-def _fresh_seed(job: "FinetuneJob") -> int:
+def _choose_fresh_seed(job: "FinetuneJob") -> int:
     """Return the first seed after those of the worlds in its training data."""
     worlds = job.lineage.get("worlds", {})
     seeds = [seed for split in worlds.values() for _, seed in split if isinstance(seed, int)]
     return max(seeds, default=999) + 1
 
 
-def short_time(seconds: float) -> str:
+def format_hours(seconds: float) -> str:
     """Format a duration in seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -87,7 +94,7 @@ def short_time(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def sparkline(values: Sequence[float], width: int = 24) -> str:
+def draw_sparkline(values: Sequence[float], width: int = 24) -> str:
     """Draw a curve as one line of text; each character is the mean of a segment."""
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
@@ -101,12 +108,12 @@ def sparkline(values: Sequence[float], width: int = 24) -> str:
 
 
 FAILED, INTERRUPTED = 1, 130
-_TOLD_STEPS = 10
+_MAX_LOSS_LINES = 10
 """Number of loss lines per job if no progress bars are drawn."""
 
 
-def follow(
-    jobs: "Sequence[FinetuneJob]", database: Path, poll_interval: float, show: Show
+def follow_jobs(
+    jobs: "Sequence[FinetuneJob]", database: Path, poll_interval: float, show: OutputOptions
 ) -> "tuple[list[FinetuneJob], bool]":
     """Wait for jobs; return their last state, and whether the user interrupted the wait."""
     from assay.finetune.follow import finetune_follow
@@ -115,71 +122,75 @@ def follow(
     columns = ("{task.description}", "short bar", "count", "{task.fields[loss]}", "elapsed")
     try:
         with JobBars(show, *columns) as bars:
-            tell = _tell_bars(jobs, bars) if bars.drawn else _tell_lines(bars)
+            on_update = (
+                _make_bar_updater(jobs, bars) if bars.are_drawn else _make_line_printer(bars)
+            )
             for update in finetune_follow(
                 jobs,
                 database=database,
                 poll_interval=poll_interval,
-                on_trouble=lambda words: bars.notice(f"trying again: {words}"),
+                on_trouble=lambda words: bars.print_message(f"retrying: {words}"),
             ):
                 last[update.job.address, update.job.id] = update.job
-                tell(update)
+                on_update(update)
                 if update.job.ended:
-                    bars.notice(outcome(update.job))
+                    bars.print_message(format_outcome(update.job))
     except KeyboardInterrupt:
-        open_ones = [job for job in last.values() if not job.ended]
-        names = " ".join(job.id for job in open_ones)
-        where = in_database(database)
-        note(f"left; training goes on without this command: {names}")
-        note(f"Follow again: {program()} finetune wait {names}{where}")
-        note(f"End it:       {program()} finetune cancel {names}{where}")
+        unfinished = [job for job in last.values() if not job.ended]
+        names = " ".join(job.id for job in unfinished)
+        database_option = format_database_option(database)
+        print_note(f"interrupted; training continues without this command: {names}")
+        print_note(f"Follow again: {find_program()} finetune wait {names}{database_option}")
+        print_note(f"Cancel:       {find_program()} finetune cancel {names}{database_option}")
         return list(last.values()), True
     return list(last.values()), False
 
 
-def exit_code(jobs: "Sequence[FinetuneJob]") -> int:
+def compute_exit_code(jobs: "Sequence[FinetuneJob]") -> int:
     """Return 0 if all jobs produced a model, else 1."""
     return 0 if all(job.succeeded for job in jobs) else FAILED
 
 
-def _tell_lines(bars: JobBars) -> "Callable[[JobProgress], None]":
+def _make_line_printer(bars: JobBars) -> "Callable[[JobProgress], None]":
     """Return a callback that prints a line for each new status, and some for the loss."""
     states: dict[str, str] = {}
-    told: dict[str, int] = {}
+    printed_step: dict[str, int] = {}
 
-    def tell(update: "JobProgress") -> None:
+    def print_update(update: "JobProgress") -> None:
         job = update.job
         if update.trouble is not None:
-            bars.notice(f"{job.id}: {update.trouble}; asked again in {update.wait:.0f} s")
+            bars.print_message(f"{job.id}: {update.trouble}; retrying in {update.wait:.0f} s")
             return
         if states.get(job.id) != job.status and not job.ended:
-            bars.notice(f"{job.id}: {job.status}")
+            bars.print_message(f"{job.id}: {job.status}")
         states[job.id] = job.status
         for event in update.events:
             loss, step = event.metrics.get("train_loss"), event.step
             if loss is None or step is None:
                 continue
             total = event.total_steps or 0
-            gap = max(1, total // _TOLD_STEPS)
-            if step >= told.get(job.id, 0) + gap or step == total:
-                told[job.id] = step
+            gap = max(1, total // _MAX_LOSS_LINES)
+            if step >= printed_step.get(job.id, 0) + gap or step == total:
+                printed_step[job.id] = step
                 of = f"/{total}" if total else ""
-                bars.notice(f"{job.id}: step {step}{of}, loss {loss:.4f}")
+                bars.print_message(f"{job.id}: step {step}{of}, loss {loss:.4f}")
 
-    return tell
+    return print_update
 
 
-def _tell_bars(jobs: "Sequence[FinetuneJob]", bars: JobBars) -> "Callable[[JobProgress], None]":
+def _make_bar_updater(
+    jobs: "Sequence[FinetuneJob]", bars: JobBars
+) -> "Callable[[JobProgress], None]":
     """Return a callback that draws a progress bar per job, with its loss as a curve."""
     for job in jobs:
-        bars.begin(job.id, printable(f"{job.id} {job.status}"), loss="")
+        bars.add(job.id, printable(f"{job.id} {job.status}"), loss="")
     losses: dict[str, list[float]] = {job.id: [] for job in jobs}
 
-    def tell(update: "JobProgress") -> None:
+    def update_bar(update: "JobProgress") -> None:
         job = update.job
         words = job.status
         if update.trouble is not None:
-            words = f"no answer, asked again in {update.wait:.0f} s"
+            words = f"no response, retrying in {update.wait:.0f} s"
         changes: dict[str, Any] = {"description": printable(f"{job.id} {words}")}
         for event in update.events:
             if event.total_steps:
@@ -189,23 +200,23 @@ def _tell_bars(jobs: "Sequence[FinetuneJob]", bars: JobBars) -> "Callable[[JobPr
             if "train_loss" in event.metrics:
                 losses[job.id].append(event.metrics["train_loss"])
         if known := losses[job.id]:
-            changes["loss"] = f"loss {known[-1]:.3f} {sparkline(known)}"
+            changes["loss"] = f"loss {known[-1]:.3f} {draw_sparkline(known)}"
         bars.update(job.id, **changes)
 
-    return tell
+    return update_bar
 
 
 _HEADS = ("job", "status", "backend", "model", "rows", "result", "started")
 
 
-@_OF_OTHER_JOBS
+@_WITH_SERVICE_OPTIONS
 def status(
     job: str = "latest",
     /,
     *,
     service: Given,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Show the status of a job.
 
@@ -222,40 +233,42 @@ def status(
     from assay.finetune.follow import finetune_events, finetune_status
 
     store = open_store(database, show)
-    found = finetune_status(job, database=store, **service)
+    current = finetune_status(job, database=store, **service)
     if show.json:
-        say_json(as_json(found))
+        print_json(job_to_json(current))
     elif show.quiet:
-        say(found.status)
+        print_line(current.status)
     else:
-        told = finetune_events(found.id, database=store, backend=found.backend)
-        _say_status(found, told, database)
+        job_events = finetune_events(current.id, database=store, backend=current.backend)
+        _print_status(current, job_events, database)
     return 0
 
 
-def _say_status(job: "FinetuneJob", told: "list[FinetuneEvent]", database: Path) -> None:
-    say(outcome(job))
-    losses = [event.metrics["train_loss"] for event in told if "train_loss" in event.metrics]
+def _print_status(job: "FinetuneJob", events: "list[FinetuneEvent]", database: Path) -> None:
+    print_line(format_outcome(job))
+    losses = [event.metrics["train_loss"] for event in events if "train_loss" in event.metrics]
     if losses:
-        say(f"loss      {losses[0]:.4f} to {losses[-1]:.4f}  {sparkline(losses)}")
-    given = ", ".join(f"{name} {value}" for name, value in job.hyperparameters.items())
-    say(f"trained   {job.model} at {job.address}{f', {given}' if given else ''}")
+        print_line(f"loss      {losses[0]:.4f} to {losses[-1]:.4f}  {draw_sparkline(losses)}")
+    settings = "".join(f", {name} {value}" for name, value in job.hyperparameters.items())
+    print_line(f"trained   {job.model} at {job.address}{settings}")
     if job.data is not None:
         part = f" of {job.subset_of:,}" if job.subset_of else ""
-        say(f"data      {job.data}, {job.rows or 0:,} rows{part}, SHA-256 {job.data_sha256}")
-    say(f"history   {', '.join(f'{name} {at[:19]}' for name, at in job.history)} (UTC)")
+        print_line(
+            f"data      {job.data}, {job.rows or 0:,} rows{part}, SHA-256 {job.data_sha256}"
+        )
+    print_line(f"history   {', '.join(f'{name} {at[:19]}' for name, at in job.history)} (UTC)")
     if job.succeeded:
-        for line in usage(job, database):
-            say(line)
+        for line in suggest_commands(job, database):
+            print_line(line)
 
 
-@_OF_OTHER_JOBS
+@_WITH_SERVICE_OPTIONS
 def wait(
     *jobs: str,
     service: Given,
     poll_interval: Annotated[float, Parameter(validator=Number(gte=0, lte=3600))] = 30.0,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Wait until jobs have ended.
 
@@ -275,25 +288,27 @@ def wait(
     from assay.finetune.follow import finetune_status
 
     store = open_store(database, show)
-    found = [
+    waiting = [
         finetune_status(name, database=store, ask=False, **service)
         for name in jobs or ("latest",)
     ]
-    done, left = follow(found, database, poll_interval, show)
+    ended, interrupted = follow_jobs(waiting, database, poll_interval, show)
     if show.json:
-        say_json({"jobs": [as_json(job) for job in done]})
+        print_json({"jobs": [job_to_json(job) for job in ended]})
     elif show.quiet:
-        for job in done:
-            say(job.result_model or job.status)
-    elif not left:
-        for job in done:
-            say(outcome(job))
-            for line in usage(job, database) if job.succeeded else ():
-                say(line)
-    return INTERRUPTED if left else exit_code(done)
+        for job in ended:
+            print_line(job.result_model or job.status)
+    elif not interrupted:
+        for job in ended:
+            print_line(format_outcome(job))
+            for line in suggest_commands(job, database) if job.succeeded else ():
+                print_line(line)
+    return INTERRUPTED if interrupted else compute_exit_code(ended)
 
 
-def list_(*, database: Database = DEFAULT_DATABASE, show: Show = Show()) -> int:
+def list_(
+    *, database: Database = DEFAULT_DATABASE, show: OutputOptions = OutputOptions()
+) -> int:
     """List the jobs in the database, newest first.
 
     No service is called, so the status may be out of date.
@@ -310,12 +325,12 @@ def list_(*, database: Database = DEFAULT_DATABASE, show: Show = Show()) -> int:
 
     jobs = finetune_list(database=open_store(database, show))
     if show.json:
-        say_json({"jobs": [as_json(job) for job in jobs]})
+        print_json({"jobs": [job_to_json(job) for job in jobs]})
     elif show.quiet:
         for job in jobs:
-            say(job.id)
+            print_line(job.id)
     elif not jobs:
-        say("no job was started with this store; 'assay finetune start' starts one")
+        print_line("no jobs in this database; 'assay finetune start' starts one")
     else:
         rows = [
             (
@@ -326,18 +341,18 @@ def list_(*, database: Database = DEFAULT_DATABASE, show: Show = Show()) -> int:
             )
             for job in jobs
         ]
-        say_table(_HEADS, rows, ("job", "status", "backend", "model", "result", "started"))
+        print_table(_HEADS, rows, ("job", "status", "backend", "model", "result", "started"))
     return 0
 
 
-@_OF_OTHER_JOBS
+@_WITH_SERVICE_OPTIONS
 def events(
     job: str = "latest",
     /,
     *,
     service: Given,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Show the events of a job, oldest first.
 
@@ -354,23 +369,23 @@ def events(
     from assay.finetune.follow import finetune_events
 
     store = open_store(database, show)
-    found = finetune_events(job, database=store, **service)
+    job_events = finetune_events(job, database=store, **service)
     if show.json:
-        say_json({"events": [event_json(event) for event in found]})
+        print_json({"events": [event_to_json(event) for event in job_events]})
         return 0
-    for event in found:
+    for event in job_events:
         at = "" if event.created_at is None else f"{event.created_at:%Y-%m-%d %H:%M:%S}  "
         level = "" if event.level == "info" else f"{event.level}: "
-        say(f"{at}{level}{event.message}")
+        print_line(f"{at}{level}{event.message}")
     return 0
 
 
-@_OF_OTHER_JOBS
+@_WITH_SERVICE_OPTIONS
 def cancel(
     *jobs: str,
     service: Given,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Cancel jobs.
 
@@ -388,12 +403,12 @@ def cancel(
     from assay.finetune.follow import finetune_cancel
 
     if not jobs:
-        raise UsageError("no job is named; 'assay finetune list' shows them")
+        raise UsageError("give the id of a job; 'assay finetune list' shows them")
     store = open_store(database, show)
-    done = [finetune_cancel(name, database=store, **service) for name in jobs]
+    cancelled = [finetune_cancel(name, database=store, **service) for name in jobs]
     if show.json:
-        say_json({"jobs": [as_json(job) for job in done]})
+        print_json({"jobs": [job_to_json(job) for job in cancelled]})
     elif not show.quiet:
-        for job in done:
-            say(outcome(job))
+        for job in cancelled:
+            print_line(format_outcome(job))
     return 0

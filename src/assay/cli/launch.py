@@ -11,20 +11,20 @@ from cyclopts import Group, Parameter
 from assay.cli import run_options
 from assay.cli.options import Flag, Given, Text, option_groups
 from assay.cli.output import (
-    Show,
+    OutputOptions,
     StatusDisplay,
     command_line,
-    complain,
-    note,
-    program,
-    say,
-    say_json,
-    warn,
-    working,
+    find_program,
+    print_error,
+    print_json,
+    print_line,
+    print_note,
+    print_warning,
+    show_spinner,
 )
-from assay.cli.progress_text import duration
-from assay.cli.run import stopped_by_signals
-from assay.cli.run_options import WHICH, RunFlag
+from assay.cli.progress_text import format_duration
+from assay.cli.run import stop_on_signals
+from assay.cli.run_options import RUN_GROUP, RunFlag
 from assay.cli.tables import Whole
 from assay.core.text import counted
 from assay.store.location import DEFAULT_DATABASE
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from assay.runs.events import Event
     from assay.training.launch.run import LaunchResult, PreparedLaunch
 
-_EVERY_S = 30.0
+_PROGRESS_INTERVAL_S = 30.0
 """Seconds between progress lines outside a terminal."""
 
 
@@ -44,9 +44,9 @@ class LaunchDisplay(StatusDisplay):
         super().__init__(silent=silent)
         self._total = total
         self._done = 0
-        self._open: dict[str, str] = {}
-        self._begun: dict[str, float] = {}
-        self._told = time.monotonic()
+        self._running: dict[str, str] = {}
+        self._started_at: dict[str, float] = {}
+        self._printed_at = time.monotonic()
 
     def __call__(self, event: "Event") -> None:
         """Update the display after an event."""
@@ -63,50 +63,54 @@ class LaunchDisplay(StatusDisplay):
             case TrialSkipped():
                 self._done += 1
             case TrialStarted(trial=trial):
-                self._open[trial.id] = "starting"
-                self._begun[trial.id] = time.monotonic()
-                self.notice(f"{trial.id} is started")
+                self._running[trial.id] = "starting"
+                self._started_at[trial.id] = time.monotonic()
+                self.print_message(f"{trial.id} started")
             case TrialProgress(trial=trial, payload=progress):
-                self._open[trial.id] = _standing(progress)
+                self._running[trial.id] = _format_progress(progress)
             case TrialRetried(trial=trial, wait=wait, verdict=verdict):
-                self._open.pop(trial.id, None)
-                said = verdict.error.message if verdict.error else verdict.reason
-                self.notice(f"{trial.id} is tried again in {wait:.0f} s: {said}")
+                self._running.pop(trial.id, None)
+                message = verdict.error.message if verdict.error else verdict.reason
+                self.print_message(f"{trial.id} will be retried in {wait:.0f} s: {message}")
             case TrialInterrupted(trial=trial):
-                self._open.pop(trial.id, None)
-                self.notice(f"{trial.id} is stopped")
+                self._running.pop(trial.id, None)
+                self.print_message(f"{trial.id} stopped")
             case TrialEnded(trial=trial, verdict=verdict):
                 self._done += 1
-                last = self._open.pop(trial.id, "")
-                took = duration(time.monotonic() - self._begun.get(trial.id, time.monotonic()))
+                last = self._running.pop(trial.id, "")
+                elapsed = format_duration(
+                    time.monotonic() - self._started_at.get(trial.id, time.monotonic())
+                )
                 error = verdict.error
-                said = f"failed: {error.message}" if error else f"finished at {last}"
-                self.notice(f"[{self._done}/{self._total}] {trial.id} {said} ({took})")
+                message = f"failed: {error.message}" if error else f"finished at {last}"
+                self.print_message(
+                    f"[{self._done}/{self._total}] {trial.id} {message} ({elapsed})"
+                )
         self.update()
-        if self._status is None and time.monotonic() - self._told > _EVERY_S:
-            self._told = time.monotonic()
-            self.notice(self.status())
+        if self._status is None and time.monotonic() - self._printed_at > _PROGRESS_INTERVAL_S:
+            self._printed_at = time.monotonic()
+            self.print_message(self.format_status())
 
-    def status(self) -> str:
+    def format_status(self) -> str:
         """Return the progress of each run."""
-        each = "; ".join(f"{name}: {how}" for name, how in self._open.items())
-        return f"{self._done} of {self._total} runs ended{'; ' if each else ''}{each}"
+        runs = "; ".join(f"{name}: {how}" for name, how in self._running.items())
+        return f"{self._done} of {self._total} runs ended{'; ' if runs else ''}{runs}"
 
 
-def _standing(progress: Any) -> str:
-    of = "" if progress.total is None else f" of {progress.total:,}"
+def _format_progress(progress: Any) -> str:
+    total = "" if progress.total is None else f" of {progress.total:,}"
     reward = "" if progress.reward is None else f", reward {progress.reward:.2f}"
-    return f"step {progress.step:,}{of}{reward}"
+    return f"step {progress.step:,}{total}{reward}"
 
 
 FAILED, INFRASTRUCTURE, INTERRUPTED = 1, 3, 130
-_WHAT = Group("What is launched", sort_key=0)
-_WHERE = Group("Where, and how many at once", sort_key=1)
+_CONFIGURATION_GROUP = Group("Configuration", sort_key=0)
+_EXECUTION_GROUP = Group("Execution", sort_key=1)
 
 
-@Parameter(name="*", group=_WHAT)
+@Parameter(name="*", group=_CONFIGURATION_GROUP)
 @dataclass(frozen=True, kw_only=True)
-class _What:
+class _ConfigurationOptions:
     """Settings that define what is trained."""
 
     architecture: Annotated[str | None, Parameter(show_default="vit_reset")] = None
@@ -124,12 +128,14 @@ class _What:
     """Command of another trainer with {seed} and {folder}; it writes {folder}/metrics.jsonl."""
 
 
-@Parameter(name="*", group=_WHERE)
+@Parameter(name="*", group=_EXECUTION_GROUP)
 @dataclass(frozen=True, kw_only=True)
-class _Where:
+class _ExecutionOptions:
     """Settings that define where the runs are executed."""
 
-    parallel: Annotated[Whole | None, Parameter(show_default="what the machine holds")] = None
+    parallel: Annotated[Whole | None, Parameter(show_default="as many as fit this machine")] = (
+        None
+    )
     """Maximum number of runs at the same time."""
     retries: Annotated[Whole | None, Parameter(show_default="2")] = None
     """Maximum number of retries of a run that ends early."""
@@ -150,28 +156,28 @@ class _Where:
     ] = None
     """DuckDB file for the curves."""
 
-    def settings(self) -> dict[str, Any]:
+    def collect_settings(self) -> dict[str, Any]:
         """Return the settings of the launch, without SkyPilot options, by name."""
         cloud = ("skypilot", "gpus", "accelerator")
         return {name: value for name, value in vars(self).items() if name not in cloud}
 
 
 @option_groups(
-    {"benchmark": _WHAT, "start": WHICH},
-    benchmark="assay.training.options:BenchmarkOptions",
-    start="assay.training.options:ResumeOptions",
+    {"benchmark": _CONFIGURATION_GROUP, "start": RUN_GROUP},
+    benchmark="assay.training.launch.options:BenchmarkOptions",
+    start="assay.training.launch.options:ResumeOptions",
 )
 def launch(
     config: Path | None = None,
     /,
     *,
-    what: _What = _What(),
+    configuration: _ConfigurationOptions = _ConfigurationOptions(),
     benchmark: Given,
     options: "run_options.LaunchOptions | None" = None,
-    where: _Where = _Where(),
+    execution: _ExecutionOptions = _ExecutionOptions(),
     start: Given,
     dry_run: RunFlag = False,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Train one configuration with many seeds and record every run.
 
@@ -187,10 +193,10 @@ def launch(
 
     Args:
         config: TOML file for the built-in trainer, as for 'assay train'.
-        what: Architecture, worlds and seeds.
+        configuration: Architecture, worlds and seeds.
         benchmark: Name of the benchmark, and what it is compared with.
         options: Settings of the built-in trainer.
-        where: Where the runs are executed.
+        execution: Where the runs are executed.
         start: Launch to resume or extend, if any.
         dry_run: Print the command for every seed without starting anything.
         show: Output options.
@@ -198,7 +204,7 @@ def launch(
     from assay.training.launch.run import prepare_launch
 
     prepared = prepare_launch(
-        {**vars(what), **where.settings()},
+        {**vars(configuration), **execution.collect_settings()},
         options,
         config,
         command=shlex.join(["assay", *command_line.get()]),
@@ -206,63 +212,72 @@ def launch(
         **start,
     )
     for warning in () if show.quiet else prepared.run.warnings:
-        warn(warning)
+        print_warning(warning)
     if prepared.finished and not dry_run:
-        return _finished(prepared, show)
-    if where.skypilot:
-        return _on_skypilot(prepared, where.gpus, where.accelerator, dry_run, show)
+        return _print_finished(prepared, show)
+    if execution.skypilot:
+        return _launch_on_skypilot(
+            prepared, execution.gpus, execution.accelerator, dry_run, show
+        )
     if dry_run:
-        return _planned(prepared, show)
-    return _run(prepared, show)
+        return _print_plan(prepared, show)
+    return _execute(prepared, show)
 
 
-def _run(prepared: "PreparedLaunch", show: Show) -> int:
+def _execute(prepared: "PreparedLaunch", show: OutputOptions) -> int:
     from assay.runs.control import Stop
     from assay.runs.events import CallbackObserver
     from assay.training.launch.run import launch_prepared
 
     silent = show.quiet or show.json
     if not silent:
-        for line in _about(prepared):
-            note(line)
+        for line in _describe_launch(prepared):
+            print_note(line)
         if prepared.run.resumed is not None:
-            note(f"resuming {prepared.run.record.id}, which is unfinished; --fresh starts anew")
+            print_note(
+                f"resuming {prepared.run.record.id}, which is unfinished; --fresh starts anew"
+            )
     stop = Stop()
-    again = f"{program()} launch --resume {prepared.run.record.id}{_where(prepared)}"
+    database_option = _format_database_option(prepared)
+    resume_command = (
+        f"{find_program()} launch --resume {prepared.run.record.id}{database_option}"
+    )
     display = LaunchDisplay(len(prepared.seeds), silent=silent)
-    with stopped_by_signals(stop, display.notice, again), display:
-        observer = CallbackObserver(display, display.notice)
+    with stop_on_signals(stop, display.print_message, resume_command), display:
+        observer = CallbackObserver(display, display.print_message)
         result = launch_prepared(prepared, observer=observer, stop=stop)
-    return _ended(prepared, result, again, show)
+    return _print_end(prepared, result, resume_command, show)
 
 
-def _finished(prepared: "PreparedLaunch", show: Show) -> int:
+def _print_finished(prepared: "PreparedLaunch", show: OutputOptions) -> int:
     """Print the result of a launch that an earlier process completed."""
     from assay.training.launch.run import launch_prepared
 
     name = prepared.config.base_run_name
     if not (show.quiet or show.json):
-        note(
-            f"launch {name!r} is finished, and this is its result; --extend {name} --seeds 30 "
-            "adds seeds to it, another --base-run-name launches anew"
+        print_note(
+            f"launch {name!r} is already finished; its result follows. --extend {name} "
+            "--seeds 30 adds seeds; another --base-run-name starts a new launch"
         )
-    return _ended(prepared, launch_prepared(prepared), "", show)
+    return _print_end(prepared, launch_prepared(prepared), "", show)
 
 
-def _ended(prepared: "PreparedLaunch", result: "LaunchResult", again: str, show: Show) -> int:
+def _print_end(
+    prepared: "PreparedLaunch", result: "LaunchResult", resume_command: str, show: OutputOptions
+) -> int:
     from assay.training.launch.run import mark_launch_shown
 
     if show.json:
-        say_json(_as_json(prepared, result))
+        print_json(_to_json(prepared, result))
     elif show.quiet:
-        say(str(prepared.config.benchmark_folder))
+        print_line(str(prepared.config.benchmark_folder))
     else:
-        _say_result(prepared, result, again)
+        _print_result(prepared, result, resume_command)
     mark_launch_shown(prepared)
-    return _exit_code(result)
+    return _choose_exit_code(result)
 
 
-def _exit_code(result: "LaunchResult") -> int:
+def _choose_exit_code(result: "LaunchResult") -> int:
     if result.run.interrupted:
         return INTERRUPTED
     if result.failed or result.run.status != "finished":
@@ -270,45 +285,46 @@ def _exit_code(result: "LaunchResult") -> int:
     return FAILED if result.diverged else 0
 
 
-def _say_result(prepared: "PreparedLaunch", result: "LaunchResult", again: str) -> None:
+def _print_result(
+    prepared: "PreparedLaunch", result: "LaunchResult", resume_command: str
+) -> None:
     done = len(set(result.run_ids) & {seed.run_id for seed in prepared.seeds})
-    say(
+    print_line(
         f"{done} of {counted(len(prepared.seeds), 'run')} finished: "
         f"{prepared.config.benchmark_folder}"
     )
     for run_id in result.failed:
-        complain(
-            f"{run_id} ended before its time; see {prepared.config.benchmark_folder / 'logs'}"
-        )
+        print_error(f"{run_id} ended early; see {prepared.config.benchmark_folder / 'logs'}")
     for run_id in result.diverged:
-        complain(
-            f"{run_id} failed, and would again; see {prepared.config.benchmark_folder / 'logs'}"
+        print_error(
+            f"{run_id} failed, and a retry would fail too; see "
+            f"{prepared.config.benchmark_folder / 'logs'}"
         )
     if result.failed or result.run.status != "finished":
-        say(f"Unfinished. Try again: {again}")
+        print_line(f"Unfinished. Retry: {resume_command}")
     if prepared.config.extended_from:
-        say(
+        print_line(
             f"This set was extended from {prepared.config.extended_from} to "
-            f"{len(prepared.manifest.seeds)} runs: judge all of them together. 'assay analysis'"
-            " corrects for its earlier looks; say what else you have looked at."
+            f"{len(prepared.manifest.seeds)} runs: analyse all of them together. 'assay "
+            "analysis' corrects for the looks it has recorded; report any others."
         )
     if len(result.run_ids) > 1:
-        say("next:")
-        say(f"  {_variance(prepared, result.run_ids)}")
+        print_line("next:")
+        print_line(f"  {_format_variance_command(prepared, result.run_ids)}")
 
 
-def _variance(prepared: "PreparedLaunch", run_ids: tuple[str, ...]) -> str:
-    return f"{program()} variance {shlex.join(run_ids)}{_where(prepared)}"
+def _format_variance_command(prepared: "PreparedLaunch", run_ids: tuple[str, ...]) -> str:
+    return f"{find_program()} variance {shlex.join(run_ids)}{_format_database_option(prepared)}"
 
 
-def _where(prepared: "PreparedLaunch") -> str:
+def _format_database_option(prepared: "PreparedLaunch") -> str:
     database = prepared.config.database
     if database == DEFAULT_DATABASE:
         return ""
     return f" --database {shlex.quote(str(database))}"
 
 
-def _about(prepared: "PreparedLaunch") -> list[str]:
+def _describe_launch(prepared: "PreparedLaunch") -> list[str]:
     config = prepared.config
     lines = [
         f"{config.base_run_name}: {config.architecture}, "
@@ -317,19 +333,19 @@ def _about(prepared: "PreparedLaunch") -> list[str]:
     ]
     changes = prepared.changes
     if changes is not None:
-        said = changes.stat or "nothing has changed"
-        lines.append(f"trainer since {changes.origin} ({changes.since[:12]}): {said}")
-    against = f"control {prepared.control!r}" if prepared.control else "the defaults"
+        changed_files = changes.stat or "no changes"
+        lines.append(f"trainer since {changes.origin} ({changes.since[:12]}): {changed_files}")
+    reference = f"control {prepared.control!r}" if prepared.control else "the defaults"
     if prepared.difference:
-        lines.append(f"other than {against}: {'; '.join(prepared.difference)}")
+        lines.append(f"differences from {reference}: {'; '.join(prepared.difference)}")
     lines.append(f"manifest: {config.benchmark_folder / 'manifest'}")
     return lines
 
 
-def _planned(prepared: "PreparedLaunch", show: Show) -> int:
+def _print_plan(prepared: "PreparedLaunch", show: OutputOptions) -> int:
     commands = [shlex.join(words) for words in prepared.commands]
     if show.json:
-        say_json(
+        print_json(
             {
                 "base_run_name": prepared.config.base_run_name,
                 "recipe": prepared.recipe,
@@ -341,40 +357,40 @@ def _planned(prepared: "PreparedLaunch", show: Show) -> int:
             }
         )
         return 0
-    for line in _about(prepared):
-        say(f"# {line}")
+    for line in _describe_launch(prepared):
+        print_line(f"# {line}")
     for command in commands:
-        say(command)
-    say(f"# {_variance(prepared, prepared.manifest.run_ids)}")
-    say("# nothing was started (--dry-run)")
+        print_line(command)
+    print_line(f"# {_format_variance_command(prepared, prepared.manifest.run_ids)}")
+    print_line("# nothing was started (--dry-run)")
     return 0
 
 
-def _on_skypilot(
-    prepared: "PreparedLaunch", gpus: int, accelerator: str, dry: bool, show: Show
+def _launch_on_skypilot(
+    prepared: "PreparedLaunch", gpus: int, accelerator: str, dry: bool, show: OutputOptions
 ) -> int:
     from assay.training.launch.run import launch_on_skypilot, skypilot_tasks
     from assay.training.launch.skypilot import format_yaml
 
-    with working(show, "checking the tasks"):
-        sky = skypilot_tasks(prepared, gpus=gpus, accelerator=accelerator)
+    with show_spinner(show, "checking the tasks"):
+        planned = skypilot_tasks(prepared, gpus=gpus, accelerator=accelerator)
     if dry:
         if show.json:
-            say_json({"checked": sky.checked, "tasks": list(sky.tasks)})
+            print_json({"checked": planned.checked, "tasks": list(planned.tasks)})
             return 0
-        for line in _about(prepared):
-            say(f"# {line}")
-        for task in sky.tasks:
+        for line in _describe_launch(prepared):
+            print_line(f"# {line}")
+        for task in planned.tasks:
             for line in ("---", *format_yaml(task).splitlines()):
-                say(line)
-        say(f"# {sky.checked}; nothing was started (--dry-run)")
+                print_line(line)
+        print_line(f"# {planned.checked}; nothing was started (--dry-run)")
         return 0
-    names = launch_on_skypilot(prepared, sky, notice=note)
-    say(f"{counted(len(names), 'job')} launched; 'sky jobs queue' shows them")
+    names = launch_on_skypilot(prepared, planned, notice=print_note)
+    print_line(f"{counted(len(names), 'job')} launched; 'sky jobs queue' shows them")
     return 0
 
 
-def _as_json(prepared: "PreparedLaunch", result: "LaunchResult") -> dict[str, Any]:
+def _to_json(prepared: "PreparedLaunch", result: "LaunchResult") -> dict[str, Any]:
     return {
         "launch": result.run.run_id,
         "base_run_name": result.base_run_name,
@@ -385,5 +401,5 @@ def _as_json(prepared: "PreparedLaunch", result: "LaunchResult") -> dict[str, An
         "diverged": list(result.diverged),
         "folder": str(prepared.config.benchmark_folder),
         "manifest": str(prepared.config.benchmark_folder / "manifest"),
-        "variance": _variance(prepared, result.run_ids),
+        "variance": _format_variance_command(prepared, result.run_ids),
     }

@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from assay.cli import run_options
-from assay.cli.output import Show, note, say, say_json, say_report, working
-from assay.cli.progress_text import cost, duration
-from assay.cli.tables import say_table
+from assay.cli.output import (
+    OutputOptions,
+    print_json,
+    print_line,
+    print_note,
+    print_report,
+    show_spinner,
+)
+from assay.cli.progress_text import format_cost, format_duration
+from assay.cli.tables import print_table
 
 if TYPE_CHECKING:
     from assay.api.loop import LoopResult
@@ -24,7 +31,7 @@ def loop(
     *,
     dry_run: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     options: "run_options.LoopOptions | None" = None,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Fine-tune a student on a teacher's episodes and test it on new worlds.
 
@@ -47,26 +54,26 @@ def loop(
 
     plan = plan_loop(config, **(options or {}))
     if dry_run:
-        return _planned(plan, show)
-    result = _looped(plan, show)
+        return _print_plan(plan, show)
+    result = _run_loop(plan, show)
     if show.json:
-        say_json(_as_json(result))
+        print_json(_to_json(result))
         return 0
     if not show.quiet:
         from assay.report.comparison.document import comparison_document
         from assay.report.terminal import TerminalReport
 
-        say_report(TerminalReport(comparison_document(result.comparison), detail=False))
-        say(f"the model: {result.student}")
-        say(f"let it play: {_played_with(result)}")
-    say(f"report: {result.report}")
+        print_report(TerminalReport(comparison_document(result.comparison), detail=False))
+        print_line(f"model: {result.student}")
+        print_line(f"run it: {_format_run_command(result)}")
+    print_line(f"report: {result.report}")
     return 0
 
 
-def _played_with(result: "LoopResult") -> str:
+def _format_run_command(result: "LoopResult") -> str:
     """Return the command that runs the student with the settings of the loop."""
     config = result.plan.config
-    given = {
+    options = {
         "--models": result.student,
         "--difficulty": config.difficulty,
         "--view": config.view,
@@ -76,48 +83,50 @@ def _played_with(result: "LoopResult") -> str:
         "--max-tokens": config.max_tokens,
         "--database": result.plan.database,
     }
-    words = [str(word) for pair in given.items() for word in pair]
+    words = [str(word) for pair in options.items() for word in pair]
     return shlex.join(["assay", "run", *words])
 
 
-def _looped(plan: "LoopPlan", show: Show) -> "LoopResult":
+def _run_loop(plan: "LoopPlan", show: OutputOptions) -> "LoopResult":
     from assay.api.loop import LoopWatch, run_loop
-    from assay.cli.finetune_jobs import follow
-    from assay.cli.output import counting
-    from assay.cli.run import watched_run
+    from assay.cli.finetune_jobs import follow_jobs
+    from assay.cli.output import show_progress_bar
+    from assay.cli.run import run_with_display
 
     silent = show.quiet or show.json
 
-    def stage(event: "StageEvent") -> None:
+    def print_stage(event: "StageEvent") -> None:
         if silent:
             return
         what = f"{event.number}/{event.of} {event.stage.name}: {event.stage.about}"
         if event.done is None:
-            note(what)
+            print_note(what)
         elif event.kept:
-            note(f"{what} (done before)")
+            print_note(f"{what} (already done)")
 
-    with counting(show, "making rows") as rows:
+    with show_progress_bar(show, "writing rows") as rows:
         return run_loop(
             plan,
             watch=LoopWatch(
-                stage=stage,
-                play=lambda prepared: watched_run(prepared, show, 0),
+                stage=print_stage,
+                play=lambda prepared: run_with_display(prepared, show, 0),
                 rows=rows,
-                follow=lambda jobs, database, every: follow(jobs, database, every, show)[0],
-                notice=lambda words: None if silent else note(words),
+                follow=lambda jobs, database, every: follow_jobs(jobs, database, every, show)[
+                    0
+                ],
+                notice=lambda words: None if silent else print_note(words),
             ),
         )
 
 
-def _planned(plan: "LoopPlan", show: Show) -> int:
+def _print_plan(plan: "LoopPlan", show: OutputOptions) -> int:
     from assay.api.loop import estimate_loop
 
     config = plan.config
-    with working(show, "estimating"):
+    with show_spinner(show, "estimating"):
         estimate = estimate_loop(plan)
     if show.json:
-        say_json(
+        print_json(
             {
                 "config": config.stored(),
                 "database": str(plan.database),
@@ -128,44 +137,46 @@ def _planned(plan: "LoopPlan", show: Show) -> int:
             }
         )
         return 0
-    for name, words in _stages_in_words(config).items():
-        say(f"{name}: {words}")
-    say("")
+    for name, words in _describe_stages(config).items():
+        print_line(f"{name}: {words}")
+    print_line("")
     rows = [
-        (each.name, _time(each.seconds), _dollars(each.dollars), each.why)
-        for each in estimate.stages
+        (stage.name, _format_time(stage.seconds), _format_dollars(stage.dollars), stage.why)
+        for stage in estimate.stages
     ]
-    rows.append(("in all", _time(estimate.seconds), _dollars(estimate.dollars), ""))
-    say_table(("stage", "~time", "~cost", ""), rows, ("stage", ""))
-    say("An estimate for episodes that take all their turns; those that end early cost less.")
+    rows.append(
+        ("total", _format_time(estimate.seconds), _format_dollars(estimate.dollars), "")
+    )
+    print_table(("stage", "~time", "~cost", ""), rows, ("stage", ""))
+    print_line("Estimated for episodes that use all their turns; shorter episodes cost less.")
     if estimate.budget is not None:
-        say(f"The budget is {_dollars(estimate.budget)}, for all stages together.")
-    say("nothing was started (--dry-run)")
+        print_line(f"The budget for all stages is {_format_dollars(estimate.budget)}.")
+    print_line("nothing was started (--dry-run)")
     return 0
 
 
-def _stages_in_words(config: "LoopConfig") -> dict[str, str]:
-    taught, asked = config.teacher_seed, config.exam_seed
-    beside = "".join(f", {name}" for name in config.beside)
+def _describe_stages(config: "LoopConfig") -> dict[str, str]:
+    teacher_seed, exam_seed = config.teacher_seed, config.exam_seed
+    others = "".join(f", {name}" for name in config.beside)
     return {
-        "teach": f"{config.teacher} plays seeds {taught} to"
-        f" {taught + config.teacher_worlds - 1}, up to {config.max_turns} turns each",
-        "filter": f"holds out {config.holdout} of the worlds to validate by",
+        "teach": f"{config.teacher} plays seeds {teacher_seed} to"
+        f" {teacher_seed + config.teacher_worlds - 1}, up to {config.max_turns} turns each",
+        "filter": f"holds out {config.holdout} of the worlds for validation",
         "finetune": f"{config.student} at backend {config.backend}",
-        "exam": f"{config.student} before and after{beside}, on seeds {asked} to"
-        f" {asked + config.exam_worlds - 1}",
+        "exam": f"{config.student} before and after{others}, on seeds {exam_seed} to"
+        f" {exam_seed + config.exam_worlds - 1}",
     }
 
 
-def _time(seconds: float | None) -> str:
-    return "not known" if seconds is None else duration(seconds)
+def _format_time(seconds: float | None) -> str:
+    return "unknown" if seconds is None else format_duration(seconds)
 
 
-def _dollars(amount: float | None) -> str:
-    return "not known" if amount is None else cost(amount)
+def _format_dollars(amount: float | None) -> str:
+    return "unknown" if amount is None else format_cost(amount)
 
 
-def _as_json(result: "LoopResult") -> dict[str, Any]:
+def _to_json(result: "LoopResult") -> dict[str, Any]:
     from assay.report.comparison.document import comparison_document
 
     return {

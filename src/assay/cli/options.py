@@ -27,7 +27,7 @@ from typing import (
 from cyclopts import App, Group, Parameter
 from cyclopts.validators import Number
 
-from assay.cli.output import Show, say, say_json, say_report
+from assay.cli.output import OutputOptions, print_json, print_line, print_report
 from assay.cli.tables import Whole
 from assay.core.options import DeclaredOption, list_options
 from assay.core.settings import Configuration, Setting, list_settings
@@ -47,14 +47,14 @@ Given: TypeAlias = dict[str, Any]
 _C = TypeVar("_C", bound=Callable[..., Any])
 
 
-def add_commands(app: App, *commands: Callable[..., int], **how: Any) -> None:
+def add_commands(app: App, *commands: Callable[..., int], **arguments: Any) -> None:
     """Register commands by import path; their options are built when they are called."""
     for command in commands:
         app.command(
             f"{command.__module__}:{command.__qualname__}",
             name=command.__name__.strip("_").replace("_", "-"),
             help=cleandoc(command.__doc__ or "").split("\nArgs:")[0],
-            **how,
+            **arguments,
         )
 
 
@@ -71,10 +71,10 @@ def option_groups(
     def annotate(command: _C) -> _C:
         defaults = dict(command.__kwdefaults__ or {})
         for name, path in classes.items():
-            made = ForwardRef(f"_options_at({path!r})", module=__name__)
+            options_type = ForwardRef(f"_load_options({path!r})", module=__name__)
             group: dict[str, Any] = {"group": groups[name]} if name in groups else {}
             flat = Parameter(name="*", show_default=False, **group)
-            command.__annotations__[name] = Annotated[made, flat]
+            command.__annotations__[name] = Annotated[options_type, flat]
             defaults[name] = {}
         command.__kwdefaults__ = defaults
         return command
@@ -82,39 +82,39 @@ def option_groups(
     return annotate
 
 
-def _options_at(path: str) -> Any:
+def _load_options(path: str) -> Any:
     """Build a typed dictionary with an option for each field of a dataclass."""
     module, _, name = path.partition(":")
     declared = list_options(getattr(import_module(module), name))
-    options = {option.name: _parsed(option) for option in declared.values()}
+    options = {option.name: _build_option(option) for option in declared.values()}
     return TypedDict(name, options, total=False)  # type: ignore[operator]
 
 
-def _parsed(option: DeclaredOption) -> Any:
+def _build_option(option: DeclaredOption) -> Any:
     kind, default, extra = option.given, option.default, option.extra
-    more: dict[str, Any] = {"help": option.text}
+    arguments: dict[str, Any] = {"help": option.text}
     if get_origin(kind) is tuple:
-        item: Any = _number(get_args(kind)[0])
+        item: Any = _parse_integers_strictly(get_args(kind)[0])
         kind = tuple[item, ...]
-        more |= {"negative": "", "consume_multiple": not extra.repeated}
+        arguments |= {"negative": "", "consume_multiple": not extra.repeated}
     elif get_origin(kind) in (Union, UnionType):  # the other types are for Python callers
         kind = get_args(kind)[0]
     elif default is False or (kind is bool and default is None):
-        more["negative"] = ""
+        arguments["negative"] = ""
     if extra.option:
-        more["name"] = extra.option
+        arguments["name"] = extra.option
     if extra.least is not None or extra.most is not None:
-        more["validator"] = Number(gte=extra.least, lte=extra.most)
+        arguments["validator"] = Number(gte=extra.least, lte=extra.most)
     empty = default is None or default is False or default in ((), "")
-    more["show_default"] = extra.without or (not empty and str(default))
-    return Annotated[_number(kind), Parameter(**more)]
+    arguments["show_default"] = extra.without or (not empty and str(default))
+    return Annotated[_parse_integers_strictly(kind), Parameter(**arguments)]
 
 
-def _number(kind: Any) -> Any:
+def _parse_integers_strictly(kind: Any) -> Any:
     return Whole if kind is int else kind
 
 
-def options_of(
+def build_options(
     configuration: type[Configuration], only: Mapping[str, str | None] | None = None
 ) -> Any:
     """Build a typed dictionary with an option for each setting, in groups.
@@ -129,34 +129,41 @@ def options_of(
         if wanted and setting.secret is None and not setting.in_files:
             new = Group(setting.group, sort_key=len(groups) + 1)
             group = groups.setdefault(setting.group, new)
-            said = (only or {}).get(setting.name)
-            shown = setting if said is None else setting._replace(default=None, without=said)
-            options[setting.name] = _annotated(shown, group)
+            default_text = (only or {}).get(setting.name)
+            shown = (
+                setting
+                if default_text is None
+                else setting._replace(default=None, without=default_text)
+            )
+            options[setting.name] = _build_setting_option(shown, group)
     # Not a dataclass: creating one takes 8 ms at every start of the program.
     return TypedDict("Options", options, total=False)  # type: ignore[operator]
 
 
-def _annotated(setting: Setting, group: Group) -> Any:
-    takes = setting.given or setting.takes
-    parsed: Any = Whole if takes.option is int else takes.option
-    more: dict[str, Any] = {}
+def _build_setting_option(setting: Setting, group: Group) -> Any:
+    value_type = setting.given or setting.takes
+    option_type: Any = Whole if value_type.option is int else value_type.option
+    arguments: dict[str, Any] = {}
     if setting.aliases:
-        more["name"] = [setting.option, *setting.aliases]
-    if takes.words:
-        parsed = tuple[parsed, ...]
-        more |= {"negative": "", "consume_multiple": True if takes.words == "+" else (0, 1)}
-        more["allow_repeating"] = takes.words == "+"
-        if takes.words == "?":
-            more["metavar"] = "[STR]"
+        arguments["name"] = [setting.option, *setting.aliases]
+    if value_type.words:
+        option_type = tuple[option_type, ...]
+        arguments |= {
+            "negative": "",
+            "consume_multiple": True if value_type.words == "+" else (0, 1),
+        }
+        arguments["allow_repeating"] = value_type.words == "+"
+        if value_type.words == "?":
+            arguments["metavar"] = "[STR]"
     elif setting.default is False:
-        more["negative"] = ""
-    more["show_default"] = setting.without or _shown_default(setting) or False
-    choices = f" [choices: {', '.join(takes.choices)}]" if takes.choices else ""
-    told = f"{setting.text}.{choices}"
-    return Annotated[parsed | None, Parameter(group=group, help=told, **more)]
+        arguments["negative"] = ""
+    arguments["show_default"] = setting.without or _format_default(setting) or False
+    choices = f" [choices: {', '.join(value_type.choices)}]" if value_type.choices else ""
+    help_text = f"{setting.text}.{choices}"
+    return Annotated[option_type | None, Parameter(group=group, help=help_text, **arguments)]
 
 
-def _shown_default(setting: Setting) -> str:
+def _format_default(setting: Setting) -> str:
     default = setting.default
     if default is None or default is False or default == ():
         return ""
@@ -168,72 +175,72 @@ def _shown_default(setting: Setting) -> str:
     return f"${setting.variable}, else {shown}" if setting.variable else shown
 
 
-_SUMMARY = Group("How a curve is summarised", sort_key=3)
+_SUMMARY = Group("Summary of a curve", sort_key=3)
 _FILES = Group("Files", sort_key=6)
 
 
-def _named(name: str, default: str | bool = False, **more: Any) -> Parameter:
+def _make_parameter(name: str, default: str | bool = False, **arguments: Any) -> Parameter:
     """Return a parameter with exactly this name and this default in the help."""
-    return Parameter(name=name, show_default=default, **more)
+    return Parameter(name=name, show_default=default, **arguments)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SummaryOptions:
+class CurveSummaryOptions:
     """Summary of a curve as one number."""
 
     type: Annotated[
         Literal["auc", "last_n", "final", "slope", "time_to_threshold"] | None,
-        _named("type", "auc"),
+        _make_parameter("type", "auc"),
     ] = None
     """Statistic: auc is the area under the curve, last_n the mean of the last points."""
-    percent: Annotated[float | None, _named("percent", "0.25 for auc, else 1")] = None
+    percent: Annotated[float | None, _make_parameter("percent", "0.25 for auc, else 1")] = None
     """Fraction of the curve's steps to use."""
     percent_window: Annotated[
-        Literal["last", "first"] | None, _named("percent_window", "last")
+        Literal["last", "first"] | None, _make_parameter("percent_window", "last")
     ] = None
     """End of the curve from which that fraction is taken."""
-    step_min: Annotated[float | None, _named("step_min")] = None
+    step_min: Annotated[float | None, _make_parameter("step_min")] = None
     """First step to use; replaces the fraction."""
-    step_max: Annotated[float | None, _named("step_max")] = None
+    step_max: Annotated[float | None, _make_parameter("step_max")] = None
     """Last step to use; replaces the fraction."""
-    normalize_steps: Annotated[bool | None, _named("normalize_steps", "on")] = None
+    normalize_steps: Annotated[bool | None, _make_parameter("normalize_steps", "on")] = None
     """Divide the area by the number of steps to get a mean value."""
-    n: Annotated[Whole | None, _named("n", "5")] = None
+    n: Annotated[Whole | None, _make_parameter("n", "5")] = None
     """Number of points that last_n averages."""
-    threshold: Annotated[float | None, _named("threshold")] = None
+    threshold: Annotated[float | None, _make_parameter("threshold")] = None
     """Value to reach; required for time_to_threshold."""
-    falling: Annotated[bool | None, _named("falling", negative="")] = None
+    falling: Annotated[bool | None, _make_parameter("falling", negative="")] = None
     """The threshold is reached from above, as for a loss."""
 
-    def given(self) -> dict[str, Any]:
+    def collect_options(self) -> dict[str, Any]:
         """Return the given options by name."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputOptions:
+class AnalysisOutputOptions:
     """Tables to print and files to write."""
 
     print_table: Annotated[bool, Parameter(name="print_table")] = True
     """Print the tables."""
-    csv_path: Annotated[Path | None, _named("csv_path")] = None
+    csv_path: Annotated[Path | None, _make_parameter("csv_path")] = None
     """Write a CSV file with every number and its provenance."""
-    dir: Annotated[Path | None, _named("dir")] = None
+    dir: Annotated[Path | None, _make_parameter("dir")] = None
     """Write figures, analysis.csv and analysis.json into this folder."""
-    report: Annotated[Path | None, _named("report")] = None
+    report: Annotated[Path | None, _make_parameter("report")] = None
     """Write the report to this file: .html (with figures), .md, .json or .csv."""
 
 
-Summarise: TypeAlias = Annotated[SummaryOptions, Parameter(group=_SUMMARY)]
+CurveSummaryOption: TypeAlias = Annotated[CurveSummaryOptions, Parameter(group=_SUMMARY)]
 """`--summary.*`."""
-Output: TypeAlias = Annotated[OutputOptions, Parameter(group=_FILES)]
+AnalysisOutput: TypeAlias = Annotated[AnalysisOutputOptions, Parameter(group=_FILES)]
 """`--output.*`."""
 
 Wandb: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
 """`--wandb ENTITY/PROJECT`."""
 
-no_summary = SummaryOptions()
-no_output = OutputOptions()
+no_summary = CurveSummaryOptions()
+no_output = AnalysisOutputOptions()
 
 Database: TypeAlias = Annotated[
     Path, Parameter(name="--database", env_var=DATABASE_VARIABLE, show_env_var=True)
@@ -241,18 +248,18 @@ Database: TypeAlias = Annotated[
 """The option `--database`: the DuckDB file that a command reads or writes."""
 
 
-def open_store(path: Path, show: Show) -> "Store":
+def open_store(path: Path, show: OutputOptions) -> "Store":
     """Open the database at `path`; if another process has it open, print a notice and wait."""
     from rich.console import Console
 
     from assay.store.store import Store
 
-    def waiting(busy: "StoreBusy") -> None:
+    def print_waiting(busy: "StoreBusy") -> None:
         if not (show.quiet or show.json):
             line = printable(f"waiting: {busy}")
             Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
 
-    return Store(path, on_wait=waiting)
+    return Store(path, on_wait=print_waiting)
 
 
 DEFAULT_DATA_DIR = Path("data")
@@ -282,7 +289,7 @@ class AllowedOptions:
         return Allowed(tuple(self.allow_repo or ()), tuple(self.allow_variable or ()))
 
 
-def base_images_of(pairs: list[str] | None) -> tuple[str, ...]:
+def parse_base_images(pairs: list[str] | None) -> tuple[str, ...]:
     """Check the values of `--base-image`, each NAME=LOCAL, and return them."""
     for pair in pairs or ():
         name, _, place = pair.partition("=")
@@ -294,16 +301,23 @@ def base_images_of(pairs: list[str] | None) -> tuple[str, ...]:
     return tuple(pairs or ())
 
 
-def tell(document: "Document", paths: Sequence[Path], show: Show, *, detail: bool) -> None:
+def print_document(
+    document: "Document",
+    paths: Sequence[Path],
+    show: OutputOptions,
+    *,
+    detail: bool,
+    answer_first: bool = True,
+) -> None:
     """Print a report, or only its summary if it was written to files."""
     if show.json:
-        say_json(document.values())
+        print_json(document.values())
     elif paths or show.quiet:
         for line in document.summary:
-            say(line)
+            print_line(line)
         for path in () if show.quiet else paths:
-            say(f"report: {path}")
+            print_line(f"report: {path}")
     else:
         from assay.report.terminal import TerminalReport
 
-        say_report(TerminalReport(document, detail=detail, answer_first=True))
+        print_report(TerminalReport(document, detail=detail, answer_first=answer_first))

@@ -28,31 +28,31 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 
-def program() -> str:
+def find_program() -> str:
     """Return how to call this program in this shell: `assay`, or its path if necessary."""
     import shutil
     import sys
 
-    called = sys.argv[0]
-    if os.path.basename(called) != "assay" or not os.path.exists(called):
+    path = sys.argv[0]
+    if os.path.basename(path) != "assay" or not os.path.exists(path):
         return "assay"
-    found = shutil.which("assay")
-    if found is not None and os.path.samefile(found, called):
+    on_path = shutil.which("assay")
+    if on_path is not None and os.path.samefile(on_path, path):
         return "assay"
-    near = os.path.relpath(called)
-    return shlex.quote(called if near.startswith("..") else near)
+    relative = os.path.relpath(path)
+    return shlex.quote(path if relative.startswith("..") else relative)
 
 
 command_line: ContextVar[tuple[str, ...]] = ContextVar("command_line", default=())
 """Command-line arguments of the program, for records."""
 
-_PLAIN_WIDTH = 100
+_FILE_WIDTH = 100
 OUTPUT = Group("Output", sort_key=8)
 
 
 @Parameter(name="*", group=OUTPUT)
 @dataclass(frozen=True, kw_only=True)
-class Show:
+class OutputOptions:
     """Output options of every command."""
 
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False
@@ -63,14 +63,14 @@ class Show:
     """Print the traceback of an error."""
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print one line of a result."""
     from rich.console import Console
 
     _print(Console(), redact(printable(line)))
 
 
-def width_there_is() -> int | None:
+def find_output_width() -> int | None:
     """Return the width of the terminal, or COLUMNS; None for a pipe or a file."""
     from rich.console import Console
 
@@ -78,7 +78,7 @@ def width_there_is() -> int | None:
     return console.width if console.is_terminal or "COLUMNS" in os.environ else None
 
 
-def say_report(report: "RenderableType") -> None:
+def print_report(report: "RenderableType") -> None:
     """Print tables; outside a terminal, as plain text of a fixed width."""
     from rich.console import Console
 
@@ -90,33 +90,33 @@ def say_report(report: "RenderableType") -> None:
             console.print(report)
         text = printed.get()
     else:
-        width = width_there_is() or _PLAIN_WIDTH
+        width = find_output_width() or _FILE_WIDTH
         text = render_text(report, width, encoding=console.encoding)
     console.file.write(redact(text))
 
 
-def say_json(result: Mapping[str, object]) -> None:
+def print_json(result: Mapping[str, object]) -> None:
     """Print a result as JSON."""
     from rich.console import Console
 
     _print(Console(), redact(json.dumps(result)))
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """Print an error in one line."""
     from rich.console import Console
 
     _print(Console(stderr=True), f"error: {mask(printable(message))}", style="red")
 
 
-def note(line: str) -> None:
+def print_note(line: str) -> None:
     """Print an informational line on standard error."""
     from rich.console import Console
 
     _print(Console(stderr=True), mask(printable(line)))
 
 
-def warn(message: str) -> None:
+def print_warning(message: str) -> None:
     """Print a warning in one line."""
     from rich.console import Console
 
@@ -124,37 +124,37 @@ def warn(message: str) -> None:
 
 
 @contextmanager
-def working(show: Show, what: str) -> Iterator[None]:
+def show_spinner(show: OutputOptions, label: str) -> Iterator[None]:
     """Show a spinner in a terminal while the block runs."""
     from rich.console import Console
 
     console = Console(stderr=True)
-    watched = console.is_terminal and not show.quiet and not show.json
-    collects = gc.isenabled()
+    is_shown = console.is_terminal and not show.quiet and not show.json
+    was_enabled = gc.isenabled()
     # Many long-lived objects are created here; the collector would scan them again and again.
     gc.disable()
     try:
-        with console.status(what) if watched else nullcontext():
+        with console.status(label) if is_shown else nullcontext():
             yield
     finally:
-        if collects:
+        if was_enabled:
             gc.enable()
 
 
 @contextmanager
-def compiling_shown(show: Show) -> Iterator[None]:
+def show_compilation(show: OutputOptions) -> Iterator[None]:
     """Show a notice while the engine compiles, which takes long the first time."""
     logger = logging.getLogger("assay.crafter")
-    notices = logging.NullHandler() if show.quiet else _Notices()
-    logger.addHandler(notices)
+    handler = logging.NullHandler() if show.quiet else _CompilationNotices()
+    logger.addHandler(handler)
     try:
         yield
     finally:
-        logger.removeHandler(notices)
-        notices.close()
+        logger.removeHandler(handler)
+        handler.close()
 
 
-class _Notices(logging.Handler):
+class _CompilationNotices(logging.Handler):
     """Handler that prints messages of the engine; in a terminal, with the elapsed time."""
 
     def __init__(self) -> None:
@@ -167,7 +167,9 @@ class _Notices(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         message = printable(record.getMessage())
         if self._console.is_terminal and self._clock is None:
-            self._clock = _bars(self._console, "spinner", "{task.description}", "elapsed")
+            self._clock = _create_progress(
+                self._console, "spinner", "{task.description}", "elapsed"
+            )
             self._clock.add_task(message, total=None)
             self._clock.start()
         else:
@@ -179,7 +181,7 @@ class _Notices(logging.Handler):
         super().close()
 
 
-def _bars(console: "Console", *columns: str) -> "Progress":
+def _create_progress(console: "Console", *columns: str) -> "Progress":
     """Create progress bars from named columns; other names are text templates."""
     from rich import progress
 
@@ -210,29 +212,29 @@ class StatusDisplay(AbstractContextManager["StatusDisplay"]):
         self._status: Status | None = None
 
     @abstractmethod
-    def status(self) -> str:
+    def format_status(self) -> str:
         """Return the status line."""
 
     def update(self) -> None:
         """Draw the status line again."""
         if self._status is not None:
-            self._status.update(self.status())
+            self._status.update(self.format_status())
 
-    def notice(self, words: str) -> None:
+    def print_message(self, message: str) -> None:
         """Print a line."""
         if self._silent:
             return
         if self._status is not None:
-            _print(self._status.console, mask(printable(words)))
+            _print(self._status.console, mask(printable(message)))
         else:
-            note(words)
+            print_note(message)
 
     def __enter__(self) -> Self:
         from rich.console import Console
 
         console = Console(stderr=True)
         if console.is_terminal and not self._silent and not self._lines_only:
-            self._status = console.status(self.status(), spinner="dots")
+            self._status = console.status(self.format_status(), spinner="dots")
             self._status.start()
         return self
 
@@ -245,7 +247,7 @@ class StatusDisplay(AbstractContextManager["StatusDisplay"]):
 class JobBars(AbstractContextManager["JobBars"]):
     """Progress bars of jobs in a terminal with messages above; elsewhere only the messages."""
 
-    def __init__(self, show: Show, *columns: str) -> None:
+    def __init__(self, show: OutputOptions, *columns: str) -> None:
         """Create bars with columns.
 
         Args:
@@ -256,9 +258,9 @@ class JobBars(AbstractContextManager["JobBars"]):
 
         self._silent = show.quiet or show.json
         self._console = Console(stderr=True)
-        self.drawn = self._console.is_terminal and not self._silent
+        self.are_drawn = self._console.is_terminal and not self._silent
         """Whether bars are drawn."""
-        self._bars = _bars(self._console, *columns) if self.drawn else None
+        self._bars = _create_progress(self._console, *columns) if self.are_drawn else None
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
@@ -270,7 +272,7 @@ class JobBars(AbstractContextManager["JobBars"]):
         if self._bars is not None:
             self._bars.stop()
 
-    def begin(self, name: str, text: str, **columns: Any) -> None:
+    def add(self, name: str, text: str, **columns: Any) -> None:
         """Add a bar for a job."""
         if self._bars is not None:
             self._tasks[name] = self._bars.add_task(text, **{"total": None, **columns})
@@ -280,15 +282,15 @@ class JobBars(AbstractContextManager["JobBars"]):
         if self._bars is not None:
             self._bars.update(self._tasks[name], **columns)
 
-    def notice(self, line: str) -> None:
+    def print_message(self, line: str) -> None:
         """Print a line."""
         if not self._silent:
             _print(self._console, mask(printable(line)))
 
 
 @contextmanager
-def counting(show: Show, what: str) -> Iterator[Callable[[int, int], None]]:
+def show_progress_bar(show: OutputOptions, label: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar while the block runs; yield the function that updates it."""
     with JobBars(show, "{task.description}", "bar", "count", "left") as bars:
-        bars.begin(what, what)
-        yield lambda done, total: bars.update(what, completed=done, total=total)
+        bars.add(label, label)
+        yield lambda done, total: bars.update(label, completed=done, total=total)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from assay.cli.output import Show, compiling_shown, say, say_json
+from assay.cli.output import OutputOptions, print_json, print_line, show_compilation
 from assay.cli.tables import Whole
 from assay.errors import UsageError
 from assay.types import StopReason
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class _Picture:
+class _AnimationOptions:
     """Options for the animation of an episode."""
 
     output: Path = Path("play")
@@ -40,8 +40,8 @@ def play(
         Whole | None,
         Parameter(validator=Number(gte=1), show_default="until the episode ends"),
     ] = None,
-    picture: _Picture = _Picture(),
-    show: Show = Show(),
+    animation: _AnimationOptions = _AnimationOptions(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Play one episode with a scripted policy and write a GIF of it.
 
@@ -57,34 +57,34 @@ def play(
         seed: Seed of the world and the policy.
         difficulty: Rules of the world. [choices: classic, easy, medium, hard]
         max_steps: Maximum number of steps.
-        picture: Options for the animation.
+        animation: Options for the animation.
         show: Output options.
     """
     from assay.cli.screen import Caption, Film, choose_screen
 
-    with compiling_shown(show):
+    with show_compilation(show):
         from assay.api.servers import play
         from assay.crafter.rules import ACTIONS
 
         episode = play(policy, seed=seed, difficulty=difficulty, max_steps=max_steps)
         caption = Caption()
-        film = Film(lambda: caption.under(episode.world.render(picture.size)))
-    _make_directory(picture.output)
+        film = Film(lambda: caption.draw_below(episode.world.render(animation.size)))
+    _make_directory(animation.output)
     title = f"{policy}, seed {seed}, {difficulty}"
     interrupted = False
     try:
         with choose_screen(
-            title, picture.fps, live=picture.live, silent=show.json or show.quiet
+            title, animation.fps, live=animation.live, silent=show.json or show.quiet
         ) as screen:
             for moment in episode:
-                caption.take(moment.step, ACTIONS[moment.action], moment.result.unlocked)
-                film.offer(moment.step)
+                caption.update(moment.step, ACTIONS[moment.action], moment.result.unlocked)
+                film.add_step(moment.step)
                 screen.show(episode, moment)
     except KeyboardInterrupt:
         interrupted = True
-    path = picture.output / f"{policy}-{difficulty}-seed{seed}.gif"
-    film.save(path, fps=picture.fps)
-    _report(episode, path, show, interrupted=interrupted)
+    path = animation.output / f"{policy}-{difficulty}-seed{seed}.gif"
+    film.save(path, fps=animation.fps)
+    _print_result(episode, path, show, interrupted=interrupted)
     return 130 if interrupted else 0
 
 
@@ -98,12 +98,14 @@ def _make_directory(path: Path) -> None:
         ) from error
 
 
-def _report(episode: "PolicyEpisode", path: Path, show: Show, *, interrupted: bool) -> None:
+def _print_result(
+    episode: "PolicyEpisode", path: Path, show: OutputOptions, *, interrupted: bool
+) -> None:
     from assay.crafter.rules import ACHIEVEMENTS
 
     world = episode.world
     if show.json:
-        say_json(
+        print_json(
             {
                 "seed": world.seed,
                 "steps": world.steps,
@@ -116,19 +118,19 @@ def _report(episode: "PolicyEpisode", path: Path, show: Show, *, interrupted: bo
         )
         return
     if show.quiet:
-        say(str(path))
+        print_line(str(path))
     else:
-        how = "interrupted" if interrupted else _ENDINGS[episode.ended or ""]
-        say(
-            f"{how} after {world.steps} steps:"
+        ending = "interrupted" if interrupted else _END_TEXTS[episode.ended or ""]
+        print_line(
+            f"{ending} after {world.steps} steps:"
             f" {len(episode.unlocked)} of {len(ACHIEVEMENTS)} achievements,"
             f" reward {episode.reward:.1f}"
         )
-        say(f"picture: {path}")
+        print_line(f"picture: {path}")
 
 
-_ENDINGS: dict[str, str] = {
+_END_TEXTS: dict[str, str] = {
     StopReason.DIED: "died",
-    StopReason.LENGTH: "the world came to its end",
+    StopReason.LENGTH: "reached the maximum length",
     StopReason.MAX_STEPS: "stopped",
 }

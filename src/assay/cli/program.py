@@ -24,7 +24,7 @@ from assay.cli.launch import launch
 from assay.cli.loop import loop
 from assay.cli.models import models
 from assay.cli.options import add_commands
-from assay.cli.output import command_line, complain
+from assay.cli.output import command_line, print_error
 from assay.cli.play import play
 from assay.cli.run import fork, init, run
 from assay.cli.serve import serve, serve_finetune, serve_models
@@ -48,7 +48,7 @@ class HelpFormatter(DefaultFormatter):
         self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel"
     ) -> None:
         """Print one panel of options or commands."""
-        entries = [_shown(entry) for entry in panel.entries]
+        entries = [_format_entry(entry) for entry in panel.entries]
         title = "Options" if str(panel.title) == "Parameters" else panel.title
         super().__call__(console, options, panel.copy(entries=entries, title=title))
 
@@ -56,19 +56,19 @@ class HelpFormatter(DefaultFormatter):
         self, console: "Console", options: "ConsoleOptions", description: Any
     ) -> None:
         """Print the description of a command."""
-        _unwrap(description, r"(?<=\S)\n(?=\S)")  # keeps indented lines, such as examples
+        _join_lines(description, r"(?<=\S)\n(?=\S)")  # keeps indented lines, such as examples
         super().render_description(console, options, description)
 
 
-def _shown(entry: "HelpEntry") -> "HelpEntry":
-    _unwrap(entry.description, r"\s*\n\s*")
+def _format_entry(entry: "HelpEntry") -> "HelpEntry":
+    _join_lines(entry.description, r"\s*\n\s*")
     default = {"True": "on", "False": None, '""': None}.get(str(entry.default), entry.default)
     if default is not None:
         default = default.removesuffix(".0")
     return entry.copy(default=default)
 
 
-def _unwrap(description: Any, line_end: str) -> None:
+def _join_lines(description: Any, line_end: str) -> None:
     """Join the lines of each paragraph."""
     text = getattr(description, "primary_renderable", None)
     plain = getattr(text, "plain", None)
@@ -82,9 +82,9 @@ DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
 GROUPS: Mapping[str, Sequence[App | Callable[..., int]]] = {
     "Run": (run, fork, loop, train, launch, bench, sweep, init, play, warmup),
-    "Judge": (compare, experiments, variance, analysis, curves),
+    "Compare": (compare, experiments, variance, analysis, curves),
     "Improve": (sft, finetune),
-    "Look": (analyze, doctor, traces, models),
+    "Inspect": (analyze, doctor, traces, models),
     "Serve": (serve, serve_models, serve_finetune),
 }
 OPTIONS = Group("Options", sort_key=9)
@@ -124,12 +124,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given.
     """
     if arguments is not None:
-        return _done(list(arguments))
+        return _run_command(list(arguments))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # no errors for characters
     try:
-        code = _done(sys.argv[1:])
+        code = _run_command(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader, such as `head`, closed the pipe: exit without a message, also at exit.
@@ -142,17 +142,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _done(tokens: list[str]) -> int:
+def _run_command(tokens: list[str]) -> int:
     command_line.set(tuple(tokens))
     try:
         return app(tokens) or DONE
     except CycloptsError as error:
         command = " ".join(["assay", *(error.command_chain or ())])
-        return _failed(f"{error} See '{command} --help'.", BAD_USAGE, tokens)
+        return _report_failure(f"{error} See '{command} --help'.", BAD_USAGE, tokens)
     except UsageError as error:
-        return _failed(_noted(error), BAD_USAGE, tokens)
+        return _report_failure(_format_error(error), BAD_USAGE, tokens)
     except AssayError as error:
-        return _failed(_noted(error), FAILED, tokens)
+        return _report_failure(_format_error(error), FAILED, tokens)
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
@@ -161,21 +161,21 @@ def _done(tokens: list[str]) -> int:
             traceback.print_exc()
         return INTERRUPTED
     except MemoryError:
-        short = "the memory of this machine was not enough; what was stored before is kept"
-        return _failed(f"{short}: ask for less at once, or free some memory", FAILED, tokens)
+        message = "out of memory; stored data is kept. Request less at once, or free memory"
+        return _report_failure(message, FAILED, tokens)
     except Exception as error:
         # The boundary of the program: a bug is reported in one line, like other failures.
-        bug = f"{type(error).__name__}: {error}; '--debug' shows where"
-        return _failed(bug, FAILED, tokens)
+        bug = f"{type(error).__name__}: {error}; --debug prints the traceback"
+        return _report_failure(bug, FAILED, tokens)
 
 
-def _noted(error: AssayError) -> str:
+def _format_error(error: AssayError) -> str:
     """Return the message of an error with its notes."""
     return "; ".join([str(error), *getattr(error, "__notes__", ())])
 
 
-def _failed(message: str, code: int, tokens: Sequence[str]) -> int:
+def _report_failure(message: str, code: int, tokens: Sequence[str]) -> int:
     if "--debug" in tokens:
         sys.stderr.write(mask(traceback.format_exc()))
-    complain(message)
+    print_error(message)
     return code

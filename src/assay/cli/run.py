@@ -13,22 +13,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Group, Parameter
 
 from assay.cli import run_options
-from assay.cli.dry_run import describe, opening
+from assay.cli.dry_run import describe_run, print_dry_run
 from assay.cli.options import Given, option_groups
 from assay.cli.output import (
-    Show,
+    OutputOptions,
     command_line,
-    compiling_shown,
-    complain,
-    note,
-    program,
-    say,
-    say_json,
-    say_report,
-    warn,
-    working,
+    find_program,
+    print_error,
+    print_json,
+    print_line,
+    print_note,
+    print_report,
+    print_warning,
+    show_compilation,
+    show_spinner,
 )
-from assay.cli.run_options import WHICH, MayDiffer, Printed, RunFile, RunFlag, RunName
+from assay.cli.run_options import (
+    RUN_GROUP,
+    DetailOptions,
+    RepeatableOption,
+    RunFile,
+    RunFlag,
+    RunName,
+)
 from assay.core.text import counted
 from assay.errors import OutputError, UsageError
 
@@ -38,26 +45,26 @@ if TYPE_CHECKING:
     from assay.runs.run import RunResult
 
 FAILED, BAD_USAGE, INFRASTRUCTURE, INTERRUPTED = 1, 2, 3, 130
-_USUAL_FILE = "multi_model_config.toml"
-_IN_HAND_S = 2.5
+_COMMON_FILE = "multi_model_config.toml"
+_OPEN_CALLS_S = 2.5
 """Seconds that open calls may take to complete after the first Ctrl-C."""
-_LEAVE_S = 2.0
+_SHUTDOWN_S = 2.0
 """Seconds that a run may take to shut down cleanly after the second Ctrl-C; user code, a large
 transaction or many files can delay it."""
-_OF_RUNS = option_groups({"which": WHICH}, which="assay.runs.options:WhichRun")
+_WITH_RUN_SELECTION = option_groups({"which": RUN_GROUP}, which="assay.runs.options:WhichRun")
 
 
-@_OF_RUNS
+@_WITH_RUN_SELECTION
 def run(
     *,
     options: "run_options.RunOptions | None" = None,
     config: RunFile = None,
     which: Given,
-    model_map: MayDiffer = None,
+    model_map: RepeatableOption = None,
     provider: RunName = None,
     dry_run: RunFlag = False,
-    printed: Printed = Printed(),
-    show: Show = Show(),
+    detail_options: DetailOptions = DetailOptions(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Run models and agents, record every turn, and compare the results.
 
@@ -76,7 +83,7 @@ def run(
         model_map: Replace a model with another, as OLD=NEW. May be repeated.
         provider: Provider of fine-tuned models (ft:…) whose names are ambiguous.
         dry_run: Print the plan and its estimated cost without starting anything.
-        printed: Amount of detail to print.
+        detail_options: Amount of detail to print.
         show: Output options.
     """
     from assay.api.run_preparation import prepare
@@ -95,47 +102,55 @@ def run(
         not show.quiet
         and config is None
         and "resume" not in which
-        and Path(_USUAL_FILE).is_file()
+        and Path(_COMMON_FILE).is_file()
     ):
-        warn(f"{_USUAL_FILE} is here and not used; --config {_USUAL_FILE} uses it")
-    return run_shown(prepared, printed, show, dry_run=dry_run)
+        print_warning(
+            f"{_COMMON_FILE} exists but is not used; use --config {_COMMON_FILE} to read it"
+        )
+    return execute_and_print(prepared, detail_options, show, dry_run=dry_run)
 
 
-def run_shown(
-    prepared: "PreparedRun[Any]", printed: Printed, show: Show, *, dry_run: bool
+def execute_and_print(
+    prepared: "PreparedRun[Any]",
+    detail_options: DetailOptions,
+    show: OutputOptions,
+    *,
+    dry_run: bool,
 ) -> int:
     """Execute a prepared run, print its progress and results, and return the exit code."""
     from assay.api.runs import estimate
 
     for warning in () if show.quiet else prepared.warnings:
-        warn(warning)
+        print_warning(warning)
     if dry_run:
-        _warm_up(prepared, show)
-        with working(show, "estimating"):
+        _compile_world(prepared, show)
+        with show_spinner(show, "estimating"):
             estimated = estimate(prepared)
-        describe(prepared, estimated, show)
+        print_dry_run(prepared, estimated, show)
         return 0
     if not (show.quiet or show.json):
-        for line in opening(prepared):
-            note(line)
-    _warm_up(prepared, show)
-    result = watched_run(prepared, show, printed.verbose)
-    _report(prepared, result, show, detail=printed.detail)
-    for reason in _reasons(result):
-        complain(reason)
-    return _exit_code(result)
+        for line in describe_run(prepared):
+            print_note(line)
+    _compile_world(prepared, show)
+    result = run_with_display(prepared, show, detail_options.verbose)
+    _print_result(prepared, result, show, detail=detail_options.detail)
+    for reason in _list_problems(result):
+        print_error(reason)
+    return _choose_exit_code(result)
 
 
-def _warm_up(prepared: "PreparedRun[Any]", show: Show) -> None:
+def _compile_world(prepared: "PreparedRun[Any]", show: OutputOptions) -> None:
     """Compile the world before anything is timed, with a notice if that takes long."""
     if prepared.config.environment is None:
-        with compiling_shown(show):
+        with show_compilation(show):
             from assay.crafter.world import warmup
 
             warmup()
 
 
-def watched_run(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunResult":
+def run_with_display(
+    prepared: "PreparedRun[Any]", show: OutputOptions, verbose: int
+) -> "RunResult":
     """Execute a prepared run with a live display, and stop it on signals."""
     from assay.api.runs import run_prepared
     from assay.cli.display import choose_display
@@ -145,52 +160,56 @@ def watched_run(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunR
     display = choose_display(silent=show.json or show.quiet, verbosity=verbose)
     if prepared.resumed is not None:
         display.on_message(
-            f"resuming run {prepared.record.id}, which is unfinished; --fresh starts anew"
+            f"resuming unfinished run {prepared.record.id}; use --fresh to start a new run"
         )
-    again = f"assay run --resume {prepared.record.id}"
-    with stopped_by_signals(stop, display.on_message, again), display:
+    resume_command = f"assay run --resume {prepared.record.id}"
+    with stop_on_signals(stop, display.on_message, resume_command), display:
         return run_prepared(prepared, observer=display, stop=stop)
 
 
 @contextmanager
-def stopped_by_signals(stop: "Stop", notice: Any, again: str) -> Iterator[None]:
+def stop_on_signals(stop: "Stop", on_message: Any, resume_command: str) -> Iterator[None]:
     """Turn Ctrl-C and SIGTERM into stop requests; `again` is the command that resumes."""
-    enough = threading.Timer(_IN_HAND_S, stop.cancel_trials)
-    last_resort = threading.Timer(_LEAVE_S, _leave, [again])
-    enough.daemon = last_resort.daemon = True
+    hurry_timer = threading.Timer(_OPEN_CALLS_S, stop.cancel_trials)
+    exit_timer = threading.Timer(_SHUTDOWN_S, _exit_immediately, [resume_command])
+    hurry_timer.daemon = exit_timer.daemon = True
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def request_stop(number: int, frame: FrameType | None) -> None:
         stop.request()
         if not stop.is_forced:
-            notice("ending the turns in hand (a few seconds); once more to leave at once")
-            enough.start()
-        elif last_resort.ident is None:
-            last_resort.start()
+            on_message(
+                "finishing the current turns (a few seconds); press Ctrl-C again to quit now"
+            )
+            hurry_timer.start()
+        elif exit_timer.ident is None:
+            exit_timer.start()
 
-    before = {name: signal.signal(name, ask) for name in (signal.SIGINT, signal.SIGTERM)}
+    old_handlers = {
+        name: signal.signal(name, request_stop) for name in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:
-        enough.cancel()
-        last_resort.cancel()
-        for name, handler in before.items():
+        hurry_timer.cancel()
+        exit_timer.cancel()
+        for name, handler in old_handlers.items():
             signal.signal(name, handler)
 
 
-def _leave(again: str) -> None:
+def _exit_immediately(resume_command: str) -> None:
     """Exit the process immediately; journals keep all replies received so far."""
-    os.write(2, f"left at once. Resume:   {again}\n".encode())
+    os.write(2, f"quit immediately. Resume:   {resume_command}\n".encode())
     os._exit(INTERRUPTED)
 
 
-def _report(
-    prepared: "PreparedRun[Any]", result: "RunResult", show: Show, *, detail: bool
+def _print_result(
+    prepared: "PreparedRun[Any]", result: "RunResult", show: OutputOptions, *, detail: bool
 ) -> None:
     from assay.api.runs import run_report
 
     document = run_report(result)
     if show.json:
-        say_json(
+        print_json(
             {
                 "run": result.run_id,
                 "status": result.status,
@@ -198,68 +217,73 @@ def _report(
                 "resumed": result.resumed,
                 "database": str(result.database),
                 "results": None if result.results_file is None else str(result.results_file),
-                **_decisions(result),
+                **_decisions_to_json(result),
                 **document.values(),
             }
         )
         return
     if show.quiet:
-        say(result.run_id)
+        print_line(result.run_id)
         return
     from assay.report.terminal import TerminalReport
 
     if document.sections:
-        say_report(TerminalReport(document, title=False, detail=detail))
+        print_report(TerminalReport(document, title=False, detail=detail))
     if result.decisions:
-        say("")
+        print_line("")
     for decision in result.decisions:
-        say(f"{decision.sentence}.")
-    for line in _next_steps(prepared, result):
-        say(line)
+        print_line(f"{decision.sentence}.")
+    for line in _format_next_steps(prepared, result):
+        print_line(line)
 
 
-def _decisions(result: "RunResult") -> dict[str, Any]:
+def _decisions_to_json(result: "RunResult") -> dict[str, Any]:
     if not result.decisions:
         return {}
     return {"decisions": [decision.as_json() for decision in result.decisions]}
 
 
-def _next_steps(prepared: "PreparedRun[Any]", result: "RunResult") -> Iterator[str]:
+def _format_next_steps(prepared: "PreparedRun[Any]", result: "RunResult") -> Iterator[str]:
     database = shlex.quote(str(result.database))
-    in_database = "" if "database" not in _chosen(prepared) else f" --database {database}"
-    assay = program()
+    database_option = (
+        "" if "database" not in _list_changed_settings(prepared) else f" --database {database}"
+    )
+    program = find_program()
     yield ""
     if result.open_spending:
-        open_ones = sum(spent.trials for spent in result.open_spending.values())
-        yield f"Totals count {counted(open_ones, 'unfinished episode')} as far as played."
+        unfinished = sum(spent.trials for spent in result.open_spending.values())
+        yield f"Totals include {counted(unfinished, 'unfinished episode')} so far."
     if result.lost_usd:
-        yield f"Calls whose answers were lost cost at most ${result.lost_usd:.4f} more."
+        yield f"Calls with lost replies cost at most ${result.lost_usd:.4f} more."
     if result.results_file is not None:
         yield f"Traces:  {result.database}"
         yield f"Results: {result.results_file}"
     if result.status != "finished":
-        more = ""
+        budget_option = ""
         if prepared.config.budget is not None:
             # With an unchanged budget it would stop again immediately.
-            more = f" --budget {(2 if result.stopped_by else 1) * prepared.config.budget:g}"
-        yield f"Unfinished. Resume:  {assay} run --resume {result.run_id}{more}{in_database}"
+            budget_option = (
+                f" --budget {(2 if result.stopped_by else 1) * prepared.config.budget:g}"
+            )
+        resume = f"{program} run --resume {result.run_id}"
+        yield f"Unfinished. Resume:  {resume}{budget_option}{database_option}"
     if not result.episodes:
         return
     if prepared.config.forks:
-        yield "Forks: what turns in common earned is in every number; what they cost is not."
+        yield "Forks: copied turns count in every result, but not in the cost."
         yield (
-            f"Make pairs of them:  {assay} sft filter --format preference --output pairs.jsonl"
-            f"{in_database}"
+            f"Preference pairs:    {program} sft filter --format preference"
+            f" --output pairs.jsonl{database_option}"
         )
     if len(result.tallies) > 1:
-        yield f"Compare in detail:   {assay} compare {result.run_id}{in_database}"
+        yield f"Compare in detail:   {program} compare {result.run_id}{database_option}"
     if prepared.config.environment is None:
-        yield f"Watch the best:      {assay} traces replay best{in_database}"
-    yield f"Read it:             {assay} traces show best{in_database}"
-    yield f"Check every episode: {assay} traces verify {result.run_id}{in_database}"
+        yield f"Watch the best:      {program} traces replay best{database_option}"
+    yield f"Read the best:       {program} traces show best{database_option}"
+    yield f"Check every episode: {program} traces verify {result.run_id}{database_option}"
 
 
-def _reasons(result: "RunResult") -> Iterator[str]:
+def _list_problems(result: "RunResult") -> Iterator[str]:
     """Yield the reasons why a run has fewer results than planned, to print last."""
     for name, tally in result.tallies.items():
         if tally.stop is not None:
@@ -267,14 +291,14 @@ def _reasons(result: "RunResult") -> Iterator[str]:
     if result.stopped_by is not None:
         yield f"the run was stopped: {result.stopped_by}"
     if result.status != "finished" and result.last_trouble is not None:
-        yield f"the last call that failed: {result.last_trouble}"
+        yield f"last failed call: {result.last_trouble}"
 
 
-def _chosen(prepared: "PreparedRun[Any]") -> set[str]:
+def _list_changed_settings(prepared: "PreparedRun[Any]") -> set[str]:
     return {name for name, source in prepared.sources.items() if source != "default"}
 
 
-def _exit_code(result: "RunResult") -> int:
+def _choose_exit_code(result: "RunResult") -> int:
     if result.interrupted:
         return INTERRUPTED
     tallies = result.tallies.values()
@@ -288,19 +312,19 @@ def _exit_code(result: "RunResult") -> int:
     return FAILED if useless and not any(tally.skipped for tally in tallies) else 0
 
 
-_WHICH = Group("Which states", sort_key=0)
+_STATES_GROUP = Group("Which states", sort_key=0)
 
 
-@_OF_RUNS
+@_WITH_RUN_SELECTION
 def fork(
-    *sessions: Annotated[str, Parameter(group=_WHICH, name="SESSION")],
-    at: Annotated[str | None, Parameter(group=_WHICH, show_default=False)] = None,
-    futures: Annotated[int, Parameter(group=_WHICH)] = 4,
+    *sessions: Annotated[str, Parameter(group=_STATES_GROUP, name="SESSION")],
+    at: Annotated[str | None, Parameter(group=_STATES_GROUP, show_default=False)] = None,
+    futures: Annotated[int, Parameter(group=_STATES_GROUP)] = 4,
     options: "run_options.ForkOptions | None" = None,
     which: Given,
     dry_run: RunFlag = False,
-    printed: Printed = Printed(),
-    show: Show = Show(),
+    detail_options: DetailOptions = DetailOptions(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Continue stored episodes from chosen turns, several times each.
 
@@ -323,7 +347,7 @@ def fork(
         options: Settings of the run; all others are copied from the forked episodes.
         which: A new run, or an unfinished one to resume.
         dry_run: Print the plan and its estimated cost without starting anything.
-        printed: Amount of detail to print.
+        detail_options: Amount of detail to print.
         show: Output options.
     """
     from assay.api.runs import prepare_fork
@@ -337,7 +361,7 @@ def fork(
         dry=dry_run,
         **which,
     )
-    return run_shown(prepared, printed, show, dry_run=dry_run)
+    return execute_and_print(prepared, detail_options, show, dry_run=dry_run)
 
 
 def init(
@@ -345,7 +369,7 @@ def init(
     /,
     *,
     force: Annotated[bool, Parameter(negative="")] = False,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Write a configuration file with every setting and its default.
 
@@ -363,20 +387,20 @@ def init(
     """
     from assay.api.runs import config_template
 
-    _write(path, config_template(), replace=force)
+    _write_file(path, config_template(), replace=force)
     if show.json:
-        say_json({"file": str(path)})
+        print_json({"file": str(path)})
     elif show.quiet:
-        say(str(path))
+        print_line(str(path))
     else:
-        say(f"wrote {path}: every setting with its default, commented out")
-        say(f"next: edit it, then assay run --config {shlex.quote(str(path))}")
+        print_line(f"wrote {path}: every setting with its default, commented out")
+        print_line(f"next: edit it, then assay run --config {shlex.quote(str(path))}")
     return 0
 
 
-def _write(path: Path, text: str, *, replace: bool) -> None:
+def _write_file(path: Path, text: str, *, replace: bool) -> None:
     if path.is_dir():
-        raise UsageError(f"{str(path)!r} is a directory; name a file in it")
+        raise UsageError(f"{str(path)!r} is a directory; give a file in it")
     # O_EXCL also protects a file that another process creates in the meantime.
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if replace else os.O_EXCL)
     try:
@@ -384,12 +408,12 @@ def _write(path: Path, text: str, *, replace: bool) -> None:
             file.write(text)
     except FileExistsError as error:
         raise UsageError(
-            f"{str(path)!r} exists; --force replaces it, or name another file"
+            f"{str(path)!r} already exists; use --force to replace it, or choose another file"
         ) from error
     except FileNotFoundError as error:
         raise UsageError(
-            f"cannot write {str(path)!r}: there is no directory {str(path.parent)!r}; "
-            "make it, or name another file"
+            f"cannot write {str(path)!r}: the directory {str(path.parent)!r} does not exist; "
+            "create it, or choose another file"
         ) from error
     except OSError as error:
         raise OutputError(f"cannot write {str(path)!r}: {error.strerror}") from error

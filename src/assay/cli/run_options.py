@@ -11,18 +11,20 @@ from cyclopts import Group, Parameter
 
 from assay.cli.output import OUTPUT
 
-_MADE = (
+_GENERATED = (
     *("BenchOptions", "BenchResumeOptions", "ForkOptions", "LaunchOptions", "LoopOptions"),
     *("RunOptions", "TrainOptions"),
 )
-WHICH = Group("Which run", sort_key=7)
-RunName = Annotated[str | None, Parameter(group=WHICH, show_default=False)]
+RUN_GROUP = Group("Which run", sort_key=7)
+RunName = Annotated[str | None, Parameter(group=RUN_GROUP, show_default=False)]
 """Text option in the group of run options, such as a run id."""
-RunFile = Annotated[Path | None, Parameter(group=WHICH, show_default=False)]
+RunFile = Annotated[Path | None, Parameter(group=RUN_GROUP, show_default=False)]
 """Configuration file of a run."""
-RunFlag = Annotated[bool, Parameter(group=WHICH, negative="", show_default=False)]
+RunFlag = Annotated[bool, Parameter(group=RUN_GROUP, negative="", show_default=False)]
 """Flag in the group of run options, such as `--dry-run`."""
-MayDiffer = Annotated[list[str] | None, Parameter(group=WHICH, negative="", show_default=False)]
+RepeatableOption = Annotated[
+    list[str] | None, Parameter(group=RUN_GROUP, negative="", show_default=False)
+]
 """Repeatable option, such as `--model-map`."""
 Verbosity = Annotated[
     int,
@@ -35,7 +37,7 @@ Verbosity = Annotated[
 
 @Parameter(name="*", group=OUTPUT)
 @dataclass(frozen=True, kw_only=True)
-class Printed:
+class DetailOptions:
     """Amount of detail to print for a run."""
 
     detail: Annotated[bool, Parameter(negative="", show_default=False)] = False
@@ -44,7 +46,7 @@ class Printed:
     """Print a line per episode; if given twice, a line per turn."""
 
 
-_OF_FORKS = {
+_FORK_SETTINGS = {
     **dict.fromkeys(
         (
             *("name", "concurrent_models", "max_concurrent_models", "max_concurrent_episodes"),
@@ -62,13 +64,13 @@ _OF_FORKS = {
         )
     ),
     "models": "",
-    "temperature": "as it was",
-    "max_tokens": "as it was",
+    "temperature": "unchanged",
+    "max_tokens": "unchanged",
 }
 """Settings that a fork can change, with the default shown in the help if it differs from the
 usual one."""
 
-_OF_BENCHMARKS: dict[str, dict[str, str | None]] = {
+_BENCH_SETTINGS: dict[str, dict[str, str | None]] = {
     "BenchOptions": dict.fromkeys(
         (
             *("parallel", "data_dir", "database", "budget", "price", "openai_base_url"),
@@ -77,7 +79,7 @@ _OF_BENCHMARKS: dict[str, dict[str, str | None]] = {
     ),
     "BenchResumeOptions": {
         "data_dir": None,
-        **dict.fromkeys(("parallel", "database", "budget"), "as it was"),
+        **dict.fromkeys(("parallel", "database", "budget"), "unchanged"),
     },
 }
 """Settings of a benchmark that have an option, with the default shown in the help."""
@@ -100,33 +102,33 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MADE:
+    if name not in _GENERATED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from assay.cli.options import options_of
+    from assay.cli.options import build_options
 
-    made: Any
+    options: Any
     if name == "LoopOptions":
         from assay.finetune.loop import LoopConfig
 
-        made = options_of(LoopConfig)
+        options = build_options(LoopConfig)
     elif name == "TrainOptions":
         from assay.training.config import TrainingConfig
 
-        made = options_of(TrainingConfig)
+        options = build_options(TrainingConfig)
     elif name == "LaunchOptions":
         from assay.core.settings import list_settings
         from assay.training.config import TrainingConfig
 
         own = ("architecture", "curriculum", "environment", "seed")
         names = [name for name in list_settings(TrainingConfig) if name not in own]
-        made = options_of(TrainingConfig, dict.fromkeys(names))
-    elif name in _OF_BENCHMARKS:
+        options = build_options(TrainingConfig, dict.fromkeys(names))
+    elif name in _BENCH_SETTINGS:
         from assay.bench.config import BenchConfig
 
-        made = options_of(BenchConfig, _OF_BENCHMARKS[name])
+        options = build_options(BenchConfig, _BENCH_SETTINGS[name])
     else:
         from assay.episodes.config import RunConfig
 
-        made = options_of(RunConfig, None if name == "RunOptions" else _OF_FORKS)
-    globals()[name] = Annotated[made, Parameter(name="*", show_default=False)]
+        options = build_options(RunConfig, None if name == "RunOptions" else _FORK_SETTINGS)
+    globals()[name] = Annotated[options, Parameter(name="*", show_default=False)]
     return globals()[name]

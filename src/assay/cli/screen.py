@@ -47,7 +47,7 @@ class Pixels:
         """Yield one segment for each run of equal characters."""
         for row in self._rows:
             for colours, run in groupby(row):
-                yield Segment(_UPPER_HALF * sum(1 for _ in run), _style(*colours))
+                yield Segment(_UPPER_HALF * sum(1 for _ in run), _make_style(*colours))
             yield Segment.line()
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
@@ -56,7 +56,7 @@ class Pixels:
 
 
 @lru_cache(maxsize=65536)
-def _style(r: int, g: int, b: int, below_r: int, below_g: int, below_b: int) -> Style:
+def _make_style(r: int, g: int, b: int, below_r: int, below_g: int, below_b: int) -> Style:
     return Style(
         color=Color.from_rgb(r, g, b), bgcolor=Color.from_rgb(below_r, below_g, below_b)
     )
@@ -64,11 +64,11 @@ def _style(r: int, g: int, b: int, below_r: int, below_g: int, below_b: int) -> 
 
 _PANEL_WIDTH = 30
 _CAPTION_LINES = 4
-_MIN_UNIT, _MAX_UNIT = 4, 8
-_COLOURS = {"health": "red", "food": "yellow", "drink": "blue", "energy": "green"}
+_MIN_CELL_SIZE, _MAX_CELL_SIZE = 4, 8
+_VITAL_COLOURS = {"health": "red", "food": "yellow", "drink": "blue", "energy": "green"}
 
 
-class Shown(Protocol):
+class ShowableEpisode(Protocol):
     """Episode that can be shown, either played or replayed."""
 
     world: World
@@ -90,7 +90,7 @@ class Screen:
     ) -> None:
         return None
 
-    def show(self, episode: Shown, moment: Moment, caption: str = "") -> None:
+    def show(self, episode: ShowableEpisode, moment: Moment, caption: str = "") -> None:
         """Show the last step with a caption."""
 
 
@@ -100,7 +100,7 @@ class PlainScreen(Screen):
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def show(self, episode: Shown, moment: Moment, caption: str = "") -> None:
+    def show(self, episode: ShowableEpisode, moment: Moment, caption: str = "") -> None:
         """Print the achievements that this step unlocked."""
         for name in moment.result.unlocked:
             self._console.print(
@@ -112,7 +112,7 @@ class LiveScreen(Screen):
     """Screen that draws the world, and next to it the inventory and the achievements."""
 
     def __init__(self, console: Console, title: str, fps: int) -> None:
-        self._unit = _unit(console)
+        self._cell_size = _compute_cell_size(console)
         self._height = console.height - 2
         self._title = title
         self._pause = 1 / fps
@@ -136,15 +136,19 @@ class LiveScreen(Screen):
         self._live.__exit__(kind, error, trace)
         self._console.print(self._last)
 
-    def show(self, episode: Shown, moment: Moment, caption: str = "") -> None:
+    def show(self, episode: ShowableEpisode, moment: Moment, caption: str = "") -> None:
         """Wait until the step is due, then draw it."""
         self._next += self._pause
         time.sleep(max(0.0, self._next - time.monotonic()))
         columns, rows = VIEW
-        picture = episode.world.render((columns * self._unit, (rows + 2) * self._unit))
-        world = Pixels(picture[: rows * self._unit])
-        words = Text(caption, style="italic").wrap(self._console, _PANEL_WIDTH)
-        panel = _panel(self._title, episode, moment, words[:_CAPTION_LINES], self._height)
+        picture = episode.world.render(
+            (columns * self._cell_size, (rows + 2) * self._cell_size)
+        )
+        world = Pixels(picture[: rows * self._cell_size])
+        caption_lines = Text(caption, style="italic").wrap(self._console, _PANEL_WIDTH)
+        panel = _build_panel(
+            self._title, episode, moment, caption_lines[:_CAPTION_LINES], self._height
+        )
         self._last = Columns([world, panel], padding=(0, 2))
         self._live.update(self._last, refresh=True)
 
@@ -155,21 +159,26 @@ def choose_screen(title: str, fps: int, *, live: bool, silent: bool) -> Screen:
     if silent:
         return Screen()
     in_colour = console.color_system is not None and not console.no_color
-    if live and console.is_terminal and in_colour and _unit(console) >= _MIN_UNIT:
+    if (
+        live
+        and console.is_terminal
+        and in_colour
+        and _compute_cell_size(console) >= _MIN_CELL_SIZE
+    ):
         return LiveScreen(console, title, fps)
     return PlainScreen(console)
 
 
-def _unit(console: Console) -> int:
+def _compute_cell_size(console: Console) -> int:
     """Return the largest size of a cell, in pixels, at which everything fits."""
     columns, rows = VIEW
     wide = (console.width - _PANEL_WIDTH - 3) // columns
     high = (console.height - 2) * 2 // rows
-    return min(wide, high, _MAX_UNIT)
+    return min(wide, high, _MAX_CELL_SIZE)
 
 
-def _panel(
-    title: str, episode: Shown, moment: Moment, caption: Sequence[Text], height: int
+def _build_panel(
+    title: str, episode: ShowableEpisode, moment: Moment, caption: Sequence[Text], height: int
 ) -> RenderableType:
     view = episode.world.view()
     carried = [
@@ -183,39 +192,39 @@ def _panel(
         Text("asleep" if view.sleeping else ACTIONS[moment.action], style="dim"),
         *caption,
         Text(),
-        *(_bar(name, view.inventory[name]) for name in VITALS),
+        *(_format_bar(name, view.inventory[name]) for name in VITALS),
         *([Text(), *carried] if carried else []),
         Text(),
         Text(f"{len(episode.unlocked)} of {len(ACHIEVEMENTS)} achievements", style="bold"),
     ]
-    room = max(1, height - len(lines))
-    latest = list(episode.unlocked.items())[-room:]
+    visible_count = max(1, height - len(lines))
+    latest = list(episode.unlocked.items())[-visible_count:]
     lines += [Text(f"{step:5}  {name}", style="green") for name, step in latest]
     return Group(*lines)
 
 
-def _bar(name: str, value: int) -> Text:
+def _format_bar(name: str, value: int) -> Text:
     return Text.assemble(
-        f"{name:7}", ("█" * value, _COLOURS[name]), ("░" * (MAX_ITEM - value), "dim")
+        f"{name:7}", ("█" * value, _VITAL_COLOURS[name]), ("░" * (MAX_ITEM - value), "dim")
     )
 
 
 MAX_FRAMES = 200
-_LINE = 14
-_NARROWEST = 200
+_LINE_HEIGHT = 14
+_MIN_CAPTION_WIDTH = 200
 
 
-def captioned(picture: NDArray[np.uint8], *lines: str) -> NDArray[np.uint8]:
+def add_caption(picture: NDArray[np.uint8], *lines: str) -> NDArray[np.uint8]:
     """Return the image with lines of text below it; narrow images are returned unchanged."""
     from PIL import Image, ImageDraw
 
     height, width, _ = picture.shape
-    if width < _NARROWEST:
+    if width < _MIN_CAPTION_WIDTH:
         return picture
-    framed = Image.new("RGB", (width, height + _LINE * len(lines) + 4), "black")
+    framed = Image.new("RGB", (width, height + _LINE_HEIGHT * len(lines) + 4), "black")
     framed.paste(Image.fromarray(picture), (0, 0))
     for number, line in enumerate(lines):
-        ImageDraw.Draw(framed).text((4, height + 1 + _LINE * number), line, fill="white")
+        ImageDraw.Draw(framed).text((4, height + 1 + _LINE_HEIGHT * number), line, fill="white")
     return np.asarray(framed)
 
 
@@ -225,16 +234,16 @@ class Caption:
     def __init__(self) -> None:
         self._lines = ("step 0", "")
 
-    def take(self, step: int, action: str, unlocked: Sequence[str]) -> None:
+    def update(self, step: int, action: str, unlocked: Sequence[str]) -> None:
         """Update the text for a step."""
         last = self._lines[1]
         if unlocked:
             last = f"unlocked {', '.join(unlocked)} in step {step}"
         self._lines = (f"step {step}: {action}", last)
 
-    def under(self, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def draw_below(self, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return the image with the text below it."""
-        return captioned(picture, *self._lines)
+        return add_caption(picture, *self._lines)
 
 
 class Film:
@@ -253,7 +262,7 @@ class Film:
         self._stride = 1
         self._is_current = True
 
-    def offer(self, step: int) -> None:
+    def add_step(self, step: int) -> None:
         """Draw a frame if one is due at this step."""
         self._is_current = step % self._stride == 0
         if not self._is_current:
@@ -263,13 +272,13 @@ class Film:
             self._frames = self._frames[::2]
             self._stride *= 2
 
-    def frames(self) -> list[NDArray[np.uint8]]:
+    def list_frames(self) -> list[NDArray[np.uint8]]:
         """Return the frames; the last one shows the current state of the world."""
         return self._frames if self._is_current else [*self._frames, self._draw()]
 
     def save(self, path: Path, *, fps: int) -> None:
         """Write a GIF with `fps` frames per second."""
         try:
-            save_gif(self.frames(), path, fps=fps, comment=str(collect_provenance()))
+            save_gif(self.list_frames(), path, fps=fps, comment=str(collect_provenance()))
         except OSError as error:
             raise OutputError(f"cannot write {str(path)!r}: {error}") from error

@@ -11,7 +11,7 @@ from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
 from assay.cli.options import Flag
-from assay.cli.output import Show, compiling_shown, say, say_json
+from assay.cli.output import OutputOptions, print_json, print_line, show_compilation
 from assay.cli.tables import Whole
 from assay.core.text import printable
 from assay.errors import UsageError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from assay.models.serving.faults import Faults, ServingLimits
 
 
-def secret_of(variable: str, *, default: str, option: str, what: str) -> str | None:
+def read_secret(variable: str, *, default: str, option: str, kind: str) -> str | None:
     """Return the secret in an environment variable; None if the default variable is not set.
 
     The secret is never printed, even if it is invalid. `what` names it in messages.
@@ -32,19 +32,21 @@ def secret_of(variable: str, *, default: str, option: str, what: str) -> str | N
     if secret is None:
         if variable == default:
             return None
-        raise UsageError(f"{option} {variable!r}: no such environment variable is set")
+        raise UsageError(f"{option}: environment variable {variable!r} is not set")
     if not secret or not secret.isascii() or not secret.isprintable() or " " in secret:
         raise UsageError(
-            f"the {what} in {variable} is not allowed; "
+            f"the {kind} in {variable} is not allowed; "
             "give one or more printable ASCII characters without blanks"
         )
     return secret
 
 
-def warn_of_others(host: str, variable: str, *, has_secret: bool, what: str) -> None:
+def warn_about_exposure(host: str, variable: str, *, has_secret: bool, kind: str) -> None:
     """Warn on standard error that other machines can reach a server."""
-    sent, unasked = f"the {what} is sent in clear", f"no {what} is asked for: set {variable}"
-    line = printable(f"other machines can reach {host}, and {sent if has_secret else unasked}")
+    risk = f"no {kind} is required: set {variable}"
+    if has_secret:
+        risk = f"the {kind} is sent unencrypted"
+    line = printable(f"other machines can reach {host}, and {risk}")
     print(f"warning: {line}", file=sys.stderr, flush=True)
 
 
@@ -62,7 +64,7 @@ def serve(
     seed: Annotated[
         Whole | None, Parameter(validator=Number(gte=0), show_default="random")
     ] = None,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Serve Crafter worlds over HTTP until Ctrl-C.
 
@@ -87,7 +89,7 @@ def serve(
         seed: Seed for worlds created without one.
         show: Output options.
     """
-    token = secret_of(token_env, default=_TOKEN_VARIABLE, option="--token-env", what="token")
+    token = read_secret(token_env, default=_TOKEN_VARIABLE, option="--token-env", kind="token")
     from assay.crafter.service.app import RunningService, ServiceSettings, run
 
     settings = ServiceSettings(
@@ -101,26 +103,26 @@ def serve(
     )
 
     def prepare() -> None:
-        with compiling_shown(show):
+        with show_compilation(show):
             from assay.crafter.world import warmup
 
             warmup()
 
     def announce(service: RunningService) -> None:
         if not settings.is_local:
-            warn_of_others(host, token_env, has_secret=token is not None, what="token")
+            warn_about_exposure(host, token_env, has_secret=token is not None, kind="token")
         _announce_worlds(service, show, token_env)
 
     run(settings, announce, prepare)
     if not (show.quiet or show.json):
-        say("stopped")
+        print_line("stopped")
     return 0
 
 
-def _announce_worlds(service: "RunningService", show: Show, variable: str) -> None:
+def _announce_worlds(service: "RunningService", show: OutputOptions, variable: str) -> None:
     settings = service.settings
     if show.json:
-        say_json(
+        print_json(
             {
                 "address": service.address,
                 "pid": os.getpid(),
@@ -131,13 +133,13 @@ def _announce_worlds(service: "RunningService", show: Show, variable: str) -> No
             }
         )
     elif show.quiet:
-        say(service.address)
+        print_line(service.address)
     else:
         header = f' -H "Authorization: Bearer ${variable}"' if settings.token else ""
-        say(f"serving CrafterClassic on {service.address} (Ctrl-C ends it)")
-        say(f"routes: {service.address}/openapi.json")
-        say(f"worlds created without a seed get one from --seed {settings.seed}")
-        say(
+        print_line(f"serving CrafterClassic on {service.address} (press Ctrl-C to stop)")
+        print_line(f"routes: {service.address}/openapi.json")
+        print_line(f"worlds created without a seed get one from --seed {settings.seed}")
+        print_line(
             f"try: curl{header} {service.address}/env/CrafterClassic/initialize"
             """ -d '{"config": {"seed": 7}}'"""
         )
@@ -162,7 +164,7 @@ class FaultOptions:
     """Maximum additional latency in seconds, drawn at random for each call."""
     rate_limit: str | None = None
     """Calls per minute, such as 300 or 300/min; further calls get 429 with Retry-After."""
-    rate_burst: Annotated[_Count, Parameter(show_default="one second's worth")] = None
+    rate_burst: Annotated[_Count, Parameter(show_default="the calls of one second")] = None
     """Size of a burst of calls after a pause."""
     max_concurrency: _Count = None
     """Maximum number of open calls; further calls get 429."""
@@ -182,7 +184,7 @@ class FaultOptions:
     """Seed of the faults: with the same seed, a request always gets the same fault."""
 
 
-_NONE: Final = FaultOptions()
+_NO_FAULTS: Final = FaultOptions()
 
 
 def serve_models(
@@ -193,8 +195,8 @@ def serve_models(
     script: Path | None = None,
     api_key_env: str = _MODELS_KEY_VARIABLE,
     allow_host: Annotated[list[str] | None, Parameter(negative="")] = None,
-    faults: FaultOptions = _NONE,
-    show: Show = Show(),
+    faults: FaultOptions = _NO_FAULTS,
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Serve the built-in models over OpenAI's chat API until Ctrl-C.
 
@@ -219,8 +221,8 @@ def serve_models(
         faults: Faults to inject.
         show: Output options.
     """
-    key = secret_of(
-        api_key_env, default=_MODELS_KEY_VARIABLE, option="--api-key-env", what="API key"
+    key = read_secret(
+        api_key_env, default=_MODELS_KEY_VARIABLE, option="--api-key-env", kind="API key"
     )
     from assay.agents.builtin import make_builtin_models
     from assay.models.serving.app import ModelServerSettings, RunningModels, run
@@ -228,28 +230,28 @@ def serve_models(
     settings = ModelServerSettings(
         host=host,
         port=port,
-        aliases=_aliases(alias or []),
+        aliases=_parse_aliases(alias or []),
         script=script,
-        faults=_faults(faults),
-        limits=_limits(faults),
+        faults=_build_faults(faults),
+        limits=_parse_limits(faults),
         api_key=key,
         allowed_hosts=tuple(allow_host or ()),
     )
 
     def announce(service: RunningModels) -> None:
         if not settings.is_local:
-            warn_of_others(host, api_key_env, has_secret=key is not None, what="API key")
+            warn_about_exposure(host, api_key_env, has_secret=key is not None, kind="API key")
         _announce_models(service, show, api_key_env)
 
     run(settings, announce, make_builtin_models())
     if not (show.quiet or show.json):
-        say("stopped")
+        print_line("stopped")
     return 0
 
 
-def _aliases(given: list[str]) -> dict[str, str]:
+def _parse_aliases(texts: list[str]) -> dict[str, str]:
     aliases: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         name, equals, model = text.rpartition("=")
         if not equals or not name:
             raise UsageError(f"--alias {text!r} is not allowed; give NAME=builtin/noop")
@@ -258,37 +260,37 @@ def _aliases(given: list[str]) -> dict[str, str]:
     return aliases
 
 
-def _faults(options: FaultOptions) -> "Faults":
+def _build_faults(options: FaultOptions) -> "Faults":
     from assay.models.serving.faults import Faults
 
     limits = ("rate_limit", "rate_burst", "max_concurrency")
-    chosen = {name: value for name, value in asdict(options).items() if name not in limits}
-    return Faults(**chosen)
+    rates = {name: value for name, value in asdict(options).items() if name not in limits}
+    return Faults(**rates)
 
 
-def _limits(options: FaultOptions) -> "ServingLimits":
+def _parse_limits(options: FaultOptions) -> "ServingLimits":
     from assay.models.serving.faults import ServingLimits
 
     per_minute = None
     if options.rate_limit is not None:
-        found = _PER_MINUTE.fullmatch(options.rate_limit)
-        if found is None:
+        match = _PER_MINUTE.fullmatch(options.rate_limit)
+        if match is None:
             raise UsageError(
                 f"--rate-limit {options.rate_limit!r} is not allowed; "
-                "give calls a minute, for example 300 or 300/min"
+                "give calls per minute, for example 300 or 300/min"
             )
-        per_minute = int(found[1])
+        per_minute = int(match[1])
     elif options.rate_burst is not None:
-        raise UsageError("--rate-burst is a part of --rate-limit; give that too")
+        raise UsageError("--rate-burst needs --rate-limit; give both")
     return ServingLimits(
         per_minute=per_minute, burst=options.rate_burst, at_once=options.max_concurrency
     )
 
 
-def _announce_models(service: "RunningModels", show: Show, variable: str) -> None:
+def _announce_models(service: "RunningModels", show: OutputOptions, variable: str) -> None:
     settings = service.settings
     if show.json:
-        say_json(
+        print_json(
             {
                 "address": service.address,
                 "base_url": service.base_url,
@@ -300,15 +302,15 @@ def _announce_models(service: "RunningModels", show: Show, variable: str) -> Non
             }
         )
     elif show.quiet:
-        say(service.base_url)
+        print_line(service.base_url)
     else:
         header = f' -H "Authorization: Bearer ${variable}"' if settings.api_key else ""
-        say(f"serving models on {service.base_url} (Ctrl-C ends it)")
-        say(f"models: {', '.join(service.names)}")
-        say(f"counts: {service.address}/stats")
+        print_line(f"serving models on {service.base_url} (press Ctrl-C to stop)")
+        print_line(f"models: {', '.join(service.names)}")
+        print_line(f"counts: {service.address}/stats")
         key = f"${variable}" if settings.api_key else "none"
-        say(f"clients: OPENAI_BASE_URL={service.base_url} OPENAI_API_KEY={key}")
-        say(
+        print_line(f"clients: OPENAI_BASE_URL={service.base_url} OPENAI_API_KEY={key}")
+        print_line(
             f"try: curl{header} {service.base_url}/chat/completions -d '"
             '{"model": "builtin/noop", "messages": [{"role": "user", "content": "hi"}]}'
             "'"
@@ -321,7 +323,7 @@ _GIGABYTE: Final = 1_000_000_000
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class _Training:
+class _TrainingOptions:
     """Folder of the models, and settings for training and inference."""
 
     folder: Annotated[Path | None, Parameter(show_default="~/.local/share/assay/finetune")] = (
@@ -341,11 +343,11 @@ def serve_finetune(
     *,
     host: str = "127.0.0.1",
     port: Annotated[Whole, Parameter(validator=Number(gte=0, lte=65535))] = 8904,
-    training: _Training = _Training(),
+    training: _TrainingOptions = _TrainingOptions(),
     api_key_env: str = _FINETUNE_KEY_VARIABLE,
     allow_host: Annotated[list[str] | None, Parameter(negative="")] = None,
     end_with_stdin: Annotated[bool, Parameter(negative="", show=False)] = False,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Serve fine-tuning and inference of local models until Ctrl-C.
 
@@ -353,7 +355,7 @@ def serve_finetune(
     which is trained from scratch, and local/smollm2-135m. Jobs run one after another.
     Unfinished jobs are resumed when the service is restarted.
 
-    Requires the extra: pip install 'assay[local]'
+    Requires the extra 'local': pip install '.[local]' in a clone of assay
 
     For example:
 
@@ -370,8 +372,8 @@ def serve_finetune(
         end_with_stdin: Stop when standard input is closed, for commands that start the server.
         show: Output options.
     """
-    key = secret_of(
-        api_key_env, default=_FINETUNE_KEY_VARIABLE, option="--api-key-env", what="API key"
+    key = read_secret(
+        api_key_env, default=_FINETUNE_KEY_VARIABLE, option="--api-key-env", kind="API key"
     )
     from assay.finetune.service.server import FinetuneServerSettings, RunningFinetune, run
     from assay.models.local_service import default_folder, require_local
@@ -391,19 +393,19 @@ def serve_finetune(
 
     def announce(service: RunningFinetune) -> None:
         if not settings.is_local:
-            warn_of_others(host, api_key_env, has_secret=key is not None, what="API key")
+            warn_about_exposure(host, api_key_env, has_secret=key is not None, kind="API key")
         _announce_finetune(service, show, api_key_env)
 
     run(settings, announce)
     if not (show.quiet or show.json):
-        say("stopped")
+        print_line("stopped")
     return 0
 
 
-def _announce_finetune(service: "RunningFinetune", show: Show, variable: str) -> None:
+def _announce_finetune(service: "RunningFinetune", show: OutputOptions, variable: str) -> None:
     settings = service.settings
     if show.json:
-        say_json(
+        print_json(
             {
                 "address": service.address,
                 "base_url": service.base_url,
@@ -414,11 +416,11 @@ def _announce_finetune(service: "RunningFinetune", show: Show, variable: str) ->
             }
         )
     elif show.quiet:
-        say(service.base_url)
+        print_line(service.base_url)
     else:
         key = f"${variable}" if settings.api_key else "none"
-        say(f"fine-tuning on {service.base_url} (Ctrl-C ends it)")
-        say(f"models: {', '.join(service.names)}")
-        say(f"kept in: {settings.folder}")
-        say(f"clients: OPENAI_BASE_URL={service.base_url} OPENAI_API_KEY={key}")
-        say("try: assay finetune start data.jsonl --backend local --model local/tiny")
+        print_line(f"fine-tuning on {service.base_url} (press Ctrl-C to stop)")
+        print_line(f"models: {', '.join(service.names)}")
+        print_line(f"folder: {settings.folder}")
+        print_line(f"clients: OPENAI_BASE_URL={service.base_url} OPENAI_API_KEY={key}")
+        print_line("try: assay finetune start data.jsonl --backend local --model local/tiny")

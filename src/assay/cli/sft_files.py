@@ -10,7 +10,14 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from assay.cli.options import Flag, Given, open_store, option_groups
-from assay.cli.output import Show, compiling_shown, counting, program, say, say_json
+from assay.cli.output import (
+    OutputOptions,
+    find_program,
+    print_json,
+    print_line,
+    show_compilation,
+    show_progress_bar,
+)
 from assay.cli.tables import Whole
 from assay.core.text import counted, cut, printable
 from assay.errors import UsageError
@@ -20,17 +27,17 @@ if TYPE_CHECKING:
     from assay.finetune.datasets.chat_template import RowMask
     from assay.finetune.datasets.validate import ValidationReport
 
-_OF_FILES = option_groups(files="assay.finetune.datasets.options:TokenizerOptions")
-_BAR = 40
-_BRIEF = 100
+_WITH_TOKENIZER = option_groups(files="assay.finetune.datasets.options:TokenizerOptions")
+_BAR_WIDTH = 40
+_MAX_TEXT = 100
 
 
-def tokens(number: int, report: "ValidationReport") -> str:
+def format_tokens(number: int, report: "ValidationReport") -> str:
     """Format a number of tokens, with a ~ if it is an estimate."""
     return f"{'' if report.tokenizer else '~'}{number:,}"
 
 
-def length_lines(report: "ValidationReport") -> list[str]:
+def format_lengths(report: "ValidationReport") -> list[str]:
     """Format the lengths of rows, with a histogram."""
     lengths = report.lengths
     if lengths is None:
@@ -39,42 +46,48 @@ def length_lines(report: "ValidationReport") -> list[str]:
     first = next(place for place, count in enumerate(counts) if count)
     most = max(counts)
     lines = [
-        f"{tokens(lengths.total, report)} tokens, {tokens(lengths.trained, report)} of them "
-        f"trained: {report.answers:,} answers; {report.untrained_answers:,} more are context",
-        f"a row has {tokens(lengths.shortest, report)} to {tokens(lengths.longest, report)} "
-        f"tokens, half of them up to {tokens(lengths.median, report)}, 95% up to "
-        f"{tokens(lengths.p95, report)}",
+        f"{format_tokens(lengths.total, report)} tokens,"
+        f" {format_tokens(lengths.trained, report)} of them trained: "
+        f"{report.answers:,} answers; {report.untrained_answers:,} more are context",
+        f"tokens per row: {format_tokens(lengths.shortest, report)} to "
+        f"{format_tokens(lengths.longest, report)}, median "
+        f"{format_tokens(lengths.median, report)}, 95th percentile "
+        f"{format_tokens(lengths.p95, report)}",
     ]
     for bound, count in lengths.histogram[first:]:
-        bar = "█" * max(round(_BAR * count / most), 1 if count else 0)
-        lines.append(f"  up to {tokens(bound, report):>10}  {count:>9,}  {bar}".rstrip())
+        bar = "█" * max(round(_BAR_WIDTH * count / most), 1 if count else 0)
+        lines.append(f"  up to {format_tokens(bound, report):>10}  {count:>9,}  {bar}".rstrip())
     lines.append(
-        "~ is an estimate, four characters to a token; 'sft validate --tokenizer FILE' counts"
+        "~ is an estimate (four characters per token); 'sft validate --tokenizer FILE' counts"
         if report.tokenizer is None
-        else f"counted by {printable(report.tokenizer)}, without what a chat template adds"
+        else f"counted by {printable(report.tokenizer)}, without the tokens of a chat template"
     )
     return lines
 
 
-def say_trained(shown: "ShownRow", *, full: bool) -> None:
+def print_trained_parts(shown: "ShownRow", *, full: bool) -> None:
     """Print which parts of a row are trained, rendered with the chat template if available."""
     if shown.not_rendered:
-        say(f"not shown as the chat template writes it: {printable(shown.not_rendered)}")
+        print_line(f"not rendered with the chat template: {printable(shown.not_rendered)}")
     if shown.rendering is None:
-        _say_masks(shown.masks, full=full, estimated=shown.estimated)
+        _print_messages(shown.masks, full=full, estimated=shown.estimated)
         return
-    how = "it marks them itself" if shown.rendering.marked else "found by blanking each answer"
+    method = (
+        "marked by the template" if shown.rendering.marked else "found by blanking each answer"
+    )
     name = printable(shown.rendering.template.name)
-    trained, whole = (
+    trained, total = (
         sum(part.tokens for part in shown.rendering.parts if part.trained or not only)
         for only in (True, False)
     )
     about = "~" if shown.estimated else ""
-    say(f"as {name} writes it: {about}{trained:,} of {about}{whole:,} tokens trained; {how}")
-    _say_masks(shown.rendering.parts, full=full, estimated=shown.estimated)
+    print_line(
+        f"rendered with {name}: {about}{trained:,} of {about}{total:,} tokens trained; {method}"
+    )
+    _print_messages(shown.rendering.parts, full=full, estimated=shown.estimated)
 
 
-def _say_masks(masks: Sequence["RowMask"], *, full: bool, estimated: bool) -> None:
+def _print_messages(masks: Sequence["RowMask"], *, full: bool, estimated: bool) -> None:
     """Print the messages of a row; trained ones are green and marked."""
     from rich.console import Console
     from rich.text import Text
@@ -93,26 +106,26 @@ def _say_masks(masks: Sequence["RowMask"], *, full: bool, estimated: bool) -> No
         else:
             size = f"{about}{mask.tokens:,}"
             if mask.role:
-                said = f"{mask.role:<9} {mark} {size:>7}  {_brief(mask.text)}"
+                line = f"{mask.role:<9} {mark} {size:>7}  {_shorten(mask.text)}"
             else:
-                said = f"{mark} {size:>7}  {_ends(mask.text, console.width - 20)}"
-            brief = Text(f"  {said}", style=style)
+                line = f"{mark} {size:>7}  {_shorten_middle(mask.text, console.width - 20)}"
+            brief = Text(f"  {line}", style=style)
             console.print(brief, no_wrap=True, overflow="ellipsis")
 
 
-def _brief(text: str) -> str:
+def _shorten(text: str) -> str:
     """Return the beginning of a text on one line."""
-    return cut(" ".join(text.split()), _BRIEF)
+    return cut(" ".join(text.split()), _MAX_TEXT)
 
 
-def _ends(text: str, width: int) -> str:
+def _shorten_middle(text: str, width: int) -> str:
     """Return the beginning and the end of a text on one line, with line ends marked."""
-    whole = printable(text.replace("\n", "↵"))
+    line = printable(text.replace("\n", "↵"))
     half = (max(width, 20) - 3) // 2
-    return whole if len(whole) <= width else f"{whole[:half]} … {whole[-half:]}"
+    return line if len(line) <= width else f"{line[:half]} … {line[-half:]}"
 
 
-@_OF_FILES
+@_WITH_TOKENIZER
 def show_(
     file: Path,
     row: Whole = 1,
@@ -120,7 +133,7 @@ def show_(
     *,
     full: Flag = False,
     files: Given,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Show the messages of one row, and which of them are trained.
 
@@ -139,7 +152,7 @@ def show_(
 
     shown = sft_show(file, row, **files)
     if show.json:
-        say_json(
+        print_json(
             {
                 "row": row,
                 "format": shown.form,
@@ -163,24 +176,24 @@ def show_(
         )
         return 0
     if not show.quiet:
-        said = f"row {row} of {file}, format {shown.form}"
+        title = f"row {row} of {file}, format {shown.form}"
         if shown.tools:
-            said += f", tools {', '.join(shown.tools)}"
-        say(said)
+            title += f", tools {', '.join(shown.tools)}"
+        print_line(title)
         if shown.origin is not None:
             origin = shown.origin
-            say(
+            print_line(
                 f"from session {origin.session_id}, turn {origin.first_turn}; "
                 f"reward {origin.reward:g}"
             )
-    say_trained(shown, full=full)
+    print_trained_parts(shown, full=full)
     return 0
 
 
-_MOST = 12
+_MAX_ROWS = 12
 
 
-def stats(file: Path, /, *, show: Show = Show()) -> int:
+def stats(file: Path, /, *, show: OutputOptions = OutputOptions()) -> int:
     """Summarise a data file: rows, tokens, actions, worlds and rewards.
 
     For example:
@@ -193,12 +206,12 @@ def stats(file: Path, /, *, show: Show = Show()) -> int:
     """
     from assay.api.sft_files import sft_stats
 
-    with counting(show, "reading rows") as progress:
+    with show_progress_bar(show, "reading rows") as progress:
         report, lineage, rewards = sft_stats(file, progress=progress)
     about = lineage or {}
     if show.json:
         lengths = report.lengths
-        say_json(
+        print_json(
             {
                 "file": str(file),
                 "rows": report.rows,
@@ -215,30 +228,27 @@ def stats(file: Path, /, *, show: Show = Show()) -> int:
         return 0
     left = about.get("left", {})
     of = f" of {counted(left['episodes'], 'episode')}" if left else ""
-    say(f"{counted(report.rows, 'row')}{of} in {file}, format {', '.join(report.forms)}")
+    print_line(f"{counted(report.rows, 'row')}{of} in {file}, format {', '.join(report.forms)}")
     for split, worlds in about.get("worlds", {}).items():
-        seeds = ", ".join(str(seed) for _, seed in worlds[:_MOST])
-        more = ", …" if len(worlds) > _MOST else ""
-        say(f"{split}: {counted(len(worlds), 'world')}, seeds {seeds}{more}")
+        seeds = ", ".join(str(seed) for _, seed in worlds[:_MAX_ROWS])
+        more = ", …" if len(worlds) > _MAX_ROWS else ""
+        print_line(f"{split}: {counted(len(worlds), 'world')}, seeds {seeds}{more}")
     if rewards is not None:
-        say("reward of a row's turns: {:g} to {:g}, on average {:.3g}".format(*_swap(rewards)))
-    for line in length_lines(report):
-        say(line)
+        least, mean, most = rewards
+        print_line(f"reward per row: {least:g} to {most:g}, mean {mean:.3g}")
+    for line in format_lengths(report):
+        print_line(line)
     actions = {name or "(none)": count for name, count in report.actions.items()}
     if actions:
-        say("first action of the answers:")
-        most = max(actions.values())
-        width = max(map(len, [*actions][:_MOST]))
-        for name, count in [*actions.items()][:_MOST]:
-            say(f"  {name:<{width}}  {count:>8,}  {'█' * max(1, round(_BAR * count / most))}")
+        print_line("first action of the answers:")
+        largest = max(actions.values())
+        width = max(map(len, [*actions][:_MAX_ROWS]))
+        for name, count in [*actions.items()][:_MAX_ROWS]:
+            bar = "█" * max(1, round(_BAR_WIDTH * count / largest))
+            print_line(f"  {name:<{width}}  {count:>8,}  {bar}")
     if lineage is None:
-        say("no manifest is beside it, so worlds and rewards are not known")
+        print_line("no manifest was found, so worlds and rewards are unknown")
     return 0
-
-
-def _swap(rewards: tuple[float, float, float]) -> tuple[float, float, float]:
-    least, mean, most = rewards
-    return least, most, mean
 
 
 def trace(
@@ -247,7 +257,7 @@ def trace(
     /,
     *,
     database: Annotated[Path | None, Parameter(show_default=False)] = None,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Find the episode of a row and replay it up to that row.
 
@@ -267,11 +277,11 @@ def trace(
     from assay.api.sft_files import sft_trace
 
     store = None if database is None else open_store(database, show)
-    with compiling_shown(show):
+    with show_compilation(show):
         traced = sft_trace(file, row, database=store)
     if show.json:
         header = traced.trace.session.header
-        say_json(
+        print_json(
             {
                 "row": row,
                 **traced.origin._asdict(),
@@ -287,39 +297,41 @@ def trace(
             }
         )
         return 0 if traced.replayed is not False else 1
-    _say_trace(traced)
+    _print_trace(traced)
     return 0 if traced.replayed is not False else 1
 
 
-def _say_trace(traced: "TracedRow") -> None:
+def _print_trace(traced: "TracedRow") -> None:
     origin, header = traced.origin, traced.trace.session.header
-    one = origin.first_turn == origin.last_turn
+    is_single = origin.first_turn == origin.last_turn
     turns = f"turn {origin.first_turn}"
-    turns += "" if one else f" to {origin.last_turn}"
-    say(f"row {traced.row} is {turns} of session {origin.session_id}")
-    say(
+    turns += "" if is_single else f" to {origin.last_turn}"
+    print_line(f"row {traced.row} is {turns} of session {origin.session_id}")
+    print_line(
         f"played by {header.subject} in {header.task}, seed {header.seed}; "
-        f"its experiment is {traced.trace.experiment.name}"
+        f"experiment {traced.trace.experiment.name}"
     )
-    say(f"played: {', '.join(traced.actions) or 'nothing'}; reward {origin.reward:g}")
+    print_line(f"actions: {', '.join(traced.actions) or 'none'}; reward {origin.reward:g}")
     if traced.replayed:
-        had = ", ".join(f"{name} {count}" for name, count in traced.inventory.items())
-        say(f"played again up to there: step {traced.steps_before}, the same as recorded")
-        say(f"  the player had {had}")
+        inventory = ", ".join(f"{name} {count}" for name, count in traced.inventory.items())
+        print_line(f"replayed up to step {traced.steps_before}: identical to the recording")
+        print_line(f"  inventory: {inventory}")
         if traced.unlocked:
-            say(f"  and had reached {', '.join(traced.unlocked)}")
+            print_line(f"  achievements: {', '.join(traced.unlocked)}")
     else:
-        say(f"it cannot be played again up to there: {traced.why_not}")
+        print_line(f"cannot be replayed up to this row: {traced.why_not}")
     if traced.database is not None:
         where = f"--database {shlex.quote(str(traced.database))}"
-        called = f"{program()} traces"
-        say(f"look: {called} show {origin.session_id[:10]} --turns {origin.first_turn} {where}")
+        command = f"{find_program()} traces"
+        print_line(
+            f"show: {command} show {origin.session_id[:10]} --turns {origin.first_turn} {where}"
+        )
         if traced.replayed:
             step = f"--from-step {traced.steps_before}"
-            say(f"watch: {called} replay {origin.session_id[:10]} {step} {where}")
+            print_line(f"watch: {command} replay {origin.session_id[:10]} {step} {where}")
 
 
-@_OF_FILES
+@_WITH_TOKENIZER
 def validate(
     file: Path,
     /,
@@ -331,7 +343,7 @@ def validate(
     files: Given,
     epochs: Annotated[Whole, Parameter(validator=Number(gte=1))] = 3,
     price: Annotated[float | None, Parameter(show_default=False)] = None,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Check a data file for errors, secrets, duplicates and leaks.
 
@@ -356,7 +368,7 @@ def validate(
     """
     from assay.api.sft_files import sft_validate
 
-    with counting(show, "checking rows") as progress:
+    with show_progress_bar(show, "checking rows") as progress:
         report = sft_validate(
             file,
             max_tokens=max_tokens,
@@ -365,64 +377,68 @@ def validate(
             **files,
         )
     if show.json:
-        say_json(_as_json(report))
+        print_json(_report_to_json(report))
         return 0 if report.ok else 1
-    _say_validation(report, epochs, price, show)
+    _print_validation(report, epochs, price, show)
     if not show.quiet and report.lengths is not None:
-        _say_example(report.path, files)
+        _print_example(report.path, files)
     return 0 if report.ok else 1
 
 
-def _say_validation(
-    report: "ValidationReport", epochs: int, price: float | None, show: Show
+def _print_validation(
+    report: "ValidationReport", epochs: int, price: float | None, show: OutputOptions
 ) -> None:
     errors = [finding for finding in report.findings if finding.is_error]
     rows = counted(report.rows, "row")
     if errors:
-        say(f"{report.path} should not be trained on as it is: {counted(len(errors), 'kind')} "
+        print_line(f"{report.path} is not usable for training: {counted(len(errors), 'kind')} "
             f"of errors in {rows}")  # fmt: skip
     else:
         forms = ", ".join(report.forms)
-        say(f"{report.path} can be trained on: {rows} of the format {forms}, no errors")
+        print_line(
+            f"{report.path} is usable for training: {rows} of the format {forms}, no errors"
+        )
     for finding in report.findings:
         word = "error" if finding.is_error else "warning"
-        say(f"{word}: {finding.kind}, {finding.count:,} times")
+        print_line(f"{word}: {finding.kind}, {finding.count:,} times")
         for line, words in finding.first:
-            say(f"  {f'line {line}: ' if line else ''}{words}")
+            print_line(f"  {f'line {line}: ' if line else ''}{words}")
         if finding.count > len(finding.first):
-            say(f"  and {finding.count - len(finding.first):,} more")
+            print_line(f"  and {finding.count - len(finding.first):,} more")
     if show.quiet or report.lengths is None:
         return
-    say("")
-    for text in length_lines(report):
-        say(text)
+    print_line("")
+    for text in format_lengths(report):
+        print_line(text)
     total = report.lengths.total * epochs
     cost = ""
     if price is not None:
-        cost = f", about ${total / 1e6 * price:,.2f} at ${price:g} a million"
-    say(f"{counted(epochs, 'epoch')}: {tokens(total, report)} tokens{cost}")
-    say(
-        f"looked for held-out seeds: {', '.join(map(str, report.checked_against))}"
+        cost = f", about ${total / 1e6 * price:,.2f} at ${price:g} per million"
+    print_line(f"{counted(epochs, 'epoch')}: {format_tokens(total, report)} tokens{cost}")
+    print_line(
+        f"checked for held-out seeds: {', '.join(map(str, report.checked_against))}"
         if report.checked_against
-        else "no held-out seeds are known to look for; --holdout-seeds names some"
+        else "no held-out seeds are known; --holdout-seeds lists seeds to check for"
     )
     if report.templated:
-        say(f"the first {counted(report.templated, 'row')} were written with the chat template")
+        print_line(
+            f"the first {counted(report.templated, 'row')} were rendered with the chat template"
+        )
 
 
-def _say_example(path: Path, files: Given) -> None:
+def _print_example(path: Path, files: Given) -> None:
     from assay.api.sft_files import sft_show
 
     try:
         shown = sft_show(path, 1, **files)
     except UsageError:
         return
-    say("")
-    say("what is trained, in row 1:")
-    say_trained(shown, full=False)
+    print_line("")
+    print_line("trained parts of row 1:")
+    print_trained_parts(shown, full=False)
 
 
-def _as_json(report: "ValidationReport") -> dict[str, object]:
+def _report_to_json(report: "ValidationReport") -> dict[str, object]:
     return {
         **asdict(report),
         "path": str(report.path),

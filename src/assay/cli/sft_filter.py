@@ -9,21 +9,27 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Group, Parameter
 
 from assay.cli.options import Database, Flag, Given, add_commands, open_store, option_groups
-from assay.cli.output import Show, command_line, counting, say, say_json
+from assay.cli.output import (
+    OutputOptions,
+    command_line,
+    print_json,
+    print_line,
+    show_progress_bar,
+)
 from assay.cli.sft_files import show_, stats, trace, validate
-from assay.cli.tables import say_table
+from assay.cli.tables import print_table
 from assay.core.text import counted
 from assay.store.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
     from assay.finetune.datasets.build import BuiltDataset
 
-_CHOOSE = Group("Which episodes", sort_key=1)
-_ROWS = Group("Which rows", sort_key=2)
+_EPISODES_GROUP = Group("Which episodes", sort_key=1)
+_ROWS_GROUP = Group("Which rows", sort_key=2)
 
 
 @option_groups(
-    {"filters": _CHOOSE, "rows": _ROWS},
+    {"filters": _EPISODES_GROUP, "rows": _ROWS_GROUP},
     filters="assay.finetune.datasets.options:EpisodeFilters",
     rows="assay.finetune.datasets.options:RowOptions",
 )
@@ -36,7 +42,7 @@ def filter_(
     filters: Given,
     rows: Given,
     card: Annotated[bool, Parameter(negative="--no-card")] = True,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Write requests and replies from selected episodes as training data.
 
@@ -61,7 +67,7 @@ def filter_(
     """
     from assay.api.sft import sft_filter
 
-    with counting(show, "reading turns") as progress:
+    with show_progress_bar(show, "reading turns") as progress:
         built = sft_filter(
             None if stats_only else output,
             input_dir=input_dir,
@@ -73,65 +79,71 @@ def filter_(
             **rows,
         )
     if show.json:
-        say_json(_as_json(built))
+        print_json(_to_json(built))
     elif show.quiet:
-        say(str(built.path) if built.path else f"{built.left.episodes} episodes")
+        print_line(str(built.path) if built.path else f"{built.left.episodes} episodes")
     else:
-        _say(built)
+        _print_result(built)
     return 0
 
 
-def _say(built: "BuiltDataset") -> None:
+def _print_result(built: "BuiltDataset") -> None:
     if built.path is not None:
-        say(f"{counted(built.rows, 'row')} of {_episodes(built)} in {built.path}")
+        print_line(
+            f"{counted(built.rows, 'row')} of {_format_episode_count(built)} in {built.path}"
+        )
         if built.holdout_path is not None:
-            held = len(built.worlds.get("holdout", ()))
-            say(
-                f"{counted(built.holdout_rows, 'row')} of {counted(held, 'held-out world')} "
-                f"in {built.holdout_path}"
+            held_out = len(built.worlds.get("holdout", ()))
+            print_line(
+                f"{counted(built.holdout_rows, 'row')} of {counted(held_out, 'held-out world')}"
+                f" in {built.holdout_path}"
             )
         if built.card is not None:
-            say(f"what is in it: {built.card}")
-        say(
-            f"its worlds are noted in {built.noted_in}: 'run' and 'compare' tell of them"
+            print_line(f"data card: {built.card}")
+        print_line(
+            f"worlds recorded in {built.noted_in}; 'run' and 'compare' warn about them"
             if built.noted_in
-            else "its worlds could not be noted in a store; the manifest names them"
+            else "worlds could not be recorded in a database; the manifest lists them"
         )
-        say(f"where each row came from: {built.manifest}; 'assay sft trace FILE ROW' shows it")
+        print_line(
+            f"manifest: {built.manifest}; 'assay sft trace FILE ROW' shows the origin of a row"
+        )
     else:
-        say(f"{_episodes(built)} would be left")
-    say("")
-    say_table(*funnel_table(built), left=("step", ""))
+        print_line(f"{_format_episode_count(built)} would remain")
+    print_line("")
+    print_table(*format_funnel(built), left=("step", ""))
     if built.path is not None:
-        from assay.api.sft import peak_memory
+        from assay.api.sft import measure_peak_memory
 
         rows = built.rows + built.holdout_rows
         speed = rows / max(built.seconds, 1e-9)
-        say("")
-        say(
-            f"{speed:,.0f} rows a second, {built.seconds:.1f} s; "
-            f"peak memory {peak_memory() / 2**20:,.0f} MiB"
+        print_line("")
+        print_line(
+            f"{speed:,.0f} rows per second, {built.seconds:.1f} s; "
+            f"peak memory {measure_peak_memory() / 2**20:,.0f} MiB"
         )
 
 
-def _episodes(built: "BuiltDataset") -> str:
+def _format_episode_count(built: "BuiltDataset") -> str:
     worlds = sum(map(len, built.worlds.values()))
     return f"{counted(built.left.episodes, 'episode')} in {counted(worlds, 'world')}"
 
 
-def funnel_table(built: "BuiltDataset") -> tuple[Sequence[str], list[Sequence[str]]]:
+def format_funnel(built: "BuiltDataset") -> tuple[Sequence[str], list[Sequence[str]]]:
     """Return the heads and rows of the filter table: removed and remaining, per filter."""
     heads = ("step", "removed", "turns", "tokens", "left", "turns", "tokens", "")
     left = [built.found.episodes, built.found.turns, built.found.tokens]
-    rows: list[Sequence[str]] = [("in the store", "", "", "", *(f"{n:,}" for n in left), "")]
+    rows: list[Sequence[str]] = [("found", "", "", "", *(f"{n:,}" for n in left), "")]
     for step in built.funnel:
-        gone = (step.removed.episodes, step.removed.turns, step.removed.tokens)
-        left = [before - less for before, less in zip(left, gone, strict=True)]
-        unknown = f"{step.missing:,} for want of a value" if step.missing else ""
+        removed = (step.removed.episodes, step.removed.turns, step.removed.tokens)
+        left = [
+            before - removed_count for before, removed_count in zip(left, removed, strict=True)
+        ]
+        unknown = f"{step.missing:,} without a value" if step.missing else ""
         rows.append(
             (
                 step.name,
-                *(f"-{n:,}" if n else "0" for n in gone),
+                *(f"-{n:,}" if n else "0" for n in removed),
                 *(f"{n:,}" for n in left),
                 unknown,
             )
@@ -139,7 +151,7 @@ def funnel_table(built: "BuiltDataset") -> tuple[Sequence[str], list[Sequence[st
     return heads, rows
 
 
-def _as_json(built: "BuiltDataset") -> dict[str, object]:
+def _to_json(built: "BuiltDataset") -> dict[str, object]:
     values = asdict(built)
     for name in ("path", "holdout_path", "manifest", "card", "noted_in"):
         values[name] = None if values[name] is None else str(values[name])

@@ -17,13 +17,13 @@ from cyclopts.validators import Number
 
 from assay.cli.options import Database, Flag, open_store
 from assay.cli.output import (
-    Show,
-    compiling_shown,
-    complain,
-    counting,
-    say,
-    say_json,
-    width_there_is,
+    OutputOptions,
+    find_output_width,
+    print_error,
+    print_json,
+    print_line,
+    show_compilation,
+    show_progress_bar,
 )
 from assay.cli.tables import Whole
 from assay.core.text import printable
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     )
     from assay.types import Message
 
-_BRIEF = 240
-_LABEL = 8
-_WIDTH = 99
-_VITALS = re.compile(
+_MAX_BRIEF = 240
+_LABEL_WIDTH = 8
+_MAX_WIDTH = 99
+_VITALS_PATTERN = re.compile(
     r"\b[Hh]ealth ?(\d)(?:/9,)? food ?(\d)(?:/9,)? drink ?(\d)(?:/9,)? energy ?(\d)"
 )
 
@@ -59,7 +59,7 @@ def show_(
     ] = None,
     full: Flag = False,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Show one episode turn by turn: vitals, actions, replies, observations.
 
@@ -81,65 +81,67 @@ def show_(
 
     if episode is None:
         raise UsageError(
-            "name an episode: best, worst, latest, or an id; 'assay traces list' shows them"
+            "give an episode: best, worst, latest, or an id; 'assay traces list' shows them"
         )
-    wanted = _wanted(turns)
+    select_turns = _parse_turns(turns)
     trace = load_trace(episode, database=open_store(database, show))
-    shown = wanted(_turns(trace.session))
+    shown = select_turns(_list_turns(trace.session))
     if show.json:
-        say_json(_as_json(trace, shown))
+        print_json(_to_json(trace, shown))
         return 0
-    width = width_there_is()  # unknown once output is redirected to the pager
-    with _paged():
+    width = find_output_width()  # unknown once output is redirected to the pager
+    with _page_output():
         if not show.quiet:
-            _say_about(trace, width)
-        _say_turns(trace.session, shown, min(_WIDTH, width or _WIDTH), full=full)
+            _print_header(trace, width)
+        _print_turns(trace.session, shown, min(_MAX_WIDTH, width or _MAX_WIDTH), full=full)
     return 0
 
 
-def _wanted(turns: str | None) -> Callable[[Sequence[int]], Sequence[int]]:
+def _parse_turns(turns: str | None) -> Callable[[Sequence[int]], Sequence[int]]:
     """Parse `--turns`; return a function that selects turns of a session."""
     if turns is None:
-        return lambda there: there
-    said = turns.strip().replace("last", "-1")
-    found = re.fullmatch(r"(\d{0,9})(-?)(\d{0,9})", said)
-    if found is None or said in ("", "-", "-0"):
+        return lambda turns_played: turns_played
+    text = turns.strip().replace("last", "-1")
+    match = re.fullmatch(r"(\d{0,9})(-?)(\d{0,9})", text)
+    if match is None or text in ("", "-", "-0"):
         raise UsageError(
             f"--turns {turns!r} is not allowed; give one such as 7, or 3-9, 60-, -5 or last"
         )
-    start, dash, end = found.groups()
+    start, dash, end = match.groups()
     if not start:
-        return lambda there: there[-int(end) :]
+        return lambda turns_played: turns_played[-int(end) :]
     first = int(start)
-    final = int(end) if end else 2**31 if dash else first
-    if first > final:
-        raise UsageError(f"--turns {turns!r} is not allowed; the first turn comes first")
-    return lambda there: [turn for turn in there if first <= turn <= final]
+    last = int(end) if end else 2**31 if dash else first
+    if first > last:
+        raise UsageError(
+            f"--turns {turns!r} is not allowed; the first turn must not be after the last"
+        )
+    return lambda turns_played: [turn for turn in turns_played if first <= turn <= last]
 
 
-def _turns(session: "SessionRecord") -> list[int]:
+def _list_turns(session: "SessionRecord") -> list[int]:
     return sorted(
         {call.turn for call in session.calls} | {played.turn for played in session.played}
     )
 
 
 @contextmanager
-def _paged() -> Iterator[None]:
+def _page_output() -> Iterator[None]:
     """Page the output of the block if it is longer than the terminal."""
     if not sys.stdout.isatty():
         yield
         return
-    held = StringIO()
-    with redirect_stdout(held):
+    output = StringIO()
+    with redirect_stdout(output):
         yield
-    text = held.getvalue()
+    text = output.getvalue()
     if text.count("\n") < shutil.get_terminal_size().lines:
         print(text, end="")
     else:
         pydoc.pager(text)
 
 
-def _as_json(trace: "Trace", turns: Sequence[int]) -> dict[str, Any]:
+def _to_json(trace: "Trace", turns: Sequence[int]) -> dict[str, Any]:
     from assay.store.formats.trace_json import dump_line
 
     value: dict[str, Any] = json.loads(dump_line(trace))
@@ -149,29 +151,29 @@ def _as_json(trace: "Trace", turns: Sequence[int]) -> dict[str, Any]:
     return value
 
 
-def _say_about(trace: "Trace", width: int | None) -> None:
-    def told(line: str) -> None:
+def _print_header(trace: "Trace", width: int | None) -> None:
+    def print_text(line: str) -> None:
         """Print a line, wrapped at words in a terminal."""
         for part in textwrap.wrap(line, width) if width else [line]:
-            say(part)
+            print_line(part)
 
     session = trace.session
     header, end = session.header, session.end
     seed = "" if header.seed is None else f", seed {header.seed}"
-    say(f"episode {header.session_id}: {header.subject} on {header.task}{seed}")
-    say(f"experiment {trace.experiment.name}, run {header.run_id}")
+    print_line(f"episode {header.session_id}: {header.subject} on {header.task}{seed}")
+    print_line(f"experiment {trace.experiment.name}, run {header.run_id}")
     if header.parent is not None:
         fork = header.metadata.get("fork") or {}
-        say(
-            f"forked from {header.parent} at turn {fork.get('turn', '?')}: its "
-            f"{header.forked_at} steps up to there are in common, and not paid again"
+        print_line(
+            f"forked from {header.parent} at turn {fork.get('turn', '?')}: the first "
+            f"{header.forked_at} steps are copied, and not charged again"
         )
     if end is not None:
         steps = [step for played in session.played for step in played.steps]
         names = [name for step in steps for name in step.unlocked]
         # The log of an imported session may have totals that its turns do not show.
         totals = {
-            "num_turns": len(_turns(session)),
+            "num_turns": len(_list_turns(session)),
             "num_timesteps": len(steps),
             "num_achievements": len(names),
             "total_reward": sum(step.reward for step in steps),
@@ -180,26 +182,26 @@ def _say_about(trace: "Trace", width: int | None) -> None:
         # Other environments have no achievements.
         has_any = totals["num_achievements"] or header.task.startswith("crafter/")
         achieved = f"{totals['num_achievements']} achievements, " if has_any else ""
-        how = (
+        ending = (
             end.stop_reason
             if end.stop_reason.startswith("died")
             else f"ended by {end.stop_reason}"
         )
-        told(
-            f"{end.state}, {how} after {totals['num_turns']} turns and"
+        print_text(
+            f"{end.state}, {ending} after {totals['num_turns']} turns and"
             f" {totals['num_timesteps']} steps: {achieved}reward {totals['total_reward']:.1f}"
         )
         if end.outcomes and not has_any:
-            earned = ", ".join(f"{name} {value:.6g}" for name, value in end.outcomes.items())
-            told(f"outcomes: {earned}")
+            outcomes = ", ".join(f"{name} {value:.6g}" for name, value in end.outcomes.items())
+            print_text(f"outcomes: {outcomes}")
         if names:
-            told(f"achievements: {', '.join(names)}")
+            print_text(f"achievements: {', '.join(names)}")
         if end.error is not None:
-            say(f"error: {end.error.type}: {end.error.message}")
-    say("")
+            print_line(f"error: {end.error.type}: {end.error.message}")
+    print_line("")
 
 
-def _say_turns(
+def _print_turns(
     session: "SessionRecord", turns: Sequence[int], width: int, *, full: bool
 ) -> None:
     calls: dict[int, list[CallRecord]] = {}
@@ -207,35 +209,35 @@ def _say_turns(
         calls.setdefault(call.turn, []).append(call)
     played = {record.turn: record for record in session.played}
     if not turns:
-        say(f"no turns to show; there are {len(_turns(session))}")
+        print_line(f"no turns to show; the episode has {len(_list_turns(session))}")
     for turn in turns:
         first_call, *more = calls.get(turn, [None])
-        say(f"turn {turn}{_cost(first_call)}")
-        told = list(_told(session, turn, first_call, full=full))
-        for label, text in told:
-            if label == "saw" and (vitals := _vitals(text)):
-                _say_part("vitals", vitals, width, full=True)
+        print_line(f"turn {turn}{_format_call(first_call)}")
+        messages = list(_list_messages(session, turn, first_call, full=full))
+        for label, text in messages:
+            if label == "saw" and (vitals := _find_vitals(text)):
+                _print_part("vitals", vitals, width, full=True)
         if turn in played:
-            for label, text in _happened(played[turn]):
-                _say_part(label, text, width, full=True)
-        for label, text in sorted(told, key=lambda part: part[0] == "saw"):
-            _say_part(label, text, width, full=full)
-        for another in more:
-            say(f"  asked again{_cost(another)}")
-            for label, text in _told(session, turn, another, full=full):
-                _say_part(label, text, width, full=full)
-        say("")
+            for label, text in _describe_actions(played[turn]):
+                _print_part(label, text, width, full=True)
+        for label, text in sorted(messages, key=lambda part: part[0] == "saw"):
+            _print_part(label, text, width, full=full)
+        for retry in more:
+            print_line(f"  another call{_format_call(retry)}")
+            for label, text in _list_messages(session, turn, retry, full=full):
+                _print_part(label, text, width, full=full)
+        print_line("")
 
 
-def _vitals(seen: str) -> str:
+def _find_vitals(seen: str) -> str:
     """Return the vitals of the player in a Crafter observation; empty if there are none."""
-    found = _VITALS.search(seen)
-    if found is None:
+    match = _VITALS_PATTERN.search(seen)
+    if match is None:
         return ""
-    return "health {}, food {}, drink {}, energy {}".format(*found.groups())
+    return "health {}, food {}, drink {}, energy {}".format(*match.groups())
 
 
-def _cost(call: "CallRecord | None") -> str:
+def _format_call(call: "CallRecord | None") -> str:
     if call is None:
         return ""
     dollars = "" if not call.cost_usd else f", ${call.cost_usd:.4f}"
@@ -246,41 +248,43 @@ def _cost(call: "CallRecord | None") -> str:
     )
 
 
-def _told(
+def _list_messages(
     session: "SessionRecord", turn: int, call: "CallRecord | None", *, full: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield the last message to the model and its reply, each with a label."""
     messages = session.messages
     if call is not None:
-        seen = call.request[-1:] or _before(messages, call.reply)
+        positions = call.request[-1:] or _find_message_before(messages, call.reply)
         replies = [messages[call.reply]]
     else:
         # Logs of other programs may contain replies without calls.
         replies = [
-            each for each in messages if each.turn == turn and each.message.role == "assistant"
+            message
+            for message in messages
+            if message.turn == turn and message.message.role == "assistant"
         ]
-        seen = _before(messages, replies[0].position) if replies else ()
-    for position in seen:
+        positions = _find_message_before(messages, replies[0].position) if replies else ()
+    for position in positions:
         yield "saw", messages[position].message.text
     for reply in replies:
         if reply.message.text.strip():
             yield "said", reply.message.text
-        yield from (("thought", text) for text in _reasons(reply.message))
+        yield from (("thought", text) for text in _find_reasoning(reply.message))
         if full:
             for tool in reply.message.value.get("tool_calls") or ():
                 yield "called", json.dumps(tool)
 
 
-def _before(messages: "Sequence[MessageRecord]", position: int) -> tuple[int, ...]:
+def _find_message_before(messages: "Sequence[MessageRecord]", position: int) -> tuple[int, ...]:
     """Return the position of the message before a reply, unless that is a reply, too."""
-    said = position > 0 and messages[position - 1].message.role != "assistant"
-    return (position - 1,) if said else ()
+    is_request = position > 0 and messages[position - 1].message.role != "assistant"
+    return (position - 1,) if is_request else ()
 
 
-def _reasons(reply: "Message") -> Iterator[str]:
-    said = reply.value.get("reasoning_content")
-    if isinstance(said, str) and said.strip():
-        yield said
+def _find_reasoning(reply: "Message") -> Iterator[str]:
+    reasoning_text = reply.value.get("reasoning_content")
+    if isinstance(reasoning_text, str) and reasoning_text.strip():
+        yield reasoning_text
     for tool in reply.value.get("tool_calls") or ():
         try:
             reasoning = json.loads(tool["function"]["arguments"])["reasoning"]
@@ -290,7 +294,7 @@ def _reasons(reply: "Message") -> Iterator[str]:
             yield reasoning
 
 
-def _happened(played: "PlayedRecord") -> Iterator[tuple[str, str]]:
+def _describe_actions(played: "PlayedRecord") -> Iterator[tuple[str, str]]:
     if played.asked:
         yield "asked", ", ".join(played.asked)
     if played.malformed is not None:
@@ -298,7 +302,7 @@ def _happened(played: "PlayedRecord") -> Iterator[tuple[str, str]]:
     if played.unknown:
         yield "unknown", ", ".join(played.unknown)
     for step in played.steps:
-        yield "played", _step(step)
+        yield "played", _format_step(step)
     if played.skipped:
         yield "skipped", f"{played.skipped} actions, because the episode had ended"
     for hook in played.hooks:
@@ -306,7 +310,7 @@ def _happened(played: "PlayedRecord") -> Iterator[tuple[str, str]]:
         yield "hook", f"{hook.code} {hook.name}: {where}{hook.description}".rstrip(": ")
 
 
-def _step(step: "StepRecord") -> str:
+def _format_step(step: "StepRecord") -> str:
     parts = [f"{step.index:>4} {step.action}"]
     if step.no_effect is not None:
         parts.append(f"without effect: {step.no_effect}")
@@ -318,31 +322,32 @@ def _step(step: "StepRecord") -> str:
     return ", ".join(parts)
 
 
-def _say_part(label: str, text: str, width: int, *, full: bool) -> None:
+def _print_part(label: str, text: str, width: int, *, full: bool) -> None:
     if not full:
         text = " ".join(text.split())
-        text = text if len(text) <= _BRIEF else f"{text[: _BRIEF - 1]}…"
-    room = width - _LABEL - 3
-    lines = [part for line in text.split("\n") for part in _wrapped(printable(line), room)]
+        text = text if len(text) <= _MAX_BRIEF else f"{text[: _MAX_BRIEF - 1]}…"
+    room = width - _LABEL_WIDTH - 3
+    lines = [part for line in text.split("\n") for part in _wrap_line(printable(line), room)]
     # One write for all lines: a full text may have tens of thousands.
     print(
         "\n".join(
-            f"  {'' if i else label:<{_LABEL}} {line}".rstrip() for i, line in enumerate(lines)
+            f"  {'' if i else label:<{_LABEL_WIDTH}} {line}".rstrip()
+            for i, line in enumerate(lines)
         )
     )
 
 
-def _wrapped(line: str, room: int) -> list[str]:
-    if len(line) > _BRIEF * 20:
+def _wrap_line(line: str, room: int) -> list[str]:
+    if len(line) > _MAX_BRIEF * 20:
         # Wrapping at words is too slow for lines of several megabytes.
         return [line[start : start + room] for start in range(0, len(line), room)]
     return textwrap.wrap(line, room) or [""]
 
 
-_SAID = 300
+_MAX_CAPTION = 300
 
 
-class _Shot(NamedTuple):
+class _ReplayView(NamedTuple):
     """Part of a replay to show, and how to show it."""
 
     first: int
@@ -363,7 +368,7 @@ def replay(
     from_step: Annotated[Whole, Parameter(validator=Number(gte=0))] = 0,
     size: Whole = 288,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Replay a recorded episode as an animation.
 
@@ -392,62 +397,68 @@ def replay(
     from assay.api.traces import replay
 
     store = open_store(database, show)
-    with compiling_shown(show):
+    with show_compilation(show):
         from assay.episodes.replay import verify_session
 
         replayed = replay(episode, database=store)
-        found = verify_session(replayed.session)
-    shot = _Shot(from_step, fps, size, _playable(replayed, found))
-    if shot.first > shot.steps:
+        verification = verify_session(replayed.session)
+    view = _ReplayView(from_step, fps, size, _count_playable_steps(replayed, verification))
+    if view.first > view.steps:
         raise UsageError(
-            f"--from-step {from_step} is beyond the {shot.steps} steps of this episode"
+            f"--from-step {from_step} is beyond the {view.steps} steps of this episode"
         )
-    interrupted = _show(replayed, shot, gif, frames, show)
-    return _report(replayed, found, gif or frames, show, interrupted=interrupted)
+    interrupted = _present(replayed, view, gif, frames, show)
+    return _print_result(replayed, verification, gif or frames, show, interrupted=interrupted)
 
 
-def _playable(episode: "Replay", found: "Verification") -> int:
+def _count_playable_steps(episode: "Replay", verification: "Verification") -> int:
     """Return the number of steps up to the first difference from the recording."""
-    if found.difference is None or found.difference.step is None:
+    if verification.difference is None or verification.difference.step is None:
         return episode.steps
-    return found.steps
+    return verification.steps
 
 
-def _show(
-    episode: "Replay", shot: _Shot, gif: Path | None, frames: Path | None, show: Show
+def _present(
+    episode: "Replay",
+    view: _ReplayView,
+    gif: Path | None,
+    frames: Path | None,
+    show: OutputOptions,
 ) -> bool:
     """Show or draw the episode; return whether it was interrupted."""
-    moments = _until(episode, shot.steps)
+    moments = _replay_steps(episode, view.steps)
     try:
-        for _ in range(shot.first):
+        for _ in range(view.first):
             next(moments)
         if gif is not None:
-            _film(episode, moments, shot, gif, show)
+            _write_gif(episode, moments, view, gif, show)
         elif frames is not None:
-            _frames(episode, moments, shot, frames, show)
+            _write_frames(episode, moments, view, frames, show)
         else:
-            _screen(episode, moments, shot, show)
+            _show_on_screen(episode, moments, view, show)
     except KeyboardInterrupt:
         return True
     return False
 
 
-def _until(episode: "Replay", steps: int) -> Iterator["Replayed"]:
+def _replay_steps(episode: "Replay", steps: int) -> Iterator["Replayed"]:
     moments = iter(episode)
     for _ in range(steps):
         yield next(moments)
 
 
-def _screen(episode: "Replay", moments: Iterator["Replayed"], shot: _Shot, show: Show) -> None:
+def _show_on_screen(
+    episode: "Replay", moments: Iterator["Replayed"], view: _ReplayView, show: OutputOptions
+) -> None:
     from assay.cli.screen import choose_screen
     from assay.crafter.players.episode import Moment
     from assay.crafter.rules import ACTIONS
 
     header = episode.session.header
-    words = f"{header.subject}, seed {header.seed}, {header.difficulty or 'custom'}"
-    said = _sayings(episode.session)
+    title = f"{header.subject}, seed {header.seed}, {header.difficulty or 'custom'}"
+    replies = _collect_replies(episode.session)
     silent = show.json or show.quiet
-    with choose_screen(printable(words), shot.fps, live=True, silent=silent) as screen:
+    with choose_screen(printable(title), view.fps, live=True, silent=silent) as screen:
         for replayed in moments:
             step = Moment(
                 episode.world.steps,
@@ -455,58 +466,70 @@ def _screen(episode: "Replay", moments: Iterator["Replayed"], shot: _Shot, show:
                 replayed.result,
             )
             turn = replayed.turn
-            screen.show(episode, step, f"turn {turn}: {said.get(turn, '')}")
+            screen.show(episode, step, f"turn {turn}: {replies.get(turn, '')}")
 
 
-def _film(
-    episode: "Replay", moments: Iterator["Replayed"], shot: _Shot, path: Path, show: Show
+def _write_gif(
+    episode: "Replay",
+    moments: Iterator["Replayed"],
+    view: _ReplayView,
+    path: Path,
+    show: OutputOptions,
 ) -> None:
     from assay.cli.screen import Caption, Film
 
     caption = Caption()
-    film = Film(lambda: caption.under(episode.world.render(shot.size)))
+    film = Film(lambda: caption.draw_below(episode.world.render(view.size)))
     try:
-        with counting(show, "drawing") as progress:
+        with show_progress_bar(show, "drawing") as progress:
             for number, moment in enumerate(moments, 1):
                 step = moment.recorded
-                caption.take(step.index, step.action, step.unlocked)
-                film.offer(number)
-                progress(number, shot.steps - shot.first)
+                caption.update(step.index, step.action, step.unlocked)
+                film.add_step(number)
+                progress(number, view.steps - view.first)
     finally:
-        film.save(path, fps=shot.fps)
+        film.save(path, fps=view.fps)
 
 
-def _frames(
-    episode: "Replay", moments: Iterator["Replayed"], shot: _Shot, folder: Path, show: Show
+def _write_frames(
+    episode: "Replay",
+    moments: Iterator["Replayed"],
+    view: _ReplayView,
+    folder: Path,
+    show: OutputOptions,
 ) -> None:
     from PIL import Image
 
-    def draw() -> None:
-        picture = Image.fromarray(episode.world.render(shot.size))
+    def draw_frame() -> None:
+        picture = Image.fromarray(episode.world.render(view.size))
         picture.save(folder / f"step_{episode.world.steps:05}.png")
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        draw()
-        with counting(show, "drawing") as progress:
+        draw_frame()
+        with show_progress_bar(show, "drawing") as progress:
             for number, _ in enumerate(moments, 1):
-                draw()
-                progress(number, shot.steps - shot.first)
+                draw_frame()
+                progress(number, view.steps - view.first)
     except OSError as error:
         reason = error.strerror or error
         raise OutputError(
-            f"cannot write to {str(folder)!r}: {reason}; name another --frames"
+            f"cannot write to {str(folder)!r}: {reason}; choose another --frames folder"
         ) from error
 
 
-def _sayings(session: "SessionRecord") -> dict[int, str]:
+def _collect_replies(session: "SessionRecord") -> dict[int, str]:
     """Return the model's reply in each turn as printable text."""
     messages = {record.position: record.message for record in session.messages}
-    said = ((call.turn, messages.get(call.reply)) for call in session.calls)
-    return {turn: printable(_said(message)[:_SAID]) for turn, message in said if message}
+    replies = ((call.turn, messages.get(call.reply)) for call in session.calls)
+    return {
+        turn: printable(_extract_reply(message)[:_MAX_CAPTION])
+        for turn, message in replies
+        if message
+    }
 
 
-def _said(message: "Message") -> str:
+def _extract_reply(message: "Message") -> str:
     """Return the text of a reply, or the reasoning in its tool calls."""
     if message.text.strip():
         return message.text.strip()
@@ -521,41 +544,41 @@ def _said(message: "Message") -> str:
     return ""
 
 
-def _report(
+def _print_result(
     episode: "Replay",
-    found: "Verification",
+    verification: "Verification",
     picture: Path | None,
-    show: Show,
+    show: OutputOptions,
     *,
     interrupted: bool,
 ) -> int:
     header = episode.session.header
     steps, unlocked = episode.world.steps, episode.unlocked
     if show.json:
-        say_json(
+        print_json(
             {
                 "session": header.session_id,
                 "steps": steps,
                 "reward": episode.reward,
                 "achievements": unlocked,
-                "finding": found.finding,
-                "difference": str(found.difference) if found.difference else None,
+                "finding": verification.finding,
+                "difference": str(verification.difference) if verification.difference else None,
                 "picture": None if picture is None else str(picture),
                 "interrupted": interrupted,
             }
         )
     elif picture is not None and show.quiet:
-        say(str(picture))
+        print_line(str(picture))
     elif not show.quiet:
-        how = "interrupted after" if interrupted else "replayed"
-        say(
-            f"{how} {steps} of {episode.steps} steps of episode {header.session_id}: "
+        action = "interrupted after" if interrupted else "replayed"
+        print_line(
+            f"{action} {steps} of {episode.steps} steps of episode {header.session_id}: "
             f"{len(unlocked)} achievements, reward {episode.reward:.1f}"
         )
         if picture is not None:
-            say(f"picture: {picture}")
-    if found.difference is not None:
-        complain(f"the world does not do what was recorded: {found.difference}")
-    elif found.reason is not None and not (show.json or show.quiet):
-        say(f"not compared with the trace: {found.reason}")
-    return 130 if interrupted else 1 if found.difference is not None else 0
+            print_line(f"picture: {picture}")
+    if verification.difference is not None:
+        print_error(f"the replay differs from the recording: {verification.difference}")
+    elif verification.reason is not None and not (show.json or show.quiet):
+        print_line(f"not compared with the trace: {verification.reason}")
+    return 130 if interrupted else 1 if verification.difference is not None else 0

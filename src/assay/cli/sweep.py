@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from assay.cli.options import Database, Flag, Given, open_store, option_groups
-from assay.cli.output import Show, complain, note, say, say_json
-from assay.cli.tables import say_prose, say_table
+from assay.cli.output import OutputOptions, print_error, print_json, print_line, print_note
+from assay.cli.tables import print_table, print_wrapped
 from assay.store.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def sweep(
     options: Given,
     dry_run: Flag = False,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Search hyperparameters and train the best trial on new seeds.
 
@@ -57,99 +57,108 @@ def sweep(
     plan = plan_sweep(space, **options)
     first = sweep_command(plan, folder)
     if dry_run:
-        return _say_plan(plan, first, show)
-    found = sweep(
+        return _print_plan(plan, first, show)
+    result = sweep(
         plan,
         folder,
-        watch=lambda trial: None if show.quiet or show.json else note(_line(trial)),
+        watch=lambda trial: (
+            None if show.quiet or show.json else print_note(_format_trial(trial))
+        ),
         database=open_store(database, show),
     )
-    if found.winner is None:
-        complain(
-            f"no trial completed; the last one: {found.trials[-1].note}; what each printed is "
-            f"in {str(folder / 'trial-*.log')!r}"
+    if result.winner is None:
+        print_error(
+            f"no trial completed; last trial: {result.trials[-1].note}; logs: "
+            f"{str(folder / 'trial-*.log')!r}"
         )
         return FAILED
     if show.json:
-        say_json(_as_json(found))
+        print_json(_to_json(result))
     else:
-        _say_result(found, show)
+        _print_result(result, show)
         if (file := folder / SWEEP_WINNER).exists() and not show.quiet:
-            say(f"Next: {shlex.join(['assay', 'launch', str(file)])}")
-    return 0 if found.fresh_mean is not None else FAILED
+            print_line(f"Next: {shlex.join(['assay', 'launch', str(file)])}")
+    return 0 if result.fresh_mean is not None else FAILED
 
 
-def _spending(plan: "SweepPlan") -> str:
+def _describe_plan(plan: "SweepPlan") -> str:
     return (
         f"{plan.planned_trials} trials of {plan.total_steps:,} steps, {plan.budget:,} at most "
-        f"({plan.sampler}, pruner {plan.pruner}), then what wins on {plan.fresh_seeds} fresh "
+        f"({plan.sampler}, pruner {plan.pruner}), then the best one on {plan.fresh_seeds} new "
         f"seeds, {plan.fresh_seeds * plan.total_steps:,} steps."
     )
 
 
-def _say_plan(plan: "SweepPlan", first: list[str], show: Show) -> int:
+def _print_plan(plan: "SweepPlan", first: list[str], show: OutputOptions) -> int:
     if show.json:
         budget = {"budget": plan.budget, "fresh_seeds": list(plan.seeds), "command": first}
-        say_json({**plan.as_dict(), **budget})
+        print_json({**plan.as_dict(), **budget})
     else:
-        say_prose(_spending(plan))
-        say(f"Such as: {shlex.join(first)}")
+        print_wrapped(_describe_plan(plan))
+        print_line(f"Example: {shlex.join(first)}")
     return 0
 
 
-def _line(trial: "SweepTrial") -> str:
-    told = trial.note if trial.value is None else f"{trial.value:.4g}"
-    return f"{trial.folder}: {trial.state}, {told} ({_options(trial)})"
+def _format_trial(trial: "SweepTrial") -> str:
+    value = trial.note if trial.value is None else f"{trial.value:.4g}"
+    return f"{trial.folder}: {trial.state}, {value} ({_format_options(trial)})"
 
 
-def _options(trial: "SweepTrial") -> str:
-    return ", ".join(f"{name} {_short(value)}" for name, value in trial.options.items())
+def _format_options(trial: "SweepTrial") -> str:
+    return ", ".join(f"{name} {_format_value(value)}" for name, value in trial.options.items())
 
 
-def _short(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _sentence(found: "SweepResult") -> str:
-    winner, mean = found.winner, found.fresh_mean
+def _format_conclusion(result: "SweepResult") -> str:
+    winner, mean = result.winner, result.fresh_mean
     assert winner is not None
-    best = f"{winner.folder} was the best of {len(found.trials)}: {winner.value:.4g}"
+    best = f"{winner.folder} was the best of {len(result.trials)}: {winner.value:.4g}"
     if mean is None:
-        return f"{best}. Fewer than two of its fresh runs completed: do not believe it yet."
+        return f"{best}. Fewer than two of its runs on new seeds completed: not reliable."
     return (
-        f"{best} with the seed of the search. On {len(found.fresh)} fresh seeds it has "
-        f"{mean.point:.4g} (about 95 % interval {mean.low:.4g} to {mean.high:.4g}), which is "
-        "the number to believe."
+        f"{best} with the seed of the search. On {len(result.fresh)} new seeds its mean is "
+        f"{mean.point:.4g} (approximate 95 % CI {mean.low:.4g} to {mean.high:.4g}); report "
+        "this mean."
     )
 
 
-def _say_result(found: "SweepResult", show: Show) -> None:
-    assert found.winner is not None
+def _print_result(result: "SweepResult", show: OutputOptions) -> None:
+    assert result.winner is not None
     if not show.quiet:
-        sign = 1 if found.plan.minimize else -1
+        sign = 1 if result.plan.minimize else -1
         ranked = sorted(
-            found.trials,
+            result.trials,
             key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)),
         )
         rows = [
-            [t.folder, "-" if t.value is None else f"{t.value:.4g}", t.state, _options(t)]
+            [
+                t.folder,
+                "-" if t.value is None else f"{t.value:.4g}",
+                t.state,
+                _format_options(t),
+            ]
             for t in ranked
         ]
-        say_table(("trial", "value", "state", "options"), rows, ("trial", "state", "options"))
-        say_prose(f"The search took {found.steps:,} of {found.plan.budget:,} steps at most.")
-    say_prose(_sentence(found))
-    say_prose(f"Options of the winner: {json.dumps(dict(found.winner.options))}")
+        print_table(("trial", "value", "state", "options"), rows, ("trial", "state", "options"))
+        print_wrapped(
+            f"The search used {result.steps:,} of at most {result.plan.budget:,} steps."
+        )
+    print_wrapped(_format_conclusion(result))
+    print_wrapped(f"Best options: {json.dumps(dict(result.winner.options))}")
 
 
-def _as_json(found: "SweepResult") -> dict[str, Any]:
-    mean = found.fresh_mean
+def _to_json(result: "SweepResult") -> dict[str, Any]:
+    mean = result.fresh_mean
     return {
-        "name": found.name,
-        "plan": found.plan.as_dict(),
-        "budget": found.plan.budget,
-        "steps": found.steps,
-        "trials": [asdict(trial) for trial in found.trials],
-        "winner": None if found.winner is None else asdict(found.winner),
-        "fresh": [asdict(trial) for trial in found.fresh],
+        "name": result.name,
+        "plan": result.plan.as_dict(),
+        "budget": result.plan.budget,
+        "steps": result.steps,
+        "trials": [asdict(trial) for trial in result.trials],
+        "winner": None if result.winner is None else asdict(result.winner),
+        "fresh": [asdict(trial) for trial in result.fresh],
         "fresh_mean": None if mean is None else mean._asdict(),
     }

@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from assay.cli.experiments import DryRun, Yes, delete_when_agreed
+from assay.cli.experiments import DryRun, Yes, confirm_and_delete
 from assay.cli.options import Database, Flag, Given, add_commands, open_store, option_groups
-from assay.cli.output import Show, compiling_shown, complain, counting, say, say_json
+from assay.cli.output import (
+    OutputOptions,
+    print_error,
+    print_json,
+    print_line,
+    show_compilation,
+    show_progress_bar,
+)
 from assay.cli.show import replay, show_
-from assay.cli.tables import Whole, say_prose, say_table
+from assay.cli.tables import Whole, print_table, print_wrapped
 from assay.core.text import counted, cut
 from assay.store.location import DEFAULT_DATABASE
 
@@ -28,7 +35,7 @@ def delete(
     dry_run: DryRun = False,
     yes: Yes = False,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Delete episodes with their steps, results, files and unshared messages.
 
@@ -50,7 +57,7 @@ def delete(
     from assay.api.traces import delete_sessions
 
     store = open_store(database, show)
-    return delete_when_agreed(
+    return confirm_and_delete(
         lambda dry: delete_sessions(*names, dry_run=dry, database=store),
         dry_run=dry_run,
         yes=yes,
@@ -65,7 +72,7 @@ def export(
     ] = "json",
     output: Path = Path("traces_export"),
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Write recorded episodes to files that other programs can read.
 
@@ -88,7 +95,7 @@ def export(
     """
     from assay.api.traces import export
 
-    with counting(show, "exporting") as progress:
+    with show_progress_bar(show, "exporting") as progress:
         written = export(
             *names,
             output=output,
@@ -97,23 +104,25 @@ def export(
             progress=progress,
         )
     if show.json:
-        say_json({"sessions": written.sessions, "files": [str(path) for path in written.files]})
+        print_json(
+            {"sessions": written.sessions, "files": [str(path) for path in written.files]}
+        )
     elif show.quiet:
-        say(str(output))
+        print_line(str(output))
     else:
         where = written.files[0] if len(written.files) == 1 else f"{output}/"
-        say(f"{counted(written.sessions, 'episode')} in {where}")
+        print_line(f"{counted(written.sessions, 'episode')} in {where}")
         if form == "atif":
             from assay.store.formats.atif import ATIF_DROPS
 
-            say(f"ATIF has no place for {ATIF_DROPS}; --format json keeps all")
+            print_line(f"ATIF cannot contain {ATIF_DROPS}; --format json keeps everything")
     return 0
 
 
 def import_(
     *paths: Path,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Import episodes from assay files and from logs of other programs.
 
@@ -135,61 +144,61 @@ def import_(
     """
     from assay.api.traces import import_traces
 
-    with counting(show, "importing") as progress:
+    with show_progress_bar(show, "importing") as progress:
         report = import_traces(*paths, database=open_store(database, show), progress=progress)
     if show.json:
         damaged = [{"where": bad.where, "reason": bad.reason} for bad in report.damaged]
-        unverifiable = [each._asdict() for each in report.unverifiable]
-        say_json(
+        unverifiable = [item._asdict() for item in report.unverifiable]
+        print_json(
             {
                 "added": report.added,
                 "present": report.present,
                 "damaged": damaged,
                 "unverifiable": unverifiable,
-                "skipped": [each._asdict() for each in report.skipped],
+                "skipped": [item._asdict() for item in report.skipped],
             }
         )
     else:
         for bad in report.damaged:
-            complain(f"{bad.where}: {bad.reason}")
+            print_error(f"{bad.where}: {bad.reason}")
         if not show.quiet:
-            say(
-                f"{report.added} added to {database}, {report.present} there already, "
+            print_line(
+                f"{report.added} added to {database}, {report.present} already present, "
                 f"{len(report.damaged)} damaged"
             )
-            for each in report.unverifiable:
-                say(f"{each.sessions} of them cannot be verified: {each.reason}")
-            for reason, places in _by_reason(report.skipped).items():
+            for item in report.unverifiable:
+                print_line(f"{item.sessions} of them cannot be verified: {item.reason}")
+            for reason, places in _group_by_reason(report.skipped).items():
                 others = f" and {len(places) - 1} more" if len(places) > 1 else ""
-                say(f"skipped: {places[0]}{others}: {reason}")
+                print_line(f"skipped: {places[0]}{others}: {reason}")
     return 1 if report.damaged else 0
 
 
-def _by_reason(skipped: Sequence["SkippedSource"]) -> dict[str, list[str]]:
+def _group_by_reason(skipped: Sequence["SkippedSource"]) -> dict[str, list[str]]:
     reasons: dict[str, list[str]] = {}
-    for each in skipped:
-        reasons.setdefault(each.reason, []).append(each.where)
+    for source in skipped:
+        reasons.setdefault(source.reason, []).append(source.where)
     return reasons
 
 
 _COUNTS = ("reward", "steps", "turns")
-_LEFT = ("episode", "experiment", "task", "ended by")
-_MOST_OUTCOMES = 4
-_WIDEST = 40
+_TEXT_COLUMNS = ("episode", "experiment", "task", "ended by")
+_MAX_OUTCOMES = 4
+_MAX_WIDTH = 40
 _SHORT_ID = 10
-_MOST_OPEN = 20
+_MAX_UNFINISHED = 20
 
 
-@option_groups(only="assay.store.options:SessionFilters")
+@option_groups(filters="assay.store.options:SessionFilters")
 def list_(
     *,
-    only: Given,
+    filters: Given,
     sort: str | None = None,
     top: Annotated[Whole | None, Parameter(validator=Number(gte=1))] = None,
     limit: Annotated[Whole, Parameter(validator=Number(gte=1))] = 20,
     baselines: Flag = False,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """List recorded episodes by run, the newest last, or sorted by a metric.
 
@@ -198,7 +207,7 @@ def list_(
         assay traces list --model builtin/expert --sort reward --top 5
 
     Args:
-        only: Filters for episodes.
+        filters: Filters for episodes.
         sort: Sort by this value, the highest first: achievements, reward, steps, turns,
             cost_usd, duration_s, seed, or any metric.
         top: List only this many episodes, the best by --sort or by achievements.
@@ -212,121 +221,129 @@ def list_(
 
     if top is not None:
         sort, limit = sort or "achievements", top
-    total, runs, unfinished, beside = list_sessions(
+    total, runs, unfinished, hidden = list_sessions(
         limit=limit,
         sort=sort,
         baselines=baselines or show.json,
         database=open_store(database, show),
-        **only,
+        **filters,
     )
     if show.json:
-        say_json(
+        print_json(
             {
                 "total": total,
                 "runs": [asdict(listed) for listed in runs],
-                "unfinished": [asdict(left) for left in unfinished],
+                "unfinished": [asdict(run) for run in unfinished],
             }
         )
         return 0
     if sort is None or show.quiet:
         for listed in runs:
-            _say_run(listed, show)
+            _print_run(listed, show)
     elif runs:
-        _say_table([session for listed in runs for session in listed.sessions], sort)
-    for left in () if show.quiet or sort is not None else unfinished:
-        _say_open(left)
+        _print_sessions([session for listed in runs for session in listed.sessions], sort)
+    for run in () if show.quiet or sort is not None else unfinished:
+        _print_unfinished(run)
     if not total:
-        say("no episodes")
+        print_line("no episodes")
     elif total > limit and not show.quiet:
-        say_prose(
+        print_wrapped(
             f"{limit} of {total} episodes; {'--limit' if top is None else '--top'} shows more"
         )
-    if beside and not show.quiet:
-        say_prose(
-            f"{counted(beside, 'episode')} of baselines not listed; --baselines shows them"
+    if hidden and not show.quiet:
+        print_wrapped(
+            f"{counted(hidden, 'episode')} of baselines not listed; --baselines shows them"
         )
     return 0
 
 
-def _say_run(run: "ListedRun", show: Show) -> None:
+def _print_run(run: "ListedRun", show: OutputOptions) -> None:
     if show.quiet:
         for session in run.sessions:
-            say(session.session_id)
+            print_line(session.session_id)
         return
-    say_prose(f"run {run.run_id}, {run.status}, started {run.created_at} UTC: {run.command}")
-    _say_table(run.sessions)
-    say("")
+    print_wrapped(
+        f"run {run.run_id}, {run.status}, started {run.created_at} UTC: {run.command}"
+    )
+    _print_sessions(run.sessions)
+    print_line("")
 
 
-def _say_open(run: "OpenRun") -> None:
+def _print_unfinished(run: "OpenRun") -> None:
     how = f"'{run.resume}' resumes it"
     if run.process is not None:
-        how = f"process {run.process} is playing it"
-    say_prose(f"run {run.run_id} is unfinished; {how}. Open episodes: {len(run.sessions)}")
-    for session in run.sessions[:_MOST_OPEN]:
+        how = f"process {run.process} is running it"
+    print_wrapped(f"run {run.run_id} is unfinished; {how}. Open episodes: {len(run.sessions)}")
+    for session in run.sessions[:_MAX_UNFINISHED]:
         seed = "" if session.seed is None else f", seed {session.seed}"
-        say_prose(
-            f"  {session.session_id[:_SHORT_ID]}  {cut(session.model, _WIDEST)}{seed}: "
+        print_wrapped(
+            f"  {session.session_id[:_SHORT_ID]}  {cut(session.model, _MAX_WIDTH)}{seed}: "
             f"{session.turns} turns, {session.steps} steps"
         )
-    if len(run.sessions) > _MOST_OPEN:
-        say(f"  and {len(run.sessions) - _MOST_OPEN} more")
-    say("")
+    if len(run.sessions) > _MAX_UNFINISHED:
+        print_line(f"  and {len(run.sessions) - _MAX_UNFINISHED} more")
+    print_line("")
 
 
-def _earned(sessions: Sequence["ListedSession"], sort: str | None) -> list[str]:
+def _choose_result_columns(sessions: Sequence["ListedSession"], sort: str | None) -> list[str]:
     """Return the result columns of sessions: achievements, or the outcomes they declare."""
     from assay.judge.outcomes import OUTCOMES
 
     if any(session.achievements or session.task.startswith("crafter/") for session in sessions):
-        own = ["achievements"]
+        columns = ["achievements"]
     else:
         names = dict.fromkeys(name for session in sessions for name in session.outcomes)
-        own = [name for name in names if name not in _COUNTS and "/" not in name]
+        columns = [name for name in names if name not in _COUNTS and "/" not in name]
         # Outcomes that only these sessions have come before common ones.
-        own = sorted(own, key=lambda name: name in OUTCOMES)[:_MOST_OUTCOMES]
-    return own if sort is None or sort in (*own, *_COUNTS) else [sort, *own]
+        columns = sorted(columns, key=lambda name: name in OUTCOMES)[:_MAX_OUTCOMES]
+    return columns if sort is None or sort in (*columns, *_COUNTS) else [sort, *columns]
 
 
-def _cells(session: "ListedSession", earned: Sequence[str], *, task: bool) -> tuple[str, ...]:
+def _format_cells(
+    session: "ListedSession", columns: Sequence[str], *, task: bool
+) -> tuple[str, ...]:
     ended = session.stop_reason
     if session.state != "result":
         ended = f"{session.state}: {ended}"
     return (
         session.session_id[:_SHORT_ID],
-        cut(session.experiment, _WIDEST),
-        *([cut(session.task, _WIDEST)] if task else []),
+        cut(session.experiment, _MAX_WIDTH),
+        *([cut(session.task, _MAX_WIDTH)] if task else []),
         "" if session.seed is None else str(session.seed),
-        cut(ended, _WIDEST),
-        *(_number(session, name) for name in earned),
+        cut(ended, _MAX_WIDTH),
+        *(_format_value(session, name) for name in columns),
         f"{session.reward:.1f}",
         str(session.steps),
         str(session.turns),
     )
 
 
-def _number(session: "ListedSession", name: str) -> str:
+def _format_value(session: "ListedSession", name: str) -> str:
     if name == "achievements":
         return str(session.achievements)
     value = session.outcomes.get(name)
     return "-" if value is None else f"{value:.6g}"
 
 
-def _say_table(sessions: Sequence["ListedSession"], sort: str | None = None) -> None:
-    earned = _earned(sessions, sort)
-    shown = [cut(name, _WIDEST) for name in earned]
+def _print_sessions(sessions: Sequence["ListedSession"], sort: str | None = None) -> None:
+    columns = _choose_result_columns(sessions, sort)
+    shown = [cut(name, _MAX_WIDTH) for name in columns]
     task = len({session.task for session in sessions}) > 1
     heads = (
         *("episode", "experiment", *(["task"] if task else [])),
         *("seed", "ended by", *shown, *_COUNTS),
     )
-    say_table(heads, [_cells(session, earned, task=task) for session in sessions], _LEFT)
+    print_table(
+        heads,
+        [_format_cells(session, columns, task=task) for session in sessions],
+        _TEXT_COLUMNS,
+    )
 
 
 def merge(
     *others: Path,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Copy all episodes from other databases into one.
 
@@ -344,14 +361,14 @@ def merge(
     """
     from assay.api.traces import merge
 
-    with counting(show, "merging") as progress:
+    with show_progress_bar(show, "merging") as progress:
         merged = merge(
             *(open_store(other, show) for other in others),
             database=open_store(database, show),
             progress=progress,
         )
     if show.json:
-        say_json(
+        print_json(
             {
                 "database": str(database),
                 "added": merged.added,
@@ -360,9 +377,9 @@ def merge(
             }
         )
     elif not show.quiet:
-        say(f"{merged.added} added to {database}, {merged.present} there already")
+        print_line(f"{merged.added} added to {database}, {merged.present} already present")
         for old, new in merged.renamed.items():
-            say(f"experiment {old} is {new} here, because the name was taken")
+            print_line(f"experiment {old} was renamed to {new}, because the name is in use")
     return 0
 
 
@@ -371,7 +388,7 @@ def snapshot(
     *,
     force: Flag = False,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Copy the database, to read it while a run is writing to it.
 
@@ -391,7 +408,7 @@ def snapshot(
 
     taken = snapshot(output, force=force, database=open_store(database, show))
     if show.json:
-        say_json(
+        print_json(
             {
                 "snapshot": str(output),
                 "sessions": taken.sessions,
@@ -399,11 +416,11 @@ def snapshot(
             }
         )
     elif show.quiet:
-        say(str(output))
+        print_line(str(output))
     else:
-        say(f"{counted(taken.sessions, 'episode')} in {output}")
+        print_line(f"{counted(taken.sessions, 'episode')} in {output}")
         if taken.open_journals:
-            say(f"{taken.open_journals} are still in their journals and not part of it")
+            print_line(f"{counted(taken.open_journals, 'unfinished episode')} not copied")
     return 0
 
 
@@ -413,7 +430,7 @@ _MAX_LINES = 20
 def verify(
     *names: str,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Replay recorded episodes and compare every step with the recording.
 
@@ -433,26 +450,34 @@ def verify(
     from assay.api.traces import verify
 
     store = open_store(database, show)
-    with compiling_shown(show):
+    with show_compilation(show):
         from assay.crafter.world import warmup
 
         warmup()
-    with counting(show, "verifying") as progress:
+    with show_progress_bar(show, "verifying") as progress:
         verifications = verify(*names, database=store, progress=progress)
-    return _report(verifications, show)
+    return _print_verifications(verifications, show)
 
 
-def _report(found: Sequence["Verification"], show: Show) -> int:
+def _print_verifications(verifications: Sequence["Verification"], show: OutputOptions) -> int:
     from assay.episodes.replay import Finding
 
-    counts = Counter(each.finding for each in found)
-    steps = sum(each.steps for each in found)
-    different = [each for each in found if each.finding is Finding.DIFFERENT]
-    unverifiable = [each for each in found if each.finding is Finding.UNVERIFIABLE]
+    counts = Counter(verification.finding for verification in verifications)
+    steps = sum(verification.steps for verification in verifications)
+    different = [
+        verification
+        for verification in verifications
+        if verification.finding is Finding.DIFFERENT
+    ]
+    unverifiable = [
+        verification
+        for verification in verifications
+        if verification.finding is Finding.UNVERIFIABLE
+    ]
     if show.json:
-        say_json(
+        print_json(
             {
-                "sessions": len(found),
+                "sessions": len(verifications),
                 "steps": steps,
                 **{str(finding): counts[finding] for finding in Finding},
                 "differences": {e.session_id: str(e.difference) for e in different},
@@ -460,22 +485,32 @@ def _report(found: Sequence["Verification"], show: Show) -> int:
             }
         )
         return 1 if different else 0
-    _list([f"different     {each.session_id}  {each.difference}" for each in different])
+    _print_limited(
+        [
+            f"different     {verification.session_id}  {verification.difference}"
+            for verification in different
+        ]
+    )
     if not show.quiet:
-        _list([f"unverifiable  {each.session_id}  {each.reason}" for each in unverifiable])
-    say(
-        f"{counted(len(found), 'episode')}, {counted(steps, 'step')}:"
-        f" {counts[Finding.SAME]} the same, "
+        _print_limited(
+            [
+                f"unverifiable  {verification.session_id}  {verification.reason}"
+                for verification in unverifiable
+            ]
+        )
+    print_line(
+        f"{counted(len(verifications), 'episode')}, {counted(steps, 'step')}:"
+        f" {counts[Finding.SAME]} identical, "
         f"{len(different)} different, {len(unverifiable)} unverifiable"
     )
     return 1 if different else 0
 
 
-def _list(lines: Sequence[str]) -> None:
+def _print_limited(lines: Sequence[str]) -> None:
     for line in lines[:_MAX_LINES]:
-        say(line)
+        print_line(line)
     if len(lines) > _MAX_LINES:
-        say(f"... and {len(lines) - _MAX_LINES} more; '--json' has them all")
+        print_line(f"... and {len(lines) - _MAX_LINES} more; --json lists all")
 
 
 traces = App(

@@ -13,9 +13,17 @@ from cyclopts import Parameter
 
 from assay.cli import run_options
 from assay.cli.options import Database, Flag, open_store
-from assay.cli.output import JobBars, Show, compiling_shown, note, program, say, say_json
-from assay.cli.progress_text import duration
-from assay.cli.tables import say_table
+from assay.cli.output import (
+    JobBars,
+    OutputOptions,
+    find_program,
+    print_json,
+    print_line,
+    print_note,
+    show_compilation,
+)
+from assay.cli.progress_text import format_duration
+from assay.cli.tables import print_table
 from assay.store.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
     from assay.training.training_loop import TrainingProgress
 
 FAILED, INTERRUPTED = 1, 130
-_LINES = 10
+_MAX_LINES = 10
 """Number of progress lines outside a terminal."""
 
 
@@ -39,7 +47,7 @@ def train(
     resume: Annotated[Path | None, Parameter(show_default=False)] = None,
     dry_run: Flag = False,
     database: Database = DEFAULT_DATABASE,
-    show: Show = Show(),
+    show: OutputOptions = OutputOptions(),
 ) -> int:
     """Train a policy with PPO and evaluate it on held-out worlds.
 
@@ -66,80 +74,84 @@ def train(
 
     plan = plan_training(config, folder=folder, resume=resume, **(options or {}))
     if dry_run:
-        return _planned(plan, show)
+        return _print_plan(plan, show)
     require_training_packages(plan.config.wandb, plan.config.environment)
     if not (show.quiet or show.json):
-        _say_size(plan)
-    with _stopped_by_ctrl_c() as stop, compiling_shown(show), _watching(plan, show) as watch:
+        _print_size(plan)
+    with _stop_on_ctrl_c() as stop, show_compilation(show), _show_progress(plan, show) as watch:
         result = train_planned(
             plan, database=open_store(database, show), watch=watch, stop=stop
         )
     if show.json:
-        say_json(_as_json(result))
+        print_json(_to_json(result))
     elif not show.quiet:
-        _say_result(result, database)
-    return _exit_code(result)
+        _print_result(result, database)
+    return _choose_exit_code(result)
 
 
-def _exit_code(result: "TrainingResult") -> int:
+def _choose_exit_code(result: "TrainingResult") -> int:
     from assay.training.folder import TrainState
 
     end = result.end
     if end.state is TrainState.STOPPED:
-        note(f"stopped after step {end.steps:,}; a checkpoint is written")
-        note(f"Resume: {program()} train --resume {shlex.quote(str(result.plan.folder))}")
+        print_note(f"stopped after step {end.steps:,}; a checkpoint is written")
+        print_note(
+            f"Resume: {find_program()} train --resume {shlex.quote(str(result.plan.folder))}"
+        )
         return INTERRUPTED
     if end.state is TrainState.DIVERGED:
-        note(f"diverged: {end.reason}; try a lower --learning-rate")
+        print_note(f"diverged: {end.reason}; try a lower --learning-rate")
         return FAILED
     return 0
 
 
 @contextmanager
-def _stopped_by_ctrl_c() -> Iterator[Callable[[], bool]]:
+def _stop_on_ctrl_c() -> Iterator[Callable[[], bool]]:
     """Turn the first Ctrl-C into a stop request; the second interrupts immediately."""
-    asked = False
+    requested = False
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
+    def request_stop(number: int, frame: FrameType | None) -> None:
+        nonlocal requested
+        if requested:
             raise KeyboardInterrupt
-        asked = True
-        note("stopping after this update; Ctrl-C again stops at once")
+        requested = True
+        print_note("stopping after this update; press Ctrl-C again to stop immediately")
 
-    before = signal.signal(signal.SIGINT, ask)
+    before = signal.signal(signal.SIGINT, request_stop)
     try:
-        yield lambda: asked
+        yield lambda: requested
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
-def _watching(
-    plan: "TrainingPlan", show: Show
+def _show_progress(
+    plan: "TrainingPlan", show: OutputOptions
 ) -> "Iterator[Callable[[TrainingProgress], None]]":
     """Show progress: a bar in a terminal, lines elsewhere."""
-    total, told, began = plan.config.total_steps, plan.done, time.monotonic()
+    total, printed_step, began = plan.config.total_steps, plan.done, time.monotonic()
 
-    def tell(progress: "TrainingProgress") -> None:
-        nonlocal told
-        standing, step = _standing(progress), progress.step
-        bars.update("", completed=min(step, progress.total), description=standing)
-        if bars.drawn or (step < told + max(1, total // _LINES) and step < progress.total):
+    def print_progress(progress: "TrainingProgress") -> None:
+        nonlocal printed_step
+        text, step = _format_progress(progress), progress.step
+        bars.update("", completed=min(step, progress.total), description=text)
+        if bars.are_drawn or (
+            step < printed_step + max(1, total // _MAX_LINES) and step < progress.total
+        ):
             return
-        told = step
-        each = (time.monotonic() - began) / max(1, step - plan.done)
-        seconds = each * max(0, progress.total - step)
-        left = f", {duration(seconds)} left" if seconds else ""
-        bars.notice(f"step {step:,}: {standing}{left}")
+        printed_step = step
+        seconds_per_step = (time.monotonic() - began) / max(1, step - plan.done)
+        seconds = seconds_per_step * max(0, progress.total - step)
+        left = f", {format_duration(seconds)} left" if seconds else ""
+        bars.print_message(f"step {step:,}: {text}{left}")
 
     steps = "{task.completed:,} of {task.total:,} steps"
     with JobBars(show, steps, "bar", "{task.description}", "left") as bars:
-        bars.begin("", "", total=total, completed=plan.done)
-        yield tell
+        bars.add("", "", total=total, completed=plan.done)
+        yield print_progress
 
 
-def _standing(progress: "TrainingProgress") -> str:
+def _format_progress(progress: "TrainingProgress") -> str:
     metrics = progress.metrics
     words = [f"{metrics['time/steps_per_second']:,.0f} steps/s"]
     if "overview/reward" in metrics:
@@ -149,21 +161,23 @@ def _standing(progress: "TrainingProgress") -> str:
     return ", ".join(words)
 
 
-def _say_size(plan: "TrainingPlan") -> None:
+def _print_size(plan: "TrainingPlan") -> None:
     config, capacity = plan.config, plan.config.capacity
-    say(
+    print_line(
         f"{config.architecture} (width {config.resolved_width}) on {config.environment},"
         f" {config.curriculum}, seed {config.seed}: {capacity.parameters:,} parameters,"
-        f" {capacity.flops:,} FLOPs a step played,"
-        f" {capacity.training_flops(config.epochs):,} trained"
+        f" {capacity.flops:,} FLOPs per step to play,"
+        f" {capacity.training_flops(config.epochs):,} to train"
     )
-    say(f"folder: {plan.folder}" + (f", resumed at step {plan.done:,}" if plan.done else ""))
+    print_line(
+        f"folder: {plan.folder}" + (f", resumed at step {plan.done:,}" if plan.done else "")
+    )
 
 
-def _planned(plan: "TrainingPlan", show: Show) -> int:
+def _print_plan(plan: "TrainingPlan", show: OutputOptions) -> int:
     config, capacity = plan.config, plan.config.capacity
     if show.json:
-        say_json(
+        print_json(
             {
                 "config": config.with_default_width().stored(),
                 "parameters": capacity.parameters,
@@ -175,45 +189,45 @@ def _planned(plan: "TrainingPlan", show: Show) -> int:
             }
         )
         return 0
-    _say_size(plan)
+    _print_size(plan)
     rows = [
         (name, str(value), plan.sources[name])
         for name, value in config.with_default_width().stored().items()
     ]
-    say_table(("setting", "value", "from"), rows, ("setting", "from"))
-    say("time: not known before the first steps are made")
-    say("nothing was started (--dry-run)")
+    print_table(("setting", "value", "from"), rows, ("setting", "from"))
+    print_line("time: unknown until the first steps are done")
+    print_line("nothing was started (--dry-run)")
     return 0
 
 
-def _say_result(result: "TrainingResult", database: Path) -> None:
+def _print_result(result: "TrainingResult", database: Path) -> None:
     plan = result.plan
     if result.evaluated:
-        say(f"on {result.worlds} held-out worlds, with intervals of 95 %:")
+        print_line(f"on {result.worlds} held-out worlds, with 95 % CI:")
         rows = [
             (
-                each.metric,
-                _interval(each.policy),
-                _interval(each.random),
-                "" if each.ratio is None else f"{each.ratio:.2f}x",
+                metric.metric,
+                _format_interval(metric.policy),
+                _format_interval(metric.random),
+                "" if metric.ratio is None else f"{metric.ratio:.2f}x",
             )
-            for each in result.evaluated
+            for metric in result.evaluated
         ]
-        say_table(("", "policy", "random actions", "ratio"), rows, ("",))
+        print_table(("", "policy", "random actions", "ratio"), rows, ("",))
     where = [] if database == DEFAULT_DATABASE else ["--database", str(database)]
-    say("next:")
+    print_line("next:")
     for words in (
         ["curves", "show", plan.run_id, *where],
         ["run", "--agents", f"checkpoint:{plan.folder}", "--difficulty", "classic", *where],
     ):
-        say(f"  {program()} {shlex.join(words)}")
+        print_line(f"  {find_program()} {shlex.join(words)}")
 
 
-def _interval(interval: "Interval") -> str:
+def _format_interval(interval: "Interval") -> str:
     return f"{interval.point:.2f} ({interval.low:.2f} to {interval.high:.2f})"
 
 
-def _as_json(result: "TrainingResult") -> dict[str, Any]:
+def _to_json(result: "TrainingResult") -> dict[str, Any]:
     end = result.end
     return {
         "run": result.plan.run_id,
@@ -224,12 +238,12 @@ def _as_json(result: "TrainingResult") -> dict[str, Any]:
         "checkpoint": None if end.checkpoint is None else str(end.checkpoint),
         "metrics": dict(end.metrics),
         "held_out": {
-            each.metric: {
-                "policy": each.policy._asdict(),
-                "random": each.random._asdict(),
-                "ratio": each.ratio,
+            metric.metric: {
+                "policy": metric.policy._asdict(),
+                "random": metric.random._asdict(),
+                "ratio": metric.ratio,
             }
-            for each in result.evaluated
+            for metric in result.evaluated
         },
         "worlds": result.worlds,
     }

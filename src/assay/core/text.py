@@ -47,6 +47,11 @@ def counted(number: int, thing: str, things: str | None = None) -> str:
     return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"
 
 
+def format_install_command(extra: str) -> str:
+    """Return how to install an extra. No package index has assay."""
+    return f"pip install '.[{extra}]' in a clone of assay"
+
+
 def check_unicode(label: str, text: str) -> None:
     """Raise UsageError for a lone surrogate, which JSON can contain but nothing can store."""
     try:

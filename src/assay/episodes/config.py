@@ -72,7 +72,7 @@ def _outcome_type(value: Any) -> str:
 
 @value_type(
     f"one or more of {', '.join(DIFFICULTIES)}, each once, or a table of numbers",
-    hint="or several in a list, or numbers of your own, see [difficulty]",
+    hint="or a list of several, or custom values, see [difficulty]",
     words="+",
     choices=tuple(DIFFICULTIES),
 )
@@ -208,7 +208,7 @@ class RunConfig(Configuration):
         RUN,
         given=names,
         at="run experiment eval.model_name",
-        group="Who plays, and what",
+        group="Models and worlds",
         aliases=("--model",),
     ).about("Models to run")
     agents: tuple[str, ...] = Setting((), _agents_type, RUN, at="run", added=True).about(
@@ -267,7 +267,7 @@ class RunConfig(Configuration):
         None, label, RUN, at="run", example="my series", without="the model's name"
     ).about("Series that the results are added to")
     concurrent_models: bool = Setting(
-        False, flag, NOTHING, at="run", group="At the same time"
+        False, flag, NOTHING, at="run", group="Concurrency"
     ).about("Run models at the same time, not one after another")
     max_concurrent_models: int = Setting(3, whole(1, 1000), NOTHING, at="run").about(
         "With --concurrent-models: maximum number of models at the same time"
@@ -308,7 +308,7 @@ class RunConfig(Configuration):
         real(0.000001, 1e9),
         NOTHING,
         at="run",
-        group="Providers and money",
+        group="Providers and budget",
         without="none",
     ).about(
         "Maximum cost in dollars; the run then stops and can be resumed with a larger budget"
@@ -317,7 +317,7 @@ class RunConfig(Configuration):
         "Price of models without a known price: IN/OUT in dollars per million tokens"
     )
     max_connections: int | None = Setting(
-        None, whole(1, 100_000), NOTHING, at="run", without="as many as it accepts"
+        None, whole(1, 100_000), NOTHING, at="run", without="as many as the provider accepts"
     ).about("Maximum number of calls at the same time per provider")
     call_patience: float = Setting(
         120.0, real(0.1, 86_400), NOTHING, at="run", added=True
@@ -546,18 +546,18 @@ models and concurrency; a changelog omits them.
 """
 
 _HEAD: Final = """\
-# Settings of 'assay run --config FILE'. Every key is here with its default or an example:
-# remove the '#' in front of a key to set it. The command line overrides this file.
-# Paths are relative to the directory the command is started in.
-# Other layouts of tables are read too: [eval] model_name, episodes, max_steps (turns),
-# difficulty, seed; [service] base_url; [experiment] models."""
+# Settings for 'assay run --config FILE'. Each key has its default or an example: remove the
+# '#' in front of a key to set it. Command-line options override this file. Paths are relative
+# to the folder in which the command is started.
+# These keys are also read: [eval] model_name, episodes, max_steps (turns), difficulty, seed;
+# [service] base_url; [experiment] models."""
 _NUMBERS: Final = """\
 [difficulty]
-# Instead of a named difficulty: your own numbers. The defaults are those of classic, which are
-# shown here; docs/crafter.md explains them."""
+# A custom difficulty, instead of a named one. The defaults are the values of classic, shown
+# here; docs/crafter.md describes them."""
 
 _ARMS: Final = """\
-# Entries with individual settings, one table each, such as two prompts of one model.
+# Entries with their own settings, one table each, such as two prompts for one model.
 # [[arms]]
 # label = "careful"
 # model = "builtin/expert"

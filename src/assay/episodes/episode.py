@@ -148,7 +148,7 @@ class EpisodeAttempt:
                 if stepped.ended is not None:
                     return stepped.ended
             if decision.terminate is not None:
-                return StopReason.TERMINATE.with_words(decision.terminate)
+                return StopReason.TERMINATE.with_reason(decision.terminate)
             self._player.observe(played, self._view)
         return reason
 

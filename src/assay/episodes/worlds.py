@@ -119,7 +119,7 @@ class CrafterWorld:
         before = inventories[-2] if len(inventories) > 1 else self._inventory
         self._inventory = inventories[-1] if inventories else self._inventory
         if terminated:
-            return StopReason.DIED.with_words(cause_of_death(view, before))
+            return StopReason.DIED.with_reason(cause_of_death(view, before))
         return StopReason.LENGTH if truncated else None
 
     def compute_outcomes(self, totals: EpisodeTotals, seconds: float) -> dict[str, float]:

@@ -34,7 +34,7 @@ def _parse_share(value: Any) -> str:
 class LoopConfig(Configuration):
     """Settings of a loop; an invalid value raises a UsageError."""
 
-    name: str = Setting("loop", label, at="loop", group="The loop").about(
+    name: str = Setting("loop", label, at="loop", group="Loop").about(
         "Name of the loop in its report"
     )
     folder: Path = Setting("loop", path, Counts.NOTHING, at="loop").about(
@@ -48,7 +48,7 @@ class LoopConfig(Configuration):
     ).about("Maximum cost of the whole loop in dollars")
 
     difficulty: str = Setting(
-        "classic", choice("easy", "medium", "hard", "classic"), at="play", group="The game"
+        "classic", choice("easy", "medium", "hard", "classic"), at="play", group="Environment"
     ).about("Rules of the worlds, in teaching and in the exam")
     view: str = Setting("short", choice("full", "short"), at="play").about(
         "Length of observations"
@@ -69,7 +69,7 @@ class LoopConfig(Configuration):
         "Number of episodes at the same time"
     )
 
-    teacher: str = Setting("builtin/expert", label, at="teacher.model", group="Teaching").about(
+    teacher: str = Setting("builtin/expert", label, at="teacher.model", group="Teacher").about(
         "Model whose episodes are the training data"
     )
     teacher_worlds: int = Setting(80, whole(1, 10**6), at="teacher.worlds").about(
@@ -80,7 +80,7 @@ class LoopConfig(Configuration):
     )
 
     min_achievements: int | None = Setting(
-        None, whole(1, 100), at="filter", group="The data", without="any"
+        None, whole(1, 100), at="filter", group="Data", without="any"
     ).about("Only episodes with at least this many achievements")
     top: str | None = Setting(None, _parse_share, at="filter", without="all").about(
         "Only this share of each world's episodes, the best ones"
@@ -115,13 +115,13 @@ class LoopConfig(Configuration):
         "Number of rows to train on, sampled with the training seed"
     )
     epochs: int | None = Setting(
-        None, whole(1, 1000), at="finetune", without="the model's own"
+        None, whole(1, 1000), at="finetune", without="depends on the model"
     ).about("Number of passes over the data")
     batch_size: int | None = Setting(
-        None, whole(1, 4096), at="finetune", without="the model's own"
+        None, whole(1, 4096), at="finetune", without="depends on the model"
     ).about("Rows per training step")
     learning_rate: float | None = Setting(
-        None, real(1e-9, 1.0), at="finetune", without="the model's own"
+        None, real(1e-9, 1.0), at="finetune", without="depends on the model"
     ).about("Learning rate")
     training_seed: int = Setting(42, whole(0, _MAX_SEED), at="finetune.seed").about(
         "Seed of the initial weights and the order of rows"
@@ -131,13 +131,13 @@ class LoopConfig(Configuration):
         real(0.0, 1e6),
         Counts.NOTHING,
         at="finetune.price",
-        without="the backend's own, where it is known",
+        without="the backend's price, if known",
     ).about("Price in dollars per million trained tokens, as listed by your provider")
     suffix: str | None = Setting(None, text(64), at="finetune", without="none").about(
         "Text added to the new model's name"
     )
 
-    exam_worlds: int = Setting(50, whole(2, 10**6), at="exam.worlds", group="The exam").about(
+    exam_worlds: int = Setting(50, whole(2, 10**6), at="exam.worlds", group="Exam").about(
         "Number of fresh worlds, played by all models"
     )
     exam_seed: int = Setting(900_000, whole(0, _MAX_SEED), at="exam.seed").about(

@@ -13,18 +13,16 @@ class TuningOptions:
 
     models: Annotated[tuple[str, ...], Option("model")] = ()
     """Model to fine-tune; several models start one job each."""
-    epochs: Annotated[
-        tuple[int, ...], Option(least=1, without="3; local models have their own")
-    ] = ()
+    epochs: Annotated[tuple[int, ...], Option(least=1, without="3; local models differ")] = ()
     """Number of epochs."""
     batch_sizes: Annotated[
         tuple[int, ...],
-        Option("batch_size", least=1, without="4; local models have their own"),
+        Option("batch_size", least=1, without="4; local models differ"),
     ] = ()
     """Batch size in rows."""
     learning_rates: Annotated[
         tuple[float, ...],
-        Option("learning_rate", without="5e-5; OpenAI and local models have their own"),
+        Option("learning_rate", without="5e-5; OpenAI and local models differ"),
     ] = ()
     """Learning rate."""
     multipliers: Annotated[tuple[float, ...], Option("learning_rate_multiplier")] = ()
@@ -32,7 +30,7 @@ class TuningOptions:
     subsets: Annotated[tuple[int, ...], Option("subset", without="all rows")] = ()
     """Number of rows to use, drawn by the seed; larger subsets contain smaller ones."""
     validation: Annotated[
-        Path | str | bool | None, Option(without="the .holdout file beside the data")
+        Path | str | bool | None, Option(without="the .holdout file next to the data")
     ] = None
     """Validation data, used only to compute the loss."""
     no_validation: bool = False
@@ -47,7 +45,7 @@ class TuningOptions:
 class ServiceOptions:
     """Fine-tuning service."""
 
-    backend: Annotated[str | None, Option(without="the service that lists the model")] = None
+    backend: Annotated[str | None, Option(without="the service that offers the model")] = None
     """Fine-tuning service. [choices: openai, synth, local]"""
     base_url: str | None = None
     """URL of the service; overrides its environment variable."""

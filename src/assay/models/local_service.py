@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from assay.core.text import format_install_command
 from assay.errors import ServiceError, UsageError
 from assay.models.registry_file import load_registry
 
@@ -48,8 +49,8 @@ def require_local() -> None:
     missing = [name for module, name in _NEEDS.items() if find_spec(module) is None]
     if missing:
         raise UsageError(
-            f"local models need {', '.join(missing)}; install with: pip install 'assay[local]'"
-            " (from a checkout: pip install -e '.[local]')"
+            f"local models need {', '.join(missing)}; install with: "
+            f"{format_install_command('local')}"
         )
 
 

@@ -305,7 +305,7 @@ def _format_comment(setting: Setting) -> str:
         else f"{_format_toml(accepted.none[0])} for none"
     )
     if setting.variable is not None:
-        hint = f"without it, the variable {setting.variable} counts"
+        hint = f"default: environment variable {setting.variable}"
     return f"{setting.text} ({hint})." if hint else f"{setting.text}."
 
 

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from assay.core.settings import Configuration, Counts, Setting
+from assay.core.text import format_install_command
 from assay.core.values import choice, flag, real, value_type, whole
 from assay.errors import UsageError
 from assay.training.architectures import ARCHITECTURES, Capacity, architecture_named
@@ -42,10 +43,10 @@ class TrainingConfig(Configuration):
     """Settings of a training run; an invalid value raises UsageError."""
 
     architecture: str = Setting(
-        "vit_reset", _parse_architecture, at="training", group="What is trained"
+        "vit_reset", _parse_architecture, at="training", group="Training run"
     ).about("Network architecture")
     width: int | None = Setting(
-        None, whole(1, 4096), at="training", without="the architecture's own"
+        None, whole(1, 4096), at="training", without="depends on the architecture"
     ).about("Width of the layers")
     environment: str = Setting("crafter", _parse_environment, at="training").about(
         "Training environment"
@@ -103,7 +104,7 @@ class TrainingConfig(Configuration):
         "Number of held-out worlds; every run of a curriculum has the same ones"
     )
     checkpoint_every: int = Setting(
-        100_000, whole(1, 10**12), Counts.NOTHING, at="machine", group="On this machine"
+        100_000, whole(1, 10**12), Counts.NOTHING, at="machine", group="Resources"
     ).about("Steps between checkpoints; the last two are kept")
     threads: int = Setting(1, whole(1, 1024), Counts.NOTHING, at="machine").about(
         "Number of threads for the network; with more than one, runs are not reproducible"
@@ -180,14 +181,13 @@ def require_training_packages(wandb: str = "off", environment: str = "crafter") 
     missing = [name for name in ("torch", "safetensors") if find_spec(name) is None]
     if missing:
         raise UsageError(
-            f"training needs {', '.join(missing)}, not installed here; install them with:"
-            " pip install 'assay[train]' (from a checkout: pip install -e '.[train]')"
+            f"training needs {', '.join(missing)}, not installed here; install with: "
+            f"{format_install_command('train')}"
         )
     if environment == "mettagrid" and find_spec("mettagrid") is None:
         raise UsageError(
             "--environment mettagrid needs the package mettagrid, not installed here; install "
-            "it with: pip install 'assay[mettagrid]' (from a checkout: pip install -e "
-            "'.[mettagrid]'), or leave --environment out for crafter"
+            f"with: {format_install_command('mettagrid')}; or omit --environment for crafter"
         )
     if wandb != "off" and find_spec("wandb") is None:
         raise UsageError(

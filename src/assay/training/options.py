@@ -110,7 +110,7 @@ class BenchmarkOptions:
     """Start of the run names: <base>.<architecture>.seed<seed>."""
     control: str | None = None
     """Base name of a benchmark; print how this one differs from it."""
-    since: Annotated[str | None, Option(without="that of the last benchmark")] = None
+    since: Annotated[str | None, Option(without="the commit of the last benchmark")] = None
     """Commit since which changes to the trainer are reported."""
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from assay.core.canonical_json import derive_id
 from assay.core.files import atomic_write
 from assay.core.options import takes_options
+from assay.core.text import format_install_command
 from assay.errors import UsageError
 from assay.stats.intervals import Interval, mean_interval
 from assay.stats.learning_curves import DEFAULT_PERCENT, auc
@@ -88,8 +89,8 @@ def require_optuna() -> None:
 
     if find_spec("optuna") is None:
         raise UsageError(
-            "a sweep needs optuna, which is not installed; install it with: pip install"
-            " 'assay[train]', or print the plan only: --dry-run"
+            "a sweep needs optuna, not installed here; install with: "
+            f"{format_install_command('train')}; or print only the plan with --dry-run"
         )
 
 

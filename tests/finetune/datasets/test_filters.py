@@ -228,7 +228,7 @@ def test_a_folder_that_is_missing_names_the_folders_and_stores_that_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="neither folders of traces nor stores"):
+    with pytest.raises(UsageError, match="no trace folders or databases"):
         assay.sft_filter(None, input_dir="traces_v2_synth")
     known_store(tmp_path / "known.duckdb")
     (tmp_path / "traces_other").mkdir()

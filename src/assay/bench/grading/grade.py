@@ -20,7 +20,7 @@ from assay.bench.grading.scripts import Metrics, plant_canary
 from assay.bench.grading.test_runs import is_runnable_script, list_module_names, run_scripts
 from assay.bench.tasks.workspace import apply_patch, capture, make_workspace
 from assay.core.files import remove_folder
-from assay.core.text import cut
+from assay.core.text import cut, format_install_command
 from assay.errors import PatchRejected, UsageError
 from assay.sandboxes.base import ResourceLimits, SandboxBackend, TrialFinding
 
@@ -226,7 +226,7 @@ def check_gradable(task: CodingTask, *, judged: bool = False) -> None:
     if tested and find_spec("pytest") is None:
         raise UsageError(
             f"the tests of task {task.task_id!r} need pytest, which {sys.executable} does not "
-            "have; install it: pip install 'assay[bench]'"
+            f"have; install it: {format_install_command('bench')}"
         )
     for script in tested:
         plant_canary(script, random.Random(0))

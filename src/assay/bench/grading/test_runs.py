@@ -32,7 +32,7 @@ from assay.bench.grading.scripts import (
 )
 from assay.bench.tasks.workspace import Workspace
 from assay.core.files import read_plain_file
-from assay.core.text import counted, cut
+from assay.core.text import counted, cut, format_install_command
 from assay.errors import SandboxUnavailable
 from assay.sandboxes.base import (
     REPOSITORY,
@@ -329,7 +329,7 @@ def _read_run(task: CodingTask, plan: _ScriptPlan, end: CommandEnd, key: bytes) 
     if not answer.has_pytest and any(isinstance(s, PlantedScript) for s in plan.scripts):
         raise SandboxUnavailable(
             f"{sys.executable} has no pytest in the sandbox; install it: "
-            "pip install 'assay[bench]'"
+            f"{format_install_command('bench')}"
         )
     limited = any(finding.name.endswith("_limit") for finding in findings)
     checked = [

@@ -165,7 +165,7 @@ class TokenizerOptions:
     tokenizer: Annotated[Path | str | None, Option(without="estimates")] = None
     """Local tokenizer.json file of the model to train. Requires 'pip install
     tokenizers'."""
-    chat_template: Annotated[Path | str | None, Option(without="beside the tokenizer")] = None
+    chat_template: Annotated[Path | str | None, Option(without="next to the tokenizer")] = None
     """chat_template.jinja of the model to train, or the tokenizer_config.json that contains
     it. Shows which parts of the text are trained. Requires 'pip install jinja2'."""
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from assay._version import __version__
+from assay.core.text import format_install_command
 from assay.errors import UsageError, WorkerLost
 from assay.runs.events import SILENT, RunObserver
 from assay.runs.executors import StartAttempt
@@ -389,8 +390,8 @@ def _import_ray() -> Any:
         import ray
     except ImportError as error:
         raise UsageError(
-            '--executor ray needs Ray, which is not installed; pip install "assay[ray]" here '
-            "and on every node, or choose --executor processes"
+            "--executor ray needs Ray, which is not installed; install it here and on every "
+            f"node ({format_install_command('ray')}), or use --executor processes"
         ) from error
     # Ray warns about drivers in threads and lost nodes; assay reports these itself.
     logging.getLogger("ray").setLevel(logging.ERROR)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from assay._version import __version__
 from assay.core.aio import finish_despite_cancellation, run_in_own_loop
+from assay.core.text import format_install_command
 from assay.errors import SandboxUnavailable, UsageError
 from assay.sandboxes.base import (
     PROGRAM,
@@ -274,7 +275,7 @@ def _check_client() -> None:
     """Raise SandboxUnavailable with instructions if the client or a token is missing."""
     missing = []
     if importlib.util.find_spec("modal") is None:
-        missing.append("its client (pip install 'assay[modal]')")
+        missing.append(f"its client ({format_install_command('modal')})")
     elif not _has_token():
         missing.append(f"a token ({TOKEN})")
     if missing:

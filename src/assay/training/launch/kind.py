@@ -120,7 +120,7 @@ class LaunchConfig(Configuration):
         "Seeds, or the number of seeds from the fixed list"
     )
     parallel: int | None = Setting(
-        None, whole(1, 1024), NOTHING, without="what the machine holds"
+        None, whole(1, 1024), NOTHING, without="as many as fit this machine"
     ).about("Maximum number of runs at the same time")
     retries: int = Setting(2, ValueType(int, "a whole number of at least 0"), NOTHING).about(
         "Maximum number of retries of a run that ends early"

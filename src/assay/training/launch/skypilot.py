@@ -69,7 +69,7 @@ def make_task(
         "num_nodes": 1,
         "resources": {"accelerators": f"{accelerator}:{gpus}", "use_spot": False},
         "workdir": ".",
-        "setup": f"pip install --quiet 'assay[{extra}]'\n",
+        "setup": f"pip install --quiet '.[{extra}]'\n",
         "run": f"{shlex.join(words)}\n",
         "envs": {"ASSAY_RUN": name},
     }
