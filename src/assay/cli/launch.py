@@ -164,8 +164,8 @@ class _ExecutionOptions:
 
 @option_groups(
     {"benchmark": _CONFIGURATION_GROUP, "start": RUN_GROUP},
-    benchmark="assay.training.launch.options:BenchmarkOptions",
-    start="assay.training.launch.options:ResumeOptions",
+    benchmark="assay.training.options:BenchmarkOptions",
+    start="assay.training.options:ResumeOptions",
 )
 def launch(
     config: Path | None = None,
