@@ -31,7 +31,7 @@ KNOWN = {
 """Rooms that know fewer than stand before them: judge no store, runs no world and no agent."""
 SQL_HOMES = (Path("store"), Path("models/cache.py"), Path("training/readers/mlflow.py"))
 """Where SQL is written; the cache of replies and MLflow's stores are files of their own."""
-SERVERS = {"core", "crafter", "models", "finetune"}
+SERVERS = {"core", "crafter", "models", "finetune", "report"}
 HOMES = {
     "PIL": {"crafter", "cli"},
     "aiohttp": {"crafter", "models", "sandboxes"},

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from assay.api.loop import run_loop as run_loop
     from assay.api.models import list_models as list_models
     from assay.api.models import try_model as try_model
+    from assay.api.notebook import show as show
     from assay.api.policies import train as train
     from assay.api.runs import estimate as estimate
     from assay.api.runs import fork as fork
@@ -61,6 +62,9 @@ if TYPE_CHECKING:
     from assay.api.training_runs import load_curves as load_curves
     from assay.api.training_runs import register_plan as register_plan
     from assay.api.training_runs import variance as variance
+    from assay.api.viewer import export_view as export_view
+    from assay.api.viewer import verify_page as verify_page
+    from assay.api.viewer import view as view
     from assay.bench.regrade import bench_check as bench_check
     from assay.bench.regrade import bench_eval as bench_eval
     from assay.bench.regrade import bench_new as bench_new

@@ -58,13 +58,13 @@ def test_older_file_keeps_its_rows_and_gets_new_columns(
     with Store(path).writing() as connection:
         ensure_run(connection, run)
         ingest_session(connection, make_session(run))
-    fresh = Table("notes", "A note.", (Column("text", Type.TEXT, "what it says"),), since=9)
+    fresh = Table("moods", "A mood.", (Column("text", Type.TEXT, "what it says"),), since=9)
     runs = table("runs")
     more = replace(runs, columns=(*runs.columns, Column("mood", Type.TEXT, "how", since=9)))
     later = [more if entry is runs else entry for entry in TABLES] + [fresh]
     with duckdb.connect(str(path)) as connection:
         migrate(connection, 8, tables=later, target=9)
-        assert columns(connection, "notes") == [("text", "VARCHAR")]
+        assert columns(connection, "moods") == [("text", "VARCHAR")]
         assert connection.execute("SELECT id, mood FROM runs").fetchall() == [("run-1", None)]
         assert len(connection.execute("FROM episodes").fetchall()) == 1
 

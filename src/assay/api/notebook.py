@@ -1,11 +1,13 @@
-"""Progress of a run in a notebook: one line on stderr that is overwritten."""
+"""Notebooks: the progress of a run in one line, and episodes and comparisons as output."""
 
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
+from html import escape
+from typing import TYPE_CHECKING, Any, TextIO
 
 from assay.core.text import cut
+from assay.errors import UsageError
 from assay.runs.events import (
     CallbackObserver,
     CallRetried,
@@ -18,6 +20,11 @@ from assay.runs.events import (
     TrialSkipped,
     TrialStarted,
 )
+from assay.store.opening import Where
+
+if TYPE_CHECKING:
+    from assay.judge.results import Comparison
+    from assay.report.viewer.library import Library
 
 _FIRST_UPDATE_S, _UPDATE_INTERVAL_S = 1.0, 0.5
 _MAX_LINE = 100
@@ -83,6 +90,76 @@ class NotebookProgress(RunObserver):
         self._stream.write(f"\r{line.ljust(self._width)}")
         self._stream.flush()
         self._width = len(line)
+
+
+class Shown:
+    """A report that a notebook displays."""
+
+    def __init__(self, title: str, html: str) -> None:
+        self._title, self._html = title, html
+
+    def __repr__(self) -> str:
+        return f"<{self._title}>"
+
+    def _repr_html_(self) -> str:
+        # A frame without rights: the report has its own styles, and texts that are not ours.
+        return (
+            f'<iframe sandbox srcdoc="{escape(self._html)}" title="{escape(self._title)}" '
+            'style="width:100%;height:40rem;border:0"></iframe>'
+        )
+
+
+def show(what: "str | Comparison" = "latest", *, step: int = 0, database: Where = None) -> Any:
+    """Return an episode as a player, or a run or a comparison as a report, for a notebook.
+
+    Requires the extra for players: pip install 'assay[notebook]'
+
+    Args:
+        what: An episode or a run, by name; `best` is an episode and `latest` a run. Or the
+            result of `assay.compare`.
+        step: Step at which the player starts.
+        database: Database to read.
+    """
+    from assay.api.comparison import compare
+    from assay.api.viewer import opened
+    from assay.report.comparison.document import comparison_document
+    from assay.report.html import render_html
+
+    comparison: Comparison | None = None
+    if not isinstance(what, str):
+        comparison = what
+    else:
+        with opened([what], database) as (library, start):
+            kind, _, key = (start or "").removeprefix("#/").partition("/")
+            if kind == "episode":
+                return _player(library, key, step)
+        comparison = compare(key, database=database)
+    document = comparison_document(comparison)
+    return Shown(document.title, render_html(document))
+
+
+def _player(library: "Library", key: str, step: int) -> Any:
+    from assay.report.viewer.player import player_module, player_style, player_values
+
+    try:
+        import anywidget
+        import traitlets
+    except ImportError:
+        raise UsageError(
+            "a player in a notebook needs: pip install 'assay[notebook]'"
+        ) from None
+    values = player_values(library, key, step)
+    kinds: dict[type, Any] = {
+        dict: traitlets.Dict,
+        list: traitlets.List,
+        bytes: traitlets.Bytes,
+    }
+    traits: dict[str, Any] = {
+        name: kinds.get(type(value), traitlets.Any)(value).tag(sync=True)
+        for name, value in values.items()
+    }
+    names = {"_esm": player_module(), "_css": player_style(), **traits}
+    return type("EpisodePlayer", (anywidget.AnyWidget,), names)()
 
 
 def make_observer(

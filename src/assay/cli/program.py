@@ -32,6 +32,7 @@ from assay.cli.sft_filter import sft
 from assay.cli.sweep import sweep
 from assay.cli.traces import traces
 from assay.cli.train import train
+from assay.cli.view import verify, view
 from assay.core.secrets import mask
 from assay.core.user_code import has_user_threads
 from assay.errors import AssayError, UsageError
@@ -84,7 +85,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., int]]] = {
     "Run": (run, fork, loop, train, launch, bench, sweep, init, play, warmup),
     "Compare": (compare, experiments, variance, analysis, curves),
     "Improve": (sft, finetune),
-    "Inspect": (analyze, doctor, traces, models),
+    "Inspect": (view, analyze, doctor, traces, verify, models),
     "Serve": (serve, serve_models, serve_finetune),
 }
 OPTIONS = Group("Options", sort_key=9)

@@ -456,10 +456,11 @@ def verify(
         warmup()
     with show_progress_bar(show, "verifying") as progress:
         verifications = verify(*names, database=store, progress=progress)
-    return _print_verifications(verifications, show)
+    return print_verifications(verifications, show)
 
 
-def _print_verifications(verifications: Sequence["Verification"], show: OutputOptions) -> int:
+def print_verifications(verifications: Sequence["Verification"], show: OutputOptions) -> int:
+    """Print which episodes differ, and return the exit code."""
     from assay.episodes.replay import Finding
 
     counts = Counter(verification.finding for verification in verifications)

@@ -8,7 +8,7 @@ token is required.
 import asyncio
 import hmac
 import ipaddress
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -70,7 +70,7 @@ def make_response(
     content: Any, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
     """Return a JSON response; bytes are sent unchanged."""
-    body = content if isinstance(content, bytes) else to_json(content)
+    body = content if isinstance(content, bytes) else to_json(content, inf_nan_mode="null")
     return Response(body, status, headers, media_type="application/json")
 
 
@@ -142,7 +142,7 @@ class Guard:
         allowed: Iterable[str] = (),
         token: str | None = None,
         command: str = "assay serve",
-        open_paths: frozenset[str] = _OPEN_PATHS,
+        open_paths: Container[str] = _OPEN_PATHS,
         key_header: bytes | None = None,
         shape: Callable[[Refusal, str], Refusal] = lambda refusal, path: refusal,
     ) -> None:

@@ -22,6 +22,16 @@ def printable(text: str) -> str:
     )
 
 
+def visible(text: str) -> str:
+    """Return `text` with its lines and tabs, and all other control characters made visible."""
+    return "".join(
+        char
+        if char.isprintable() or char in "\n\t"
+        else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
+
+
 def cut(text: str, longest: int) -> str:
     """Return `text` as one printable line of at most `longest` characters, cut with `…`."""
     line = printable(text[: longest + 1])

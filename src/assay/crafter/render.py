@@ -45,9 +45,9 @@ _PLAYER = _IDS["player"]
 _ASLEEP = 0
 _BEYOND_EDGE = 127
 _BAND = 64
-_NIGHT = (0, 16, 64)
+NIGHT = (0, 16, 64)
 _SLEEP = (0, 0, 16)
-_SPRITES = {
+SPRITES = {
     (_PLAYER, _ASLEEP): "player-sleep",
     **{
         (_IDS[name], way): f"{name}-{side}"
@@ -103,13 +103,13 @@ def _check_size(size: object) -> tuple[int, int]:
 def _tiles(view: View, unit: tuple[int, int]) -> tuple[NDArray[np.uint16], NDArray[np.intp]]:
     """Return tiles for each kind of cell (kinds, 2, h, w, 3), and each cell's kind (7, 9)."""
     cells = view.materials.T.astype(np.intp)
-    kinds = [_draw_materials(unit)]
+    kinds = [draw_materials(unit)]
     xs, ys = view.objects.nonzero()
     for kind, (x, y) in enumerate(zip(xs.tolist(), ys.tolist(), strict=True), len(MATERIALS)):
         number = view.objects.item(x, y)
         asleep = view.sleeping and number == _PLAYER
         detail = _ASLEEP if asleep else view.details.item(x, y)
-        kinds.append(_draw_sprite(unit, view.materials.item(x, y), _SPRITES[number, detail]))
+        kinds.append(draw_sprite(unit, view.materials.item(x, y), SPRITES[number, detail]))
         cells[y, x] = kind
     return np.concatenate(kinds), cells
 
@@ -141,7 +141,7 @@ def _light_night(view: View, planes: NDArray[np.uint8], noise_seed: int) -> NDAr
         day, mask = planes[:, band], 2 * (0.5 - view.daylight) * vignette[band]
         noisy = (1 - mask) * day
         noisy += mask * generator.uniform(32, 127, mask.shape)
-        dark = _fade(noisy.astype(np.uint8), 0.4, _NIGHT)
+        dark = _fade(noisy.astype(np.uint8), 0.4, NIGHT)
         lit[:, band] = _light(day, dark, view.daylight)
     return lit
 
@@ -174,7 +174,7 @@ def _vignette(width: int, height: int) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=8)
-def _draw_materials(unit: tuple[int, int]) -> NDArray[np.uint16]:
+def draw_materials(unit: tuple[int, int]) -> NDArray[np.uint16]:
     """Return all materials by day and by night (13, 2, h, w, 3)."""
     w, h = unit
     ground = np.full((len(MATERIALS), h, w, 3), _BEYOND_EDGE, np.uint8)
@@ -184,14 +184,14 @@ def _draw_materials(unit: tuple[int, int]) -> NDArray[np.uint16]:
 
 
 @lru_cache(maxsize=256)
-def _draw_sprite(unit: tuple[int, int], material: int, sprite: str) -> NDArray[np.uint16]:
+def draw_sprite(unit: tuple[int, int], material: int, sprite: str) -> NDArray[np.uint16]:
     """Return a sprite on a material, by day and by night (1, 2, h, w, 3)."""
-    ground = _draw_materials(unit)[material, 0].astype(np.uint8)
+    ground = draw_materials(unit)[material, 0].astype(np.uint8)
     return _stack_day_and_night(_blend(ground, _resize_texture(sprite, *unit))[None])
 
 
 def _stack_day_and_night(tiles: NDArray[np.uint8]) -> NDArray[np.uint16]:
-    return np.stack([tiles, _fade(tiles.T, 0.4, _NIGHT).T], axis=1)
+    return np.stack([tiles, _fade(tiles.T, 0.4, NIGHT).T], axis=1)
 
 
 @lru_cache(maxsize=64)
@@ -202,12 +202,12 @@ def _draw_inventory(unit: tuple[int, int], counts: tuple[int, ...]) -> NDArray[n
     for slot, (name, count) in enumerate(zip(ITEMS, counts, strict=True)):
         if count > 0:
             row, column = divmod(slot, _COLUMNS)
-            panel[row, :, column] = _draw_item(unit, name, count)
+            panel[row, :, column] = draw_item(unit, name, count)
     return panel.reshape(_ITEM_ROWS * h, _COLUMNS * w, 3)
 
 
 @lru_cache(maxsize=256)
-def _draw_item(unit: tuple[int, int], name: str, count: int) -> NDArray[np.uint8]:
+def draw_item(unit: tuple[int, int], name: str, count: int) -> NDArray[np.uint8]:
     """Draw an item and its count (h, w, 3) on black."""
     w, h = unit
     tile = np.zeros((h, w, 3), np.uint8)
@@ -294,3 +294,10 @@ def _write_atomically(data: io.BytesIO, path: Path) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def png_bytes(picture: NDArray[np.uint8]) -> bytes:
+    """Return an image (height, width, 3) as PNG."""
+    data = io.BytesIO()
+    Image.fromarray(picture).save(data, "PNG")
+    return data.getvalue()

@@ -328,9 +328,17 @@ class World:
         unpack(world._address, raw.ctypes.data)
         return world
 
-    def fork(self) -> Self:
-        """Return an independent copy of the world in its current state."""
-        return self._from_block(self._block, self._difficulty)
+    def fork(self, *, random_seed: int | None = None) -> Self:
+        """Return an independent copy of the world in its current state.
+
+        With `random_seed`, chance differs from then on: another possible future of this state.
+        """
+        world = self._from_block(self._block, self._difficulty)
+        if random_seed is not None:
+            words = np.random.RandomState(random_seed).get_state(legacy=False)["state"]["key"]
+            section(world._block, "words")[:] = words
+            world._scalars[POSITION] = len(words)
+        return world
 
     @classmethod
     def _from_block(cls, block: NDArray[np.uint8], difficulty: Difficulty) -> Self:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Final
 
+from assay.core.text import visible
 from assay.report.document import (
     Answers,
     Block,
@@ -146,14 +147,7 @@ def escape_html(text: str) -> str:
     Control characters and bidirectional marks become visible escapes, as in
     `assay.core.text.printable`; line ends and tabs are kept.
     """
-    return escape(
-        "".join(
-            char
-            if char.isprintable() or char in "\n\t"
-            else char.encode("unicode_escape").decode("ascii")
-            for char in text
-        )
-    )
+    return escape(visible(text))
 
 
 def _render_block(block: Block, section: str) -> Iterator[str]:

@@ -86,6 +86,8 @@ def delete(
         with transaction(connection):
             delete_sessions(connection, plan.sessions)
             for name, column, values in (
+                ("session_notes", "session_id", plan.sessions),
+                ("session_labels", "session_id", plan.sessions),
                 ("training_runs", "id", plan.sessions),
                 ("metric_points", "run_id", plan.sessions),
                 ("outcomes", "experiment_id", [*plan.experiments]),

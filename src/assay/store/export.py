@@ -214,6 +214,8 @@ _CHOSEN = {
     "finetune_files": _ALL_CHOSEN,
     "finetune_jobs": _ALL_CHOSEN,
     "finetune_events": _ALL_CHOSEN,
+    "session_notes": _BY_SESSION,
+    "session_labels": _BY_SESSION,
 }
 
 _PIECE = 1 << 20

@@ -62,6 +62,7 @@ _BY_KEY = (
     *(table("provider_limits"), _LOOKS, table("training_runs"), table("metric_points")),
     *(table("analysis_plans"), table("analysis_looks"), table("dataset_worlds")),
     *(table("finetune_files"), table("finetune_jobs"), table("finetune_events")),
+    *(table("session_notes"), table("session_labels")),
 )
 """Tables whose rows belong to no session: rows with an existing key are not copied."""
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 CATALOG = "traces"
 """Catalog name of an attached file in DuckDB."""
-VERSION = 6
+VERSION = 7
 """Schema version that this program writes."""
 
 ASSAY_SOURCE = "assay"
@@ -588,6 +588,32 @@ FINETUNE_EVENTS = Table(
     since=5,
 )
 
+SESSION_NOTES = Table(
+    "session_notes",
+    "A person's note on a session.",
+    (
+        Column("id", Type.TEXT, "the note", required=True),
+        _SESSION,
+        Column("step", Type.INTEGER, "the step it is about; NULL for the whole session"),
+        Column("text", Type.TEXT, "the note's text", required=True),
+        Column("created_at", Type.TIME, "when it was written", required=True),
+    ),
+    key=("id",),
+    since=7,
+)
+
+SESSION_LABELS = Table(
+    "session_labels",
+    "A person's label of a session: keep, drop, or another word.",
+    (
+        _SESSION,
+        Column("label", Type.TEXT, "the label", required=True),
+        Column("created_at", Type.TIME, "when it was set", required=True),
+    ),
+    key=("session_id", "label"),
+    since=7,
+)
+
 SESSION_TABLES = (SESSION_TIMESTEPS, EVENTS, MESSAGE_ROWS, HOOK_RESULTS)
 """Tables whose rows belong to one session, by `session_id`."""
 
@@ -609,6 +635,8 @@ TABLES = (
     FINETUNE_FILES,
     FINETUNE_JOBS,
     FINETUNE_EVENTS,
+    SESSION_NOTES,
+    SESSION_LABELS,
 )
 """All tables, each after the tables it refers to."""
 

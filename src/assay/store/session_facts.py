@@ -56,6 +56,8 @@ class SessionFacts:
     achievements: frozenset[str]
     hooks: frozenset[str]
     """Names of the hooks that have results."""
+    labels: frozenset[str]
+    """Labels that a person gave it."""
     own: bool | None
     """Value of the user's condition; True without a condition, None for NULL."""
 
@@ -84,13 +86,16 @@ def session_facts(
         ), noticed AS (
             SELECT session_id, list(DISTINCT hook_name) AS names FROM hook_results
             GROUP BY session_id
+        ), labelled AS (
+            SELECT session_id, list(label) AS names FROM session_labels GROUP BY session_id
         ), judged AS (SELECT session_id, {own} AS own FROM episodes)
         SELECT {", ".join(f"v.{name}" for name in _COLUMNS)},
                coalesce(v.prompt_tokens, 0) + coalesce(v.completion_tokens, 0),
-               coalesce(asked.calls, 0), unlocked.names, noticed.names, judged.own
+               coalesce(asked.calls, 0), unlocked.names, noticed.names,
+               labelled.names, judged.own
         FROM episodes v JOIN judged USING (session_id)
         LEFT JOIN asked USING (session_id) LEFT JOIN unlocked USING (session_id)
-        LEFT JOIN noticed USING (session_id)
+        LEFT JOIN noticed USING (session_id) LEFT JOIN labelled USING (session_id)
         LEFT JOIN runs r ON r.id = v.run_id LEFT JOIN experiments e ON e.id = v.experiment_id
         ORDER BY r.created_at, v.run_id, e.position, v.experiment_id, v.episode, v.replicate,
                  v.session_id
@@ -106,13 +111,14 @@ def session_facts(
 
 
 def _make_facts(row: tuple[Any, ...]) -> SessionFacts:
-    *plain, tokens, calls, achievements, hooks, own = row
+    *plain, tokens, calls, achievements, hooks, labels, own = row
     return SessionFacts(
         **{name: _nan_to_none(value) for name, value in zip(_COLUMNS, plain, strict=True)},
         tokens=tokens,
         calls=calls,
         achievements=frozenset(achievements or ()),
         hooks=frozenset(hooks or ()),
+        labels=frozenset(labels or ()),
         own=own,
     )
 

@@ -94,6 +94,9 @@ def list_episode_tests(
     if filters.hooks:
         required_hooks = frozenset(filters.hooks)
         yield "--hook", lambda facts: required_hooks <= facts.hooks
+    if filters.labels:
+        required_labels = frozenset(filters.labels)
+        yield "--label", lambda facts: required_labels <= facts.labels
     if filters.min_quality is not None:
         scores, minimum = quality or {}, filters.min_quality
         yield "--min-quality", lambda facts: _is_at_least(scores.get(facts.session_id), minimum)

@@ -134,6 +134,8 @@ class EpisodeFilters:
     """At most this many dollars."""
     hooks: Annotated[tuple[str, ...], Option("hook")] = ()
     """Only episodes in which all of these hooks reported something."""
+    labels: Annotated[tuple[str, ...], Option("label")] = ()
+    """Only episodes with all of these labels, such as keep; 'assay view' sets them."""
     min_quality: float | None = None
     """Minimum score of 'assay analyze quality', from 0 to 1."""
     sql: str | None = None

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from assay.errors import UsageError
 from assay.report.document import ReportTable
-from assay.report.figures.drawing import Drawing
+from assay.report.figures.drawing import Drawing, link_to
 from assay.report.figures.style import (
     GREY,
     INK,
@@ -85,6 +85,8 @@ def draw_rate_bars(
             label=f"{isolate_direction(name)}  (n = {row.n})",
         )
         handles.append(bars)
+        for bar, achievement in zip(bars, order, strict=True):
+            link_to(bar, achievement=achievement, subject=row.name)
         for place, achievement in zip(places, order, strict=True):
             rate = row.rates[achievement]
             if rate.known:

@@ -6,6 +6,7 @@ text, so that names in any script are shown with the reader's fonts.
 """
 
 import io
+import json
 import pickle
 import re
 import textwrap
@@ -21,6 +22,7 @@ from assay.core.files import atomic_write
 from assay.report.document import ReportTable
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
 _FONTS: Final = "'DejaVu Sans', Verdana, sans-serif"
@@ -28,6 +30,7 @@ _NUMBER: Final = re.compile(r"-?\d*\.\d+(?:e[-+]?\d+)?")
 _LINK: Final = re.compile(r"(?:(?<=url\(#)|(?<=^#))[\w.-]+")
 _FAMILY: Final = re.compile(r"font-family:[^;]*;?\s*")
 _COORDINATES: Final = ("d", "x", "y", "points")
+_TARGET: Final = "target:"
 _NOTE_LETTERS: Final = 76
 _TITLE_LETTERS: Final = 52
 
@@ -49,11 +52,20 @@ class Drawing:
     @cached_property
     def svg(self) -> str:
         """The image as one `svg` element with the alt text as its label."""
+        return _clean_svg(self._drawn, self.alt)
+
+    @property
+    def linked_svg(self) -> str:
+        """The same, with attributes `data-...` for what was marked by `link_to`."""
+        return _clean_svg(self._drawn, self.alt, linked=True)
+
+    @cached_property
+    def _drawn(self) -> str:
         stream = io.StringIO()
         _save_figure(
             self._copy(), stream, format="svg", metadata={"Date": None, "Creator": None}
         )
-        return _clean_svg(stream.getvalue(), self.alt)
+        return stream.getvalue()
 
     def svg_file(self) -> str:
         """Return a standalone SVG file with the title above and the note below."""
@@ -86,6 +98,11 @@ class Drawing:
         return figure
 
 
+def link_to(artist: "Artist", **target: str) -> None:
+    """Mark a part of a figure with what a page opens when it is clicked."""
+    artist.set_gid(f"{_TARGET}{json.dumps(target)}")
+
+
 def save_png(drawing: Drawing, path: Path, dpi: int = 200) -> None:
     """Write the image with its title and note as a PNG file.
 
@@ -105,11 +122,15 @@ def _save_figure(figure: "Figure", stream: IO[Any], **options: Any) -> None:
         figure.savefig(stream, **options)
 
 
-def _clean_svg(svg: str, label: str) -> str:
+def _clean_svg(svg: str, label: str, *, linked: bool = False) -> str:
     """Return the SVG as an element for a page, as the module docstring describes."""
     root = ElementTree.fromstring(svg.encode())
     for element in root.iter():
         _clean_element(element)
+        name = element.get("id", "")
+        if linked and name.startswith(_TARGET):
+            target = json.loads(name.removeprefix(_TARGET))
+            element.attrib |= {f"data-{key}": value for key, value in target.items()}
     box = root.attrib["viewBox"]
     root.attrib.clear()
     root.attrib |= {

@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from assay.errors import UsageError
 from assay.judge.results import PairRow
 from assay.report.document import ReportTable
-from assay.report.figures.drawing import Drawing
+from assay.report.figures.drawing import Drawing, link_to
 from assay.report.figures.style import (
     GREY,
     INK,
@@ -41,7 +41,7 @@ def draw_pair_lines(rows: Sequence[PairRow], a_name: str, b_name: str, label: st
     figure, [ax] = new_figure(4.0)
     for row in _select_evenly(kept):
         style = _direction_style(row)
-        ax.plot(
+        [line] = ax.plot(
             [0, 1],
             [row.baseline, row.candidate],
             style.line,
@@ -51,6 +51,7 @@ def draw_pair_lines(rows: Sequence[PairRow], a_name: str, b_name: str, label: st
             ms=4,
             alpha=0.7,
         )
+        link_to(line, pair=row.pair)
     columns = zip(*((row.baseline, row.candidate) for row in kept), strict=True)
     means = [float(np.mean(column)) for column in columns]
     ax.plot([0, 1], means, "-", color=INK, lw=3, marker="o", ms=7)
@@ -118,7 +119,8 @@ def draw_pair_differences(
         style, gap = _direction_style(row), row.difference
         if named:
             ax.plot([0, gap], [place, place], style.line, color=style.colour, lw=1.3)
-        ax.plot([gap], [place], style.marker, color=style.colour, ms=5 if named else 3)
+        [dot] = ax.plot([gap], [place], style.marker, color=style.colour, ms=5 if named else 3)
+        link_to(dot, pair=row.pair)
     if named:
         ax.set_yticks(range(len(ordered)), shorten_names((row.pair for row in ordered), 22))
     else:

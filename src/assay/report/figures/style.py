@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from assay.core.text import printable
 from assay.errors import UsageError
+from assay.report.figures.palette import COLOURS
 from assay.stats.intervals import Interval
 
 Values: TypeAlias = Sequence[float] | NDArray[Any]
@@ -34,9 +35,6 @@ MAX_POINTS: Final = 300
 _WIDTH: Final = 6.0
 _LEGEND_LETTERS: Final = 60
 _MAX_LEGEND_ROWS: Final = 5
-_COLOURS: Final = (
-    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A6D00"),
-)
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES: Final = ("-", "--", "-.", ":")
 _HATCHES: Final = ("", "///", "\\\\\\", "xxx", "---", "|||", "+++", "//--")
@@ -94,9 +92,9 @@ def use_figure_style() -> Iterator[None]:
 
 def group_style(index: int) -> FigureStyle:
     """Return the style of the group at this index; beyond eight, marker or line differs."""
-    turn = index // len(_COLOURS)
+    turn = index // len(COLOURS)
     return FigureStyle(
-        _COLOURS[index % len(_COLOURS)],
+        COLOURS[index % len(COLOURS)],
         _MARKERS[(index + turn) % len(_MARKERS)],
         _LINES[(index + turn) % len(_LINES)],
         _HATCHES[(index + turn) % len(_HATCHES)],
