@@ -177,7 +177,7 @@ def test_the_command_verifies_pages_databases_and_folders(
 
     code, out = verify(page)
     assert code == 0
-    assert "6 the same" in out
+    assert "6 identical" in out
     assert "only repeated: " in out
     assert verify(database)[0] == 0
     assay.export("best", output=tmp_path / "one.json", database=database)
