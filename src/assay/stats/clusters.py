@@ -10,6 +10,12 @@ compares two groups of trials within strata.
 
 Labels are compared for equality; their order has no meaning.
 
+Replicates of a world (a task with a seed) are the extreme case: a deterministic agent repeats
+itself, and ten plays of a world may be one observation. Every world has the same weight,
+however often it was played, and the unit is the world: values are averaged by world first, then
+Student's t over worlds applies, which is the cluster-robust estimate (CR2) for these weights.
+Proportions have bounds of their own here, because a world mean of 0 or 1 shows no spread.
+
 `hierarchical_bootstrap` is library only: no command calls it.
 """
 
@@ -24,6 +30,7 @@ from assay.errors import UsageError
 from assay.stats.estimates import (
     Estimate,
     Sample,
+    as_side,
     as_two,
     combined,
     deviation_of,
@@ -31,7 +38,17 @@ from assay.stats.estimates import (
     pair_differences,
     scaled,
 )
-from assay.stats.intervals import Interval, as_sample, check_level, check_resamples
+from assay.stats.intervals import (
+    Interval,
+    Side,
+    as_sample,
+    check_level,
+    check_resamples,
+    open_side,
+    t_quantile,
+)
+from assay.stats.shares import exact_bounds, least_tail
+from assay.stats.significance import TestResult
 
 Labels = Sequence[Hashable] | NDArray[Any]
 """One label per value; values with equal labels are in one cluster."""
@@ -73,6 +90,9 @@ def clustered_estimate(values: Sample, clusters: Labels, *, step: float = 0.0) -
     equal: C clusters of equal size give the correction C / (C - 1) of Cameron and Miller, "A
     practitioner's guide to cluster-robust inference", 2015, and C - 1 degrees of freedom. If
     each value is its own cluster, the result is Student's. For `step` see `mean_estimate`.
+
+    The usual CR2 assumes independent values within a cluster instead. Then the coverage of ten
+    clusters of 1 or 8 values was 93.9 % if values within a cluster are equal, here 95.2 %.
     """
     sample = as_sample(values, "the values")
     codes = codes_of(clusters, len(sample), "the values")
@@ -320,6 +340,150 @@ def difference_within(
     pulls = np.bincount(units, mark * (value - point * mark))
     error = math.sqrt(float(pulls @ pulls) * count / (count - 1)) / squares
     return Estimate(point, error, count - 1)
+
+
+def korn_graubard(shares: Sample, plays: Sequence[int], level: float = 0.95) -> Interval:
+    """Return the mean over worlds of their proportions, with an interval in [0, 1].
+
+    Korn and Graubard, "Confidence intervals for proportions with small expected number of
+    positive counts estimated from survey data", 1998: the exact interval (Clopper and Pearson,
+    1934) at the effective number of trials: the number of independent ones with the variance of
+    the worlds, reduced for the few worlds it is estimated from. If all plays of every world are
+    equal, it is the number of worlds. Also for scores from 0 to 1 other than 0 and 1.
+
+    In simulations of 5 to 50 worlds with 2 to 10 plays the coverage was at least 95 % for
+    deterministic and for independent plays, and 91 to 94 % for 10 plays of worlds that are
+    nearly all solved always or never, with a mean of 5 %.
+
+    Args:
+        shares: Proportion of successes by world.
+        plays: Number of plays by world.
+        level: Confidence level.
+    """
+    check_level(level)
+    sample = _world_shares(shares, plays)
+    return Interval(float(sample.mean()), *_share_bounds(sample, plays, (1 - level) / 2))
+
+
+def world_share_difference(
+    a: Sample,
+    b: Sample,
+    plays_a: Sequence[int],
+    plays_b: Sequence[int],
+    *,
+    paired: bool,
+    level: float = 0.95,
+    side: Side | str = Side.TWO_SIDED,
+) -> Interval:
+    """Return the mean proportion of `b` minus that of `a` over worlds, with an interval.
+
+    Newcombe, "Improved confidence intervals for the difference between binomial proportions
+    based on paired data", 1998, method 10, from the bounds of `korn_graubard`. The correlation
+    of paired worlds is shrunk by (n - 1) / (n + 1), since few worlds show it poorly. Unpaired
+    worlds have a correlation of 0: with one play each it is `share_difference`.
+
+    Args:
+        a: Proportions of the baseline by world.
+        b: Proportions of the candidate by world; if paired, in the order of `a`.
+        plays_a: Number of plays by world of `a`.
+        plays_b: Number of plays by world of `b`.
+        paired: Whether world i of one side is world i of the other.
+        level: Confidence level.
+        side: Sides on which the interval is bounded.
+    """
+    check_level(level)
+    first, second = _world_shares(a, plays_a), _world_shares(b, plays_b)
+    wanted = as_side(side)
+    tail = (1 - level) / (2 if wanted is Side.TWO_SIDED else 1)
+    correlation = _correlation(first, second) if paired else 0.0
+    low, high = _moved(first, second, plays_a, plays_b, correlation, tail)
+    return open_side(Interval(float(second.mean() - first.mean()), low, high), wanted)
+
+
+def world_share_test(
+    a: Sample,
+    b: Sample,
+    plays_a: Sequence[int],
+    plays_b: Sequence[int],
+    *,
+    paired: bool,
+    side: Side | str = Side.TWO_SIDED,
+) -> TestResult:
+    """Test whether mean proportions of worlds differ; the statistic is their difference.
+
+    The p-value is the smallest alpha at which the interval of `world_share_difference`
+    (Newcombe, 1998; Korn and Graubard, 1998) excludes 0, so both always agree.
+    """
+    first, second = _world_shares(a, plays_a), _world_shares(b, plays_b)
+    wanted = as_side(side)
+    correlation = _correlation(first, second) if paired else 0.0
+
+    def bounds(tail: float) -> tuple[float, float]:
+        return _moved(first, second, plays_a, plays_b, correlation, tail)
+
+    point = float(second.mean() - first.mean())
+    above = least_tail(lambda tail: bounds(tail)[0]) if point > 0 else 1.0
+    below = least_tail(lambda tail: -bounds(tail)[1]) if point < 0 else 1.0
+    p = {
+        Side.GREATER: above,
+        Side.LESS: below,
+        Side.TWO_SIDED: min(1.0, 2 * min(above, below)),
+    }[wanted]
+    n = len(first) if paired else len(first) + len(second)
+    return TestResult("test of proportions by world", point, p, n, exact=False)
+
+
+def _world_shares(shares: Sample, plays: Sequence[int]) -> Floats:
+    sample = as_sample(shares, "the proportions of worlds")
+    if len(plays) != len(sample) or min(plays) < 1:
+        raise UsageError(
+            f"{len(sample)} worlds have {len(plays)} numbers of plays; give one from 1 on each"
+        )
+    if sample.min() < 0 or sample.max() > 1:
+        raise UsageError(f"proportions are from 0 to 1; got {sample.min():g}, {sample.max():g}")
+    return sample
+
+
+def _share_bounds(shares: Floats, plays: Sequence[int], tail: float) -> tuple[float, float]:
+    worlds, trials, mean = len(shares), sum(plays), float(shares.mean())
+    effective = float(worlds)
+    if worlds > 1 and not np.isin(shares, (0, 1)).all():
+        fewer = t_quantile(trials - 1, 1 - tail) / t_quantile(worlds - 1, 1 - tail)
+        variance = float(shares.var(ddof=1)) / worlds
+        alike = variance * trials <= mean * (1 - mean) * fewer**2
+        effective = trials if alike else mean * (1 - mean) / variance * fewer**2
+    low, high = exact_bounds(mean * effective, effective, tail)
+    return min(low, mean), max(high, mean)
+
+
+def _correlation(a: Floats, b: Floats) -> float:
+    """Return the correlation of paired worlds, shrunk; 0 if a side does not vary."""
+    if len(a) != len(b):
+        raise UsageError(f"{len(a)} worlds cannot be paired with {len(b)}; give the same ones")
+    first, second = a - a.mean(), b - b.mean()
+    size = math.sqrt(float(first @ first) * float(second @ second))
+    return float(first @ second) / size * (len(a) - 1) / (len(a) + 1) if size else 0.0
+
+
+def _moved(
+    a: Floats,
+    b: Floats,
+    plays_a: Sequence[int],
+    plays_b: Sequence[int],
+    correlation: float,
+    tail: float,
+) -> tuple[float, float]:
+    """Return Newcombe's bounds of mean(b) - mean(a) from the bounds of both."""
+    mean_a, mean_b = float(a.mean()), float(b.mean())
+    low_a, high_a = _share_bounds(a, plays_a, tail)
+    low_b, high_b = _share_bounds(b, plays_b, tail)
+
+    def apart(x: float, y: float) -> float:
+        return math.sqrt(max(0.0, x * x - 2 * correlation * x * y + y * y))
+
+    low = mean_b - mean_a - apart(mean_b - low_b, high_a - mean_a)
+    high = mean_b - mean_a + apart(high_b - mean_b, mean_a - low_a)
+    return max(-1.0, low), min(1.0, high)
 
 
 def hierarchical_bootstrap(

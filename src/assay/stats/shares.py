@@ -47,7 +47,7 @@ def exact_share(successes: int, trials: int, level: float = 0.95) -> Interval:
     """
     check_level(level)
     check_share(successes, trials)
-    low, high = _exact_bounds(successes, trials, (1 - level) / 2)
+    low, high = exact_bounds(successes, trials, (1 - level) / 2)
     return Interval(successes / trials, low, high)
 
 
@@ -166,8 +166,8 @@ def share_equivalence(
             _paired_bounds(first, second, tail, 1.0) if paired else _hybrid(first, second, tail)
         )
 
-    p_lower = _least_tail(lambda tail: bounds(tail)[0] + margin)
-    p_upper = _least_tail(lambda tail: margin - bounds(tail)[1])
+    p_lower = least_tail(lambda tail: bounds(tail)[0] + margin)
+    p_upper = least_tail(lambda tail: margin - bounds(tail)[1])
     p = max(p_lower, p_upper)
     low, high = bounds(min(alpha, 0.5 - 1e-9))
     interval = Interval(point, min(point, low), max(point, high))
@@ -197,7 +197,8 @@ def _outcomes(
     return first, second
 
 
-def _exact_bounds(successes: float, trials: int, tail: float) -> tuple[float, float]:
+def exact_bounds(successes: float, trials: float, tail: float) -> tuple[float, float]:
+    """Return the bounds of `exact_share`; counts of effective trials need not be integers."""
     # SciPy is slow to import, and most of assay does not need it.
     from scipy.special import betaincinv
 
@@ -233,15 +234,15 @@ def _paired_bounds(
 def _hybrid(a: NDArray[np.float64], b: NDArray[np.float64], tail: float) -> tuple[float, float]:
     """Return Newcombe's bounds of b - a, from the exact bounds of both proportions."""
     share_a, share_b = float(a.mean()), float(b.mean())
-    low_a, high_a = _exact_bounds(float(a.sum()), len(a), tail)
-    low_b, high_b = _exact_bounds(float(b.sum()), len(b), tail)
+    low_a, high_a = exact_bounds(float(a.sum()), len(a), tail)
+    low_b, high_b = exact_bounds(float(b.sum()), len(b), tail)
     difference = share_b - share_a
     low = difference - math.hypot(share_b - low_b, high_a - share_a)
     high = difference + math.hypot(high_b - share_b, share_a - low_a)
     return max(-1.0, low), min(1.0, high)
 
 
-def _least_tail(room: Callable[[float], float]) -> float:
+def least_tail(room: Callable[[float], float]) -> float:
     """Return the smallest tail at which a bound is within the margin: a one-sided p-value."""
     least, most = 1e-12, 0.5 - 1e-9
     if room(most) <= 0:
