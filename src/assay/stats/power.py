@@ -1,26 +1,38 @@
 """Power and sample size: detectable effects, required trials, and their cost.
 
-Tests are two-sided t tests of normal data. `n` and every sample size is the number of pairs, or
-of trials in each of two equal arms. `sd` is the standard deviation of the paired differences,
-or within an arm. A plan from a pilot is as uncertain as the pilot's standard deviation, so
-every sample size has a range that reflects this uncertainty.
+Tests are two-sided: t tests of normal data, and the exact tests of proportions, McNemar's and
+Fisher's. `n` and every sample size is the number of pairs, or of trials in each of two equal
+arms. `sd` is the standard deviation of the paired differences, or within an arm.
+
+A plan from a pilot is as uncertain as what the pilot estimates: the standard deviation, the
+proportion of pairs that differ, or the proportion of successes. So every sample size has a
+range that reflects this uncertainty, and a plan can be made by assurance: the mean power over
+the posterior of the pilot (O'Hagan, Stevens and Campbell, "Assurance in clinical trial design",
+2005), so that 80 % of plans succeed, and not fewer because some pilots are too optimistic.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
 from assay.stats.effects import noncentral_t_cdf, noncentrality_interval, solve
-from assay.stats.estimates import deviation_of
+from assay.stats.estimates import Floats, Sample, deviation_of
 from assay.stats.intervals import Interval, as_sample, check_level
+from assay.stats.shares import as_outcomes
 from assay.stats.variance import checked_sd, sd_interval
 
 _MOST = 10**15
 """Upper limit of a sample size; it means this many or more."""
+_MOST_EXACT = 200
+"""Up to this many trials, the power of an exact test is computed exactly."""
+_POINTS = 24
+"""Number of points of a posterior over which power is averaged."""
 
 
 class TrialPrice(NamedTuple):
@@ -115,6 +127,7 @@ def trials_needed(
     power: float = 0.8,
     alpha: float = 0.05,
     level: float = 0.95,
+    assurance: bool = False,
 ) -> Needed:
     """Return the sample size for a t test to detect a true difference with this power.
 
@@ -131,6 +144,8 @@ def trials_needed(
         power: Probability of detecting the effect.
         alpha: Type I error of the two-sided test.
         level: Confidence level of the range.
+        assurance: Whether `power` is the mean over the posterior of the pilot's variance (a
+            scaled inverse chi-square), in place of the power at the pilot's variance.
     """
     _check_alpha(alpha)
     _check_power(power, alpha)
@@ -152,7 +167,110 @@ def trials_needed(
     freedom = pilot_n - 1 if paired else 2 * (pilot_n - 1)
     spread = sd_interval(sd, freedom + 1, level=level)
     low, high = _whole(trials(spread.low)), _whole(trials(spread.high))
-    return Needed(_whole(plain), low, high, plain, pilot_n, level)
+    wanted = plain
+    if assurance and sd:
+        from scipy.special import chdtri
+
+        shares = freedom / chdtri(freedom, _quantiles())
+        sizes = [abs(effect) / (sd * math.sqrt(share)) for share in shares.tolist()]
+
+        def spare(n: float) -> float:
+            return sum(_power(n, size, paired, alpha) for size in sizes) / len(sizes) - power
+
+        wanted = solve(spare, 2.0, max(4.0 * high, 4.0)) if spare(2.0) < 0 else 2.0
+    return Needed(_whole(wanted), low, high, plain, pilot_n, level)
+
+
+def mcnemar_power(n: int, won: float, lost: float, *, alpha: float = 0.05) -> float:
+    """Return the probability that McNemar's exact test rejects, over all outcomes of n pairs.
+
+    Unconditional: the number of pairs that differ is binomial, and given it the wins are
+    (Connor, "Sample size for testing differences in proportions for the paired-sample design",
+    1987, without his approximation). The test rejects if its p-value is below alpha.
+
+    Args:
+        n: Number of pairs.
+        won: Probability that a pair is a success of the second side only.
+        lost: Probability that a pair is a success of the first side only.
+        alpha: Type I error of the two-sided test.
+    """
+    _check_alpha(alpha)
+    if min(won, lost) < 0 or won + lost > 1 or n < 1:
+        raise UsageError(f"{won!r} and {lost!r} of {n!r} pairs are not proportions of pairs")
+    return float(_mcnemar(n, np.array([won]), np.array([lost]), alpha)[0])
+
+
+def fisher_power(n: int, share_a: float, share_b: float, *, alpha: float = 0.05) -> float:
+    """Return the probability that Fisher's exact test rejects, n trials in each arm.
+
+    Unconditional: summed over all outcomes of both arms (Bennett and Hsu, "On the power
+    function of the exact test for the 2 x 2 contingency table", 1960).
+    """
+    _check_alpha(alpha)
+    if not (0 <= share_a <= 1 and 0 <= share_b <= 1 and n >= 1):
+        raise UsageError(f"{share_a!r} and {share_b!r} of {n!r} trials are not proportions")
+    return float(_fisher(n, np.array([share_a]), np.array([share_b]), alpha)[0])
+
+
+def share_trials_needed(
+    a: Sample,
+    b: Sample,
+    effect: float,
+    *,
+    paired: bool,
+    power: float = 0.8,
+    alpha: float = 0.05,
+    level: float = 0.95,
+    assurance: bool = True,
+) -> Needed:
+    """Return the sample size for the exact test to detect a difference of proportions.
+
+    The smallest n from which the unconditional power of McNemar's test (Connor, 1987), or of
+    Fisher's (Bennett and Hsu, 1960), stays at least `power`: the power of an exact test falls
+    at some steps of n. Above 200 trials it is the normal approximation with the continuity
+    correction. The pilot tells what the effect does not: the proportion of pairs that differ,
+    or of successes of both arms. Its posterior is a beta distribution with the prior of
+    Jeffreys, within the values that the effect allows; the range is from its quantiles.
+
+    Args:
+        a: Outcomes of the pilot's first side, 0 or 1.
+        b: Outcomes of the second side; if paired, in pair order.
+        effect: Difference of proportions to detect, `b` minus `a`.
+        paired: Whether the trials will be paired.
+        power: Probability of detecting the effect.
+        alpha: Type I error of the two-sided test.
+        level: Confidence level of the range.
+        assurance: Whether `power` is also the mean over the posterior of the pilot.
+    """
+    _check_alpha(alpha)
+    _check_power(power, alpha)
+    check_level(level)
+    if not 0 < abs(effect) <= 1:
+        raise UsageError(f"effect {effect!r} is not a difference of proportions above 0")
+    first, second = as_outcomes(a), as_outcomes(b)
+    if paired and len(first) != len(second):
+        raise UsageError(f"{len(first)} outcomes cannot be paired with {len(second)}")
+    hits = first != second if paired else np.concatenate([first, second])
+    yes, no = float(hits.sum()), float((1 - hits).sum())
+    # Pairs differ at least as often as the effect says, and no proportion is beyond 0 and 1.
+    ends = (abs(effect), 1.0) if paired else (abs(effect) / 2, 1 - abs(effect) / 2)
+
+    def trials(shares: Floats) -> int:
+        if paired:
+            sides = (shares + effect) / 2, (shares - effect) / 2
+            return _smallest(lambda n: float(_mcnemar(n, *sides, alpha).mean()), power)
+        arms = shares - effect / 2, shares + effect / 2
+        return _smallest(lambda n: float(_fisher(n, *arms, alpha).mean()), power)
+
+    plain = trials(np.array([min(max(yes / (yes + no), ends[0]), ends[1])]))
+    tail = (1 - level) / 2
+    reach = [
+        trials(np.array([share]))
+        for share in _posterior(yes, no, ends, np.array([tail, 0.5, 1 - tail])).tolist()
+    ]
+    wanted = max(plain, trials(_posterior(yes, no, ends, _quantiles()))) if assurance else plain
+    pilot = len(first) if paired else (len(first) + len(second)) // 2
+    return Needed(wanted, min(reach), max(reach), float(plain), pilot, level)
 
 
 def trials_for_precision(
@@ -204,6 +322,117 @@ def first_n_below(values: Sequence[float] | NDArray[Any], threshold: float) -> i
         if mean > 1e-10 and deviation_of(sample[:n]) / mean < threshold:
             return n
     return None
+
+
+def _quantiles() -> Floats:
+    """Return the probabilities of the points that stand for a distribution."""
+    return np.asarray((np.arange(_POINTS) + 0.5) / _POINTS)
+
+
+def _posterior(
+    yes: float, no: float, ends: tuple[float, float], probabilities: Floats
+) -> Floats:
+    """Return quantiles of the posterior of a proportion, within the ends."""
+    from scipy.special import betainc, betaincinv
+
+    below, above = betainc(yes + 0.5, no + 0.5, np.array(ends))
+    at = below + probabilities * (above - below)
+    return np.asarray(np.clip(betaincinv(yes + 0.5, no + 0.5, at), *ends))
+
+
+def _mcnemar(n: int, won: Floats, lost: Floats, alpha: float) -> Floats:
+    """Return the power of McNemar's test for each pair of probabilities."""
+    from scipy.special import bdtr, bdtrc, ndtr, ndtri
+
+    differ = np.minimum(won + lost, 1.0)
+    if n > _MOST_EXACT:
+        gap = np.maximum(np.abs(won - lost) - 1 / n, 0)
+        error = np.sqrt(np.maximum(differ - (won - lost) ** 2, 1e-300))
+        room = gap * math.sqrt(n) - float(ndtri(1 - alpha / 2)) * np.sqrt(differ)
+        return np.asarray(ndtr(room / error))
+    wins = np.divide(won, differ, out=np.full_like(won, 0.5), where=differ > 0)
+    most, part = _most_losses(alpha)[: n + 1, None], np.arange(n + 1)[:, None]
+    few = np.maximum(most, 0)
+    found = bdtr(few, part, wins) + np.where(
+        part - few > 0, bdtrc(np.maximum(part - few - 1, 0), part, wins), 1.0
+    )
+    chance = bdtr(part, n, differ)
+    chance[1:] -= bdtr(part[1:] - 1, n, differ)
+    return np.asarray((chance * found * (most >= 0)).sum(axis=0))
+
+
+@lru_cache(maxsize=64)
+def _most_losses(alpha: float) -> NDArray[np.int64]:
+    """Return the most losses with which each number of differing pairs rejects, or -1."""
+    from scipy.special import bdtr
+
+    pairs, losses = np.arange(_MOST_EXACT + 1)[:, None], np.arange(_MOST_EXACT // 2 + 1)
+    rejects = 2 * bdtr(np.minimum(losses, pairs), pairs, 0.5) < alpha
+    return np.asarray(rejects.sum(axis=1) - 1)
+
+
+def _fisher(n: int, share_a: Floats, share_b: Floats, alpha: float) -> Floats:
+    """Return the power of Fisher's test with n trials in each arm, for each pair of shares."""
+    from scipy.special import ndtr, ndtri
+
+    if n > _MOST_EXACT:
+        gap = np.maximum(np.abs(share_b - share_a) - 1 / n, 0)
+        both = (share_a + share_b) / 2
+        error = np.sqrt(share_a * (1 - share_a) + share_b * (1 - share_b) + 1e-300)
+        room = gap * math.sqrt(n) - float(ndtri(1 - alpha / 2)) * np.sqrt(2 * both * (1 - both))
+        return np.asarray(ndtr(room / error))
+    region = _fisher_region(n, alpha)
+    # Rounding may leave a proportion outside by 1e-17.
+    chances_a, chances_b = (_binomial(n, np.clip(side, 0, 1)) for side in (share_a, share_b))
+    return np.asarray(np.einsum("xk,xy,yk->k", chances_a, region, chances_b, optimize=True))
+
+
+@lru_cache(maxsize=64)
+def _fisher_region(n: int, alpha: float) -> Floats:
+    """Return 1 for the successes of both arms with which Fisher's test rejects, else 0."""
+    from scipy.special import gammaln
+
+    counts = np.arange(n + 1)
+    logs = gammaln(n + 1) - gammaln(counts + 1) - gammaln(n - counts + 1)
+    # Row: successes of both arms together; column: those of one. Arms are equal, so the
+    # distribution is symmetric and the two-sided p-value is twice the smaller tail.
+    total = np.arange(2 * n + 1)[:, None]
+    other = total - counts
+    weights = np.where(
+        (other >= 0) & (other <= n), logs + logs[np.clip(other, 0, n)], -math.inf
+    )
+    weights = np.exp(weights - weights.max(axis=1, keepdims=True))
+    tails = weights.cumsum(axis=1)
+    few = 2 * tails * (1 - 1e-12) < alpha * tails[:, -1:]
+    region = few[counts[:, None] + counts, counts]
+    return np.asarray(region | region.T, np.float64)
+
+
+def _binomial(n: int, shares: Floats) -> Floats:
+    """Return the probabilities of 0 to n successes; shape (n + 1, shares)."""
+    from scipy.special import gammaln, xlog1py, xlogy
+
+    counts = np.arange(n + 1)[:, None]
+    ways = gammaln(n + 1) - gammaln(counts + 1) - gammaln(n - counts + 1)
+    return np.asarray(np.exp(ways + xlogy(counts, shares) + xlog1py(n - counts, -shares)))
+
+
+def _smallest(power_at: Callable[[int], float], power: float) -> int:
+    """Return the smallest n from which the power stays at least `power`."""
+    high = 4
+    while power_at(high) < power and high < _MOST:
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power_at(middle) >= power else (middle, high)
+    # The power is not monotonic: it falls where a step of n allows no further rejection.
+    ahead = high
+    while ahead <= min(high + 8 + high // 8, _MOST_EXACT):
+        if power_at(ahead) < power:
+            high = ahead + 1
+        ahead += 1
+    return high
 
 
 def _power(n: float, d: float, paired: bool, alpha: float) -> float:
