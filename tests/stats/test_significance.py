@@ -7,12 +7,15 @@ import pytest
 
 from assay.errors import UsageError
 from assay.stats import significance
+from assay.stats.shares import share_test
 from assay.stats.significance import (
     equivalence_test,
+    least_p_value,
     mann_whitney_test,
     paired_t_test,
     permutation_test,
     sign_flip_test,
+    smallest_n,
     welch_t_test,
     wilcoxon_test,
 )
@@ -220,3 +223,36 @@ def test_equivalence_equals_statsmodels() -> None:
 
 def test_a_result_is_not_taken_for_a_set_of_tests() -> None:
     assert significance.TestResult.__test__ is False  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("design", "level", "side", "n"),
+    [
+        ("pairs", 0.95, "two-sided", 6),
+        ("pairs", 0.99, "two-sided", 8),
+        ("pairs", 0.95, "greater", 5),
+        ("pairs", 1 - 0.05 / 15, "two-sided", 10),
+        ("groups", 0.95, "two-sided", 4),
+        ("groups", 0.99, "two-sided", 5),
+    ],
+)
+def test_the_smallest_n_is_the_first_with_which_the_exact_test_can_reject(
+    design: str, level: float, side: str, n: int
+) -> None:
+    def p_value(trials: int) -> float:
+        low, high = np.zeros(trials), 1.0 + np.arange(trials) / 100
+        if design == "pairs":
+            return sign_flip_test(high - low, side=side).p_value
+        return permutation_test(low, high, side=side).p_value
+
+    assert smallest_n(design, level, side) == n
+    assert p_value(n) < 1 - level <= p_value(n - 1)
+    assert p_value(n) == least_p_value(n, n if design == "groups" else None, side)
+
+
+def test_mcnemar_and_fisher_reject_from_the_smallest_n_on() -> None:
+    assert share_test([0] * 6, [1] * 6, paired=True).p_value == pytest.approx(least_p_value(6))
+    assert share_test([0] * 4, [1] * 4, paired=False).p_value == pytest.approx(
+        least_p_value(4, 4)
+    )
+    assert least_p_value(2, 12) < 0.05 < least_p_value(2, 7)

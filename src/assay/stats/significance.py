@@ -16,6 +16,7 @@ assessment of normality when comparing two independent samples", 2012).
 
 import math
 from collections.abc import Sequence
+from enum import StrEnum
 from itertools import combinations, islice
 from typing import Any, NamedTuple
 
@@ -156,6 +157,42 @@ def _shares(sums: Floats, seen: float, slack: float) -> Tails:
 def _sampled(sums: Floats, seen: float, slack: float) -> Tails:
     below, above = (sums <= seen + slack).sum() + 1, (sums >= seen - slack).sum() + 1
     return Tails(float(below) / (len(sums) + 1), float(above) / (len(sums) + 1), False)
+
+
+class Design(StrEnum):
+    """Designs whose exact tests need a smallest number of trials to reject anything."""
+
+    PAIRS = "pairs"
+    """Sign-flip test of pairs; McNemar's test, in which only pairs that differ count."""
+    GROUPS = "groups"
+    """Permutation test of two groups; Fisher's test."""
+
+
+def least_p_value(n: int, other: int | None = None, side: Side | str = Side.TWO_SIDED) -> float:
+    """Return the smallest p-value that the exact test of n pairs can have.
+
+    With `other`, of two groups of n and `other` trials. One of the 2^n ways to flip signs, or
+    of the ways to divide the trials, is the most extreme (Fisher, 1935).
+    """
+    ways = 2**n if other is None else math.comb(n + other, n)
+    return min(1.0, (2 if as_side(side) is Side.TWO_SIDED else 1) / ways)
+
+
+def smallest_n(
+    design: Design | str, level: float = 0.95, side: Side | str = Side.TWO_SIDED
+) -> int:
+    """Return the smallest n at which the exact test of a design can reject at 1 - level.
+
+    Pairs, or trials in each of two groups (Fisher, 1935): 6 pairs or 4 and 4 trials at 95 %, 8
+    pairs or 5 and 5 trials at 99 %. For m comparisons that share their error, `level` is
+    1 - alpha / m.
+    """
+    check_level(level)
+    groups, n = Design(design) is Design.GROUPS, 1
+    # Rounding of 1 - level must not decide about equality.
+    while least_p_value(n, n if groups else None, side) >= (1 - level) * (1 - 1e-9):
+        n += 1
+    return n
 
 
 class TestResult(NamedTuple):
