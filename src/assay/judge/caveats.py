@@ -17,7 +17,8 @@ from assay.judge.matching import trial_values
 from assay.judge.outcomes import scale_of
 from assay.judge.results import Contrast, LeftOut, Losses, Setup, SubjectFacts
 from assay.judge.subjects import Subject, TrialOutcome
-from assay.stats.shares import fisher_exact, losses_matter
+from assay.stats.missing import losses_matter
+from assay.stats.shares import fisher_exact
 from assay.types import TrialState
 
 _SHOWN = 3

@@ -1,4 +1,4 @@
-"""Proportions of successful trials: intervals, tests, equivalence, pass@k, lost trials.
+"""Proportions of successful trials: intervals, tests, equivalence, pass@k.
 
 Values are 0 and 1 (or booleans), one per independent trial. Every interval has nonzero width
 and stays within the possible values. The tests are exact, so their type I error is at most
@@ -10,15 +10,11 @@ pass@k and pass^k are the probabilities that at least one, or all, of k attempts
 succeed. From n attempts, of which c succeeded, both are estimated without bias for every k up
 to n; (c / n)^k would be biased. All tasks have the same weight. Attempts at a task are assumed
 to be independent.
-
-A trial that ended with an infrastructure error is lost: it has no value, and lost trials may
-differ from the others, because harder worlds may fail more often. Values of lost trials are
-never guessed. `worst_cases` gives the results at the extremes.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -301,65 +297,3 @@ def pass_all(successes: Counts, attempts: Counts, k: int, *, level: float = 0.95
         return mean_estimate(np.array(shares), step=1.0).interval(level, low=0, high=1)
     low, high = (bound**k for bound in exact_share(*pairs[0], level)[1:])
     return Interval(shares[0], min(low, shares[0]), max(high, shares[0]))
-
-
-_MANY = 0.05
-_UNLIKE = 0.1
-
-
-class Filled(NamedTuple):
-    """Two samples in which lost trials have been given a value."""
-
-    a: NDArray[np.float64]
-    b: NDArray[np.float64]
-
-
-def losses_matter(lost_a: int, trials_a: int, lost_b: int, trials_b: int) -> bool:
-    """Return whether so many trials are lost that the result must be checked at the extremes.
-
-    True if at least 5 % of either side's trials are lost, or if the proportions of lost trials
-    differ (Fisher's exact test, 1935, below 0.1). `trials` counts all started trials, including
-    the lost ones.
-    """
-    if max(lost_a / trials_a, lost_b / trials_b) >= _MANY:
-        return True
-    return fisher_exact(lost_a, trials_a, lost_b, trials_b) < _UNLIKE
-
-
-def worst_cases(
-    a: Sample,
-    b: Sample,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-) -> tuple[Filled, Filled]:
-    """Fill lost trials with the values worst for `b`, and with the values best for `b`.
-
-    The bounds of Horowitz and Manski, "Nonparametric analysis of randomized experiments with
-    missing covariate and outcome data", 2000: for any values of the lost trials, the difference
-    of means lies between the differences in the two cases. A conclusion that holds in both does
-    not depend on the lost trials.
-
-    Args:
-        a: One value per trial, NaN if it was lost.
-        b: One value per trial, NaN if it was lost; for pairs both are in pair order.
-        low: Smallest possible value; None: the smallest observed on either side.
-        high: Largest possible value; None: the largest observed.
-    """
-    first, second = (np.asarray(side, np.float64) for side in (a, b))
-    seen = np.concatenate([side[~np.isnan(side)] for side in (first, second)])
-    as_sample(seen, "values that were not lost")
-    least = float(seen.min()) if low is None else low
-    most = float(seen.max()) if high is None else high
-    if not least <= seen.min() <= seen.max() <= most or math.isinf(most - least):
-        raise UsageError(
-            f"values go from {seen.min():g} to {seen.max():g}, beyond the bounds {least:g} and"
-            f" {most:g}; give the least and the greatest value that is possible"
-        )
-
-    def filled(for_a: float, for_b: float) -> Filled:
-        return Filled(
-            np.where(np.isnan(first), for_a, first), np.where(np.isnan(second), for_b, second)
-        )
-
-    return filled(most, least), filled(least, most)
