@@ -12,6 +12,7 @@ from assay.stats.significance import (
     equivalence_test,
     least_p_value,
     mann_whitney_test,
+    open_equivalence_test,
     paired_t_test,
     permutation_test,
     sign_flip_test,
@@ -256,3 +257,43 @@ def test_mcnemar_and_fisher_reject_from_the_smallest_n_on() -> None:
         least_p_value(4, 4)
     )
     assert least_p_value(2, 12) < 0.05 < least_p_value(2, 7)
+
+
+def test_equivalence_without_a_range_takes_twenty_pairs() -> None:
+    a = np.random.default_rng(1).normal(0, 0.1, 20)
+    few = open_equivalence_test(a[:19], a[:19], paired=True, margin=1.0)
+    assert (few.test.equivalent, few.test.p_value, few.too_few, few.needed) == (
+        False,
+        1,
+        True,
+        20,
+    )
+    enough = open_equivalence_test(a, a[::-1], paired=True, margin=1.0)
+    assert enough.test == equivalence_test(a, a[::-1], paired=True, margin=1.0)
+    assert enough.test.equivalent
+    assert not enough.too_few
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_difference_shown_elsewhere_must_not_reach_the_margin_unseen(paired: bool) -> None:
+    """A gain of 5 in a tenth of trials has the mean 0.5: 30 trials miss it in 4 % of cases."""
+    zeros = np.zeros(29)
+    found = open_equivalence_test(zeros, zeros, paired=paired, margin=0.5, largest=5.0)
+    assert (found.test.equivalent, found.too_few, found.needed) == (False, True, 30)
+    more = np.zeros(30)
+    assert open_equivalence_test(
+        more, more, paired=paired, margin=0.5, largest=5.0
+    ).test.equivalent
+    strict = open_equivalence_test(more, more, paired=paired, margin=0.5, level=0.99, largest=5)
+    assert strict.needed == 47
+
+
+def test_the_number_needed_is_about_that_of_the_t_tests() -> None:
+    rng = np.random.default_rng(2)
+    found = open_equivalence_test(np.zeros(10), rng.normal(0, 1, 10), paired=True, margin=0.4)
+    shown = [
+        equivalence_test(np.zeros(found.needed), row, paired=True, margin=0.4).equivalent
+        for row in rng.normal(0, 1, (200, found.needed))
+    ]
+    assert found.needed > 20
+    assert 0.4 < np.mean(shown) <= 1
