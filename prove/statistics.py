@@ -19,6 +19,7 @@ from .intervals import intervals
 from .looks import looks
 from .partial import partial
 from .parts import Found
+from .ranges import ranges
 from .score import score
 from .shares import shares
 from .units import units
@@ -34,6 +35,7 @@ PARTS: dict[str, Callable[[int], Found]] = {
     "chosen": chosen,
     "looks": looks,
     "units": units,
+    "ranges": ranges,
 }
 """Each takes the number of sets or simulations a cell."""
 
