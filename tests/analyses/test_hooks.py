@@ -1,7 +1,9 @@
 """How often hooks fire, on firings made by hand."""
 
+import numpy as np
 import pytest
 
+from assay.analyses.episodes import EpisodeFacts, analysis_document
 from assay.analyses.hooks import analyse_hooks
 from assay.errors import UsageError
 from assay.stats.shares import exact_share
@@ -45,3 +47,44 @@ def test_firings_are_counted_by_model_turn_action_and_company() -> None:
 def test_without_a_firing_it_says_who_has_hooks() -> None:
     with pytest.raises(UsageError, match=r"no hook fired in these 1 episodes.*--hooks FILE"):
         analyse_hooks([facts()])
+
+
+def finding(counts: dict[str, dict[str, int]], n: int) -> str:
+    """The finding about models whose hooks fire in the first episodes, so many of n."""
+    episodes: list[EpisodeFacts] = [
+        facts(model, seed, hooks=[HookFiring(name, 1, 1) for name, k in of.items() if seed < k])
+        for model, of in counts.items()
+        for seed in range(n)
+    ]
+    (text,) = analysis_document(analyse_hooks(episodes)).summary
+    return str(text)
+
+
+def test_two_of_ten_against_none_do_not_tell_models_apart() -> None:
+    """It was said from a gap of a fifth on, of the largest gap of all hooks, without a test."""
+    text = finding({"a": {"hard": 2, "x": 9}, "b": {"x": 9}}, 10)
+    assert text.endswith("No hook is shown to tell models apart.")
+    text = finding({"a": {"hard": 9, "x": 9}, "b": {"x": 9}}, 10)
+    assert "hard tells models apart: it fires in 90% of the episodes of a and 0%" in text
+
+
+@pytest.mark.parametrize("n", [5, 20])
+def test_equal_models_are_told_apart_in_one_of_twenty_sets_at_most(n: int) -> None:
+    """With five hooks it was said in 99.7 % of sets of 5 episodes and in 62 % of sets of 20."""
+    rng, said, sets = np.random.default_rng(n), 0, 60
+    for _ in range(sets):
+        counts = rng.binomial(n, 0.4, (2, 5)) + 0
+        of = [{f"h{k}": int(count) for k, count in enumerate(row)} for row in counts]
+        said += "tells models apart" in finding({"a": {"h": 1, **of[0]}, "b": of[1]}, n)
+    assert said <= 0.05 * sets + 3 * (0.05 * 0.95 * sets) ** 0.5
+
+
+def test_episodes_that_repeat_a_world_count_once() -> None:
+    episodes = [
+        facts(model, seed, replicate=again, hooks=[HookFiring("x", 1, 1)] * (model == "a"))
+        for model in ("a", "b")
+        for seed in range(3)
+        for again in range(5)
+    ]
+    (text,) = analysis_document(analyse_hooks(episodes)).summary
+    assert str(text).endswith("No hook is shown to tell models apart.")

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -68,6 +69,18 @@ def test_losses_at_both_ends_and_speed_are_what_the_events_say() -> None:
     assert (found.seconds, found.learning_rate) == (600.0, 5e-5)
     assert found.overfitting.verdict == "cannot tell"
     assert "--validation FILE" in found.overfitting.why
+
+
+def test_events_of_one_step_are_merged_and_the_last_loss_is_kept() -> None:
+    """The event of the last validation loss took the place of that of the training loss."""
+    losses = [2.0, 1.5, 1.0, 0.5]
+    last = curve(losses, [3.0, 2.5, 2.0, 1.5])[-1]
+    events = [*curve(losses), replace(last, id="v", metrics={"full_valid_loss": 1.5})]
+    (found,) = analyse_training([(job(), events)], "here").jobs
+    assert (found.last_loss, found.valid_loss) == (0.5, 1.5)
+    resumed = [*events, replace(last, id="again", metrics={"train_loss": 0.4})]
+    (found,) = analyse_training([(job(), resumed)], "here").jobs
+    assert (found.last_loss, found.valid_loss) == (0.4, 1.5)
 
 
 def test_a_validation_loss_that_turns_is_overfitting() -> None:

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from assay.analyses.worlds import analyse_worlds, look_at
+from assay.analyses.episodes import analysis_document
+from assay.analyses.worlds import WorldsAnalysis, analyse_worlds, look_at, shrunken_effect
 from assay.crafter.rules import AREA, MATERIALS
 from assay.errors import UsageError
 from assay.stats.variance import variance_shares
@@ -93,6 +94,47 @@ def test_easy_hard_surprising_and_telling_worlds_are_found() -> None:
     assert abs(surprising.surprise) > 1
     assert found.models[0].sd.point == pytest.approx(np.std([4, 2, 3, 1], ddof=1))
     assert any("--replicates 3" in note for note in found.basis.notes)
+
+
+def of_worlds(rng: np.random.Generator, world_sd: float) -> WorldsAnalysis:
+    """Two models that play ten worlds three times each; achievements have a deviation of 2."""
+    worlds = rng.normal(10, world_sd, 10)
+    episodes = [
+        facts(
+            model,
+            seed,
+            replicate=again,
+            achievements={
+                f"x{k}": 1 for k in range(max(0, round(rng.normal(worlds[seed], 2))))
+            },
+        )
+        for model in ("a", "b")
+        for seed in range(10)
+        for again in range(3)
+    ]
+    return analyse_worlds(episodes, lambda worlds: {})
+
+
+def test_worlds_that_do_not_differ_are_not_said_to_cost_achievements() -> None:
+    """It said 'models lose 3.00 achievements': best minus worst of ten noisy means."""
+    rng, said = np.random.default_rng(1), 0
+    for _ in range(40):
+        (text,) = analysis_document(of_worlds(rng, 0.0)).summary
+        said += "models lose" in str(text)
+    assert said <= 5
+    assert "no world is shown to be harder than another." in str(text)
+
+
+def test_what_worlds_cost_is_shrunk_for_chance() -> None:
+    rng = np.random.default_rng(2)
+    found = [of_worlds(rng, 3.0) for _ in range(20)]
+    for one in found:
+        (text,) = analysis_document(one).summary
+        assert "models lose about" in str(text)
+        assert "(shrunk for chance)." in str(text)
+    shrunk = [shrunken_effect(one, one.outliers[0]) / one.outliers[0].effect for one in found]
+    # The variance of worlds is 9, of chance 4 / 6.
+    assert np.mean(shrunk) == pytest.approx(9 / (9 + 4 / 6), abs=0.03)
 
 
 def test_worlds_that_not_all_played_are_left_out_of_the_shares() -> None:

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from assay.analyses.episodes import (
     AMOUNT,
     COUNT,
     INTERVALS,
+    LEVEL,
     SHARE,
     Basis,
     EpisodeFacts,
@@ -31,6 +33,8 @@ from assay.report.document import Cell, Document, Figures, ReportTable, Row, Sec
 from assay.report.files import interval_columns
 from assay.report.numbers import mean_cell, share_cell
 from assay.stats.intervals import Interval
+from assay.stats.multiplicity import benjamini_hochberg
+from assay.stats.shares import fisher_exact
 from assay.stats.survival import median_time
 from assay.store.load import HookFiring
 
@@ -294,31 +298,58 @@ def _finding(found: HooksAnalysis) -> str:
     if len(most.models) == 1:
         return f"{text}."
 
-    def gap(hook: HookSummary) -> float:
-        fired = [model.fired.point for model in hook.models]
-        return max(fired) - min(fired)
-
-    apart = max(found.hooks, key=gap)
-    low, high = _ends(apart, lambda one: one.fired.point)
-    if high.fired.point - low.fired.point >= 0.2:
+    told = _told_apart(found)
+    if told is not None:
+        hook, low, high = told
         return (
-            f"{text}. {apart.name} tells models apart: it fires in {percent(high.fired.point)}"
+            f"{text}. {hook.name} tells models apart: it fires in {percent(high.fired.point)}"
             f" of the episodes of {high.group} and {percent(low.fired.point)} of those of"
             f" {low.group}."
         )
-    low, high = _ends(most, lambda one: one.per_episode.point)
-    if low.per_episode.point >= high.per_episode.point / 2:
-        return f"{text}, much the same with each model."
+    low, high = _ends(most.models, lambda one: one.per_episode.point)
     return (
         f"{text}: {high.per_episode.point:.1f} times with {high.group},"
-        f" {low.per_episode.point:.1f} with {low.group}."
+        f" {low.per_episode.point:.1f} with {low.group}. No hook is shown to tell models apart."
     )
 
 
+def _told_apart(found: HooksAnalysis) -> tuple[HookSummary, HookOfModel, HookOfModel] | None:
+    """Return the hook that two models differ in most, of those in which a difference is shown.
+
+    Fisher's exact test of every hook for every two models, with the false discovery rate over
+    all of them at 5 % (Benjamini and Hochberg, 1995). None if no difference is shown.
+    """
+    candidates = [
+        (hook, *_ends(hook.models[i : i + 1] + hook.models[j : j + 1], _fired))
+        for hook in found.hooks
+        for i, j in combinations(range(len(hook.models)), 2)
+    ]
+    if not candidates:
+        return None
+    p_values = []
+    for _, *pair in candidates:
+        # Episodes in one world may repeat each other, so that the worlds count.
+        units = [min(model.n, found.basis.worlds) for model in pair]
+        (low, n), (high, m) = (
+            (round(_fired(model) * unit), unit) for model, unit in zip(pair, units, strict=True)
+        )
+        p_values.append(fisher_exact(low, n, high, m))
+    shown = [
+        candidate
+        for candidate, p_value in zip(candidates, benjamini_hochberg(p_values), strict=True)
+        if p_value < 1 - LEVEL
+    ]
+    return max(shown, key=lambda one: _fired(one[2]) - _fired(one[1]), default=None)
+
+
+def _fired(model: HookOfModel) -> float:
+    return model.fired.point
+
+
 def _ends(
-    hook: HookSummary, of: Callable[[HookOfModel], float]
+    models: Sequence[HookOfModel], of: Callable[[HookOfModel], float]
 ) -> tuple[HookOfModel, HookOfModel]:
-    return min(hook.models, key=of), max(hook.models, key=of)
+    return min(models, key=of), max(models, key=of)
 
 
 def _short_table(found: HooksAnalysis) -> ReportTable:

@@ -138,9 +138,13 @@ def analyse_training(
 
 def _training(job: FinetuneJob, events: Sequence[FinetuneEvent]) -> JobTraining:
     told = [event for event in events if event.step is not None and event.metrics]
-    # If a step has several events, as after a resume, the last one counts.
-    by_step = {event.step: event for event in told if event.step is not None}
-    points = tuple(CurvePoint(step, by_step[step].metrics) for step in sorted(by_step))
+    # A step may have several events: one of its training loss and one of its validation loss,
+    # or the same again after a resume. They are merged, and the last value of a metric counts.
+    by_step: dict[int, dict[str, float]] = {}
+    for event in told:
+        if event.step is not None:
+            by_step.setdefault(event.step, {}).update(event.metrics)
+    points = tuple(CurvePoint(step, by_step[step]) for step in sorted(by_step))
     times = [event.created_at for event in told if event.created_at is not None]
     span = (max(times) - min(times)).total_seconds() if times else 0.0
     steps = max(by_step) - min(by_step) if by_step else 0

@@ -392,8 +392,8 @@ def _stability(
 
 _SHOWN = 4
 _WARNING = (
-    "Worlds that were chosen because they tell models apart say nothing about all worlds: a"
-    " difference between models looks larger there than it is, because the same results chose"
+    "Worlds that were chosen because models are far apart there say nothing about all worlds:"
+    " a difference between models looks larger than it is, because the same results chose"
     " the worlds. Use them to find a difference quickly, play other worlds to say how large it"
     " is, and name the worlds beside every claim."
 )
@@ -425,11 +425,15 @@ def _document(found: WorldsAnalysis) -> Document:
         "The easiest and the hardest worlds",
         ["World", "Beside average", *(f"To {name}" for name in WANTED)],
         [
-            [str(one.world), format_difference(metric, one.effect), *_ways(one)]
+            [
+                str(one.world),
+                format_difference(metric, shrunken_effect(found, one)),
+                *_ways(one),
+            ]
             for one in found.outliers
         ],
-        "Beside average: how much better models do there. To: steps from the start to the"
-        " nearest, for who knows the way; a cell of stone counts two.",
+        "Beside average: how much better models do there, shrunk for chance. To: steps from the"
+        " start to the nearest, for who knows the way; a cell of stone counts two.",
     )
     return build(
         "seeds",
@@ -439,7 +443,9 @@ def _document(found: WorldsAnalysis) -> Document:
             Section("How much the world decides", [*first, Figures(lambda: _figures(found))]),
             Section("Outliers", [outliers, Figures(lambda: _maps(found))]),
             Section("Worlds that behave differently by model", list(_surprises(found))),
-            Section("Worlds that tell models apart", list(_telling(found))),
+            Section(
+                "Worlds in which models are furthest apart, not tested", list(_telling(found))
+            ),
             Section("All worlds", [_table(found)], in_terminal=False, folded=True),
         ],
         found,
@@ -484,21 +490,42 @@ def _shares_table(found: WorldsAnalysis) -> Iterator[ReportTable]:
 
 
 def _finding(found: WorldsAnalysis) -> str:
-    hardest, easiest = found.outliers[-1], found.outliers[0]
-    apart = easiest.effect - hardest.effect
-    where = (
-        f"from {easiest.world} to {hardest.world} models lose"
-        f" {format_value(found.metric, apart)} {found.metric} on average"
-    )
     if found.shares is None:
-        return f"Nobody can say how much the world decides; {where}."
+        return (
+            f"How much the world decides of {found.metric} cannot be told from chance with"
+            " these episodes."
+        )
     share = found.shares.world
     ends = f"[{100 * share.low:.0f}, {100 * share.high:.0f}]"
     share_of = f"{share_text(share.point)} % {ends}"
     text = f"The world decides {share_of} of the variance of {found.metric}"
     if len(found.models) > 1:
         text += f", the model {share_text(found.shares.subject.point)} %"
-    return f"{text}; {where}."
+    if not share.low > 0:
+        return f"{text}; no world is shown to be harder than another."
+    hardest, easiest = found.outliers[-1], found.outliers[0]
+    apart = shrunken_effect(found, easiest) - shrunken_effect(found, hardest)
+    return (
+        f"{text}; from {easiest.world} to {hardest.world} models lose about"
+        f" {format_value(found.metric, apart)} {found.metric} (shrunk for chance)."
+    )
+
+
+def shrunken_effect(found: WorldsAnalysis, world: WorldResult) -> float:
+    """Return the effect of a world, without what chance adds to the extremes of many worlds.
+
+    It is multiplied by the proportion of the variance of a world's mean that is due to the
+    world (Robinson, "That BLUP is a good thing: the estimation of random effects", 1991): 0 if
+    worlds do not differ by more than chance. NaN if the world cannot be told from chance.
+    """
+    shares = found.shares
+    if shares is None:
+        return math.nan
+    noise = shares.rest.point / world.n
+    if shares.interaction is not None:
+        noise += shares.interaction.point / len(found.models)
+    whole = shares.world.point + noise
+    return world.effect * shares.world.point / whole if whole else 0.0
 
 
 def _ways(one: WorldResult) -> list[str]:
