@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from assay.core.provenance import collect_provenance
 
 from .chosen import chosen
+from .designs import designs
 from .differences import differences
 from .intervals import intervals
 from .looks import looks
@@ -36,6 +37,7 @@ PARTS: dict[str, Callable[[int], Found]] = {
     "looks": looks,
     "units": units,
     "ranges": ranges,
+    "designs": designs,
 }
 """Each takes the number of sets or simulations a cell."""
 
