@@ -8,6 +8,7 @@ from scipy import stats
 
 from assay.errors import UsageError
 from assay.stats.power import (
+    cheapest_allocation,
     fisher_power,
     mcnemar_power,
     power_of,
@@ -127,3 +128,30 @@ def test_what_are_no_proportions_is_refused() -> None:
         share_trials_needed([0, 1], [1, 1], 0.0, paired=True)
     with pytest.raises(UsageError, match="cannot be paired"):
         share_trials_needed([0, 1], [1], 0.2, paired=True)
+
+
+def test_rollouts_are_cheaper_only_if_tasks_cost_or_are_few() -> None:
+    """Without a cost of tasks one rollout is best: each further task brings both parts down."""
+    free = cheapest_allocation(0.2, 0.3, 0.6)
+    assert free is not None
+    needed = trials_needed(0.2, math.hypot(0.3, 0.6), paired=True).trials
+    assert free == (needed, 1, 2 * needed)
+    costly = cheapest_allocation(0.2, 0.3, 0.6, task_cost=8.0)
+    assert costly is not None
+    # Cochran's optimum is sqrt(task cost / cost of two rollouts) * within / between = 4.
+    assert costly.rollouts in (3, 4, 5)
+    few = cheapest_allocation(0.2, 0.3, 0.6, most_tasks=30)
+    assert few is not None
+    assert few.tasks <= 30
+    assert few.rollouts > 1
+    assert cheapest_allocation(0.2, 0.3, 0.6, most_tasks=10) is None
+
+
+def test_an_allocation_detects_its_effect() -> None:
+    found = cheapest_allocation(0.3, 0.4, 1.0, task_cost=6.0)
+    assert found is not None
+    rng, sets = np.random.default_rng(9), 600
+    means = rng.normal(0.3, 0.4, (sets, found.tasks))
+    means += rng.normal(0, 1.0, (sets, found.tasks, found.rollouts)).mean(axis=2)
+    rejected = np.mean([stats.ttest_1samp(row, 0).pvalue < 0.05 for row in means])
+    assert abs(rejected - 0.8) < 3 * math.sqrt(0.16 / sets) + 0.02

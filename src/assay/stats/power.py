@@ -33,6 +33,8 @@ _MOST_EXACT = 200
 """Up to this many trials, the power of an exact test is computed exactly."""
 _POINTS = 24
 """Number of points of a posterior over which power is averaged."""
+_MOST_ROLLOUTS = 100
+"""Rollouts of a task that a plan considers."""
 
 
 class TrialPrice(NamedTuple):
@@ -271,6 +273,58 @@ def share_trials_needed(
     wanted = max(plain, trials(_posterior(yes, no, ends, _quantiles()))) if assurance else plain
     pilot = len(first) if paired else (len(first) + len(second)) // 2
     return Needed(wanted, min(reach), max(reach), float(plain), pilot, level)
+
+
+class Allocation(NamedTuple):
+    """Number of tasks and of rollouts of each that detect an effect."""
+
+    tasks: int
+    rollouts: int
+    """Rollouts of a task by each side."""
+    cost: float
+    """In the unit of the costs."""
+
+
+def cheapest_allocation(
+    effect: float,
+    between_sd: float,
+    within_sd: float,
+    *,
+    task_cost: float = 0.0,
+    rollout_cost: float = 1.0,
+    most_tasks: int | None = None,
+    power: float = 0.8,
+    alpha: float = 0.05,
+) -> Allocation | None:
+    """Return how many tasks and rollouts detect a difference at the lowest cost, or None.
+
+    Two-stage sampling (Cochran, Sampling Techniques, 3rd ed. 1977, section 10.6; Miller,
+    "Adding error bars to evals", 2024): the difference in a task with r rollouts has the
+    variance between_sd^2 + within_sd^2 / r, and the paired t test is over tasks. More rollouts
+    reduce only the second part. None if no number of rollouts up to 100 is enough with
+    `most_tasks` tasks.
+
+    Args:
+        effect: Difference to detect.
+        between_sd: Standard deviation between tasks of the true differences.
+        within_sd: Standard deviation of the difference of two single rollouts of a task.
+        task_cost: Cost of a further task, without its rollouts.
+        rollout_cost: Cost of a rollout of one side.
+        most_tasks: Number of tasks there are; None if more can be made.
+        power: Probability of detecting the effect.
+        alpha: Type I error of the two-sided test.
+    """
+    for sd in (between_sd, within_sd):
+        checked_sd(sd)
+    best: Allocation | None = None
+    for rollouts in range(1, _MOST_ROLLOUTS + 1):
+        sd = math.hypot(between_sd, within_sd / math.sqrt(rollouts))
+        tasks = trials_needed(effect, sd, paired=True, power=power, alpha=alpha).trials
+        cost = tasks * (task_cost + 2 * rollouts * rollout_cost)
+        allowed = most_tasks is None or tasks <= most_tasks
+        if allowed and (best is None or cost < best.cost):
+            best = Allocation(tasks, rollouts, cost)
+    return best
 
 
 def trials_for_precision(
