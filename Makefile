@@ -44,7 +44,7 @@ help:
 
 demo: $(VENV)/assay
 	@mkdir -p demo
-	@$(BIN)/assay run --episodes 5 --database demo/traces.duckdb --traces-dir demo/traces
+	@$(BIN)/assay run --episodes 8 --database demo/traces.duckdb --traces-dir demo/traces
 	@$(BIN)/assay traces replay best --gif demo/best.gif --database demo/traces.duckdb
 	@echo "See it in a browser: $(BIN)/assay view --database demo/traces.duckdb"
 

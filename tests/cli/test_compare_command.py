@@ -50,10 +50,13 @@ def test_the_command_of_the_seed_writes_a_page(assay: Assay) -> None:
     done = assay("compare --experiments experiments.json --output comparison_report.html")
     assert done.code == 0
     assert done.output == (
-        "improved-7b: better. Difference in achievements +1.13 [+0.99, +1.28], 3 pairs.\n"
+        "improved-7b: too few pairs. Difference in achievements +1.13 [+0.99, +1.28],"
+        " 3 pairs.\n"
         "report: comparison_report.html\n"
     )
-    assert "3 pairs are very few" in Path("comparison_report.html").read_text("utf-8")
+    assert "Too few pairs for a verdict (3; at least 6)" in Path(
+        "comparison_report.html"
+    ).read_text("utf-8")
 
 
 @pytest.mark.extras
@@ -137,7 +140,7 @@ def test_a_metric_that_a_file_lacks_is_an_error_that_names_those_it_has(assay: A
 def test_without_output_the_report_is_printed(assay: Assay) -> None:
     done = assay("compare --experiments experiments.json")
     assert done.code == 0
-    assert "Is improved-7b better than baseline-7b?\n  Yes" in done.output
+    assert "Is improved-7b better than baseline-7b?\n  Too few" in done.output
     assert "medium #1" not in done.output
     assert "medium #1" in assay("compare --experiments experiments.json --detail").output
 
@@ -145,14 +148,14 @@ def test_without_output_the_report_is_printed(assay: Assay) -> None:
 def test_quiet_prints_the_verdicts_and_nothing_else(assay: Assay) -> None:
     done = assay("compare --experiments experiments.json --quiet --output r.csv")
     assert done.output.count("\n") == 1
-    assert done.output.startswith("improved-7b: better.")
+    assert done.output.startswith("improved-7b: too few pairs.")
 
 
 def test_json_is_one_object(assay: Assay) -> None:
     done = assay("compare --experiments experiments.json --json")
     values = json.loads(done.output)
     assert values["format"] == "assay-comparison/1"
-    assert values["contrasts"][0]["verdict"] == "better"
+    assert values["contrasts"][0]["verdict"] == "undecided"
 
 
 def test_output_may_be_given_more_than_once(assay: Assay) -> None:
@@ -163,15 +166,18 @@ def test_output_may_be_given_more_than_once(assay: Assay) -> None:
 
 def test_the_baseline_may_be_another_than_the_first(assay: Assay) -> None:
     line = "compare --experiments experiments.json --baseline improved-7b --quiet"
-    assert assay(line).output.startswith("baseline-7b: worse.")
+    assert assay(line).output.startswith("baseline-7b: too few pairs.")
 
 
 def test_fail_if_worse_is_an_exit_code(assay: Assay) -> None:
-    line = "compare --experiments experiments.json --quiet --fail-if-worse"
-    assert assay(line).code == 0
-    done = assay(f"{line} --baseline improved-7b")
+    files = ["baseline_results.json", "improved_results.json"]
+    line = (
+        "compare --baseline {} --improved {} --metric time_efficiency --quiet --fail-if-worse"
+    )
+    assert assay(line.format(*files)).code == 0
+    done = assay(line.format(*reversed(files)))
     assert done.code == 1
-    assert "baseline-7b is worse than improved-7b in achievements" in done.errors
+    assert "is worse than" in done.errors
 
 
 def test_fail_if_worse_does_not_pass_what_it_cannot_judge(assay: Assay) -> None:

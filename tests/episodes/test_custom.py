@@ -11,6 +11,7 @@ import pytest
 
 from assay.episodes.metrics import find_metric, measure, measure_all
 from assay.errors import UsageError
+from assay.judge.outcomes import Direction
 from assay.judge.subjects import SUBJECT_METRICS
 from assay.metrics import (
     SHIPPED,
@@ -25,7 +26,7 @@ from assay.metrics import (
     rule_understanding,
 )
 from assay.store.load import load_experiment, load_outcomes, load_session
-from assay.store.metric_outcomes import lower_is_better, made_by
+from assay.store.metric_outcomes import declared_outcomes, made_by
 from assay.store.store import Store
 from assay.store.subjects import load_subjects
 from assay.types import TrialState
@@ -324,10 +325,13 @@ def test_the_experiment_remembers_what_made_its_numbers_and_which_way_is_better(
     apply_metrics(store, EXPERIMENTS[:1], metrics(slow, seconds))
     with store.reading() as connection:
         after = load_experiment(connection, EXPERIMENTS[0])
-        lower = lower_is_better(after.tags)
+        declared = declared_outcomes(after.tags)
         noted = made_by(connection, EXPERIMENTS[0])
-    assert lower == {"hurry"}
-    assert noted["seconds"] == ("seconds", "0" * 32, True)
+    assert {name: one.direction for name, one in declared.items()} == {
+        "hurry": Direction.LOWER,
+        "seconds": Direction.NEITHER,
+    }
+    assert noted["seconds"] == ("seconds", "0" * 32, True, {})
     assert replace(after, tags={}, updated_at=0) == replace(before, tags={}, updated_at=0)
 
 

@@ -162,8 +162,9 @@ def test_a_pair_that_infrastructure_broke_is_waited_for() -> None:
 
 
 def test_who_is_ahead_waits_and_who_is_decided_stops() -> None:
-    lookout = SequentialMonitor(*monitored(), earlier_outcomes={})
-    trials = {(one.group, one.index): one for one in all_trials()}
+    config = replace(CONFIG, episodes=30)
+    lookout = SequentialMonitor(*monitored(config), earlier_outcomes={})
+    trials = {(one.group, one.index): one for one in all_trials(config)}
 
     def admitted(model: str, world: int) -> Admission:
         return lookout.admit(trials[model, world])
@@ -197,7 +198,7 @@ def test_an_episode_that_has_a_journal_is_played_to_its_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "decision"), [("tokens", Verdict.WORSE), ("steps", Verdict.BETTER)]
+    ("metric", "decision"), [("tokens", Verdict.WORSE), ("steps", Verdict.HIGHER)]
 )
 def test_more_is_worse_of_what_is_spent(metric: str, decision: Verdict) -> None:
     config = RunConfig(models=("base", "good"), episodes=8, until_decided=metric)

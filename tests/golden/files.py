@@ -48,11 +48,12 @@ ADDED: Final[frozenset[str]] = frozenset(
         *(
             f"{where}.{name}"
             for where in ("contrasts", "standings.pairs")
-            for name in ("design", "losses", "same", "shrunken", "standardised")
+            for name in ("design", "losses", "same", "shrunken", "standardised", "fewest")
         ),
         *(f"instances.{name}" for name in ("horizon", "mean_time", "p_value", "unit")),
         *("instances.times.steps", "experiments.configuration", "experiments.run_id"),
-        "capacity",
+        *("capacity", "contrasts.tests.equivalence_needs"),
+        "standings.pairs.tests.equivalence_needs",
     }
 )
 """Keys and columns that were added on purpose since, such as `subjects.task`."""
@@ -74,6 +75,9 @@ CHANGED: Final = re.compile(
             r"instances\.median_time",
             # A file of results pairs by task and seed, an export says of which run it is.
             r"contrasts\.pairs\.pair|subjects\.run_id",
+            # Steps have no direction, and four pairs are too few for a verdict.
+            r"((answers|contrasts|standings\.pairs)\.)?verdict|verdict\.(word|sentence)",
+            r"contrasts\.settle|standings\.order\.(groups|rank|shared)",
             # An analysis names the option that pairs runs.
             r"note",
         )

@@ -1,10 +1,12 @@
 """Subjects made up for tests of comparisons."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from assay.judge.subjects import Look, Subject, TrialOutcome
 from assay.types import TrialState
+from tests.support import call_assay
 
 NASTY = "<script>alert(1)</script> =1+1 |`*_$x$ \x1b[2J[bold]b[/] \u202e @all"
 
@@ -60,3 +62,10 @@ def look(baseline: str, decision: str | None, number: int = 3, **but: Any) -> Lo
         design={"kind": "obrien-fleming"},
         **(numbers | but),
     )
+
+
+def command(*words: str, code: int = 0) -> str:
+    """Run a command and return what it prints, errors included, in one line."""
+    done = call_assay(Path(), *words)
+    assert done.code == code, (done.output, done.errors)
+    return " ".join(f"{done.output} {done.errors}".split())

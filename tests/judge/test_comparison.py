@@ -9,11 +9,13 @@ from scipy import stats
 
 from assay.errors import UsageError
 from assay.judge.comparison import compare
+from assay.judge.outcomes import parse_outcome
 from assay.judge.results import Comparison, LeftOut, Timed
 from assay.judge.subjects import SUBJECT_METRICS
 from assay.judge.versions import over_time
 from assay.report.comparison.document import comparison_document
 from assay.report.document import ReportTable
+from assay.stats.bounded import bounded_tost
 from assay.types import TrialState, Verdict
 
 from .subjects import look, subject, trial
@@ -132,7 +134,8 @@ def test_no_difference_that_matters_takes_a_size_that_would() -> None:
     near = [value + gap for value, gap in zip(BASE, [0.1, -0.1] * 5, strict=True)]
     both = [subject("a", BASE), subject("b", near)]
     assert verdict(compare(both)) is Verdict.UNDECIDED
-    assert verdict(compare(both, min_effect=0.5)) is Verdict.NO_DIFFERENCE
+    assert verdict(compare(both, min_effect=12)) is Verdict.NO_DIFFERENCE
+    assert verdict(compare(both, min_effect=0.5)) is Verdict.UNDECIDED
     assert verdict(compare(both, min_effect=0.01)) is Verdict.UNDECIDED
 
 
@@ -140,7 +143,7 @@ def test_a_clear_difference_that_does_not_matter_is_no_difference() -> None:
     above = [value + 0.1 + gap / 100 for value, gap in zip(BASE, [1, -1] * 5, strict=True)]
     both = [subject("a", BASE), subject("b", above)]
     assert verdict(compare(both)) is Verdict.BETTER
-    assert verdict(compare(both, min_effect=1)) is Verdict.NO_DIFFERENCE
+    assert verdict(compare(both, min_effect=12)) is Verdict.NO_DIFFERENCE
 
 
 @pytest.mark.parametrize("values", [[2.0] * 6, BASE], ids=["all equal", "pairwise equal"])
@@ -388,7 +391,7 @@ def test_numbers_of_whole_subjects_are_shown_and_not_judged() -> None:
 
 def test_less_is_better_where_the_metric_of_a_subject_says_so() -> None:
     both = [
-        subject("a", BASE, lower_is_better=frozenset({"achievements"})),
+        subject("a", BASE, outcomes={"achievements": parse_outcome("achievements", "lower")}),
         subject("b", MORE),
     ]
     assert verdict(compare(both)) is Verdict.WORSE
@@ -480,7 +483,7 @@ def test_a_decided_comparison_needs_no_plan_and_no_effect_has_none() -> None:
     near = [value + gap for value, gap in zip(BASE, [0.1, -0.1] * 5, strict=True)]
     flat = compare([subject("a", BASE), subject("b", near)]).contrasts[0]
     assert flat.difference.point == pytest.approx(0)
-    same = compare([subject("a", BASE), subject("b", near)], min_effect=0.5).contrasts[0]
+    same = compare([subject("a", BASE), subject("b", near)], min_effect=12).contrasts[0]
     assert same.verdict is Verdict.NO_DIFFERENCE
     assert same.settle is None
     worse = compare([subject("a", MORE), subject("b", BASE)]).contrasts[0]
@@ -506,24 +509,23 @@ def test_without_spread_nothing_is_planned() -> None:
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_without_spread_equivalence_allows_for_one_value_a_step_away(paired: bool) -> None:
+def test_without_spread_equivalence_goes_by_the_range(paired: bool) -> None:
     both = [
         subject("a", [2.0] * 7),
         subject("b", [3.0] * 7, first_seed=1 if paired else 50),
     ]
-    [near] = compare(both, min_effect=2.0).contrasts
+    [near] = compare(both, min_effect=20.0).contrasts
     [far] = compare(both, min_effect=0.4).contrasts
     assert near.tests is not None
     assert far.tests is not None
     assert not near.tests.spread_known
-    error, freedom = (1 / 8, 6) if paired else (math.sqrt(2) / 8, 12)
-    expected = stats.t.sf((2 - 1) / error, freedom)
+    expected = bounded_tost([1.0] * 7, -22, 22, 20.0).p_value
     assert near.tests.equivalence_p == pytest.approx(expected)
     assert near.verdict is Verdict.NO_DIFFERENCE
     assert far.tests.equivalence_p is not None
     assert far.tests.equivalence_p > 0.99
     assert far.verdict is Verdict.BETTER
-    [below] = compare(both, baseline="b", min_effect=2.0).contrasts
+    [below] = compare(both, baseline="b", min_effect=20.0).contrasts
     assert below.tests is not None
     assert below.tests.equivalence_p == pytest.approx(expected)
 

@@ -11,7 +11,6 @@ from assay.crafter.rules import ACHIEVEMENTS
 from assay.judge.comparison import compare
 from assay.judge.describe import describe, instances, scores
 from assay.judge.matching import match
-from assay.judge.outcomes import LOWER_IS_BETTER
 from assay.judge.results import Comparison, Contrast, LeftOut, Setup, TaskRule, Units
 from assay.judge.subjects import Subject
 from assay.judge.versions import over_time
@@ -51,7 +50,6 @@ def test_what_nobody_chose_is_the_usual() -> None:
         seed=0,
         method=Method.AUTO,
         correction=Correction.HOLM,
-        lower_is_better=LOWER_IS_BETTER,
         tasks=None,
     )
     assert found.setup == replace(usual, known_metrics=("achievements",))

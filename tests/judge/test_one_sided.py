@@ -62,13 +62,13 @@ def test_one_side_has_the_bound_and_the_p_value_of_scipy(
 def test_one_side_decides_where_both_do_not() -> None:
     low, high = LOW[:5], [value + 0.25 for value in HIGH[:5]]
     verdicts = [found(low, high, paired=True, side=side).verdict for side in Side]
-    assert verdicts == [Verdict.UNDECIDED, Verdict.BETTER, Verdict.UNDECIDED]
+    assert verdicts == [Verdict.UNDECIDED, Verdict.HIGHER, Verdict.UNDECIDED]
 
 
 def test_a_neutral_verdict_is_higher_or_lower() -> None:
     up, down = found(LOW, HIGH, paired=True), found(HIGH, LOW, paired=True)
-    assert (up.verdict, up.neutral_verdict) == (Verdict.BETTER, Verdict.HIGHER)
-    assert (down.verdict, down.neutral_verdict) == (Verdict.WORSE, Verdict.LOWER)
+    assert (up.verdict, up.neutral_verdict) == (Verdict.HIGHER, Verdict.HIGHER)
+    assert (down.verdict, down.neutral_verdict) == (Verdict.LOWER, Verdict.LOWER)
     # Of a cost the better one is lower.
     assert replace(up, verdict=Verdict.WORSE).neutral_verdict is Verdict.HIGHER
     undecided = found(LOW, LOW[::-1], paired=True)

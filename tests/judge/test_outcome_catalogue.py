@@ -38,7 +38,7 @@ def test_costs_are_what_a_trial_used() -> None:
 
 
 def test_a_metric_outside_the_catalogue_has_no_range_and_no_unit() -> None:
-    assert outcome_of("loss") == Outcome(name="loss")
+    assert outcome_of("loss") == Outcome(name="loss", direction=Direction.NEITHER)
     assert scale_of("loss", [0.5, 2.0]).known_ends is False
     assert math.isinf(outcome_of("loss").high)
     assert outcome_of("unlocked/other_game").share

@@ -12,7 +12,6 @@ import scipy.stats
 
 from assay.crafter.rules import ACHIEVEMENTS
 from assay.errors import UsageError
-from assay.judge.caveats import with_losses
 from assay.judge.comparison import check_choices, compare
 from assay.judge.describe import instances, passes
 from assay.judge.design import (
@@ -24,6 +23,7 @@ from assay.judge.design import (
 )
 from assay.judge.looks import last_look, looked_before
 from assay.judge.matching import match, mean_of, mean_of_values
+from assay.judge.missing import with_losses
 from assay.judge.outcomes import Scale, scale_of
 from assay.judge.plans import ComparisonPlan, StoredPlan, plan_deviations
 from assay.judge.results import Contrast, Setup, TaskRule, Units
@@ -180,7 +180,9 @@ def test_bounds_take_lost_trials_at_the_ends_and_share_the_error(family: int) ->
 def test_few_losses_on_both_sides_say_nothing_and_unlisted_ones_count() -> None:
     many = [float(at % 7) for at in range(100)]
     kept = subject("a", many), lossy("b", [None, *(value + 1 for value in many[1:])])
-    assert with_losses(only(*kept), *kept, SETUP).losses is None
+    few = only(*kept).losses
+    assert few is not None
+    assert (few.baseline, few.candidate) == (0, 1)
     unlisted = replace(kept[0], facts={"without_result": 6})
     losses = with_losses(only(*kept), unlisted, kept[1], SETUP).losses
     assert losses is not None
@@ -192,17 +194,20 @@ def test_a_verdict_holds_only_if_both_ends_give_it() -> None:
     above = [value + 9 + at % 3 for at, value in enumerate(LOW)]
     little = [*above[:-1], None]
     both = subject("a", LOW), lossy("b", little)
-    found = with_losses(only(*both), *both, SETUP)
+    found = only(*both)
     assert found.losses is not None
     assert (found.verdict, found.losses.holds) == (Verdict.BETTER, True)
+    assert not found.withheld
+    assert found.difference[1:] == (found.losses.lowest.low, found.losses.highest.high)
     much = [*(value - 6 for value in above[:-4]), *[None] * 4]
     both = subject("a", LOW), lossy("b", much)
-    found = with_losses(only(*both), *both, SETUP)
+    found = only(*both)
     assert found.losses is not None
-    assert (found.verdict, found.losses.holds) == (Verdict.BETTER, False)
+    assert (found.verdict, found.losses.holds) == (Verdict.UNKNOWN, False)
+    assert found.withheld
 
 
-def test_a_metric_without_ends_takes_the_extremes_seen() -> None:
+def test_a_metric_without_ends_has_a_tipping_point() -> None:
     def own(name: str, values: Sequence[float]) -> Subject:
         trials = [trial(name, at, reward=value) for at, value in enumerate(values, 1)]
         return subject(name, trials=trials)
@@ -210,14 +215,15 @@ def test_a_metric_without_ends_takes_the_extremes_seen() -> None:
     a, whole = own("a", LOW), own("b", HIGH)
     lost = [replace(one, state=TrialState.FAILURE, values={}) for one in whole.trials[:2]]
     b = replace(whole, trials=(*lost, *whole.trials[2:]))
-    setup = replace(SETUP, metrics=("reward",))
-    losses = with_losses(only(a, b, metrics=["reward"]), a, b, setup).losses
+    found = only(a, b, metrics=["reward"])
+    losses = found.losses
     assert losses is not None
-    assert not losses.known_ends
-    for edge, value in ((losses.lowest, min(LOW)), (losses.highest, max(HIGH))):
-        after = [value, value, *HIGH[2:]]
-        gaps = [one - before for before, one in zip(LOW, after, strict=True)]
-        assert edge == pytest.approx(t_interval(gaps))
+    assert (losses.known_ends, losses.holds, found.withheld) == (False, False, True)
+    assert losses.tipping is not None
+    mean = sum(HIGH[2:]) / len(HIGH[2:])
+    for by, verdict in ((0.98, Verdict.BETTER), (1.02, Verdict.UNDECIDED)):
+        filled = [mean - by * losses.tipping] * 2
+        assert only(a, own("b", [*filled, *HIGH[2:]]), metrics=["reward"]).verdict is verdict
 
 
 # Looks.
@@ -235,7 +241,7 @@ def test_looks_that_a_file_does_not_have_are_made_again() -> None:
     both = stopped("a", LOW), stopped("b", HIGH)
     found = last_look(*both, "achievements")
     gaps = [after - before for before, after in zip(LOW, HIGH, strict=True)]
-    design = SequentialDesign(most=10, comparisons=2)
+    design = SequentialDesign(most=10, comparisons=2, ends=(0.0, 22.0))
     made = looks(gaps, design, ended=True)
     assert found is not None
     assert (found.look, found.pairs, found.decision) == (
@@ -344,11 +350,11 @@ def test_what_values_a_metric_can_have(metric: str, values: list[float], scale: 
     assert scale.known_ends == (math.isfinite(scale.low) and math.isfinite(scale.high))
 
 
-def test_the_step_of_averaged_worlds_is_a_part_of_one() -> None:
+def test_the_step_of_averaged_worlds_is_one_world() -> None:
     twice = [
         trial("a", seed, replicate=at, achievements=4.0) for seed in range(6) for at in (0, 1)
     ]
-    estimate = mean_estimate([4.0] * 6, step=0.5)
+    estimate = mean_estimate([4.0] * 6, step=1.0)
     found = mean_of(twice, "achievements", 0.95)
     assert found == pytest.approx(estimate.interval(0.95, low=0, high=len(ACHIEVEMENTS)))
 
@@ -758,14 +764,15 @@ def test_seeds_that_nobody_played_are_named() -> None:
 
 
 def test_models_of_a_run_are_ranked_in_pairs_of_worlds() -> None:
-    rewards = {"a": [1.0, 5.0, 9.0, 13.0], "b": [2.0, 6.5, 10.0, 14.5]}
+    low = [1.0, 5.0, 9.0, 13.0, 4.0, 8.0]
+    rewards = {"a": low, "b": [value + 1 + at % 2 / 2 for at, value in enumerate(low)]}
     episodes = [
         episode(model, number, reward=value)
         for model, own in rewards.items()
         for number, value in enumerate(own)
     ]
     [contrast] = rank_models(episodes)[0].contrasts
-    assert (contrast.paired, contrast.n_baseline, contrast.verdict) == (True, 4, Verdict.BETTER)
+    assert (contrast.paired, contrast.n_baseline, contrast.verdict) == (True, 6, Verdict.BETTER)
 
 
 def test_skewed_differences_are_told_without_a_method_that_no_option_chooses() -> None:

@@ -69,9 +69,9 @@ def test_holm_and_benjamini_hochberg_are_not_the_same() -> None:
 
 def test_equivalence_is_adjusted_for_the_candidates_too() -> None:
     near = shifted(0.5, -0.5, 1, -1, 0.5, -0.5, 1, -1, 0.5, -0.5)
-    alone = compare([subject("a", BASE), subject("b", near)], min_effect=0.5)
+    alone = compare([subject("a", BASE), subject("b", near)], min_effect=7)
     three = compare(
-        [subject("a", BASE), *(subject(name, near) for name in "bcd")], min_effect=0.5
+        [subject("a", BASE), *(subject(name, near) for name in "bcd")], min_effect=7
     )
     [first] = alone.decisive
     assert first.tests is not None
@@ -79,7 +79,10 @@ def test_equivalence_is_adjusted_for_the_candidates_too() -> None:
     assert first.verdict is Verdict.NO_DIFFERENCE
     for contrast in three.decisive:
         assert contrast.tests is not None
-        assert contrast.tests.equivalence_p == pytest.approx(6 * first.tests.equivalence_p)
+        assert contrast.tests.equivalence_p is not None
+        ratio = contrast.tests.equivalence_p / first.tests.equivalence_p
+        # Holm's factors; pairs of candidates are equal, which has the smaller p value.
+        assert 3 - 1e-9 < ratio < 6 + 1e-9
         assert contrast.verdict is Verdict.UNDECIDED
 
 

@@ -61,6 +61,7 @@ def test_a_run_stores_what_a_file_of_metrics_says_and_a_comparison_judges_it(
     found = assay.compare("latest", database=tmp_path / "t.duckdb", metrics=["idle"])
     [one] = found.decisive
     assert one.lower_is_better
+    assert models["builtin/noop"]["declared"]["idle"] == {"better": "lower"}
     assert one.difference.point > 0
     assert [facts.whole["range_of_reward"] >= 0 for facts in found.subjects] == [True, True]
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -115,11 +116,16 @@ def test_equal_differences_decide_once_a_coin_would_hardly_do_the_same() -> None
     zero = first_decision([0.0] * 30, design)
     assert zero is not None
     assert (zero.decision, zero.pairs) == (Verdict.UNDECIDED, 30)
-    near = first_decision(
-        [0.0] * 30, SequentialDesign(kind=Boundary.POCOCK, most=30, min_effect=1.0)
-    )
-    assert near is not None
-    assert near.decision is Verdict.NO_DIFFERENCE
+    # Zeros are no evidence for the margin itself, but a range limits what they can hide.
+    near = SequentialDesign(kind=Boundary.POCOCK, most=30, min_effect=1.0)
+    for ends, decision in (
+        (None, Verdict.UNDECIDED),
+        ((0.0, 22.0), Verdict.UNDECIDED),
+        ((0.0, 3.0), Verdict.NO_DIFFERENCE),
+    ):
+        found = first_decision([0.0] * 30, replace(near, ends=ends))
+        assert found is not None
+        assert found.decision is decision
 
 
 def test_no_look_is_made_before_the_first() -> None:

@@ -144,6 +144,8 @@ def over_time(
     seed: int = 0,
     tasks: "TaskRule | str | None" = None,
     allow_different: Collection[str] = (),
+    lower_is_better: Collection[str] = (),
+    higher_is_better: Collection[str] = (),
 ) -> "OverTime":
     """Compute one metric over the versions of a series.
 
@@ -157,6 +159,8 @@ def over_time(
         seed: Seed of the random numbers for resampling.
         tasks: fixed or sample; default: ten tasks or more are a sample.
         allow_different: Settings of the task that may differ, such as max_turns.
+        lower_is_better: User-defined metrics where lower values are better.
+        higher_is_better: User-defined metrics where higher values are better.
     """
     from assay.judge.versions import over_time
     from assay.store.subjects import series_experiments
@@ -180,6 +184,8 @@ def over_time(
         seed=seed,
         tasks=tasks,
         allow_different=allow_different,
+        lower_is_better=lower_is_better,
+        higher_is_better=higher_is_better,
     )
 
 

@@ -30,7 +30,7 @@ from assay.types import TrialState
 SCORE = "score"
 """The primary metric."""
 FEW_TASKS = 6
-"""With fewer tasks, intervals assume approximately normal values; see `fewest_exact`."""
+"""With fewer tasks, intervals assume approximately normal values; see `smallest_n`."""
 _METRICS = (SCORE, "success", "duration_s", "tokens", "cost_usd")
 
 

@@ -54,7 +54,10 @@ _EXISTING_DATA = {
 }
 
 _FAILED = 1
-_SERIES_OPTIONS = ("level", "seed", "tasks", "allow_different")
+_SERIES_OPTIONS = (
+    *("level", "seed", "tasks", "allow_different"),
+    *("lower_is_better", "higher_is_better"),
+)
 """Options that apply to --over-time; the others are about two experiments."""
 _ONE_SOURCE_MESSAGE = (
     "give only one source: names of experiments, --experiments FILE, or --baseline FILE with"
@@ -178,6 +181,8 @@ def compare(
             database=open_store(database, show) if purpose.plan else None,
             **options,
         )
+        if purpose.fail_if_worse:
+            _check_direction(comparison)
         document = comparison_document(comparison)
         write_document(document, *paths)
     print_document(document, paths, show, detail=purpose.detail, answer_first=False)
@@ -222,6 +227,18 @@ def _read_subjects(source: _SourceOptions) -> "list[Subject]":
     return read_results(source.baseline, *source.improved or ())
 
 
+def _check_direction(comparison: "Comparison") -> None:
+    """Raise UsageError if the primary metric has no direction, so that nothing can be worse."""
+    from assay.judge.outcomes import Direction, direction_advice
+
+    metric = comparison.setup.primary
+    if comparison.setup.direction(metric) is Direction.NEITHER:
+        raise UsageError(
+            f"--fail-if-worse: {metric!r} has no direction, so that no value of it is worse;"
+            f" {direction_advice(metric)}"
+        )
+
+
 def report_regressions(comparison: "Comparison") -> int:
     """Return 1 and print the reasons if a candidate is worse or cannot be compared, else 0."""
     for contrast in comparison.worse:
@@ -230,6 +247,10 @@ def report_regressions(comparison: "Comparison") -> int:
     reasons = list(comparison.left_out.values())
     for contrast in comparison.decisive:
         name = comparison.of(contrast.candidate).name
+        if contrast.withheld:
+            from assay.report.comparison.sentences import lost_counts
+
+            reasons.append(lost_counts(comparison, contrast))
         if contrast.same is not None:
             reasons.append(f"{name!r} and the baseline are the same: {contrast.same}")
         reasons += [

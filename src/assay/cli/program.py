@@ -94,7 +94,7 @@ app = App(
     name="assay",
     help=(
         "Evaluate language models and agents: run, record, compare, replay.\n\n"
-        "Try this first; it needs no key and no network:\n\n    assay run --episodes 3"
+        "Try this first; it needs no key and no network:\n\n    assay run --episodes 8"
     ),
     version=f"assay {__version__}",
     help_format="plaintext",

@@ -134,6 +134,7 @@ def _make_arm(
                 "metric": environment.name,
                 "sha": environment.sha,
                 "higher_is_better": better == "higher",
+                **({"declared": {"better": better}} if better == "higher" else {}),
             }
             for name, better in environment.outcomes.items()
         }

@@ -32,7 +32,7 @@ from assay.core.text import printable, shown
 from assay.core.user_code import find_line, run_user_file
 from assay.episodes.recorded_episode import Episode
 from assay.errors import UsageError, UserCodeError
-from assay.judge.outcomes import OUTCOMES
+from assay.judge.outcomes import OUTCOMES, parse_outcome
 
 _MARK = "__assay_metric__"
 _MAX_NAME = 100
@@ -72,7 +72,23 @@ class Metric:
     """Name of its outcome; if the function returns a dictionary, the keys are used instead."""
     function: Callable[[Any], Any]
     takes: MetricInput
-    higher_is_better: bool = True
+    better: str | None = None
+    """higher, lower or neither; None if the author did not declare it."""
+    low: float | None = None
+    """Lowest possible value, if known."""
+    high: float | None = None
+    unit: str = ""
+
+    @property
+    def higher_is_better(self) -> bool:
+        """False if lower values are declared to be better."""
+        return self.better != "lower"
+
+    @property
+    def declared(self) -> dict[str, Any]:
+        """The declared properties, for storage."""
+        stated = {name: getattr(self, name) for name in ("better", "low", "high", "unit")}
+        return {name: value for name, value in stated.items() if value not in (None, "")}
 
     @property
     def file(self) -> str:
@@ -91,11 +107,27 @@ def metric(function: _F, /) -> _F: ...
 
 
 @overload
-def metric(*, name: str | None = None, higher_is_better: bool = True) -> Callable[[_F], _F]: ...
+def metric(
+    *,
+    name: str | None = None,
+    better: str | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    unit: str = "",
+    higher_is_better: bool | None = None,
+) -> Callable[[_F], _F]: ...
 
 
 def metric(
-    function: _F | None = None, /, *, name: str | None = None, higher_is_better: bool = True
+    function: _F | None = None,
+    /,
+    *,
+    name: str | None = None,
+    better: str | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    unit: str = "",
+    higher_is_better: bool | None = None,
 ) -> _F | Callable[[_F], _F]:
     """Mark a function as a metric, so that `load_metrics` takes it from its file.
 
@@ -116,7 +148,12 @@ def metric(
     Args:
         function: Function to mark.
         name: Name of the outcome; default: the name of the function.
-        higher_is_better: False if lower values are better.
+        better: `"higher"` or `"lower"`, the direction in which values are better. Without it,
+            a comparison calls a difference higher or lower, never better or worse.
+        low: Lowest possible value, if there is one.
+        high: Highest possible value, if there is one.
+        unit: `"$"`, `"s"`, `"%"` (values are fractions), or nothing.
+        higher_is_better: Other form of `better`: True is higher, False is lower.
 
     Raises:
         UsageError: The function cannot be a metric, or the name is invalid.
@@ -128,7 +165,12 @@ def metric(
         problem = find_name_problem(label)
         if problem:
             raise UsageError(problem)
-        setattr(function, _MARK, Metric(label, function, takes, bool(higher_is_better)))
+        way = better
+        if way is None and higher_is_better is not None:
+            way = "higher" if higher_is_better else "lower"
+        made = Metric(label, function, takes, way, low, high, unit)
+        parse_outcome(label, made.declared)
+        setattr(function, _MARK, made)
         return function
 
     return mark if function is None else mark(function)

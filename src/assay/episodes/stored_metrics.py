@@ -262,7 +262,9 @@ class _ExperimentMetrics:
             self._report(Problem(metric.name, about, metric.where, clash))
             return
         self._outcomes.append(MetricOutcome(trial_id, name, value))
-        self._origins[name] = MadeBy(metric.name, self._metric_set.sha, metric.higher_is_better)
+        self._origins[name] = MadeBy(
+            metric.name, self._metric_set.sha, metric.higher_is_better, metric.declared
+        )
 
     def _find_clash(self, metric: Metric, name: str) -> str | None:
         advice = "give it another name"

@@ -1,24 +1,13 @@
-"""Caveats that accompany the numbers of a comparison, as sentences.
-
-They include lost trials. An entry that loses its trials in the harder worlds looks better in
-the rest. If more than a few percent are lost, the difference is therefore also given at its
-bounds: with the lost trials of one side at the worst value and those of the other at the best,
-and vice versa. For a metric without a known range, the observed extremes are used.
-"""
+"""Caveats that accompany the numbers of a comparison, as sentences."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from assay.core.text import counted
-from assay.judge.contrasts import contrast, decided
 from assay.judge.looks import looked_before
-from assay.judge.matching import trial_values
-from assay.judge.outcomes import scale_of
-from assay.judge.results import Contrast, LeftOut, Losses, Setup, SubjectFacts
-from assay.judge.subjects import Subject, TrialOutcome
-from assay.stats.missing import losses_matter
-from assay.stats.shares import fisher_exact
+from assay.judge.outcomes import OUTCOMES, Direction, direction_advice
+from assay.judge.results import Contrast, LeftOut, Setup, SubjectFacts
+from assay.judge.subjects import Subject
 from assay.types import TrialState
 
 _SHOWN = 3
@@ -43,6 +32,11 @@ def notes(
         f"{metric} is not compared: {', '.join(names)} has no values of it."
         for metric, names in lacking.items()
     ]
+    if setup.direction(setup.primary) is Direction.NEITHER and setup.primary not in OUTCOMES:
+        sentences.append(
+            f"No direction of {setup.primary} is declared: it is called higher or lower, not"
+            f" better or worse; {direction_advice(setup.primary)}."
+        )
     if len(setup.metrics) > 1:
         sentences.append(
             f"The verdict rests on {setup.primary} alone. The other metrics are shown without"
@@ -116,8 +110,6 @@ def pair_notes(contrasts: Iterable[Contrast], subjects: Mapping[str, Subject]) -
         ]
         if found.left_out_baseline.failures + found.left_out_candidate.failures:
             sentences.append("A trial that failed has no value; it is not scored 0.")
-        if found.losses is not None:
-            sentences.append(_losses(found, baseline, candidate))
         if found.left_out_baseline.without_value or found.left_out_candidate.without_value:
             sentences.append(
                 f"{found.metric} is missing in some trials that completed: it is compared"
@@ -143,24 +135,6 @@ def pair_notes(contrasts: Iterable[Contrast], subjects: Mapping[str, Subject]) -
                 " the intervals here take no account of that."
             )
     return sentences
-
-
-def _losses(contrast: Contrast, baseline: Subject, candidate: Subject) -> str:
-    lost = contrast.losses
-    assert lost is not None
-    ends = "the worst and the best value" if lost.known_ends else "the extremes seen"
-    return (
-        f"Lost trials: {lost.baseline:,} of {lost.of_baseline:,} of {baseline.name},"
-        f" {lost.candidate:,} of {lost.of_candidate:,} of {candidate.name}. If those were the"
-        " harder worlds, the rest looks better than it is: with the lost trials at"
-        f" {ends} the difference lies between {_shown(lost.lowest.point)} and"
-        f" {_shown(lost.highest.point)}."
-    )
-
-
-def _shown(difference: float) -> str:
-    # Rounding hides the floating-point residue of values such as 1/3.
-    return f"{round(difference, 12) + 0.0:+.3g}"
 
 
 def _unpaired(baseline: Subject, candidate: Subject) -> str:
@@ -202,89 +176,3 @@ def _some(values: Iterable[str | int | None]) -> str:
     texts = ["none" if value is None else str(value) for value in values]
     more = ", …" if len(texts) > _SHOWN else ""
     return ", ".join(texts[:_SHOWN]) + more
-
-
-def with_losses(
-    found: Contrast, baseline: Subject, candidate: Subject, setup: Setup, family: int = 1
-) -> Contrast:
-    """Return the contrast with its bounds if enough trials were lost to matter.
-
-    Args:
-        found: The contrast, with its verdict.
-        baseline: The subject that is the baseline of the contrast.
-        candidate: The subject that is the candidate of the contrast.
-        setup: Settings of the comparison.
-        family: Number of comparisons that share the error rate; the bounds use alpha divided
-            by this number.
-    """
-    counts = [(_lost(subject), _all(subject)) for subject in (baseline, candidate)]
-    if not any(lost for lost, _ in counts) or found.same is not None:
-        return found
-    (lost_a, all_a), (lost_b, all_b) = counts
-    if not losses_matter(lost_a, all_a, lost_b, all_b):
-        return found
-    low, high, known = _ends((baseline, candidate), found.metric)
-    strict = replace(setup, level=1 - setup.alpha / family)
-    edges = [
-        decided(
-            [
-                contrast(
-                    _filled(baseline, found.metric, first),
-                    _filled(candidate, found.metric, second),
-                    found.metric,
-                    strict,
-                )
-            ],
-            strict,
-        )[0]
-        for first, second in ((high, low), (low, high))
-    ]
-    return replace(
-        found,
-        losses=Losses(
-            baseline=lost_a,
-            of_baseline=all_a,
-            candidate=lost_b,
-            of_candidate=all_b,
-            p_value=fisher_exact(lost_a, all_a, lost_b, all_b),
-            lowest=edges[0].naive,
-            highest=edges[1].naive,
-            known_ends=known,
-            holds=all(edge.verdict is found.verdict for edge in edges) and found.look is None,
-        ),
-    )
-
-
-def _lost(subject: Subject) -> int:
-    unlisted = subject.facts.get("without_result")
-    listed = sum(trial.state is not TrialState.RESULT for trial in subject.trials)
-    return listed + (unlisted if isinstance(unlisted, int) else 0)
-
-
-def _all(subject: Subject) -> int:
-    return _lost(subject) + sum(trial.state is TrialState.RESULT for trial in subject.trials)
-
-
-def _ends(subjects: Sequence[Subject], metric: str) -> tuple[float, float, bool]:
-    """Return the lowest and highest possible value of a trial, and whether they are known."""
-    values = [value for subject in subjects for value in trial_values(subject.trials, metric)]
-    scale = scale_of(metric, values)
-    if scale.known_ends:
-        return scale.low, scale.high, True
-    return min(values), max(values), False
-
-
-def _filled(subject: Subject, metric: str, value: float) -> Subject:
-    """Return the subject with this value in place of the results of all lost trials."""
-    unlisted = subject.facts.get("without_result")
-    missing = [
-        TrialOutcome(trial_id=f"{subject.id} lost {place}", pair=None, values={metric: value})
-        for place in range(unlisted if isinstance(unlisted, int) else 0)
-    ]
-    trials = [
-        trial
-        if trial.state is TrialState.RESULT
-        else replace(trial, state=TrialState.RESULT, values={metric: value})
-        for trial in subject.trials
-    ]
-    return replace(subject, trials=(*trials, *missing), looks=(), facts={})

@@ -13,20 +13,19 @@ from typing import TypeVar
 from assay.core.options import takes_options
 from assay.core.text import unknown_name
 from assay.errors import UsageError
-from assay.judge.caveats import empty_reason, notes, with_losses
-from assay.judge.contrasts import contrast, decided
+from assay.judge.caveats import empty_reason, notes
 from assay.judge.describe import (
     describe,
     instances,
-    lower_is_better_metrics,
     metrics_of,
     passes,
     score_gaps,
     scores,
 )
 from assay.judge.design import allowed_names, without_copies
+from assay.judge.missing import judged
 from assay.judge.options import ComparisonOptions, MethodOptions
-from assay.judge.outcomes import UNLOCKED
+from assay.judge.outcomes import UNLOCKED, merge_declared
 from assay.judge.power import planned
 from assay.judge.ranking import standings
 from assay.judge.results import (
@@ -86,6 +85,12 @@ def compare(
     usable, without = _having(usable, metrics)
     left_out |= without
     chosen, lacking = common_metrics(usable, metrics)
+    declared = merge_declared(
+        (subject.outcomes for subject in usable),
+        options.higher_is_better,
+        options.lower_is_better,
+    )
+    usable = [replace(subject, outcomes=declared) for subject in usable]
     first = _baseline(usable, baseline)
     setup = Setup(
         metrics=chosen,
@@ -96,7 +101,7 @@ def compare(
         seed=options.seed,
         method=_member(Method, "method", methods.method),
         correction=_member(Correction, "correction", methods.correction),
-        lower_is_better=lower_is_better_metrics(usable) | frozenset(methods.lower_is_better),
+        outcomes=declared,
         tasks=task_rule(options.tasks),
         allow_different=allowed_names(options.allow_different),
         seeds=options.seeds,
@@ -156,19 +161,11 @@ def _contrasts(
             own = [pair for pair in ranked.pairs if pair.baseline == baseline.id]
             size = len(ranked.pairs)
         else:
-            own = list(
-                decided(
-                    [contrast(baseline, one.subject, metric, setup) for one in candidates],
-                    setup,
-                )
-            )
+            own = list(judged([(baseline, one.subject) for one in candidates], metric, setup))
             size = len(own)
-        for found in own:
-            if metric == setup.primary:
-                found = planned(found, by_id, setup, size)
-                candidate = by_id[found.candidate].subject
-                found = with_losses(found, baseline, candidate, setup, size)
-            contrasts.append(found)
+        if metric == setup.primary:
+            own = [planned(found, by_id, setup, size) for found in own]
+        contrasts += own
     return tuple(contrasts)
 
 

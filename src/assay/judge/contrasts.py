@@ -5,7 +5,8 @@ candidates, is below alpha; the interval comes from the same test. Both depend o
 `matching`. If all differences are equal, the spread cannot be estimated, and the exact
 resampling test is used instead. If a smallest difference that matters is given, two one-sided
 tests may conclude that there is no relevant difference; this verdict takes precedence. There is
-no verdict if the tasks differed or if both sides are the same trials. For a run with
+no verdict if the tasks differed, if both sides are the same trials, or if there are so few
+units that the exact test of the design could not reject whatever the data. For a run with
 `--until-decided` the stored decision is used: a new test would ignore the interim analyses.
 """
 
@@ -20,8 +21,11 @@ from assay.errors import UsageError
 from assay.judge.design import design_differences, same_trials
 from assay.judge.looks import last_look
 from assay.judge.matching import Matched, bounded, match, resamples
-from assay.judge.results import Contrast, Effects, Setup, TaskRule, Tests
+from assay.judge.outcomes import Direction, outcome_of
+from assay.judge.results import DIFFERENT, Contrast, Effects, Setup, TaskRule, Tests
 from assay.judge.subjects import Subject
+from assay.stats.bounded import bounded_tost
+from assay.stats.clusters import world_share_difference, world_share_test
 from assay.stats.differences import (
     paired_difference,
     pairing,
@@ -40,17 +44,24 @@ from assay.stats.intervals import Interval, Method, Side, skewness_note
 from assay.stats.multiplicity import Correction, after_verdict, benjamini_hochberg, holm
 from assay.stats.shares import share_difference, share_equivalence, share_test
 from assay.stats.significance import (
+    FEWEST_EQUIVALENT,
+    Design,
     TestResult,
-    equivalence_test,
+    least_p_value,
     mann_whitney_test,
+    open_equivalence_test,
     paired_t_test,
     permutation_test,
     sign_flip_test,
+    smallest_n,
     welch_t_test,
     wilcoxon_test,
 )
 from assay.types import Verdict
 
+_NEUTRAL = (Verdict.HIGHER, Verdict.LOWER)
+_MANY = 100
+"""So many units are enough for every test; the number of their orders is too large."""
 _SAME = 1e-9
 """Numbers are equal if they differ by less than this fraction of the largest."""
 
@@ -82,7 +93,7 @@ def contrast(
         baseline=baseline.id,
         candidate=candidate.id,
         metric=metric,
-        lower_is_better=metric in setup.lower_is_better,
+        outcome=outcome_of(metric, setup.outcomes),
         paired=matched.paired,
         n_baseline=len(a),
         n_candidate=len(b),
@@ -129,10 +140,10 @@ def decided(contrasts: Sequence[Contrast], setup: Setup) -> tuple[Contrast, ...]
             if tests.equivalence_p is not None:
                 tests = replace(tests, equivalence_p=next(equivalences))
             contrast = replace(contrast, tests=tests)
-        verdict = _verdict(contrast, setup.alpha)
-        clear = verdict in (Verdict.BETTER, Verdict.WORSE)
-        shrunken = contrast.shrunken if clear else None
-        judged.append(replace(contrast, verdict=verdict, shrunken=shrunken))
+        fewest = _too_few(contrast, setup.alpha / len(contrasts), setup.side)
+        verdict = Verdict.UNDECIDED if fewest else _verdict(contrast, setup.alpha)
+        shrunken = contrast.shrunken if verdict in DIFFERENT else None
+        judged.append(replace(contrast, verdict=verdict, shrunken=shrunken, fewest=fewest))
     return tuple(judged)
 
 
@@ -143,6 +154,16 @@ def interval_verdict(difference: Interval) -> Verdict:
     if difference.low > 0:
         return Verdict.HIGHER
     return Verdict.LOWER if difference.high < 0 else Verdict.UNDECIDED
+
+
+def _too_few(contrast: Contrast, alpha: float, side: Side) -> int | None:
+    """Return the number of units that a verdict takes if there are fewer, or None."""
+    n_a, n_b, paired, _ = contrast.unit_counts
+    if contrast.confounds or contrast.same is not None or contrast.look is not None:
+        return None
+    if min(n_a, n_b) > _MANY or least_p_value(n_a, None if paired else n_b, side) < alpha:
+        return None
+    return smallest_n(Design.PAIRS if paired else Design.GROUPS, 1 - alpha, side)
 
 
 def _adjusted(p_values: Sequence[float], setup: Setup) -> list[float]:
@@ -157,7 +178,11 @@ def _verdict(contrast: Contrast, alpha: float) -> Verdict:
         return Verdict.UNKNOWN
     if contrast.look is not None:
         known = {verdict.value: verdict for verdict in Verdict}
-        return known.get(contrast.look.decision or "", Verdict.UNDECIDED)
+        found = known.get(contrast.look.decision or "", Verdict.UNDECIDED)
+        neutral = contrast.outcome.direction is Direction.NEITHER
+        if found in ((Verdict.BETTER, Verdict.WORSE) if neutral else _NEUTRAL):
+            return _directed(contrast)
+        return found
     tests = contrast.tests
     if tests is None or contrast.same is not None:
         return Verdict.UNDECIDED
@@ -165,7 +190,14 @@ def _verdict(contrast: Contrast, alpha: float) -> Verdict:
         return Verdict.NO_DIFFERENCE
     if tests.p_adjusted >= alpha or contrast.difference.point == 0:
         return Verdict.UNDECIDED
+    return _directed(contrast)
+
+
+def _directed(contrast: Contrast) -> Verdict:
+    """Return the verdict that the two differ, in the direction of the metric if it has one."""
     more = contrast.difference.point > 0
+    if contrast.outcome.direction is Direction.NEITHER:
+        return Verdict.HIGHER if more else Verdict.LOWER
     return Verdict.BETTER if more is not contrast.lower_is_better else Verdict.WORSE
 
 
@@ -189,6 +221,16 @@ def _difference(
             )
         if not matched.shares:
             return _within(matched, estimate, setup)
+    if matched.world_shares:
+        return world_share_difference(
+            matched.baseline,
+            matched.candidate,
+            matched.plays_baseline,
+            matched.plays_candidate,
+            paired=matched.paired,
+            level=setup.level,
+            side=setup.side,
+        )
     if matched.shares:
         return share_difference(
             matched.baseline,
@@ -244,6 +286,7 @@ def _tests(
         resampling = permutation_test(a, b, side=side, rng=rng, n_resamples=draws)
     t = _t_test(matched, estimate, side)
     known = _spread_known(matched, estimate)
+    equivalence = _equivalence(matched, estimate, setup) if metric == setup.primary else None
     p_value = t.p_value if known else resampling.p_value
     return Tests(
         t=t,
@@ -252,14 +295,16 @@ def _tests(
         p_value=p_value,
         p_adjusted=p_value,
         spread_known=known,
-        equivalence_p=_equivalence(matched, estimate, setup, rng)
-        if metric == setup.primary
-        else None,
+        equivalence_p=equivalence and equivalence[0],
+        equivalence_needs=equivalence and equivalence[1],
     )
 
 
 def _t_test(matched: Matched, estimate: Estimate | None, side: Side) -> TestResult:
     a, b = matched.baseline, matched.candidate
+    if matched.world_shares:
+        plays = matched.plays_baseline, matched.plays_candidate
+        return world_share_test(a, b, *plays, paired=matched.paired, side=side)
     if matched.shares:
         return share_test(a, b, paired=matched.paired, side=side)
     test = paired_t_test if matched.paired else welch_t_test
@@ -281,39 +326,42 @@ def _t_test(matched: Matched, estimate: Estimate | None, side: Side) -> TestResu
 
 
 def _equivalence(
-    matched: Matched, estimate: Estimate | None, setup: Setup, rng: np.random.Generator
-) -> float | None:
+    matched: Matched, estimate: Estimate | None, setup: Setup
+) -> tuple[float, int] | None:
+    """Return the p value of equivalence, and about how many units it takes to show it.
+
+    With a range, the bounds of betting use the range: data that do not vary are no evidence
+    that others would not. Without one, differences rarer and larger than those seen cannot be
+    excluded, and it takes 20 units and the rule of three.
+    """
     margin = setup.min_effect
     if margin is None:
         return None
     if matched.shares:
-        return share_equivalence(
+        found = share_equivalence(
             matched.baseline,
             matched.candidate,
             paired=matched.paired,
             margin=margin,
             level=setup.level,
-        ).p_value
-    if _spread_known(matched, estimate):
-        if estimate is not None:
-            return max(
-                estimate.p_value(-margin, Side.GREATER), estimate.p_value(margin, Side.LESS)
-            )
-        return equivalence_test(
-            matched.baseline,
-            matched.candidate,
-            paired=matched.paired,
-            margin=margin,
-            level=setup.level,
-        ).p_value
-    # Equal values do not prove that others could not differ: assume one step of the scale, or
-    # its whole range if the step is unknown.
-    scale = matched.scale
-    step = scale.step or (scale.high - scale.low if scale.known_ends else math.inf)
-    if math.isinf(step):
-        return 1.0
-    least = matched._replace(scale=scale._replace(step=step)).estimate()
-    return max(least.p_value(-margin, Side.GREATER), least.p_value(margin, Side.LESS))
+        )
+        return found.p_value, 0
+    a, b, paired = matched.independent()
+    grouped = 0.0
+    if estimate is not None and _spread_known(matched, estimate):
+        grouped = max(
+            estimate.p_value(-margin, Side.GREATER), estimate.p_value(margin, Side.LESS)
+        )
+    if matched.scale.known_ends:
+        n = min(len(a), len(b))
+        most = matched.scale.high - matched.scale.low
+        gaps = pair_differences(a[:n], b[:n])
+        p_value = bounded_tost(gaps, -most, most, margin, setup.level).p_value
+        return max(p_value, grouped), math.ceil(-math.log(setup.alpha) * most / margin)
+    if not _spread_known(matched, estimate):
+        return 1.0, FEWEST_EQUIVALENT
+    test, needed = open_equivalence_test(a, b, paired=paired, margin=margin, level=setup.level)
+    return max(test.p_value, grouped), needed
 
 
 def _effects(matched: Matched, level: float) -> Effects:
@@ -351,7 +399,7 @@ def _spread_known(matched: Matched, estimate: Estimate | None) -> bool:
 
     An exact test of proportions needs no spread.
     """
-    if matched.shares:
+    if matched.shares or matched.world_shares:
         return True
     a, b = matched.baseline, matched.candidate
     scale = max(np.abs(a).max(), np.abs(b).max())

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from assay.crafter.rules import ACHIEVEMENTS
 from assay.judge.matching import MeasuredTrials, mean_over_worlds, measured_trials, resamples
-from assay.judge.outcomes import LOWER_IS_BETTER, UNLOCKED
+from assay.judge.outcomes import UNLOCKED
 from assay.judge.results import (
     Description,
     InstanceRow,
@@ -48,11 +48,6 @@ _NO_TASK = "(no task)"
 def metrics_of(subject: Subject) -> list[str]:
     """Return the metrics for which a subject has values, in order of first occurrence."""
     return Trials.of(subject.trials).metrics
-
-
-def lower_is_better_metrics(subjects: Sequence[Subject]) -> frozenset[str]:
-    """Return the metrics where lower is better: built-in ones and those of the subjects."""
-    return LOWER_IS_BETTER.union(*(subject.lower_is_better for subject in subjects))
 
 
 def describe(
@@ -168,7 +163,7 @@ def _description(
     return Description(
         n=len(values),
         # The interval counts the trials of one world once; the spread includes all trials.
-        mean=mean_over_worlds(measured, metric, level, tasks),
+        mean=mean_over_worlds(measured, subject.outcome(metric), level, tasks),
         median=float(np.median(values)),
         sd=deviation_of(values) if len(values) > 1 else math.nan,
         least=float(values.min()),

@@ -103,7 +103,7 @@ _ASIDE = frozenset(
             "concurrent_models",
         ),
         *("max_concurrent_models", "max_concurrent_episodes", "max_connections"),
-        *("experiment", "curves", "without_result", "forks", SUBJECT_METRICS),
+        *("experiment", "curves", "without_result", "forks", "declared", SUBJECT_METRICS),
     }
 )
 """Settings that do not affect how a trial is played: other entries, place, speed, amount."""
@@ -261,19 +261,42 @@ def without_copies(subject: Subject) -> tuple[Subject, list[str]]:
 
 
 def same_trials(baseline: Subject, candidate: Subject) -> str | None:
-    """Return a sentence if two subjects share trials or have identical numbers, or None."""
+    """Return a sentence if two subjects share trials or one is a copy of the other, or None.
+
+    Equal numbers prove a copy only where chance cannot explain them: outcomes that most trials
+    have agree by chance.
+    """
     ids = Trials.of(baseline.trials).ids
     if not ids.isdisjoint(Trials.of(candidate.trials).ids):
         shared = sum(trial.trial_id in ids for trial in candidate.trials)
         return f"{shared:,} of the trials stand on both sides: they are the same ones"
     if len(ids) > 1 and len(ids) == len(candidate.trials):
-        both = zip(baseline.trials, candidate.trials, strict=True)
-        if all(_told(one) == _told(other) for one, other in both):
+        both = [*zip(baseline.trials, candidate.trials, strict=True)]
+        if all(_told(one) == _told(other) for one, other in both) and _no_chance(
+            Trials.of(baseline.trials)
+        ):
             return (
-                "every number of both is the same, in every trial: one is a copy of the other,"
-                " or both play alike"
+                "every number of both is the same, in every trial, and chance does not explain"
+                " that: one is a copy of the other, or both play alike"
             )
     return None
+
+
+def _no_chance(trials: Trials) -> bool:
+    """Return whether another list of trials would hardly have the same numbers by chance."""
+    if any(time is not None for time in _fine_times(trials)):
+        return True
+    rows = [(trial.task, *_contents(trial)) for trial in trials]
+    seeded = any(trial.seed is not None for trial in trials)
+    return _chance(rows, rows) < (_SEEDED if seeded else _UNSEEDED)
+
+
+def _chance(
+    rows: Sequence[tuple[object, ...]], repeated: Sequence[tuple[object, ...]]
+) -> float:
+    """Return the probability that these rows repeat, from how often each occurs in its task."""
+    often, tasks = Counter(rows), Counter(row[0] for row in rows)
+    return math.prod(often[row] / tasks[row[0]] for row in repeated)
 
 
 def _told(trial: TrialOutcome) -> tuple[object, ...]:
@@ -331,7 +354,6 @@ def _period(trials: Sequence[TrialOutcome]) -> int | None:
             continue
         rows = rows or [(trial.task, *_contents(trial)) for trial in trials]
         if rows == rows[:period] * (len(rows) // period):
-            often, tasks = Counter(rows), Counter(row[0] for row in rows)
-            chance = math.prod(often[row] / tasks[row[0]] for row in rows[period:])
+            chance = _chance(rows, rows[period:])
             return period if chance < (_SEEDED if seeds else _UNSEEDED) else None
     return None

@@ -26,7 +26,8 @@ from assay.stats.look_bounds import Spending, error_of_looks, next_alpha, planne
 from assay.stats.sequential import SequentialDesign, looks
 from assay.types import TrialState, Verdict
 
-_TURNED = {Verdict.BETTER.value: Verdict.WORSE, Verdict.WORSE.value: Verdict.BETTER}
+_OPPOSITES = ((Verdict.BETTER, Verdict.WORSE), (Verdict.HIGHER, Verdict.LOWER))
+_TURNED = {a.value: b for one, other in _OPPOSITES for a, b in ((one, other), (other, one))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +115,7 @@ def _replayed(baseline: Subject, candidate: Subject, metric: str) -> Look | None
             min_effect=facts.get("min_effect"),
             lower_is_better=metric in LOWER_IS_BETTER,
             shares=outcome_of(metric).share,
+            ends=outcome_of(metric).ends,
         )
     except UsageError:
         # A file may contain anything; invalid settings mean that its looks are unknown.

@@ -20,12 +20,13 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.judge.outcomes import Scale, scale_of
+from assay.judge.outcomes import Outcome, Scale, scale_of
 from assay.judge.results import LeftOut, PairRow, PairRows, TaskRule, Units
 from assay.judge.subjects import Subject, TrialOutcome, Trials
 from assay.stats.clusters import (
     clustered_difference_estimate,
     clustered_estimate,
+    korn_graubard,
     stratified_difference_estimate,
     stratified_estimate,
 )
@@ -99,6 +100,10 @@ class _Worlds:
             {key: plays for key, plays in self.replicates.items() if key in kept},
         )
 
+    def plays_by_world(self) -> tuple[int, ...]:
+        """Return the number of trials of each world."""
+        return tuple(self.replicates.get(key, 1) for key in self.keys)
+
     def plays(self) -> int:
         """Return the number of trials in all worlds."""
         return len(self.keys) + sum(self.replicates.values()) - len(self.replicates)
@@ -119,17 +124,20 @@ class Matched(NamedTuple):
     """The task of each value."""
     tasks_candidate: tuple[str | None, ...]
     scale: Scale
-    """Possible values; the step is divided by the number of averaged replicates."""
+    """Possible values."""
     worlds_baseline: tuple[_Key, ...] = ()
     """The world of each value, if only some worlds are shared."""
     worlds_candidate: tuple[_Key, ...] = ()
+    plays_baseline: tuple[int, ...] = ()
+    """Number of trials in the world of each value, if a world has several."""
+    plays_candidate: tuple[int, ...] = ()
 
     def mean(self, level: float, *, candidate: bool) -> Interval:
         """Return the mean of one side, with the interval for the task rule."""
         side = (
-            (self.candidate, self.tasks_candidate)
+            (self.candidate, self.tasks_candidate, self.plays_candidate)
             if candidate
-            else (self.baseline, self.tasks_baseline)
+            else (self.baseline, self.tasks_baseline, self.plays_baseline)
         )
         return _mean(*side, self.units.rule, level, self.scale)
 
@@ -142,6 +150,12 @@ class Matched(NamedTuple):
     def shares(self) -> bool:
         """Whether every value is 0 or 1 and counts separately."""
         return self.scale.share and self.units.replicates == 1 and not self.grouped
+
+    @property
+    def world_shares(self) -> bool:
+        """Whether values are proportions of several trials of one world each."""
+        several = self.units.replicates > 1 and not self.units.partly_shared
+        return self.scale.share and several and not self.grouped
 
     def estimate(self, *, floor: bool = True) -> Estimate:
         """Return the difference of the means, with the standard error for the worlds and tasks.
@@ -222,7 +236,8 @@ def match(
     tasks_a, tasks_b = a.trials.tasks, b.trials.tasks
     tasks_of_worlds = tasks_a if paired else tasks_a + tasks_b
     plays = [*a.replicates.values(), *b.replicates.values(), min(1, len(tasks_of_worlds))]
-    scale = scale_of(metric, np.concatenate([measured_a.values, measured_b.values]))
+    outcome = baseline.outcome(metric)
+    scale = scale_of(outcome, np.concatenate([measured_a.values, measured_b.values]))
     rows: Sequence[PairRow] = ()
     if paired or partly:
         both = a.of(common), b.of(common)
@@ -244,9 +259,11 @@ def match(
         ),
         tuple(tasks_a),
         tuple(tasks_b),
-        scale._replace(step=scale.step / max(1, *plays)),
+        scale,
         tuple(a.keys) if partly else (),
         tuple(b.keys) if partly else (),
+        a.plays_by_world() if max(plays) > 1 else (),
+        b.plays_by_world() if max(plays) > 1 else (),
     )
 
 
@@ -285,16 +302,20 @@ def trial_values(trials: Sequence[TrialOutcome], metric: str) -> list[float]:
 
 
 def mean_of(
-    trials: Sequence[TrialOutcome], metric: str, level: float, tasks: TaskRule | None = None
+    trials: Sequence[TrialOutcome],
+    metric: str | Outcome,
+    level: float,
+    tasks: TaskRule | None = None,
 ) -> Interval:
     """Return the mean over the worlds of one subject, with the interval for its tasks."""
-    return mean_over_worlds(measured_trials(trials, metric), metric, level, tasks)
+    name = metric if isinstance(metric, str) else metric.name
+    return mean_over_worlds(measured_trials(trials, name), metric, level, tasks)
 
 
 def mean_of_values(values: Sequence[float], metric: str, level: float) -> Interval:
     """Return the mean of values, each from a different world."""
     none = [None] * len(values)
-    return _mean(np.array(values), none, TaskRule.WORLDS, level, scale_of(metric, values))
+    return _mean(np.array(values), none, (), TaskRule.WORLDS, level, scale_of(metric, values))
 
 
 def world_means(trials: Sequence[TrialOutcome], metric: str) -> dict[str, float]:
@@ -306,23 +327,33 @@ def world_means(trials: Sequence[TrialOutcome], metric: str) -> dict[str, float]
 
 
 def mean_over_worlds(
-    measured: MeasuredTrials, metric: str, level: float, tasks: TaskRule | None = None
+    measured: MeasuredTrials,
+    metric: str | Outcome,
+    level: float,
+    tasks: TaskRule | None = None,
 ) -> Interval:
     """Return the mean over worlds of trials with their values."""
     worlds = _worlds(measured, _several_tasks(measured.trials))
     labels = worlds.trials.tasks
     scale = scale_of(metric, measured.values)
-    step = scale.step / max(worlds.replicates.values(), default=1)
-    return _mean(worlds.means, labels, _rule(labels, tasks), level, scale._replace(step=step))
+    plays = worlds.plays_by_world() if worlds.replicates else ()
+    return _mean(worlds.means, labels, plays, _rule(labels, tasks), level, scale)
 
 
 def _mean(
-    worlds: Floats, tasks: Sequence[str | None], rule: TaskRule, level: float, scale: Scale
+    worlds: Floats,
+    tasks: Sequence[str | None],
+    plays: Sequence[int],
+    rule: TaskRule,
+    level: float,
+    scale: Scale,
 ) -> Interval:
     if rule is TaskRule.FIXED:
         found = stratified_estimate(worlds, tasks, step=scale.step)
     elif rule is TaskRule.SAMPLE:
         found = clustered_estimate(worlds, tasks, step=scale.step)
+    elif scale.share and plays and len(worlds) > 1:
+        return korn_graubard(worlds, plays, level)
     elif scale.share and np.isin(worlds, (0, 1)).all():
         return exact_share(int(worlds.sum()), len(worlds), level)
     else:

@@ -43,6 +43,10 @@ class ComparisonOptions:
     """Compare only worlds with these seeds, such as 54-93."""
     allow_different: Annotated[tuple[str, ...], Option(repeated=True)] = ()
     """Give a verdict even if this setting of the task differs. May be repeated."""
+    lower_is_better: Annotated[tuple[str, ...], Option(repeated=True)] = ()
+    """User-defined metric where lower values are better. May be repeated."""
+    higher_is_better: Annotated[tuple[str, ...], Option(repeated=True)] = ()
+    """User-defined metric where higher values are better. May be repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,5 +57,3 @@ class MethodOptions:
     """Method for intervals of differences: auto, t, studentised, bca or percentile."""
     correction: str = "holm"
     """Correction of p-values for several candidates: holm or bh."""
-    lower_is_better: tuple[str, ...] = ()
-    """Metrics where lower is better, in addition to the built-in ones."""

@@ -12,6 +12,7 @@ from assay.stats.estimates import Floats, deviation_of, pair_differences
 from assay.stats.intervals import Side
 from assay.stats.multiplicity import plan_effect
 from assay.stats.power import Needed, minimum_detectable_effect, power_of, trials_needed
+from assay.stats.significance import Design, smallest_n
 from assay.types import Verdict
 
 POWER = 0.8
@@ -49,6 +50,9 @@ def planned(
         alpha=alpha,
         level=setup.level,
     )
+    # Whatever the power of a t test, fewer could not be judged.
+    fewest = smallest_n(Design.PAIRS if paired else Design.GROUPS, 1 - alpha)
+    needed = replace(needed, trials=max(needed.trials, fewest))
     if matched.units.rule is TaskRule.SAMPLE:
         worlds = matched.units.worlds_per_task
         needed = replace(

@@ -8,11 +8,10 @@ significantly different share a rank.
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from assay.judge.contrasts import contrast, decided
 from assay.judge.matching import world_means
+from assay.judge.missing import judged
 from assay.judge.results import Contrast, Setup, Standing, Standings, SubjectFacts
 from assay.stats.multiplicity import indistinguishable_groups, ranks, shrunken_means
-from assay.types import Verdict
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -27,11 +26,9 @@ def standings(
     if len(subjects) < fewest:
         return None
     first = sorted(subjects, key=lambda facts: facts.id != setup.baseline)
-    pairs = decided(
-        [
-            contrast(one.subject, other.subject, setup.primary, setup)
-            for one, other in combinations(first, 2)
-        ],
+    pairs = judged(
+        ((one.subject, other.subject) for one, other in combinations(first, 2)),
+        setup.primary,
         setup,
     )
     return Standings(pairs=pairs, order=_order(subjects, pairs, setup))
@@ -59,8 +56,7 @@ def _order(
 ) -> tuple[Standing, ...]:
     lower = setup.primary in setup.lower_is_better
     means = {facts.id: facts.metrics[setup.primary].mean.point for facts in subjects}
-    clear = (Verdict.BETTER, Verdict.WORSE)
-    apart = [(pair.baseline, pair.candidate) for pair in pairs if pair.verdict in clear]
+    apart = [(pair.baseline, pair.candidate) for pair in pairs if pair.shows_difference]
     places = ranks(means, higher_is_better=not lower, significant=apart)
     order = sorted(means, key=lambda name: means[name] if lower else -means[name])
     letters = group_letters(order, apart)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.judge.options import SUCCESS_ACHIEVEMENTS
-from assay.judge.outcomes import LOWER_IS_BETTER
+from assay.judge.outcomes import LOWER_IS_BETTER, Direction, Outcome, outcome_of
 from assay.judge.subjects import SUBJECT_METRICS, Look, Subject
 from assay.stats.differences import Pairing
 from assay.stats.intervals import Interval, Method, Side
@@ -21,6 +21,8 @@ from assay.stats.multiplicity import Correction
 from assay.stats.significance import TestResult
 from assay.types import Verdict
 
+DIFFERENT = (Verdict.BETTER, Verdict.WORSE, Verdict.HIGHER, Verdict.LOWER)
+"""Verdicts that a difference is shown."""
 _EXACT_TESTS = ("McNemar's exact test", "Fisher's exact test")
 """Names of exact tests of proportions."""
 
@@ -93,7 +95,8 @@ class Setup:
     n_resamples: int | None = None
     """Number of resamples of bootstraps and resampling tests; None: their defaults."""
     correction: Correction = Correction.HOLM
-    lower_is_better: frozenset[str] = LOWER_IS_BETTER
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    """Declared properties of user-defined metrics, by name."""
     tasks: TaskRule | None = None
     """Rule for several tasks; None means that their number decides."""
     allow_different: frozenset[str] = frozenset()
@@ -112,6 +115,16 @@ class Setup:
     def alpha(self) -> float:
         """Accepted false-positive rate."""
         return 1 - self.level
+
+    @property
+    def lower_is_better(self) -> frozenset[str]:
+        """Metrics where lower values are better: built-in and declared ones."""
+        names = {*LOWER_IS_BETTER, *self.outcomes, *self.metrics}
+        return frozenset(name for name in names if self.direction(name) is Direction.LOWER)
+
+    def direction(self, metric: str) -> Direction:
+        """Return the direction in which values of a metric are better."""
+        return outcome_of(metric, self.outcomes).direction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +190,7 @@ class LeftOut(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """Trials of both sides without a result, and bounds of the difference that include them."""
+    """Trials of both sides without a value, and bounds of the difference that include them."""
 
     baseline: int
     of_baseline: int
@@ -191,10 +204,13 @@ class Losses(NamedTuple):
     """
     highest: Interval
     known_ends: bool
-    """Whether these values are the range of the metric; if not, they are the observed extremes.
-    """
+    """Whether the range of the metric is known; if not, both bounds ignore the lost trials."""
     holds: bool
-    """Whether the verdict is the same at both bounds."""
+    """Whether the verdict does not depend on the lost trials; if not, it is withheld."""
+    tipping: float | None = None
+    """Without a range: the distance from the mean of their side at which the lost trials would
+    change the verdict.
+    """
 
 
 class PairRow(NamedTuple):
@@ -260,6 +276,8 @@ class Tests:
     """False if all differences are equal; then the verdict uses the resampling test."""
     equivalence_p: float | None = None
     """Adjusted p value of two one-sided tests against the smallest difference that matters."""
+    equivalence_needs: int | None = None
+    """About how many units it takes to show that no difference matters; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +317,8 @@ class Contrast:
     baseline: str
     candidate: str
     metric: str
-    lower_is_better: bool
+    outcome: Outcome
+    """Direction, range and unit of the metric."""
     paired: bool
     n_baseline: int
     """Number of pairs, or of trials of the baseline if they are not paired."""
@@ -342,6 +361,8 @@ class Contrast:
     """The smallest difference that this sample size finds with a power of 80 %."""
     standardised: Interval | None = None
     """The difference in standard deviations of the tested values: of pairs, or of trials."""
+    fewest: int | None = None
+    """The number of units of each side that a verdict takes, if there are fewer."""
 
     @property
     def promised(self) -> bool:
@@ -362,16 +383,53 @@ class Contrast:
         return self.paired or most <= 3 * least
 
     @property
+    def unit_counts(self) -> tuple[int, int, bool, str]:
+        """Independent units of both sides, whether they are paired, and their name."""
+        if self.units.rule is TaskRule.SAMPLE:
+            return self.units.tasks, self.units.tasks, True, "task"
+        return (
+            self.n_baseline,
+            self.n_candidate,
+            self.paired,
+            "pair" if self.paired else "trial",
+        )
+
+    @property
+    def too_few(self) -> str | None:
+        """That there are too few units for a verdict, in words; None if there are enough."""
+        if self.fewest is None:
+            return None
+        n_a, n_b, paired, unit = self.unit_counts
+        n, each = (f"{n_a:,}", "") if paired else (f"{n_b:,} and {n_a:,}", " each")
+        return f"Too few {unit}s for a verdict ({n}; at least {self.fewest:,}{each})"
+
+    @property
     def confounds(self) -> tuple[DesignDifference, ...]:
         """Differences of the task, which forbid a verdict."""
         return tuple(one for one in self.design if one.confounds)
 
     @property
+    def lower_is_better(self) -> bool:
+        """Whether lower values of the metric are better."""
+        return self.outcome.direction is Direction.LOWER
+
+    @property
+    def withheld(self) -> bool:
+        """Whether there is no verdict because it would depend on lost trials."""
+        lost = self.losses
+        return lost is not None and not lost.holds and self.verdict is Verdict.UNKNOWN
+
+    @property
+    def shows_difference(self) -> bool:
+        """Whether the verdict is that the two differ, in whichever direction."""
+        return self.verdict in DIFFERENT
+
+    @property
     def neutral_verdict(self) -> Verdict:
-        """Verdict on a metric without a direction: higher or lower."""
-        if self.verdict not in (Verdict.BETTER, Verdict.WORSE):
-            return self.verdict
-        return Verdict.HIGHER if self.difference.point > 0 else Verdict.LOWER
+        """The verdict with higher or lower in place of better or worse."""
+        if self.shows_difference:
+            return Verdict.HIGHER if self.difference.point > 0 else Verdict.LOWER
+        return self.verdict
 
 
 class Standing(NamedTuple):

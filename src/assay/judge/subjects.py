@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.crafter.rules import DEATH_CAUSES
+from assay.judge.outcomes import Outcome, outcome_of
 from assay.types import StopReason, TrialState
 
 SUBJECT_METRICS = "subject_metrics"
@@ -267,8 +268,8 @@ class Subject:
     """Further keys of its file, or the configuration it was played with."""
     remarks: Mapping[str, str | int | float] = field(default_factory=dict)
     """Author-defined keys of an experiments file; untrusted text."""
-    lower_is_better: frozenset[str] = frozenset()
-    """User-defined metrics where lower is better."""
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    """Declared direction, range and unit of user-defined metrics, by name."""
     trials: tuple[TrialOutcome, ...] = ()
     """Converted to `Trials`."""
     looks: tuple[Look, ...] = ()
@@ -276,6 +277,10 @@ class Subject:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trials", Trials.of(self.trials))
+
+    def outcome(self, metric: str) -> Outcome:
+        """Return the properties of a metric."""
+        return outcome_of(metric, self.outcomes)
 
     @property
     def asked_model(self) -> str | None:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from assay.errors import UsageError
-from assay.judge.caveats import empty_reason, pair_notes, with_losses
+from assay.judge.caveats import empty_reason, pair_notes
 from assay.judge.comparison import check_choices, common_metrics, task_rule
-from assay.judge.contrasts import contrast, decided
-from assay.judge.describe import lower_is_better_metrics
 from assay.judge.design import allowed_names, without_copies
 from assay.judge.matching import mean_of, trial_values
+from assay.judge.missing import judged
+from assay.judge.outcomes import merge_declared
 from assay.judge.results import Contrast, Setup, TaskRule
 from assay.judge.subjects import Subject
 from assay.stats.intervals import Interval
@@ -53,6 +53,8 @@ def over_time(
     seed: int = 0,
     tasks: TaskRule | str | None = None,
     allow_different: Collection[str] = (),
+    lower_is_better: Collection[str] = (),
+    higher_is_better: Collection[str] = (),
 ) -> OverTime:
     """Compare the successive versions of a series in one metric.
 
@@ -63,6 +65,8 @@ def over_time(
         seed: Seed of the random generator.
         tasks: Rule for several tasks, as in `compare`.
         allow_different: Settings of the task that may differ, as in `compare`.
+        lower_is_better: User-defined metrics where lower values are better.
+        higher_is_better: User-defined metrics where higher values are better.
 
     Raises:
         UsageError: No experiment has results, or one lacks the metric.
@@ -76,24 +80,21 @@ def over_time(
         reasons = "; ".join(map(empty_reason, empty)) or "it has no experiments"
         raise UsageError(f"there is nothing to follow over time: {reasons}")
     chosen, _ = common_metrics(usable, None if metric is None else [metric])
+    declared = merge_declared(
+        (subject.outcomes for subject in usable), higher_is_better, lower_is_better
+    )
+    usable = [replace(subject, outcomes=declared) for subject in usable]
     setup = Setup(
         metrics=chosen[:1],
         baseline=usable[0].id,
         level=level,
         seed=seed,
-        lower_is_better=lower_is_better_metrics(usable),
+        outcomes=declared,
         tasks=task_rule(tasks),
         allow_different=allowed_names(allow_different),
     )
     merged, copies = _merged(usable)
-    changes = decided(
-        [contrast(before, after, chosen[0], setup) for before, after in pairwise(merged)],
-        setup,
-    )
-    changes = tuple(
-        with_losses(change, before, after, setup, len(changes))
-        for change, (before, after) in zip(changes, pairwise(merged), strict=True)
-    )
+    changes = judged(pairwise(merged), chosen[0], setup)
     return OverTime(
         series=usable[0].series or usable[0].name,
         setup=setup,
@@ -102,7 +103,9 @@ def over_time(
                 version=subject.name,
                 experiments=tuple(_of_version(usable, subject.name)),
                 trials=len(trial_values(subject.trials, chosen[0])),
-                mean=mean_of(subject.trials, chosen[0], setup.level, setup.tasks),
+                mean=mean_of(
+                    subject.trials, subject.outcome(chosen[0]), setup.level, setup.tasks
+                ),
                 change=change,
             )
             for subject, change in zip(merged, (None, *changes), strict=True)

@@ -12,7 +12,12 @@ from assay.bench.summary import SCORE, ArmSummary, BenchmarkSummary
 from assay.core.text import counted
 from assay.judge.results import Comparison, Contrast, PassRow
 from assay.report.comparison.document import comparison_document
-from assay.report.comparison.sentences import describe_sample, task_restriction, verdict_word
+from assay.report.comparison.sentences import (
+    describe_sample,
+    lost_counts,
+    task_restriction,
+    verdict_word,
+)
 from assay.report.comparison.values import comparison_values
 from assay.report.document import (
     Block,
@@ -131,6 +136,15 @@ def _describe_best_arm(arms: Sequence[ArmSummary]) -> Iterator[str]:
         yield "No trial has a score yet."
         return
     best = scored[0]
+    if lossy := [arm for arm in scored if arm.counts.lost]:
+        said = "; ".join(
+            f"{shorten_name(arm.arm)} {_lossy(arm)}"
+            if arm in lossy
+            else f"{shorten_name(arm.arm)} {join_cell(mean_cell(SCORE, arm.score))}"
+            for arm in scored
+        )
+        yield f"Trials were lost, so that mean scores are not known exactly: {said}."
+        return
     tasks, trials = counted(best.tasks, "task"), _format_trials(best)
     mean = join_cell(mean_cell(SCORE, best.score))
     subject = (
@@ -156,6 +170,7 @@ def _verdict_sentence(comparison: Comparison, contrast: Contrast) -> str:
         f"{shorten_name(b)} against {shorten_name(a)}: {verdict_word(contrast)}"
         f"{task_restriction(contrast)}, {difference} in mean score"
         f" ({_describe_sample(contrast)})."
+        f"{'' if contrast.losses is None else f' {lost_counts(comparison, contrast)}.'}"
     )
 
 
@@ -163,6 +178,16 @@ def _describe_sample(contrast: Contrast) -> str:
     if contrast.paired:
         return f"paired by {counted(contrast.n_baseline, 'task')}"
     return describe_sample(contrast)
+
+
+def _lossy(row: ArmSummary) -> str:
+    """Return the range of the mean score, whatever the lost trials would have scored."""
+    assert row.worst is not None
+    assert row.best is not None
+    return (
+        f"{row.worst.point:.2f} to {row.best.point:.2f}"
+        f" ({row.counts.lost:,} of {row.counts.planned:,} without a score)"
+    )
 
 
 def _format_trials(row: ArmSummary) -> str:
@@ -187,7 +212,7 @@ def _arms_table(arms: Sequence[ArmSummary], level: str) -> ReportTable:
         rows.append(
             [
                 shorten_name(arm.arm) + suffix,
-                mean_cell(SCORE, arm.score),
+                _lossy(arm) if arm.counts.lost and arm.worst else mean_cell(SCORE, arm.score),
                 DASH if first_pass is None else share_cell(first_pass.pass_any),
                 DASH if last_pass is None else share_cell(last_pass.pass_any),
                 DASH if last_pass is None else share_cell(last_pass.pass_all),

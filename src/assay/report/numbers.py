@@ -8,7 +8,7 @@ rounded outwards.
 
 import math
 
-from assay.judge.outcomes import Unit, outcome_of
+from assay.judge.outcomes import Outcome, Unit, outcome_of
 from assay.report.document import Cell
 from assay.stats.intervals import Interval
 
@@ -22,17 +22,19 @@ def format_count(number: int) -> Cell:
     return Cell(f"{number:,}")
 
 
-def format_value(metric: str, number: float | None, like: float | None = None) -> str:
+def format_value(metric: str | Outcome, number: float | None, like: float | None = None) -> str:
     """Format a value of a metric; it has as many digits as `like`."""
     return _format_with_unit(metric, number, like, "")
 
 
-def format_difference(metric: str, number: float | None, like: float | None = None) -> str:
+def format_difference(
+    metric: str | Outcome, number: float | None, like: float | None = None
+) -> str:
     """Format a difference of a metric, with its sign."""
     return _format_with_unit(metric, number, like, "+")
 
 
-def format_bounds(metric: str, interval: Interval) -> str:
+def format_bounds(metric: str | Outcome, interval: Interval) -> str:
     """Format the bounds of a difference; `unknown` if the data give none."""
     if not interval.known:
         return "unknown"
@@ -41,7 +43,9 @@ def format_bounds(metric: str, interval: Interval) -> str:
     return " to ".join(ends)
 
 
-def mean_cell(metric: str, interval: Interval | None, *, signed: bool = False) -> Cell:
+def mean_cell(
+    metric: str | Outcome, interval: Interval | None, *, signed: bool = False
+) -> Cell:
     """Format an estimate and its bounds for a table."""
     if interval is None:
         return Cell(DASH)
@@ -140,10 +144,12 @@ def axis_label(metric: str) -> str:
     return outcome_of(metric).label or metric
 
 
-def _format_with_unit(metric: str, number: float | None, like: float | None, sign: str) -> str:
+def _format_with_unit(
+    metric: str | Outcome, number: float | None, like: float | None, sign: str
+) -> str:
     if number is None or not math.isfinite(number):
         return format_number(number)
-    unit = outcome_of(metric).unit
+    unit = (outcome_of(metric) if isinstance(metric, str) else metric).unit
     if unit is Unit.PERCENT:
         return f"{_format_rounded(100 * number, 1, sign)}%"
     text = format_number(number, like, sign)

@@ -335,12 +335,16 @@ def _describe_pair(contrast: Contrast) -> str:
     first, other, gap = contrast.candidate, contrast.baseline, contrast.difference
     where = task_restriction(contrast)
     if contrast.verdict is Verdict.UNDECIDED:
-        if contrast.tests is None:
-            return f"{first} and {other}: nobody can say, {describe_sample(contrast)}."
+        if contrast.too_few is not None:
+            normal = ", assuming normal differences" if gap.known else ""
+            shown = _format_gap(contrast, gap)
+            return f"{first} and {other}: {contrast.too_few}; {shown}{normal}."
         return (
             f"{first} and {other} cannot be told apart{where}: {_format_gap(contrast, gap)},"
             f" {describe_sample(contrast)}."
         )
+    if contrast.withheld:
+        return f"{first} and {other}: could not be judged, because episodes were lost."
     if contrast.verdict is Verdict.WORSE:
         first, other, gap = other, first, Interval(-gap.point, -gap.high, -gap.low)
     assert contrast.tests is not None

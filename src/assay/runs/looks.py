@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from assay.core.canonical_json import derive_id
-from assay.judge.outcomes import outcome_of
+from assay.judge.outcomes import Direction, outcome_of
 from assay.judge.subjects import Look
 from assay.runs.events import Event, TrialEnded
 from assay.runs.kind import PreparedRun, RunConfiguration, TrialEnd
@@ -52,6 +52,8 @@ class CandidateResult:
         statement = {
             Verdict.BETTER: "is better than {0} in {1}",
             Verdict.WORSE: "is worse than {0} in {1}",
+            Verdict.HIGHER: "is higher than {0} in {1}",
+            Verdict.LOWER: "is lower than {0} in {1}",
             Verdict.NO_DIFFERENCE: "has no difference to {0} that matters in {1}",
             Verdict.UNDECIDED: "and {0} are undecided in {1}",
             None: "and {0} are not decided yet in {1}",
@@ -146,6 +148,7 @@ class SequentialMonitor:
             min_effect=settings.min_effect,
             lower_is_better=settings.less_is_better,
             shares=outcome_of(self._metric).share,
+            ends=outcome_of(self._metric).ends,
         )
         self._candidates = {model: _Candidate(model) for model in candidates}
         self._unfinished = frozenset(unfinished)
@@ -209,7 +212,7 @@ class SequentialMonitor:
                 continue
             candidate.differences.append(after - before)
             if self._design.is_look(len(candidate.differences)):
-                look = decide(candidate.differences, self._design)
+                look = self._directed(decide(candidate.differences, self._design))
                 candidate.looks.append((look, time.time()))
         if candidate.decision is None:
             # Pairs were left out, so the last planned look is never reached.
@@ -217,6 +220,14 @@ class SequentialMonitor:
             if len(candidate.looks) and candidate.looks[-1][0].pairs == last.pairs:
                 candidate.looks.pop()
             candidate.looks.append((last, time.time()))
+
+    def _directed(self, look: LookResult) -> LookResult:
+        """Return a look whose decision is higher or lower if the metric has no direction."""
+        clear = look.decision in (Verdict.BETTER, Verdict.WORSE)
+        if not clear or outcome_of(self._metric).direction is not Direction.NEITHER:
+            return look
+        higher = look.interval.point > 0
+        return look._replace(decision=Verdict.HIGHER if higher else Verdict.LOWER)
 
     def comparisons(self) -> tuple[CandidateResult, ...]:
         """Return the current result of each candidate."""

@@ -25,8 +25,9 @@ from assay.runs.plan import Admission, GroupCounts, Trial
 from assay.runs.resume import load_earlier_progress
 from assay.runs.spending import OpenSpending, begin_run, compute_lost_cost, open_spending
 from assay.store.ingest import ensure_run, finish_run, store_limits
-from assay.store.load import load_outcomes, load_stored_run
+from assay.store.load import load_experiment, load_outcomes, load_stored_run
 from assay.store.looks import store_looks
+from assay.store.metric_outcomes import declared_outcomes
 from assay.store.queries import EpisodeRow, episodes
 from assay.store.records import LimitRecord
 from assay.store.results_file import results_name, write_results
@@ -315,12 +316,18 @@ class _ActiveRun(RunObserver):
         )
         with store.reading() as connection:
             stored = load_stored_run(connection, run_id)
+            ids = {row.experiment_id for row in result.episodes}
+            declared = {
+                id: declared_outcomes(load_experiment(connection, id).tags)
+                for id in sorted(ids)
+            }
         write_results(
             folder / run_id / results.name,
             stored,
             result.episodes,
             result.outcomes,
             self.kind.analyse(result),
+            declared=declared,
             detailed=settings.save_detailed_results,
         )
         for name in publish_traces(folder, run_id):

@@ -448,7 +448,9 @@ def _share_bounds(shares: Floats, plays: Sequence[int], tail: float) -> tuple[fl
     worlds, trials, mean = len(shares), sum(plays), float(shares.mean())
     effective = float(worlds)
     if worlds > 1 and not np.isin(shares, (0, 1)).all():
-        fewer = t_quantile(trials - 1, 1 - tail) / t_quantile(worlds - 1, 1 - tail)
+        # At a tail of 1/2 both quantiles are 0, and their ratio has the limit from below.
+        inner = 1 - min(tail, 0.499)
+        fewer = t_quantile(trials - 1, inner) / t_quantile(worlds - 1, inner)
         variance = float(shares.var(ddof=1)) / worlds
         alike = variance * trials <= mean * (1 - mean) * fewer**2
         effective = trials if alike else mean * (1 - mean) / variance * fewer**2

@@ -22,9 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
+from assay.stats.bounded import bounded_tost
 from assay.stats.intervals import Interval, as_sample
 from assay.stats.look_bounds import LARGEST_ALPHA, Spending, t_bounds
 from assay.stats.shares import bonett_price
+from assay.stats.significance import FEWEST_EQUIVALENT
 from assay.types import Verdict
 
 EFFECT_VARIANCE: Final = 0.5
@@ -112,6 +114,8 @@ class SequentialDesign:
     lower_is_better: bool = False
     shares: bool = False
     """Whether the values are 0 and 1, so that their differences are -1, 0 and 1."""
+    ends: tuple[float, float] | None = None
+    """Lowest and highest possible value of a trial, if they are known."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", Boundary(self.kind))
@@ -135,9 +139,10 @@ class SequentialDesign:
             raise UsageError(f"min effect {self.min_effect!r} is no number above 0")
 
     def stored(self) -> dict[str, Any]:
-        """Return the design for JSON; `shares` only if true, as older designs lack it."""
+        """Return the design for JSON, without what older designs lack and this has not set."""
         found = asdict(self) | {"kind": self.kind.value}
-        return found if self.shares else {k: v for k, v in found.items() if k != "shares"}
+        unset = {"shares": False, "ends": None}
+        return {k: v for k, v in found.items() if k not in unset or v != unset[k]}
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "SequentialDesign":
@@ -187,10 +192,9 @@ class SequentialDesign:
         1989. The bounds are NaN without a look, or if it cannot decide yet. If all n
         differences are equal, they are also NaN if n coin flips would agree more often than the
         level of this look allows. Otherwise the standard error is step / (n + 1), as if one
-        more pair had deviated by step: the size of the mean difference or the smallest
-        difference that matters, whichever is larger. Proportions have the bounds of Bonett and
-        Price, 2012, with the bound of this look as quantile and a continuity correction of one
-        pair (see `share_equivalence`): a few equal outcomes are not proof.
+        more pair had deviated by the size of the mean difference. Proportions have the bounds
+        of Bonett and Price, 2012, with the bound of this look as quantile and a continuity
+        correction of one pair (see `share_equivalence`): a few equal outcomes are not proof.
         """
         sample = as_sample(differences, "differences")
         bound = float(self.bounds([len(sample)])[0])
@@ -203,7 +207,7 @@ class SequentialDesign:
             return Interval(mean, min(mean, low), max(mean, high))
         if sample.min() == sample.max():
             mean = float(sample[0])
-            step = max(abs(mean), self.min_effect or 0.0)
+            step = abs(mean)
             if not step or 2.0 ** (1 - n) > _level(bound, n - 1):
                 return Interval(mean, math.nan, math.nan)
             half = bound * step / (n + 1)
@@ -218,14 +222,23 @@ def decide(
     """Analyse all pairs in one look; `looks` also takes earlier looks into account.
 
     The interval is the repeated one of Jennison & Turnbull, 1989 (see
-    `SequentialDesign.interval_at`). If the interval lies within the smallest effect that
-    matters, the verdict is NO_DIFFERENCE, even if the interval excludes zero.
+    `SequentialDesign.interval_at`). The verdict is NO_DIFFERENCE if the pairs show that the
+    mean lies within the smallest effect that matters, even if the interval excludes zero: by
+    the interval for proportions, by `bounded_tost` for values with a range, which holds at
+    every look. Without a range the interval must lie within the margin, from 20 pairs on, and
+    3 / n times the largest difference must, too (see `open_equivalence_test`).
     """
     interval = design.interval_at(differences)
     pairs = len(differences)
     if design.most is not None and pairs > design.most:
         raise UsageError(f"{pairs} pairs, and the design ends at {design.most}; leave out more")
     decision = _judged(interval, design)
+    margin = design.min_effect
+    if margin is not None and -margin < interval.low <= interval.high < margin:
+        # A difference that may not matter is not reported before it is known not to.
+        decision = decision if pairs == design.most else None
+    if design.is_look(pairs) and _equivalent(np.asarray(differences), interval, design):
+        decision = Verdict.NO_DIFFERENCE
     if decision is None and pairs == design.most:
         decision = Verdict.UNDECIDED
     return LookResult(pairs, interval, decision)
@@ -273,12 +286,31 @@ def look_counts(first: int, most: int) -> tuple[int, ...]:
 def _judged(interval: Interval, design: SequentialDesign) -> Verdict | None:
     if not interval.known:
         return None
-    margin = design.min_effect
-    if margin is not None and -margin < interval.low and interval.high < margin:
-        return Verdict.NO_DIFFERENCE
     if interval.low <= 0 <= interval.high:
         return None
     return Verdict.BETTER if (interval.low > 0) != design.lower_is_better else Verdict.WORSE
+
+
+def _equivalent(
+    differences: NDArray[np.float64], interval: Interval, design: SequentialDesign
+) -> bool:
+    """Return whether the pairs show that the difference is smaller than one that matters."""
+    margin, n = design.min_effect, len(differences)
+    if margin is None:
+        return False
+    within = interval.known and -margin < interval.low and interval.high < margin
+    if design.shares:
+        return within
+    if design.ends is not None:
+        most = design.ends[1] - design.ends[0]
+        if np.abs(differences).max(initial=0) <= most:
+            planned = design.most or max(n, _MOST)
+            return bounded_tost(
+                differences, -most, most, margin, design.level, planned=planned
+            ).equivalent
+    largest = float(np.abs(differences).max(initial=0))
+    rare = -math.log(1 - design.level) * largest / n if n else math.inf
+    return within and n >= FEWEST_EQUIVALENT and rare < margin
 
 
 def _level(bound: float, freedom: int) -> float:

@@ -28,6 +28,7 @@ from assay.store.results_file import (
     check_seeds,
     describe_json,
     get_trial_values,
+    parse_declared,
     parse_results_subject,
     read_object,
 )
@@ -67,7 +68,7 @@ def parse_experiment(entry: dict[str, Any], where: str, source: str) -> Subject:
         key: None if entry.get(key) is None else check_label(entry[key], where, key, _LONGEST)
         for key in _TEXTS
     }
-    known = {"name", "configuration", *_TEXTS, *_LISTS}
+    known = {"name", "configuration", "declared", *_TEXTS, *_LISTS}
     configuration = entry.get("configuration")
     others = {key: value for key, value in entry.items() if key not in known}
     return Subject(
@@ -91,6 +92,7 @@ def parse_experiment(entry: dict[str, Any], where: str, source: str) -> Subject:
             for key, value in others.items()
             if value is not None and key not in ("without_result", SUBJECT_METRICS)
         },
+        outcomes=parse_declared(entry.get("declared"), where),
         trials=tuple(_make_trials(name, lists, where)),
     )
 

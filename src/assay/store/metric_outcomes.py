@@ -7,12 +7,15 @@ connection.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from duckdb import DuckDBPyConnection
 
 from assay.core.canonical_json import canonical_json
+from assay.errors import UsageError
+from assay.judge.outcomes import Outcome, parse_outcome
 from assay.store.ingest import transaction
 from assay.store.load import load_experiment
 from assay.store.schema import ASSAY_SOURCE
@@ -30,6 +33,15 @@ class MadeBy(NamedTuple):
     sha: str
     """Hash of the file that defines the metric."""
     higher_is_better: bool
+    declared: Mapping[str, Any] = {}
+    """Direction, range and unit, as read by `parse_outcome`."""
+
+    def as_tag(self) -> dict[str, Any]:
+        """Return it for a tag, with `declared` only if `higher_is_better` does not say it."""
+        found = self._asdict()
+        if dict(self.declared) in ({}, {"better": "lower"}):
+            del found["declared"]
+        return found
 
 
 class MetricOutcome(NamedTuple):
@@ -114,11 +126,19 @@ def made_by(connection: DuckDBPyConnection, experiment_id: str) -> dict[str, Mad
     return _read_tag(load_experiment(connection, experiment_id).tags)
 
 
-def lower_is_better(tags: Mapping[str, Any]) -> frozenset[str]:
-    """Return the metric outcomes, from an experiment's tags, for which lower is better."""
-    return frozenset(
-        name for name, made in _read_tag(tags).items() if not made.higher_is_better
-    )
+def declared_outcomes(tags: Mapping[str, Any]) -> dict[str, Outcome]:
+    """Return the declared outcomes in an experiment's tags.
+
+    Tags of earlier versions say `higher_is_better` for every metric, declared or not, so that
+    only false is known to be a declaration.
+    """
+    found = {}
+    for name, made in _read_tag(tags).items():
+        stated = made.declared or ({} if made.higher_is_better else {"better": "lower"})
+        # Tags may come from an imported file.
+        with suppress(UsageError):
+            found[name] = parse_outcome(name, stated)
+    return found
 
 
 def _read_tag(tags: Mapping[str, Any]) -> dict[str, MadeBy]:
@@ -137,7 +157,13 @@ def _parse_made_by(value: Any) -> MadeBy | None:
     metric, sha = value.get("metric"), value.get("sha")
     if not isinstance(metric, str) or not isinstance(sha, str):
         return None
-    return MadeBy(metric, sha, value.get("higher_is_better") is not False)
+    declared = value.get("declared")
+    return MadeBy(
+        metric,
+        sha,
+        value.get("higher_is_better") is not False,
+        declared if isinstance(declared, dict) else {},
+    )
 
 
 def store_metric_outcomes(
@@ -202,11 +228,11 @@ def _update_tag(
 ) -> None:
     tags = dict(load_experiment(connection, experiment_id).tags)
     kept = {
-        name: metric._asdict()
+        name: metric.as_tag()
         for name, metric in made_by(connection, experiment_id).items()
         if name not in replaced
     }
-    tag = kept | {name: metric._asdict() for name, metric in made.items()}
+    tag = kept | {name: metric.as_tag() for name, metric in made.items()}
     if tag == tags.get(METRICS_TAG, {}):
         return
     tags[METRICS_TAG] = tag

@@ -25,6 +25,7 @@ from assay.core.text import cut, printable
 from assay.crafter.difficulty import DIFFICULTIES
 from assay.crafter.rules import TASK
 from assay.errors import OutputError, UsageError
+from assay.judge.outcomes import Outcome, parse_outcome, written_outcome
 from assay.judge.subjects import Subject, TrialOutcome
 from assay.store.queries import EpisodeRow
 from assay.store.records import StoredRun
@@ -48,6 +49,7 @@ def write_results(
     outcomes: Mapping[str, Mapping[str, float]],
     analysis: Mapping[str, Any],
     *,
+    declared: Mapping[str, Mapping[str, Outcome]] | None = None,
     detailed: bool = True,
 ) -> None:
     """Write the results of a run.
@@ -58,6 +60,7 @@ def write_results(
         rows: Its episodes, sorted by model and episode.
         outcomes: Values by session and metric.
         analysis: Content of the tables and rankings of the run.
+        declared: Declared metrics by experiment.
         detailed: Whether to write `episodes` too.
 
     Raises:
@@ -72,7 +75,7 @@ def write_results(
         "run": about,
         "config": config,
         "models": {
-            model: _make_model(group, outcomes, detailed=detailed)
+            model: _make_model(group, outcomes, declared or {}, detailed=detailed)
             for model, group in _group_by_model(rows).items()
         },
         "analysis": analysis,
@@ -96,6 +99,7 @@ def _group_by_model(rows: Iterable[EpisodeRow]) -> dict[str, list[EpisodeRow]]:
 def _make_model(
     rows: Sequence[EpisodeRow],
     outcomes: Mapping[str, Mapping[str, float]],
+    declared: Mapping[str, Mapping[str, Outcome]],
     *,
     detailed: bool,
 ) -> dict[str, Any]:
@@ -112,6 +116,8 @@ def _make_model(
         "metrics": {name: [numbers.get(name) for numbers in earned] for name in names},
         "without_result": list(_list_without_result(rows)),
     }
+    if own := declared.get(rows[0].experiment_id):
+        model["declared"] = {name: written_outcome(each) for name, each in own.items()}
     if detailed:
         model["episodes"] = map(_make_episode, rows)
     return model
@@ -274,7 +280,7 @@ def parse_results_subject(
     if isinstance(commit, str) and origin.get("dirty") is True:
         commit = f"{commit}+"
     facts = dict(_as_mapping(file.get("config")))
-    used = {"name", "seeds", "metrics", "episodes", "without_result", "baseline"}
+    used = {"name", "seeds", "metrics", "episodes", "without_result", "baseline", "declared"}
     facts |= {key: value for key, value in entry.items() if key not in used}
     return Subject(
         id=f"{source}#{model}" if file else source,
@@ -288,12 +294,23 @@ def parse_results_subject(
         baseline=entry.get("baseline") is True,
         source=source,
         facts=facts,
+        outcomes=parse_declared(entry.get("declared"), where),
         trials=tuple(
             _make_trials(
                 entry, seeds, metrics, f"{source}#{model}", _find_task(facts.get("difficulty"))
             )
         ),
     )
+
+
+def parse_declared(value: Any, where: str) -> dict[str, Outcome]:
+    """Read declared metrics: by name `"lower"`, or `{"better": "lower", "low": 0}`."""
+    if not isinstance(value, dict | None):
+        _reject(value, where, "declared", 'an object, such as {"loss": "lower"}')
+    return {
+        name: parse_outcome(name, stated, f"{where}: ")
+        for name, stated in (value or {}).items()
+    }
 
 
 def get_trial_values(metrics: Mapping[str, list[float | None]], at: int) -> dict[str, float]:

@@ -5,6 +5,7 @@ columns, for any number of trials. Functions take an open connection and change 
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from math import isfinite
 from typing import Any
 
@@ -14,9 +15,10 @@ from numpy.typing import NDArray
 
 from assay.core.text import NameMatch, printable, unknown_name_error
 from assay.errors import UsageError
+from assay.judge.outcomes import Outcome, parse_outcome
 from assay.judge.subjects import SUBJECT_METRICS, Earned, Look, Subject, TrialOutcome
 from assay.store.looks import load_looks
-from assay.store.metric_outcomes import lower_is_better
+from assay.store.metric_outcomes import declared_outcomes
 from assay.store.names import resolve, resolve_run, resolve_series
 from assay.store.rows import parse_json_object, to_datetime
 from assay.types import TrialState
@@ -51,9 +53,14 @@ def load_subjects(
     trials = _load_trials(connection, ids)
     looks = load_looks(connection, ids)
     totals = _load_totals(connection, ids)
+    curves = _load_curve_outcomes(connection, ids)
     return [
         _make_subject(
-            rows[name], trials.get(name, ()), looks.get(name, ()), totals.get(name, {})
+            rows[name],
+            trials.get(name, ()),
+            looks.get(name, ()),
+            totals.get(name, {}),
+            curves.get(name, {}),
         )
         for name in ids
     ]
@@ -240,11 +247,30 @@ def _load_totals(connection: DuckDBPyConnection, ids: list[str]) -> dict[str, di
     return found
 
 
+def _load_curve_outcomes(
+    connection: DuckDBPyConnection, ids: list[str]
+) -> dict[str, dict[str, Outcome]]:
+    """Load the metrics that training runs declare in their configuration, by experiment."""
+    found: dict[str, dict[str, Outcome]] = {}
+    for experiment_id, stated in connection.execute(
+        "SELECT DISTINCT t.experiment_id, json_extract(r.configuration, '$.declared') AS stated"
+        " FROM training_runs r JOIN trials t USING (id)"
+        f" WHERE t.experiment_id {_CHOSEN} AND stated IS NOT NULL ORDER BY ALL",
+        [ids],
+    ).fetchall():
+        for metric, own in parse_json_object(stated).items():
+            # A configuration may use the key for something else.
+            with suppress(UsageError):
+                found.setdefault(experiment_id, {})[metric] = parse_outcome(metric, own)
+    return found
+
+
 def _make_subject(
     row: tuple[Any, ...],
     trials: Sequence[TrialOutcome],
     looks: Sequence[Look],
     totals: Mapping[str, float],
+    curves: Mapping[str, Outcome],
 ) -> Subject:
     key, name, model, series, version, run_id, at, note, tags, configuration, origin = row
     facts, tag_values = parse_json_object(configuration), parse_json_object(tags)
@@ -268,7 +294,7 @@ def _make_subject(
         note=note,
         baseline=tag_values.get("baseline") is True,
         facts=facts,
-        lower_is_better=lower_is_better(tag_values),
+        outcomes={**curves, **declared_outcomes(tag_values)},
         trials=tuple(trials),
         looks=tuple(looks),
     )

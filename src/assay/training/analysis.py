@@ -23,7 +23,7 @@ from assay.judge.power import TargetPlan, plan_for_target
 from assay.judge.results import Contrast, Setup
 from assay.judge.subjects import Subject, TrialOutcome
 from assay.stats.differences import Pairing, denominator_note, pairing, relative_change
-from assay.stats.intervals import Interval, Method, Side, bootstrap_means, skewness_note
+from assay.stats.intervals import Interval, Method, bootstrap_means, skewness_note
 from assay.stats.learning_curves import Summary, SummarySpec, time_to_threshold
 from assay.stats.significance import Normality, TestResult, normality
 from assay.stats.survival import incidence_test, restricted_times
@@ -262,6 +262,9 @@ class Analysis:
             return f"The candidate is higher than the control by {change}."
         if self.verdict is Verdict.LOWER:
             return f"The candidate is lower than the control: {change}."
+        if self.contrast.too_few is not None:
+            normal = ", assuming normal differences" if difference.known else ""
+            return f"{self.contrast.too_few.replace('trial', 'run')}: {change}{normal}."
         reason = ""
         if difference.low <= 0 <= difference.high:
             reason = "; the interval contains 0, which does not prove that both are equal"
@@ -293,12 +296,12 @@ def analyse(
     result = _compare_arms(design, settings, (a, b), level, streams[:2])
     tests = result.tests
     assert tests is not None, "there are two runs of each arm"
-    if design.copies:
-        verdict = Verdict.UNKNOWN
-    elif result.confounds or settings.method in _T_METHODS:
-        verdict = result.neutral_verdict
-    else:
-        verdict = interval_verdict(result.difference)
+    verdict = Verdict.UNKNOWN if design.copies else result.neutral_verdict
+    if settings.method not in _T_METHODS and not (design.copies or result.confounds):
+        # A bootstrap interval may withhold a verdict of the tests, and never decides alone.
+        bootstrap = interval_verdict(result.difference)
+        if bootstrap is not verdict:
+            verdict = bootstrap if bootstrap is Verdict.UNKNOWN else Verdict.UNDECIDED
     samples = {"differences": b - a} if paired else {"control": a, "candidate": b}
     drawn = [
         bootstrap_means(sample, streams[2], settings.n_resamples)
@@ -334,7 +337,7 @@ def analyse(
         radial=compute_radial_axes(design, settings.summary),
         notes=(
             *([censored.note] if censored else ()),
-            *_list_notes(samples, result, settings, alpha),
+            *_list_notes(samples, result, settings),
         ),
         level=level,
         look=look,
@@ -381,7 +384,6 @@ def _compare_arms(
         method=settings.method,
         side=settings.side,
         n_resamples=settings.n_resamples,
-        lower_is_better=frozenset(),
         allow_different=design.allow_different,
     )
     return decided([contrast(control, candidate, metric, setup, streams=streams)], setup)[0]
@@ -509,7 +511,7 @@ def _format_bounds(interval: Interval) -> str:
 
 
 def _list_notes(
-    samples: Mapping[str, Values], contrast: Contrast, settings: AnalysisSettings, alpha: float
+    samples: Mapping[str, Values], contrast: Contrast, settings: AnalysisSettings
 ) -> list[str]:
     notes, paired, tests = [], contrast.paired, contrast.tests
     assert tests is not None, "there are two runs of each arm"
@@ -536,14 +538,5 @@ def _list_notes(
         notes.append(
             f"{finding}, so the variation of a difference cannot be estimated: {width}; "
             "check that the runs are not copies and have different seeds"
-        )
-    sizes = [*map(len, samples.values())]
-    arrangements = 2 ** sizes[0] if paired else math.comb(sum(sizes), sizes[0])
-    min_p_value = (2 if settings.side is Side.TWO_SIDED else 1) / arrangements
-    if min_p_value > alpha:
-        unit = "pairs" if paired else "runs"
-        notes.append(
-            f"with so few {unit} the {'sign-flip' if paired else 'permutation'} test cannot "
-            f"give a p-value below {min_p_value:.3g}, whatever the difference"
         )
     return notes

@@ -121,7 +121,7 @@ def _format_title(comparison: Comparison) -> str:
 
 def _summarize_contrast(comparison: Comparison, contrast: Contrast) -> str:
     name, metric = comparison.of(contrast.candidate).name, contrast.metric
-    difference = join_cell(mean_cell(metric, contrast.difference, signed=True))
+    difference = join_cell(mean_cell(contrast.outcome, contrast.difference, signed=True))
     return (
         f"{name}: {verdict_word(contrast)}{task_restriction(contrast)}. Difference in {metric}"
         f" {difference}, {describe_sample(contrast)}."
@@ -242,7 +242,7 @@ def _describe_adjustment(comparison: Comparison, candidates: int) -> str:
 
 
 def _difference_cells(contrast: Contrast) -> list[Cell]:
-    metric, like = contrast.metric, rounding_reference(contrast.difference)
+    metric, like = contrast.outcome, rounding_reference(contrast.difference)
     n = f"{contrast.n_baseline:,}"
     if not contrast.paired:
         n = f"{n} and {contrast.n_candidate:,}, not paired"

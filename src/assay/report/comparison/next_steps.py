@@ -157,19 +157,21 @@ def answer_next_step(comparison: Comparison, contrast: Contrast) -> str:
         return f"Let both do the same task; or say that this is what you compare: {names}."
     if contrast.same is not None:
         return "Other trials: these tell nothing about a difference."
+    if contrast.withheld:
+        return "Run the lost trials again, or find out why they have no value."
     if contrast.verdict is not Verdict.UNDECIDED:
         return _describe_settled(comparison, contrast)
     if contrast.look is not None and contrast.look.decision is None:
         return "Its run has not ended: resume it."
+    if contrast.fewest is not None:
+        if comparison.next_seed is None:
+            return f"Play at least {contrast.fewest:,} {contrast.unit_counts[3]}s."
+        return suggest_new_worlds(
+            comparison, contrast, plan.trials if plan else contrast.fewest
+        )
     if plan is None:
-        if contrast.tests is None:
-            return "Two trials of each at the least, better 5 or more: on the same seeds."
-        if contrast.naive.point and not contrast.tests.spread_known:
-            least = smallest_exact_n(comparison.setup.alpha)
-            return (
-                "All differences are equal, so nothing tells how many more it takes;"
-                f" {least} pairs at the least."
-            )
+        if contrast.naive.point and contrast.tests and not contrast.tests.spread_known:
+            return "All differences are equal, so nothing tells how many more it takes."
         return (
             "No difference was seen, so there is none to plan for; say which one would matter"
             " with --min-effect."
@@ -182,7 +184,7 @@ def answer_next_step(comparison: Comparison, contrast: Contrast) -> str:
     size = "the one asked for" if plan.asked else "the one seen, less luck"
     text = (
         f"About {plan.trials:,} {what} ({_describe_range(plan)}) would find a difference of"
-        f" {format_value(contrast.metric, plan.effect)} ({size}) with a power of 80 %"
+        f" {format_value(contrast.outcome, plan.effect)} ({size}) with a power of 80 %"
     )
     price = _describe_cost(plan)
     text += f": {price}." if price else "."
@@ -202,9 +204,26 @@ def _describe_settled(comparison: Comparison, contrast: Contrast) -> str:
     text = f"It is decided at {about}the {level} level{chosen}."
     if not before:
         share = f"{about}1 in {1 / alpha:.3g}"
-        text += f" Where there is no real difference, {share} comparisons still finds one."
+        text += f" {_error_rate(comparison, contrast, share)}"
     again = suggest_new_worlds(comparison, contrast, contrast.n_baseline)
     return " ".join([text, *against, f"To confirm it: {again[0].lower()}{again[1:]}"])
+
+
+def _error_rate(comparison: Comparison, contrast: Contrast, share: str) -> str:
+    """Return how often a verdict of this kind is wrong."""
+    if contrast.verdict is not Verdict.NO_DIFFERENCE:
+        return f"Where there is no real difference, {share} comparisons still finds one."
+    margin = format_value(contrast.outcome, comparison.setup.min_effect)
+    exact = contrast.outcome.ends or (contrast.tests is not None and contrast.tests.t.exact)
+    if exact:
+        return (
+            f"Where the real difference is {margin}, at most {share.removeprefix('about ')}"
+            " comparisons calls it none."
+        )
+    return (
+        f"Where the real difference is {margin}, {share} comparisons of normal values calls it"
+        " none; of skewed values 14 to 18 %, of rare large gains 7 to 34 %."
+    )
 
 
 def _describe_assumptions(comparison: Comparison) -> str:
@@ -220,22 +239,12 @@ def _describe_assumptions(comparison: Comparison) -> str:
 
 def _list_reservations(comparison: Comparison, contrast: Contrast) -> Iterator[str]:
     """Yield the reasons why a clear verdict is not final."""
-    lost, least = contrast.losses, smallest_exact_n(comparison.setup.alpha)
-    n, unit = count_independent_units(contrast)
-    if lost is not None and not lost.holds:
-        yield "It would not hold with the lost trials at their worst."
     pair = [comparison.of(side).subject for side in (contrast.baseline, contrast.candidate)]
     if looked_before(contrast, *pair):
         yield "A run stopped by looks at another comparison, which nothing here corrects for."
     settings = ["max_turns" in subject.facts for subject in pair]
     if any(settings) and not all(settings):
         yield "Nothing says that both were given the same task."
-    if contrast.look is None and n < least:
-        what = "trials of each" if unit == "trial" else f"{unit}s"
-        yield (
-            f"With so few it counts on values close to normal; from {least} {what} on, a test"
-            " without that condition can confirm it."
-        )
 
 
 def _describe_range(plan: PowerPlan) -> str:
@@ -262,16 +271,3 @@ def _format_range(amount: Interval, format: Callable[[float], str]) -> str:
     if not (math.isfinite(amount.low) and math.isfinite(amount.high)) or amount.point == 0:
         return middle
     return f"{middle} ({format(amount.low)} to {format(amount.high)})"
-
-
-def count_independent_units(contrast: Contrast) -> tuple[int, str]:
-    """Return the smallest number of independent units of a side, and their name."""
-    if contrast.units.rule is TaskRule.SAMPLE:
-        return contrast.units.tasks, "task"
-    n = min(contrast.n_baseline, contrast.n_candidate)
-    return n, "pair" if contrast.paired else "trial"
-
-
-def smallest_exact_n(alpha: float) -> int:
-    """Return the smallest number of pairs at which the exact test can go below alpha."""
-    return math.floor(1 - math.log2(alpha)) + 1

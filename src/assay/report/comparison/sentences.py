@@ -3,16 +3,13 @@
 Names in these sentences are untrusted; the caller makes them safe before printing.
 """
 
+import math
 from collections.abc import Sequence
 
 from assay.core.text import counted
 from assay.judge.outcomes import Direction, outcome_of
 from assay.judge.results import Comparison, Contrast, DesignDifference, TaskRule, Tests
-from assay.report.comparison.next_steps import (
-    answer_next_step,
-    count_independent_units,
-    smallest_exact_n,
-)
+from assay.report.comparison.next_steps import answer_next_step
 from assay.report.document import Answer
 from assay.report.numbers import (
     format_bounds,
@@ -37,7 +34,6 @@ VERDICTS = {
     Verdict.UNKNOWN: "unknown",
 }
 """Verdicts in words."""
-_CLEAR = (Verdict.BETTER, Verdict.WORSE)
 
 
 def verdict_word(contrast: Contrast) -> str:
@@ -46,16 +42,21 @@ def verdict_word(contrast: Contrast) -> str:
         return "not comparable"
     if contrast.same is not None:
         return "the same"
-    if outcome_of(contrast.metric).direction is Direction.NEITHER:
-        return VERDICTS[contrast.neutral_verdict]
+    if contrast.withheld:
+        return "could not be judged"
+    if contrast.fewest is not None:
+        return f"too few {contrast.unit_counts[3]}s"
     return VERDICTS[contrast.verdict]
 
 
 def answer_questions(comparison: Comparison, contrast: Contrast) -> tuple[Answer, ...]:
     """Return the four answers about a candidate, in the primary metric."""
     a, b = (comparison.of(side).name for side in (contrast.baseline, contrast.candidate))
+    question = f"Is {b} better than {a}?"
+    if contrast.outcome.direction is Direction.NEITHER:
+        question = f"Does {b} differ from {a} in {contrast.metric}?"
     return (
-        Answer(f"Is {b} better than {a}?", answer_better(comparison, contrast)),
+        Answer(question, answer_better(comparison, contrast)),
         Answer("By how much?", _answer_how_much(contrast)),
         Answer("How sure is that?", _answer_how_certain(comparison, contrast)),
         Answer("What would settle it?", answer_next_step(comparison, contrast)),
@@ -72,20 +73,29 @@ def answer_better(comparison: Comparison, contrast: Contrast) -> str:
         )
     if contrast.same is not None:
         return f"The same: {contrast.same} ({n})."
+    if contrast.withheld:
+        return f"Could not be judged: {_lost(comparison, contrast)}"
     if contrast.verdict is not Verdict.UNDECIDED:
         yes = {
             Verdict.BETTER: f"Yes, it has {_describe_direction(contrast)}",
             Verdict.WORSE: f"No, it is worse: it has {_describe_direction(contrast)}",
+            Verdict.HIGHER: f"Yes, it has {_describe_direction(contrast)}",
+            Verdict.LOWER: f"Yes, it has {_describe_direction(contrast)}",
             Verdict.NO_DIFFERENCE: f"No, nor worse: no difference in {metric} that matters",
         }[contrast.verdict]
-        allowed = [difference for difference in contrast.design if difference.allowed]
+        allowed = [one for one in contrast.design if one.allowed]
         but = f", where {_describe_values(comparison, contrast, allowed)}" if allowed else ""
-        return f"{yes}{where} ({n}){but}.{_describe_lost_trials(comparison, contrast)}"
-    if contrast.tests is None:
-        return f"Nobody can say: one value on a side tells nothing about the spread ({n})."
+        return f"{yes}{where} ({n}){but}.{_lost_too(comparison, contrast)}"
+    if contrast.too_few is not None:
+        return f"{contrast.too_few}.{_lost_too(comparison, contrast)}"
+    if contrast.paired and not any(row.difference for row in contrast.pairs):
+        return (
+            f"No difference seen: {metric} is equal in all pairs{where} ({n})."
+            f"{_lost_too(comparison, contrast)}"
+        )
     return (
         f"Undecided: a difference in {metric} like this one can be chance{where} ({n})."
-        f"{_describe_lost_trials(comparison, contrast)}"
+        f"{_lost_too(comparison, contrast)}"
     )
 
 
@@ -132,19 +142,49 @@ def describe_most_sensitive(comparison: Comparison, contrasts: Sequence[Contrast
     )
 
 
-def _describe_lost_trials(comparison: Comparison, contrast: Contrast) -> str:
+def lost_counts(comparison: Comparison, contrast: Contrast) -> str:
+    """Return how many trials each side lost."""
+    lost = contrast.losses
+    assert lost is not None
+    a, b = (comparison.of(side).name for side in (contrast.baseline, contrast.candidate))
+    return (
+        f"{lost.candidate:,} of {lost.of_candidate:,} trials of {b} and {lost.baseline:,} of"
+        f" {lost.of_baseline:,} of {a} have no {contrast.metric}"
+    )
+
+
+def _lost(comparison: Comparison, contrast: Contrast) -> str:
+    """Return why lost trials forbid a verdict."""
+    lost, metric = contrast.losses, contrast.outcome
+    assert lost is not None
+    counts = lost_counts(comparison, contrast)
+    if lost.known_ends:
+        low, high = contrast.difference.low, contrast.difference.high
+        ends = f"{format_difference(metric, low)} to {format_difference(metric, high)}"
+        return f"{counts}. Depending on their values, the difference is {ends}."
+    tipping = ""
+    if lost.tipping is not None and math.isfinite(lost.tipping):
+        tipping = f" (about {format_value(metric, lost.tipping)})"
+    return (
+        f"{counts}. The others differ by {format_difference(metric, contrast.naive.point)}, but"
+        f" the lost trials could reverse that if they lie far enough from them{tipping}."
+    )
+
+
+def _lost_too(comparison: Comparison, contrast: Contrast) -> str:
+    """Return the lost trials of a verdict that does not depend on them."""
     lost = contrast.losses
     if lost is None:
         return ""
-    a, b = (comparison.of(side).name for side in (contrast.baseline, contrast.candidate))
-    counts = (
-        f" But trials were lost, {lost.candidate:,} of {lost.of_candidate:,} of {b} and"
-        f" {lost.baseline:,} of {lost.of_baseline:,} of {a}"
-    )
+    counts = f" {lost_counts(comparison, contrast)}"
     if contrast.verdict is Verdict.UNDECIDED:
         return f"{counts}."
-    how = "would hold whatever" if lost.holds else "depends on what"
-    return f"{counts}; the answer {how} these had come to."
+    if lost.known_ends:
+        return f"{counts}; the answer holds whatever their values."
+    if lost.tipping is None or math.isinf(lost.tipping):
+        return f"{counts}."
+    by = format_value(contrast.outcome, lost.tipping)
+    return f"{counts}; the answer holds unless these are off by {by} on average."
 
 
 def describe_sample(contrast: Contrast) -> str:
@@ -178,7 +218,7 @@ def _describe_direction(contrast: Contrast) -> str:
 
 
 def _answer_how_much(contrast: Contrast) -> str:
-    metric, like = contrast.metric, rounding_reference(contrast.difference)
+    metric, like = contrast.outcome, rounding_reference(contrast.difference)
     text = format_difference(metric, contrast.difference.point, like)
     if contrast.look is not None:
         every = counted(contrast.n_baseline, "pair") if contrast.paired else "trials"
@@ -195,6 +235,12 @@ def _answer_how_much(contrast: Contrast) -> str:
         text += f". It is higher in {chance} % of {where}"
         if any(row.difference == 0 for row in contrast.pairs):
             text += ", ties counting half"
+    if (
+        contrast.fewest is not None
+        and contrast.standardised is not None
+        and min(contrast.unit_counts[:2]) > 2
+    ):
+        text += f". Effect size: {contrast.standardised.point:+.2f} standard deviations"
     if contrast.shrunken is not None and contrast.look is None:
         less = format_difference(metric, contrast.shrunken, like)
         text += f". Corrected for the luck in a clear verdict (winner's curse): {less}"
@@ -207,19 +253,24 @@ def _answer_how_certain(comparison: Comparison, contrast: Contrast) -> str:
         return _describe_looks(contrast, level)
     if contrast.tests is None:
         return "Not at all: an interval takes two values or more on either side."
+    if contrast.fewest is not None:
+        if not contrast.difference.known:
+            return "There is no interval: the differences do not vary."
+        ends = format_bounds(contrast.outcome, contrast.difference)
+        normal = "The" if contrast.tests.t.exact else "Assuming normal differences, the"
+        return f"{normal} {level} interval of the difference is {ends}."
     sentences = [
         _describe_interval(contrast, level) if contrast.difference.known else None,
         _describe_p_value(comparison, contrast),
         _describe_equivalence(comparison, contrast),
         _describe_tasks(contrast),
-        _warn_few_units(contrast, comparison.setup.alpha),
         _warn_skewness(contrast),
     ]
     return " ".join(filter(None, sentences))
 
 
 def _describe_interval(contrast: Contrast, level: str) -> str:
-    ends = format_bounds(contrast.metric, contrast.difference)
+    ends = format_bounds(contrast.outcome, contrast.difference)
     if contrast.promised:
         return f"The {level} interval of the difference is {ends}."
     return f"The interval of the difference is {ends}, at a level of about {level}."
@@ -233,7 +284,6 @@ def describe_details(comparison: Comparison, contrast: Contrast) -> str:
     sentences = [
         f"Other tests of {contrast.metric}:",
         f"{_describe_resampling(tests)}; {tests.rank.name}: {p_text(tests.rank.p_value)}.",
-        _note_exact_limit(contrast, comparison.setup.alpha),
         contrast.pairing.sentence if contrast.pairing is not None else None,
     ]
     return " ".join(filter(None, sentences))
@@ -256,16 +306,6 @@ def _describe_tasks(contrast: Contrast) -> str | None:
     )
 
 
-def _warn_few_units(contrast: Contrast, alpha: float) -> str | None:
-    n, what = count_independent_units(contrast)
-    if n >= smallest_exact_n(alpha):
-        return None
-    return (
-        f"{counted(n, what).capitalize()} {'is' if n == 1 else 'are'} very few: this counts on"
-        " values close to normal."
-    )
-
-
 def _warn_skewness(contrast: Contrast) -> str | None:
     if contrast.skewness is None:
         return None
@@ -285,16 +325,24 @@ def _describe_looks(contrast: Contrast, level: str) -> str:
     text = (
         f"The run was looked at until it was decided ({kind} boundary). At look {look.look},"
         f" after {counted(look.pairs, 'pair')}, the interval that holds at every look ({level})"
-        f" was {format_bounds(contrast.metric, contrast.difference)}; the verdict is the one of"
-        " that look."
+        f" was {format_bounds(contrast.outcome, contrast.difference)}; the verdict is the one"
+        " of that look."
     )
     if contrast.naive.known:
         text += (
             f" The plain interval of all trials,"
-            f" {format_bounds(contrast.metric, contrast.naive)}, ignores the looks: do not use"
+            f" {format_bounds(contrast.outcome, contrast.naive)}, ignores the looks: do not use"
             " it."
         )
     return text
+
+
+def _rarer(contrast: Contrast) -> str:
+    """Return the assumption of an equivalence without a range; other kinds need none."""
+    assert contrast.tests is not None
+    if contrast.outcome.ends or contrast.tests.t.exact:
+        return ""
+    return ", assuming no rarer, larger differences"
 
 
 def _describe_resampling(tests: Tests) -> str:
@@ -324,24 +372,20 @@ def _describe_equivalence(comparison: Comparison, contrast: Contrast) -> str | N
     tests, margin = contrast.tests, comparison.setup.min_effect
     if tests is None or tests.equivalence_p is None or margin is None:
         return None
-    size = format_value(contrast.metric, margin)
+    size = format_value(contrast.outcome, margin)
     if contrast.verdict is Verdict.NO_DIFFERENCE:
         return (
             f"It differs by less than {size} either way, the smallest difference that matters"
-            f" (two one-sided tests, {p_text(tests.equivalence_p)})."
+            f" (two one-sided tests, {p_text(tests.equivalence_p)}){_rarer(contrast)}."
+        )
+    n, _, _, unit = contrast.unit_counts
+    needs = tests.equivalence_needs or 0
+    if n < needs:
+        return (
+            f"That it differs by less than {size} either way cannot be shown with"
+            f" {counted(n, unit)}; about {needs:,} {unit}s would."
         )
     return (
         f"That it differs by less than {size} either way is not shown"
         f" ({p_text(tests.equivalence_p)})."
-    )
-
-
-def _note_exact_limit(contrast: Contrast, alpha: float) -> str | None:
-    """Return a note if there are too few pairs for the exact test to go below alpha."""
-    n, what = count_independent_units(contrast)
-    if not contrast.paired or n >= smallest_exact_n(alpha):
-        return None
-    return (
-        f"With {counted(n, what)} the exact test cannot go below {p_text(2.0 ** (1 - n))},"
-        " whatever the data."
     )

@@ -79,6 +79,8 @@ def contrast_values(contrast: Contrast) -> dict[str, Any]:
         for pair, a, b in contrast.pairs
     ]
     values = {**to_json_value(replace(contrast, pairs=())), "pairs": pairs}
+    values["lower_is_better"] = contrast.lower_is_better
+    del values["outcome"]
     if contrast.units.tasks < 2 and not contrast.units.partly_shared:
         del values["units"]
     return values
