@@ -181,7 +181,7 @@ def test_the_command_verifies_pages_databases_and_folders(
     assert "only repeated: " in out
     assert verify(database)[0] == 0
     assay.export("best", output=tmp_path / "one.json", database=database)
-    assert "1 the same" in verify(tmp_path / "one.json")[1]
+    assert "1 identical" in verify(tmp_path / "one.json")[1]
     assert verify(tmp_path / "none.html")[0] == 2
 
 
