@@ -91,7 +91,7 @@ def test_the_list_says_what_is_installed_and_who_is_the_default(
     assert main(["bench", "agents"]) == 0
     printed = capsys.readouterr().out
     assert "not installed: assay bench agents install codex" in printed
-    (default,) = (line for line in printed.splitlines() if line.endswith("; the default"))
+    (default,) = (line for line in printed.splitlines() if line.endswith("; default"))
     assert default.startswith("react-coder")
     fake_npm(tmp_path / "bin", monkeypatch)
     install_agent("codex", "1.2.3")

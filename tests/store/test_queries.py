@@ -98,7 +98,7 @@ def test_unknown_or_ambiguous_names_are_rejected(
 ) -> None:
     with pytest.raises(UsageError, match="did you mean 'old-run'"):
         resolve_run(connection, "old-rum")
-    with pytest.raises(UsageError, match=r"ambiguous: .*a v1.0 #2.*give more"):
+    with pytest.raises(UsageError, match=r"ambiguous: .*a v1.0 #2.*give a longer part"):
         resolve_experiment(connection, "a ")
     with pytest.raises(UsageError, match="assay traces list"):
         resolve_session(connection, "xyz")

@@ -64,7 +64,7 @@ def test_ambiguous_name_error_asks_for_more_characters(store: Store) -> None:
     third = make_run("third", ("first model",), created_at=START + 200)
     fill(store.path, third, [make_session(third)])
     with store.reading() as connection:
-        with pytest.raises(UsageError, match=r"experiment .* or run first; give more"):
+        with pytest.raises(UsageError, match=r"experiment .* or run first; give a longer part"):
             select_sessions(connection, ["firs"])
         assert select_sessions(connection, ["first"]) == ids(SESSIONS["first"])
 
@@ -77,6 +77,6 @@ def test_exact_name_takes_precedence_over_prefixes(store: Store) -> None:
 
 
 def test_name_matching_several_of_one_kind_has_its_own_error(store: Store) -> None:
-    said = r"'a v1' is ambiguous: a v1.0 \(.*give more"
+    said = r"'a v1' is ambiguous: a v1.0 \(.*give a longer part"
     with store.reading() as connection, pytest.raises(AmbiguousName, match=said):
         resolve_experiment(connection, "a v1")
