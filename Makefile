@@ -46,7 +46,10 @@ demo: $(VENV)/assay
 	@mkdir -p demo
 	@$(BIN)/assay run --episodes 8 --database demo/traces.duckdb --traces-dir demo/traces
 	@$(BIN)/assay traces replay best --gif demo/best.gif --database demo/traces.duckdb
-	@echo "See it in a browser: $(BIN)/assay view --database demo/traces.duckdb"
+	@echo "Files in demo/:"
+	@echo "  traces.duckdb  every episode, turn by turn; in a browser: $(BIN)/assay view --database demo/traces.duckdb"
+	@echo "  traces/        the results and one file per episode, as JSON"
+	@echo "  best.gif       the best episode as an animation"
 
 test: warmup
 	$(BIN)/python -m pytest -n $(WORKERS) $(OPTIONS)
