@@ -6,12 +6,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from assay.bench.coders.proxy import ModelProxy
-from tests.bench.test_proxy import Asked, job
+from tests.bench.test_proxy import FakeModel, job
 
 
 async def _serve(path: Path) -> None:
     with TemporaryDirectory() as folder:
-        async with ModelProxy(job(Asked(), Path(folder))).serve_at(path):
+        async with ModelProxy(job(FakeModel(), Path(folder))).serve_at(path):
             await asyncio.Event().wait()
 
 

@@ -14,7 +14,15 @@ from urllib.parse import quote
 
 from assay.store.schema import TABLES
 from assay.store.views import VIEWS
-from tests.runs.echo import Answer, answering, error_page, failing, rambling, refusing, talking
+from tests.runs.echo import (
+    Answer,
+    answering,
+    error_page,
+    key_in_error,
+    key_in_finish_reason,
+    key_in_refusal,
+    key_in_reply,
+)
 from tests.runs.tables import rows
 
 from .processes import read_output, start_assay, wait_for_exit
@@ -75,13 +83,13 @@ def attack(folder: Path, chance: random.Random) -> Iterator[FaultRow]:
 
 def _reply_setups() -> dict[str, _Setup]:
     answers: dict[str, Answer] = {
-        "whole": talking,
-        "first half": lambda key: talking(key[:16]),
-        "last half": lambda key: talking(key[-16:]),
-        "in an address": lambda key: talking(f"http://h/?k={quote(key, safe='')}"),
-        "as JSON": lambda key: talking(json.dumps(json.dumps(key))),
-        "in a long end": rambling,
-        "refusal": refusing,
+        "whole": key_in_reply,
+        "first half": lambda key: key_in_reply(key[:16]),
+        "last half": lambda key: key_in_reply(key[-16:]),
+        "in an address": lambda key: key_in_reply(f"http://h/?k={quote(key, safe='')}"),
+        "as JSON": lambda key: key_in_reply(json.dumps(json.dumps(key))),
+        "in a long end": key_in_finish_reason,
+        "refusal": key_in_refusal,
     }
     return {
         f"{name} {number}": _Setup(
@@ -96,9 +104,9 @@ def _reply_setups() -> dict[str, _Setup]:
 
 
 def _error_setups() -> dict[str, _Setup]:
-    answers = {str(status): failing(status) for status in (400, 401, 404, 429, 500, 503)}
+    answers = {str(status): key_in_error(status) for status in (400, 401, 404, 429, 500, 503)}
     answers["page"] = error_page(380)
-    answers["half"] = lambda key: failing(500)(key[8:24])
+    answers["half"] = lambda key: key_in_error(500)(key[8:24])
     return {
         name: _Setup(
             arguments=(*_SMALL_RUN, "--openai-base-url", "@URL"),
@@ -157,7 +165,7 @@ def _file_setups() -> dict[str, _Setup]:
     }
     arguments = (*_SMALL_RUN, "--openai-base-url", "@URL", "--config", "mine.toml")
     setups = {
-        name: _Setup(arguments=arguments, files={"mine.toml": text}, answer=talking)
+        name: _Setup(arguments=arguments, files={"mine.toml": text}, answer=key_in_reply)
         for name, text in texts.items()
     }
     rows_of_models = (
@@ -171,7 +179,7 @@ def _file_setups() -> dict[str, _Setup]:
             arguments=("run", "--models", "a", *_SMALL_RUN[3:]),
             environment={"ASSAY_MODELS": "models.toml"},
             files={"models.toml": text},
-            answer=talking,
+            answer=key_in_reply,
         )
     return setups
 
@@ -246,7 +254,7 @@ def _run_setup(folder: Path, setup: _Setup, url: str) -> str:
     code = wait_for_exit(start_assay(folder, *arguments, environment=environment))
     if isinstance(code, str):
         return code
-    if setup.answer is talking and (folder / "traces.duckdb").exists():
+    if setup.answer is key_in_reply and (folder / "traces.duckdb").exists():
         for more in _LATER_COMMANDS:
             wait_for_exit(
                 start_assay(folder, *more, *_DATABASE_OPTION, environment=environment)

@@ -1,4 +1,4 @@
-"""A small task, and an agent's way through the real thing: workspace, sandbox, patch, grade."""
+"""A small task and its pipeline without a model: workspace, sandbox, patch, grade."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -82,7 +82,7 @@ def small_task(
     metrics: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> CodingTask:
-    """A task whose repository is `calc.py` with two mistakes, unless it is another."""
+    """Return a task whose repository is `files`, or `calc.py` with two mistakes."""
     repo = folder / "repo"
     for path, text in (files or {"calc.py": BROKEN}).items():
         (repo / path).parent.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def small_task(
 
 
 def read_patch(task: CodingTask, folder: Path, files: Mapping[str, str | None]) -> Patch:
-    """The patch of an agent that writes these files, or deletes those that are None."""
+    """Return the patch of an agent that writes these files; None deletes a file."""
     workspace = make_workspace(task, folder)
     for path, text in files.items():
         target = workspace.repo / path
@@ -126,7 +126,7 @@ def read_patch(task: CodingTask, folder: Path, files: Mapping[str, str | None]) 
     return patch
 
 
-async def graded(
+async def grade_files(
     task: CodingTask,
     folder: Path,
     files: Mapping[str, str | None],
@@ -134,7 +134,7 @@ async def graded(
     timeout_s: float = 30,
     judge: Judge | None = None,
 ) -> Grade:
-    """What the patch of an agent that writes these files comes to."""
+    """Grade the patch of an agent that writes these files."""
     patch = read_patch(task, folder / "agent", files)
     return await grade_patch(
         task,
@@ -148,7 +148,7 @@ async def graded(
 
 
 class Attack(NamedTuple):
-    """What came of an attack."""
+    """The result of an attack."""
 
     end: AgentResult
     patch: Patch
@@ -172,7 +172,7 @@ async def attack(
     environment: Mapping[str, str] | None = None,
     limits: ResourceLimits = LIMITS,
 ) -> Attack:
-    """Let an attack run as an agent in a sandbox, then grade its patch."""
+    """Run an attack as an agent in a sandbox, then grade its patch."""
     backend = BubblewrapBackend()
     workspace = make_workspace(task, folder / "agent")
 

@@ -1,4 +1,4 @@
-"""A model server on loopback that plays back what a coder or a judge would answer."""
+"""A model server on loopback that gives scripted answers of a coder or a judge."""
 
 import json
 import time
@@ -10,12 +10,12 @@ from typing import Any
 
 Message = Mapping[str, Any]
 Script = Callable[[Sequence[Message]], Message | int]
-"""From the messages of a request to an answer, or to the status of an error."""
+"""Maps the messages of a request to an answer, or to the status of an error."""
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10}
 
 
 def call(name: str, arguments: Mapping[str, Any] | str, text: str | None = None) -> Message:
-    """An answer that calls one tool."""
+    """Return an answer that calls one tool."""
     given = arguments if isinstance(arguments, str) else json.dumps(arguments)
     function = {"name": name, "arguments": given}
     calls = [{"id": f"call_{name}", "type": "function", "function": function}]
@@ -23,17 +23,17 @@ def call(name: str, arguments: Mapping[str, Any] | str, text: str | None = None)
 
 
 def steps(*answers: Message, then: Message | None = None) -> Script:
-    """These answers one after another, in every conversation, and then always another one."""
+    """Give these answers in order in every conversation, then always `then`."""
 
     def script(messages: Sequence[Message]) -> Message:
-        said = sum(message["role"] == "assistant" for message in messages)
-        return answers[said] if said < len(answers) else then or answers[-1]
+        count = sum(message["role"] == "assistant" for message in messages)
+        return answers[count] if count < len(answers) else then or answers[-1]
 
     return script
 
 
-def late(script: Script, after: int, seconds: float) -> Script:
-    """The same, but slow from an answer on."""
+def delay_answers(script: Script, after: int, seconds: float) -> Script:
+    """Delay the answers of a script from the answer with number `after` on."""
 
     def slow(messages: Sequence[Message]) -> Message | int:
         if sum(message["role"] == "assistant" for message in messages) >= after:
@@ -43,8 +43,8 @@ def late(script: Script, after: int, seconds: float) -> Script:
     return slow
 
 
-def judged(score: float) -> Script:
-    """A judge that always gives this score."""
+def judge_script(score: float) -> Script:
+    """Return a judge that always gives this score."""
     return steps(call("score_rubric", {"reasoning": "as I see it", "score": score}))
 
 
@@ -54,7 +54,7 @@ class CodingServer:
     def __init__(self, scripts: dict[str, Script]) -> None:
         self.scripts = scripts
         self.asked: list[dict[str, Any]] = []
-        """All requests, as they came."""
+        """All requests, in order of arrival."""
         self.url = ""
 
     def answer(self, request: dict[str, Any]) -> tuple[int, bytes]:
@@ -69,7 +69,7 @@ class CodingServer:
 
 @contextmanager
 def serving(**scripts: Script) -> Iterator[CodingServer]:
-    """A server for these models."""
+    """Serve these models."""
     coding = CodingServer(scripts)
 
     class Handler(BaseHTTPRequestHandler):
@@ -91,7 +91,7 @@ def serving(**scripts: Script) -> Iterator[CodingServer]:
         daemon_threads = True
 
         def handle_error(self, *_: Any) -> None:
-            """Whoever asked has left."""
+            """Ignore clients that have disconnected."""
 
     with Server(("127.0.0.1", 0), Handler) as server:
         thread = Thread(target=server.serve_forever, args=(0.01,))

@@ -1,4 +1,4 @@
-"""What the tests of benchmarks share with those of sandboxes."""
+"""Fixtures that benchmark tests share with sandbox tests."""
 
 from tests.sandboxes.conftest import image_root as image_root
 from tests.sandboxes.conftest import modal_service as modal_service

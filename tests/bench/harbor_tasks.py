@@ -21,14 +21,14 @@ def harbor_task(
     test: str = TEST,
     without: tuple[str, ...] = (),
 ) -> Path:
-    """A task of one step that is solved by one line in /app/answer.txt.
+    """Write a task of one step that one line in /app/answer.txt solves.
 
     Args:
-        folder: Where.
-        config: What task.toml says beside its version.
-        files: Other files, or others in the place of these.
-        test: What tests/test.sh is.
-        without: Files that are left out.
+        folder: The folder to write.
+        config: The lines of task.toml after its version.
+        files: More files, or replacements of the default ones.
+        test: The text of tests/test.sh.
+        without: Files to leave out.
     """
     whole = {
         "task.toml": f'schema_version = "1.4"\n{config}\n',
@@ -44,7 +44,7 @@ def harbor_task(
 
 
 def steps_task(folder: Path, config: str, steps: dict[str, tuple[str, str]]) -> Path:
-    """A task of several steps, each with its solution and its test."""
+    """Write a task of several steps, each with its solution and its test."""
     files = {}
     for name, (solve, test) in steps.items():
         files[f"steps/{name}/instruction.md"] = f"Do {name}.\n"

@@ -1,7 +1,7 @@
-"""A grader as many have one, without a defence: the attacks work on it.
+"""A typical grader without defences: the attacks work on it.
 
-The agent runs as it is, beside the hidden tests; those are copied into its repository, pytest
-runs there, and the score is whatever the exit code, the printed lines or a result file say.
+The agent runs without a sandbox and can read the hidden tests. These are copied into its
+repository, pytest runs there, and the exit code, the printed lines or a result file decide.
 """
 
 import json
@@ -21,7 +21,7 @@ from tests.bench.benching import BROKEN, CALLS_PROGRAM, PROGRAM, TEST_ADD
 @dataclass(frozen=True)
 class NaiveEnd:
     said: str
-    """What the agent printed."""
+    """The output of the agent."""
     by_exit_code: float
     by_output: float
     by_reward_file: float
@@ -31,14 +31,14 @@ class NaiveEnd:
 def naive_grade(
     name: str, folder: Path, environment: Mapping[str, str] | None = None
 ) -> NaiveEnd:
-    """Let an attack loose on a repository, and grade what it left."""
+    """Run an attack in a repository, and grade the files that it left."""
     repo = folder / "app" / "repo"
     hidden = folder / "hidden" / "test_add.py"
     for path, text in ((repo / "calc.py", BROKEN), (hidden, TEST_ADD)):
         path.parent.mkdir(parents=True)
         path.write_text(text, "utf-8")
     variables = {**os.environ, "CHEAT_ROOT": str(folder), **(environment or {})}
-    said = _let_loose(name, repo, variables)
+    said = _run_attack(name, repo, variables)
     tests = repo / "tests"
     tests.mkdir(exist_ok=True)
     (tests / hidden.name).write_bytes(hidden.read_bytes())
@@ -53,7 +53,7 @@ def naive_grade(
             f"tests/{hidden.name}",
         ],
         cwd=repo,
-        # Without plugins of others, which are slow to load and no defence.
+        # Third-party plugins are slow to load, and are not a defence.
         env={**variables, "PYTHONPATH": str(repo), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         timeout=60,
@@ -62,12 +62,12 @@ def naive_grade(
     reward = repo / "reward.txt"
     if not reward.exists() or name == "daemon":
         reward.write_text(str(int(run.returncode == 0)), "utf-8")
-        time.sleep(0.3)  # others are graded meanwhile
+        time.sleep(0.3)  # other work would be graded meanwhile
     patch = folder / "app" / "artifacts" / "diff.patch"
     if patch.exists():
         subprocess.run(["git", "apply", "--unsafe-paths", str(patch)], cwd=repo, check=False)
     while not (rewarded := reward.read_text("utf-8")):
-        pass  # a daemon writes it again and again, and empties it first
+        pass  # a daemon truncates and rewrites the file all the time
     passed = re.search(r"(\d+) passed", run.stdout.decode())
     return NaiveEnd(
         said=said,
@@ -96,16 +96,16 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", sys.argv[2]], plugins=[Rep
 
 
 def naive_reports(name: str, folder: Path) -> float:
-    """Let an attack loose on a program, and grade it by what its tests report over a pipe.
+    """Run an attack on a program, and grade it by the reports of its tests over a pipe.
 
-    They start the program, and what is not reported as failed counts as passed.
+    The tests start the program; a test that is not reported as failed counts as passed.
     """
     repo, hidden = folder / "repo", folder / "hidden/test_calc.py"
     for path, text in ((repo / "calc.py", PROGRAM), (hidden, CALLS_PROGRAM)):
         path.parent.mkdir(parents=True)
         path.write_text(text, "utf-8")
     if name:
-        _let_loose(name, repo, {**os.environ, "CHEAT_ROOT": str(hidden.parent)})
+        _run_attack(name, repo, {**os.environ, "CHEAT_ROOT": str(hidden.parent)})
     reader, writer = os.pipe()
     subprocess.run(
         [sys.executable, "-c", RUNNER, str(writer), str(hidden)],
@@ -122,8 +122,8 @@ def naive_reports(name: str, folder: Path) -> float:
     return 1 - len(failed) / 2
 
 
-def _let_loose(name: str, repo: Path, variables: Mapping[str, str]) -> str:
-    """Run an attack in a repository; what it printed."""
+def _run_attack(name: str, repo: Path, variables: Mapping[str, str]) -> str:
+    """Run an attack in a repository; return its output."""
     agent = subprocess.run(
         [sys.executable, "-"],
         input=CHEATS[name].script,

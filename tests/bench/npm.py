@@ -1,4 +1,4 @@
-"""A program named npm that installs an agent of ours, so that no network is needed."""
+"""A program named npm that installs a fake agent, so that no network is needed."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ binary.chmod(0o755)
 
 
 def fake_npm(folder: Path, monkeypatch: pytest.MonkeyPatch, agent: str = "") -> None:
-    """Put it first on the path; `agent` is the text of the codex that it installs."""
+    """Put the fake npm first on PATH; `agent` is the source of the codex that it installs."""
     folder.mkdir()
     script = folder / "npm"
     script.write_text(f"#!{sys.executable}\nAGENT = {agent!r}\n{_NPM}", "utf-8")

@@ -1,4 +1,4 @@
-"""Rollouts with known numbers, written as a run writes them."""
+"""Rollouts with known numbers, in the format of a run."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ STAMP = "20250824__12-34-56"
 def trial(
     task: str, score: float | None = 1.0, arm: str = "oracle", **more: Any
 ) -> TrialResult:
-    """A trial that was graded, unless `more` says otherwise."""
+    """Return a graded trial; `more` overrides its fields."""
     state = more.pop("state", TrialState.RESULT)
     outcome = "solved" if score == 1 else "unsolved" if score == 0 else "partly_solved"
     fields: dict[str, Any] = {
@@ -47,32 +47,32 @@ def trial(
 
 
 def failed(task: str, arm: str = "oracle", **more: Any) -> TrialResult:
-    """A trial that the agent failed."""
+    """Return a trial that the agent failed."""
     more = {"state": TrialState.FAILURE, "outcome": "agent_failed", **more}
     return trial(task, None, arm, **more)
 
 
 def lost(task: str, arm: str = "oracle", **more: Any) -> TrialResult:
-    """A trial that ended by an infrastructure error."""
+    """Return a trial that ended with an infrastructure error."""
     more = {"state": TrialState.INFRASTRUCTURE, "outcome": "ModelUnavailable", **more}
     return trial(task, None, arm, **more)
 
 
 def pending(task: str, arm: str = "oracle") -> TrialResult:
-    """A trial that is still to come."""
+    """Return a trial that has not started."""
     none = {"status": None, "launch_rc": None, "outcome": None, "cost_usd": None}
     return trial(task, None, arm, state=None, seconds={}, tokens={}, **none)
 
 
 def scored(scores: Mapping[str, Sequence[float]], arm: str = "oracle") -> list[TrialResult]:
-    """Trials with these scores, by task."""
+    """Return trials with these scores, by task."""
     return [trial(task, score, arm) for task, own in scores.items() for score in own]
 
 
 def manifest(
     results: Iterable[TrialResult], name: str = "my_benchmark", stamp: str = STAMP, **more: Any
 ) -> Manifest:
-    """A manifest of trials, each with its id, its folder and its number."""
+    """Return a manifest of trials, each with its id, folder and number."""
     numbers: dict[tuple[str, str], int] = {}
     placed = []
     for place, result in enumerate(results):
@@ -87,7 +87,7 @@ def manifest(
                 run_dir=f"data/runs/{run_id}",
                 rollout=numbers[key],
                 session_id=session,
-                # No two trials take the same time, here or in another rollout.
+                # All trials have different durations, within a rollout and between rollouts.
                 seconds={
                     phase: time + place / 1024 + sum(stamp.encode()) / 1e6
                     for phase, time in result.seconds.items()
@@ -104,7 +104,7 @@ def manifest(
 
 
 def write(made: Manifest, data_dir: Path) -> Path:
-    """Write a rollout with the folders of its runs; its folder."""
+    """Write a rollout with the folders of its runs; return its folder."""
     folder = RolloutFolder(data_dir, made.name, made.created_at)
     results = tuple(
         replace(result, run_dir=str(folder.get_run_dir(result.run_id)))

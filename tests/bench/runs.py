@@ -1,4 +1,4 @@
-"""Benchmarks of tests: a TOML file, the command line in this process or in one of its own."""
+"""Benchmarks for tests: a TOML file, and commands in this process or in a subprocess."""
 
 import json
 from collections.abc import Mapping
@@ -28,12 +28,12 @@ diff --git a/calc.py b/calc.py
 +    return 2 * a
 """
 HALF = "sed -i 's/a - b/a + b/' calc.py"
-"""A command that solves three quarters of the task, by its weights."""
+"""A command that solves rubrics with three quarters of the weight."""
 WHOLE = f"cat > calc.py <<'END'\n{SOLVED}END"
 
 
 def calc_task(folder: Path, *, tests: bool = True, **meta: Any) -> Path:
-    """A task with two mistakes; without tests, one rubric that only a judge can score."""
+    """Write a task with two mistakes; without tests, one rubric needs a judge."""
     write(folder, {"LM_INSTRUCTIONS.md": "Mend add and double.\n", "diff.patch": PATCH})
     write(folder / "repo", {"calc.py": BROKEN})
     rubrics: list[dict[str, Any]] = [
@@ -53,7 +53,7 @@ def calc_task(folder: Path, *, tests: bool = True, **meta: Any) -> Path:
 
 
 def command(folder: Path, *arguments: str, **variables: str) -> Finished:
-    """Run a command in a process of its own, as a user does."""
+    """Run a command in a subprocess, as a user does."""
     return run_python(
         "-m", "assay", *arguments, folder=folder, expected=None, variables=variables
     )
@@ -68,14 +68,14 @@ def here(capsys: pytest.CaptureFixture[str], *arguments: str) -> Finished:
 
 
 def toml(path: Path, text: str, **values: Any) -> Path:
-    """Write a benchmark; values come first, and texts, numbers and lists are enough."""
+    """Write a benchmark file: first the values (strings, numbers, lists), then the tables."""
     lines = [f"{name} = {json.dumps(value)}\n" for name, value in values.items()]
     write(path.parent, {path.name: "".join(lines) + text})
     return path
 
 
 def entry(prepared: str | Path = "task", **values: Any) -> str:
-    """One of `[[tasks]]`."""
+    """Format a table of `[[tasks]]`."""
     lines = [
         f"{name} = {_value(value)}"
         for name, value in {"prepared_dir": str(prepared), **values}.items()
@@ -91,12 +91,12 @@ def _value(value: Any) -> str:
 
 
 def rollout(folder: Path, name: str = "bench") -> Path:
-    """The folder of the latest rollout of a benchmark."""
+    """Return the folder of the latest rollout of a benchmark."""
     return max((folder / "data" / "rollouts" / name).iterdir())
 
 
 def results(folder: Path, name: str = "bench") -> list[dict[str, Any]]:
-    """The trials of the latest rollout, as its manifest has them."""
+    """Return the trials in the manifest of the latest rollout."""
     said = json.loads((rollout(folder, name) / "manifest.json").read_text("utf-8"))
     trials: list[dict[str, Any]] = said["results"]
     return trials

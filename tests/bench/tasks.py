@@ -13,7 +13,7 @@ TEST = {"path": "test_it.py", "rubric_id": "right", "content": "def test_it(): p
 def make_task(
     folder: Path, files: dict[str, str] | None = None, with_repo: bool = True, **meta: Any
 ) -> Path:
-    """A task folder with a repository of two files, and other files of the folder."""
+    """Write a task folder: a repository of two files, and other files."""
     write(folder, {"LM_INSTRUCTIONS.md": "Do it.\n"})
     if with_repo:
         write(folder / "repo", {"app.py": "x = 1\ny = 2\nz = 3\n", "src/util.py": "u = 1\n"})
@@ -30,7 +30,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Git as a user has it who has no settings."""
+    """Run git without user settings."""
     variables = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"}
     who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "gc.auto=0")
     done = subprocess.run(
@@ -44,7 +44,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def make_repository(folder: Path) -> tuple[str, str]:
-    """A repository with a fault and its fix; returns the commits before and after."""
+    """Make a repository with a fault and its fix; return the commits before and after."""
     folder.mkdir(parents=True)
     git(folder, "init", "-q", "-b", "trunk")
     write(folder, {"lib/calc.py": "def add(a, b):\n    return a - b\n", "README.md": "calc\n"})

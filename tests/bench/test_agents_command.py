@@ -1,4 +1,4 @@
-"""Agents of others: installed once, listed, and asked for before a run begins."""
+"""Third-party agents: installed once, listed, and required before a run starts."""
 
 import json
 from pathlib import Path
@@ -38,10 +38,10 @@ def test_an_agent_is_installed_with_its_version_and_hash(
     fake_npm(tmp_path / "bin", monkeypatch)
     assert find_installed_agent("codex") is None
     assert main(["bench", "agents", "install", "codex@1.2.3", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    listed = json.loads(capsys.readouterr().out)
     agent = find_installed_agent("codex")
     assert agent
-    assert (told["version"], told["sha256"]) == ("1.2.3", agent.sha256)
+    assert (listed["version"], listed["sha256"]) == ("1.2.3", agent.sha256)
     assert (agent.folder / agent.binary).is_file()
     assert agent.folder.is_relative_to(tmp_path / "cache")
     again = install_agent("codex")
@@ -49,7 +49,7 @@ def test_an_agent_is_installed_with_its_version_and_hash(
     assert [path.name for path in agent.folder.parent.iterdir()] == ["codex"]
 
 
-def test_a_version_that_is_not_there_leaves_the_one_that_is(
+def test_failed_install_of_another_version_keeps_the_installed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake_npm(tmp_path / "bin", monkeypatch)
@@ -70,22 +70,20 @@ def test_a_version_that_is_not_there_leaves_the_one_that_is(
         ("codex@--force", "is not allowed"),
     ],
 )
-def test_what_cannot_be_installed_is_refused(
+def test_agent_that_cannot_be_installed_is_rejected(
     name: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", "agents", "install", name]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_without_npm_it_says_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_npm_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match=r"install Node\.js"):
         install_agent("codex")
 
 
-def test_the_list_says_what_is_installed_and_who_is_the_default(
+def test_list_shows_installed_agents_and_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", "agents"]) == 0
@@ -96,17 +94,17 @@ def test_the_list_says_what_is_installed_and_who_is_the_default(
     fake_npm(tmp_path / "bin", monkeypatch)
     install_agent("codex", "1.2.3")
     assert main(["bench", "agents", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["codex"]["version"], told["codex"]["default"]) == ("1.2.3", True)
-    assert not told["react-coder"]["default"]
+    listed = json.loads(capsys.readouterr().out)
+    assert (listed["codex"]["version"], listed["codex"]["default"]) == ("1.2.3", True)
+    assert not listed["react-coder"]["default"]
 
 
-def test_a_run_without_its_agent_says_so_before_it_starts(tmp_path: Path) -> None:
+def test_missing_agent_is_reported_before_the_run_starts(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="assay bench agents install codex"):
         prepare_bench(config(tmp_path, 'agent = "codex"'), {}, dry=True)
 
 
-def test_tasks_that_name_nobody_are_worked_on_by_codex_where_it_is_installed(
+def test_codex_is_the_default_agent_if_it_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = config(tmp_path)
@@ -124,7 +122,7 @@ def test_tasks_that_name_nobody_are_worked_on_by_codex_where_it_is_installed(
     assert arm.version["agent_version"] == "1.2.3"
 
 
-def test_an_agent_that_is_a_program_needs_a_sandbox_that_mounts(
+def test_program_agent_needs_a_sandbox_with_mounts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_npm(tmp_path / "bin", monkeypatch)

@@ -1,4 +1,4 @@
-"""Which trials are compared with which: every distinct agent, model and setting is an arm."""
+"""Arms of a comparison: every distinct agent, model and setting is an arm."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def test_every_model_of_a_comparison_is_an_arm() -> None:
     )
 
 
-def test_every_value_of_a_sweep_is_an_arm_that_its_label_tells() -> None:
+def test_every_value_of_a_sweep_is_an_arm_with_its_own_label() -> None:
     sweep = [
         entry(environment_variables={"TIMEOUT_SEC": seconds}, timeout=float(seconds))
         for seconds in ("1800", "3600")
@@ -47,7 +47,7 @@ def test_one_arm_works_on_many_tasks() -> None:
     assert {*labels(entry("a"), entry("b"), entry("c"))} == {"react-coder+gpt-4"}
 
 
-def test_the_overrides_of_a_task_make_no_arm_and_explicit_ones_do(
+def test_explicit_overrides_make_an_arm_and_overrides_of_a_task_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -79,7 +79,7 @@ def test_limits_make_arms(setting: dict[str, Any]) -> None:
     )
 
 
-def test_one_label_for_two_models_or_agents_is_told_apart() -> None:
+def test_equal_labels_of_two_models_or_agents_are_made_distinct() -> None:
     assert labels(entry(label="mine"), entry(label="mine", model="gemini-pro")) == (
         "mine model=gpt-4",
         "mine model=gemini-pro",
@@ -90,7 +90,7 @@ def test_one_label_for_two_models_or_agents_is_told_apart() -> None:
     ) == ("mine agent=nop", "mine agent=oracle")
 
 
-def test_long_commands_make_short_labels_that_stay_different() -> None:
+def test_long_commands_get_short_distinct_labels() -> None:
     start = "echo this is a command line that is long\n" * 3
     first, second = labels(
         entry(model=None, agent="command", command=f"{start} one"),
@@ -100,7 +100,7 @@ def test_long_commands_make_short_labels_that_stay_different() -> None:
     assert all("\n" not in label and len(label) < 70 for label in (first, second))
 
 
-def test_arms_are_never_thrown_together_by_their_labels() -> None:
+def test_arms_with_equal_labels_are_not_merged() -> None:
     given = labels(
         entry(label="x timeout=5.0"),
         entry(label="x", timeout=5.0),
@@ -109,7 +109,7 @@ def test_arms_are_never_thrown_together_by_their_labels() -> None:
     assert len(set(given)) == 3
 
 
-def test_rollouts_of_one_task_are_counted_on_however_its_folder_is_spelled(
+def test_trials_of_a_task_are_numbered_the_same_for_any_spelling_of_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_task(tmp_path / "task")

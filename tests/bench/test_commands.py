@@ -1,4 +1,4 @@
-"""The commands that read benchmarks: what they print and write, and how they end."""
+"""Commands that read benchmarks: their output, files and exit codes."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ EVIL = "evil\x1b[31m<script>alert(1)</script>|`x`=1+1"
 
 
 class Bench:
-    """The commands, in a folder of their own."""
+    """Runs the commands in a separate folder."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder, self.data, self._capsys = folder, folder / "data", capsys
@@ -31,7 +31,7 @@ class Bench:
         return printed
 
     def write(self, stamp: str, good: float, bad: float, name: str = "nightly") -> Path:
-        """A rollout with two arms on eight tasks, a little apart in each."""
+        """Write a rollout of two arms on eight tasks, with a small difference in each."""
         results = [
             *scored({t: [good, good - 0.01 * at] for at, t in enumerate(TASKS)}, "good"),
             *scored({t: [bad, bad - 0.005 * at] for at, t in enumerate(TASKS)}, "bad"),
@@ -47,7 +47,7 @@ def bench(
     return Bench(tmp_path, capsys)
 
 
-def test_a_summary_begins_with_what_was_found_and_fits_80_columns(bench: Bench) -> None:
+def test_summary_starts_with_the_finding_and_fits_80_columns(bench: Bench) -> None:
     bench.write(FIRST, 0.9, 0.5)
     printed = bench("summarize", "nightly", "--latest")
     lines = printed.splitlines()
@@ -76,7 +76,7 @@ def test_a_summary_that_cannot_be_saved_is_printed_with_a_warning(bench: Bench) 
 
 
 @pytest.mark.bench
-def test_reports_come_in_every_format(bench: Bench) -> None:
+def test_reports_are_written_in_every_format(bench: Bench) -> None:
     bench.write(FIRST, 0.9, 0.5)
     paths = [bench.folder / f"report.{ending}" for ending in ("html", "md", "json", "csv")]
     words = [word for path in paths for word in ("--output", str(path))]
@@ -103,10 +103,13 @@ def test_json_is_one_object(bench: Bench) -> None:
     assert (values["name"], values["stamps"]) == ("nightly", [FIRST])
 
 
-def test_lost_trials_are_shown_at_both_ends_over_a_fixed_denominator(bench: Bench) -> None:
-    write(manifest([trial("a", 1.0), failed("a"), lost("b"), trial("b", 1.0)]), bench.data)
+def test_bounds_for_lost_trials_have_a_fixed_denominator(bench: Bench) -> None:
+    write(
+        manifest([trial("a", 1.0), failed("a"), lost("b"), trial("b", 1.0)]),
+        bench.data,
+    )
     printed = bench("summarize", "my_benchmark")
-    # Task a: 1 and a failure; task b: 1, and one that is 0 at worst and 1 at best.
+    # Task a: 1 and a failure; task b: 1, and a lost trial between 0 and 1.
     assert re.search(r"^oracle +1/4 +0\.50 .*0\.75 .*0\.75", printed, re.MULTILINE)
     assert "3/4" in printed
     assert "ModelUnavailable (infrastructure)" in printed
@@ -115,7 +118,7 @@ def test_lost_trials_are_shown_at_both_ends_over_a_fixed_denominator(bench: Benc
 
 
 @pytest.mark.bench
-def test_rollouts_given_together_are_summed_up_together(bench: Bench) -> None:
+def test_several_rollouts_are_summarized_together(bench: Bench) -> None:
     bench.write(FIRST, 0.9, 0.5)
     bench.write(SECOND, 0.9, 0.5)
     both = ("--rollout", FIRST, "--rollout", SECOND)
@@ -125,7 +128,7 @@ def test_rollouts_given_together_are_summed_up_together(bench: Bench) -> None:
 
 
 @pytest.mark.bench
-def test_names_from_outside_are_shown_as_text(bench: Bench) -> None:
+def test_control_characters_in_names_are_escaped(bench: Bench) -> None:
     results = [
         trial("a", 1.0, EVIL, findings=((EVIL, EVIL),), outcome=EVIL),
         trial("a", 0.0, "other"),
@@ -149,7 +152,7 @@ def test_names_from_outside_are_shown_as_text(bench: Bench) -> None:
 
 
 @pytest.mark.bench
-def test_compare_says_what_became_worse_and_ends_with_1_if_asked_to(bench: Bench) -> None:
+def test_compare_reports_regressions_and_exits_with_1_on_request(bench: Bench) -> None:
     bench.write(FIRST, 0.9, 0.5)
     bench.write(SECOND, 0.4, 0.5)
     printed = bench("compare", f"nightly@{FIRST}", "nightly")
@@ -160,7 +163,7 @@ def test_compare_says_what_became_worse_and_ends_with_1_if_asked_to(bench: Bench
     bench("compare", SECOND, FIRST, "--fail-if-worse")
 
 
-def test_compare_takes_tags_and_names_tasks_that_changed_sides(bench: Bench) -> None:
+def test_compare_accepts_tags_and_lists_tasks_that_flipped(bench: Bench) -> None:
     for stamp, up, down in ((FIRST, 0.0, 1.0), (SECOND, 1.0, 0.0)):
         scores = {"up": [up] * 2, "down": [down] * 2, "odd": [1.0, 0.0]}
         write(manifest(scored(scores), "nightly", stamp), bench.data)
@@ -176,7 +179,7 @@ def test_compare_takes_tags_and_names_tasks_that_changed_sides(bench: Bench) -> 
         assert line in printed.splitlines()
 
 
-def test_an_arm_that_is_gone_cannot_be_judged(bench: Bench) -> None:
+def test_removed_arm_gets_no_verdict(bench: Bench) -> None:
     bench.write(FIRST, 0.9, 0.5)
     results = scored({task: [0.9, 0.8] for task in TASKS}, "good")
     write(manifest([*results, *scored({"x": [1.0]}, "new")], "nightly", SECOND), bench.data)
@@ -186,7 +189,7 @@ def test_an_arm_that_is_gone_cannot_be_judged(bench: Bench) -> None:
 
 
 @pytest.mark.bench
-def test_a_comparison_is_written_for_programs(bench: Bench) -> None:
+def test_comparison_is_written_as_json(bench: Bench) -> None:
     bench.write(FIRST, 0.9, 0.5)
     bench.write(SECOND, 0.4, 0.5)
     values = json.loads(bench("compare", FIRST, SECOND, "--json"))
@@ -201,13 +204,13 @@ def test_a_comparison_is_written_for_programs(bench: Bench) -> None:
     assert rows[0]["rollout_1"] == FIRST
 
 
-def test_one_rollout_twice_is_refused(bench: Bench) -> None:
+def test_comparing_a_rollout_with_itself_is_rejected(bench: Bench) -> None:
     bench.write(FIRST, 0.9, 0.5)
     bench("compare", FIRST, "nightly", code=2)
     assert "given twice" in bench.complaints
 
 
-def test_tags_are_given_listed_and_taken_away(bench: Bench) -> None:
+def test_tags_are_added_listed_and_removed(bench: Bench) -> None:
     bench.write(FIRST, 0.9, 0.5)
     assert bench("tag", "nightly", "v1") == f"nightly@{FIRST} has the tags v1\n"
     assert f"nightly, {FIRST} (v1)" in bench("summarize", "v1")
@@ -217,7 +220,7 @@ def test_tags_are_given_listed_and_taken_away(bench: Bench) -> None:
     assert "unknown benchmark 'v1'" in bench.complaints
 
 
-def test_import_copies_says_what_is_here_and_refuses_by_name(bench: Bench) -> None:
+def test_import_reports_copied_existing_and_rejected_rollouts(bench: Bench) -> None:
     other = bench.folder / "other"
     write(manifest(scored({"a": [1.0]})), other)
     assert f"imported as my_benchmark@{FIRST}" in bench("import", str(other))

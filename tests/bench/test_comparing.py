@@ -1,4 +1,4 @@
-"""Rollouts beside each other: what became of tasks and of arms."""
+"""Comparison of rollouts: changes by task and by arm."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def tasks(rows: tuple[object, ...]) -> list[str]:
     return [getattr(row, "task", "") for row in rows]
 
 
-def test_tasks_that_changed_sides_are_named() -> None:
+def test_tasks_that_flipped_are_listed() -> None:
     found = compared(
         scored({"up": [0.0, 0.5], "down": [1.0, 1.0], "same": [1.0, 1.0], "odd": [1.0, 0.0]}),
         scored({"up": [1.0, 1.0], "down": [0.0, 0.9], "same": [1.0, 1.0], "odd": [0.0, 0.0]}),
@@ -34,14 +34,14 @@ def test_tasks_that_changed_sides_are_named() -> None:
     assert tasks(found.flaky) == ["odd"]
 
 
-def test_every_rollout_is_set_beside_the_first() -> None:
+def test_every_rollout_is_compared_with_the_first() -> None:
     found = compared(scored({"a": [1.0]}), scored({"a": [1.0]}), scored({"a": [0.0]}))
     (row,) = found.tasks
     assert [row.change(place) for place in (1, 2)] == [None, TaskChange.NEWLY_FAILING]
     assert [cell and cell.score and cell.score.point for cell in row.rollouts] == [1, 1, 0]
 
 
-def test_a_task_without_a_trial_that_counts_changed_no_side() -> None:
+def test_task_without_a_counted_trial_did_not_flip() -> None:
     found = compared(scored({"a": [1.0], "b": [1.0]}), [lost("a"), trial("b", 1.0)])
     assert not found.changes(TaskChange.NEWLY_FAILING)
 
@@ -57,9 +57,9 @@ def test_the_verdict_is_paired_by_task() -> None:
     assert contrast.verdict is Verdict.BETTER
 
 
-def test_only_tasks_that_were_graded_in_one_mode_are_compared_on_request() -> None:
+def test_grading_filter_compares_only_tasks_graded_in_that_mode() -> None:
     separate, loaded = {"grading": "separate"}, {"grading": "in-process"}
-    # An empty patch has no mode, and an earlier assay knew of none.
+    # An empty patch has no mode, and earlier versions recorded none.
     empty = trial(TASKS[0], 0.0, outcome="empty_patch")
     results = [trial(TASKS[0], 1.0, **separate), empty, trial(TASKS[1], 0.5, **separate)]
     results += [trial(TASKS[2], 1.0, **loaded), trial(TASKS[3], 1.0)]
@@ -82,7 +82,7 @@ def test_only_tasks_that_were_graded_in_one_mode_are_compared_on_request() -> No
         summarize_benchmark(manifest(old), grading="separate")
 
 
-def test_a_task_that_is_another_now_is_named_and_not_judged() -> None:
+def test_changed_task_is_listed_and_not_compared() -> None:
     before = [trial(task, 1.0) for task in TASKS]
     after = [
         trial(task, 0.0 if task == TASKS[0] else 1.0, task_checksum="new")
@@ -99,25 +99,27 @@ def test_a_task_that_is_another_now_is_named_and_not_judged() -> None:
     assert (contrast.n_baseline, contrast.difference.point) == (7, 0.0)
 
 
-def test_tasks_that_not_all_rollouts_have_are_named_and_not_judged() -> None:
+def test_tasks_missing_in_a_rollout_are_listed_and_not_compared() -> None:
     found = compared(
-        scored({"a": [1.0], "b": [0.5], "c": [0.0]}), scored({"a": [0.5], "b": [0.0]})
+        scored({"a": [1.0], "b": [0.5], "c": [0.0]}),
+        scored({"a": [0.5], "b": [0.0]}),
     )
     assert "Not in all rollouts, and not compared: c." in found.notes
     assert found.arms[0].comparison is not None
     assert found.arms[0].comparison.decisive[0].n_baseline == 2
 
 
-def test_where_every_task_changed_nothing_is_judged() -> None:
+def test_no_verdict_if_every_task_changed() -> None:
     found = compared([trial("a", 1.0, task_checksum="1")], [trial("a", 1.0, task_checksum="2")])
     (arm,) = found.arms
     assert arm.comparison is None
     assert arm.reasons == ("oracle has no task that is identical in all rollouts.",)
 
 
-def test_single_arms_are_compared_whatever_their_labels() -> None:
+def test_single_arms_are_compared_despite_different_labels() -> None:
     found = compared(
-        scored({"a": [1.0], "b": [0.5]}, "v1"), scored({"a": [0.5], "b": [0.0]}, "v2")
+        scored({"a": [1.0], "b": [0.5]}, "v1"),
+        scored({"a": [0.5], "b": [0.0]}, "v2"),
     )
     (arm,) = found.arms
     assert arm.arm == "v1 / v2"
@@ -132,7 +134,7 @@ def two_arms(first: float, second: float) -> list[TrialResult]:
     ]
 
 
-def test_arms_are_compared_by_their_labels_each_at_a_stricter_level() -> None:
+def test_arms_are_matched_by_label_with_an_adjusted_level() -> None:
     found = compared(two_arms(0.5, 1.0), two_arms(0.25, 1.0))
     assert [arm.arm for arm in found.arms] == ["one", "two"]
     levels = {arm.comparison.setup.level for arm in found.arms if arm.comparison is not None}
@@ -140,7 +142,7 @@ def test_arms_are_compared_by_their_labels_each_at_a_stricter_level() -> None:
     assert any("each at a level of 97.5 %" in note for note in found.notes)
 
 
-def test_arms_that_are_not_in_both_are_named() -> None:
+def test_arms_missing_in_one_rollout_are_listed() -> None:
     gone = [*two_arms(1.0, 0.5), *scored({"task 0": [1.0]}, "gone")]
     new = [*two_arms(1.0, 0.5), *scored({"task 0": [1.0]}, "new")]
     reasons = {arm.arm: arm.reasons for arm in compared(gone, new).arms}
@@ -148,7 +150,7 @@ def test_arms_that_are_not_in_both_are_named() -> None:
     assert reasons["new"] == ("new is not in r0, so it has no baseline.",)
 
 
-def test_an_arm_that_is_set_up_otherwise_is_told() -> None:
+def test_arm_with_changed_settings_is_reported() -> None:
     def made(stamp: str, timeout: int) -> Manifest:
         entry = ArmEntry(label="oracle", agent="oracle", settings={"timeout": timeout})
         return manifest(scored({"a": [1.0], "b": [0.0]}), stamp=stamp, arms=(entry,))
@@ -157,7 +159,7 @@ def test_an_arm_that_is_set_up_otherwise_is_told() -> None:
     assert "oracle has different settings in old and new: timeout 60 and 90." in found.notes
 
 
-def test_tasks_without_a_checksum_are_told() -> None:
+def test_tasks_without_a_checksum_are_reported() -> None:
     found = compared([trial("a", task_checksum="")], [trial("a", task_checksum="")])
     assert any("without a checksum" in note and "a." in note for note in found.notes)
 

@@ -1,4 +1,4 @@
-"""The TOML of a benchmark: every key is known and checked before anything starts."""
+"""The TOML file of a benchmark: every key is checked before the run starts."""
 
 import json
 from dataclasses import fields
@@ -41,7 +41,7 @@ EVERY_KEY: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the commands are given; it has a task."""
+    """The working directory of the commands; it contains a task."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SANDBOX_BACKEND", raising=False)
     make_task(tmp_path / "task", {"overrides.json": "{}"})
@@ -73,7 +73,7 @@ def test_every_key_of_a_task_is_read(folder: Path) -> None:
     }
 
 
-def test_what_is_not_said_has_its_default() -> None:
+def test_missing_keys_have_defaults() -> None:
     config = read(entry())
     (task,) = config.tasks
     assert (config.name, config.parallel, config.judge_votes) == ("bench", 1, 3)
@@ -119,17 +119,17 @@ def test_the_keys_of_the_file_are_read() -> None:
         ("[[tasks]\n", {}, "not valid TOML"),
     ],
 )
-def test_what_is_wrong_is_named_before_anything_starts(
+def test_wrong_key_or_value_is_reported_before_the_run_starts(
     text: str, top: dict[str, Any], said: str
 ) -> None:
     assert said in refused(text, **top)
 
 
-def test_the_second_task_is_named_as_the_second() -> None:
+def test_error_in_the_second_task_names_its_position() -> None:
     assert "task 2: rollouts: 0 is not allowed" in refused(entry() + entry(rollouts=0))
 
 
-def test_a_file_that_is_missing_is_named() -> None:
+def test_missing_file_is_named() -> None:
     with pytest.raises(UsageError, match=r"benchmark file 'no\.toml' not found"):
         read_benchmark(Path("no.toml"))
 
@@ -142,9 +142,7 @@ def test_a_file_that_is_missing_is_named() -> None:
         {"PLAIN": "sk-proj-hunter2hunter2hunter2hunter2hunter2"},
     ],
 )
-def test_a_secret_in_the_variables_is_refused_and_not_repeated(
-    variables: dict[str, str],
-) -> None:
+def test_secret_in_the_variables_is_rejected_and_not_printed(variables: dict[str, str]) -> None:
     said = refused(entry(environment_variables=variables))
     assert next(iter(variables)) in said
     assert "looks like a secret" in said
@@ -167,18 +165,18 @@ def test_timeout_sec_is_the_time_limit_of_the_agent() -> None:
     assert "TIMEOUT_SEC is 'soon'" in said
 
 
-def test_the_timeout_sec_of_a_task_counts_before_the_default_of_all() -> None:
+def test_timeout_sec_of_a_task_overrides_the_default() -> None:
     variable = entry(environment_variables={"TIMEOUT_SEC": "90"})
     config = read(f"[defaults]\ntimeout = 60\n{variable}{entry()}")
     assert [task.timeout for task in config.tasks] == [90, 60]
 
 
-def test_defaults_are_for_every_task_that_says_nothing_else() -> None:
+def test_defaults_apply_to_tasks_without_the_key() -> None:
     config = read(f"[defaults]\nagent = 'nop'\nrollouts = 2\n{entry()}{entry(rollouts=5)}")
     assert [(task.agent, task.rollouts) for task in config.tasks] == [("nop", 2), ("nop", 5)]
 
 
-def test_paths_are_looked_for_here_and_then_beside_the_file(folder: Path) -> None:
+def test_paths_are_relative_to_the_working_directory_then_to_the_file(folder: Path) -> None:
     beside = folder / "configs"
     make_task(beside / "task")
     make_task(beside / "other")
@@ -188,9 +186,7 @@ def test_paths_are_looked_for_here_and_then_beside_the_file(folder: Path) -> Non
     assert read_benchmark(file)["tasks"][1]["prepared_dir"] == str(beside / "other")
 
 
-def test_sandbox_backend_is_the_default_and_the_file_counts_before_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_file_overrides_the_sandbox_backend_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SANDBOX_BACKEND", "none")
     config = read(entry() + entry(sandbox="bubblewrap"))
     assert [task.sandbox for task in config.tasks] == ["none", "bubblewrap"]
@@ -199,7 +195,7 @@ def test_sandbox_backend_is_the_default_and_the_file_counts_before_it(
     assert [task.sandbox for task in config.tasks] == ["bubblewrap"]
 
 
-def test_model_map_replaces_models_and_knows_which_there_are() -> None:
+def test_model_map_replaces_models_and_rejects_unknown_ones() -> None:
     file = toml(Path("bench.toml"), entry(model="gpt-4") + entry(model="other"))
     tasks = read_benchmark(file, model_map={"gpt-4": "gpt-6-luna"})["tasks"]
     assert [task["model"] for task in tasks] == ["gpt-6-luna", "other"]
@@ -207,13 +203,13 @@ def test_model_map_replaces_models_and_knows_which_there_are() -> None:
         read_benchmark(file, model_map={"gpt-5": "gpt-6-luna"})
 
 
-def test_an_agent_of_the_command_line_works_on_every_task() -> None:
+def test_agent_option_applies_to_every_task() -> None:
     file = toml(Path("bench.toml"), entry(agent="nop") + entry())
     tasks = read_benchmark(file, agent="oracle")["tasks"]
     assert [task["agent"] for task in tasks] == ["oracle", "oracle"]
 
 
-def test_a_configuration_that_was_stored_is_read_back() -> None:
+def test_stored_configuration_is_read_back() -> None:
     config = read(entry(model="gpt-6-luna", rollouts=2, environment_variables={"A": "b"}))
     stored = json.loads(json.dumps(config.stored()))
     stored.pop("models", None)

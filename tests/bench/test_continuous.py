@@ -1,4 +1,4 @@
-"""The script for a scheduler: dated, locked against itself, with the exit code of its work."""
+"""The script for a scheduler: a dated log, a lock, and the exit code of the run."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ esac
 
 
 class Night:
-    """A folder with a stand-in for the program on its path."""
+    """A folder with a stub of `assay` on PATH."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -67,19 +67,19 @@ class Night:
 def night(tmp_path: Path) -> Night:
     for tool in ("bash", "flock"):
         if shutil.which(tool) is None:
-            pytest.skip(f"there is no {tool} here")
+            pytest.skip(f"{tool} is not installed")
     return Night(tmp_path)
 
 
 @pytest.mark.extras
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="there is no shellcheck here")
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
 def test_shellcheck_finds_nothing() -> None:
     done = subprocess.run(["shellcheck", SCRIPT], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 
 @pytest.mark.extras
-@pytest.mark.skipif(shutil.which("actionlint") is None, reason="there is no actionlint here")
+@pytest.mark.skipif(shutil.which("actionlint") is None, reason="actionlint is not installed")
 def test_actionlint_finds_nothing_in_the_workflow() -> None:
     done = subprocess.run(
         ["actionlint", EXAMPLES / "benchmark.yml"], capture_output=True, text=True, check=False
@@ -87,7 +87,7 @@ def test_actionlint_finds_nothing_in_the_workflow() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_it_runs_and_sums_up_and_its_log_has_the_date(night: Night) -> None:
+def test_script_runs_summarizes_and_writes_a_dated_log(night: Night) -> None:
     code, output = night.run()
     assert code == 0
     assert night.calls == [
@@ -100,7 +100,7 @@ def test_it_runs_and_sums_up_and_its_log_has_the_date(night: Night) -> None:
     assert log.read_text("utf-8") == output
 
 
-def test_with_a_reference_it_fails_if_an_arm_became_worse(night: Night) -> None:
+def test_script_fails_if_an_arm_is_worse_than_the_reference(night: Night) -> None:
     code, _ = night.run(TAGGED="1", COMPARE_CODE="1")
     assert code == 1
     assert night.calls[-1] == (
@@ -109,12 +109,12 @@ def test_with_a_reference_it_fails_if_an_arm_became_worse(night: Night) -> None:
 
 
 @pytest.mark.parametrize(("code", "calls"), [("3", 2), ("1", 1), ("130", 1)])
-def test_its_exit_code_is_that_of_the_run(night: Night, code: str, calls: int) -> None:
+def test_script_returns_the_exit_code_of_the_run(night: Night, code: str, calls: int) -> None:
     assert night.run(RUN_CODE=code, TAGGED="1")[0] == int(code)
     assert len(night.calls) == calls
 
 
-def test_two_at_once_are_one(night: Night) -> None:
+def test_second_script_exits_while_the_first_runs(night: Night) -> None:
     hold = night.folder / "hold"
     first = night.start(HOLD=str(hold))
     deadline = time.monotonic() + 30
@@ -131,7 +131,7 @@ def test_two_at_once_are_one(night: Night) -> None:
     assert night.run()[0] == 0
 
 
-def test_a_lock_ends_with_a_script_that_was_killed(night: Night) -> None:
+def test_lock_is_released_if_the_script_is_killed(night: Night) -> None:
     hold = night.folder / "hold"
     first = night.start(HOLD=str(hold))
     deadline = time.monotonic() + 30
@@ -144,7 +144,7 @@ def test_a_lock_ends_with_a_script_that_was_killed(night: Night) -> None:
     assert night.run()[0] == 0
 
 
-def test_a_configuration_without_a_name_is_refused(night: Night) -> None:
+def test_configuration_without_a_name_is_rejected(night: Night) -> None:
     (night.folder / "night.toml").write_text("parallel = 2\n", "utf-8")
     code, output = night.run()
     assert code == 2

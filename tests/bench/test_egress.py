@@ -1,4 +1,4 @@
-"""The network of a sandbox: the user's to give, through a proxy, never the task's."""
+"""The network of a sandbox: only the user allows it, and only through a proxy."""
 
 import json
 import socket
@@ -57,7 +57,7 @@ def backend(request: pytest.FixtureRequest) -> SandboxBackend:
     return usable(request.param)
 
 
-def test_only_hosts_that_the_user_named_are_reached_through_the_proxy(
+def test_proxy_reaches_only_hosts_that_the_user_allowed(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:
     with server() as port, server() as other:
@@ -80,7 +80,7 @@ def test_only_hosts_that_the_user_named_are_reached_through_the_proxy(
     assert "169.254.169.254:80" in refused.detail
 
 
-def test_abstract_sockets_of_this_machine_are_out_of_reach_with_a_network(
+def test_abstract_sockets_of_the_host_are_unreachable_with_a_network(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
@@ -128,7 +128,7 @@ def test_public_addresses_are_recognized() -> None:
     assert _is_public("2606:2800:220:1::1")
 
 
-def test_a_request_is_forwarded_without_the_headers_of_the_proxy() -> None:
+def test_request_is_forwarded_without_proxy_headers() -> None:
     head = "GET http://a.org/x?y HTTP/1.1\r\nHost: a.org\r\nProxy-Authorization: z\r\n\r\n"
     request = _parse_head(head)
     assert request is not None
@@ -139,11 +139,11 @@ def test_a_request_is_forwarded_without_the_headers_of_the_proxy() -> None:
 
 
 @pytest.mark.parametrize("line", ["GET /", "GET ftp://a/ HTTP/1.1", "CONNECT a HTTP/1.1", "x"])
-def test_what_is_not_a_request_for_a_proxy_is_refused(line: str) -> None:
+def test_invalid_proxy_request_is_rejected(line: str) -> None:
     assert _parse_head(f"{line}\r\n\r\n") is None
 
 
-def test_a_task_cannot_give_itself_a_network(tmp_path: Path) -> None:
+def test_task_cannot_enable_its_network(tmp_path: Path) -> None:
     task = load_task(calc_task(tmp_path / "task", limits={"network": True}))
     silent = TaskEntry(prepared_dir="task")
     assert resolve_limits(task, silent).network == ()
@@ -152,7 +152,7 @@ def test_a_task_cannot_give_itself_a_network(tmp_path: Path) -> None:
     assert resolve_limits(task, replace(silent, network=False), ("a.org",)).network == ()
 
 
-def test_the_plan_names_who_gets_a_network_and_who_asks_in_vain(
+def test_plan_lists_tasks_with_a_network_and_tasks_denied_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The files of a run that say what its patch came to."""
+"""The grade files of a run."""
 
 import json
 from dataclasses import replace
@@ -47,7 +47,7 @@ def test_a_grade_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert (tmp_path / "logs/eval.log").read_text("utf-8") == GRADE.log
 
 
-def test_programs_find_the_keys_that_they_know(tmp_path: Path) -> None:
+def test_documented_keys_are_in_the_grade_file(tmp_path: Path) -> None:
     write_grade(
         tmp_path / "20250824-1",
         small_task(tmp_path / "task"),
@@ -71,7 +71,7 @@ def test_programs_find_the_keys_that_they_know(tmp_path: Path) -> None:
     assert results["versions"]["assay"]
 
 
-def test_what_others_wrote_means_nothing_on_the_page(tmp_path: Path) -> None:
+def test_text_of_a_model_is_escaped_in_the_report(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script> [x](http://evil) | **bold** @everyone\n# Score 1.0\x1b[2J"
     grade = replace(
         GRADE,
@@ -94,14 +94,14 @@ def test_what_others_wrote_means_nothing_on_the_page(tmp_path: Path) -> None:
     ]
 
 
-def test_where_there_is_no_grade_there_is_none(tmp_path: Path) -> None:
+def test_missing_grade_is_read_as_none(tmp_path: Path) -> None:
     assert read_grade(tmp_path) is None
 
 
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", '{"format": "other/1"}', '{"format": "assay-grade/1"}']
 )
-def test_a_file_that_is_no_grade_is_refused_with_the_next_step(
+def test_invalid_grade_file_is_rejected_with_the_next_step(
     content: str, tmp_path: Path
 ) -> None:
     (tmp_path / "evaluation_results.json").write_text(content, "utf-8")

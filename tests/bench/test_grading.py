@@ -1,4 +1,4 @@
-"""What patches come to, in real sandboxes."""
+"""Grades of patches, in real sandboxes."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from tests.bench.benching import (
     LIMITS,
     SOLVED,
     TEST_ADD,
-    graded,
+    grade_files,
     read_patch,
     script,
     small_task,
@@ -30,10 +30,10 @@ SAMPLES = sorted((Path(__file__).parents[2] / "examples/bench/tasks").iterdir())
 ADDS = (script("test_add.py", TEST_ADD),)
 
 
-def came_to(
+def grade(
     task: CodingTask, folder: Path, files: Mapping[str, str | None], timeout_s: float = 30
 ) -> Grade:
-    return asyncio.run(graded(task, folder, files, timeout_s=timeout_s))
+    return asyncio.run(grade_files(task, folder, files, timeout_s=timeout_s))
 
 
 def statuses(result: Grade) -> dict[str, str]:
@@ -46,7 +46,7 @@ def names(result: Grade) -> list[str]:
 
 def test_a_solution_scores_1_and_leaves_nothing_behind(tmp_path: Path) -> None:
     task = small_task(tmp_path / "task")
-    result = came_to(task, tmp_path, {"calc.py": SOLVED})
+    result = grade(task, tmp_path, {"calc.py": SOLVED})
     assert (result.outcome, result.total_score) == (CodingOutcome.SOLVED, 1)
     assert [rubric.tests_passed for rubric in result.rubrics] == [2, 1]
     assert result.findings == ()
@@ -56,18 +56,18 @@ def test_a_solution_scores_1_and_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_the_score_is_the_weighted_mean_of_the_rubrics(tmp_path: Path) -> None:
     half = SOLVED.replace("a + b", "3")  # one of two tests of a rubric of weight 3
-    result = came_to(small_task(tmp_path / "task"), tmp_path, {"calc.py": half})
+    result = grade(small_task(tmp_path / "task"), tmp_path, {"calc.py": half})
     assert result.outcome == CodingOutcome.PARTLY
     assert result.total_score == (3 * 0.5 + 1 * 1) / 4
 
 
-def test_a_rubric_with_neither_test_nor_judge_is_left_out_and_named(tmp_path: Path) -> None:
+def test_rubric_without_test_and_judge_is_excluded_and_reported(tmp_path: Path) -> None:
     rubrics = (
         Rubric(id="works", criterion="it works"),
         Rubric(id="style", criterion="it reads well", weight=9.0),
     )
     task = small_task(tmp_path / "task", scripts=ADDS, rubrics=rubrics)
-    result = came_to(task, tmp_path, {"calc.py": SOLVED})
+    result = grade(task, tmp_path, {"calc.py": SOLVED})
     assert result.total_score == 1
     assert [rubric.score for rubric in result.rubrics] == [1, None]
     assert names(result) == ["rubric_not_scored"]
@@ -80,7 +80,7 @@ def test_a_rubric_with_neither_test_nor_judge_is_left_out_and_named(tmp_path: Pa
         (b"this is no patch\n", CodingOutcome.PATCH_REJECTED),
     ],
 )
-def test_nothing_and_nonsense_have_outcomes_of_their_own(
+def test_empty_and_invalid_patches_have_separate_outcomes(
     diff: bytes, outcome: CodingOutcome, tmp_path: Path
 ) -> None:
     task = small_task(tmp_path / "task")
@@ -98,12 +98,10 @@ def test_nothing_and_nonsense_have_outcomes_of_their_own(
     assert [rubric.score for rubric in result.rubrics] == [0, 0]
 
 
-def test_a_script_that_hangs_uses_its_share_of_the_time_and_the_others_count(
-    tmp_path: Path,
-) -> None:
+def test_hanging_script_times_out_and_other_scripts_count(tmp_path: Path) -> None:
     hangs = "def double(a):\n    while True: pass\n"
     source = f"{SOLVED.partition('def double')[0]}{hangs}"
-    result = came_to(small_task(tmp_path / "task"), tmp_path, {"calc.py": source}, timeout_s=8)
+    result = grade(small_task(tmp_path / "task"), tmp_path, {"calc.py": source}, timeout_s=8)
     assert result.outcome == CodingOutcome.GRADING_TIMEOUT
     assert result.total_score == 0.75
     assert statuses(result)["test_doubles"] == "missing"
@@ -111,8 +109,8 @@ def test_a_script_that_hangs_uses_its_share_of_the_time_and_the_others_count(
     assert result.seconds < 15
 
 
-def test_tests_that_cannot_be_loaded_did_not_run(tmp_path: Path) -> None:
-    result = came_to(small_task(tmp_path / "task"), tmp_path, {"calc.py": "def add(:\n"})
+def test_tests_that_fail_to_load_did_not_run(tmp_path: Path) -> None:
+    result = grade(small_task(tmp_path / "task"), tmp_path, {"calc.py": "def add(:\n"})
     assert (result.outcome, result.total_score) == (CodingOutcome.TESTS_DID_NOT_RUN, 0)
     assert set(statuses(result).values()) == {"missing"}
     assert "SyntaxError" in result.tests[0].message
@@ -135,7 +133,7 @@ def test_may_fail(): assert add(1, 1) == 2
 def test_fails(): assert add(1, 1) == 3
 """
     task = small_task(tmp_path / "task", scripts=(script("test_add.py", content),))
-    result = came_to(task, tmp_path, {"calc.py": SOLVED})
+    result = grade(task, tmp_path, {"calc.py": SOLVED})
     assert (result.outcome, result.total_score) == (CodingOutcome.TESTS_SKIPPED, 2 / 5)
     assert list(statuses(result).values()).count("skipped") == 3
     assert names(result) == ["tests_skipped"]
@@ -150,12 +148,12 @@ def test_fails(): assert add(1, 1) == 3
         ("os._exit(0)", CodingOutcome.TAMPERED),
     ],
 )
-def test_of_a_run_that_broke_off_nothing_counts(
+def test_aborted_test_run_does_not_count(
     ending: str, outcome: CodingOutcome, tmp_path: Path
 ) -> None:
     source = f"import os\ndef add(a, b):\n    if a < 0: {ending}\n    return a + b\n"
     task = small_task(tmp_path / "task", scripts=ADDS)
-    result = came_to(task, tmp_path, {"calc.py": source})
+    result = grade(task, tmp_path, {"calc.py": source})
     assert result.total_score == 0
     assert result.outcome in (outcome, CodingOutcome.TAMPERED)
     if ending == "os.abort()":
@@ -174,15 +172,15 @@ for path in glob.glob("/proc/self/fd/*"):
 
 
 @pytest.mark.parametrize("ending", ["", "os._exit(1)", "os._exit(0)", "os.abort()"])
-def test_reports_that_the_code_under_test_writes_itself_count_for_nothing(
+def test_reports_written_by_the_code_under_test_are_ignored(
     ending: str, tmp_path: Path
 ) -> None:
     task = small_task(tmp_path / "task", scripts=ADDS)
-    result = came_to(task, tmp_path, {"calc.py": f"{BROKEN}{FORGED}{ending}\n"})
+    result = grade(task, tmp_path, {"calc.py": f"{BROKEN}{FORGED}{ending}\n"})
     assert (result.outcome, result.total_score) == (CodingOutcome.TAMPERED, 0)
 
 
-def test_the_grader_cannot_be_read_and_a_line_in_its_name_is_noise(tmp_path: Path) -> None:
+def test_grader_memory_is_unreadable_and_forged_lines_are_ignored(tmp_path: Path) -> None:
     source = """
 import os
 seen = []
@@ -209,19 +207,19 @@ def add(a, b):
     return a + b if not seen else seen
 """
     task = small_task(tmp_path / "task", scripts=ADDS)
-    result = came_to(task, tmp_path, {"calc.py": source})
+    result = grade(task, tmp_path, {"calc.py": source})
     assert (result.outcome, statuses(result)) == (
         CodingOutcome.SOLVED,
         {"test_adds": "passed", "test_adds_negative": "passed"},
     )
-    # Where the kernel has Landlock, not even the output of the sandbox can be written to.
+    # With Landlock in the kernel, even the output of the sandbox cannot be written to.
     assert names(result) in ([], ["answer_forged"])
 
 
-def test_who_tries_to_kill_the_grader_gets_nothing(tmp_path: Path) -> None:
+def test_killing_the_grader_scores_zero(tmp_path: Path) -> None:
     source = f"import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n{SOLVED}"
-    result = came_to(small_task(tmp_path / "task"), tmp_path, {"calc.py": source})
-    # Where the kernel cannot keep signals from it, it is killed, and that is named.
+    result = grade(small_task(tmp_path / "task"), tmp_path, {"calc.py": source})
+    # If the kernel cannot block signals to the grader, it is killed, which is reported.
     assert result.total_score == 0
     assert result.outcome in (CodingOutcome.TESTS_DID_NOT_RUN, CodingOutcome.TAMPERED)
     killed = result.outcome == CodingOutcome.TAMPERED
@@ -230,9 +228,7 @@ def test_who_tries_to_kill_the_grader_gets_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("orders", ["a file", "a link", "a pipe", "a folder"])
-def test_who_pretends_that_grading_never_began_gets_nothing(
-    orders: str, tmp_path: Path
-) -> None:
+def test_faking_a_grader_that_did_not_start_scores_zero(orders: str, tmp_path: Path) -> None:
     make = {
         "a file": "open(path, 'w').close()",
         "a link": "os.symlink('/app/repo/calc.py', path)",
@@ -246,7 +242,7 @@ path = "/orders/orders.json"
 os.kill(os.getppid(), signal.SIGKILL)
 """
     task = small_task(tmp_path / "task", scripts=ADDS)
-    result = came_to(task, tmp_path, {"calc.py": source})
+    result = grade(task, tmp_path, {"calc.py": source})
     assert result.total_score == 0
     assert result.outcome in (CodingOutcome.TESTS_DID_NOT_RUN, CodingOutcome.TAMPERED)
 
@@ -291,7 +287,7 @@ class Parts(unittest.TestCase):
                 self.assertEqual(add(1, 2), sum)
 """
     task = small_task(tmp_path / "task", scripts=(script("test_parts.py", content),))
-    result = came_to(task, tmp_path, {"calc.py": SOLVED})
+    result = grade(task, tmp_path, {"calc.py": SOLVED})
     assert statuses(result) == {
         "test_after": "error",
         "test_parts": "failed",
@@ -320,7 +316,7 @@ def test_alone():
     assert not any(line.startswith(b"sleep") for line in lines)
 """
     scripts = (*ADDS, script("test_lonely.py", lonely))
-    result = came_to(
+    result = grade(
         small_task(tmp_path / "task", scripts=scripts), tmp_path, {"calc.py": source}
     )
     assert result.outcome == CodingOutcome.SOLVED
@@ -336,13 +332,11 @@ def test_place():
     assert sorted(os.listdir()) == [".git", "calc.py"]
 """
     task = small_task(tmp_path / "task", scripts=(script("deep/er/test_add.py", content),))
-    assert came_to(task, tmp_path, {"calc.py": SOLVED}).outcome == CodingOutcome.SOLVED
+    assert grade(task, tmp_path, {"calc.py": SOLVED}).outcome == CodingOutcome.SOLVED
 
 
-def test_names_that_the_repository_always_had_are_its_own_and_new_ones_shadow_nothing(
-    tmp_path: Path,
-) -> None:
-    # Both are installed here, and one is of Python.
+def test_new_files_do_not_shadow_modules_and_original_files_may(tmp_path: Path) -> None:
+    # Both names are installed here; one is in the standard library.
     content = """\
 import json
 import certifi
@@ -363,10 +357,10 @@ def test_others():
         scripts=(script("test_names.py", content),),
     )
     files = {"idna.py": who, "certifi.py": who, "json.py": who}
-    assert came_to(task, tmp_path, files).outcome == CodingOutcome.SOLVED
+    assert grade(task, tmp_path, files).outcome == CodingOutcome.SOLVED
 
 
-def test_scripts_of_the_shell_fixtures_and_files_of_the_task_work(tmp_path: Path) -> None:
+def test_shell_scripts_fixtures_and_task_files_work(tmp_path: Path) -> None:
     fixture = "import pytest\n\n\n@pytest.fixture\ndef three():\n    return 3\n"
     uses = """\
 import os
@@ -390,7 +384,7 @@ def test_adds(three):
         environment={"FLAVOUR": "sweet"},
     )
     task = replace(task, evaluation_files={"three.txt": b"3"})
-    result = came_to(task, tmp_path, {"calc.py": SOLVED})
+    result = grade(task, tmp_path, {"calc.py": SOLVED})
     assert statuses(result) == {"test_adds": "passed", "run.sh": "passed", "fails.sh": "failed"}
     assert result.tests[-1].message == "exit code 3: it is wrong"
     assert result.total_score == 0.5
@@ -407,11 +401,9 @@ with open(os.environ["ASSAY_RESULT"], "w") as file:
 """
 
 
-def test_metrics_of_the_task_are_kept_and_score_it_where_nothing_else_does(
-    tmp_path: Path,
-) -> None:
+def test_metrics_are_kept_and_score_a_task_without_tests(tmp_path: Path) -> None:
     task = small_task(tmp_path / "task", scripts=(), metrics=METRICS)
-    result = came_to(task, tmp_path, {"calc.py": SOLVED})
+    result = grade(task, tmp_path, {"calc.py": SOLVED})
     assert (result.outcome, result.total_score) == (CodingOutcome.PARTLY, 0.75)
     assert result.standard_metrics == {"total_score": 0.75}
     assert result.custom_metrics == {"lines": 6.0}
@@ -421,18 +413,18 @@ def test_metrics_of_the_task_are_kept_and_score_it_where_nothing_else_does(
     ]
 
 
-def test_where_there_are_tests_metrics_do_not_score(tmp_path: Path) -> None:
+def test_metrics_do_not_score_a_task_with_tests(tmp_path: Path) -> None:
     task = small_task(
         tmp_path / "task", scripts=ADDS, metrics="raise SystemExit('no numbers')\n"
     )
-    result = came_to(task, tmp_path, {"calc.py": SOLVED})
+    result = grade(task, tmp_path, {"calc.py": SOLVED})
     assert (result.outcome, result.total_score) == (CodingOutcome.SOLVED, 1)
     assert result.findings == (
         ("metrics_failed", "metrics.py: it ended with exit code 1: no numbers"),
     )
 
 
-def test_without_a_sandbox_a_patch_is_graded_too(tmp_path: Path) -> None:
+def test_patch_is_graded_without_a_sandbox(tmp_path: Path) -> None:
     task = small_task(tmp_path / "task")
     patch = read_patch(task, tmp_path / "agent", {"calc.py": SOLVED})
     result = asyncio.run(
@@ -449,7 +441,7 @@ def test_without_a_sandbox_a_patch_is_graded_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", SAMPLES, ids=lambda folder: folder.name)
-def test_the_reference_of_each_sample_scores_1(folder: Path, tmp_path: Path) -> None:
+def test_reference_patch_of_each_sample_scores_1(folder: Path, tmp_path: Path) -> None:
     task = load_task(folder)
     assert task.reference_patch is not None
     result = asyncio.run(
@@ -464,15 +456,15 @@ def test_the_reference_of_each_sample_scores_1(folder: Path, tmp_path: Path) -> 
     )
     assert (result.outcome, result.total_score) == (CodingOutcome.SOLVED, 1)
     assert result.findings == ()
-    # Its tests change parts of the program, which is not done from outside.
+    # Its tests patch parts of the program, which needs the same process.
     loads_it = folder.name == "refactor-report"
     assert result.mode == ("in-process" if loads_it else "separate")
 
 
-# Before anything runs
+# Before the tests run
 
 
-def test_without_pytest_nothing_is_started_and_the_way_to_it_is_named(tmp_path: Path) -> None:
+def test_missing_pytest_is_reported_with_the_install_command(tmp_path: Path) -> None:
     program = f"""
 import sys
 from pathlib import Path
@@ -491,14 +483,14 @@ except UsageError as error:
     assert "pip install '.[bench]'" in end.output
 
 
-def test_a_task_that_nothing_can_score_is_refused(tmp_path: Path) -> None:
+def test_task_without_any_scoring_is_rejected(tmp_path: Path) -> None:
     rubrics = (Rubric(id="style", criterion="it reads well"),)
     task = small_task(tmp_path / "task", scripts=(), rubrics=rubrics)
     with pytest.raises(UsageError, match="task 'calc' cannot be scored"):
         check_gradable(task)
 
 
-def test_a_script_that_is_no_python_is_refused(tmp_path: Path) -> None:
+def test_script_with_invalid_python_is_rejected(tmp_path: Path) -> None:
     task = small_task(tmp_path / "task", scripts=(script("test_x.py", "def test_x(:\n"),))
     with pytest.raises(UsageError, match=r"'test_x\.py' is not Python: .* correct the task"):
         check_gradable(task)

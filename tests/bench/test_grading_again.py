@@ -1,4 +1,4 @@
-"""`regrade`, and tasks from a repository to a proof, by the command line."""
+"""`regrade`, and making and checking a task from a repository, by the command line."""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import Finished
 
-from .coding_server import CodingServer, judged, serving
+from .coding_server import CodingServer, judge_script, serving
 from .runs import HALF, PATCH, calc_task, command, entry, here, results, toml
 from .tasks import make_repository, write
 
@@ -24,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def server() -> Iterator[CodingServer]:
-    with serving(judge=judged(0.25)) as coding:
+    with serving(judge=judge_script(0.25)) as coding:
         yield coding
 
 
@@ -48,7 +48,7 @@ def test_regrade_keeps_the_old_grade_and_changes_the_store(
     (first,) = results(folder)
     assert (first["score"], first["outcome"]) == (0.25, "agent_timeout")
     assert score_in_store(folder) == 0.25
-    server.scripts["judge"] = judged(0.75)
+    server.scripts["judge"] = judge_script(0.75)
     done = here(capsys, "bench", "regrade", "bench", "--latest")
     assert done.code == 0, done.errors
     assert "regraded 1 of 1 trials; 1 scores changed" in done.output
@@ -67,7 +67,7 @@ def test_regrade_keeps_the_old_grade_and_changes_the_store(
     assert not (run / "grading").exists()
 
 
-def test_a_task_goes_from_a_repository_to_a_proof(
+def test_task_is_captured_prepared_and_checked(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start, end = make_repository(folder / "code")
@@ -136,7 +136,7 @@ def test_check_names_hidden_tests_that_the_agent_can_read(
     ],
     ids=["key", "path"],
 )
-def test_check_names_overrides_that_fit_nothing(
+def test_check_names_overrides_that_match_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str], overrides: dict[str, object], said: str
 ) -> None:
     calc_task(folder / "task")

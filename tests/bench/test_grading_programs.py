@@ -1,4 +1,4 @@
-"""Programs that hidden tests run apart from themselves, and what keeps the two apart."""
+"""Programs that hidden tests run in isolation, and the isolation itself."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from tests.bench.benching import (
     PROGRAM,
     SOLVED,
     attack,
-    graded,
+    grade_files,
     read_patch,
     script,
     small_task,
@@ -50,16 +50,16 @@ def test_it():
 """
 
 
-def came_to(test: str, folder: Path, files: Mapping[str, bytes] | None = None) -> Grade:
-    """The grade of a solution by the lines of one test, which runs programs apart."""
+def grade_by_test(test: str, folder: Path, files: Mapping[str, bytes] | None = None) -> Grade:
+    """Grade a solution by one test, given by its lines, that runs isolated programs."""
     lines = "".join(f"    {line}\n" for line in test.strip().splitlines())
     task = small_task(folder / "task", scripts=(script("test_it.py", ASKS + lines),))
     task = replace(task, evaluation_files=files or {})
-    return asyncio.run(graded(task, folder, {"calc.py": SOLVED}))
+    return asyncio.run(grade_files(task, folder, {"calc.py": SOLVED}))
 
 
-def solves(test: str, folder: Path, files: Mapping[str, bytes] | None = None) -> None:
-    result = came_to(test, folder, files)
+def check_solved(test: str, folder: Path, files: Mapping[str, bytes] | None = None) -> None:
+    result = grade_by_test(test, folder, files)
     assert [report.message for report in result.tests if report.message] == []
     assert (result.outcome, result.mode) == (CodingOutcome.SOLVED, GradingMode.SEPARATE)
     assert result.findings == ()
@@ -72,18 +72,18 @@ def calc_task(folder: Path, tests: str) -> CodingTask:
 
 def graded_by(backend: SandboxBackend, task: CodingTask, folder: Path) -> Grade:
     diff = read_patch(task, folder / "agent", {"calc.py": RIGHT}).diff
-    graded = grade_patch(
+    grade_files = grade_patch(
         task, diff, backend, folder=folder / "grading", limits=LIMITS, timeout_s=60
     )
-    return asyncio.run(graded)
+    return asyncio.run(grade_files)
 
 
-# What a program has
+# Access of programs
 
 
 @pytest.mark.bench
-def test_a_program_runs_in_the_repository_and_its_end_is_known(tmp_path: Path) -> None:
-    solves(
+def test_program_runs_in_the_repository_and_returns_its_exit_code(tmp_path: Path) -> None:
+    check_solved(
         """
 end = python("import calc, sys; print(calc.add(1, 2), input()); sys.exit(3)", stdin="é")
 assert end[:3] == (3, "3 é\\n", "")
@@ -101,8 +101,8 @@ with pytest.raises(TimeoutError, match="did not end within 1 s"):
 
 
 @pytest.mark.bench
-def test_what_a_program_leaves_running_is_dead_when_it_has_ended(tmp_path: Path) -> None:
-    solves(
+def test_child_processes_are_killed_when_a_program_ends(tmp_path: Path) -> None:
+    check_solved(
         """
 python('''
 import os, time
@@ -127,10 +127,8 @@ assert "assay_grading" in seen
 
 
 @pytest.mark.bench
-def test_a_program_reads_no_hidden_file_and_tests_read_those_beside_them(
-    tmp_path: Path,
-) -> None:
-    solves(
+def test_only_tests_can_read_hidden_files(tmp_path: Path) -> None:
+    check_solved(
         """
 from pathlib import Path
 beside = Path(__file__).parent / "answers.txt"
@@ -163,8 +161,8 @@ assert end[:3] == (0, "", "")
 
 
 @pytest.mark.bench
-def test_a_program_reaches_no_process_but_its_own(tmp_path: Path) -> None:
-    solves(
+def test_program_cannot_access_other_processes(tmp_path: Path) -> None:
+    check_solved(
         """
 seen = json.loads(python('''
 import json, os
@@ -199,12 +197,12 @@ assert "ASSAY_RESULT" not in variables
     )
 
 
-# What tests have
+# Access of tests
 
 
 @pytest.mark.bench
-def test_tests_that_run_programs_apart_cannot_open_the_repository(tmp_path: Path) -> None:
-    solves(
+def test_tests_of_isolated_programs_cannot_open_the_repository(tmp_path: Path) -> None:
+    check_solved(
         """
 import os
 assert "/app" not in os.getcwd()
@@ -222,9 +220,7 @@ assert subprocess.run([sys.executable, "/app/repo/calc.py"], capture_output=True
 
 
 @pytest.mark.bench
-def test_scripts_are_gone_when_their_tests_begin_and_files_beside_them_stay(
-    tmp_path: Path,
-) -> None:
+def test_scripts_are_deleted_before_their_tests_run_and_data_files_stay(tmp_path: Path) -> None:
     tests = """\
 import os
 import subprocess
@@ -251,12 +247,12 @@ def test_place():
     scripts = (script("test_place.py", tests), script("test_other.py", "def test_x(): pass\n"))
     task = small_task(tmp_path / "task", scripts=scripts)
     task = replace(task, evaluation_files={"three.txt": b"3"})
-    result = asyncio.run(graded(task, tmp_path, {"calc.py": SOLVED}))
+    result = asyncio.run(grade_files(task, tmp_path, {"calc.py": SOLVED}))
     assert (result.outcome, result.mode) == (CodingOutcome.SOLVED, GradingMode.IN_PROCESS)
 
 
 @pytest.mark.bench
-def test_a_program_that_a_test_starts_itself_opens_neither_its_memory_nor_its_pipes(
+def test_program_cannot_open_memory_or_pipes_of_the_test_that_started_it(
     tmp_path: Path,
 ) -> None:
     tests = """\
@@ -280,14 +276,12 @@ def test_it():
     assert (done.returncode, done.stdout) == (0, "")
 """
     task = small_task(tmp_path / "task", scripts=(script("test_it.py", tests),))
-    result = asyncio.run(graded(task, tmp_path, {"calc.py": SOLVED}))
+    result = asyncio.run(grade_files(task, tmp_path, {"calc.py": SOLVED}))
     assert result.outcome == CodingOutcome.SOLVED
 
 
 @pytest.mark.bench
-def test_files_that_one_script_leaves_among_the_hidden_ones_reach_no_other(
-    tmp_path: Path,
-) -> None:
+def test_files_left_by_one_script_are_removed_before_the_next(tmp_path: Path) -> None:
     source = f"""
 import os
 from pathlib import Path
@@ -309,11 +303,11 @@ def test_three():
     scripts = (script("test_a.py", loads), script("test_b.py", tests))
     task = small_task(tmp_path / "task", scripts=scripts)
     task = replace(task, evaluation_files={"three.txt": b"3"})
-    result = asyncio.run(graded(task, tmp_path, {"calc.py": source}))
+    result = asyncio.run(grade_files(task, tmp_path, {"calc.py": source}))
     assert (result.outcome, result.total_score) == (CodingOutcome.TAMPERED, 0)
 
 
-def test_who_imports_run_program_is_known_from_the_text() -> None:
+def test_import_of_run_program_is_detected_in_the_source() -> None:
     files = {
         "test_a.py": b"from program import words\n",
         "program.py": b"import maps\nfrom assay_grading import run_program\n",
@@ -344,15 +338,13 @@ def test_a_sandbox_grades_tests_that_start_programs(
 
 
 @pytest.mark.bench
-def test_without_a_sandbox_programs_are_run_apart_too(tmp_path: Path) -> None:
+def test_programs_are_isolated_without_a_sandbox(tmp_path: Path) -> None:
     result = graded_by(UnprotectedBackend(), calc_task(tmp_path, CALLS_APART), tmp_path)
     assert (result.outcome, result.mode) == (CodingOutcome.SOLVED, GradingMode.SEPARATE)
 
 
 @pytest.mark.bench
-def test_where_folders_above_cannot_be_listed_programs_run_and_the_mode_says_it(
-    tmp_path: Path,
-) -> None:
+def test_grading_mode_is_in_process_if_parent_folders_cannot_be_listed(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         pytest.skip("root lists every folder")
     task = calc_task(tmp_path, CALLS_APART)
@@ -371,22 +363,22 @@ def test_one_script_that_loads_the_code_makes_the_whole_grade_in_process(
     task = calc_task(tmp_path, CALLS_APART)
     shell = script("run.sh", "python calc.py double 4\n")
     task = replace(task, test_scripts=(*task.test_scripts, shell))
-    result = asyncio.run(graded(task, tmp_path, {"calc.py": RIGHT}))
+    result = asyncio.run(grade_files(task, tmp_path, {"calc.py": RIGHT}))
     assert (result.outcome, result.mode) == (CodingOutcome.SOLVED, GradingMode.IN_PROCESS)
 
 
 @pytest.mark.bench
-def test_where_no_test_was_run_there_is_no_mode(tmp_path: Path) -> None:
-    result = asyncio.run(graded(calc_task(tmp_path, CALLS_APART), tmp_path, {}))
+def test_grade_without_test_runs_has_no_mode(tmp_path: Path) -> None:
+    result = asyncio.run(grade_files(calc_task(tmp_path, CALLS_APART), tmp_path, {}))
     assert (result.outcome, result.mode) == (CodingOutcome.EMPTY_PATCH, None)
 
 
-# Attacks, beside those of `test_cheats`
+# Attacks in addition to `test_cheats`
 
 
 @pytest.mark.bench
 @pytest.mark.parametrize("name", ["forge-reports", "patch-parent"])
-def test_a_program_that_forges_reports_earns_nothing_in_a_sample_task(
+def test_program_that_forges_reports_scores_zero_in_a_sample_task(
     name: str, tmp_path: Path
 ) -> None:
     seen = asyncio.run(attack(name, load_task(COUNT_WORDS), tmp_path))
@@ -423,9 +415,7 @@ print(json.dumps(seen))
 
 
 @pytest.mark.bench
-def test_without_landlock_scripts_are_deleted_and_pipes_closed_and_the_mode_says_it(
-    tmp_path: Path,
-) -> None:
+def test_mode_without_landlock_still_deletes_scripts_and_closes_pipes(tmp_path: Path) -> None:
     done = run_python(
         "-c",
         WITHOUT_LANDLOCK,
@@ -438,10 +428,10 @@ def test_without_landlock_scripts_are_deleted_and_pipes_closed_and_the_mode_says
     assert json.loads(done.output) == {"apart": expected, "by themselves": expected}
 
 
-# Tests that are tried without a grader
+# Tests without a grader
 
 
-def test_outside_of_grading_a_program_is_run_as_it_is(tmp_path: Path) -> None:
+def test_program_runs_unisolated_outside_of_grading(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("import sys; print(sys.stdin.read() + '!')", "utf-8")
     end = run_program([sys.executable, "app.py"], stdin="é", cwd=tmp_path)
     assert end == ProgramEnd(0, "é!\n", "", end.cpu_s)

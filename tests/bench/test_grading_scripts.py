@@ -1,4 +1,4 @@
-"""What is known of a test script before it runs, and what is believed of its reports."""
+"""Analysis of test scripts before they run, and validation of their reports."""
 
 import json
 import random
@@ -85,14 +85,14 @@ def end(*reports: tuple[str, str, str], **more: Any) -> dict[str, Any]:
 def checked(
     *reports: tuple[str, str, str], canary: bool = True, limited: bool = False, **more: Any
 ) -> CheckedRun:
-    """Of a script with two tests; its canary fails as it must, unless it is not reported."""
+    """Check the reports of a script with two tests; by default its canary fails as it must."""
     known = planted()
     failed = (known.canary, "failed", f"assert {known.proof}")
     given = end(*reports, *([failed] if canary else []), **more)
     return check_tests(known, given, limited=limited)
 
 
-def test_all_kinds_of_tests_are_known_before_they_run() -> None:
+def test_all_kinds_of_tests_are_found_without_running_them() -> None:
     assert planted(ALL_KINDS).expected == {
         "test_plain": 1,
         "test_later": 1,
@@ -107,7 +107,7 @@ def test_all_kinds_of_tests_are_known_before_they_run() -> None:
 
 
 @pytest.mark.bench
-def test_pytest_finds_the_same_tests_and_the_canary_last(tmp_path: Path) -> None:
+def test_pytest_collects_the_same_tests_and_the_canary_last(tmp_path: Path) -> None:
     known = planted(ALL_KINDS.replace("async ", ""))
     (tmp_path / "test_x.py").write_text(known.content, "utf-8")
     options = ["--collect-only", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
@@ -117,7 +117,7 @@ def test_pytest_finds_the_same_tests_and_the_canary_last(tmp_path: Path) -> None
     names = [line.partition("::")[2] for line in seen.splitlines() if "::" in line]
     assert names[-1] == known.canary
     assert {name.partition("[")[0] for name in names[:-1]} == set(known.expected)
-    assert len(names) - 1 == sum(known.expected.values()) + 3  # range(4) is not written out
+    assert len(names) - 1 == sum(known.expected.values()) + 3  # range(4) is not expanded
 
 
 def test_a_canary_differs_each_time_and_keeps_the_lines_of_its_script() -> None:
@@ -127,7 +127,7 @@ def test_a_canary_differs_each_time_and_keeps_the_lines_of_its_script() -> None:
     assert planted().content.startswith(TEST_ADD)
 
 
-def test_honest_reports_count_as_they_are() -> None:
+def test_honest_reports_count_unchanged() -> None:
     seen = checked(("test_adds", "passed", ""), ("test_adds_negative", "failed", "1 ==\n -3"))
     assert [test.status for test in seen.reports] == ["passed", "failed"]
     assert seen.reports[1].message == "1 == -3"
@@ -152,7 +152,7 @@ def test_a_test_that_fails_after_its_call_is_an_error_once() -> None:
     assert [test.status for test in seen.reports] == ["error", "passed"]
 
 
-def test_tests_that_the_script_does_not_hold_are_named_and_not_counted() -> None:
+def test_reports_of_unknown_tests_are_listed_and_not_counted() -> None:
     both = (("test_adds", "failed", ""), ("test_adds_negative", "failed", ""))
     seen = checked(*both, *((f"test_{number}", "passed", "") for number in range(50)))
     assert [test.status for test in seen.reports] == ["failed", "failed"]
@@ -179,7 +179,7 @@ BOTH = (("test_adds", "passed", ""), ("test_adds_negative", "passed", ""))
         (check_tests(planted(), end(too_many_reports=True)), "reports_forged"),
     ],
 )
-def test_reports_that_contradict_what_is_known_are_tampering(
+def test_reports_that_contradict_the_script_are_tampering(
     seen: CheckedRun, finding: str
 ) -> None:
     assert seen.tampered
@@ -187,7 +187,7 @@ def test_reports_that_contradict_what_is_known_are_tampering(
     assert {test.status for test in seen.reports} == {"error"}
 
 
-def test_a_file_that_skips_itself_is_no_tampering() -> None:
+def test_file_that_skips_itself_is_not_tampering() -> None:
     skipped = [(name, "skipped", "not here") for name in planted().expected]
     seen = checked(*skipped, (planted().canary, "skipped", ""), canary=False, exit_code=0)
     assert not seen.tampered
@@ -197,7 +197,7 @@ def test_a_file_that_skips_itself_is_no_tampering() -> None:
 
 
 @pytest.mark.parametrize("canary", [True, False])
-def test_a_signal_that_no_limit_sent_is_tampering_where_a_test_passed(canary: bool) -> None:
+def test_unexpected_signal_after_a_passed_test_is_tampering(canary: bool) -> None:
     seen = checked(*BOTH, canary=canary, exit_code=-9)
     assert seen.tampered
     assert [finding.name for finding in seen.findings] == ["test_process_killed"]
@@ -206,7 +206,7 @@ def test_a_signal_that_no_limit_sent_is_tampering_where_a_test_passed(canary: bo
     assert [finding.name for finding in failed.findings] == ["test_process_died"]
 
 
-def test_without_its_canary_no_pass_of_a_run_is_believed_that_a_limit_ended() -> None:
+def test_passes_do_not_count_if_a_limit_ended_the_run_before_the_canary() -> None:
     seen = checked(*BOTH, canary=False, exit_code=-9, limited=True)
     assert not seen.tampered
     assert {test.status for test in seen.reports} == {"error"}
@@ -224,7 +224,7 @@ def test_a_shell_script_is_one_test() -> None:
     assert check_shell(shell, end(timed_out=True)).timed_out
 
 
-def test_the_driver_takes_its_orders_away_and_signs_what_it_says(tmp_path: Path) -> None:
+def test_driver_removes_its_orders_and_signs_its_output(tmp_path: Path) -> None:
     orders, hidden = tmp_path / "orders.json", tmp_path / "hidden"
     (hidden / "package").mkdir(parents=True)
     for name in ("driver.py", "landlock.py"):
@@ -245,7 +245,7 @@ def test_the_driver_takes_its_orders_away_and_signs_what_it_says(tmp_path: Path)
     }
     orders.write_text(json.dumps(given), "utf-8")
     start = f"import sys; sys.path.insert(0, {str(hidden)!r}); from package.driver import main"
-    # -S leaves out what is installed, pytest among it.
+    # -S leaves out installed packages, including pytest.
     output = subprocess.run(
         [sys.executable, "-I", "-S", "-B", "-c", f"{start}; main()", str(orders)],
         stdout=subprocess.PIPE,
@@ -284,7 +284,7 @@ def test_the_driver_takes_its_orders_away_and_signs_what_it_says(tmp_path: Path)
         ({"exit_code": 0, "result": '{"score": 1}'}, "m.py: it must write an object with"),
     ],
 )
-def test_metrics_that_are_no_numbers_are_refused_with_a_reason(
+def test_non_numeric_metrics_are_rejected_with_a_reason(
     more: dict[str, Any], detail: str
 ) -> None:
     metrics = read_metrics("m.py", end(**more))

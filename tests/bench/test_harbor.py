@@ -27,8 +27,8 @@ DOCKER = pytest.param("docker", marks=pytest.mark.docker)
 MODAL = pytest.param("modal", marks=pytest.mark.docker)
 SAMPLE = Path(__file__).parents[2] / "examples/bench/harbor/roman-numerals"
 
-at_modal_too = pytest.mark.parametrize("sandbox", [DOCKER, MODAL], indirect=True)
-"""For what is another thing on a machine of somebody else."""
+also_on_modal = pytest.mark.parametrize("sandbox", [DOCKER, MODAL], indirect=True)
+"""For behaviour that differs on a remote machine."""
 
 
 @pytest.fixture(params=[DOCKER])
@@ -43,17 +43,17 @@ def sandbox(request: pytest.FixtureRequest) -> str:
 
 
 class Bench:
-    """Runs tasks in one sandbox, over one base."""
+    """Runs tasks in one sandbox, from one base image."""
 
     def __init__(self, folder: Path, sandbox: str, root: Path | None) -> None:
         self.folder, self.sandbox = folder, sandbox
         names = ("base:1", "python:3.12-slim")
         self.bases = [f"{name}={root}" for name in names if root is not None]
-        if sandbox == "modal":  # which pulls its bases, and builds with a network
+        if sandbox == "modal":  # Docker pulls base images, and builds with a network
             self.bases = []
 
     def run(self, task: Path, *agents: str) -> list[TrialResult]:
-        """One trial for each agent; a command line is the agent `command`."""
+        """Run one trial for each agent; a command line is run by the agent `command`."""
         return list(self.result(task, *agents).manifest.results)
 
     def result(
@@ -101,8 +101,8 @@ def found(trial: TrialResult) -> dict[str, str]:
     return dict(trial.findings)
 
 
-@at_modal_too
-def test_our_sample_runs_as_it_is_and_is_graded_by_its_own_tests(bench: Bench) -> None:
+@also_on_modal
+def test_sample_task_is_graded_by_its_own_tests(bench: Bench) -> None:
     oracle, nop, half = bench.run(SAMPLE, "oracle", "nop", "sed -i 's/sum/max/' roman.py")
     assert (oracle.outcome, oracle.score) == ("solved", 1.0)
     assert dict(oracle.custom_metrics) == {"reward": 1.0, "tests": 3.0}
@@ -115,14 +115,14 @@ def test_our_sample_runs_as_it_is_and_is_graded_by_its_own_tests(bench: Bench) -
     assert not leftovers()
 
 
-def test_check_proves_our_sample(bench: Bench) -> None:
+def test_check_passes_for_the_sample_task(bench: Bench) -> None:
     checks = bench.check(SAMPLE)
     assert [check.name for check in checks] == ["reference", "doing nothing", "hidden files"]
     assert all(check.passed for check in checks), checks
 
 
-@at_modal_too
-def test_what_an_agent_does_to_tests_and_rewards_counts_for_nothing(
+@also_on_modal
+def test_changes_of_an_agent_to_tests_and_rewards_are_ignored(
     bench: Bench, tmp_path: Path
 ) -> None:
     task = harbor_task(tmp_path / "task")
@@ -141,7 +141,7 @@ def test_what_an_agent_does_to_tests_and_rewards_counts_for_nothing(
     assert (trials[2].outcome, trials[3].outcome) == ("tampered", "tests_did_not_run")
 
 
-def test_tests_that_run_with_programs_of_the_agent_are_named(
+def test_tests_that_use_programs_of_the_agent_are_reported(
     bench: Bench, tmp_path: Path
 ) -> None:
     task = harbor_task(tmp_path / "task")
@@ -162,7 +162,7 @@ def test_tests_that_run_with_programs_of_the_agent_are_named(
         ("#!/bin/sh\nsleep 100\n", "grading_timeout"),
     ],
 )
-def test_without_an_honest_reward_the_outcome_says_why(
+def test_outcome_gives_the_reason_for_a_missing_reward(
     bench: Bench, tmp_path: Path, test: str, outcome: str
 ) -> None:
     config = "[verifier]\ntimeout_sec = 1\n"
@@ -170,17 +170,15 @@ def test_without_an_honest_reward_the_outcome_says_why(
     assert (trial.outcome, trial.score) == (outcome, 0.0)
 
 
-def test_a_reward_beyond_the_scale_is_cut_and_named(bench: Bench, tmp_path: Path) -> None:
+def test_reward_out_of_range_is_clipped_and_reported(bench: Bench, tmp_path: Path) -> None:
     test = "#!/bin/sh\necho 7 > /logs/verifier/reward.txt\n"
     (trial,) = bench.run(harbor_task(tmp_path / "task", test=test), "nop")
     assert (trial.score, dict(trial.custom_metrics)) == (1.0, {"reward": 7.0})
     assert "reward_out_of_range" in found(trial)
 
 
-@at_modal_too
-def test_a_separate_verifier_gets_artifacts_and_nothing_else(
-    bench: Bench, tmp_path: Path
-) -> None:
+@also_on_modal
+def test_separate_verifier_gets_only_artifacts(bench: Bench, tmp_path: Path) -> None:
     config = """
     artifacts = ["/app/answer.txt", { source = "/app/out", exclude = ["*.log"] }]
     [verifier]
@@ -224,8 +222,8 @@ ONE = "#!/bin/sh\n[ -e /app/one ] && r=1 || r=0\necho $r > /logs/verifier/reward
 TWO = ONE.replace("&&", "&& [ -e /app/two ] &&", 1)
 
 
-@at_modal_too
-def test_steps_build_on_one_another_and_stop_at_a_gate(bench: Bench, tmp_path: Path) -> None:
+@also_on_modal
+def test_steps_share_state_and_stop_at_a_gate(bench: Bench, tmp_path: Path) -> None:
     solve = {"one": ("#!/bin/sh\ntouch one\n", ONE), "two": ("#!/bin/sh\ntouch two\n", TWO)}
     task = steps_task(tmp_path / "task", STEPS, solve)
     write(
@@ -242,7 +240,7 @@ def test_steps_build_on_one_another_and_stop_at_a_gate(bench: Bench, tmp_path: P
     assert found(nop)["steps_not_begun"] == "two was not started, because one did not succeed"
 
 
-def test_the_last_step_may_be_the_one_that_counts(bench: Bench, tmp_path: Path) -> None:
+def test_last_step_can_decide_the_score(bench: Bench, tmp_path: Path) -> None:
     config = 'multi_step_reward_strategy = "final"\n' + STEPS.replace("min_reward = 1.0", "")
     last = "#!/bin/sh\n[ -e /app/two ] && r=1 || r=0\necho $r > /logs/verifier/reward.txt\n"
     solve = {"one": ("#!/bin/sh\n", ONE), "two": ("#!/bin/sh\ntouch two\n", last)}
@@ -266,10 +264,8 @@ def test_a_model_works_in_the_folder_of_the_image(bench: Bench, tmp_path: Path) 
     assert b"/app\nstart\n" in log
 
 
-@at_modal_too
-def test_users_workdir_and_variables_are_those_of_the_task(
-    bench: Bench, tmp_path: Path
-) -> None:
+@also_on_modal
+def test_user_workdir_and_variables_come_from_the_task(bench: Bench, tmp_path: Path) -> None:
     config = """
     [agent]
     user = "ada"
@@ -297,14 +293,14 @@ def test_users_workdir_and_variables_are_those_of_the_task(
     assert (trial.outcome, trial.score) == ("solved", 1.0), trial
 
 
-def test_a_trial_is_graded_again_from_what_it_left(bench: Bench, tmp_path: Path) -> None:
+def test_trial_is_regraded_from_its_files(bench: Bench, tmp_path: Path) -> None:
     result = bench.result(harbor_task(tmp_path / "task"), "oracle")
     graded = bench_eval(str(result.folder), data_dir=tmp_path / "data", again=True)
     assert [trial.result.score for trial in graded] == [1.0]
     assert all(trial.is_new for trial in graded)
 
 
-def test_what_cannot_be_honoured_is_refused_by_run_and_named_by_check(
+def test_unsupported_task_is_rejected_by_run_and_reported_by_check(
     bench: Bench, tmp_path: Path
 ) -> None:
     task = harbor_task(tmp_path / "task", "[environment]\ngpus = 2\n")
@@ -317,7 +313,7 @@ def test_what_cannot_be_honoured_is_refused_by_run_and_named_by_check(
 
 
 @pytest.mark.parametrize("sandbox", ["bubblewrap", "none"])
-def test_a_sandbox_without_images_is_refused_by_run_and_named_by_check_and_the_plan(
+def test_sandbox_without_images_is_rejected_by_run_and_reported_by_check_and_plan(
     sandbox: str, tmp_path: Path
 ) -> None:
     task = harbor_task(tmp_path / "task", test=TEST)

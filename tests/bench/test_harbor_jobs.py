@@ -1,4 +1,4 @@
-"""Jobs that Harbor has run become rollouts, and their trials sessions."""
+"""Harbor jobs become rollouts, and their trials become sessions."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def job(tmp_path: Path) -> Path:
     return tmp_path / "job"
 
 
-def test_a_job_is_a_rollout_with_its_rewards_as_scores(job: Path, tmp_path: Path) -> None:
+def test_job_becomes_a_rollout_with_rewards_as_scores(job: Path, tmp_path: Path) -> None:
     (done,) = import_rollouts([job], tmp_path / "data").imported
     assert done.rollout.label == "job@20260102__03-04-05"
     rows = [
@@ -69,14 +69,14 @@ def test_the_trials_of_a_job_are_stored_once(job: Path, tmp_path: Path) -> None:
     assert len(found.manifest.results) == 4
 
 
-def test_a_job_that_is_not_whole_is_refused_by_name(job: Path, tmp_path: Path) -> None:
+def test_incomplete_job_is_rejected_by_name(job: Path, tmp_path: Path) -> None:
     trial(tmp_path, "late__a")
     (refused,) = import_rollouts([job], tmp_path / "data").refused
     assert "trial late__a has no result.json" in refused.reason
     assert not (tmp_path / "data").exists()
 
 
-def test_a_link_in_a_job_is_refused(job: Path, tmp_path: Path) -> None:
+def test_link_in_a_job_is_rejected(job: Path, tmp_path: Path) -> None:
     (job / "hello__a/agent/link").symlink_to("/etc/passwd")
     (refused,) = import_rollouts([job], tmp_path / "data").refused
     assert "symbolic link" in refused.reason

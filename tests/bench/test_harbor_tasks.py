@@ -1,4 +1,4 @@
-"""Harbor's task folders as they are read: every schema, what is refused, and rewards."""
+"""Reading Harbor task folders: schemas, rejected keys, and rewards."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def read(tmp_path: Path, text: str) -> HarborTask:
     return loaded(folder)
 
 
-def test_keys_of_the_first_schema_mean_what_they_mean_today(tmp_path: Path) -> None:
+def test_keys_of_the_first_schema_are_still_read(tmp_path: Path) -> None:
     task = read(tmp_path, OLD)
     assert dict(task.limits) == {"cpus": 2, "memory_mb": 2048, "disk_mb": 512}
     (step,) = task.steps
@@ -57,9 +57,7 @@ def test_keys_of_the_first_schema_mean_what_they_mean_today(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2", "1.3", "1.4"])
-def test_every_schema_is_read_and_resources_are_not_made_up(
-    tmp_path: Path, version: str
-) -> None:
+def test_every_schema_is_read_without_invented_resources(tmp_path: Path, version: str) -> None:
     task = read(tmp_path, f'schema_version = "{version}"\n[task]\nname = "org/it"\n')
     assert (task.task_id, task.title, dict(task.limits)) == ("it", "org/it", {})
     assert task.steps[0].network, "Harbor's default is a network"
@@ -117,7 +115,7 @@ def test_a_wrong_task_file_names_key_and_value(tmp_path: Path, text: str, said: 
         ('[[steps]]\nname = "one"', "no steps/one/instruction.md"),
     ],
 )
-def test_what_cannot_be_honoured_is_named_before_anything_starts(
+def test_unsupported_keys_are_reported_before_the_run_starts(
     tmp_path: Path, config: str, name: str
 ) -> None:
     folder = harbor_task(tmp_path / "task", config)
@@ -126,7 +124,7 @@ def test_what_cannot_be_honoured_is_named_before_anything_starts(
         load_any_task(folder)
 
 
-def test_files_that_cannot_be_honoured_are_named_all_at_once(tmp_path: Path) -> None:
+def test_all_unsupported_files_are_reported_together(tmp_path: Path) -> None:
     files = {"environment/docker-compose.yaml": "x: 1\n", "trajectory.json": "{}"}
     folder = harbor_task(tmp_path / "task", files=files, without=("tests/test.sh",))
     assert find_task_problems(folder) == (
@@ -151,7 +149,7 @@ def test_phases_have_their_own_network_user_and_time(tmp_path: Path) -> None:
     assert step.verification.user == "1234"
 
 
-def test_steps_inherit_from_the_task_what_they_do_not_say(tmp_path: Path) -> None:
+def test_steps_inherit_missing_keys_from_the_task(tmp_path: Path) -> None:
     config = """
     artifacts = ["/app/a"]
     [verifier.env]
@@ -189,15 +187,13 @@ def test_a_variable_may_come_from_this_machine_or_have_a_default(
     assert dict(task.environment) == {"A": "here", "B": "other", "C": "plain $X"}
 
 
-def test_marks_against_training_are_not_shown_to_the_agent(tmp_path: Path) -> None:
+def test_training_canaries_are_hidden_from_the_agent(tmp_path: Path) -> None:
     text = "<!-- a canary 1 -->\n# canary GUID 2\n\nDo it.\n# canary\n"
     task = loaded(harbor_task(tmp_path / "task", files={"instruction.md": text}))
     assert task.instructions == "Do it.\n# canary\n"
 
 
-def test_a_folder_is_known_by_its_files_and_any_change_changes_its_checksum(
-    tmp_path: Path,
-) -> None:
+def test_task_folder_is_recognized_and_any_change_changes_its_checksum(tmp_path: Path) -> None:
     folder = harbor_task(tmp_path / "task")
     own = make_task(tmp_path / "own")
     assert (is_harbor_task(folder), is_harbor_task(own)) == (True, False)
@@ -228,7 +224,7 @@ def test_rewards_are_read_from_the_json_file_first(
     assert read_rewards(tmp_path).rewards == rewards
 
 
-def test_two_rewards_that_differ_count_for_nothing(tmp_path: Path) -> None:
+def test_contradicting_rewards_do_not_count(tmp_path: Path) -> None:
     write(tmp_path, {"reward.json": '{"reward": 1}', "reward.txt": "0"})
     reading = read_rewards(tmp_path)
     assert (reading.rewards, reading.outcome) == (None, CodingOutcome.REWARDS_DISAGREE)
@@ -250,7 +246,7 @@ def test_two_rewards_that_differ_count_for_nothing(tmp_path: Path) -> None:
         {"reward.json": '{"reward": 1e999}'},
     ],
 )
-def test_what_is_no_reward_means_that_the_tests_did_not_run(
+def test_invalid_reward_means_that_the_tests_did_not_run(
     tmp_path: Path, files: dict[str, str]
 ) -> None:
     write(tmp_path, files)
@@ -273,7 +269,7 @@ def test_rewards_of_steps_are_their_mean_or_the_last() -> None:
     assert select_reward({"accuracy": 0.5}) == 0.5
 
 
-def test_single_tests_are_read_where_a_report_was_left(tmp_path: Path) -> None:
+def test_single_tests_are_read_from_a_report(tmp_path: Path) -> None:
     report = '{"results": {"tests": [{"name": "a", "status": "passed"}, {"name": "b",'
     write(tmp_path, {"ctrf.json": report + '"status": "other", "message": "m"}]}}'})
     found = read_tests(tmp_path, "test.sh")

@@ -1,4 +1,4 @@
-"""What is left after errors, Ctrl-C and kills, and what a resume makes of it."""
+"""Errors, Ctrl-C and kills: the state they leave, and resuming from it."""
 
 import json
 import os
@@ -18,7 +18,7 @@ import pytest
 from tests.sandboxes.boxes import leftovers, marked
 from tests.support import run_python
 
-from .coding_server import CodingServer, call, judged, serving, steps
+from .coding_server import CodingServer, call, judge_script, serving, steps
 from .runs import HALF, WHOLE, calc_task, command, entry, results, rollout, toml
 
 pytestmark = pytest.mark.bench
@@ -31,7 +31,7 @@ def server() -> Iterator[CodingServer]:
     coder = steps(
         call("bash", {"command": WHOLE}), call("submit", {"notes": "Both are mended."})
     )
-    with serving(coder=coder, judge=judged(0.5)) as coding:
+    with serving(coder=coder, judge=judge_script(0.5)) as coding:
         yield coding
 
 
@@ -52,10 +52,10 @@ def trials_in_store(folder: Path) -> list[tuple[Any, ...]]:
         return store.execute("SELECT id, state FROM trials ORDER BY id").fetchall()
 
 
-def test_errors_of_infrastructure_leave_no_score_and_a_resume_does_only_what_is_left(
+def test_infrastructure_errors_leave_no_score_and_a_resume_does_only_the_rest(
     tmp_path: Path, server: CodingServer
 ) -> None:
-    """The model of one trial is down, and the judge of another one whose agent has ended."""
+    """The model of one trial fails, and the judge of another trial whose agent has ended."""
     place = tmp_path / "here"
     calc_task(place / "task")
     calc_task(place / "judged", tests=False)
@@ -85,14 +85,14 @@ def test_errors_of_infrastructure_leave_no_score_and_a_resume_does_only_what_is_
     server.asked.clear()
     done = command(place, "bench", "resume", "bench", OPENAI_API_KEY="x")
     assert done.code == 0, done.errors
-    again, coded, judged = results(place)
+    again, coded, judge_script = results(place)
     assert again == nop, "what has ended is not run again"
     assert (coded["score"], coded["state"], coded["error"]) == (1, "result", None)
     assert (place / agent_file).read_bytes() == ended, "the agent is not run again"
-    assert (judged["score"], judged["outcome"]) == (0.5, "partly_solved")
-    assert judged["model_calls"] == 3
+    assert (judge_script["score"], judge_script["outcome"]) == (0.5, "partly_solved")
+    assert judge_script["model_calls"] == 3
     assert sum(request["model"] == "judge" for request in server.asked) == 3
-    assert judged["cost_usd"] == pytest.approx(3 * 0.0002)
+    assert judge_script["cost_usd"] == pytest.approx(3 * 0.0002)
     assert [state for _, state in trials_in_store(place)] == ["result"] * 3
     (database,) = place.glob("*.duckdb")
     with duckdb.connect(str(database), read_only=True) as store:
@@ -100,12 +100,12 @@ def test_errors_of_infrastructure_leave_no_score_and_a_resume_does_only_what_is_
             "SELECT calls, cost_usd FROM model_usage WHERE model_name = 'judge'"
         ).fetchall()
     assert calls == [(3, pytest.approx(0.0006))], "its calls are in the journal"
-    shown = command(place, "traces", "show", judged["session_id"], "--full")
+    shown = command(place, "traces", "show", judge_script["session_id"], "--full")
     assert "as I see it" in shown.output
 
 
 def evaluated(folder: Path, server: CodingServer) -> None:
-    """`eval` grades what has no grade, and runs no agent."""
+    """`eval` grades ungraded trials, and runs no agent."""
     done = command(folder, "bench", "eval", "bench", "--latest")
     assert done.code == 3, "one of the agents has not ended"
     assert "reads (weight 1): 0.50, votes agree 100%" in done.output
@@ -116,7 +116,7 @@ def evaluated(folder: Path, server: CodingServer) -> None:
     assert (graded["model_calls"], len(server.asked)) == (3, 3)
 
 
-def test_the_judge_is_in_the_budget(tmp_path: Path, server: CodingServer) -> None:
+def test_judge_calls_count_towards_the_budget(tmp_path: Path, server: CodingServer) -> None:
     calc_task(tmp_path / "task", tests=False)
     text = entry(agent="command", command=HALF)
     toml(tmp_path / "bench.toml", text, judge="judge", judge_votes=1)
@@ -158,7 +158,7 @@ def test_ctrl_c_leaves_no_process_and_a_resume_finishes_the_rest(tmp_path: Path)
 
 
 def ended(folder: Path) -> dict[str, Any]:
-    """What is settled: trials that have ended, and agents that have."""
+    """Return the trials that have ended, and the agents that have ended."""
     if not (folder / "data" / "rollouts" / "bench").exists():
         return {}
     place = rollout(folder)
@@ -175,7 +175,7 @@ def finished(folder: Path) -> bool:
     return bool(json.loads(file.read_text())["finished"])
 
 
-def test_nothing_is_lost_and_nothing_is_run_twice_by_kills(
+def test_kills_lose_nothing_and_repeat_nothing(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     calc_task(tmp_path / "task")
@@ -222,7 +222,7 @@ os._exit(9)
 
 
 @pytest.mark.parametrize("written", [True, False], ids=["", "manifest not yet finished"])
-def test_a_benchmark_that_ended_before_its_result_was_shown_is_shown_and_not_repeated(
+def test_finished_benchmark_with_unseen_result_is_shown_and_not_repeated(
     tmp_path: Path, written: bool
 ) -> None:
     calc_task(tmp_path / "task")
@@ -241,6 +241,6 @@ def test_a_benchmark_that_ended_before_its_result_was_shown_is_shown_and_not_rep
     assert rollout(tmp_path) == place
     assert (place / "task_results").stat().st_mtime_ns == ended
     assert json.loads((place / "manifest.json").read_bytes()) == manifest
-    # What was shown is run anew.
+    # After its result was shown, the benchmark runs again.
     assert command(tmp_path, "bench", "run", "bench.toml").code == 0
     assert len([*place.parent.iterdir()]) == 2

@@ -1,4 +1,4 @@
-"""A judge whose model is scripted: it disagrees with itself, fails, or is talked to."""
+"""A judge with a scripted model: disagreeing votes, failures, and prompt injection."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from assay.bench.base import CodingOutcome, CodingTask, Rubric, RubricScore
 from assay.bench.grading.llm_judge import Judge, read_touched_files
 from assay.errors import BudgetSpent, ModelRefused, ModelUnavailable, UsageError
 from assay.types import ChatReply, Encoded, Message
-from tests.bench.benching import BROKEN, SOLVED, TEST_ADD, graded, script, small_task
+from tests.bench.benching import BROKEN, SOLVED, TEST_ADD, grade_files, script, small_task
 
 STYLE = Rubric(
     id="style", criterion="The code reads well", evaluation_criteria=("short names",)
@@ -54,7 +54,7 @@ def judged(
     return asyncio.run(judge.score_rubrics(task, diff, touched or {}))["style"]
 
 
-def test_votes_that_disagree_are_averaged_and_their_agreement_is_told(tmp_path: Path) -> None:
+def test_disagreeing_votes_are_averaged_and_agreement_is_reported(tmp_path: Path) -> None:
     model = ScriptedModel(vote(1), vote(0.9, "good"), vote(0.2, "poor"))
     score = judged(tmp_path, model)
     assert score.by == "judge"
@@ -64,7 +64,7 @@ def test_votes_that_disagree_are_averaged_and_their_agreement_is_told(tmp_path: 
     assert score.reasoning == "1: because\n0.9: good\n0.2: poor"
 
 
-def test_what_is_known_of_a_judge_is_written_down() -> None:
+def test_details_of_the_judge_are_recorded() -> None:
     judge = Judge(ScriptedModel(), model="scripted", votes=5)
     assert judge.describe() == {"model": "scripted", "votes": 5, "agree_within": 0.1}
 
@@ -73,7 +73,7 @@ def test_one_vote_has_no_agreement(tmp_path: Path) -> None:
     assert judged(tmp_path, ScriptedModel(vote(0.5)), votes=1).agreement is None
 
 
-def test_every_vote_is_a_question_of_its_own(tmp_path: Path) -> None:
+def test_every_vote_is_a_separate_request(tmp_path: Path) -> None:
     model = ScriptedModel(vote(1), vote(1), vote(1))
     assert judged(tmp_path, model).agreement == 1
     assert len({message.hash for _, message in model.asked}) == 3
@@ -89,7 +89,7 @@ def test_the_judge_sees_task_criterion_patch_and_files(tmp_path: Path) -> None:
         assert part in text
 
 
-def test_what_is_too_long_is_cut_and_the_judge_is_told_where(tmp_path: Path) -> None:
+def test_long_text_is_cut_and_marked_for_the_judge(tmp_path: Path) -> None:
     model = ScriptedModel(vote(1))
     touched = {f"{number}.py": "y" * 50_000 for number in range(9)}
     judged(tmp_path, model, votes=1, diff=b"x" * 200_000, touched=touched)
@@ -111,7 +111,7 @@ def test_what_is_too_long_is_cut_and_the_judge_is_told_where(tmp_path: Path) -> 
         ChatReply(Message({"role": "assistant", "content": "It deserves 1.0"})),
     ],
 )
-def test_a_judge_that_fails_is_asked_once_more_and_then_it_is_no_zero_but_an_error(
+def test_failing_judge_is_retried_once_and_then_is_an_error_not_a_zero(
     failure: ChatReply | Exception, tmp_path: Path
 ) -> None:
     recovers = ScriptedModel(failure, vote(0.5))
@@ -123,16 +123,16 @@ def test_a_judge_that_fails_is_asked_once_more_and_then_it_is_no_zero_but_an_err
         judged(tmp_path / "b", fails)
 
 
-def test_a_spent_budget_ends_the_votes_at_once(tmp_path: Path) -> None:
+def test_exhausted_budget_stops_the_votes_immediately(tmp_path: Path) -> None:
     model = ScriptedModel(BudgetSpent("nothing left"), vote(1))
     with pytest.raises(BudgetSpent):
         judged(tmp_path, model)
     assert len(model.asked) == 1
 
 
-def test_text_that_talks_to_the_judge_stays_behind_its_fence(tmp_path: Path) -> None:
+def test_prompt_injection_stays_inside_its_fence(tmp_path: Path) -> None:
     class Gullible:
-        """Believes what it reads outside of fences, as far as the system's message lets it."""
+        """Obeys instructions outside of fences unless the system message forbids it."""
 
         async def __call__(self, messages: Sequence[Message], tools: Encoded) -> ChatReply:
             system, question = (message.text for message in messages)
@@ -168,7 +168,7 @@ def test_links_are_not_followed_to_show_files_to_a_judge(tmp_path: Path) -> None
     assert read_touched_files(repo, paths) == {"real/a.txt": "a"}
 
 
-def test_a_number_of_votes_that_makes_no_sense_is_refused() -> None:
+def test_invalid_number_of_votes_is_rejected() -> None:
     with pytest.raises(UsageError, match="votes is 0; give a whole number from 1 to 25"):
         Judge(ScriptedModel(), model="scripted", votes=0)
 
@@ -182,11 +182,11 @@ def with_style(folder: Path) -> CodingTask:
 
 
 @pytest.mark.bench
-def test_tests_and_judge_make_one_score(tmp_path: Path) -> None:
+def test_tests_and_judge_are_combined_into_one_score(tmp_path: Path) -> None:
     model = ScriptedModel(vote(0.5), vote(0.5), vote(0.2))
     judge = Judge(model, model="scripted")
     task = with_style(tmp_path / "task")
-    result = asyncio.run(graded(task, tmp_path, {"calc.py": SOLVED}, judge=judge))
+    result = asyncio.run(grade_files(task, tmp_path, {"calc.py": SOLVED}, judge=judge))
     assert result.outcome == CodingOutcome.PARTLY
     assert result.total_score == pytest.approx((3 * 1 + 0.4) / 4)
     assert [rubric.by for rubric in result.rubrics] == ["tests", "judge"]
@@ -195,11 +195,11 @@ def test_tests_and_judge_make_one_score(tmp_path: Path) -> None:
 
 
 @pytest.mark.bench
-def test_a_judge_of_all_rubrics_is_heard_where_tests_count(tmp_path: Path) -> None:
+def test_judge_of_all_rubrics_votes_but_tests_decide(tmp_path: Path) -> None:
     model = ScriptedModel(*[vote(0.5)] * 2)
     judge = Judge(model, model="scripted", votes=1, all_rubrics=True)
     task = with_style(tmp_path / "task")
-    result = asyncio.run(graded(task, tmp_path, {"calc.py": SOLVED}, judge=judge))
+    result = asyncio.run(grade_files(task, tmp_path, {"calc.py": SOLVED}, judge=judge))
     assert [(rubric.score, rubric.votes) for rubric in result.rubrics] == [
         (1.0, (0.5,)),
         (0.5, (0.5,)),
@@ -207,11 +207,11 @@ def test_a_judge_of_all_rubrics_is_heard_where_tests_count(tmp_path: Path) -> No
 
 
 @pytest.mark.bench
-def test_nobody_is_asked_about_a_patch_that_tampers(tmp_path: Path) -> None:
+def test_judge_is_not_called_for_a_patch_with_tampering(tmp_path: Path) -> None:
     model = ScriptedModel()
     judge = Judge(model, model="scripted")
     task = with_style(tmp_path / "task")
     source = f"{BROKEN}\nimport os\nos._exit(0)\n"
-    result = asyncio.run(graded(task, tmp_path, {"calc.py": source}, judge=judge))
+    result = asyncio.run(grade_files(task, tmp_path, {"calc.py": source}, judge=judge))
     assert (result.outcome, result.total_score) == (CodingOutcome.TAMPERED, 0)
     assert model.asked == []

@@ -1,4 +1,4 @@
-"""The snippets of the seed run as they stand there."""
+"""The Python snippets of the specification run unchanged."""
 
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def printed(program: str, folder: Path) -> str:
     return done.output
 
 
-def test_the_custom_analysis_of_the_seed(
+def test_custom_analysis_of_the_specification_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -65,7 +65,9 @@ def test_the_custom_analysis_of_the_seed(
 
 
 @pytest.mark.bench
-def test_the_comparison_of_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparison_of_the_specification_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for place, (name, scores) in enumerate(
         {
@@ -82,14 +84,14 @@ def test_the_comparison_of_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
 
 
-def test_a_score_counts_failures_as_zero_and_infrastructure_errors_not() -> None:
+def test_failures_score_zero_and_infrastructure_errors_do_not_count() -> None:
     results = manifest([trial("a", 1.0), failed("a"), lost("a"), lost("b")])
     assert get_task_score(results, "a") == 0.5
     assert get_task_score(results, "b") is None
     assert get_task_score(results, "c") is None
 
 
-def test_scores_of_several_arms_are_no_single_mean() -> None:
+def test_scores_of_several_arms_have_no_common_mean() -> None:
     results = manifest([trial("a", 1.0, "x"), trial("a", 0.0, "y")])
     with pytest.raises(UsageError, match=r"2 arms ran 'a'.*arm=: x, y"):
         get_task_score(results, "a")
@@ -98,7 +100,7 @@ def test_scores_of_several_arms_are_no_single_mean() -> None:
         get_task_score(results, "a", arm="z")
 
 
-def test_tasks_are_those_of_all_that_was_loaded(tmp_path: Path) -> None:
+def test_tasks_of_all_loaded_rollouts_are_listed(tmp_path: Path) -> None:
     write(manifest(scored({"only here": [1.0]}), "loaded"), tmp_path)
     load_benchmark("loaded", tmp_path)
     assert "only here" in [*benchmark_tasks]

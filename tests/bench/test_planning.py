@@ -1,4 +1,4 @@
-"""`assay bench run --dry-run`: the plan of every TOML of the seed, and nothing else."""
+"""`assay bench run --dry-run` plans every TOML file of the specification, and runs nothing."""
 
 import json
 import re
@@ -20,7 +20,7 @@ PREPARED = Path("data/tasks/prepared")
 
 
 def seed_files() -> Iterator[tuple[str, str]]:
-    """The whole files of the seed's page, by their names."""
+    """Return the complete files of the specification's page, by name."""
     for text in re.split(r"^# -{3,}\n", SEED.read_text("utf-8"), flags=re.MULTILINE):
         name = re.search(r'^name = "(.+)"', text, re.MULTILINE)
         if name is not None:
@@ -45,14 +45,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("large_scale_benchmark", 5, 1),
     ],
 )
-def test_every_file_of_the_seed_plans_and_warns_of_retired_models(
+def test_every_file_of_the_specification_is_planned_with_warnings_for_retired_models(
     capsys: pytest.CaptureFixture[str], folder: Path, name: str, trials: int, arms: int
 ) -> None:
     text = dict(seed_files())[name]
     for prepared in {*re.findall(r'prepared_dir = "(.+)"', text)}:
         calc_task(folder / prepared)
     toml(folder / "configs" / "your_benchmark.toml", text)
-    # One of them names its overrides, which are looked for before anything starts.
+    # One file names overrides, which are read before the run starts.
     for overrides in re.findall(r'^overrides = "(.+)"', text, re.MULTILINE):
         (folder / overrides).write_text("{}")
     before = sorted(folder.rglob("*"))
@@ -83,7 +83,7 @@ def test_a_retired_model_is_replaced_by_model_map(
     assert "no key for provider 'openai'" in done.errors
 
 
-def test_a_run_with_a_retired_model_ends_before_it_starts(
+def test_retired_model_is_rejected_before_the_run_starts(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     calc_task(folder / "task")
@@ -98,7 +98,7 @@ def test_a_run_with_a_retired_model_ends_before_it_starts(
     ("model", "said"),
     [("gpt-4", "'gpt-4' was retired"), ("gpt-6-luna", "bubblewrap is not installed")],
 )
-def test_a_mistake_of_the_user_is_told_before_what_the_machine_lacks(
+def test_user_errors_are_reported_before_missing_programs(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     folder: Path,
@@ -116,9 +116,7 @@ def test_a_mistake_of_the_user_is_told_before_what_the_machine_lacks(
     assert said in done.errors
 
 
-def test_the_plan_says_what_it_may_cost(
-    capsys: pytest.CaptureFixture[str], folder: Path
-) -> None:
+def test_plan_shows_the_possible_cost(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     calc_task(folder / "task")
     free = entry(agent="nop", rollouts=2)
     bound = entry(model="gpt-6-luna", rollouts=3, cost_limit=0.25)
@@ -129,7 +127,7 @@ def test_the_plan_says_what_it_may_cost(
     assert "total: $0.75; nothing was started" in done.output
 
 
-def test_the_plan_counts_on_what_an_arm_cost_before(
+def test_plan_uses_the_previous_cost_of_an_arm(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     calc_task(folder / "task")
@@ -140,7 +138,7 @@ def test_the_plan_counts_on_what_an_arm_cost_before(
     assert f"{arm}: 4 trials, $1.00 (mean of 1 earlier trial)" in done.output
 
 
-def test_the_plan_as_data(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_plan_is_printed_as_json(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     calc_task(folder / "task")
     toml(folder / "bench.toml", entry(agent="oracle", rollouts=2))
     done = here(capsys, "bench", "run", "bench.toml", "--dry-run", "--json")
@@ -149,7 +147,7 @@ def test_the_plan_as_data(capsys: pytest.CaptureFixture[str], folder: Path) -> N
     assert plan["tasks"][0]["task_id"] == "task"
 
 
-def test_the_plan_names_how_disk_space_is_limited(
+def test_plan_shows_how_disk_space_is_limited(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     calc_task(folder / "task")
@@ -170,7 +168,7 @@ def test_the_plan_names_how_disk_space_is_limited(
     ],
     ids=["agent", "no model", "model", "sandbox", "player"],
 )
-def test_a_plan_that_cannot_be_run_is_refused(
+def test_plan_that_cannot_run_is_rejected(
     capsys: pytest.CaptureFixture[str], folder: Path, text: str, said: str
 ) -> None:
     calc_task(folder / "task")
@@ -181,7 +179,7 @@ def test_a_plan_that_cannot_be_run_is_refused(
     assert not (folder / "data").exists()
 
 
-def test_two_folders_with_one_task_id_are_refused(
+def test_two_folders_with_the_same_task_id_are_rejected(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     calc_task(folder / "a", task_id="same")
@@ -229,7 +227,7 @@ def test_a_manifest_is_read_as_it_was_written(folder: Path) -> None:
     assert read_manifest(path).tags == ("v1",)
 
 
-def test_rollouts_that_start_in_one_second_have_stamps_of_their_own(folder: Path) -> None:
+def test_rollouts_started_in_the_same_second_have_different_stamps(folder: Path) -> None:
     taken: list[str] = []
     stamp = time.strftime("%Y%m%d__%H-%M-%S", time.gmtime())
 

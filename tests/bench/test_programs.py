@@ -36,7 +36,7 @@ price = {{ input = 1, cached = 0.5, output = 10, dated = 2026-11-17 }}
 
 
 class Forever:
-    """A model that solves the task for codex, and then goes on to look at it."""
+    """A model that solves the task for codex, and then keeps reading it."""
 
     name, provider = "forever", "me"
 
@@ -63,7 +63,7 @@ class Forever:
 
 @pytest.fixture(scope="module")
 def solver() -> Iterator[str]:
-    """The address of a server that knows the solutions, and asks for a key."""
+    """The address of a server that knows the solutions and requires a key."""
     script = str(BENCH / "solutions.toml")
     with serve_apart(
         "serve-models", "--quiet", "--script", script, ASSAY_SERVE_MODELS_KEY=KEY
@@ -78,7 +78,7 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = Path(kept) if kept else tmp_path_factory.mktemp("cache")
     yield folder
     if not kept:
-        shutil.rmtree(folder)  # a gigabyte
+        shutil.rmtree(folder)  # one gigabyte
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def run(
     task: str = "fix-bookings",
     **keys: Any,
 ) -> BenchResult:
-    """A benchmark of one task; a model is one of this process, or the name of another."""
+    """Run a benchmark of one task; `model` is a model in this process, or a name."""
     name = model if isinstance(model, str) else model.name
     prepared = str(BENCH / "tasks" / task)
     told = {"prepared_dir": prepared, "agent": agent, "model": name, **keys}
@@ -133,7 +133,7 @@ def run(
         pytest.param("modal", "fix-bookings", marks=pytest.mark.docker),
     ],
 )
-def test_an_agent_solves_a_task_offline_with_the_scripted_model_of_a_server(
+def test_agent_solves_a_task_offline_with_a_scripted_model(
     task: str,
     agent: str,
     sandbox: str,
@@ -157,7 +157,7 @@ def test_an_agent_solves_a_task_offline_with_the_scripted_model_of_a_server(
     (trial,) = ended.manifest.results
     log = (Path(trial.run_dir) / "logs" / "agent.log").read_text("utf-8", errors="replace")
     assert (trial.outcome, trial.agent_stop, trial.score) == ("solved", "completed", 1.0), log
-    # What the proxy counted is what the server counted, and no call was made beside it.
+    # Proxy and server counts are equal: no call bypassed the proxy.
     assert trial.tokens == {kind: served[f"{kind}_tokens"] for kind in trial.tokens}
     assert trial.tokens["cached"] > 0
     assert trial.model_calls == served["calls"] == served["outcomes"]["answered"]
@@ -178,13 +178,13 @@ def test_an_agent_solves_a_task_offline_with_the_scripted_model_of_a_server(
     ],
     ids=["tokens", "dollars", "turns"],
 )
-def test_a_limit_ends_a_real_agent(
+def test_limit_stops_a_real_agent(
     keys: dict[str, Any], outcome: str, install: Any, tmp_path: Path
 ) -> None:
     install("codex")
     model = Forever()
     (trial,) = run(tmp_path, "codex", model, timeout=60, **keys).manifest.results
-    # What it left is graded, and it had mended the code by then.
+    # Its files are graded, and the code was already fixed.
     assert (trial.agent_stop, trial.score) == (outcome, 1.0)
     assert len(model.requests) == 3
     assert trial.seconds["agent"] < 30
@@ -192,7 +192,7 @@ def test_a_limit_ends_a_real_agent(
 
 @pytest.mark.bench
 @pytest.mark.parametrize("share", [1, 2], ids=["right", "wrong"])
-def test_a_count_of_tokens_that_is_not_ours_is_a_finding(
+def test_different_token_count_of_the_agent_is_a_finding(
     share: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = {"input_tokens": 1000 * share, "cached_input_tokens": 600, "output_tokens": 50}

@@ -33,8 +33,8 @@ BODIES: dict[str, Any] = {
 }
 
 
-class Asked:
-    """Whoever is asked for the model: answers, and keeps what it was asked."""
+class FakeModel:
+    """Answers for the model, and keeps the requests."""
 
     def __init__(self, *, error: Exception | None = None, wait: bool = False) -> None:
         self.messages: list[Sequence[Message]] = []
@@ -50,7 +50,7 @@ class Asked:
         if tools.value and messages[-1].role != "tool":
             function = {"name": "shell", "arguments": '{"cmd": "ls"}'}
             call = {"id": "call_1", "type": "function", "function": function}
-            # As a provider may put it, with keys of its own.
+            # Providers may add keys, such as "refusal".
             said = {"role": "assistant", "content": None, "refusal": None, "tool_calls": [call]}
             return ChatReply(Message(said), "tool_calls", USAGE)
         return ChatReply(Message({"role": "assistant", "content": "hello"}), "stop", USAGE)
@@ -60,7 +60,7 @@ class Asked:
 
 
 class Client:
-    """Asks a model over HTTP, by the client of every run."""
+    """Calls a model over HTTP with the client that runs use."""
 
     def __init__(self, model: ChatModel) -> None:
         self._model = model
@@ -71,7 +71,7 @@ class Client:
     async def acted(self, action: str, came_of_it: str) -> None: ...
 
 
-def job(asked: Asked | Client, folder: Path, **more: Any) -> CodingJob:
+def job(asked: FakeModel | Client, folder: Path, **more: Any) -> CodingJob:
     given: dict[str, Any] = {"sandbox": None, "timeout_s": 30.0, **more}
     task = small_task(folder / "task")
     return CodingJob(task=task, call_model=asked.ask, record_action=asked.acted, **given)
@@ -90,7 +90,7 @@ async def client(proxy: ModelProxy, folder: Path) -> AsyncIterator[httpx.AsyncCl
 
 
 def counted(path: str, usage: Any) -> Usage:
-    """What an answer says of its tokens, in our words."""
+    """Convert the token counts of an answer."""
     if "chat" in path:
         cached = usage["prompt_tokens_details"]["cached_tokens"]
         thought = usage["completion_tokens_details"]["reasoning_tokens"]
@@ -100,7 +100,7 @@ def counted(path: str, usage: Any) -> Usage:
         thought = usage["output_tokens_details"]["reasoning_tokens"]
         return Usage(usage["input_tokens"], usage["output_tokens"], cached, thought)
     cached = usage["cache_read_input_tokens"]
-    # The protocol does not tell what was thought.
+    # This protocol does not report reasoning tokens.
     return Usage(usage["input_tokens"] + cached, usage["output_tokens"], cached, 7)
 
 
@@ -109,7 +109,7 @@ def test_each_protocol_counts_the_tokens_that_the_proxy_counts(
     path: str, tmp_path: Path
 ) -> None:
     async def run() -> None:
-        proxy = ModelProxy(job(Asked(), tmp_path))
+        proxy = ModelProxy(job(FakeModel(), tmp_path))
         told = Usage()
         async with client(proxy, tmp_path) as line:
             for _ in range(3):
@@ -188,7 +188,7 @@ CALLED: dict[str, tuple[dict[str, Any], list[Any]]] = {
         ],
     ),
 }
-"""The first request of a conversation, and what the second adds to it."""
+"""The first request of a conversation, and the messages that the second adds."""
 
 
 @pytest.fixture(scope="module")
@@ -230,12 +230,12 @@ def test_the_proxy_counts_the_tokens_that_the_server_behind_it_counts(
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_a_limit_that_is_used_up_is_told_in_the_shape_of_the_protocol(
+def test_reached_limit_is_reported_in_the_format_of_the_protocol(
     path: str, tmp_path: Path
 ) -> None:
     async def run() -> None:
         limits = [None, AgentStop.TOKEN_LIMIT]
-        proxy = ModelProxy(job(Asked(), tmp_path, find_reached_limit=lambda: limits.pop(0)))
+        proxy = ModelProxy(job(FakeModel(), tmp_path, find_reached_limit=lambda: limits.pop(0)))
         async with client(proxy, tmp_path) as line:
             body = {"model": "m", **BODIES[path], "stream": True}
             assert (await line.post(path, json=body)).status_code == 200
@@ -251,9 +251,9 @@ def test_a_limit_that_is_used_up_is_told_in_the_shape_of_the_protocol(
     asyncio.run(run())
 
 
-def test_after_the_last_turn_no_more_is_answered(tmp_path: Path) -> None:
+def test_requests_after_the_last_turn_are_rejected(tmp_path: Path) -> None:
     async def run() -> None:
-        proxy = ModelProxy(job(Asked(), tmp_path, max_turns=1))
+        proxy = ModelProxy(job(FakeModel(), tmp_path, max_turns=1))
         async with client(proxy, tmp_path) as line:
             codes = [
                 (
@@ -267,11 +267,9 @@ def test_after_the_last_turn_no_more_is_answered(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_what_was_said_before_is_known_again_and_calls_are_written_down(
-    tmp_path: Path,
-) -> None:
+def test_repeated_messages_are_recognized_and_calls_are_recorded(tmp_path: Path) -> None:
     async def run() -> None:
-        asked = Asked()
+        asked = FakeModel()
         proxy = ModelProxy(job(asked, tmp_path))
         tools = [{"type": "function", "name": "shell", "parameters": {"type": "object"}}]
         history: list[Any] = [{"role": "user", "content": "go"}]
@@ -285,7 +283,7 @@ def test_what_was_said_before_is_known_again_and_calls_are_written_down(
                 )
         first, second = asked.messages
         assert second[0] is first[0]
-        # The reply as the model gave it, not as the protocol told it.
+        # The reply as the model gave it, not as the protocol formats it.
         assert "refusal" in second[1].value
         assert [message.role for message in second] == ["user", "assistant", "tool"]
         assert asked.acts == ['shell {"cmd": "ls"}']
@@ -293,9 +291,9 @@ def test_what_was_said_before_is_known_again_and_calls_are_written_down(
     asyncio.run(run())
 
 
-def test_a_trial_that_ends_does_not_wait_for_an_open_call(tmp_path: Path) -> None:
+def test_end_of_a_trial_does_not_wait_for_an_open_call(tmp_path: Path) -> None:
     async def run() -> float:
-        proxy = ModelProxy(job(Asked(wait=True), tmp_path))
+        proxy = ModelProxy(job(FakeModel(wait=True), tmp_path))
         loop = asyncio.get_running_loop()
         async with client(proxy, tmp_path) as line:
             call = asyncio.ensure_future(
@@ -320,11 +318,9 @@ async def half_sent(path: Path, size: int) -> asyncio.StreamWriter:
     return writer
 
 
-def test_all_open_bodies_together_have_a_bound_and_leave_it_when_they_end(
-    tmp_path: Path,
-) -> None:
+def test_total_size_of_open_bodies_is_bounded_and_released(tmp_path: Path) -> None:
     async def run() -> None:
-        proxy = ModelProxy(job(Asked(), tmp_path))
+        proxy = ModelProxy(job(FakeModel(), tmp_path))
         body = {"model": "m", "input": "x" * (10 << 20)}
         async with client(proxy, tmp_path) as line:
             writers = [await half_sent(tmp_path / "s", 59 << 20) for _ in range(2)]
@@ -346,7 +342,7 @@ def test_all_open_bodies_together_have_a_bound_and_leave_it_when_they_end(
 
 def test_bodies_that_wait_for_the_model_count_as_open(tmp_path: Path) -> None:
     async def run() -> None:
-        proxy = ModelProxy(job(Asked(wait=True), tmp_path))
+        proxy = ModelProxy(job(FakeModel(wait=True), tmp_path))
         body = {"model": "m", "input": "x" * (50 << 20)}
         async with client(proxy, tmp_path) as line:
             calls = [
@@ -359,11 +355,9 @@ def test_bodies_that_wait_for_the_model_count_as_open(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_small_json_that_would_take_much_memory_is_refused_before_it_is_read(
-    tmp_path: Path,
-) -> None:
+def test_json_that_would_use_much_memory_is_rejected_before_parsing(tmp_path: Path) -> None:
     async def run() -> None:
-        proxy = ModelProxy(job(Asked(), tmp_path))
+        proxy = ModelProxy(job(FakeModel(), tmp_path))
         message = {"role": "user", "content": "x", "more": [[] for _ in range(3_000_000)]}
         async with client(proxy, tmp_path) as line:
             body = {"model": "m", "messages": [message]}
@@ -374,9 +368,9 @@ def test_small_json_that_would_take_much_memory_is_refused_before_it_is_read(
     asyncio.run(run())
 
 
-def test_the_messages_that_are_kept_for_a_trial_have_a_bound(tmp_path: Path) -> None:
+def test_kept_messages_of_a_trial_are_bounded(tmp_path: Path) -> None:
     async def run() -> list[int]:
-        proxy = ModelProxy(job(Asked(), tmp_path, max_turns=9))
+        proxy = ModelProxy(job(FakeModel(), tmp_path, max_turns=9))
         async with client(proxy, tmp_path) as line:
             return [
                 (
@@ -390,9 +384,9 @@ def test_the_messages_that_are_kept_for_a_trial_have_a_bound(tmp_path: Path) -> 
     assert asyncio.run(run()) == [200, 200, 200, 400]
 
 
-def test_no_call_that_waited_is_asked_after_the_trial_has_ended(tmp_path: Path) -> None:
+def test_waiting_calls_are_dropped_when_the_trial_ends(tmp_path: Path) -> None:
     async def run() -> int:
-        asked = Asked(wait=True)
+        asked = FakeModel(wait=True)
         proxy = ModelProxy(job(asked, tmp_path))
         async with client(proxy, tmp_path) as line:
             calls = [
@@ -418,11 +412,11 @@ def test_no_call_that_waited_is_asked_after_the_trial_has_ended(tmp_path: Path) 
         {"type": "input_audio", "input_audio": {"data": "", "format": "mp3"}},
     ],
 )
-def test_a_provider_is_not_asked_to_fetch_for_an_agent(
+def test_urls_files_and_audio_in_messages_are_rejected(
     part: dict[str, Any], tmp_path: Path
 ) -> None:
     async def run() -> None:
-        asked = Asked()
+        asked = FakeModel()
         proxy = ModelProxy(job(asked, tmp_path))
         text = {"type": "text", "text": "what is in it?"}
         picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
@@ -438,11 +432,9 @@ def test_a_provider_is_not_asked_to_fetch_for_an_agent(
     asyncio.run(run())
 
 
-def test_an_agent_cannot_choose_model_settings_tools_of_the_provider_or_other_paths(
-    tmp_path: Path,
-) -> None:
+def test_agent_cannot_choose_model_settings_provider_tools_or_paths(tmp_path: Path) -> None:
     async def run() -> None:
-        asked = Asked()
+        asked = FakeModel()
         proxy = ModelProxy(job(asked, tmp_path))
         body = {
             "model": "another/expensive-model",
@@ -458,7 +450,7 @@ def test_an_agent_cannot_choose_model_settings_tools_of_the_provider_or_other_pa
             for path in ("/v1/files", "/v1/fine_tuning/jobs", "/../x.sock", "http://h/v1/x"):
                 assert (await line.get(path)).status_code == 404
             assert (await line.post("/stats/reset")).is_success
-        # `ask` takes messages and functions alone; the arm says the rest.
+        # `ask` takes only messages and functions; the arm decides the rest.
         assert [message.value for message in asked.messages[0]] == [
             {"role": "user", "content": "x"}
         ]
@@ -479,7 +471,9 @@ sys.exit(7)
 """
 
 
-async def run_agent(backend: SandboxBackend, asked: Asked, tmp_path: Path, times: int) -> Any:
+async def run_agent(
+    backend: SandboxBackend, asked: FakeModel, tmp_path: Path, times: int
+) -> Any:
     shared, repo = tmp_path / "shared", tmp_path / "repo"
     for folder in (shared, repo):
         folder.mkdir()
@@ -499,8 +493,8 @@ async def run_agent(backend: SandboxBackend, asked: Asked, tmp_path: Path, times
 
 
 @pytest.mark.bench
-def test_an_agent_in_a_sandbox_reaches_its_model_and_nothing_else(tmp_path: Path) -> None:
-    asked = Asked()
+def test_agent_in_a_sandbox_reaches_only_its_model(tmp_path: Path) -> None:
+    asked = FakeModel()
     end, proxy = asyncio.run(run_agent(BubblewrapBackend(), asked, tmp_path, 2))
     assert end.exit_code == 7
     assert end.output.decode().count("hello port ") == 2
@@ -510,15 +504,17 @@ def test_an_agent_in_a_sandbox_reaches_its_model_and_nothing_else(tmp_path: Path
 
 
 @pytest.mark.bench
-def test_an_agent_that_asks_too_often_is_told_so(tmp_path: Path) -> None:
-    end, proxy = asyncio.run(run_agent(BubblewrapBackend(), Asked(), tmp_path, 3))
+def test_agent_that_exceeds_the_call_limit_gets_an_error(tmp_path: Path) -> None:
+    end, proxy = asyncio.run(run_agent(BubblewrapBackend(), FakeModel(), tmp_path, 3))
     assert proxy.stop is AgentStop.TURN_LIMIT
     assert end.exit_code == 1
     assert b"400" in end.output
 
 
 @pytest.mark.bench
-def test_a_model_that_cannot_be_asked_ends_the_trial_and_not_the_agent(tmp_path: Path) -> None:
-    asked = Asked(error=ModelUnavailable("down"))
+def test_unavailable_model_is_an_infrastructure_error_not_a_failure_of_the_agent(
+    tmp_path: Path,
+) -> None:
+    asked = FakeModel(error=ModelUnavailable("down"))
     with pytest.raises(ModelUnavailable, match="down"):
         asyncio.run(run_agent(BubblewrapBackend(), asked, tmp_path, 1))

@@ -44,7 +44,7 @@ def test_documented_agent_solves_a_task_through_the_proxy(folder: Path) -> None:
     assert (result.outcome, result.score, result.agent_stop) == ("solved", 1, "completed")
     assert (result.arm, result.model_calls) == ("my_agent.py:MyAgent+solver", 1)
     (request,) = server.asked
-    assert request["model"] == "solver", "whatever name the agent has for it"
+    assert request["model"] == "solver", "not the name that the agent uses"
     assert request["messages"][0]["content"].startswith("Mend add and double.\n")
 
 
@@ -96,7 +96,7 @@ def test_agent_file_is_never_imported_on_the_host_and_cannot_be_written_to(
 
 
 @pytest.mark.bench
-def test_agent_that_raises_has_failed_and_what_it_left_is_graded(folder: Path) -> None:
+def test_agent_that_raises_has_failed_and_its_files_are_graded(folder: Path) -> None:
     usable(None)
     body = "class MyAgent:\n    def work(self, instructions, workspace):\n"
     write(folder, {"my_agent.py": f"{body}        raise RuntimeError('lost')\n"})
@@ -124,7 +124,7 @@ def test_agent_that_raises_has_failed_and_what_it_left_is_graded(folder: Path) -
         pytest.param("a.py", "class A: ...", "a class in a file, my_agent.py", id="no name"),
     ],
 )
-def test_agent_that_cannot_work_is_an_error_before_the_run(
+def test_invalid_agent_is_an_error_before_the_run(
     agent: str, source: str | None, expected: str, folder: Path
 ) -> None:
     if source is not None:
@@ -165,7 +165,9 @@ def test_agent_in_python_runs_inside_and_mounts_no_folder(folder: Path) -> None:
 
 
 @pytest.mark.docker
-def test_image_without_python_is_refused_before_the_run(folder: Path, image_root: Path) -> None:
+def test_image_without_python_is_rejected_before_the_run(
+    folder: Path, image_root: Path
+) -> None:
     usable("docker")
     gone = f"{DOCKERFILE}RUN rm -f /usr/bin/python3* /usr/local/bin/python3*\n"
     harbor_task(folder / "bare", files={"environment/Dockerfile": gone})

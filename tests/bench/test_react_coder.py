@@ -9,7 +9,7 @@ import assay
 from assay.bench.manifest import TrialResult
 from assay.types import ChatReply, ChatRequest, Message, Usage
 
-from .coding_server import CodingServer, call, late, serving, steps
+from .coding_server import CodingServer, call, delay_answers, serving, steps
 from .runs import HALF, calc_task, entry, here, toml
 
 pytestmark = pytest.mark.bench
@@ -43,11 +43,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def server() -> Iterator[CodingServer]:
     looping = steps(MEND_ADD, then=call("bash", {"command": "true"}))
-    with serving(solver=steps(*SOLVES), looper=looping, sleeper=late(looping, 1, 6)) as coding:
+    with serving(
+        solver=steps(*SOLVES), looper=looping, sleeper=delay_answers(looping, 1, 6)
+    ) as coding:
         yield coding
 
 
-def test_a_model_solves_a_task_and_hears_of_what_went_wrong_on_the_way(
+def test_model_solves_a_task_and_receives_tool_errors(
     folder: Path, server: CodingServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = toml(folder / "bench.toml", entry(model="solver"))
@@ -59,18 +61,24 @@ def test_a_model_solves_a_task_and_hears_of_what_went_wrong_on_the_way(
     assert (result.model_calls, result.tokens["prompt"]) == (n, 100 * n)
     assert result.cost_usd == pytest.approx(n * (100 * 1 + 10 * 10) / 1e6)
 
-    told = [said["content"] for said in server.asked[-1]["messages"] if said["role"] == "tool"]
-    assert "def add(a, b)" in told[0]
-    assert "[exit code 0]" in told[0]
-    assert told[1].startswith("error: the arguments are not valid JSON")
-    assert told[2].startswith("error: there is no tool 'fly'; call bash, write, edit or submit")
-    assert told[3] == "error: the arguments are not an object"
-    assert told[4] == "error: bash needs the argument 'command'"
-    assert told[5] == "[timed out]"
-    assert "the text stands in calc.py 0 times" in told[6]
-    assert told[7].startswith("error: ")
-    assert told[8:11] == ["wrote calc.py", "wrote notes/why.md", "wrote calc.py"]
-    assert told[11].startswith("8\n")
+    outputs = [
+        message["content"]
+        for message in server.asked[-1]["messages"]
+        if message["role"] == "tool"
+    ]
+    assert "def add(a, b)" in outputs[0]
+    assert "[exit code 0]" in outputs[0]
+    assert outputs[1].startswith("error: the arguments are not valid JSON")
+    assert outputs[2].startswith(
+        "error: there is no tool 'fly'; call bash, write, edit or submit"
+    )
+    assert outputs[3] == "error: the arguments are not an object"
+    assert outputs[4] == "error: bash needs the argument 'command'"
+    assert outputs[5] == "[timed out]"
+    assert "the text stands in calc.py 0 times" in outputs[6]
+    assert outputs[7].startswith("error: ")
+    assert outputs[8:11] == ["wrote calc.py", "wrote notes/why.md", "wrote calc.py"]
+    assert outputs[11].startswith("8\n")
 
     run = folder / result.run_dir
     assert (run / "artifacts" / "notes.md").read_text() == "Both are mended.\n"
@@ -83,7 +91,7 @@ def test_a_model_solves_a_task_and_hears_of_what_went_wrong_on_the_way(
         assert words in shown.output, words
 
 
-def test_each_limit_has_its_outcome_and_what_was_done_until_then_is_graded(
+def test_each_limit_has_an_outcome_and_finished_work_is_graded(
     folder: Path, server: CodingServer
 ) -> None:
     file = toml(
@@ -116,7 +124,7 @@ def log_of(result: TrialResult) -> bytes:
 
 
 class InProcess:
-    """A model of a program's own."""
+    """A model in this process."""
 
     name, provider = "own", "mine"
 
@@ -132,9 +140,7 @@ class InProcess:
         pass
 
 
-def test_a_model_of_a_program_works_without_a_server_and_may_stop_without_submitting(
-    folder: Path,
-) -> None:
+def test_model_in_process_needs_no_server_and_may_stop_without_submitting(folder: Path) -> None:
     said = {"role": "assistant", "content": "I think that is all."}
     file = toml(folder / "bench.toml", entry(model="own"))
     model = InProcess([MEND_ADD, said, said, said])

@@ -1,4 +1,4 @@
-"""`assay bench run`, the real program: what it prints, and the files where the seed says."""
+"""`assay bench run` as a real program: its output, and its files at the specified paths."""
 
 import json
 import os
@@ -24,7 +24,7 @@ KEY = "sk-planted0123456789abcdefghijklmnopqrstuvwxyz"
 
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
-    """The quickstart, as a user with a key in the environment runs it."""
+    """Run the quickstart as a user with a key in the environment."""
     folder = tmp_path_factory.mktemp("quickstart")
     file = str(EXAMPLES / "quickstart.toml")
     return folder, command(folder, "bench", "run", file, OPENAI_API_KEY=KEY)
@@ -41,7 +41,7 @@ def test_the_quickstart_shows_a_table_of_three_agents(
     assert "✓ All 9 tasks completed!" in done.output
 
 
-def test_the_lines_of_the_seed_are_printed_word_for_word(
+def test_lines_of_the_specification_are_printed_exactly(
     quickstart: tuple[Path, Finished],
 ) -> None:
     folder, done = quickstart
@@ -58,9 +58,7 @@ def test_the_lines_of_the_seed_are_printed_word_for_word(
     assert all(re.match(rf"✓ Task {stamp}-\d completed \(launched\)", tick) for tick in ticks)
 
 
-def test_the_files_are_where_the_seed_says_with_its_keys(
-    quickstart: tuple[Path, Finished],
-) -> None:
+def test_files_have_the_specified_paths_and_keys(quickstart: tuple[Path, Finished]) -> None:
     folder, _ = quickstart
     place = rollout(folder, "quickstart")
     assert re.fullmatch(STAMP, place.name)
@@ -95,7 +93,7 @@ def test_the_files_are_where_the_seed_says_with_its_keys(
         assert result["enforcement"]["self_test"].startswith("held: user, kernel files")
 
 
-def test_trials_of_different_arms_take_turns(quickstart: tuple[Path, Finished]) -> None:
+def test_trials_of_different_arms_are_interleaved(quickstart: tuple[Path, Finished]) -> None:
     folder, _ = quickstart
     ended = sorted(results(folder, "quickstart"), key=lambda result: result["ended_at"])
     assert len({result["arm"] for result in ended[:3]}) > 1
@@ -116,7 +114,7 @@ def test_the_trials_are_in_the_store_with_their_outcomes(
         ).fetchall()
     assert len(trials) == 9
     assert dict(apart)["oracle"] == 1
-    assert "nop" not in dict(apart)  # nothing of it was run
+    assert "nop" not in dict(apart)  # it was not run
     assert {(state, seed) for _, _, state, seed in trials} == {("result", 0)}
     assert {task for _, task, _, _ in trials} == {
         "bench/fix-bookings",
@@ -130,9 +128,7 @@ def test_the_trials_are_in_the_store_with_their_outcomes(
     assert "graded: solved" in shown.output
 
 
-def test_the_summary_and_the_grades_can_be_asked_for_again(
-    quickstart: tuple[Path, Finished],
-) -> None:
+def test_summary_and_grades_can_be_printed_again(quickstart: tuple[Path, Finished]) -> None:
     folder, _ = quickstart
     assert command(folder, "bench", "summarize", "quickstart", "--latest").code == 0
     done = command(folder, "bench", "eval", "quickstart", "--latest")
@@ -141,7 +137,7 @@ def test_the_summary_and_the_grades_can_be_asked_for_again(
     assert "graded" not in done.errors, "all of them have a grade"
 
 
-def test_no_key_of_the_environment_is_in_a_sandbox_or_in_a_file(tmp_path: Path) -> None:
+def test_keys_of_the_environment_are_in_no_sandbox_and_no_file(tmp_path: Path) -> None:
     calc_task(tmp_path / "task")
     looks = "env; cat /proc/*/environ | tr '\\0' '\\n'; cat /proc/*/cmdline; ls -a ~ / /tmp"
     toml(
@@ -162,7 +158,7 @@ def test_no_key_of_the_environment_is_in_a_sandbox_or_in_a_file(tmp_path: Path) 
     assert "✓ Task" not in done.errors, "no icons"
 
 
-def test_an_agent_that_ends_with_an_error_is_graded_and_named(
+def test_agent_with_an_error_exit_is_graded_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -182,7 +178,7 @@ def test_an_agent_that_ends_with_an_error_is_graded_and_named(
     assert cheat["score"] == 0
 
 
-def test_two_benchmarks_that_start_at_once_have_stamps_of_their_own(tmp_path: Path) -> None:
+def test_benchmarks_started_at_once_have_different_stamps(tmp_path: Path) -> None:
     calc_task(tmp_path / "task")
     for name in ("one", "two"):
         toml(tmp_path / f"{name}.toml", entry(agent="nop", rollouts=2))
@@ -216,7 +212,7 @@ for count, name in ((2500, 'd'), (60, 'e' * 255)):
 """
 
 
-def test_folders_deeper_than_any_path_lose_no_work(tmp_path: Path) -> None:
+def test_folders_deeper_than_the_path_limit_lose_no_work(tmp_path: Path) -> None:
     calc_task(tmp_path / "task")
     (tmp_path / "task" / "repo" / "deep.py").write_text(DEEP)
     agent = entry(agent="command", command=f"echo begun; {HALF}; python3 deep.py")

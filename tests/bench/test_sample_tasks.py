@@ -17,7 +17,7 @@ from assay.bench.tasks import (
     overrides_problems,
 )
 
-# Each starts pytest several times.
+# Each test starts pytest several times.
 pytestmark = pytest.mark.bench
 
 SAMPLES = sorted(
@@ -32,7 +32,7 @@ ENVIRONMENT = {
 
 
 def run_tests(task: CodingTask, workspace: Workspace, folder: Path) -> dict[str, bool]:
-    """Run all hidden tests at once; whether each passed."""
+    """Run all hidden tests in one process; return whether each passed."""
     put_scripts(task, folder)
     report = folder / "report.xml"
     quiet = ("-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--tb=no")
@@ -57,7 +57,7 @@ def put_scripts(task: CodingTask, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", SAMPLES, ids=lambda folder: folder.name)
-def test_the_reference_passes_every_hidden_test_and_doing_nothing_none(
+def test_reference_passes_every_hidden_test_and_an_empty_patch_passes_none(
     folder: Path, tmp_path: Path
 ) -> None:
     overrides = folder / "overrides.json"
@@ -76,7 +76,7 @@ def test_the_reference_passes_every_hidden_test_and_doing_nothing_none(
     assert all(done.values())
 
 
-def test_there_are_six_of_them_and_their_overrides_have_no_problem() -> None:
+def test_six_sample_tasks_have_valid_overrides() -> None:
     assert len(SAMPLES) >= 6
     given = [path for folder in SAMPLES for path in folder.glob("overrides.json")]
     assert given
@@ -84,9 +84,7 @@ def test_there_are_six_of_them_and_their_overrides_have_no_problem() -> None:
         assert overrides_problems(path.parent, path) == ()
 
 
-def test_the_tempting_shortcut_passes_the_test_it_sees_and_not_the_hidden_ones(
-    tmp_path: Path,
-) -> None:
+def test_shortcut_passes_the_visible_test_and_fails_the_hidden_ones(tmp_path: Path) -> None:
     folder = next(folder for folder in SAMPLES if folder.name == "split-bill")
     task = load_task(folder)
     workspace = make_workspace(task, tmp_path / "workspace")
@@ -109,7 +107,7 @@ def test_the_tempting_shortcut_passes_the_test_it_sees_and_not_the_hidden_ones(
     assert not any(ok for name, ok in passed.items() if "test_fair" in name)
 
 
-def test_the_script_for_metrics_writes_them_where_it_is_told(tmp_path: Path) -> None:
+def test_metrics_script_writes_to_the_given_path(tmp_path: Path) -> None:
     task = load_task(next(folder for folder in SAMPLES if folder.name == "cheapest-route"))
     assert task.metrics_script is not None
     workspace = make_workspace(task, tmp_path / "workspace")

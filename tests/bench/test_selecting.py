@@ -1,4 +1,4 @@
-"""A rollout is found by its name, its stamp, its tag or its path; else an error says why."""
+"""A rollout is found by its name, stamp, tag or path; otherwise an error gives the reason."""
 
 import json
 import re
@@ -38,7 +38,9 @@ def data(tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_what_a_text_means(data: Path, text: str, label: str | None) -> None:
+def test_rollouts_are_found_by_name_stamp_tag_and_path(
+    data: Path, text: str, label: str | None
+) -> None:
     tag_rollout(find_rollout(f"nightly@{FIRST}", data), "good", data)
     text = text.replace("DATA", str(data))
     if label is None:
@@ -48,7 +50,7 @@ def test_what_a_text_means(data: Path, text: str, label: str | None) -> None:
         assert find_rollout(text, data).label == label
 
 
-def test_latest_and_rollout_choose_among_those_of_a_name(data: Path) -> None:
+def test_latest_and_rollout_options_choose_among_rollouts_of_a_name(data: Path) -> None:
     assert find_rollout("nightly", data, latest=True).manifest.created_at == SECOND
     assert find_rollout("nightly", data, stamp="20250824").manifest.created_at == FIRST
     with pytest.raises(UsageError, match="cannot be combined"):
@@ -68,14 +70,14 @@ def test_latest_and_rollout_choose_among_those_of_a_name(data: Path) -> None:
         pytest.param("2024", None, "choose from: nightly, weekly", id="no stamp at all"),
     ],
 )
-def test_what_means_nothing_is_told_with_what_there_is(
+def test_unknown_rollout_is_reported_with_the_available_ones(
     data: Path, text: str, stamp: str | None, said: str
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
         find_rollout(text, data, stamp=stamp)
 
 
-def test_where_no_benchmark_has_run_the_folder_is_named(tmp_path: Path) -> None:
+def test_error_without_any_rollout_names_the_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no benchmark has run in .*none.*--data-dir"):
         find_rollout("nightly", tmp_path / "none")
 
@@ -113,7 +115,7 @@ def test_a_damaged_manifest_is_refused_with_the_trial_and_the_key(
     assert find_rollout("nightly", data).label == f"nightly@{SECOND}"
 
 
-def test_a_tag_is_of_one_rollout_and_can_be_taken_away(data: Path) -> None:
+def test_tag_belongs_to_one_rollout_and_can_be_removed(data: Path) -> None:
     first, second = (find_rollout(f"nightly@{stamp}", data) for stamp in (FIRST, SECOND))
     assert tag_rollout(first, "v1", data).manifest.tags == ("v1",)
     assert tag_rollout(first, "v1", data).manifest.tags == ("v1",)
@@ -126,17 +128,17 @@ def test_a_tag_is_of_one_rollout_and_can_be_taken_away(data: Path) -> None:
 
 
 @pytest.mark.parametrize("tag", ["", "2025", "a b", "a@b", "../x", "-x", "é" * 3, "x" * 65])
-def test_what_could_be_taken_for_something_else_is_no_tag(data: Path, tag: str) -> None:
+def test_ambiguous_tags_are_rejected(data: Path, tag: str) -> None:
     with pytest.raises(UsageError, match="is not a valid tag"):
         tag_rollout(find_rollout("weekly", data), tag, data)
 
 
-def test_the_name_of_a_benchmark_is_no_tag(data: Path) -> None:
+def test_name_of_a_benchmark_cannot_be_a_tag(data: Path) -> None:
     with pytest.raises(UsageError, match="is the name of a benchmark"):
         tag_rollout(find_rollout("weekly", data), "nightly", data)
 
 
-def test_a_tag_leaves_all_else_in_a_manifest_as_it_is(data: Path) -> None:
+def test_tagging_changes_nothing_else_in_a_manifest(data: Path) -> None:
     file = data / "rollouts" / "weekly" / OTHER / "manifest.json"
     before = json.loads(file.read_text("utf-8")) | {"of another version": [1]}
     file.write_text(json.dumps(before), "utf-8")
@@ -144,7 +146,7 @@ def test_a_tag_leaves_all_else_in_a_manifest_as_it_is(data: Path) -> None:
     assert json.loads(file.read_text("utf-8")) == before | {"tags": ["v2"]}
 
 
-def test_a_manifest_with_the_keys_of_the_seed_alone_can_be_read(tmp_path: Path) -> None:
+def test_manifest_with_only_the_specified_keys_is_read(tmp_path: Path) -> None:
     folder = tmp_path / "rollouts" / "old" / FIRST
     folder.mkdir(parents=True)
     entry = {"task_dir": "tasks/a", "run_id": f"{FIRST}-0", "run_dir": "runs/0"}
@@ -154,7 +156,7 @@ def test_a_manifest_with_the_keys_of_the_seed_alone_can_be_read(tmp_path: Path) 
     assert (found.task_id, found.arm, found.score) == ("a", "unknown", None)
 
 
-def test_a_manifest_of_a_hostile_size_is_refused(data: Path) -> None:
+def test_oversized_manifest_is_rejected(data: Path) -> None:
     path = data / "rollouts" / "weekly" / OTHER / "manifest.json"
     path.write_bytes(b"[" * 100_000)
     with pytest.raises(UsageError, match="is not valid JSON: maximum recursion"):

@@ -1,4 +1,4 @@
-"""What a benchmark came to, with numbers worked out by other means."""
+"""Summaries of benchmarks, checked against independent calculations."""
 
 from itertools import combinations
 
@@ -14,7 +14,14 @@ from assay.stats.intervals import Interval
 from assay.stats.multiplicity import holm
 from assay.stats.shares import exact_share
 from assay.types import Verdict
-from tests.bench.rollouts import failed, lost, manifest, pending, scored, trial
+from tests.bench.rollouts import (
+    failed,
+    lost,
+    manifest,
+    pending,
+    scored,
+    trial,
+)
 
 SCORES = {"a": [1.0, 1.0], "b": [0.0, 0.5], "c": [1.0, 0.0]}
 
@@ -29,13 +36,13 @@ def only(results: list[TrialResult]) -> ArmSummary:
 
 
 def students(values: list[float]) -> tuple[float, float, float]:
-    """The mean of values with Student's interval, as SciPy has it, within 0 and 1."""
+    """Return the mean with Student's interval from SciPy, clipped to 0 and 1."""
     mean, error = float(np.mean(values)), float(stats.sem(values))
     low, high = stats.t.interval(0.95, len(values) - 1, loc=mean, scale=error)
     return mean, max(0.0, low), min(1.0, high)
 
 
-def test_the_mean_and_its_interval_are_those_of_the_means_of_tasks() -> None:
+def test_mean_and_interval_are_computed_from_task_means() -> None:
     arm = only(scored(SCORES))
     assert arm.score == pytest.approx(students([1.0, 0.25, 0.5]))
     assert arm.tasks == 3
@@ -48,7 +55,7 @@ def test_more_trials_of_the_same_tasks_do_not_narrow_the_interval_between_tasks(
     assert many == pytest.approx(few)
 
 
-def test_tasks_weigh_the_same_however_many_trials_they_have() -> None:
+def test_tasks_have_equal_weight_for_any_number_of_trials() -> None:
     summary = summed(scored({"a": [1.0] * 9, "b": [0.5], "c": [0.25]}))
     assert summary.arms[0].score == pytest.approx(students([1.0, 0.5, 0.25]))
     assert "Tasks have different numbers of trials; all have equal weight in means." in (
@@ -56,16 +63,16 @@ def test_tasks_weigh_the_same_however_many_trials_they_have() -> None:
     )
 
 
-def test_shares_of_one_trial_each_have_the_exact_interval() -> None:
+def test_proportions_with_one_trial_per_task_have_the_exact_interval() -> None:
     arm = only(scored({"a": [1.0], "b": [1.0], "c": [0.0], "d": [1.0]}))
     exact = stats.binomtest(3, 4).proportion_ci(0.95)
     assert arm.score == pytest.approx((0.75, exact.low, exact.high))
 
 
-def test_pass_at_k_and_pass_hat_k_are_the_unbiased_ones() -> None:
+def test_pass_at_k_and_pass_hat_k_are_unbiased() -> None:
     arm = only(scored({"a": [1.0] * 3, "b": [1.0, 0.5, 0.0], "c": [0.0] * 3}))
     by_k = {row.k: (row.pass_any.point, row.pass_all.point) for row in arm.passes}
-    # Of task b, one of three passes: C(2, 2) / C(3, 2) of all pairs have none that does.
+    # In task b, one of three passes: C(2, 2) / C(3, 2) of all pairs have no pass.
     assert by_k == {
         1: pytest.approx((4 / 9, 4 / 9)),
         2: pytest.approx(((1 + 2 / 3) / 3, 1 / 3)),
@@ -85,19 +92,19 @@ def test_pass_at_k_is_the_mean_over_all_choices_of_k_trials() -> None:
     assert [row.k for row in arm.passes] == [1, 2, 3, 4]
 
 
-def test_a_single_task_has_the_interval_of_its_trials_and_says_so() -> None:
+def test_single_task_has_the_interval_of_its_trials_and_a_note() -> None:
     summary = summed(scored({"a": [1.0, 0.5, 0.0, 0.75]}))
     assert summary.arms[0].score == pytest.approx(students([1.0, 0.5, 0.0, 0.75]))
     assert any("There is one task" in note for note in summary.notes)
 
 
-def test_few_tasks_are_said_to_be_few() -> None:
+def test_few_tasks_give_a_warning() -> None:
     assert any("With only 3 tasks" in note for note in summed(scored(SCORES)).notes)
     many = {f"task {number}": [1.0, 0.0] for number in range(6)}
     assert not any("With only" in note for note in summed(scored(many)).notes)
 
 
-def test_a_failure_counts_as_zero_and_an_infrastructure_error_nowhere() -> None:
+def test_failure_counts_as_zero_and_infrastructure_error_is_excluded() -> None:
     summary = summed([*scored({"a": [1.0], "b": [1.0]}), failed("a"), lost("b")])
     (arm,) = summary.arms
     assert arm.score is not None
@@ -109,22 +116,29 @@ def test_a_failure_counts_as_zero_and_an_infrastructure_error_nowhere() -> None:
     assert any("count" in note and "score of 0" in note for note in summary.notes)
 
 
-def test_lost_trials_are_put_at_both_ends() -> None:
+def test_lost_trials_give_bounds_of_the_mean() -> None:
     arm = only([*scored({"a": [1.0, 0.5], "b": [0.0]}), lost("b"), trial("a", None)])
     assert arm.counts.lost == 2
-    # Task a: 1.5 of 2, and of 3 with one more; task b: 0 of 1, and of 2.
+    # Task a: 1.5 of 2, and of 3 with the lost trial; task b: 0 of 1, and of 2.
     points = [mean and mean.point for mean in (arm.worst, arm.score, arm.best)]
     assert points == pytest.approx([(0.5 + 0.0) / 2, (0.75 + 0.0) / 2, ((2.5 / 3) + 0.5) / 2])
 
 
-def test_without_lost_trials_there_are_no_ends() -> None:
+def test_no_bounds_without_lost_trials() -> None:
     arm = only([*scored(SCORES), failed("a"), pending("b")])
     assert (arm.worst, arm.best) == (None, None)
 
 
-def test_every_trial_that_was_planned_stands_in_the_denominator() -> None:
+def test_every_planned_trial_is_in_the_denominator() -> None:
     summary = summed(
-        [trial("a"), failed("a"), lost("a"), trial("a", None), pending("a"), pending("b")]
+        [
+            trial("a"),
+            failed("a"),
+            lost("a"),
+            trial("a", None),
+            pending("a"),
+            pending("b"),
+        ]
     )
     (arm,) = summary.arms
     assert arm.counts == (6, 1, 1, 1, 1, 2)
@@ -133,14 +147,14 @@ def test_every_trial_that_was_planned_stands_in_the_denominator() -> None:
     assert any("1 trial without a grade" in note for note in summary.notes)
 
 
-def test_where_nothing_counts_there_is_no_mean() -> None:
+def test_no_mean_without_counted_trials() -> None:
     summary = summed([lost("a"), pending("b")])
     (arm,) = summary.arms
     assert (arm.score, arm.passes, arm.best_score) == (None, (), None)
     assert arm.worst == pytest.approx((0.0, 0.0, 0.975))
 
 
-def test_cost_time_tokens_and_findings_are_those_of_all_trials_that_ended() -> None:
+def test_cost_time_tokens_and_findings_include_all_ended_trials() -> None:
     attack = ("left_processes", "sleep 99")
     trials = [
         trial("a", cost_usd=0.5, tokens={"prompt": 10, "completion": 1, "cached": 4}),
@@ -163,7 +177,7 @@ def test_best_is_the_best_trial_of_each_task() -> None:
     assert only(scored({"a": [0.25, 0.75], "b": [0.0, 0.5]})).best_score == 0.625
 
 
-def test_what_tasks_measure_themselves_has_its_means() -> None:
+def test_metrics_of_tasks_are_averaged() -> None:
     trials = [
         trial("a", custom_metrics={"complexity": 4.0}, standard_metrics={"coverage": 0.5}),
         trial("a", custom_metrics={"complexity": 2.0}),
@@ -182,7 +196,7 @@ def test_arms_are_never_averaged_together() -> None:
     ]
 
 
-def test_flaky_is_a_task_that_some_trials_pass_and_some_do_not() -> None:
+def test_task_with_passed_and_failed_trials_is_flaky() -> None:
     summary = summed(scored({"a": [1.0, 0.0], "b": [1.0, 1.0], "c": [0.5, 0.0]}))
     assert {row.task: row.flaky for row in summary.tasks} == {"a": True, "b": False, "c": False}
 
@@ -198,7 +212,7 @@ def three_arms() -> dict[str, dict[str, list[float]]]:
     }
 
 
-def test_arms_are_compared_pair_by_pair_of_tasks_and_adjusted_by_holm() -> None:
+def test_arms_are_compared_paired_by_task_with_holm_adjustment() -> None:
     arms = three_arms()
     summary = summed([t for arm, scores in arms.items() for t in scored(scores, arm)])
     comparison = summary.comparison
@@ -228,7 +242,7 @@ def test_arms_are_compared_pair_by_pair_of_tasks_and_adjusted_by_holm() -> None:
     ]
 
 
-def test_verdicts_are_those_of_assay_compare() -> None:
+def test_verdicts_equal_those_of_assay_compare() -> None:
     trials = manifest([t for arm, own in three_arms().items() for t in scored(own, arm)])
     by_arm = [
         make_subject(entry, [r for r in trials.results if r.arm == entry.label])
@@ -241,7 +255,7 @@ def test_verdicts_are_those_of_assay_compare() -> None:
     assert [c.difference for c in ours.decisive] == [c.difference for c in plain.decisive]
 
 
-def test_a_failure_of_the_agent_is_in_the_comparison_as_zero() -> None:
+def test_failure_of_the_agent_is_compared_as_zero() -> None:
     good = {f"task {number}": [1.0] for number in range(8)}
     bad = [failed(task, "bad") for task in good]
     comparison = summed([*scored(good, "good"), *bad]).comparison
@@ -250,7 +264,7 @@ def test_a_failure_of_the_agent_is_in_the_comparison_as_zero() -> None:
     assert (contrast.difference.point, contrast.verdict) == (-1.0, Verdict.WORSE)
 
 
-def test_lost_trials_give_the_comparison_its_bounds() -> None:
+def test_lost_trials_give_bounds_of_the_difference() -> None:
     tasks = [f"task {number}" for number in range(8)]
     other = [
         *(lost(task, "other") for task in tasks[:4]),
@@ -263,7 +277,7 @@ def test_lost_trials_give_the_comparison_its_bounds() -> None:
     losses = comparison.decisive[0].losses
     assert losses is not None
     assert (losses.candidate, losses.of_candidate, losses.known_ends) == (4, 8, True)
-    # Lost ones at 0 and at 1: four of eight gaps of 0.75 become -0.25, and stay 0.75.
+    # Lost trials at 0: four of eight differences of 0.75 become -0.25; at 1: all stay 0.75.
     assert losses.lowest.point == pytest.approx(0.25)
     assert losses.highest.point == pytest.approx(0.75)
 
@@ -280,16 +294,22 @@ def test_arms_on_one_task_are_compared_as_independent_samples() -> None:
     assert any("about this task alone" in note for note in summary.comparison.notes)
 
 
-def test_arms_with_other_tasks_are_not_compared_and_named() -> None:
+def test_arms_with_different_tasks_are_reported_and_not_compared() -> None:
     summary = summed(
-        [*scored({"a": [1.0], "b": [1.0]}, "one"), *scored({"b": [0.0], "c": [0.0]}, "two")]
+        [
+            *scored({"a": [1.0], "b": [1.0]}, "one"),
+            *scored({"b": [0.0], "c": [0.0]}, "two"),
+        ]
     )
     assert summary.comparison is None
     assert any("two is not compared with one: they share 1 task" in n for n in summary.notes)
 
 
 def test_the_baseline_can_be_chosen_by_its_label() -> None:
-    both = [*scored({"a": [1.0], "b": [0.5]}, "one"), *scored({"a": [0.0], "b": [1.0]}, "two")]
+    both = [
+        *scored({"a": [1.0], "b": [0.5]}, "one"),
+        *scored({"a": [0.0], "b": [1.0]}, "two"),
+    ]
     found = summarize_benchmark(manifest(both), baseline="two").comparison
     assert found is not None
     assert found.baseline.name == "two"
@@ -297,7 +317,7 @@ def test_the_baseline_can_be_chosen_by_its_label() -> None:
         summarize_benchmark(manifest(both), baseline="tow")
 
 
-def test_several_rollouts_are_summed_up_together() -> None:
+def test_several_rollouts_have_one_summary() -> None:
     first = manifest(scored(SCORES), stamp="20250824__00-00-00")
     second = manifest(scored({task: own[::-1] for task, own in SCORES.items()}))
     (arm,) = summarize_benchmark(first, second).arms
@@ -306,7 +326,7 @@ def test_several_rollouts_are_summed_up_together() -> None:
     assert [row.k for row in arm.passes] == [1, 2, 3, 4]
 
 
-def test_a_task_that_changed_between_rollouts_counts_in_its_last_form() -> None:
+def test_changed_task_counts_in_its_latest_version() -> None:
     first = manifest([trial("a", 0.0, task_checksum="old"), trial("b", 1.0)], stamp="2025")
     second = manifest([trial("a", 1.0, task_checksum="new"), trial("b", 1.0)])
     summary = summarize_benchmark(first, second)
@@ -316,7 +336,7 @@ def test_a_task_that_changed_between_rollouts_counts_in_its_last_form() -> None:
     assert any("Task a changed" in note for note in summary.notes)
 
 
-def test_arms_with_other_overrides_are_kept_and_said_to_differ() -> None:
+def test_arms_with_different_overrides_are_kept_with_a_note() -> None:
     summary = summed(
         [
             trial("a", 1.0, "plain", task_checksum="1"),
@@ -327,12 +347,12 @@ def test_arms_with_other_overrides_are_kept_and_said_to_differ() -> None:
     assert any("Overrides differ" in note and "a." in note for note in summary.notes)
 
 
-def test_rollouts_of_different_benchmarks_are_not_summed_up() -> None:
+def test_rollouts_of_different_benchmarks_have_no_common_summary() -> None:
     with pytest.raises(UsageError, match="'assay bench compare'"):
         summarize_benchmark(manifest(scored(SCORES)), manifest(scored(SCORES), "other"))
 
 
-def test_an_arm_becomes_a_subject_whose_worlds_are_tasks() -> None:
+def test_arm_becomes_a_subject_with_tasks_as_worlds() -> None:
     entry = ArmEntry(label="coder gpt-4", agent="coder", model="gpt-4")
     made = manifest([trial("a", 0.5, "coder gpt-4"), pending("a", "coder gpt-4")])
     subject = make_subject(entry, made.results)
@@ -343,7 +363,7 @@ def test_an_arm_becomes_a_subject_whose_worlds_are_tasks() -> None:
     assert only_one.values["success"] == 0.0
 
 
-def test_a_score_stays_within_its_ends() -> None:
+def test_score_stays_within_its_bounds() -> None:
     arm = only(scored({"a": [1.0, 0.75], "b": [1.0, 1.0], "c": [0.25, 0.5]}))
     assert isinstance(arm.score, Interval)
     assert (arm.score.low >= 0, arm.score.high) == (True, 1.0)

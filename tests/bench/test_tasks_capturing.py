@@ -23,7 +23,7 @@ def anywhere(tmp_path: Path) -> Allowed:
     return Allowed((str(tmp_path),))
 
 
-def test_two_commits_become_a_task(there: Path, tmp_path: Path) -> None:
+def test_task_is_captured_from_two_commits(there: Path, tmp_path: Path) -> None:
     git(there, "remote", "add", "origin", "https://ada:secret@example.org/calc.git")
     folder = new_task(there, "HEAD~1", "HEAD", tmp_path / "created", tags=["bug"], now=NOW)
     assert folder == tmp_path / "created" / "add-what-is-added_20260203_040506"
@@ -62,7 +62,7 @@ def test_hidden_tests_are_neither_in_the_reference_patch_nor_in_the_workspace(
     assert "return a + b" in (workspace.repo / "lib/calc.py").read_text("utf-8")
 
 
-def test_texts_and_rubrics_of_ones_own(there: Path, tmp_path: Path) -> None:
+def test_custom_texts_and_rubrics_are_used(there: Path, tmp_path: Path) -> None:
     folder = new_task(
         there,
         "HEAD~1",
@@ -82,7 +82,7 @@ def test_texts_and_rubrics_of_ones_own(there: Path, tmp_path: Path) -> None:
     assert again != folder
 
 
-def test_a_task_of_one_folder_of_a_repository(there: Path, tmp_path: Path) -> None:
+def test_task_is_captured_from_one_folder_of_a_repository(there: Path, tmp_path: Path) -> None:
     folder = new_task(
         there, "HEAD~1", "HEAD", tmp_path, subdir="lib", rubrics={"sum": "It adds"}
     )
@@ -92,7 +92,7 @@ def test_a_task_of_one_folder_of_a_repository(there: Path, tmp_path: Path) -> No
     assert "return a + b" in (workspace.repo / "calc.py").read_text("utf-8")
 
 
-def test_what_makes_no_task_is_an_error(there: Path, tmp_path: Path) -> None:
+def test_invalid_capture_is_an_error(there: Path, tmp_path: Path) -> None:
     into = tmp_path / "created"
     for start, end, subdir, said in (
         ("HEAD", "HEAD", None, "nothing changed"),
@@ -108,7 +108,7 @@ def test_what_makes_no_task_is_an_error(there: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.bench
-def test_a_prepared_task_needs_its_repository_no_more(there: Path, tmp_path: Path) -> None:
+def test_prepared_task_does_not_need_its_repository(there: Path, tmp_path: Path) -> None:
     created = new_task(there, "HEAD~1", "HEAD", tmp_path / "created", now=NOW)
     write(created, {".env": "KEY=sk-1", "overrides.json": '{"prompt": "x"}'})
     start = git(there, "rev-parse", "HEAD~1")
@@ -149,7 +149,7 @@ def test_preparing_never_overwrites_another_task(there: Path, tmp_path: Path) ->
     assert len(list(into.iterdir())) == 2
 
 
-def test_a_task_of_plain_files_is_prepared_by_a_copy(tmp_path: Path) -> None:
+def test_task_of_plain_files_is_prepared_by_copying(tmp_path: Path) -> None:
     created = make_task(tmp_path / "mine", task_id="mine")
     folder = prepare_task(
         created, tmp_path / "prepared", name="ready", allow_repos=[str(tmp_path)]
@@ -161,7 +161,9 @@ def test_a_task_of_plain_files_is_prepared_by_a_copy(tmp_path: Path) -> None:
     )
 
 
-def test_a_reference_patch_that_does_not_fit_is_not_prepared(tmp_path: Path) -> None:
+def test_task_with_a_reference_patch_that_does_not_apply_is_not_prepared(
+    tmp_path: Path,
+) -> None:
     created = make_task(
         tmp_path / "mine", {"diff.patch": "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"}
     )

@@ -17,7 +17,7 @@ def overrides_file(folder: Path, **keys: Any) -> Path:
     return path
 
 
-def test_a_task_is_what_its_folder_says(tmp_path: Path) -> None:
+def test_task_is_loaded_from_its_folder(tmp_path: Path) -> None:
     folder = make_task(
         tmp_path / "task",
         {
@@ -53,7 +53,7 @@ def test_a_task_is_what_its_folder_says(tmp_path: Path) -> None:
     assert task.environment == {"MODE": "fast"}
 
 
-def test_what_other_tools_put_beside_the_instructions_is_never_shown(tmp_path: Path) -> None:
+def test_files_of_other_tools_are_not_in_the_instructions(tmp_path: Path) -> None:
     hidden = ("diff.patch", "tb_meta.json", "repo_info.json", "notes.md", "overrides.json")
     folder = make_task(
         tmp_path / "task",
@@ -74,7 +74,7 @@ def test_what_other_tools_put_beside_the_instructions_is_never_shown(tmp_path: P
     }
 
 
-def test_the_old_shape_of_a_task_is_read(tmp_path: Path) -> None:
+def test_old_task_format_is_read(tmp_path: Path) -> None:
     start, _ = make_repository(tmp_path / "there")
     folder = make_task(
         tmp_path / "task",
@@ -196,13 +196,13 @@ def test_missing_parts_of_a_task_are_errors(tmp_path: Path) -> None:
         load_task(folder)
 
 
-def test_a_password_in_an_address_is_not_kept_for_the_record(tmp_path: Path) -> None:
+def test_password_in_a_url_is_not_recorded(tmp_path: Path) -> None:
     repo = {"git_url": "https://ada:secret@example.org/x.git", "start_commit_sha": "1" * 40}
     task = load_task(make_task(tmp_path / "task", with_repo=False, repo=repo))
     assert task.repo.origin == "https://example.org/x.git"
 
 
-def test_a_link_among_the_files_of_a_task_is_refused(tmp_path: Path) -> None:
+def test_link_in_a_task_folder_is_rejected(tmp_path: Path) -> None:
     folder = make_task(tmp_path / "task")
     (folder / "overlay_files").mkdir()
     (folder / "overlay_files" / "keys").symlink_to("/etc/passwd")
@@ -210,7 +210,7 @@ def test_a_link_among_the_files_of_a_task_is_refused(tmp_path: Path) -> None:
         load_task(folder)
 
 
-def test_every_key_of_the_overrides_is_honoured_and_the_folder_stays(tmp_path: Path) -> None:
+def test_every_override_applies_and_the_task_folder_is_unchanged(tmp_path: Path) -> None:
     folder = make_task(
         tmp_path / "task",
         {"repo/logs/a.log": "a", "repo/logs/b.log": "b", "repo/logs/keep.txt": "k"},
@@ -245,7 +245,7 @@ def test_every_key_of_the_overrides_is_honoured_and_the_folder_stays(tmp_path: P
     assert load_task(folder).instructions == "Do it.\n"
 
 
-def test_an_evaluation_replaces_the_one_of_the_task(tmp_path: Path) -> None:
+def test_evaluation_override_replaces_the_one_of_the_task(tmp_path: Path) -> None:
     folder = make_task(tmp_path / "task")
     evaluation = {"rubrics": [{"id": "new", "criterion": "c"}], "test_scripts": []}
     task = load_task(folder, overrides_file(tmp_path, evaluation=evaluation))
@@ -253,7 +253,7 @@ def test_an_evaluation_replaces_the_one_of_the_task(tmp_path: Path) -> None:
     assert task.test_scripts == ()
 
 
-def test_a_repository_of_the_overrides_is_the_one_that_is_checked_out(tmp_path: Path) -> None:
+def test_repository_override_is_checked_out(tmp_path: Path) -> None:
     start, end = make_repository(tmp_path / "there")
     folder = make_task(tmp_path / "task")
     mine = overrides_file(
@@ -304,7 +304,7 @@ def test_a_repository_of_the_overrides_is_the_one_that_is_checked_out(tmp_path: 
         ),
     ],
 )
-def test_wrong_overrides_are_an_error_and_a_problem(
+def test_invalid_overrides_are_an_error_and_a_reported_problem(
     tmp_path: Path, keys: dict[str, Any], said: str
 ) -> None:
     folder = make_task(tmp_path / "task")
@@ -315,7 +315,7 @@ def test_wrong_overrides_are_an_error_and_a_problem(
     assert overrides_problems(folder, mine) == (str(raised.value),)
 
 
-def test_a_path_that_matches_nothing_is_a_problem_of_the_overrides(tmp_path: Path) -> None:
+def test_override_path_without_matches_is_a_problem(tmp_path: Path) -> None:
     folder = make_task(tmp_path / "task")
     mine = overrides_file(tmp_path, remove_repo_paths=["src/*.py", "*.log", "src/"])
     (problem,) = overrides_problems(folder, mine)
@@ -323,7 +323,7 @@ def test_a_path_that_matches_nothing_is_a_problem_of_the_overrides(tmp_path: Pat
     assert overrides_problems(folder, overrides_file(tmp_path)) == ()
 
 
-def test_the_checksum_follows_all_that_decides_a_task(tmp_path: Path) -> None:
+def test_checksum_depends_on_everything_that_defines_a_task(tmp_path: Path) -> None:
     folder = make_task(tmp_path / "task", {"evaluation/data.txt": "1"})
     first = load_task(folder).checksum
     assert load_task(folder).checksum == first
@@ -344,7 +344,7 @@ def test_the_checksum_follows_all_that_decides_a_task(tmp_path: Path) -> None:
     assert len(seen) == 9
 
 
-def test_the_same_files_have_the_same_checksum_wherever_they_are(tmp_path: Path) -> None:
+def test_checksum_does_not_depend_on_the_path(tmp_path: Path) -> None:
     start, _ = make_repository(tmp_path / "there")
     git(tmp_path / "there", "checkout", "-q", start)
     from_git = make_task(
@@ -382,5 +382,5 @@ def test_the_same_files_have_the_same_checksum_wherever_they_are(tmp_path: Path)
         ("*", ".env", True),
     ],
 )
-def test_wildcards_are_those_of_the_shell(pattern: str, path: str, matches: bool) -> None:
+def test_wildcards_work_as_in_the_shell(pattern: str, path: str, matches: bool) -> None:
     assert Wildcards([pattern]).match(path) is matches

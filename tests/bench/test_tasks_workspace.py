@@ -38,7 +38,7 @@ def named(patch: Patch) -> dict[str, str]:
 
 
 def contents(root: Path) -> dict[str, tuple[object, int]]:
-    """All files below a folder but those of git, with their modes."""
+    """Return all files below a folder except those of git, with their modes."""
     return {
         os.fsdecode(os.path.relpath(os.fsencode(path), os.fsencode(root))): (
             os.readlink(path) if path.is_symlink() else path.read_bytes(),
@@ -49,7 +49,7 @@ def contents(root: Path) -> dict[str, tuple[object, int]]:
     }
 
 
-# What an agent gets
+# The workspace of an agent
 
 
 def test_an_agent_gets_one_commit_without_history_or_remotes(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_an_agent_gets_one_commit_without_history_or_remotes(tmp_path: Path) -> 
     assert git(tmp_path / "there", "rev-parse", f"{end}:lib/calc.py") not in kept
 
 
-def test_the_start_is_the_same_commit_on_every_machine(fresh: MakeWorkspace) -> None:
+def test_start_commit_is_the_same_on_every_machine(fresh: MakeWorkspace) -> None:
     # The name of a commit is a hash of its files, its author and its time.
     assert {fresh().baseline for _ in range(2)} == {"b819a98b838558894586de37d6afe0eccde449d8"}
 
@@ -95,7 +95,7 @@ def test_a_bundle_a_repository_and_files_give_the_same_start(tmp_path: Path) -> 
     assert len(commits) == 1
 
 
-def test_a_branch_or_the_head_is_the_start_where_no_commit_is_named(tmp_path: Path) -> None:
+def test_branch_or_head_is_the_start_if_no_commit_is_named(tmp_path: Path) -> None:
     start, end = make_repository(tmp_path / "there")
     git(tmp_path / "there", "branch", "earlier", start)
     allowed = Allowed((str(tmp_path / "there"),))
@@ -109,7 +109,7 @@ def test_a_branch_or_the_head_is_the_start_where_no_commit_is_named(tmp_path: Pa
         load_task(folder, allowed=allowed)
 
 
-def test_a_folder_and_some_files_of_a_repository(tmp_path: Path) -> None:
+def test_workspace_of_a_folder_and_some_files_of_a_repository(tmp_path: Path) -> None:
     folder = make_task(
         tmp_path / "task",
         {"repo/pkg/a.py": "a", "repo/pkg/b.txt": "b", "repo/pkg/deep/c.py": "c"},
@@ -142,9 +142,7 @@ def test_attributes_and_settings_of_a_repository_do_not_change_its_bytes(
     assert capture(workspace).diff == b""
 
 
-def test_a_cache_keeps_the_repository_and_no_agent_reaches_it(
-    task: CodingTask, tmp_path: Path
-) -> None:
+def test_cached_repository_is_out_of_reach_of_agents(task: CodingTask, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     with ThreadPoolExecutor(4) as pool:
         workspaces = list(
@@ -161,7 +159,7 @@ def test_a_cache_keeps_the_repository_and_no_agent_reaches_it(
     assert {workspace.baseline for workspace in workspaces} == {later.baseline}
 
 
-def test_an_overlay_does_not_go_through_a_link_of_the_repository(tmp_path: Path) -> None:
+def test_overlay_does_not_follow_a_link_of_the_repository(tmp_path: Path) -> None:
     folder = make_task(tmp_path / "task", {"overlay_repo_files/out/keys": "k"})
     (folder / "repo" / "out").symlink_to(tmp_path)
     with pytest.raises(UsageError, match="'out' is a link"):
@@ -169,13 +167,13 @@ def test_an_overlay_does_not_go_through_a_link_of_the_repository(tmp_path: Path)
     assert not (tmp_path / "keys").exists()
 
 
-def test_a_workspace_needs_a_folder_of_its_own(task: CodingTask, tmp_path: Path) -> None:
+def test_workspace_needs_an_empty_folder(task: CodingTask, tmp_path: Path) -> None:
     write(tmp_path / "taken", {"a": "a"})
     with pytest.raises(UsageError, match="already exists"):
         make_workspace(task, tmp_path / "taken")
 
 
-def test_hidden_files_that_an_agent_would_see_are_told(tmp_path: Path) -> None:
+def test_hidden_files_that_an_agent_would_see_are_reported(tmp_path: Path) -> None:
     folder = make_task(tmp_path / "task", {"evaluation/data.csv": "1,2\n"})
     write(folder, {"repo/copy.csv": "1,2\n", "overlay_files/test.py": "def test_it(): pass\n"})
     task = load_task(folder)
@@ -217,7 +215,7 @@ def unused_tcp_port() -> int:
 
 @contextmanager
 def serve(folder: Path, port: int) -> Iterator[str]:
-    """Git's own server, for the repositories of a folder."""
+    """Serve the repositories of a folder with the git daemon."""
     where = (f"--base-path={folder}", f"--port={port}", "--listen=127.0.0.1")
     server = subprocess.Popen(["git", "daemon", "--export-all", "--reuseaddr", *where])
     try:
@@ -232,7 +230,7 @@ def serve(folder: Path, port: int) -> Iterator[str]:
         server.wait()
 
 
-# What it changed
+# Patches of an agent
 
 
 def test_a_patch_has_renames_modes_binary_files_and_links(fresh: MakeWorkspace) -> None:
@@ -257,14 +255,16 @@ def test_a_patch_has_renames_modes_binary_files_and_links(fresh: MakeWorkspace) 
     assert capture(graded).diff == patch.diff
 
 
-def test_nothing_done_is_an_empty_patch(fresh: MakeWorkspace) -> None:
+def test_unchanged_workspace_gives_an_empty_patch(fresh: MakeWorkspace) -> None:
     workspace = fresh()
     write(workspace.repo, {"src/__pycache__/util.cpython-311.pyc": "x", ".pytest_cache/v": "x"})
     assert capture(workspace) == Patch(diff=b"")
     apply_patch(workspace, b"")
 
 
-def test_ignored_files_are_left_out_unless_they_were_there(tmp_path: Path) -> None:
+def test_ignored_files_are_excluded_unless_they_were_in_the_start_commit(
+    tmp_path: Path,
+) -> None:
     folder = make_task(
         tmp_path / "task", {"repo/.gitignore": "*.log\nbuild/\n", "repo/old.log": "1\n"}
     )
@@ -303,7 +303,7 @@ def test_ignored_files_are_left_out_unless_they_were_there(tmp_path: Path) -> No
         ),
     ],
 )
-def test_the_agents_own_git_does_not_matter(
+def test_git_state_of_the_agent_does_not_change_the_patch(
     fresh: MakeWorkspace, deed: Callable[[Path], object]
 ) -> None:
     workspace = fresh()
@@ -314,7 +314,7 @@ def test_the_agents_own_git_does_not_matter(
     assert patch.findings == ()
 
 
-def test_nothing_that_an_agent_leaves_makes_git_run_a_program(
+def test_files_of_an_agent_cannot_make_git_run_a_program(
     fresh: MakeWorkspace, tmp_path: Path
 ) -> None:
     workspace = fresh()
@@ -344,7 +344,7 @@ def test_nothing_that_an_agent_leaves_makes_git_run_a_program(
     assert set(patch.files) == {".gitattributes", "app.py", "inner/file.txt"}
 
 
-def test_pipes_sockets_and_links_that_leave_are_named_and_left_out(
+def test_pipes_sockets_and_outside_links_are_reported_and_excluded(
     fresh: MakeWorkspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = fresh()
@@ -373,7 +373,7 @@ def test_pipes_sockets_and_links_that_leave_are_named_and_left_out(
     apply_patch(fresh(), patch.diff)
 
 
-def test_a_link_in_the_place_of_a_file_is_a_deletion(fresh: MakeWorkspace) -> None:
+def test_file_replaced_by_a_link_is_a_deletion(fresh: MakeWorkspace) -> None:
     workspace = fresh()
     (workspace.repo / "app.py").unlink()
     (workspace.repo / "app.py").symlink_to("/etc/passwd")
@@ -383,7 +383,7 @@ def test_a_link_in_the_place_of_a_file_is_a_deletion(fresh: MakeWorkspace) -> No
     assert named(patch) == {"symlink_outside": "app.py"}
 
 
-def test_a_repository_that_was_replaced_by_a_link_is_not_read(
+def test_repository_replaced_by_a_link_is_not_read(
     fresh: MakeWorkspace, tmp_path: Path
 ) -> None:
     workspace = fresh()
@@ -394,7 +394,7 @@ def test_a_repository_that_was_replaced_by_a_link_is_not_read(
     assert named(patch) == {"repository_removed": "."}
 
 
-def test_names_that_are_long_odd_or_no_text(fresh: MakeWorkspace) -> None:
+def test_long_odd_and_undecodable_file_names_are_in_the_patch(fresh: MakeWorkspace) -> None:
     workspace, graded = fresh(), fresh()
     names = [
         b"n" * 255,
@@ -415,7 +415,7 @@ def test_names_that_are_long_odd_or_no_text(fresh: MakeWorkspace) -> None:
     assert contents(graded.repo) == contents(workspace.repo)
 
 
-def test_folders_deeper_than_any_path_are_named_and_can_be_removed(
+def test_folders_deeper_than_the_path_limit_are_reported_and_removed(
     fresh: MakeWorkspace,
 ) -> None:
     workspace = fresh()
@@ -442,7 +442,7 @@ def test_files_without_permissions_are_read(fresh: MakeWorkspace) -> None:
     assert patch.findings == ()
 
 
-def test_a_file_larger_than_any_patch_is_named_and_left_out(fresh: MakeWorkspace) -> None:
+def test_file_above_the_patch_limit_is_reported_and_excluded(fresh: MakeWorkspace) -> None:
     workspace = fresh()
     with (workspace.repo / "huge").open("wb") as stream:
         stream.truncate(10**12)
@@ -452,7 +452,7 @@ def test_a_file_larger_than_any_patch_is_named_and_left_out(fresh: MakeWorkspace
     assert named(patch) == {"large_file": "huge"}
 
 
-def test_too_much_is_named_and_does_not_crowd_out_what_was_done(
+def test_too_many_files_are_reported_and_small_changes_are_kept(
     fresh: MakeWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tree, "_MAX_CHANGED_BYTES", 5_000)
@@ -481,7 +481,7 @@ def test_too_much_is_named_and_does_not_crowd_out_what_was_done(
         ("unittest/__init__.py", ""),
     ],
 )
-def test_files_that_a_test_runner_reads_by_itself_are_named(
+def test_files_that_a_test_runner_loads_are_reported(
     fresh: MakeWorkspace, path: str, content: str
 ) -> None:
     workspace = fresh()
@@ -491,14 +491,14 @@ def test_files_that_a_test_runner_reads_by_itself_are_named(
     assert patch.findings == (("test_runner_shadowed", path),)
 
 
-def test_other_files_are_not_taken_for_those(fresh: MakeWorkspace) -> None:
+def test_other_files_are_not_reported_as_test_runner_files(fresh: MakeWorkspace) -> None:
     workspace = fresh()
     names = ("pyproject.toml", "test_pytest.py", "pytest_notes.md", "docs/unittest.md")
     write(workspace.repo, dict.fromkeys(names, "x = 1\n"))
     assert capture(workspace).findings == ()
 
 
-# Patches from anywhere
+# Untrusted patches
 
 
 def new_file(path: str, content: str = "x", mode: str = "100644") -> bytes:
@@ -539,7 +539,7 @@ def new_file(path: str, content: str = "x", mode: str = "100644") -> bytes:
         ),
     ],
 )
-def test_a_patch_that_does_not_fit_or_leaves_is_rejected_whole(
+def test_patch_that_does_not_apply_or_leaves_the_repository_is_rejected_completely(
     tmp_path: Path, diff: bytes, said: str
 ) -> None:
     folder = make_task(tmp_path / "task")
@@ -564,7 +564,7 @@ def test_a_patch_turns_files_into_folders_and_back(fresh: MakeWorkspace) -> None
     assert contents(graded.repo) == contents(root)
 
 
-def test_patches_add_up(fresh: MakeWorkspace) -> None:
+def test_patches_apply_one_after_another(fresh: MakeWorkspace) -> None:
     workspace = fresh()
     apply_patch(workspace, new_file("one.txt"))
     apply_patch(workspace, new_file("two.txt"))

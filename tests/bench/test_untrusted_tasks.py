@@ -1,4 +1,4 @@
-"""A task folder of somebody else runs nothing on this machine, and reads no file outside."""
+"""An untrusted task folder runs nothing on the host, and reads no file outside."""
 
 import ast
 import os
@@ -33,7 +33,7 @@ LINK = "symbolic link"
 
 
 def dry_run(folder: Path, *options: str, settings: str = "", cwd: Path | None = None) -> str:
-    """What `assay bench run --dry-run` prints for a task."""
+    """Return the output of `assay bench run --dry-run` for a task."""
     file = folder.parent / "benchmark.toml"
     command = 'agent = "command"\ncommand = "true"\n'
     file.write_text(f'{settings}\n[[tasks]]\nprepared_dir = "{folder}"\n{command}')
@@ -46,7 +46,7 @@ def dry_run(folder: Path, *options: str, settings: str = "", cwd: Path | None = 
 
 
 def private_repository(folder: Path) -> str:
-    """A repository of the user that no task should see; returns its commit."""
+    """Make a private repository that no task may see; return its commit."""
     folder.mkdir(parents=True)
     git(folder, "init", "-q")
     write(folder, {"secret.txt": SECRET})
@@ -57,20 +57,20 @@ def private_repository(folder: Path) -> str:
 
 @pytest.fixture
 def host_file(tmp_path: Path) -> Path:
-    """A file of the user outside of every task."""
+    """Make a private file outside of every task."""
     file = tmp_path / "host.txt"
     file.write_text(SECRET)
     return file
 
 
-# What git would run
+# Programs that git would run
 
 
 Trap = Callable[[Path, Path], None]
 
 
 def _partial(origin: Path, settings: str) -> None:
-    """Make a bare repository lack a folder, and ask for it when it is listed."""
+    """Remove a folder from a bare repository, so that git fetches it when it is listed."""
     for pack in (origin / "objects" / "pack").glob("*.pack"):
         moved = pack.rename(origin / "moved.pack")
         pack.with_suffix(".idx").unlink()
@@ -96,7 +96,7 @@ def ssh_command(origin: Path, mark: Path) -> None:
 
 
 def commands(origin: Path, mark: Path) -> None:
-    """Hooks, filters and other commands of a repository that is whole."""
+    """Add hooks, filters and other commands to a complete repository."""
     hook = f"#!/bin/sh\nid > {mark}\n"
     names = ("post-checkout", "post-index-change", "reference-transaction", "pre-auto-gc")
     write(origin, {f"hooks/{name}": hook for name in names})
@@ -153,7 +153,7 @@ def _clean_filter(project: Path, mark: Path) -> None:
 
 
 def _submodule(project: Path, mark: Path) -> None:
-    """A folder with a git directory of its own, that `git status` would ask."""
+    """Add a folder with its own git directory, which `git status` would query."""
     make_repository(project / "inner")
     git(project, "add", "inner")
     git(project, "commit", "-qm", "Inner")
@@ -180,7 +180,7 @@ def test_a_repository_as_working_directory_runs_nothing(trap: Trap, tmp_path: Pa
     assert not mark.exists()
 
 
-def test_a_working_copy_is_read_whatever_its_form(tmp_path: Path) -> None:
+def test_every_form_of_working_copy_is_read(tmp_path: Path) -> None:
     there = tmp_path / "there"
     _, end = make_repository(there)
     git(there, "worktree", "add", "-q", str(tmp_path / "tree"), "HEAD")
@@ -190,7 +190,7 @@ def test_a_working_copy_is_read_whatever_its_form(tmp_path: Path) -> None:
         assert copy is not None
         assert (copy.root, copy.commit) == (root, end)
         assert not has_changes(copy, untracked=True)
-        # As if it had been copied: other times, the same content.
+        # As after a copy: different times, the same content.
         os.utime(root / "README.md", (1, 1))
         assert not has_changes(copy, untracked=False)
         write(root, {"new.txt": "x"})
@@ -199,7 +199,7 @@ def test_a_working_copy_is_read_whatever_its_form(tmp_path: Path) -> None:
         write(root, {"README.md": "CALC\n"})
         assert has_changes(copy, untracked=False)
     assert find_working_copy(tmp_path) is None
-    # What cannot be read counts as changed.
+    # An unreadable file counts as changed.
     git(there, "checkout", "-q", "README.md")
     git(there, "update-index", "--split-index")
     copy = find_working_copy(there)
@@ -207,10 +207,10 @@ def test_a_working_copy_is_read_whatever_its_form(tmp_path: Path) -> None:
     assert has_changes(copy, untracked=False)
 
 
-# What is read outside of a task
+# Reads outside of a task
 
 
-def test_a_linked_file_of_a_task_is_refused(tmp_path: Path, host_file: Path) -> None:
+def test_linked_file_of_a_task_is_rejected(tmp_path: Path, host_file: Path) -> None:
     for name in ("LM_INSTRUCTIONS.md", "diff.patch", "overrides.json", "tb_meta.json"):
         task = make_task(tmp_path / name)
         (task / name).unlink(missing_ok=True)
@@ -226,7 +226,7 @@ def test_a_linked_file_of_a_task_is_refused(tmp_path: Path, host_file: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["overlay_files", "evaluation", "overlay_repo_files", "repo"])
-def test_a_linked_folder_of_a_task_is_refused(
+def test_linked_folder_of_a_task_is_rejected(
     name: str, tmp_path: Path, host_file: Path
 ) -> None:
     outside = tmp_path / "outside"
@@ -237,7 +237,7 @@ def test_a_linked_folder_of_a_task_is_refused(
         load_task(task)
 
 
-def test_a_repository_outside_of_a_task_needs_the_users_word(tmp_path: Path) -> None:
+def test_repository_outside_of_a_task_needs_permission_of_the_user(tmp_path: Path) -> None:
     private = tmp_path / "private"
     private_repository(private)
     task = make_task(tmp_path / "task", with_repo=False, repo={"git_url": str(private)})
@@ -283,7 +283,7 @@ def _linked_object(task: Path, private: Path) -> None:
 @pytest.mark.parametrize(
     "way", [_link, _git_file, _common_folder, _objects, _alternates, _linked_object]
 )
-def test_no_repository_in_a_task_leads_to_another_one(
+def test_repository_in_a_task_cannot_refer_to_another_one(
     way: Callable[[Path, Path], None], tmp_path: Path
 ) -> None:
     private = tmp_path / "private"
@@ -295,7 +295,7 @@ def test_no_repository_in_a_task_leads_to_another_one(
         load_task(task)
 
 
-def test_a_bundle_that_is_a_link_is_refused(tmp_path: Path) -> None:
+def test_linked_bundle_is_rejected(tmp_path: Path) -> None:
     private = tmp_path / "private"
     private_repository(private)
     git(private, "bundle", "create", "-q", str(tmp_path / "private.bundle"), "--all")
@@ -305,8 +305,8 @@ def test_a_bundle_that_is_a_link_is_refused(tmp_path: Path) -> None:
         load_task(task)
 
 
-def test_a_repository_that_names_paths_outside_writes_nothing_there(tmp_path: Path) -> None:
-    """Trees can hold '..', which git itself would not check out."""
+def test_repository_with_outside_paths_writes_nothing_outside(tmp_path: Path) -> None:
+    """Trees can contain '..', which git itself would not check out."""
     task = make_task(tmp_path / "task", with_repo=False, repo={"git_url": "origin.git"})
     origin = task / "origin.git"
     git(tmp_path, "init", "-q", "--bare", str(origin))
@@ -342,7 +342,7 @@ def _tree(origin: Path, content: bytes) -> str:
 # Harbor
 
 
-def test_a_linked_file_of_a_harbor_task_is_refused(tmp_path: Path, host_file: Path) -> None:
+def test_linked_file_of_a_harbor_task_is_rejected(tmp_path: Path, host_file: Path) -> None:
     before = host_file.stat().st_mode
     for name in ("instruction.md", "tests/test.sh", "solution/solve.sh", "environment/data"):
         task = harbor_task(tmp_path / name.replace("/", "-"))
@@ -364,7 +364,7 @@ def test_a_linked_file_of_a_harbor_task_is_refused(tmp_path: Path, host_file: Pa
         load_any_task(task)
 
 
-def test_a_variable_of_the_host_needs_the_users_word(
+def test_host_variable_needs_permission_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgres://ada:hunter2@db/x")
@@ -383,13 +383,11 @@ def test_a_variable_of_the_host_needs_the_users_word(
 # Sizes
 
 
-def test_a_commit_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
-    tmp_path: Path,
-) -> None:
+def test_oversized_commit_is_rejected_before_it_is_unpacked(tmp_path: Path) -> None:
     task = make_task(tmp_path / "task", with_repo=False, repo={"git_url": "origin.git"})
     origin = task / "origin.git"
     git(tmp_path, "init", "-q", "--bare", str(origin))
-    # 1 KB of a content that says of itself that it has 8 EiB.
+    # 1 KB of data with a header that declares 8 EiB.
     whole = b"blob %d\0" % (1 << 62) + bytes(1000)
     sha = "0123456789" * 4
     write_blob(origin, b"")
@@ -402,8 +400,8 @@ def test_a_commit_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
         load_task(task)
 
 
-def test_a_commit_of_endless_folders_is_refused(tmp_path: Path) -> None:
-    """Ten folders in each of ten folders, thirty deep: 10^30 files of 30 objects."""
+def test_commit_with_too_many_folders_is_rejected(tmp_path: Path) -> None:
+    """Ten folders in each folder, thirty levels deep: 10^30 files from 30 objects."""
     task = make_task(tmp_path / "task", with_repo=False, repo={"git_url": "origin.git"})
     origin = task / "origin.git"
     git(tmp_path, "init", "-q", "--bare", str(origin))
@@ -417,7 +415,7 @@ def test_a_commit_of_endless_folders_is_refused(tmp_path: Path) -> None:
         load_task(task)
 
 
-def test_git_is_stopped_when_it_prints_too_much_or_takes_too_long() -> None:
+def test_git_is_stopped_if_it_prints_too_much_or_takes_too_long() -> None:
     with create_temporary_repository() as own:
         end = run_own_git(own, "help", "-a", max_bytes=100)
         assert (end.code, end.output) == (-1, b"")
@@ -426,7 +424,7 @@ def test_git_is_stopped_when_it_prints_too_much_or_takes_too_long() -> None:
         assert b"longer than 0.2 s" in end.errors
 
 
-# One door
+# Only one module runs git
 
 
 def _git_starts(tree: ast.AST) -> Iterator[int]:
@@ -447,5 +445,5 @@ def test_only_one_module_starts_git() -> None:
         for path in SOURCE.rglob("*.py")
         if [*_git_starts(ast.parse(path.read_text("utf-8")))]
     }
-    # The oracle's runs in the sandbox; provenance looks whether there is one.
+    # The oracle runs git in the sandbox; provenance checks whether git is installed.
     assert found == {"core/git.py", "core/provenance.py", "bench/coders/scripted.py"}

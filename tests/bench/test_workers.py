@@ -1,4 +1,4 @@
-"""Coding trials in workers, on this machine and on a Ray cluster: the same results."""
+"""Coding trials in workers on this machine and on a Ray cluster give the same results."""
 
 import os
 import signal
@@ -15,8 +15,8 @@ from .runs import WHOLE, calc_task, entry, toml
 from .test_react_coder import MEND_ADD, InProcess
 
 
-class Killed(InProcess):
-    """A model that kills the worker which asks it for the second time, once."""
+class KillingModel(InProcess):
+    """A model that kills the calling worker once, at the second call."""
 
     def __init__(self, place: Place, answers: list[Any]) -> None:
         super().__init__(answers)
@@ -31,27 +31,27 @@ class Killed(InProcess):
         return await super().reply(request)
 
 
-def test_a_trial_that_loses_its_worker_is_tried_anew_and_solved(
+def test_trial_that_loses_its_worker_is_retried_and_solved(
     tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     calc_task(tmp_path / "task")
     done = {"role": "assistant", "content": "I think that is all."}
-    model = Killed(place, [MEND_ADD, done, done, done])
+    model = KillingModel(place, [MEND_ADD, done, done, done])
     file = toml(
         tmp_path / "bench.toml",
         entry(model="own", sandbox="none")
         + entry(agent="command", command=WHOLE, sandbox="none"),
         parallel=2,
     )
-    said: list[str] = []
+    lines: list[str] = []
     ended = assay.bench_run(
-        file, models={"own": model}, **place.settings, workers=1, notice=said.append
+        file, models={"own": model}, **place.settings, workers=1, notice=lines.append
     )
     assert model.killed == 1
     assert ended.run.status == "finished"
-    assert [(one.outcome, one.score) for one in ended.manifest.results] == [
+    assert [(trial.outcome, trial.score) for trial in ended.manifest.results] == [
         *(("partly_solved", 0.75), ("solved", 1.0))
     ]
-    assert any("was killed by SIGKILL" in line for line in said), said
+    assert any("was killed by SIGKILL" in line for line in lines), lines
     assert place.workers() == []

@@ -1,4 +1,4 @@
-"""`assay analysis`, as people type it."""
+"""`assay analysis` from the command line."""
 
 import csv
 import json
@@ -60,7 +60,7 @@ def analysis(
 GROUPS = ["--control-run-ids", "run1", "run2", "run3", "--candidate-run-ids", "run4", "..."]
 
 
-def test_pairs_of_the_command_line_people_come_with(analysis: Program) -> None:
+def test_paired_command_line_of_the_specification_works(analysis: Program) -> None:
     done = analysis(
         *("--pairs", *PAIRS, "--metric", METRIC, "--summary.type", "auc"),
         *("--bootstrap.n_resamples", "10000", "--output.csv_path", "results.csv"),
@@ -85,7 +85,7 @@ def test_groups_are_compared_unpaired_and_the_paired_command_is_named(
     assert "for information only" in done.output
 
 
-def test_series_are_paired_by_seed_with_one_word(analysis: Program) -> None:
+def test_paired_option_pairs_series_by_seed(analysis: Program) -> None:
     series = ["--control", "vit", "--candidate", "trxl", "--pair-by-seed"]
     found = analysis.json(*series, "--bootstrap.n_resamples", "100")
     pairs = [[run["name"] for run in found[arm]["runs"]] for arm in ("control", "candidate")]
@@ -99,9 +99,7 @@ def test_series_are_paired_by_seed_with_one_word(analysis: Program) -> None:
     ]
 
 
-def test_arms_of_different_capacity_get_a_warning_wherever_the_answer_stands(
-    analysis: Program,
-) -> None:
+def test_different_capacity_of_arms_is_a_warning_in_every_output(analysis: Program) -> None:
     found = analysis(*GROUPS, "--json", "--bootstrap.n_resamples", "100")
     assert LARGER in found.errors
     [gap] = json.loads(found.output)["capacity"]
@@ -109,9 +107,7 @@ def test_arms_of_different_capacity_get_a_warning_wherever_the_answer_stands(
     assert LARGER in gap["sentence"]
 
 
-def test_the_width_that_would_match_is_named_wherever_the_answer_stands(
-    analysis: Program,
-) -> None:
+def test_matching_width_is_suggested_in_every_output(analysis: Program) -> None:
     wide = TrainingConfig(architecture="trxl", width=64)
     arms = {"a": configured(TrainingConfig()), "b": configured(wide), "c": foreign()}
     store_arms(Path("own.duckdb"), arms)
@@ -126,8 +122,8 @@ def test_the_width_that_would_match_is_named_wherever_the_answer_stands(
     gap, other = analysis.json(*where, "a", "--candidate", "b")["capacity"]
     assert gap["sentence"].endswith(words)
     nearest = {"width": 32, "parameters": 114_146, "flops_per_step": 1_002_880}
-    told = {"arm": "candidate", "nearest": nearest, "matches": True, "sentence": words}
-    assert gap["advice"] == told
+    settings = {"arm": "candidate", "nearest": nearest, "matches": True, "sentence": words}
+    assert gap["advice"] == settings
     assert other["advice"] is None
     [gap] = analysis.json(*where, "a", "--candidate", "c")["capacity"]
     assert "Train the control with --width 16:" in gap["sentence"]
@@ -143,21 +139,23 @@ def configured(config: TrainingConfig) -> dict[str, Any]:
 
 
 def foreign(parameters: int = 31_000) -> dict[str, Any]:
-    """Of another trainer, whose network happens to have a name of ours."""
+    """Return a configuration of another trainer with the network name of an assay network."""
     return {**TrainingConfig().with_default_width().stored(), "parameters": parameters}
 
 
 def store_arms(path: Path, arms: dict[str, dict[str, Any]]) -> None:
     runs = [
-        make_run(f"{arm}{at}", at, level_of(10 * at + place), series=arm, configuration=told)
-        for place, (arm, told) in enumerate({**arms, "d": foreign(36_000)}.items())
+        make_run(
+            f"{arm}{at}", at, level_of(10 * at + place), series=arm, configuration=settings
+        )
+        for place, (arm, settings) in enumerate({**arms, "d": foreign(36_000)}.items())
         for at in range(3)
     ]
     store_with(path, runs)
 
 
 @pytest.mark.extras
-def test_everything_that_can_be_asked_for_is_there(analysis: Program) -> None:
+def test_every_analysis_option_has_its_output(analysis: Program) -> None:
     found = analysis.json(
         *GROUPS,
         *("--summary.type", "last_n", "--summary.n", "3", "--summary.step_min", "1000"),
@@ -182,9 +180,7 @@ def test_everything_that_can_be_asked_for_is_there(analysis: Program) -> None:
     assert found["versions"]["scipy"]
 
 
-def test_a_report_of_the_analysis_has_the_answer_the_tables_and_the_figures(
-    analysis: Program,
-) -> None:
+def test_report_has_the_verdict_tables_and_figures(analysis: Program) -> None:
     done = analysis(*GROUPS, "--output.report", "report.html", "--bootstrap.n_resamples", "500")
     assert done.code == 0, done.errors
     assert "wrote report.html" in done.output
@@ -195,9 +191,7 @@ def test_a_report_of_the_analysis_has_the_answer_the_tables_and_the_figures(
         assert words in page
 
 
-def test_a_report_of_no_known_kind_is_refused_before_anything_is_computed(
-    analysis: Program,
-) -> None:
+def test_unknown_report_format_is_rejected_before_the_analysis(analysis: Program) -> None:
     assert "choose from: .html, .md, .json, .csv" in analysis.error(
         *GROUPS, "--output.report", "report.pdf"
     )
@@ -220,9 +214,7 @@ def test_options_parse_with_dots_and_underscores(option: str) -> None:
     app.parse_args(["analysis", *option.split()], exit_on_error=False, print_error=False)
 
 
-def test_the_table_can_be_left_out_and_warnings_then_go_to_standard_error(
-    analysis: Program,
-) -> None:
+def test_output_without_table_prints_warnings_to_standard_error(analysis: Program) -> None:
     more = ["--candidate-run-ids", "run4", "run5", "nobody"]
     done = analysis("--control-run-ids", "run1", "run2", *more, "--output.no-print_table")
     assert done.code == 3
@@ -230,7 +222,7 @@ def test_the_table_can_be_left_out_and_warnings_then_go_to_standard_error(
     assert "nobody is excluded" in done.errors
 
 
-def test_a_plan_is_registered_before_and_held_against_the_analysis(analysis: Program) -> None:
+def test_analysis_is_checked_against_its_registered_plan(analysis: Program) -> None:
     Path("plan.toml").write_text(PLAN, "utf-8")
     fresh = ["--plan", "plan.toml", "--database", "new.duckdb"]
     first = analysis.json(*fresh, "--register")
@@ -247,7 +239,7 @@ def test_a_plan_is_registered_before_and_held_against_the_analysis(analysis: Pro
 
 
 @pytest.mark.extras
-def test_runs_that_were_there_before_the_plan_and_plans_never_registered_are_told(
+def test_runs_older_than_the_plan_and_unregistered_plans_are_reported(
     analysis: Program, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("plan.toml").write_text(PLAN, "utf-8")
@@ -294,7 +286,7 @@ def test_runs_that_were_there_before_the_plan_and_plans_never_registered_are_tol
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value)[-40:],
 )
-def test_a_wrong_command_line_gets_a_sentence(
+def test_wrong_command_line_gets_a_clear_error(
     arguments: list[str], words: str, analysis: Program
 ) -> None:
     Path("plan.toml").write_text(PLAN, "utf-8")
@@ -302,7 +294,7 @@ def test_a_wrong_command_line_gets_a_sentence(
     assert words in analysis.error(*arguments)
 
 
-def test_files_of_two_folders_with_one_name_are_two_runs(analysis: Program) -> None:
+def test_files_with_the_same_name_in_two_folders_are_two_runs(analysis: Program) -> None:
     pairs = []
     for seed in (1, 2, 3):
         for arm, gain in (("control", 0.0), ("candidate", 0.1)):

@@ -1,4 +1,4 @@
-"""`assay analyze` on a store that was played: its words, its files, and what it refuses."""
+"""`assay analyze` on stored episodes: its output, files and errors."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ COMMANDS = ["achievements", "actions", "costs", "deaths", "hooks", "quality", "s
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_finding_comes_first_and_a_terminal_holds_the_rest(
+def test_finding_is_printed_first_and_the_output_fits_a_terminal(
     command: str, played: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["analyze", command, "--database", str(played)]) == 0
@@ -34,7 +34,7 @@ def test_the_finding_comes_first_and_a_terminal_holds_the_rest(
 
 @pytest.mark.extras
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_file_is_written_and_says_the_same(
+def test_every_output_format_has_the_same_content(
     command: str, played: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = [tmp_path / f"report.{ending}" for ending in ("html", "json", "csv")]
@@ -52,7 +52,7 @@ def test_every_file_is_written_and_says_the_same(
 
 
 @pytest.mark.extras
-def test_the_first_figure_is_written_as_a_picture(played: Path, tmp_path: Path) -> None:
+def test_first_figure_is_written_as_an_image(played: Path, tmp_path: Path) -> None:
     png, svg = tmp_path / "hooks.png", tmp_path / "hooks.svg"
     assert main(["analyze", "hooks", str(played), "--output", str(png)]) == 0
     assert main(["analyze", "hooks", str(played), "--output", str(svg)]) == 0
@@ -63,7 +63,7 @@ def test_the_first_figure_is_written_as_a_picture(played: Path, tmp_path: Path) 
 
 
 @pytest.mark.extras
-def test_a_folder_of_traces_says_what_its_store_says(played: Path) -> None:
+def test_trace_files_give_the_same_result_as_their_store(played: Path) -> None:
     folder = next(path for path in (played.parent / "traces").iterdir() if path.is_dir())
     from_store = assay.analyze.achievements(database=played)
     from_folder = assay.analyze.achievements(folder)
@@ -71,7 +71,7 @@ def test_a_folder_of_traces_says_what_its_store_says(played: Path) -> None:
     assert from_folder.basis.source == str(folder)
 
 
-def test_counts_are_those_of_sql(played: Path) -> None:
+def test_counts_equal_those_of_sql(played: Path) -> None:
     store = assay.open(played)
     hooks = assay.analyze.hooks(database=played)
     counted = store.sql("SELECT hook_name, count(*) AS n FROM hook_results GROUP BY ALL")
@@ -122,7 +122,7 @@ def test_filters_choose_episodes(played: Path) -> None:
     ]
 
 
-def test_the_page_of_a_comparison_has_the_achievements_and_the_deaths(played: Path) -> None:
+def test_comparison_page_shows_achievements_and_deaths(played: Path) -> None:
     document = comparison_document(assay.compare("latest", database=played))
     drawn = {
         section.title: [drawing.title for drawing in block.draw()]
@@ -137,7 +137,7 @@ def test_the_page_of_a_comparison_has_the_achievements_and_the_deaths(played: Pa
     assert drawn["Endings"] == ["Causes of death"] * bool(died["n"][0])
 
 
-def test_no_message_is_read(played: Path, tmp_path: Path) -> None:
+def test_messages_are_not_loaded(played: Path, tmp_path: Path) -> None:
     import duckdb
 
     bare = tmp_path / "bare.duckdb"
@@ -162,14 +162,14 @@ def test_no_message_is_read(played: Path, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_not_allowed_is_told(
+def test_invalid_options_are_reported(
     arguments: list[str], said: str, played: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["analyze", "quality", "--database", str(played), *arguments]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_an_empty_folder_and_an_empty_store_say_what_to_do(tmp_path: Path) -> None:
+def test_empty_folder_and_empty_store_suggest_the_next_step(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(
         UsageError, match=r"no traces in .*empty.*give a folder written by 'assay run'"
@@ -182,7 +182,7 @@ def test_an_empty_folder_and_an_empty_store_say_what_to_do(tmp_path: Path) -> No
         assay.analyze.quality(database=tmp_path / "own.duckdb")
 
 
-def test_another_environment_has_what_its_data_allow(tmp_path: Path) -> None:
+def test_other_environment_gets_the_analyses_its_data_allow(tmp_path: Path) -> None:
     database = tmp_path / "own.duckdb"
     for _ in range(2):
         with assay.SessionTracer(database, name="mine", task="guess") as tracer:
@@ -198,7 +198,7 @@ def test_another_environment_has_what_its_data_allow(tmp_path: Path) -> None:
 
 
 @pytest.mark.extras
-def test_logs_of_another_program_say_what_they_can(tmp_path: Path) -> None:
+def test_logs_of_another_program_are_analyzed_as_far_as_possible(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     for number in range(3):
         balrog_episode(folder, number)
@@ -217,7 +217,7 @@ def test_logs_of_another_program_say_what_they_can(tmp_path: Path) -> None:
 
 
 @pytest.mark.extras
-def test_one_episode_is_enough_for_what_needs_no_more(played: Path) -> None:
+def test_analyses_of_one_episode_work(played: Path) -> None:
     (session,) = assay.open(played).sql(
         "SELECT session_id FROM episodes WHERE seed = 42 AND model = 'builtin/forager'"
     )["session_id"]

@@ -31,18 +31,18 @@ COMMANDS = [name for name in app if not name.startswith("-")]
 
 
 def assay(*arguments: str) -> str:
-    """Return what the program prints in a process of its own, where nobody watches."""
+    """Run the program in a subprocess without a terminal."""
     return run_python("-m", "assay", *arguments).output
 
 
 def error_of(*arguments: str) -> str:
-    """The one line with which a wrong command line ends."""
+    """Return the one error line of a wrong command line."""
     line = Program().error(*arguments)
     assert line.startswith("error: ")
     return line
 
 
-def test_the_version_is_that_of_the_package() -> None:
+def test_version_is_the_package_version() -> None:
     assert assay("--version") == f"assay {__version__}\n"
 
 
@@ -54,12 +54,12 @@ def test_help_shows_the_groups_that_have_commands() -> None:
     assert all(f"│ {name} " in text for name in COMMANDS)
 
 
-def test_no_command_at_all_shows_help() -> None:
+def test_missing_command_shows_help() -> None:
     assert assay() == assay("--help")
 
 
 def loaded_by(*command_lines: tuple[str, ...]) -> list[set[str]]:
-    """The modules that one process has loaded after each of some command lines."""
+    """Return the modules loaded by one process after each command line."""
     program = (
         "import contextlib, io, json, sys\n"
         "from assay.cli import main\n"
@@ -98,14 +98,14 @@ HEAVY = {
     ),
     *("uvloop", "websockets"),
 }
-"""Packages that take long to load."""
+"""Packages that are slow to load."""
 OF_A_DRY_RUN = {
     *("PIL", "duckdb", "llvmlite", "numba", "numpy", "pyarrow", "pydantic", "scipy"),
 }
 
 
 def test_help_and_version_load_nothing_heavy() -> None:
-    # The settings of these two know the curricula, which are arrays; the others come first.
+    # The settings of these two import curricula, which are arrays; so they are last.
     with_arrays = [("launch", "--help"), ("train", "--help")]
     lines = [("--version",), *(words for words in help_lines(app) if words not in with_arrays)]
     loaded = loaded_by(*lines, *with_arrays)
@@ -143,11 +143,11 @@ VOCABULARIES = {
     ("compare", "--tasks"): [rule for rule in TaskRule if rule is not TaskRule.WORLDS],
     ("curves import", "--status"): TrainingStatus,
 }
-"""What an option takes that is checked elsewhere than on the command line."""
+"""Values of options that are not checked by the command line parser."""
 
 
 def commands_of(program: App, chain: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """All commands that can be called, as the words to call them with."""
+    """Return all commands as lists of words."""
     inner = [name for name in program if not name.startswith("-")]
     if chain and (program.default_command is not None or not inner):
         yield chain
@@ -156,7 +156,7 @@ def commands_of(program: App, chain: tuple[str, ...] = ()) -> Iterator[tuple[str
 
 
 def help_of(*command: str, width: int) -> str:
-    """The help of a command on a screen of that width."""
+    """Return the help of a command at this terminal width."""
     out = io.StringIO()
     app.help_print(command, console=Console(file=out, width=width))
     return out.getvalue()
@@ -172,16 +172,18 @@ def test_help_shows_the_default_and_the_choices_of_every_option(
     for option in place.assemble_argument_collection(parse_docstring=True):
         if not option.show or option.children:
             continue
-        told = " ".join((option.parameter.help or "").split())
-        said = next(line for line in lines if told in line)
-        assert told.endswith((".", "?", "]")), f"{option.name}: {told}"
-        assert not WITH_DEFAULTS.search(told), f"{option.name}: say [default: ...]: {told}"
+        described = " ".join((option.parameter.help or "").split())
+        shown = next(line for line in lines if described in line)
+        assert described.endswith((".", "?", "]")), f"{option.name}: {described}"
+        assert not WITH_DEFAULTS.search(described), (
+            f"{option.name}: say [default: ...]: {described}"
+        )
         words = VOCABULARIES.get((" ".join(command), option.name), option.get_choices() or ())
         if words:
-            assert f"[choices: {', '.join(words)}]" in said, f"{option.name}: {said}"
+            assert f"[choices: {', '.join(words)}]" in shown, f"{option.name}: {shown}"
         default = option.field_info.default
         if default not in (None, False, "", (), option.field_info.empty):
-            assert "[default: " in said, f"{option.name}: {said}"
+            assert "[default: " in shown, f"{option.name}: {shown}"
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
@@ -212,14 +214,14 @@ def test_paragraphs_of_help_wrap_once(width: int) -> None:
     ],
     ids=lambda value: " ".join(value) if value and value[0] in ("play", "plya") else "",
 )
-def test_a_wrong_command_line_ends_with_one_line_that_helps(
+def test_wrong_command_line_gets_one_helpful_line(
     arguments: list[str], parts: list[str]
 ) -> None:
     line = error_of(*arguments)
     assert [part for part in parts if part not in line] == []
 
 
-def test_what_the_user_typed_is_shown_as_text() -> None:
+def test_user_input_is_escaped_in_errors() -> None:
     line = error_of("play", "--policy", "[bold]a[/bold] :smile: \x1b[31m\n")
     assert r"'[bold]a[/bold] :smile: \x1b[31m\n'" in line
     line = error_of("play", "--seed", "[/]\x1b[31m")
@@ -233,7 +235,7 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert done.errors.splitlines()[-1].startswith("error: unknown policy 'nobody'")
 
 
-def test_a_bug_ends_with_one_line_too() -> None:
+def test_internal_error_is_reported_in_one_line() -> None:
     program = (
         "import sys; from assay.cli import app, main\n"
         "def broken(): {}['key']\n"
@@ -244,7 +246,7 @@ def test_a_bug_ends_with_one_line_too() -> None:
 
 
 @pytest.mark.parametrize("loading", ["assay.cli.compare", "numba"])
-def test_ctrl_c_while_it_starts_ends_it_without_a_word(loading: str) -> None:
+def test_ctrl_c_during_startup_prints_nothing(loading: str) -> None:
     program = (
         "import os, signal, sys\n"
         "class Impatient:\n"
@@ -260,7 +262,7 @@ def test_ctrl_c_while_it_starts_ends_it_without_a_word(loading: str) -> None:
     assert (done.output, done.errors) == ("", "")
 
 
-def test_a_reader_that_leaves_early_is_no_reason_to_complain() -> None:
+def test_closed_output_pipe_is_not_an_error() -> None:
     command = f"{shlex.quote(sys.executable)} -m assay --help | head -n 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Usage: assay")
@@ -268,7 +270,7 @@ def test_a_reader_that_leaves_early_is_no_reason_to_complain() -> None:
 
 
 @pytest.mark.extras
-def test_warmup_says_where_the_engine_is_kept(tmp_path: Path) -> None:
+def test_warmup_prints_the_cache_folder_of_the_engine(tmp_path: Path) -> None:
     again = json.loads(assay("warmup", "--json"))
     assert again["compiled"] is False
     assert Path(again["directory"]).is_dir()
@@ -277,7 +279,7 @@ def test_warmup_says_where_the_engine_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.extras
-def test_play_writes_a_moving_picture_that_says_what_made_it(tmp_path: Path) -> None:
+def test_play_writes_a_gif_with_its_settings(tmp_path: Path) -> None:
     done = call_assay(tmp_path, "play", "--seed", "1", "--max-steps", "30", "--size", "64")
     assert (done.code, done.errors) == (0, "")
     *_, summary, last = done.output.splitlines()
@@ -291,7 +293,7 @@ def test_play_writes_a_moving_picture_that_says_what_made_it(tmp_path: Path) -> 
 
 
 @pytest.mark.extras
-def test_play_prints_achievements_as_lines_where_nobody_watches(tmp_path: Path) -> None:
+def test_play_prints_achievements_as_lines_without_a_terminal(tmp_path: Path) -> None:
     done = call_assay(
         tmp_path, "play", "--seed", "3", "--output", str(tmp_path), "--size", "32"
     )
@@ -308,7 +310,7 @@ def test_play_prints_achievements_as_lines_where_nobody_watches(tmp_path: Path) 
 
 
 @pytest.mark.extras
-def test_play_gives_the_same_game_every_time(tmp_path: Path) -> None:
+def test_play_is_deterministic(tmp_path: Path) -> None:
     arguments = ["play", "--seed", "5", "--max-steps", "100", "--size", "32", "--json"]
     arguments += ["--output", str(tmp_path)]
     first = assay(*arguments)
@@ -317,7 +319,7 @@ def test_play_gives_the_same_game_every_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.extras
-def test_a_quiet_play_prints_the_path_and_nothing_else(tmp_path: Path) -> None:
+def test_quiet_play_prints_only_the_path(tmp_path: Path) -> None:
     done = call_assay(
         tmp_path, "play", "--max-steps", "3", "--quiet", "--output", str(tmp_path)
     )
@@ -336,7 +338,7 @@ sys.exit(main(["curves", "import", "large.csv", "--database", "a.duckdb"]))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space")
-def test_too_little_memory_is_a_sentence(tmp_path: Path) -> None:
+def test_too_little_memory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "small.csv").write_text("step,a\n1,2\n")
     with (tmp_path / "large.csv").open("wb") as file:
         file.truncate(1 << 30)

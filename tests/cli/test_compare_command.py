@@ -1,4 +1,4 @@
-"""`assay compare`, as people type it."""
+"""`assay compare` from the command line."""
 
 import json
 import shlex
@@ -22,7 +22,7 @@ Assay = Callable[[str], Finished]
 def assay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Assay:
-    """The program in a directory that has the files of the examples."""
+    """Run the program in a directory with the example files."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ASSAY_DATABASE", raising=False)
     Path("experiments.json").write_text(json.dumps(SEED_FILE))
@@ -33,7 +33,7 @@ def assay(
 
 
 def results(up: float) -> dict:
-    """One entry of the models of a results file; both files call it the same."""
+    """Format one model of a results file; both files use the same model name."""
     rates = [0.5, 0.4, 0.6, 0.55, 0.45, 0.52]
     return {
         "name": "model",
@@ -46,7 +46,7 @@ def results(up: float) -> dict:
     }
 
 
-def test_the_command_of_the_seed_writes_a_page(assay: Assay) -> None:
+def test_command_of_the_specification_writes_a_page(assay: Assay) -> None:
     done = assay("compare --experiments experiments.json --output comparison_report.html")
     assert done.code == 0
     assert done.output == (
@@ -61,9 +61,7 @@ def test_the_command_of_the_seed_writes_a_page(assay: Assay) -> None:
 
 @pytest.mark.extras
 @pytest.mark.parametrize("kind", ["terminal", "html", "md", "csv", "json"])
-def test_keys_of_the_author_of_an_experiments_file_stand_in_every_report(
-    assay: Assay, kind: str
-) -> None:
+def test_extra_keys_of_an_experiments_file_are_in_every_report(assay: Assay, kind: str) -> None:
     file = deepcopy(SEED_FILE)
     first, second = file["experiments"]
     first["seed_model"] = second["seed_model"] = "alike"
@@ -80,7 +78,7 @@ def test_keys_of_the_author_of_an_experiments_file_stand_in_every_report(
     assert "lora" in text, "what only one of them has"
 
 
-def test_what_several_tasks_are_can_be_said(assay: Assay) -> None:
+def test_tasks_can_be_fixed_or_a_sample(assay: Assay) -> None:
     names, instances, seeds = "ab", ["easy", "hard", "odd"], [1, 2, 3, 4]
     entries = [
         {
@@ -100,7 +98,7 @@ def test_what_several_tasks_are_can_be_said(assay: Assay) -> None:
     assert "on these tasks" in fixed.output
     assert "12 pairs of 3 tasks" in fixed.output
     done = assay("compare --experiments tasks.json --tasks sample --json")
-    [units] = [one["units"] for one in json.loads(done.output)["contrasts"]]
+    [units] = [contrast["units"] for contrast in json.loads(done.output)["contrasts"]]
     assert units == {
         "rule": "sample",
         "tasks": 3,
@@ -113,7 +111,7 @@ def test_what_several_tasks_are_can_be_said(assay: Assay) -> None:
     assert "unknown rule of tasks 'some'" in wrong.errors
 
 
-def test_two_results_files_are_compared_in_the_metrics_named(assay: Assay) -> None:
+def test_two_results_files_are_compared_by_the_given_metrics(assay: Assay) -> None:
     done = assay(
         "compare --baseline baseline_results.json --improved improved_results.json"
         " --metrics achievements,time_efficiency,rule_understanding"
@@ -126,7 +124,7 @@ def test_two_results_files_are_compared_in_the_metrics_named(assay: Assay) -> No
     assert "baseline\\_results.json" in text
 
 
-def test_a_metric_that_a_file_lacks_is_an_error_that_names_those_it_has(assay: Assay) -> None:
+def test_missing_metric_is_an_error_that_lists_the_available_ones(assay: Assay) -> None:
     done = assay(
         "compare --baseline baseline_results.json --improved improved_results.json"
         " --metrics achievements,honesty"
@@ -145,7 +143,7 @@ def test_without_output_the_report_is_printed(assay: Assay) -> None:
     assert "medium #1" in assay("compare --experiments experiments.json --detail").output
 
 
-def test_quiet_prints_the_verdicts_and_nothing_else(assay: Assay) -> None:
+def test_quiet_prints_only_the_verdicts(assay: Assay) -> None:
     done = assay("compare --experiments experiments.json --quiet --output r.csv")
     assert done.output.count("\n") == 1
     assert done.output.startswith("improved-7b: too few pairs.")
@@ -164,12 +162,12 @@ def test_output_may_be_given_more_than_once(assay: Assay) -> None:
     assert json.loads(Path("b/c.json").read_text())["configuration"]["seed"] == 0
 
 
-def test_the_baseline_may_be_another_than_the_first(assay: Assay) -> None:
+def test_baseline_can_be_chosen(assay: Assay) -> None:
     line = "compare --experiments experiments.json --baseline improved-7b --quiet"
     assert assay(line).output.startswith("baseline-7b: too few pairs.")
 
 
-def test_fail_if_worse_is_an_exit_code(assay: Assay) -> None:
+def test_fail_if_worse_sets_the_exit_code(assay: Assay) -> None:
     files = ["baseline_results.json", "improved_results.json"]
     line = (
         "compare --baseline {} --improved {} --metric time_efficiency --quiet --fail-if-worse"
@@ -180,7 +178,7 @@ def test_fail_if_worse_is_an_exit_code(assay: Assay) -> None:
     assert "is worse than" in done.errors
 
 
-def test_fail_if_worse_does_not_pass_what_it_cannot_judge(assay: Assay) -> None:
+def test_fail_if_worse_fails_without_a_verdict(assay: Assay) -> None:
     empty = {**results(0.1), "name": "broken"}
     empty["metrics"] = {"achievements": [None] * 6}
     Path("broken.json").write_text(json.dumps(empty))
@@ -222,7 +220,7 @@ def test_fail_if_worse_does_not_pass_what_it_cannot_judge(assay: Assay) -> None:
     ],
     ids=lambda value: value if value.startswith("compare") else "",
 )
-def test_bad_usage_is_one_line_that_says_what_to_do(assay: Assay, line: str, said: str) -> None:
+def test_usage_error_is_one_line_with_the_remedy(assay: Assay, line: str, said: str) -> None:
     done = assay(line)
     assert done.code in (1, 2)
     assert said in done.errors
@@ -244,16 +242,19 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_experiments_of_the_store_are_compared_by_name_or_run(
-    assay: Assay, store: Path
-) -> None:
+def test_stored_experiments_are_compared_by_name_or_run(assay: Assay, store: Path) -> None:
     done = assay(f"compare model-a model-b --json --database {store}")
     assert done.code == 2
     assert "ambiguous" in done.errors
     done = assay(f"compare 'model-a v1.0' 'model-b v1.0' --json --database {store}")
     values = json.loads(done.output)
-    assert [one["name"] for one in values["subjects"]] == ["model-a v1.0", "model-b v1.0"]
-    [contrast] = [one for one in values["contrasts"] if one["metric"] == "achievements"]
+    assert [subject["name"] for subject in values["subjects"]] == [
+        "model-a v1.0",
+        "model-b v1.0",
+    ]
+    [contrast] = [
+        contrast for contrast in values["contrasts"] if contrast["metric"] == "achievements"
+    ]
     assert contrast["paired"]
     assert contrast["n_baseline"] == 5
     assert contrast["left_out_candidate"]["failures"] == 1
@@ -261,7 +262,7 @@ def test_experiments_of_the_store_are_compared_by_name_or_run(
     assert len(json.loads(done.output)["standings"]["pairs"]) == 3
 
 
-def test_a_series_of_one_is_followed_without_the_baselines_of_its_run(assay: Assay) -> None:
+def test_history_of_one_series_excludes_baselines_of_its_run(assay: Assay) -> None:
     run = make_run(baselines=["builtin/expert"])
     fill(Path("t.duckdb"), run, make_sessions(run))
     done = assay(
@@ -271,19 +272,19 @@ def test_a_series_of_one_is_followed_without_the_baselines_of_its_run(assay: Ass
     assert version["trials"] == len(make_sessions(run)) / 2
 
 
-def test_names_of_others_are_shown_as_text(assay: Assay, store: Path) -> None:
+def test_control_characters_in_stored_names_are_escaped(assay: Assay, store: Path) -> None:
     done = assay(f"compare run-1 --database {store} --output r.md")
     assert "\x1b" not in done.output
     assert "<script>" not in Path("r.md").read_text("utf-8")
 
 
-def test_a_run_with_one_experiment_says_what_is_missing(assay: Assay, store: Path) -> None:
+def test_run_with_one_experiment_cannot_be_compared(assay: Assay, store: Path) -> None:
     done = assay(f"compare latest --database {store}")
     assert done.code == 2
     assert "'model-a v1.1' alone cannot be compared" in done.errors
 
 
-def test_a_series_is_followed_over_time(assay: Assay, store: Path) -> None:
+def test_versions_of_a_series_are_compared_over_time(assay: Assay, store: Path) -> None:
     done = assay(f"compare model-a --over-time --metric reward --database {store}")
     assert done.code == 0
     assert "v1.0" in done.output
@@ -304,7 +305,7 @@ def test_a_series_is_followed_over_time(assay: Assay, store: Path) -> None:
         ("compare run-1 --metric rewards", "did you mean 'reward'?"),
     ],
 )
-def test_wrong_names_are_told_in_a_sentence(
+def test_unknown_names_get_a_clear_error(
     assay: Assay, store: Path, line: str, said: str
 ) -> None:
     done = assay(f"{line} --database {store}")
@@ -321,7 +322,7 @@ def test_the_help_has_examples_that_parse(assay: Assay) -> None:
         app.parse_args(shlex.split(example)[1:], exit_on_error=False, print_error=False)
 
 
-def test_seeds_are_judged_alone(assay: Assay) -> None:
+def test_chosen_seeds_alone_are_compared(assay: Assay) -> None:
     line = "compare --baseline baseline_results.json --improved improved_results.json"
     done = assay(f"{line} --metric achievements --seeds 44-47 --json")
     values = json.loads(done.output)
@@ -329,7 +330,7 @@ def test_seeds_are_judged_alone(assay: Assay) -> None:
     assert [row["pair"] for row in values["contrasts"][0]["pairs"]] == ["44", "45", "46", "47"]
 
 
-def test_other_limits_fail_a_pipeline_and_are_named(assay: Assay) -> None:
+def test_different_limits_fail_a_pipeline_and_are_reported(assay: Assay) -> None:
     for name, turns in (("short", 20), ("long", 60)):
         entry = {**results(0.1 * turns), "name": name, "max_turns": turns}
         Path(f"{name}.json").write_text(json.dumps(entry))
@@ -342,7 +343,7 @@ def test_other_limits_fail_a_pipeline_and_are_named(assay: Assay) -> None:
     assert (allowed.code, allowed.output[:12]) == (0, "long: better")
 
 
-def test_a_plan_is_registered_and_said_to_be_kept_or_not(assay: Assay, store: Path) -> None:
+def test_plan_is_registered_and_deviations_are_reported(assay: Assay, store: Path) -> None:
     Path("plan.toml").write_text('metric = "reward"\nn = 5\nlevel = 0.9\n')
     database = Path("t.duckdb")
     database.write_bytes(store.read_bytes())
@@ -357,7 +358,7 @@ def test_a_plan_is_registered_and_said_to_be_kept_or_not(assay: Assay, store: Pa
 
 
 @pytest.mark.extras
-def test_a_page_folds_all_but_the_answers(assay: Assay) -> None:
+def test_page_collapses_everything_but_the_verdicts(assay: Assay) -> None:
     assay("compare --experiments experiments.json --output page.html")
     text = Path("page.html").read_text("utf-8")
     assert '<section>\n<h2 id="answers">Answers</h2>' in text

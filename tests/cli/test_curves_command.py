@@ -1,4 +1,4 @@
-"""`assay curves`, as people type it."""
+"""`assay curves` from the command line."""
 
 import json
 import sys
@@ -28,7 +28,7 @@ def test_runs_are_imported_once_listed_and_shown(curves: Program) -> None:
     assert "base.seed1072: added, 1 metrics, 21 points, seed 1072, finished" in first.output
     assert "2 added in t.duckdb" in first.output
     again = curves.json("import", *files, "--series", "baseline", "--task", "terrain_2")
-    assert [one["result"] for one in again["runs"]] == ["present", "present"]
+    assert [run["result"] for run in again["runs"]] == ["present", "present"]
     listed = curves("list").output
     assert "base.seed2043" in listed
     assert "vit_reset" in listed
@@ -42,7 +42,7 @@ def test_runs_are_imported_once_listed_and_shown(curves: Program) -> None:
     assert "series: baseline" in shown
 
 
-def test_runs_are_listed_as_people_count(curves: Program) -> None:
+def test_runs_are_listed_in_natural_order(curves: Program) -> None:
     names = [f"run{at}.csv" for at in (10, 9, 1, 2)]
     for name in names:
         write_run(Path(name), 1.0)
@@ -76,7 +76,7 @@ def test_runs_of_other_trackers_are_imported_from_their_folders(curves: Program)
         ("team/crafter", {"WANDB_API_KEY": "k" * 40}, "pip install wandb"),
     ],
 )
-def test_wandb_is_asked_only_with_a_project_a_key_and_its_package(
+def test_wandb_import_needs_a_project_a_key_and_its_package(
     project: str,
     environment: dict[str, str],
     words: str,
@@ -84,14 +84,14 @@ def test_wandb_is_asked_only_with_a_project_a_key_and_its_package(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    # As on a machine that lacks it.
+    # As on a machine without the package.
     monkeypatch.setitem(sys.modules, "wandb", None)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert words in curves.error("import", "x7f3k2qa", "--wandb", project)
 
 
-def test_what_show_prints_as_json_can_be_imported(curves: Program, tmp_path: Path) -> None:
+def test_json_output_of_show_can_be_imported(curves: Program, tmp_path: Path) -> None:
     write_run(Path("a.seed5.csv"), 1.0, commit="abc", config='{"lr": 0.1}')
     curves("import", "a.seed5.csv")
     whole = curves.json("show", "a.seed5")
@@ -103,7 +103,7 @@ def test_what_show_prints_as_json_can_be_imported(curves: Program, tmp_path: Pat
     assert other["provenance"]["commit"] == "abc"
 
 
-def test_another_content_under_the_same_id_is_an_error_unless_asked_for(
+def test_different_content_with_the_same_id_is_an_error_unless_replaced(
     curves: Program,
 ) -> None:
     write_run(Path("a.csv"), 1.0)
@@ -117,14 +117,14 @@ def test_another_content_under_the_same_id_is_an_error_unless_asked_for(
     assert sorted(curves("list", "--quiet").output.split()) == ["a", "second/a"]
 
 
-def test_all_files_are_imported_or_none(curves: Program) -> None:
+def test_import_of_several_files_is_atomic(curves: Program) -> None:
     write_run(Path("a.csv"), 1.0)
     write_csv(Path("bad.csv"), {"time": [1], "x": [2]})
     assert "no column 'step'" in curves.error("import", "a.csv", "bad.csv")
     assert not Path("t.duckdb").exists()
 
 
-def test_points_that_are_left_out_are_told(curves: Program) -> None:
+def test_excluded_points_are_reported(curves: Program) -> None:
     write_csv(Path("a.csv"), {"step": [1, 2, 3, 3], "m": [1, "nan", 3, 4]})
     done = curves("import", "a.csv", "--status", "crashed")
     assert "1 points are NaN or infinite" in done.errors
@@ -144,7 +144,7 @@ def test_points_that_are_left_out_are_told(curves: Program) -> None:
     ],
     ids=str,
 )
-def test_a_wrong_command_line_gets_a_sentence(
+def test_wrong_command_line_gets_a_clear_error(
     arguments: list[str], words: str, curves: Program
 ) -> None:
     write_run(Path("a.csv"), 1.0)
@@ -158,7 +158,7 @@ def test_an_unknown_run_gets_a_suggestion(curves: Program) -> None:
     assert "did you mean 'alpha'?" in curves.error("show", "alfa")
 
 
-def test_names_from_files_cannot_command_the_terminal(curves: Program) -> None:
+def test_control_characters_in_names_from_files_are_escaped(curves: Program) -> None:
     write_csv(Path("a.csv"), {"step": [1, 2], "\x1b[2J[red]m": [1, 2], "id": ["\x1b]0;x"] * 2})
     for command in (["import", "a.csv"], ["list"], ["show", "a.csv"]):
         done = curves(*command)

@@ -66,8 +66,8 @@ def unfinished(database: Path, name: str = "abc") -> RunFolder:
 
 
 @contextmanager
-def held(database: Path) -> Iterator[int]:
-    """Another process that has the database open."""
+def open_elsewhere(database: Path) -> Iterator[int]:
+    """Open the database in another process; yield its id."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(database)],
         stdin=subprocess.PIPE,
@@ -82,7 +82,7 @@ def held(database: Path) -> Iterator[int]:
 
 @pytest.fixture(autouse=True)
 def _no_providers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No variable of a provider is set, and there is no file with rows."""
+    """Unset the variables of providers and of the models file."""
     for provider in load_registry().providers.values():
         for name in (provider.key_variable, provider.base_url_variable):
             if name is not None:
@@ -99,23 +99,23 @@ def database(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_versions_are_told() -> None:
+def test_versions_are_reported() -> None:
     assert sys.version.split()[0] in check_python().detail
     assert __version__ in check_assay().detail
 
 
-def test_extras_are_told_and_none_of_them_is_a_must() -> None:
+def test_extras_are_reported_as_optional() -> None:
     check = check_extras()
     assert check.state is CheckState.OK
     assert "dev" in check.detail
 
 
 @pytest.mark.usefixtures("compiled_engine")
-def test_a_compiled_engine_is_found() -> None:
+def test_compiled_engine_is_reported() -> None:
     assert check_engine().state is CheckState.OK
 
 
-def test_a_cold_cache_is_told_and_stays_cold(
+def test_empty_engine_cache_is_reported_and_stays_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASSAY_CACHE_DIR", str(tmp_path / "cache"))
@@ -125,9 +125,7 @@ def test_a_cold_cache_is_told_and_stays_cold(
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_cache_that_cannot_be_written_to_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_read_only_cache_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("ASSAY_CACHE_DIR", str(tmp_path / "file" / "cache"))
     check = check_engine()
@@ -135,7 +133,7 @@ def test_a_cache_that_cannot_be_written_to_is_told(
     assert "ASSAY_CACHE_DIR" in (check.next_step or "")
 
 
-def test_what_the_sandbox_can_enforce_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_that_the_sandbox_enforces_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SANDBOX_BACKEND", raising=False)
     check = check_sandbox()
     if check.state is CheckState.OK:
@@ -154,14 +152,14 @@ def test_what_the_sandbox_can_enforce_is_told(monkeypatch: pytest.MonkeyPatch) -
     assert "apt install bubblewrap" in (check.next_step or "")
 
 
-def test_a_service_that_answers_is_in_order() -> None:
+def test_reachable_service_is_ok() -> None:
     with running(ServiceSettings(port=0)) as service:
         check = check_service(service.address)
     assert check.state is CheckState.OK
     assert service.address in check.detail
 
 
-def test_a_service_that_was_named_must_answer() -> None:
+def test_unreachable_configured_service_fails() -> None:
     with running(ServiceSettings(port=0)) as service:
         address = service.address
     check = check_service(address)
@@ -170,27 +168,27 @@ def test_a_service_that_was_named_must_answer() -> None:
     assert "assay serve" in (check.next_step or "")
 
 
-def test_a_database_that_is_missing_is_no_problem(tmp_path: Path) -> None:
+def test_missing_database_is_ok(tmp_path: Path) -> None:
     check = check_database(tmp_path / "none.duckdb")
     assert check.state is CheckState.OK
     assert "assay run creates it" in check.detail
     assert not (tmp_path / "none.duckdb").exists()
 
 
-def test_a_database_that_cannot_be_made_is_one(tmp_path: Path) -> None:
+def test_database_that_cannot_be_created_fails(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     check = check_database(tmp_path / "file" / "a.duckdb")
     assert check.state is CheckState.FAIL
     assert "--database" in (check.next_step or "")
 
 
-def test_a_database_is_told_with_its_schema_and_what_it_holds(database: Path) -> None:
+def test_database_is_reported_with_its_schema_and_size(database: Path) -> None:
     check = check_database(database)
     assert check.state is CheckState.OK
     assert f"schema version {VERSION}, 0 episodes" in check.detail
 
 
-def test_a_file_that_is_no_database_fails(tmp_path: Path) -> None:
+def test_file_that_is_not_a_database_fails(tmp_path: Path) -> None:
     file = tmp_path / "a.duckdb"
     file.write_text("no database, " * 1000)
     check = check_database(file)
@@ -198,19 +196,19 @@ def test_a_file_that_is_no_database_fails(tmp_path: Path) -> None:
     assert str(file) in check.detail
 
 
-def test_a_database_that_another_process_holds_names_the_process(database: Path) -> None:
-    with held(database) as pid:
+def test_process_with_an_open_database_is_named(database: Path) -> None:
+    with open_elsewhere(database) as pid:
         check = check_database(database, patience=0.1)
     assert check.state is CheckState.WARN
     assert str(pid) in check.detail
 
 
-def test_no_run_left_behind_is_in_order(database: Path) -> None:
+def test_no_unfinished_run_is_ok(database: Path) -> None:
     (check,) = check_journals(database)
     assert check.state is CheckState.OK
 
 
-def test_an_unfinished_run_comes_with_the_command_that_goes_on(database: Path) -> None:
+def test_unfinished_run_is_reported_with_the_resume_command(database: Path) -> None:
     unfinished(database)
     (check,) = check_journals(database)
     assert check.state is CheckState.WARN
@@ -218,14 +216,14 @@ def test_an_unfinished_run_comes_with_the_command_that_goes_on(database: Path) -
     assert f"assay run --resume abc --database {database}" in check.next_step
 
 
-def test_a_run_that_is_going_on_is_in_order(database: Path) -> None:
+def test_run_in_progress_is_ok(database: Path) -> None:
     with unfinished(database).hold():
         (check,) = check_journals(database)
     assert check.state is CheckState.OK
     assert "is running it" in check.detail
 
 
-def test_damaged_journals_are_told(database: Path) -> None:
+def test_damaged_journals_are_reported(database: Path) -> None:
     folder = unfinished(database)
     (folder.folder / "x.jsonl.damaged").touch()
     checks = check_journals(database)
@@ -233,7 +231,7 @@ def test_damaged_journals_are_told(database: Path) -> None:
     assert "x.jsonl.damaged" in checks[1].detail
 
 
-def test_a_folder_of_journals_that_cannot_be_read_is_told(database: Path) -> None:
+def test_unreadable_journal_folder_is_reported(database: Path) -> None:
     folder = journal_root(database) / "abc"
     folder.mkdir(parents=True)
     (folder / "run.json").write_text("{")
@@ -242,19 +240,21 @@ def test_a_folder_of_journals_that_cannot_be_read_is_told(database: Path) -> Non
     assert "run.json" in check.detail
 
 
-def test_the_disk_is_that_of_the_database_even_before_its_folder_exists(tmp_path: Path) -> None:
+def test_free_space_of_the_database_disk_is_checked_before_its_folder_exists(
+    tmp_path: Path,
+) -> None:
     check = check_disk(tmp_path / "none" / "deeper" / "a.duckdb")
     assert "GiB free" in check.detail
     assert str(tmp_path.resolve()) in check.detail
 
 
-def test_rows_of_models_are_in_order_without_a_file_of_the_user() -> None:
+def test_models_are_ok_without_a_user_file() -> None:
     check = check_models()
     assert check.state is CheckState.OK
     assert "no user file" in check.detail
 
 
-def test_a_file_of_models_is_named_and_one_that_cannot_be_read_fails(
+def test_models_file_is_named_and_an_unreadable_one_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "models.toml"
@@ -271,7 +271,7 @@ def test_a_file_of_models_is_named_and_one_that_cannot_be_read_fails(
     assert "context" in check.detail
 
 
-def test_the_backends_of_fine_tuning_are_told_with_what_is_missing(
+def test_fine_tuning_backends_are_reported_with_missing_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("MODAL_BASE_URL", raising=False)
@@ -284,27 +284,27 @@ def test_the_backends_of_fine_tuning_are_told_with_what_is_missing(
     assert "planted" not in check.detail
 
 
-def test_providers_that_nobody_set_up_are_one_line_that_names_their_variables() -> None:
+def test_unconfigured_providers_are_one_line_with_their_variables() -> None:
     (check,) = check_providers()
     assert check.state is CheckState.OK
     assert "openai (OPENAI_API_KEY)" in check.detail
     assert "no key needed for vllm, ollama, local, assay" in check.detail
 
 
-def test_a_provider_with_a_key_that_answers_is_in_order_and_the_key_stays_hidden(
+def test_reachable_provider_is_ok_and_its_key_stays_hidden(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-mine")
     with serve_models(port=0) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         check, _ = check_providers()
-        asked = server.stats()
+        stats = server.stats()
     assert check.state is CheckState.OK
     assert check.detail == f"openai: key in OPENAI_API_KEY, responds at {server.base_url}"
-    assert "sk-secret-of-mine" not in json.dumps(asked)
+    assert "sk-secret-of-mine" not in json.dumps(stats)
 
 
-def test_a_provider_that_does_not_answer_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_provider_is_not_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve_models(port=0) as server:
         address = server.base_url
     monkeypatch.setenv("VLLM_BASE_URL", address)
@@ -313,9 +313,7 @@ def test_a_provider_that_does_not_answer_is_no_failure(monkeypatch: pytest.Monke
     assert f"vllm: called without a key, cannot be reached at {address}" in check.detail
 
 
-def test_a_provider_that_keeps_silent_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_provider_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("OLLAMA_BASE_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
         check, _ = check_providers(timeout=0.2)
@@ -332,7 +330,7 @@ def test_a_provider_that_keeps_silent_is_not_waited_for(
     ],
     ids=["no-key", "no-address", "no-real-key"],
 )
-def test_what_a_provider_lacks_is_told_by_name(
+def test_missing_settings_of_a_provider_are_named(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str
 ) -> None:
     monkeypatch.setenv(variable, value)
@@ -342,7 +340,7 @@ def test_what_a_provider_lacks_is_told_by_name(
     assert "of-mine" not in check.detail
 
 
-def test_every_check_is_a_line_and_the_last_line_sums_up(
+def test_every_check_is_a_line_and_the_last_line_is_a_summary(
     database: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unfinished(database)
@@ -354,7 +352,7 @@ def test_every_check_is_a_line_and_the_last_line_sums_up(
     assert "warning" in lines[-1]
 
 
-def test_the_checks_as_json_and_the_exit_code_when_one_fails(
+def test_json_output_and_exit_code_of_a_failed_check(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "a.duckdb"
@@ -366,7 +364,7 @@ def test_the_checks_as_json_and_the_exit_code_when_one_fails(
     assert {check["state"] for check in result["checks"]} <= {"ok", "warn", "fail"}
 
 
-def test_quiet_prints_only_what_is_not_in_order(
+def test_quiet_prints_only_problems(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASSAY_DATABASE", str(tmp_path / "none.duckdb"))

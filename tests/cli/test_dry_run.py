@@ -1,4 +1,4 @@
-"""`assay run --dry-run`: what a run would take, without a key, a network or a file."""
+"""`assay run --dry-run` estimates a run without keys, network or files."""
 
 import json
 import socket
@@ -36,9 +36,7 @@ def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_calls_tokens_dollars_and_time_are_told_for_each_model_and_in_all(
-    tmp_path: Path,
-) -> None:
+def test_calls_tokens_dollars_and_time_are_shown_by_model_and_in_total(tmp_path: Path) -> None:
     chosen = ("--models", "gpt-4o-mini", "gemini-2.5-flash-lite", "--no-baselines")
     code, out, _ = dry(tmp_path, *chosen)
     assert code == 0
@@ -51,11 +49,11 @@ def test_calls_tokens_dollars_and_time_are_told_for_each_model_and_in_all(
     assert "assumes 2 s per call over the network" in out
 
 
-def test_no_key_and_no_network_are_needed_and_no_file_is_made(
+def test_dry_run_needs_no_key_and_no_network_and_writes_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> NoReturn:
-        raise AssertionError("somebody uses the network")
+        raise AssertionError("a dry run used the network")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
@@ -66,7 +64,7 @@ def test_no_key_and_no_network_are_needed_and_no_file_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_key_that_is_there_is_not_asked_for_and_not_shown(
+def test_existing_key_is_not_requested_and_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-mine")
@@ -87,7 +85,7 @@ def test_the_bound_is_above_the_estimate_and_built_in_models_cost_nothing(
     assert remote["prompt_tokens"] > 1000 * remote["calls"]
 
 
-def test_a_price_of_the_user_counts_where_none_is_known(tmp_path: Path) -> None:
+def test_price_of_the_user_is_used_for_an_unpriced_model(tmp_path: Path) -> None:
     chosen = ("--models", "openrouter/some/model", "--no-baselines")
     code, out, _ = dry(tmp_path, *chosen)
     assert code == 0
@@ -107,7 +105,7 @@ def test_a_price_of_the_user_counts_where_none_is_known(tmp_path: Path) -> None:
         ("0.001", "no", "not enough by the estimate"),
     ],
 )
-def test_a_budget_is_compared_with_it(
+def test_budget_is_compared_with_the_estimate(
     tmp_path: Path, budget: str, fit: str, words: str
 ) -> None:
     chosen = ("--models", "gpt-4o-mini", "--budget", budget)
@@ -115,13 +113,13 @@ def test_a_budget_is_compared_with_it(
     assert estimate(tmp_path, *chosen)["fit"] == fit
 
 
-def test_a_budget_without_a_price_is_told(tmp_path: Path) -> None:
+def test_budget_with_an_unpriced_model_is_reported(tmp_path: Path) -> None:
     chosen = ("--models", "openrouter/some/model", "--budget", "1")
     _, out, _ = dry(tmp_path, *chosen)
     assert "needed before the run: the budget needs a price" in out
 
 
-def test_an_address_of_ones_own_answers_for_built_in_names_but_that_of_openai_does_not(
+def test_custom_base_url_serves_built_in_names_and_the_openai_url_does_not(
     tmp_path: Path,
 ) -> None:
     chosen = ("--models", "builtin/forager", "--no-baselines", "--openai-base-url")
@@ -136,13 +134,13 @@ def test_an_address_of_ones_own_answers_for_built_in_names_but_that_of_openai_do
     [("gpt-4o-mimi", "did you mean 'gpt-4o-mini'")],
     ids=["unknown"],
 )
-def test_a_model_that_cannot_be_asked_is_refused(tmp_path: Path, model: str, word: str) -> None:
+def test_unusable_model_is_rejected(tmp_path: Path, model: str, word: str) -> None:
     code, _, err = dry(tmp_path, "--models", model)
     assert code == 2
     assert word in err
 
 
-def test_of_a_run_that_goes_on_only_the_rest_is_counted(tmp_path: Path) -> None:
+def test_only_the_rest_of_a_resumed_run_is_estimated(tmp_path: Path) -> None:
     settings = {
         "models": ["builtin/random"],
         "episodes": 4,
@@ -169,7 +167,7 @@ def test_of_a_run_that_goes_on_only_the_rest_is_counted(tmp_path: Path) -> None:
     assert assay.estimate(prepare(settings, dry=True, fresh=True)).calls == 24
 
 
-def test_agents_of_ones_own_cost_what_they_ask_which_nobody_knows(tmp_path: Path) -> None:
+def test_cost_of_user_agents_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "def act(view):\n    return 'noop'\n\n\n"
         "class Asking:\n    def __init__(self, model): ...\n    act = staticmethod(act)\n",
@@ -183,13 +181,13 @@ def test_agents_of_ones_own_cost_what_they_ask_which_nobody_knows(tmp_path: Path
     assert "Worlds:   Crafter (easy, hard), seeds 42 to 43, each world 2 times\n" in out
     assert "agents without model calls: act;" in out
     assert "your own agents: Asking+gpt-4o-mini;" in out
-    found = {one["model"]: one for one in estimate(tmp_path, *chosen)["models"]}
+    found = {model["model"]: model for model in estimate(tmp_path, *chosen)["models"]}
     assert found["act"]["calls"] == found["act"]["dollars"] == 0
     assert found["Asking+gpt-4o-mini"]["calls"] == found["gpt-4o-mini"]["calls"] == 8 * 6
     assert found["Asking+gpt-4o-mini"]["dollars_at_most"] is None
 
 
-def test_a_retired_model_is_told_and_another_takes_its_place(tmp_path: Path) -> None:
+def test_retired_model_is_reported_and_model_map_replaces_it(tmp_path: Path) -> None:
     _, out, _ = dry(tmp_path, "--models", "gemini-1.5-flash")
     assert "needed before the run: model 'gemini-1.5-flash' was retired" in out
     assert "--model-map gemini-1.5-flash=" in out
@@ -201,7 +199,7 @@ def test_a_retired_model_is_told_and_another_takes_its_place(tmp_path: Path) -> 
     assert "unknown model in --model-map" in said
 
 
-def test_a_file_of_the_usual_name_that_is_not_used_is_mentioned(tmp_path: Path) -> None:
+def test_unused_configuration_file_is_mentioned(tmp_path: Path) -> None:
     (tmp_path / "multi_model_config.toml").write_text("[experiment]\nepisodes = 2\n", "utf-8")
     _, _, said = dry(tmp_path)
     assert "multi_model_config.toml exists but is not used" in said

@@ -1,4 +1,4 @@
-"""What an episode ended by is told wherever episodes are; long ones are paged on a terminal."""
+"""The cause of an episode's end is shown with every episode; long sessions are paged."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,7 @@ DATABASE = "crafter_multi_model_traces.duckdb"
 
 
 class Assay(NamedTuple):
-    """The program in a folder of its own."""
+    """Runs the program in a separate folder."""
 
     folder: Path
 
@@ -27,7 +27,7 @@ class Assay(NamedTuple):
 
 @pytest.fixture(scope="module")
 def assay(tmp_path_factory: pytest.TempPathFactory, compiled_engine: None) -> Assay:
-    """Where two models that stand about have died."""
+    """A folder with two episodes in which the idle player died."""
     assay = Assay(tmp_path_factory.mktemp("deaths"))
     who = ("--models", "builtin/noop", "builtin/random", "--no-baselines")
     world = ("--difficulty", "hard", "--seed", "43", "--episodes", "2", "--max-turns", "60")
@@ -52,7 +52,7 @@ def test_the_cause_of_death_is_stored_and_shown_everywhere(assay: Assay) -> None
         assert CAUSE in (folder / f"report.{kind}").read_text("utf-8")
 
 
-def test_a_long_session_is_paged_on_a_terminal(
+def test_long_session_is_paged_on_a_terminal(
     assay: Assay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PAGER", raising=False)
@@ -65,4 +65,4 @@ def test_a_long_session_is_paged_on_a_terminal(
     assert last not in terminal.text
     terminal.type("q")
     assert terminal.end() == 0
-    assert last not in terminal.text, "whoever has seen enough leaves"
+    assert last not in terminal.text, "q leaves the pager before the end"

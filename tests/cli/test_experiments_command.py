@@ -1,4 +1,4 @@
-"""`assay experiments`, as people type it."""
+"""`assay experiments` from the command line."""
 
 import json
 import shlex
@@ -47,7 +47,7 @@ def assay(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Program:
-    """The program in an empty directory, with a store named by the environment."""
+    """Run the program in an empty directory; the environment names a store."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(stored, tmp_path / "t.duckdb")
     monkeypatch.setenv("ASSAY_DATABASE", "t.duckdb")
@@ -80,14 +80,14 @@ def test_list_shows_versions_episodes_and_means(assay: Program) -> None:
     assert "1 of 4 experiments" in assay("list", "--limit", "1", "--baselines").output
 
 
-def test_text_of_others_is_shown_as_text(assay: Program) -> None:
+def test_control_characters_in_stored_text_are_escaped(assay: Program) -> None:
     for arguments in (("list",), ("show", ODD.experiments[0].id), ("log", NASTY[:8])):
         out = assay(*arguments).output
         assert "\\x1b[2J[bold red]red[/] \\u202e =cmd()" in out.replace("…", "")
         assert all(line.isprintable() for line in out.splitlines())
 
 
-def test_log_and_show_name_the_commit_of_the_users_own_repository(assay: Program) -> None:
+def test_log_and_show_print_the_commit_of_the_project(assay: Program) -> None:
     fill(Path("t.duckdb"), THIRD, make_sessions(THIRD, 1))
     said = "unknown commit, project at fedcba987654+"
     assert assay("log", "own").output.splitlines()[0].endswith(said)
@@ -96,7 +96,7 @@ def test_log_and_show_name_the_commit_of_the_users_own_repository(assay: Program
     assert row["project"] == "fedcba9876543210+"
 
 
-def test_log_tells_version_commit_change_note_and_result(assay: Program) -> None:
+def test_log_prints_version_commit_change_note_and_result(assay: Program) -> None:
     assert assay("tag", "builtin/forager v1.1", "--note", "[b]longer[/b]").code == 0
     lines = assay("log", "builtin/forager").output.splitlines()
     assert lines[0] == "v1.0  builtin/forager v1.0, 2025-10-09 08:53 UTC, unknown commit"
@@ -115,7 +115,7 @@ def test_log_tells_version_commit_change_note_and_result(assay: Program) -> None
     assert "did you mean 'reward'?" in assay.error("log", "builtin/f", "--metric", "rewrd")
 
 
-def test_tag_says_what_changed(assay: Program) -> None:
+def test_tag_prints_the_change(assay: Program) -> None:
     name = "builtin/forager v1.1"
     done = assay("tag", name, "--version", "v2.0", "--note", "faster")
     assert done.output.splitlines() == [
@@ -169,6 +169,6 @@ def test_export_writes_a_file_that_compare_reads(assay: Program, tmp_path: Path)
         ("tag x --version v1.0 --database nowhere.duckdb", "create one with 'assay run'"),
     ],
 )
-def test_a_wrong_line_is_told_in_a_sentence(line: str, words: str, assay: Program) -> None:
+def test_wrong_command_gets_a_clear_error(line: str, words: str, assay: Program) -> None:
     assert words in assay.error(*shlex.split(line))
     assert not Path("nowhere.duckdb").exists()

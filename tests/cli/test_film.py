@@ -6,7 +6,7 @@ from assay.cli.screen import Caption, Film
 
 
 class Counter:
-    """A world that shows nothing but how many steps it has made."""
+    """A world that shows only its step count."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -39,11 +39,11 @@ def test_a_long_episode_keeps_evenly_spaced_frames_and_the_last(length: int) -> 
     assert len(set(np.diff(steps[:-1]).tolist())) == 1
 
 
-def test_frames_that_would_be_thrown_away_are_not_drawn() -> None:
+def test_frames_that_are_not_kept_are_not_drawn() -> None:
     assert steps_kept(250)[1] < 50
 
 
-def test_a_frame_says_its_step_its_action_and_what_was_unlocked() -> None:
+def test_frame_shows_step_action_and_unlocked_achievement() -> None:
     caption, world = Caption(), np.zeros((200, 200, 3), np.uint8)
     before = caption.draw_below(world)
     caption.update(7, "place_table", ("place_table",))

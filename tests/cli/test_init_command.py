@@ -43,7 +43,7 @@ def run(*arguments: str) -> int:
     return int(app(list(arguments)))
 
 
-def test_the_written_file_changes_nothing(tmp_path: Path) -> None:
+def test_written_file_keeps_all_defaults(tmp_path: Path) -> None:
     file = tmp_path / "assay.toml"
     assert run(str(file)) == 0
     assert file.read_text("utf-8") == format_run_template()
@@ -59,10 +59,10 @@ def test_the_file_has_every_setting_once() -> None:
     assert sorted([*own, "arms", "forks"]) == sorted(SETTINGS)
     assert "# [[arms]]" in LINES
     numbers = [key for table, key in keys if table == "difficulty"]
-    assert numbers == [one.name for one in fields(Difficulty)]
+    assert numbers == [field.name for field in fields(Difficulty)]
 
 
-def test_every_key_stands_in_the_first_place_of_its_setting() -> None:
+def test_every_key_is_the_preferred_key_of_its_setting() -> None:
     for number in KEY_LINES:
         table, key = table_of(number), LINES[number][1:].split(" = ")[0]
         if table != "difficulty":
@@ -97,7 +97,7 @@ def test_lines_are_short_enough_to_read() -> None:
     assert [line for line in LINES if len(line) > 96] == []
 
 
-def test_a_file_is_not_replaced_unless_asked(tmp_path: Path) -> None:
+def test_existing_file_is_kept_without_force(tmp_path: Path) -> None:
     file = tmp_path / "assay.toml"
     file.write_text("mine")
     with pytest.raises(UsageError, match="use --force to replace it"):
@@ -116,7 +116,7 @@ def test_without_a_name_the_file_is_assay_toml(
     assert "assay run --config assay.toml" in capsys.readouterr().out
 
 
-def test_a_program_can_read_where_the_file_is(
+def test_path_of_the_file_is_printed_as_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "a.toml"
@@ -124,7 +124,7 @@ def test_a_program_can_read_where_the_file_is(
     assert json.loads(capsys.readouterr().out) == {"file": str(file)}
 
 
-def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+def test_unwritable_path_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a directory"):
         run(str(tmp_path), "--force")
     with pytest.raises(UsageError, match="does not exist; create it"):

@@ -1,4 +1,4 @@
-"""Lists at any width: nothing is lost, no number and no word is broken, and pipes get rows."""
+"""Tables at any width keep all text, whole numbers and whole words; a pipe gets plain rows."""
 
 import pytest
 
@@ -17,7 +17,7 @@ ROWS = [
 assay = dead
 
 
-def test_a_row_is_a_line_where_there_is_room_or_nobody_watches() -> None:
+def test_row_is_one_line_on_a_wide_terminal_or_in_a_pipe() -> None:
     lines = format_table(HEADS, ROWS, WORDS)
     assert lines == format_table(HEADS, ROWS, WORDS, 200)
     assert lines == [

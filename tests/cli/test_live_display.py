@@ -1,4 +1,4 @@
-"""What one sees of a run while it goes on; the events come from the real engine."""
+"""The live display of a run; the events come from the real engine."""
 
 import asyncio
 import io
@@ -88,7 +88,7 @@ def run(
 
 
 class Screen:
-    """A place to print to, and what was printed."""
+    """A console and its printed text."""
 
     def __init__(self, width: int = 100, height: int = 24, **options: Any) -> None:
         self.out = io.StringIO()
@@ -112,7 +112,7 @@ def ticking(step: float) -> Callable[[], float]:
     return lambda: step * next(ticks)
 
 
-def stand(events: Iterable[Event], step: float = 1.0) -> LiveProgress:
+def follow(events: Iterable[Event], step: float = 1.0) -> LiveProgress:
     standings = LiveProgress()
     for number, event in enumerate(events):
         standings.record_event(event, step * number)
@@ -120,17 +120,17 @@ def stand(events: Iterable[Event], step: float = 1.0) -> LiveProgress:
 
 
 def started(episodes: int) -> tuple[LiveProgress, ModelProgress]:
-    """A run of one model that began at the time 0."""
-    standings = stand(
+    """Return the standings of a one-model run that started at time 0."""
+    standings = follow(
         [RunStarted({"a": episodes}), TrialStarted(Trial("other", "a", 9, None), 1)], 0.0
     )
     return standings, standings.groups["a"]
 
 
-def test_the_standing_after_a_run_is_that_of_its_episodes() -> None:
+def test_standings_after_a_run_equal_its_episodes() -> None:
     events: list[Event] = []
     run(CallbackObserver(events.append), plan("a", "b"))
-    one = stand(events).groups["a"]
+    one = follow(events).groups["a"]
     assert (one.finished, one.planned, one.share) == (3, 3, 1.0)
     assert one.achievements == TURNS
     assert one.reward == TURNS - 0.5
@@ -140,7 +140,7 @@ def test_the_standing_after_a_run_is_that_of_its_episodes() -> None:
     assert one.estimate_seconds_left(1e9) is None
 
 
-def test_open_episodes_count_as_far_as_they_are() -> None:
+def test_open_episodes_count_by_their_progress() -> None:
     trial, other = (Trial(name, "a", 0, None) for name in "xy")
     standings, one = started(4)
     for turn in (1, 2):
@@ -149,7 +149,7 @@ def test_open_episodes_count_as_far_as_they_are() -> None:
     assert one.achievements == 1.0
     assert one.share == (2 / TURNS + 1 / TURNS) / 4
     assert one.tokens == 3000
-    # 3 turns in 6 seconds, and 13 of 16 to go.
+    # 3 turns in 6 seconds, and 13 of 16 remain.
     assert one.estimate_seconds_left(6.0) == pytest.approx(26)
 
 
@@ -164,14 +164,14 @@ def test_the_time_left_follows_the_length_of_episodes_that_ended() -> None:
     assert one.estimate_seconds_left(8.0) == pytest.approx(4 * 4)
 
 
-def test_turns_before_a_resume_are_no_work_of_this_run() -> None:
+def test_turns_before_a_resume_do_not_count_as_work_of_this_run() -> None:
     standings, one = started(1)
     standings.record_event(TrialProgress(Trial("x", "a", 0, None), at(61, max_turns=100)), 1.0)
     standings.record_event(TrialProgress(Trial("x", "a", 0, None), at(62, max_turns=100)), 2.0)
     assert one.estimate_seconds_left(2.0) == pytest.approx(38)
 
 
-def test_failures_are_spent_but_not_averaged() -> None:
+def test_failures_cost_money_and_are_not_averaged() -> None:
     async def refuse(trial: Trial[None], context: Context) -> TrialVerdict:
         if trial.index:
             return await play(trial, context)
@@ -182,7 +182,7 @@ def test_failures_are_spent_but_not_averaged() -> None:
 
     events: list[Event] = []
     run(CallbackObserver(events.append), plan("a", episodes=2), refuse)
-    one = stand(events).groups["a"]
+    one = follow(events).groups["a"]
     assert one.achievements == TURNS
     assert one.tokens == 1500 + 1000 * TURNS
     assert one.finished == 2
@@ -198,31 +198,31 @@ def test_one_unknown_price_makes_the_cost_unknown() -> None:
     assert screen.lines[-1].endswith("12.0k tokens, $?")
 
 
-def test_episodes_done_before_count_as_done() -> None:
+def test_episodes_finished_before_a_resume_count_as_done() -> None:
     events: list[Event] = []
     run(CallbackObserver(events.append), plan("a"), done=lambda id: id != "a 2")
-    one = stand(events).groups["a"]
+    one = follow(events).groups["a"]
     assert (one.skipped, one.ended, one.finished) == (2, 1, 3)
 
 
-def test_a_short_run_that_nobody_watches_prints_nothing_on_the_way() -> None:
+def test_short_run_without_a_terminal_prints_no_progress() -> None:
     screen = Screen()
     run(PlainDisplay(screen.console), plan("a", "b"))
     assert screen.lines == []
 
 
-def test_verbose_lines_tell_the_start_and_the_end_of_a_model() -> None:
+def test_verbose_lines_show_start_and_end_of_a_model() -> None:
     screen = Screen()
     run(PlainDisplay(screen.console, 1), plan("a", "builtin/expert"))
-    told = "3 of 3 episodes, 100 % done, 4.0 achievements, reward 3.5, invalid 10.0 %"
+    expected = "3 of 3 episodes, 100 % done, 4.0 achievements, reward 3.5, invalid 10.0 %"
     lines = [line for line in screen.lines if " episode " not in line]
     assert lines == [
-        *("a: 3 episodes", f"a: {told}, 12.0k tokens, $0.1200"),
-        *("builtin/expert: 3 episodes", f"builtin/expert: {told}"),
+        *("a: 3 episodes", f"a: {expected}, 12.0k tokens, $0.1200"),
+        *("builtin/expert: 3 episodes", f"builtin/expert: {expected}"),
     ]
 
 
-def test_plain_lines_come_every_minute_however_many_events_there_are() -> None:
+def test_plain_lines_are_printed_once_a_minute() -> None:
     screen = Screen()
     run(PlainDisplay(screen.console, clock=ticking(6.0)), plan("a", episodes=20))
     # 20 starts, 80 turns and 20 ends, one every six seconds.
@@ -249,17 +249,17 @@ async def lost(trial: Trial[None], context: Context) -> TrialVerdict:
     raise ModelUnavailable("no \x1b[31mconnection [bold]")
 
 
-def test_each_kind_of_trouble_is_told_once_unless_all_is_wanted() -> None:
+def test_each_kind_of_error_is_printed_once_unless_verbose() -> None:
     short, full = Screen(width=200), Screen(width=200)
     run(PlainDisplay(short.console), plan("a"), lost)
     run(PlainDisplay(full.console, 1), plan("a"), lost)
-    said = "infrastructure error: ModelUnavailable: no \\x1b[31mconnection [bold]"
-    assert short.text.count(said) == 1
-    assert full.text.count(said) == 3
+    message = "infrastructure error: ModelUnavailable: no \\x1b[31mconnection [bold]"
+    assert short.text.count(message) == 1
+    assert full.text.count(message) == 3
     assert full.text.count("attempt 1 failed, next in 0s: ModelUnavailable") == 3
 
 
-def test_a_model_that_is_stopped_is_told_with_its_reason() -> None:
+def test_stopped_model_is_reported_with_the_reason() -> None:
     async def reject(trial: Trial[None], context: Context) -> TrialVerdict:
         raise ModelRejected("unknown model 'a'; see 'assay models'")
 
@@ -298,7 +298,7 @@ def test_a_narrow_terminal_gets_fewer_columns_and_no_broken_ones() -> None:
     assert last.lines[1].split()[1:] == ["3/3", "4.0", "10.0", "$0.1200", "done"]
 
 
-def test_lines_above_the_live_table_are_all_there_at_the_end() -> None:
+def test_lines_above_the_live_table_are_kept() -> None:
     screen = terminal(200)
     with LiveDisplay(screen.console, 2) as display:
         run(display, plan("a", episodes=30))
@@ -306,7 +306,7 @@ def test_lines_above_the_live_table_are_all_there_at_the_end() -> None:
     assert screen.text.count("max_turns") == 30
 
 
-def test_more_models_than_lines_are_summed_up() -> None:
+def test_models_that_do_not_fit_are_summarized() -> None:
     screen = terminal(100, height=10)
     with LiveDisplay(screen.console) as display:
         run(display, plan(*(f"model-{n}" for n in range(40)), episodes=1))
@@ -316,7 +316,7 @@ def test_more_models_than_lines_are_summed_up() -> None:
     assert last.lines[-1] == "and 34 more models, 34 of them done"
 
 
-def test_an_interrupted_run_shows_how_far_it_came() -> None:
+def test_interrupted_run_shows_its_progress() -> None:
     stop, screen = Stop(), terminal()
     display = LiveDisplay(screen.console)
 
@@ -345,7 +345,7 @@ def test_an_interrupted_run_shows_how_far_it_came() -> None:
     assert never.split()[-1] == "waiting"
 
 
-def test_names_and_notes_reach_no_terminal_as_commands() -> None:
+def test_control_characters_in_names_and_notes_are_escaped() -> None:
     name = "[red]evil\x1b[2J"
 
     async def sing(trial: Trial[None], context: Context) -> TrialVerdict:
@@ -363,7 +363,7 @@ def test_names_and_notes_reach_no_terminal_as_commands() -> None:
     assert "y" * 201 not in screen.text
 
 
-def test_the_display_fits_the_place_it_prints_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_display_fits_its_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     assert isinstance(choose_display(silent=False, console=terminal().console), LiveDisplay)
     plain = choose_display(silent=False, console=Screen().console)
@@ -371,7 +371,7 @@ def test_the_display_fits_the_place_it_prints_to(monkeypatch: pytest.MonkeyPatch
     assert type(choose_display(silent=True)) is RunDisplay
 
 
-def test_a_silent_display_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_quiet_display_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     with choose_display(silent=True, verbosity=2) as display:
         run(display, plan("a"))
         display.on_message("x")
@@ -379,7 +379,7 @@ def test_a_silent_display_says_nothing(capfd: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_the_table_says_what_is_retried_how_often_and_how_long_it_waits(width: int) -> None:
+def test_table_shows_retries_with_count_and_wait(width: int) -> None:
     now = 0.0
     screen = terminal(width)
     display = LiveDisplay(screen.console, clock=lambda: now)
@@ -389,9 +389,9 @@ def test_the_table_says_what_is_retried_how_often_and_how_long_it_waits(width: i
     display.on_event(CallRetried("some-model", reason, 2, 30.0))
     now = 10.5
     drawn = display.render().plain
-    said = " ".join(drawn.split())
-    assert "some-model: 2 retries, next in 20s; last error: mine (for 'some-model')" in said
-    assert "answered 429: slow down" in said
+    message = " ".join(drawn.split())
+    assert "some-model: 2 retries, next in 20s; last error: mine (for 'some-model')" in message
+    assert "answered 429: slow down" in message
     assert "\x1b" not in drawn
     assert max(map(len, drawn.splitlines())) <= width
     now = 31.0
@@ -399,7 +399,7 @@ def test_the_table_says_what_is_retried_how_often_and_how_long_it_waits(width: i
     assert "2 retries; last error" in display.render().plain
 
 
-def test_lines_say_now_and_then_what_is_retried() -> None:
+def test_retries_are_printed_at_intervals() -> None:
     times = iter([0.0, 1.0, 2.0, 12.0])
     screen = Screen(width=200)
     display = PlainDisplay(screen.console, clock=lambda: next(times))

@@ -21,7 +21,7 @@ ALTERNATE_SCREEN = "\x1b[?1049h"
 
 
 class Terminal:
-    """A program in a terminal of its own, and everything it wrote so far."""
+    """A program in a pseudo-terminal, with its output so far."""
 
     def __init__(self, *arguments: str, **environment: str) -> None:
         self._master, slave = pty.openpty()
@@ -44,7 +44,7 @@ class Terminal:
         return self._written.decode("utf-8", "replace")
 
     def read_until(self, wanted: str, seconds: float = 60) -> None:
-        """Read until the text is there; the end of the program ends the waiting too."""
+        """Read until the text appears or the program ends."""
         deadline = time.monotonic() + seconds
         while wanted not in self.text:
             assert time.monotonic() < deadline, f"no {wanted!r} in {self.text[-2000:]!r}"
@@ -67,7 +67,7 @@ class Terminal:
         ready, _, _ = select.select([self._master], [], [], 60)
         try:
             data = os.read(self._master, 65536) if ready else b""
-        except OSError:  # how Linux reports that the other side was closed
+        except OSError:  # Linux reports a closed other side so
             return False
         self._written += data
         return bool(data)
@@ -88,7 +88,7 @@ def test_a_terminal_shows_the_world_live_and_keeps_the_last_view(tmp_path: Path)
 
 
 @pytest.mark.extras
-def test_interrupting_saves_what_was_played(tmp_path: Path) -> None:
+def test_interrupted_game_is_saved(tmp_path: Path) -> None:
     terminal = Terminal("play", "--fps", "2", "--policy", "noop", "--output", str(tmp_path))
     terminal.read_until("step 2, reward")
     terminal.program.send_signal(signal.SIGINT)

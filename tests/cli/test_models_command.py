@@ -1,4 +1,4 @@
-"""`assay models`, as people type it."""
+"""`assay models` from the command line."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ def test_the_list_shows_price_context_key_and_retirement(
     assert KEY not in out
 
 
-def test_the_list_of_one_provider(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_can_be_limited_to_one_provider(capsys: pytest.CaptureFixture[str]) -> None:
     assert list_models(provider="groq", show=OutputOptions(quiet=True)) == 0
     assert capsys.readouterr().out.split() == ["qwen3/32b", "gpt-oss-120b", "qwen3.6/27b"]
     assert list_models(provider="builtin", show=OutputOptions(quiet=True)) == 0
@@ -50,26 +50,26 @@ def test_the_list_of_one_provider(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ollama/NAME" in capsys.readouterr().out
 
 
-def test_an_unknown_provider_gets_the_nearest() -> None:
+def test_unknown_provider_gets_a_suggestion() -> None:
     with pytest.raises(UsageError, match="unknown provider 'opnai'; did you mean 'openai'"):
         list_models(provider="opnai")
 
 
-def test_the_list_for_programs_says_whether_there_is_a_key_and_never_which(
+def test_json_list_shows_whether_a_key_is_set_but_not_the_key(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     assert list_models(show=OutputOptions(json=True)) == 0
     out = capsys.readouterr().out
-    told = json.loads(out)
-    rows = {row["name"]: row for row in told["models"]}
+    printed = json.loads(out)
+    rows = {row["name"]: row for row in printed["models"]}
     assert rows["gpt-4o-mini"]["key_present"] is True
     assert rows["qwen3/32b"]["key_present"] is False
     assert rows["builtin/noop"]["key_present"] is None
     assert rows["gpt-4"]["retired"] == "2026-10-23"
     assert rows["gpt-4"]["is_retired"] is (date.today() >= date(2026, 10, 23))
     assert rows["gpt-4o-mini"]["price"]["dated"] == "2026-07-02"
-    assert {"openai", "synth"} <= {row["name"] for row in told["providers"]}
+    assert {"openai", "synth"} <= {row["name"] for row in printed["providers"]}
     assert KEY not in out
 
 
@@ -86,7 +86,7 @@ def test_a_key_in_the_users_file_is_warned_about_and_never_printed(
         assert KEY not in shown.out + shown.err
 
 
-def test_names_from_a_file_reach_the_terminal_as_text(
+def test_control_characters_in_model_names_are_escaped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "rows.toml"
@@ -96,13 +96,13 @@ def test_names_from_a_file_reach_the_terminal_as_text(
     assert capsys.readouterr().out == "[bold]x[/]\n"
 
 
-def test_the_command_takes_the_words_of_its_help() -> None:
+def test_commands_of_the_help_are_accepted() -> None:
     for words in ([], ["--provider", "openai", "--json"], ["test", "builtin/noop", "--json"]):
         models.parse_args(words, exit_on_error=False, print_error=False)
 
 
 class Counting:
-    """A model that is asked, and let go."""
+    """A model that counts its calls and closings."""
 
     name, provider = "counting", "tests"
 
@@ -118,7 +118,7 @@ class Counting:
         self.closed += 1
 
 
-def test_one_short_question_is_asked_and_the_model_let_go() -> None:
+def test_model_is_called_once_and_closed() -> None:
     model = Counting()
     assert asyncio.run(send_test_request(model)).message.text == "ok"
     (request,) = model.asked
@@ -126,7 +126,7 @@ def test_one_short_question_is_asked_and_the_model_let_go() -> None:
     assert request.max_tokens <= 256
 
 
-def test_a_built_in_model_answers_the_question() -> None:
+def test_built_in_model_answers_the_test_call() -> None:
     reply = asyncio.run(send_test_request(make_builtin("builtin/noop")))
     assert reply.message.text
     assert reply.cost_usd == 0.0
@@ -139,9 +139,9 @@ def test_trying_a_model_prints_reply_latency_tokens_and_cost(
     out = capsys.readouterr().out
     assert all(word in out for word in ("reply", "latency", "tokens", "cost     $0"))
     assert try_model("builtin/noop", show=OutputOptions(json=True)) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["model"], told["provider"]) == ("builtin/noop", "builtin")
-    assert told["usage"]["prompt"] > 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["model"], printed["provider"]) == ("builtin/noop", "builtin")
+    assert printed["usage"]["prompt"] > 0
 
 
 def test_trying_an_unknown_model_suggests_a_known_one() -> None:

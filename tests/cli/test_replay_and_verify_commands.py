@@ -42,7 +42,7 @@ def keep(path: Path, *sessions: SessionRecord) -> None:
 
 
 TURNS = {"s0": (0, 6), "s1": (1, 7), "s2": (16, 8)}
-"""Seed and turns of the stored episodes; s2 is the only one that unlocks anything."""
+"""Seed and turns of the stored episodes; only s2 unlocks an achievement."""
 
 
 def episode(name: str) -> SessionRecord:
@@ -59,7 +59,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def database(made_once: Path, tmp_path: Path) -> Path:
-    """A store of three episodes, for one test alone."""
+    """A copy of a store of three episodes, for one test."""
     return Path(shutil.copy(made_once, tmp_path))
 
 
@@ -94,17 +94,17 @@ def test_a_damaged_episode_is_named_and_fails_the_command(
     assert "2 identical, 1 different" in total
 
 
-def test_verify_tells_a_program_everything(
+def test_verify_prints_all_findings_as_json(
     database: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unseeded = play(9, turns=2, session_id="s9")
     unseeded = replace(unseeded, header=replace(unseeded.header, seed=None))
     keep(database, damage(episode("s1"), 12), unseeded)
     assert run("verify", "--database", database, "--json") == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["sessions"], told["same"]) == (4, 2)
-    assert list(told["differences"]) == ["s1"]
-    assert told["reasons"] == {"s9": "it has no seed"}
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["sessions"], printed["same"]) == (4, 2)
+    assert list(printed["differences"]) == ["s1"]
+    assert printed["reasons"] == {"s9": "it has no seed"}
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_episodes_can_be_named(
     assert json.loads(capsys.readouterr().out)["sessions"] == count
 
 
-def test_an_unknown_name_is_bad_usage(
+def test_unknown_episode_name_is_a_usage_error(
     database: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("verify", "nobody", "--database", database) == 2
@@ -152,16 +152,16 @@ def test_a_replay_without_a_terminal_prints_a_line_for_each_achievement(
     assert last.startswith("replayed 40 of 40 steps of episode s2: ")
 
 
-def test_the_best_episode_is_replayed_by_that_word(
+def test_best_replays_the_best_episode(
     database: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("replay", "best", "--database", database, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["session"] == "s2"
-    assert told["finding"] == "same"
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["session"] == "s2"
+    assert printed["finding"] == "same"
 
 
-def test_a_gif_holds_a_frame_for_each_step(database: Path, tmp_path: Path) -> None:
+def test_gif_has_one_frame_per_step(database: Path, tmp_path: Path) -> None:
     picture = tmp_path / "new" / "s0.gif"
     arguments = ("--database", database, "--size", "36", "--from-step", "10")
     assert run("replay", "s0", "--gif", picture, *arguments) == 0
@@ -170,7 +170,7 @@ def test_a_gif_holds_a_frame_for_each_step(database: Path, tmp_path: Path) -> No
         assert getattr(image, "n_frames", 1) > 5
 
 
-def test_frames_are_pictures_named_by_their_step(database: Path, tmp_path: Path) -> None:
+def test_frames_are_images_named_by_step(database: Path, tmp_path: Path) -> None:
     folder = tmp_path / "frames"
     arguments = ("--database", database, "--size", "36", "--from-step", "25", "--quiet")
     assert run("replay", "s0", "--frames", folder, *arguments) == 0
@@ -178,14 +178,14 @@ def test_frames_are_pictures_named_by_their_step(database: Path, tmp_path: Path)
     assert sorted(path.name for path in folder.iterdir()) == names
 
 
-def test_a_replay_ends_where_the_world_differs_from_the_trace(
+def test_replay_stops_at_the_first_difference_from_the_trace(
     database: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keep(database, damage(episode("s1"), 12))
     assert run("replay", "s1", "--database", database) == 1
-    told = capsys.readouterr()
-    assert "replayed 11 of 35 steps" in told.out
-    assert "step 12 (turn 3): digest was" in told.err
+    printed = capsys.readouterr()
+    assert "replayed 11 of 35 steps" in printed.out
+    assert "step 12 (turn 3): digest was" in printed.err
 
 
 @pytest.mark.parametrize(
@@ -197,14 +197,14 @@ def test_a_replay_ends_where_the_world_differs_from_the_trace(
         pytest.param(["--size", "3", "--gif", "a.gif"], "size", id="no size"),
     ],
 )
-def test_bad_options_of_a_replay_are_told(
+def test_invalid_replay_options_are_reported(
     arguments: list[str], words: str, database: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("replay", "s0", "--database", database, *arguments) == 2
     assert words in capsys.readouterr().err
 
 
-def test_frames_that_cannot_be_written_are_told(
+def test_unwritable_frames_are_reported(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     taken = tmp_path / "taken"
@@ -214,12 +214,12 @@ def test_frames_that_cannot_be_written_are_told(
 
 
 @pytest.mark.extras
-def test_a_terminal_shows_the_world_and_what_the_model_said(database: Path) -> None:
+def test_terminal_shows_the_world_and_the_model_text(database: Path) -> None:
     terminal = Terminal("traces", "replay", "s2", "--database", str(database), "--fps", "50")
     assert terminal.end() == 0
     assert UPPER_HALF in terminal.text
     assert "turn 8: I try" in terminal.text
-    # What the model said holds an escape, which is shown and not obeyed.
+    # The model's text has an escape sequence, which is shown and not executed.
     assert "\\x1b[31m" in terminal.text
 
 

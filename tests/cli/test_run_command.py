@@ -1,4 +1,4 @@
-"""`assay run`, the real program: what it prints, what it leaves, and how it ends."""
+"""`assay run`, the real program: its output, files and exit codes."""
 
 import json
 import re
@@ -28,7 +28,7 @@ DATABASE = "crafter_multi_model_traces.duckdb"
 FOLDER = "traces_multi_model"
 SMALL = ("--episodes", "2", "--max-turns", "6")
 MODELS = ["builtin/random", "builtin/forager", "builtin/noop"]
-"""Who plays in the shared run, in the order of its files; noop plays as a baseline."""
+"""Models of the shared run, in the order of its files; noop is a baseline."""
 
 MANY_MODELS_FILE = """
 [experiment]
@@ -95,12 +95,12 @@ class EveryThird(BaseHook):
 
 
 def run(where: Path, *arguments: str) -> Finished:
-    """`assay run` in this process, in a folder, where nobody watches."""
+    """Run `assay run` in this process, in a folder, without a terminal."""
     return call_assay(where, "run", *arguments)
 
 
 def refusal(where: Path, *arguments: str) -> str:
-    """The one line with which a command ends that starts nothing."""
+    """Return the one error line of a command that starts nothing."""
     before = sorted(where.rglob("*"))
     done = run(where, *arguments)
     assert (done.code, done.output) == (2, "")
@@ -111,7 +111,7 @@ def refusal(where: Path, *arguments: str) -> str:
 
 
 def played(database: Path) -> list[tuple[Any, ...]]:
-    """What the episodes of a database are, without ids and times."""
+    """Return the episodes of a database without ids and times."""
     with duckdb.connect(str(database), read_only=True) as connection:
         return connection.execute(
             """
@@ -137,12 +137,12 @@ def answer(where: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 def next_commands(done: Finished) -> list[str]:
-    """The commands that a run ends with, without the name of the program."""
+    """Return the commands suggested at the end of a run, without the program name."""
     return re.findall(r"^\w[\w ]*: +assay (traces .*)$", done.output, re.MULTILINE)
 
 
 class Shared(NamedTuple):
-    """A run that several tests look at and none changes."""
+    """A run that several tests read and none changes."""
 
     where: Path
     done: Finished
@@ -168,7 +168,7 @@ def test_a_run_ends_with_its_tables_and_the_commands_to_run_next(shared: Shared)
         "MODEL RANKINGS",
     )
     assert all(title in shared.done.output for title in titles)
-    # Nobody pays for scripted players.
+    # Scripted players cost nothing.
     assert "token" not in f"{shared.done.output}{shared.done.errors}".lower()
     assert "$" not in f"{shared.done.output}{shared.done.errors}"
     assert "builtin/noop*" in shared.done.output
@@ -182,18 +182,18 @@ def test_the_commands_to_run_next_do_run(shared: Shared) -> None:
             assert main(shlex.split(command)) == 0
 
 
-def test_a_run_that_nobody_watches_has_no_lines_about_single_models(shared: Shared) -> None:
+def test_run_without_a_terminal_prints_no_lines_about_single_models(shared: Shared) -> None:
     lines = shared.done.errors.splitlines()
     assert lines[0] == "Starting run shared"
     assert not [line for line in lines if line.startswith("builtin/")]
     assert "\x1b" not in shared.done.output + shared.done.errors
 
 
-def test_nothing_is_left_of_the_journals_of_a_finished_run(shared: Shared) -> None:
+def test_journals_of_a_finished_run_are_deleted(shared: Shared) -> None:
     assert sorted(path.name for path in shared.where.iterdir()) == [DATABASE, FOLDER]
 
 
-def test_both_queries_that_users_have_return_the_right_numbers(shared: Shared) -> None:
+def test_documented_queries_return_the_right_numbers(shared: Shared) -> None:
     summary = answer(shared.where, SUMMARY_QUERY)
     assert {(row[0], row[3]) for row in summary} == {(f"{name} v1.0", 2) for name in MODELS}
     performance = answer(shared.where, PERFORMANCE_QUERY)
@@ -252,7 +252,7 @@ def test_the_results_file_has_a_value_per_world_and_metric(shared: Shared) -> No
     assert not stored
 
 
-def test_the_whole_configuration_is_stored_with_the_run(shared: Shared) -> None:
+def test_complete_configuration_is_stored_with_the_run(shared: Shared) -> None:
     ((text, status),) = answer(shared.where, "SELECT configuration, status FROM runs")
     stored = json.loads(text)
     assert stored["models"] == MODELS[:2]
@@ -265,12 +265,12 @@ def test_every_model_plays_the_same_worlds(shared: Shared) -> None:
     assert answer(shared.where, first) == [(2,)]
 
 
-def test_the_python_face_reads_what_the_command_wrote(shared: Shared) -> None:
+def test_python_api_reads_a_run_of_the_command(shared: Shared) -> None:
     frame = assay.open(shared.where / DATABASE).episodes(run="latest")
     assert sorted(frame["model"]) == sorted(MODELS * 2)
 
 
-def test_json_is_one_object_and_nothing_else(tmp_path: Path) -> None:
+def test_json_output_is_one_object(tmp_path: Path) -> None:
     done = run(tmp_path, "--model", "builtin/random", "--no-baselines", *SMALL, "--json")
     assert (done.code, done.errors) == (0, "")
     assert done.json["status"] == "finished"
@@ -278,12 +278,12 @@ def test_json_is_one_object_and_nothing_else(tmp_path: Path) -> None:
     assert (tmp_path / done.json["results"]).is_file()
 
 
-def test_quiet_prints_the_id_of_the_run_alone(tmp_path: Path) -> None:
+def test_quiet_prints_only_the_run_id(tmp_path: Path) -> None:
     chosen = ("--model", "builtin/noop", "--no-baselines", "--run-id", "calm")
     assert run(tmp_path, *chosen, *SMALL, "--quiet") == Finished(0, "calm\n", "")
 
 
-def test_a_dry_run_tells_all_and_starts_nothing(tmp_path: Path) -> None:
+def test_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     done = run(tmp_path, *SMALL, "--dry-run")
     assert done.code == 0
     assert "At most 48 model calls" in done.output
@@ -318,14 +318,14 @@ def test_a_dry_run_tells_all_and_starts_nothing(tmp_path: Path) -> None:
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_what_is_wrong_is_one_line_that_says_what_is_allowed(
+def test_invalid_value_is_one_line_with_the_allowed_values(
     tmp_path: Path, arguments: list[str], words: list[str]
 ) -> None:
     line = refusal(tmp_path, *arguments)
     assert [word for word in words if word not in line] == []
 
 
-def test_an_unknown_key_of_a_file_is_named_with_the_near_one(tmp_path: Path) -> None:
+def test_unknown_key_of_a_file_gets_a_suggestion(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("[experiment]\nepisods = 3\n")
     line = refusal(tmp_path, "--config", "mine.toml")
     assert "episods" in line
@@ -338,7 +338,7 @@ def test_an_unknown_key_of_a_file_is_named_with_the_near_one(tmp_path: Path) -> 
     [(MANY_MODELS_FILE, 100), (ONE_MODEL_FILE, 30)],
     ids=["many-models", "one-model"],
 )
-def test_files_that_users_have_play_on_a_service(
+def test_existing_configuration_files_run_on_a_service(
     tmp_path: Path, service: str, text: str, turns: int
 ) -> None:
     (tmp_path / "mine.toml").write_text(text.replace("http://localhost:8901", service))
@@ -353,7 +353,7 @@ def test_files_that_users_have_play_on_a_service(
     assert "your-api-key" not in stored
 
 
-def test_a_placeholder_for_a_key_is_told_and_not_used(tmp_path: Path) -> None:
+def test_placeholder_key_is_reported_and_not_used(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(ONE_MODEL_FILE)
     done = run(tmp_path, "--config", "mine.toml", "--model", "builtin/noop", "--dry-run")
     assert done.code == 0
@@ -362,7 +362,7 @@ def test_a_placeholder_for_a_key_is_told_and_not_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.extras
-def test_a_service_gives_the_same_episodes_as_none(
+def test_episodes_are_the_same_with_and_without_a_service(
     shared: Shared, tmp_path: Path, service: str
 ) -> None:
     models = ("--models", "builtin/random", "builtin/forager")
@@ -371,9 +371,7 @@ def test_a_service_gives_the_same_episodes_as_none(
 
 
 @pytest.mark.extras
-def test_models_that_play_together_play_the_same_episodes(
-    shared: Shared, tmp_path: Path
-) -> None:
+def test_concurrent_models_play_the_same_episodes(shared: Shared, tmp_path: Path) -> None:
     models = ("--models", "builtin/random", "builtin/forager")
     together = ("--concurrent-models", "--max-concurrent-models", "2")
     assert run(tmp_path, *models, *SMALL, *together).code == 0
@@ -381,14 +379,16 @@ def test_models_that_play_together_play_the_same_episodes(
 
 
 @pytest.mark.extras
-def test_one_episode_at_a_time_is_the_same_too(shared: Shared, tmp_path: Path) -> None:
+def test_one_episode_at_a_time_gives_the_same_episodes(shared: Shared, tmp_path: Path) -> None:
     models = ("--models", "builtin/random", "builtin/forager")
     assert run(tmp_path, *models, *SMALL, "--max-concurrent-episodes", "1").code == 0
     assert played(tmp_path / DATABASE) == played(shared.where / DATABASE)
 
 
 @pytest.mark.extras
-def test_a_second_run_leaves_the_files_of_the_first_and_counts_on(tmp_path: Path) -> None:
+def test_second_run_keeps_the_files_of_the_first_and_continues_the_numbers(
+    tmp_path: Path,
+) -> None:
     chosen = ("--model", "builtin/noop", "--no-baselines", "--max-turns", "2")
     assert run(tmp_path, *chosen, "--episodes", "3", "--run-id", "one").code == 0
     (tmp_path / FOLDER / "notes.txt").write_text("mine")
@@ -403,7 +403,7 @@ def test_a_second_run_leaves_the_files_of_the_first_and_counts_on(tmp_path: Path
     assert answer(tmp_path, "SELECT count(*) FROM session_traces") == [(4,)]
 
 
-def test_the_id_of_a_finished_run_is_not_used_again(tmp_path: Path) -> None:
+def test_id_of_a_finished_run_is_rejected(tmp_path: Path) -> None:
     chosen = (
         "--model",
         "builtin/noop",
@@ -428,7 +428,7 @@ def test_the_id_of_a_finished_run_is_not_used_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.extras
-def test_files_whose_traces_are_in_no_database_are_kept(tmp_path: Path) -> None:
+def test_trace_files_missing_in_the_database_are_kept(tmp_path: Path) -> None:
     chosen = ("--model", "builtin/noop", "--no-baselines", "--max-turns", "2")
     assert run(tmp_path, *chosen, "--episodes", "1", "--run-id", "one").code == 0
     (tmp_path / DATABASE).unlink()
@@ -458,7 +458,7 @@ def test_files_of_episodes_and_details_can_be_left_out(tmp_path: Path) -> None:
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_a_limit_ends_an_episode_as_a_result_and_is_named(
+def test_limit_ends_an_episode_with_a_result_and_is_shown(
     tmp_path: Path, limit: tuple[str, str], reason: str, steps: int | None
 ) -> None:
     chosen = ("--model", "builtin/noop", "--no-baselines", "--episodes", "1", *limit)
@@ -484,7 +484,7 @@ def test_verbose_adds_a_line_per_episode_and_twice_a_line_per_turn(tmp_path: Pat
     assert len(twice) == 8
 
 
-def test_hooks_of_ones_own_are_stored_with_step_and_turn(tmp_path: Path) -> None:
+def test_results_of_user_hooks_are_stored_with_step_and_turn(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(HOOKS)
     chosen = ("--model", "builtin/noop", "--no-baselines", "--episodes", "2")
     assert run(tmp_path, *chosen, "--max-turns", "2", "--hooks", "mine.py").code == 0
@@ -497,7 +497,7 @@ def test_hooks_of_ones_own_are_stored_with_step_and_turn(tmp_path: Path) -> None
     assert rows == [(seed, *row) for seed in (42, 43) for row in one]
 
 
-def test_the_hook_of_the_page_on_runs_tells_of_thirst(tmp_path: Path) -> None:
+def test_documented_hook_reports_thirst(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "evaluate.md").read_text("utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (source,) = [block for block in blocks if "@hook" in block]
@@ -526,7 +526,7 @@ def test_a_hook_that_raises_fails_its_episodes_and_the_run(tmp_path: Path) -> No
 
 
 @pytest.mark.extras
-def test_a_series_has_the_name_it_is_given(tmp_path: Path) -> None:
+def test_series_name_can_be_set(tmp_path: Path) -> None:
     chosen = ("--model", "builtin/noop", "--no-baselines", "--episodes", "1")
     assert run(tmp_path, *chosen, "--max-turns", "2", "--name", "mine").code == 0
     assert run(tmp_path, *chosen, "--max-turns", "3", "--name", "mine").code == 0
@@ -534,9 +534,7 @@ def test_a_series_has_the_name_it_is_given(tmp_path: Path) -> None:
     assert names == [("mine v1.0",), ("mine v1.1",)]
 
 
-def test_a_service_that_is_not_there_is_found_out_before_anything_starts(
-    tmp_path: Path,
-) -> None:
+def test_unreachable_service_is_reported_before_the_run_starts(tmp_path: Path) -> None:
     with running(ServiceSettings(port=0)) as server:
         address = server.address
     done = run(tmp_path, "--model", "builtin/noop", "--service-url", address)
@@ -554,7 +552,7 @@ def test_a_service_that_is_not_there_is_found_out_before_anything_starts(
     ],
     ids=["a page", "another service"],
 )
-def test_an_address_of_somebody_else_gets_one_sentence(
+def test_address_of_another_server_gets_a_clear_error(
     tmp_path: Path, kind: str, body: bytes
 ) -> None:
     class Other(BaseHTTPRequestHandler):
@@ -565,7 +563,7 @@ def test_an_address_of_somebody_else_gets_one_sentence(
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Not to be seen."""
+            """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -580,7 +578,7 @@ def test_an_address_of_somebody_else_gets_one_sentence(
 
 
 @pytest.mark.extras
-def test_a_service_with_a_token_gets_that_of_the_environment(
+def test_service_token_is_read_from_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = "a-token-of-thirty-two-letters-or-so"
@@ -591,13 +589,13 @@ def test_a_service_with_a_token_gets_that_of_the_environment(
 
 
 def wait_for(process: subprocess.Popen[str], words: str) -> None:
-    """Let a program run until it says so on standard error."""
+    """Wait until a program prints this text on standard error."""
     assert process.stderr is not None
     assert any(words in line for line in process.stderr)
 
 
 def started(where: Path, *arguments: str) -> subprocess.Popen[str]:
-    """`assay run` in a process of its own, which tells every turn."""
+    """Run `assay run` in a subprocess that prints every turn."""
     return subprocess.Popen(
         [sys.executable, "-m", "assay", "run", *arguments, "-vv"],
         cwd=where,
@@ -608,7 +606,7 @@ def started(where: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.extras
-def test_a_run_that_loses_its_service_ends_with_3_and_goes_on(tmp_path: Path) -> None:
+def test_run_that_loses_its_service_exits_with_3_and_can_be_resumed(tmp_path: Path) -> None:
     chosen = ("--model", "builtin/forager", "--no-baselines", "--episodes", "20")
     with running(ServiceSettings(port=0)) as server:
         process = started(tmp_path, *chosen, "--service-url", server.address)
@@ -626,7 +624,7 @@ def test_a_run_that_loses_its_service_ends_with_3_and_goes_on(tmp_path: Path) ->
 
 
 @pytest.mark.extras
-def test_an_interrupted_run_ends_with_130_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_interrupted_run_exits_with_130_and_the_same_command_resumes_it(tmp_path: Path) -> None:
     size = ("--episodes", "20", "--max-turns", "40", "--no-save-traces")
     chosen = ("--model", "builtin/noop", "--no-baselines", *size)
     with started(tmp_path, *chosen) as process:

@@ -1,4 +1,4 @@
-"""`assay traces`, as people type it."""
+"""`assay traces` from the command line."""
 
 import json
 import shlex
@@ -47,7 +47,7 @@ def assay(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Program:
-    """The program in an empty directory, with a store named by the environment."""
+    """Run the program in an empty directory; the environment names a store."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(stored, tmp_path / "t.duckdb")
     monkeypatch.setenv("ASSAY_DATABASE", "t.duckdb")
@@ -73,9 +73,7 @@ def test_list_shows_runs_and_sessions(assay: Program) -> None:
     assert "failure: ModelUnavailable" in lines[4]
 
 
-def test_list_leaves_out_baselines_that_nobody_named_unless_they_are_asked_for(
-    assay: Program,
-) -> None:
+def test_list_hides_default_baselines_unless_requested(assay: Program) -> None:
     listed = assay("list").output
     assert "builtin/expert" not in listed.partition("\n")[2]
     assert "2 episodes of baselines not listed; --baselines shows them" in listed
@@ -87,12 +85,12 @@ def test_list_leaves_out_baselines_that_nobody_named_unless_they_are_asked_for(
     assert json.loads(assay("list", "--json").output)["total"] == 5
 
 
-def test_list_can_be_narrowed_cut_and_read_by_programs(assay: Program) -> None:
+def test_list_has_filters_a_limit_and_json(assay: Program) -> None:
     found = json.loads(
         assay("list", "--model", "builtin/expert", "--limit", "1", "--json").output
     )
     assert found["total"] == 2
-    assert [each["seed"] for each in found["runs"][0]["sessions"]] == [43]
+    assert [session["seed"] for session in found["runs"][0]["sessions"]] == [43]
     assert "1 of 3 episodes; --limit" in assay("list", "--limit", "1").output
     assert assay(
         "list", "--quiet", "--experiment", "builtin/expert v1.0"
@@ -100,7 +98,7 @@ def test_list_can_be_narrowed_cut_and_read_by_programs(assay: Program) -> None:
     assert assay("list", "--model", "nobody").output == "no episodes\n"
 
 
-def test_list_shows_what_other_worlds_earn_in_the_place_of_achievements(assay: Program) -> None:
+def test_list_shows_rewards_for_other_environments(assay: Program) -> None:
     for seed, score in ((1, 2.5), (2, None)):
         with SessionTracer("t.duckdb", name="loop", task="maze", seed=seed, run_id="r") as it:
             it.step("go")
@@ -115,7 +113,7 @@ def test_list_shows_what_other_worlds_earn_in_the_place_of_achievements(assay: P
     assert "achievements" in assay("list", "--run", "run-1").output
 
 
-def test_show_tells_what_happened_turn_by_turn(assay: Program) -> None:
+def test_show_prints_an_episode_turn_by_turn(assay: Program) -> None:
     session = SESSIONS[0]
     out = assay("show", session.header.session_id[:8]).output
     assert f"episode {session.header.session_id}: builtin/forager on crafter/easy" in out
@@ -126,7 +124,7 @@ def test_show_tells_what_happened_turn_by_turn(assay: Program) -> None:
     assert "hook     E easy_achievement: step" in out
 
 
-def test_show_takes_words_and_turns(assay: Program) -> None:
+def test_show_accepts_words_and_turns(assay: Program) -> None:
     best = assay("show", "best", "--turns", "2").output
     assert "turn 2 " in best
     assert "turn 3 " not in best
@@ -137,7 +135,7 @@ def test_show_takes_words_and_turns(assay: Program) -> None:
     )
 
 
-def test_show_as_json_is_the_trace(assay: Program) -> None:
+def test_show_prints_the_trace_as_json(assay: Program) -> None:
     name = SESSIONS[0].header.session_id
     found = json.loads(assay("show", name, "--turns", "2-3", "--json").output)
     assert found["format"] == "assay-trace/1"
@@ -145,7 +143,7 @@ def test_show_as_json_is_the_trace(assay: Program) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--full",)])
-def test_what_a_model_says_is_shown_and_never_obeyed(
+def test_control_characters_in_model_text_are_escaped(
     arguments: tuple[str, ...], assay: Program
 ) -> None:
     done = assay("show", SESSIONS[4].header.session_id, *arguments)
@@ -155,7 +153,7 @@ def test_what_a_model_says_is_shown_and_never_obeyed(
     assert "error: ModelUnavailable: no answer" in done.output
 
 
-def test_a_reply_of_megabytes_is_shown_in_part_or_in_full(assay: Program) -> None:
+def test_huge_reply_is_shortened_unless_full_is_set(assay: Program) -> None:
     run = make_run("huge", created_at=START + 1)
     long = make_session(run, turns=3, text="x" * 1_000_000)
     fill(Path("huge.duckdb"), run, [long])
@@ -165,7 +163,7 @@ def test_a_reply_of_megabytes_is_shown_in_part_or_in_full(assay: Program) -> Non
     assert full.count("x") > 900_000
 
 
-def test_export_and_import_go_round(assay: Program) -> None:
+def test_exported_traces_can_be_imported(assay: Program) -> None:
     done = assay("export", "--format", "json", "--output", "out")
     assert done.output == "5 episodes in out/\n"
     done = assay("import", "out", "--database", "new.duckdb")
@@ -177,7 +175,7 @@ def test_export_and_import_go_round(assay: Program) -> None:
     assert rows_of(new) == rows_of(old)
 
 
-def test_import_names_what_is_damaged_and_ends_with_one(assay: Program) -> None:
+def test_import_names_damaged_files_and_exits_with_1(assay: Program) -> None:
     assay("export", "--output", "out")
     first = sorted(Path("out").iterdir())[0]
     first.write_text("{")
@@ -231,7 +229,7 @@ def test_merge_and_snapshot(assay: Program) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_wrong_command_line_ends_with_one_line_that_helps(
+def test_wrong_command_line_gets_one_helpful_line(
     arguments: list[str], parts: list[str], assay: Program
 ) -> None:
     line = assay.error(*arguments)
@@ -239,13 +237,13 @@ def test_a_wrong_command_line_ends_with_one_line_that_helps(
 
 
 @pytest.mark.extras
-def test_the_commands_work_in_a_process_of_their_own(assay: Program) -> None:
+def test_commands_work_in_a_subprocess(assay: Program) -> None:
     done = run_python("-W", "error", "-m", "assay", "traces", "list", "--json")
     assert json.loads(done.output)["total"] == 5
     assert done.errors == ""
 
 
-def test_delete_asks_before_it_deletes_and_says_what_it_deleted(assay: Program) -> None:
+def test_delete_asks_for_confirmation_and_reports_deleted_sessions(assay: Program) -> None:
     refused = assay("delete", "worst")
     assert refused.code == 2
     assert "--yes" in refused.errors
@@ -257,7 +255,7 @@ def test_delete_asks_before_it_deletes_and_says_what_it_deleted(assay: Program) 
     assert "deleted: 4 episodes" in assay("delete", "run-1", "--yes").output
 
 
-def test_sessions_are_sorted_by_any_number_the_highest_first(assay: Program) -> None:
+def test_sessions_are_sorted_by_any_number_in_descending_order(assay: Program) -> None:
     listed = json.loads(assay("list", "--sort", "reward", "--top", "3", "--json").output)
     rewards = [run["sessions"][0]["reward"] for run in listed["runs"]]
     assert len(rewards) == 3
@@ -272,12 +270,12 @@ def test_sessions_are_sorted_by_any_number_the_highest_first(assay: Program) -> 
     ("turns", "shown"),
     [("3-", [3, 4]), ("-2", [3, 4]), ("last", [4]), ("2", [2]), ("2-3", [2, 3]), ("9-", [])],
 )
-def test_show_takes_a_part_of_the_turns(assay: Program, turns: str, shown: list[int]) -> None:
+def test_show_accepts_a_range_of_turns(assay: Program, turns: str, shown: list[int]) -> None:
     out = assay("show", "best", "--turns", turns).output
     assert [int(line.split()[1]) for line in out.splitlines() if line[:5] == "turn "] == shown
 
 
 @pytest.mark.parametrize("turns", ["", "-", "-0", "x", "9-3", "1-2-3"])
-def test_turns_that_cannot_be_meant_are_refused(assay: Program, turns: str) -> None:
+def test_invalid_ranges_of_turns_are_rejected(assay: Program, turns: str) -> None:
     done = assay("show", "best", f"--turns={turns}")
     assert (done.code, "--turns" in done.errors) == (2, True)

@@ -1,4 +1,4 @@
-"""`assay variance`, as people type it."""
+"""`assay variance` from the command line."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def variance(
 
 
 @pytest.mark.extras
-def test_the_command_line_people_come_with_runs_unchanged(variance: Program) -> None:
+def test_command_line_of_the_specification_works(variance: Program) -> None:
     done = variance(
         *RUNS, "--metric", METRIC, "--threshold", "0.05", "--output", "variance_plot.png"
     )
@@ -65,9 +65,9 @@ def test_a_page_has_the_figure(variance: Program) -> None:
 
 
 @pytest.mark.extras
-def test_an_ellipsis_names_the_runs_between_and_the_defaults_hold(variance: Program) -> None:
+def test_ellipsis_expands_to_the_runs_between_with_default_options(variance: Program) -> None:
     found = variance.json("run1", "run2", "run3", "...", "run15")
-    assert [one["name"] for one in found["runs"]] == RUNS
+    assert [run["name"] for run in found["runs"]] == RUNS
     assert (found["metric"], found["threshold"]) == (METRIC, 0.05)
     assert found["figure"] == "variance_analysis.png"
     assert Path("variance_analysis.png").exists()
@@ -88,10 +88,10 @@ def test_runs_that_are_missing_or_crashed_are_named(variance: Program) -> None:
 
 
 @pytest.mark.extras
-def test_files_are_runs_too(variance: Program) -> None:
+def test_files_are_accepted_as_runs(variance: Program) -> None:
     files = [str(write_run(Path(f"seed{at}.csv"), level_of(at))) for at in range(3)]
     found = variance.json(*files, "--summary.percent", "0.5", "--database", "none.duckdb")
-    assert [one["seed"] for one in found["runs"]] == [0, 1, 2]
+    assert [run["seed"] for run in found["runs"]] == [0, 1, 2]
     assert "last 0.5" in found["summaries"]["auc"]["summary"]
 
 
@@ -118,7 +118,7 @@ def test_files_are_runs_too(variance: Program) -> None:
     ],
     ids=str,
 )
-def test_a_wrong_command_line_gets_a_sentence(
+def test_wrong_command_line_gets_a_clear_error(
     arguments: list[str], words: str, variance: Program
 ) -> None:
     Path("folder.png").mkdir()

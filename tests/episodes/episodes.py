@@ -1,4 +1,4 @@
-"""Real episodes, played in process with random actions, as the store would hold them."""
+"""Real episodes with random actions, in the form of the store."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from assay.types import Message, TrialState, Usage
 
 
 def played_step(world: World, action: str) -> StepRecord:
-    """Make one step and write it down."""
+    """Make one step and return its record."""
     result = world.step(action)
     return StepRecord(
         index=world.steps,
@@ -63,7 +63,7 @@ def play(
     session_id: str = "s1",
     hooks: Sequence[type[Hook]] = DEFAULT_HOOKS,
 ) -> SessionRecord:
-    """One episode of `per_turn` random actions a turn."""
+    """Play one episode with `per_turn` random actions a turn."""
     world, watch, dice = World(seed, difficulty, length), Watch(hooks), random.Random(seed)
     calls: list[CallRecord] = []
     turns_played: list[PlayedRecord] = []

@@ -1,4 +1,4 @@
-"""A bandit, agents and a model of a user's own, for tests that run them."""
+"""User code for tests: a bandit environment, agents and a model."""
 
 import asyncio
 import json
@@ -13,10 +13,18 @@ from assay.api.runs import run
 from assay.runs.run import RunResult
 from assay.types import ChatReply, ChatRequest, Message, Usage
 
-__all__ = ["AGENTS", "BANDIT", "EXECUTORS", "CountedModel", "asked", "errors_of", "play_in"]
+__all__ = [
+    "AGENTS",
+    "BANDIT",
+    "EXECUTORS",
+    "CountedModel",
+    "count_calls",
+    "errors_of",
+    "play_in",
+]
 
 EXECUTORS = ("asyncio", pytest.param("processes", marks=pytest.mark.extras))
-"""Where trials may run."""
+"""The executors of trials."""
 
 BANDIT = '''
 import random
@@ -86,7 +94,7 @@ class Twice:
 
 
 class CountedModel:
-    """Leaves a byte in the file `asked` for each call; plays the first action it is told of."""
+    """Appends a byte to the file `asked` per call; plays the first action of the prompt."""
 
     provider = "test"
 
@@ -113,7 +121,7 @@ class CountedModel:
         )
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the model opens nothing."""
 
 
 def _answer(request: ChatRequest) -> dict[str, Any]:
@@ -128,14 +136,14 @@ def _answer(request: ChatRequest) -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": [tool]}
 
 
-def asked(folder: Path) -> int:
-    """How often models of a folder were asked."""
+def count_calls(folder: Path) -> int:
+    """Count the model calls in a folder."""
     path = folder / "asked"
     return path.stat().st_size if path.exists() else 0
 
 
 def play_in(folder: Path, **settings: Any) -> RunResult:
-    """`assay.run` in a folder that has the bandit and the agents; no baselines unless said."""
+    """Run `assay.run` in a folder with the bandit and the agents; no baselines by default."""
     (folder / "bandit.py").write_text(BANDIT, "utf-8")
     if not (folder / "agents.py").exists():
         (folder / "agents.py").write_text(AGENTS, "utf-8")
@@ -144,5 +152,5 @@ def play_in(folder: Path, **settings: Any) -> RunResult:
 
 
 def errors_of(result: RunResult, arm: str) -> Sequence[str]:
-    """What went wrong in each episode of an arm."""
+    """Return the error of each episode of an arm."""
     return [row.error_message or "" for row in result.episodes if row.model == arm]

@@ -1,4 +1,4 @@
-"""Chat models for tests: they count what they are asked, and fail on request."""
+"""Chat models for tests: they count calls, and fail on request."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,11 +20,11 @@ from assay.runs.plan import GroupCounts
 from assay.store.records import RunRecord
 from assay.types import ChatModel, ChatReply, ChatRequest, Message
 
-__all__ = ["CountingModel", "SayingModel", "play", "settings"]
+__all__ = ["CountingModel", "FixedReplyModel", "play", "settings"]
 
 
 class CountingModel:
-    """A built-in model that counts its calls and raises before the calls it is told to."""
+    """A built-in model that counts its calls and raises at chosen calls."""
 
     provider = "test"
 
@@ -46,8 +46,8 @@ class CountingModel:
         """Nothing is open."""
 
 
-class SayingModel:
-    """Says what it is told to say, whatever it is asked."""
+class FixedReplyModel:
+    """Replies with a fixed text."""
 
     provider = "test"
     name = "saying"
@@ -81,7 +81,7 @@ def play(
     listen: Callable[[Event], None] | None = None,
     stop: Stop | None = None,
 ) -> GroupCounts:
-    """Play some episodes of one model, with their journals in a folder."""
+    """Play episodes of one model, with their journals in a folder."""
     config = replace(
         rules or settings(), models=(model.name,), episodes=episodes, seed=100, baselines=False
     )

@@ -1,4 +1,4 @@
-"""Arms of a run: prompts of one model, several tasks, worlds played again."""
+"""Arms of a run: prompts of one model, several tasks, replicates of worlds."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from assay.errors import UsageError
 from assay.runs.configuration import resolve
 from tests.runs.tables import rows
 
-from .own_things import EXECUTORS, CountedModel, asked, play_in
+from .own_things import EXECUTORS, CountedModel, count_calls, play_in
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
@@ -71,7 +71,7 @@ def test_two_prompts_of_one_model_are_one_run_and_one_verdict(
 
 
 @pytest.mark.parametrize(
-    ("arms", "said"),
+    ("arms", "message"),
     [
         ([{"label": "mine"}], "an arm needs a model, an agent, or both"),
         ([{"model": "builtin/noop", "promt": "x"}], "unknown key in [[arms]] 'promt'"),
@@ -81,12 +81,12 @@ def test_two_prompts_of_one_model_are_one_run_and_one_verdict(
         ("builtin/noop", "arms"),
     ],
 )
-def test_what_is_no_arm_is_refused_before_anything_starts(
-    tmp_path: Path, arms: Any, said: str
+def test_invalid_arm_is_rejected_before_the_run_starts(
+    tmp_path: Path, arms: Any, message: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
         play_in(tmp_path, arms=arms)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_an_agent_with_a_model_adds_an_arm_for_each_model_and_one_without_adds_one(
@@ -108,7 +108,7 @@ def test_an_agent_with_a_model_adds_an_arm_for_each_model_and_one_without_adds_o
     assert {row.model: row.steps for row in result.episodes}["Twice+b"] == 3
     temperatures = [request.temperature for request in models[0].requests]
     assert temperatures == [0.0] * 6 + [1.0] * 4
-    assert asked(tmp_path) == 2 * (2 + 4) + 4
+    assert count_calls(tmp_path) == 2 * (2 + 4) + 4
 
 
 def test_several_difficulties_and_replicates_are_tasks_and_worlds_of_one_experiment(
@@ -133,7 +133,7 @@ def test_several_difficulties_and_replicates_are_tasks_and_worlds_of_one_experim
         assert {found.finding for found in verify()} == {"same"}
 
 
-def test_a_plain_run_has_the_ids_and_the_identity_it_always_had() -> None:
+def test_ids_and_identity_of_a_plain_run_are_stable() -> None:
     plain = RunConfig(models=("builtin/noop",))
     given = {"models": ["builtin/noop"], "replicates": 1, "difficulty": ["easy"], "arms": []}
     spelt = resolve(RunConfig, given, environment={}).config
@@ -141,7 +141,7 @@ def test_a_plain_run_has_the_ids_and_the_identity_it_always_had() -> None:
     assert not {"agents", "arms", "environment", "replicates"} & plain.stored().keys()
 
 
-def test_runs_know_no_world_and_nobody_who_plays_in_it() -> None:
+def test_runs_package_imports_no_world_and_no_agent() -> None:
     code = (
         "import sys, assay.runs, assay.runs.run\n"
         "print([name for name in sys.modules if name.startswith(('assay.crafter.world', "

@@ -32,7 +32,7 @@ def error_of(**given: Any) -> str:
     return str(caught.value)
 
 
-def test_the_defaults_are_those_of_the_command_line_users_know() -> None:
+def test_defaults_are_the_documented_ones() -> None:
     config = resolved()
     assert config == RunConfig()
     assert config.models == DEFAULT_MODELS
@@ -47,21 +47,21 @@ def test_the_defaults_are_those_of_the_command_line_users_know() -> None:
 
 def test_every_setting_is_a_field_of_the_run_or_of_the_agent() -> None:
     derived = {"agent", "agent_hashes", "environment_hash", "hook_hashes", "metrics_hash"}
-    own = {one.name for one in fields(RunConfig)} - derived
-    assert own | {one.name for one in fields(AgentOptions)} == set(SETTINGS)
+    own = {field.name for field in fields(RunConfig)} - derived
+    assert own | {field.name for field in fields(AgentOptions)} == set(SETTINGS)
 
 
-def test_a_configuration_cannot_be_changed() -> None:
+def test_configuration_is_immutable() -> None:
     with pytest.raises(FrozenInstanceError):
         RunConfig().episodes = 3  # type: ignore[misc]
 
 
-def test_a_configuration_can_be_sent_to_another_process() -> None:
+def test_configuration_can_be_pickled() -> None:
     config = RunConfig(openai_api_key=Secret(KEY))
     assert pickle.loads(pickle.dumps(config)) == config
 
 
-def test_sources_say_where_each_value_came_from(tmp_path: Path) -> None:
+def test_sources_name_the_origin_of_each_value(tmp_path: Path) -> None:
     file = tmp_path / "a.toml"
     file.write_text("[experiment]\nepisodes = 5\nmax_turns = 7\n")
     done = resolve(RunConfig, {"episodes": 3, "seed": None}, file, environment={})
@@ -72,7 +72,7 @@ def test_sources_say_where_each_value_came_from(tmp_path: Path) -> None:
     assert set(done.sources) == set(SETTINGS)
 
 
-def test_the_environment_names_the_database_unless_somebody_else_does(tmp_path: Path) -> None:
+def test_environment_names_the_database_unless_overridden(tmp_path: Path) -> None:
     environment = {DATABASE_VARIABLE: "env.duckdb"}
     done = resolve(RunConfig, {}, environment=environment)
     assert done.config.database == Path("env.duckdb")
@@ -124,7 +124,7 @@ def test_the_environment_names_the_database_unless_somebody_else_does(tmp_path: 
         ("time_limit", 10**400),
     ],
 )
-def test_a_value_that_is_not_allowed_is_named_with_what_is(name: str, value: Any) -> None:
+def test_invalid_value_is_reported_with_the_allowed_values(name: str, value: Any) -> None:
     message = error_of(**{name: value})
     setting = SETTINGS[name]
     assert message.startswith(f"{setting.option}: ")
@@ -132,25 +132,25 @@ def test_a_value_that_is_not_allowed_is_named_with_what_is(name: str, value: Any
     assert f"give {setting.takes.allowed}" in message
 
 
-def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+def test_password_in_a_url_is_rejected_and_not_printed() -> None:
     message = error_of(service_url="http://me:secret@localhost")
     assert "'http://[redacted]@localhost' is not allowed" in message
     assert "secret" not in message
 
 
-def test_a_model_named_twice_is_pointed_out() -> None:
+def test_duplicate_model_is_reported() -> None:
     assert "'a' is given twice" in error_of(models=["a", "b", "a"])
 
 
-def test_one_model_needs_no_list() -> None:
+def test_one_model_can_be_given_as_a_string() -> None:
     assert resolved(models="gpt-4o-mini").models == ("gpt-4o-mini",)
 
 
-def test_a_setting_that_does_not_exist_is_an_error_with_a_suggestion() -> None:
+def test_unknown_setting_is_an_error_with_a_suggestion() -> None:
     assert "did you mean 'episodes'?" in error_of(episode=3)
 
 
-def test_a_configuration_made_by_hand_is_checked_as_well() -> None:
+def test_configuration_made_in_python_is_validated() -> None:
     with pytest.raises(UsageError, match=r"^episodes: 0 is not allowed; give a whole number"):
         RunConfig(episodes=0)
     with pytest.raises(UsageError, match="is too large for 10 episodes"):
@@ -158,7 +158,7 @@ def test_a_configuration_made_by_hand_is_checked_as_well() -> None:
     assert RunConfig(seed=2**31 - 10).seed == 2**31 - 10
 
 
-def test_nothing_and_zero_take_back_what_a_file_gives(tmp_path: Path) -> None:
+def test_none_and_zero_override_values_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "a.toml"
     file.write_text(
         '[services]\ncrafter_service_url = "http://localhost:8901/"\n'
@@ -179,7 +179,7 @@ def test_a_difficulty_is_a_name_or_a_table_of_numbers() -> None:
     assert "cow_chance = 2 is not allowed" in error_of(difficulty={"cow_chance": 2})
 
 
-def test_settings_of_the_agent_have_the_same_bounds_as_the_agent() -> None:
+def test_agent_settings_have_the_bounds_of_the_agent() -> None:
     bounds: dict[str, Any] = {
         "history": (1, 100),
         "temperature": (0, 2),
@@ -201,7 +201,7 @@ def test_settings_of_the_agent_have_the_same_bounds_as_the_agent() -> None:
         assert resolved(view=word).agent.view == word
 
 
-def test_a_prompt_file_counts_by_its_text(tmp_path: Path) -> None:
+def test_prompt_file_is_identified_by_its_text(tmp_path: Path) -> None:
     prompt = tmp_path / "prompt.md"
     prompt.write_text("Play well.")
     config = resolved(prompt=prompt)
@@ -216,7 +216,7 @@ def test_a_prompt_file_counts_by_its_text(tmp_path: Path) -> None:
     assert "not text in UTF-8" in error_of(prompt=prompt)
 
 
-def test_hook_files_count_by_their_content(tmp_path: Path) -> None:
+def test_hook_files_are_identified_by_their_content(tmp_path: Path) -> None:
     hooks = tmp_path / "hooks.py"
     hooks.write_text("a = 1\n")
     moved = tmp_path / "moved.py"
@@ -230,7 +230,7 @@ def test_hook_files_count_by_their_content(tmp_path: Path) -> None:
     assert "twice" in error_of(hooks=[hooks, hooks])
 
 
-def test_baselines_play_unless_they_play_anyway() -> None:
+def test_baselines_are_added_unless_they_are_already_models() -> None:
     assert RunConfig(models=("a",)).added_baselines == BASELINES
     assert RunConfig(models=("builtin/random", "a")).added_baselines == ("builtin/noop",)
     assert RunConfig().added_baselines == ()
@@ -264,7 +264,7 @@ def test_a_key_is_neither_shown_nor_stored() -> None:
         ("openai_base_url", "http://localhost:1"),
     ],
 )
-def test_the_identity_holds_what_decides_results(name: str, value: Any) -> None:
+def test_identity_contains_settings_that_affect_results(name: str, value: Any) -> None:
     assert list_differences(
         RunConfig, RunConfig().stored(), replace(RunConfig(), **{name: value}).stored()
     )
@@ -286,13 +286,13 @@ def test_the_identity_holds_what_decides_results(name: str, value: Any) -> None:
         ("save_detailed_results", False),
     ],
 )
-def test_the_identity_leaves_out_what_does_not(name: str, value: Any) -> None:
+def test_identity_excludes_settings_that_do_not_affect_results(name: str, value: Any) -> None:
     changed = replace(RunConfig(), **{name: value})
     assert changed.identity() == RunConfig().identity()
     assert changed.stored() != RunConfig().stored()
 
 
-def test_a_difference_is_told_in_lines_that_can_be_read() -> None:
+def test_difference_is_printed_in_readable_lines() -> None:
     old = RunConfig().stored()
     new = RunConfig(
         episodes=20, step_limit=5, difficulty=Difficulty(), agent=AgentOptions(view="short")
@@ -305,7 +305,7 @@ def test_a_difference_is_told_in_lines_that_can_be_read() -> None:
     assert list_differences(RunConfig, old, json.loads(json.dumps(old))) == []
 
 
-def test_a_difference_at_the_end_of_a_long_text_is_not_lost() -> None:
+def test_difference_at_the_end_of_a_long_text_is_shown() -> None:
     one, other = (AgentOptions(prompt="x" * 100 + end) for end in "ab")
     lines = list_differences(
         RunConfig, RunConfig(agent=one).stored(), RunConfig(agent=other).stored()
@@ -313,7 +313,7 @@ def test_a_difference_at_the_end_of_a_long_text_is_not_lost() -> None:
     assert lines == ["agent.prompt: changed"]
 
 
-def test_a_stored_run_takes_the_place_of_the_defaults(tmp_path: Path) -> None:
+def test_stored_run_replaces_the_defaults(tmp_path: Path) -> None:
     prompt, hooks = tmp_path / "prompt.md", tmp_path / "hooks.py"
     prompt.write_text("Play well.")
     hooks.write_text("a = 1\n")
@@ -332,7 +332,7 @@ def test_a_stored_run_takes_the_place_of_the_defaults(tmp_path: Path) -> None:
     assert re.match("hook_hashes: ", list_differences(RunConfig, stored, changed.stored())[0])
 
 
-def test_a_stored_run_is_in_the_database_it_was_found_in() -> None:
+def test_stored_run_uses_the_database_it_was_found_in() -> None:
     stored = RunConfig(database=Path("elsewhere.duckdb")).stored()
     found = resolve(
         RunConfig, {"database": "here.duckdb"}, stored=stored, environment={}
@@ -344,14 +344,14 @@ def test_a_stored_run_is_in_the_database_it_was_found_in() -> None:
     )
 
 
-def test_a_choice_without_effect_is_a_warning() -> None:
+def test_setting_without_effect_gives_a_warning() -> None:
     alone = resolve(RunConfig, {"max_concurrent_models": 2}, environment={})
     assert "--concurrent-models" in alone.warnings[0]
     both = {"max_concurrent_models": 2, "concurrent_models": True}
     assert resolve(RunConfig, both, environment={}).warnings == ()
 
 
-def test_a_program_is_told_the_name_of_a_setting_and_a_command_line_its_option() -> None:
+def test_errors_name_the_setting_in_python_and_the_option_on_the_command_line() -> None:
     with pytest.raises(UsageError, match=r"^--max-turns: 0 is not allowed"):
         resolve(RunConfig, {"max_turns": 0}, environment={})
     with pytest.raises(UsageError, match=r"^max_turns: 0 is not allowed"):
@@ -422,7 +422,7 @@ def test_runs_of_the_first_format_keep_their_identity_and_fingerprints(
     stored: str,
     fingerprints: dict[str, str],
 ) -> None:
-    """Written by commit 557b711: what differs is a run that starts again, or a new version."""
+    """Written by commit 557b711: a difference would restart runs, or make a new version."""
     monkeypatch.chdir(tmp_path)
     for name, text in (("p.md", PROMPT), ("h.py", HOOKS), ("m.py", METRICS)):
         Path(name).write_text(text)
@@ -430,4 +430,6 @@ def test_runs_of_the_first_format_keep_their_identity_and_fingerprints(
     assert content_hash(canonical_json(config.identity())) == identity
     assert content_hash(canonical_json(config.stored())) == stored
     record = make_run_record(config, make_arms(config, {}), "run-1", "")
-    assert {one.model: one.fingerprint for one in record.experiments} == fingerprints
+    assert {
+        experiment.model: experiment.fingerprint for experiment in record.experiments
+    } == fingerprints

@@ -102,7 +102,7 @@ def test_both_layouts_may_be_mixed(tmp_path: Path) -> None:
     assert (config.episodes, config.max_turns, config.models) == (3, 7, ("a",))
 
 
-def test_our_own_tables_are_read(tmp_path: Path) -> None:
+def test_tables_of_assay_are_read(tmp_path: Path) -> None:
     config = read(
         tmp_path,
         '[run]\nmodels = ["a", "b"]\nname = "mine"\nconcurrent_models = true\n'
@@ -119,7 +119,7 @@ def test_our_own_tables_are_read(tmp_path: Path) -> None:
     assert config.difficulty == Difficulty(cow_chance=0.5)
 
 
-def test_two_keys_that_set_the_same_thing_differently_are_an_error(tmp_path: Path) -> None:
+def test_contradicting_keys_are_an_error(tmp_path: Path) -> None:
     message = error_of(tmp_path, "[experiment]\nepisodes = 3\n[eval]\nepisodes = 4\n")
     assert "[experiment] episodes and [eval] episodes" in message
     message = error_of(
@@ -140,14 +140,14 @@ def test_an_unknown_key_is_an_error_with_a_suggestion(tmp_path: Path) -> None:
     assert "max_turns" in message
 
 
-def test_a_key_in_the_wrong_table_is_told_its_place(tmp_path: Path) -> None:
+def test_error_for_a_key_in_the_wrong_table_names_the_right_one(tmp_path: Path) -> None:
     message = error_of(tmp_path, "[run]\nmax_turns = 3\n")
     assert "'max_turns' belongs below [experiment]" in message
     message = error_of(tmp_path, '[run]\nservice_url = "http://localhost:1"\n')
     assert "'service_url' belongs below [services] as 'crafter_service_url'" in message
 
 
-def test_a_key_outside_every_table_is_told_its_place(tmp_path: Path) -> None:
+def test_error_for_a_key_outside_of_tables_names_its_table(tmp_path: Path) -> None:
     message = error_of(tmp_path, "episodes = 3\n")
     assert "'episodes' is outside a table; write it below [experiment] or [eval]" in message
 
@@ -161,7 +161,7 @@ def test_a_value_in_place_of_a_table_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["episodes = '3'", "episodes = 3.0", "episodes = true", "episodes = [3]"]
 )
-def test_a_value_of_the_wrong_type_names_key_value_and_what_is_allowed(
+def test_value_of_the_wrong_type_is_reported_with_key_and_allowed_type(
     tmp_path: Path, text: str
 ) -> None:
     message = error_of(tmp_path, f"[experiment]\n{text}\n")
@@ -175,7 +175,7 @@ def test_a_wrong_number_of_a_difficulty_names_the_table(tmp_path: Path) -> None:
     assert "did you mean 'cow_chance'?" in message
 
 
-def test_broken_toml_is_told_with_its_line_and_reason(tmp_path: Path) -> None:
+def test_invalid_toml_is_reported_with_line_and_reason(tmp_path: Path) -> None:
     assert "run.toml, line 2, column 10: not valid TOML: " in error_of(
         tmp_path, "[experiment]\nepisodes 3\n"
     )
@@ -191,7 +191,7 @@ def test_a_missing_file_names_the_command_that_writes_one(tmp_path: Path) -> Non
         resolve(RunConfig, {}, tmp_path / ("x" * 300))
 
 
-def test_what_is_no_text_file_is_refused(tmp_path: Path) -> None:
+def test_binary_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read"):
         resolve(RunConfig, {}, tmp_path)
     file = tmp_path / "run.toml"
@@ -200,7 +200,7 @@ def test_what_is_no_text_file_is_refused(tmp_path: Path) -> None:
         resolve(RunConfig, {}, file)
 
 
-def test_a_mark_of_byte_order_does_no_harm(tmp_path: Path) -> None:
+def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     assert read(tmp_path, "\ufeff[experiment]\nepisodes = 3\n").config.episodes == 3
 
 
@@ -215,7 +215,9 @@ NASTY = (
     "place",
     [f"{table}.{key or 'x'}" for setting in SETTINGS.values() for table, key in setting.places],
 )
-def test_a_nasty_value_is_taken_or_refused_in_our_words(tmp_path: Path, place: str) -> None:
+def test_unusual_value_is_accepted_or_rejected_with_a_usage_error(
+    tmp_path: Path, place: str
+) -> None:
     table, key = place.split(".")
     refused = 0
     for value in NASTY:

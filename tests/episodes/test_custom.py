@@ -1,4 +1,4 @@
-"""Metrics asked about stored episodes, and their numbers as outcomes."""
+"""Metrics of stored episodes, and their values as outcomes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -38,7 +38,7 @@ SESSIONS = [
     *make_sessions(RUN, 3),
     make_session(RUN, episode=3, state=TrialState.INFRASTRUCTURE),
 ]
-EXPERIMENTS = [each.id for each in RUN.experiments]
+EXPERIMENTS = [experiment.id for experiment in RUN.experiments]
 FIRST = ids(SESSIONS)[:3]
 
 
@@ -63,7 +63,9 @@ def marked(function: Callable[..., Any]) -> Metric:
 
 
 def metrics(*functions: Callable[..., Any], sha: str = "0" * 32) -> MetricSet:
-    return MetricSet(tuple(find_metric(each) or marked(each) for each in functions), sha)
+    return MetricSet(
+        tuple(find_metric(function) or marked(function) for function in functions), sha
+    )
 
 
 def returning(value: object) -> Metric:
@@ -74,7 +76,7 @@ def returning(value: object) -> Metric:
 
 
 def earned(store: Store, name: str) -> dict[str, float]:
-    """The values of a metric, by trial."""
+    """Return the values of a metric, by trial."""
     with store.reading() as connection:
         rows = connection.execute(
             "SELECT trial_id, value FROM outcomes WHERE metric = ? ORDER BY ALL", [name]
@@ -85,7 +87,7 @@ def earned(store: Store, name: str) -> dict[str, float]:
 EPISODE = Episode.of(SESSIONS[0])
 
 
-def test_an_episode_shows_what_its_session_holds() -> None:
+def test_episode_has_the_data_of_its_session() -> None:
     session = SESSIONS[0]
     assert session.end is not None
     assert EPISODE.id == session.header.session_id
@@ -110,7 +112,7 @@ def test_an_episode_shows_what_its_session_holds() -> None:
     assert "steps" not in repr(EPISODE)
 
 
-def test_a_session_that_goes_on_is_no_episode_yet() -> None:
+def test_unfinished_session_is_not_an_episode() -> None:
     with pytest.raises(UsageError, match="has not ended"):
         Episode.of(make_session(RUN, state=None))
 
@@ -124,7 +126,7 @@ def test_a_session_that_goes_on_is_no_episode_yet() -> None:
         pytest.param(np.int64(7), 7.0, id="numpy integer"),
     ],
 )
-def test_any_real_number_will_do(value: object, number: float) -> None:
+def test_any_real_number_is_accepted(value: object, number: float) -> None:
     found = measure(returning(value), EPISODE)
     assert found.trials == {EPISODE.id: {"given": number}}
     assert found.problems == []
@@ -151,9 +153,7 @@ class Rude:
         pytest.param({"a\n": 1.0}, "is not allowed; give letters", id="line end"),
     ],
 )
-def test_what_is_no_number_is_a_problem_that_names_episode_and_line(
-    value: object, words: str
-) -> None:
+def test_invalid_number_is_a_problem_with_episode_and_line(value: object, words: str) -> None:
     found = measure(returning(value), EPISODE)
     assert not any(found.trials.values())
     (problem,) = found.problems
@@ -163,31 +163,31 @@ def test_what_is_no_number_is_a_problem_that_names_episode_and_line(
     assert f"episode {EPISODE.id} (builtin/forager, seed 42)" in str(problem)
 
 
-def test_the_good_numbers_of_a_dictionary_are_kept_beside_a_bad_one() -> None:
+def test_valid_numbers_of_a_dictionary_are_kept_despite_an_invalid_one() -> None:
     found = measure(returning({"good": 1, "bad": float("nan")}), EPISODE)
     assert found.trials == {EPISODE.id: {"good": 1.0}}
-    assert [each.what for each in found.problems] == [
+    assert [problem.what for problem in found.problems] == [
         "key 'bad': returned nan, which is not finite"
     ]
 
 
-def test_an_empty_dictionary_says_that_there_is_no_number() -> None:
+def test_empty_dictionary_means_no_value() -> None:
     found = measure(returning({}), EPISODE)
     assert (found.trials, found.problems) == ({EPISODE.id: {}}, [])
 
 
 @pytest.mark.parametrize("make", [list, tuple, np.array], ids=lambda make: make.__name__)
-def test_a_list_metric_may_give_a_number_for_each_episode(make: Any) -> None:
+def test_list_metric_can_return_one_number_per_episode(make: Any) -> None:
     def rewards(episodes: list[Episode]) -> object:
-        return make([each.reward for each in episodes])
+        return make([episode.reward for episode in episodes])
 
     both = [EPISODE, Episode.of(SESSIONS[1])]
     found = measure_all(marked(rewards), both, "e")
-    assert found.trials == {each.id: {"rewards": each.reward} for each in both}
+    assert found.trials == {episode.id: {"rewards": episode.reward} for episode in both}
     assert found.whole == {}
 
 
-def test_a_list_of_another_length_is_a_problem() -> None:
+def test_list_of_the_wrong_length_is_a_problem() -> None:
     def short(episodes: Sequence[Episode]) -> list[float]:
         return [1.0]
 
@@ -204,7 +204,7 @@ def parts(episode: Episode) -> dict[str, float]:
     return {"noops": sum(step.action == "noop" for step in episode.steps), "turns_made": 4}
 
 
-def test_numbers_of_episodes_become_outcomes_beside_those_there_are(store: Store) -> None:
+def test_metric_values_become_outcomes_next_to_existing_ones(store: Store) -> None:
     before = rows_of(store)["outcomes"]
     done = apply_metrics(store, [*EXPERIMENTS, EXPERIMENTS[0]], metrics(seconds, parts))
     assert done == Applied({"seconds": 6, "noops": 6, "turns_made": 6})
@@ -220,14 +220,14 @@ def test_numbers_of_episodes_become_outcomes_beside_those_there_are(store: Store
     assert replace(stored, end=None) == replace(SESSIONS[0], end=None)
 
 
-def test_asking_again_adds_nothing_and_changes_nothing(store: Store) -> None:
+def test_applying_metrics_again_changes_nothing(store: Store) -> None:
     apply_metrics(store, EXPERIMENTS[:1], metrics(seconds, parts))
     before = rows_of(store)
     apply_metrics(store, EXPERIMENTS[:1], metrics(seconds, parts))
     assert rows_of(store) == before
 
 
-def test_one_number_for_a_list_belongs_to_the_experiment_as_a_whole(store: Store) -> None:
+def test_single_number_of_a_list_metric_belongs_to_the_experiment(store: Store) -> None:
     def overall(episodes: list[Episode]) -> dict[str, float]:
         return {"episodes_seen": len(episodes), "seeds": sum(e.seed or 0 for e in episodes)}
 
@@ -240,9 +240,9 @@ def test_one_number_for_a_list_belongs_to_the_experiment_as_a_whole(store: Store
     assert all("seeds" not in trial.values for trial in subjects[0].trials)
 
 
-def test_messages_are_read_from_the_store_when_they_are_asked_for(store: Store) -> None:
+def test_messages_are_loaded_on_demand(store: Store) -> None:
     def said(episodes: list[Episode]) -> list[int]:
-        return [len(each.messages) for each in episodes]
+        return [len(episode.messages) for episode in episodes]
 
     def heard(episode: Episode) -> int:
         return len(episode.messages)
@@ -273,28 +273,28 @@ def leaves(episodes):
 """
 
 
-def test_an_exception_names_the_episode_and_the_line_and_the_rest_goes_on(
+def test_exception_names_episode_and_line_and_other_episodes_continue(
     store: Store, tmp_path: Path
 ) -> None:
     path = tmp_path / "broken.py"
     path.write_text(BROKEN)
-    told: list[str] = []
-    done = apply_metrics(store, EXPERIMENTS, load_metrics(path), told.append)
+    notices: list[str] = []
+    done = apply_metrics(store, EXPERIMENTS, load_metrics(path), notices.append)
     assert done.counts == {"seeds": 4, "fine": 6}
     assert set(earned(store, "seeds").values()) == {42.0, 44.0}
     assert len(done.problems) == 4
-    assert told[0] == (
+    assert notices[0] == (
         f"{path}:6: metric 'seeds', episode {FIRST[1]} (builtin/forager, seed 43): "
         "KeyError: 'no such thing'"
     )
-    assert told[1:] == [
+    assert notices[1:] == [
         f"{path}:19: metric 'leaves', experiment {EXPERIMENTS[0]!r}: SystemExit: 3",
         f"{path}:6: metric 'seeds' has 2 such problems in total",
         f"{path}:19: metric 'leaves' has 2 such problems in total",
     ]
 
 
-def test_a_number_that_a_metric_takes_back_is_gone(store: Store) -> None:
+def test_value_that_a_metric_no_longer_returns_is_removed(store: Store) -> None:
     @metric(name="mine")
     def old(episode: Episode) -> dict[str, float]:
         return {"a": 1.0, "b": 1.0}
@@ -313,9 +313,7 @@ def test_a_number_that_a_metric_takes_back_is_gone(store: Store) -> None:
     assert {name: each.sha for name, each in noted.items()} == {"b": "2" * 32}
 
 
-def test_the_experiment_remembers_what_made_its_numbers_and_which_way_is_better(
-    store: Store,
-) -> None:
+def test_experiment_records_the_source_and_direction_of_metrics(store: Store) -> None:
     @metric(name="hurry", higher_is_better=False)
     def slow(episode: Episode) -> float:
         return episode.duration_s
@@ -335,7 +333,7 @@ def test_the_experiment_remembers_what_made_its_numbers_and_which_way_is_better(
     assert replace(after, tags={}, updated_at=0) == replace(before, tags={}, updated_at=0)
 
 
-def test_a_name_that_means_something_else_is_a_problem(store: Store) -> None:
+def test_metric_name_in_use_is_a_problem(store: Store) -> None:
     @metric
     def grades(episode: Episode) -> dict[str, float]:
         return {"reward": -1.0, "shared": 1.0, "unlocked/mine": 1.0}
@@ -349,18 +347,18 @@ def test_a_name_that_means_something_else_is_a_problem(store: Store) -> None:
             "UPDATE outcomes SET metric = 'unlocked/mine' WHERE metric = 'unlocked/wake_up'"
         )
     rewards = earned(store, "reward")
-    told: list[str] = []
-    done = apply_metrics(store, EXPERIMENTS[:1], metrics(grades, rivals), told.append)
+    notices: list[str] = []
+    done = apply_metrics(store, EXPERIMENTS[:1], metrics(grades, rivals), notices.append)
     assert done.counts == {"shared": 3, "own": 1}
     assert earned(store, "reward") == rewards
-    assert [line.split(": ", 2)[2].split("; ")[0] for line in told[:3]] == [
+    assert [line.split(": ", 2)[2].split("; ")[0] for line in notices[:3]] == [
         "'reward' is an outcome of every episode, with another value",
         "'unlocked/mine' was recorded with these episodes and is not from a metric",
         "'shared' is also a result of metric 'grades'",
     ]
 
 
-def test_a_dictionary_may_repeat_a_number_that_an_episode_has(store: Store) -> None:
+def test_dictionary_may_repeat_an_existing_outcome(store: Store) -> None:
     @metric
     def summary(episode: Episode) -> dict[str, float]:
         return {"rule_understanding": rule_understanding(episode), "mine": 1.0}
@@ -370,7 +368,7 @@ def test_a_dictionary_may_repeat_a_number_that_an_episode_has(store: Store) -> N
     assert done == Applied({"rule_understanding": 3, "mine": 3})
 
 
-def test_shipped_metrics_are_computed_where_they_are_missing(store: Store) -> None:
+def test_missing_built_in_metrics_are_computed(store: Store) -> None:
     done = ensure_metrics(store, EXPERIMENTS, ["reward", "rule_understanding", *SHIPPED])
     assert done == Applied(dict.fromkeys(SHIPPED, 6))
     with store.reading() as connection:
@@ -386,7 +384,7 @@ def test_shipped_metrics_are_computed_where_they_are_missing(store: Store) -> No
     assert "metrics" not in str(before["experiments"])
 
 
-def test_sessions_that_cannot_tell_get_no_shipped_metric(store: Store) -> None:
+def test_sessions_without_the_needed_data_get_no_built_in_metric(store: Store) -> None:
     with store.writing() as connection:
         connection.execute(
             "UPDATE session_traces SET source = 'balrog' WHERE session_id = ?", FIRST[:1]
@@ -394,17 +392,17 @@ def test_sessions_that_cannot_tell_get_no_shipped_metric(store: Store) -> None:
         connection.execute(
             "UPDATE session_traces SET task = 'chess' WHERE session_id = ?", FIRST[1:2]
         )
-    told: list[str] = []
+    notices: list[str] = []
     names = ["time_efficiency"]
-    done = ensure_metrics(store, EXPERIMENTS[:1], names, notice=told.append)
+    done = ensure_metrics(store, EXPERIMENTS[:1], names, notice=notices.append)
     assert done == Applied({"time_efficiency": 1})
-    assert told == [
+    assert notices == [
         f"2 episodes of experiment {EXPERIMENTS[0]} were not played by assay in Crafter, "
         "so they have no time_efficiency"
     ]
 
 
-def test_an_experiment_without_results_is_not_asked_about(tmp_path: Path) -> None:
+def test_metrics_are_not_called_for_an_experiment_without_results(tmp_path: Path) -> None:
     run = make_run(models=["builtin/forager"])
     failed = make_session(run, state=TrialState.FAILURE)
     store = fill(tmp_path / "traces.duckdb", run, [failed])
@@ -416,18 +414,18 @@ def test_an_experiment_without_results_is_not_asked_about(tmp_path: Path) -> Non
     assert done == Applied()
 
 
-def test_an_experiment_that_is_not_there_is_named(store: Store) -> None:
+def test_missing_experiment_is_named(store: Store) -> None:
     with pytest.raises(UsageError, match="experiment 'nobody' not found"):
         apply_metrics(store, ["nobody"], metrics(seconds))
 
 
-def test_two_metrics_of_one_name_are_refused(store: Store) -> None:
+def test_two_metrics_with_the_same_name_are_rejected(store: Store) -> None:
     with pytest.raises(UsageError, match="metric 'seconds' is also defined at"):
         apply_metrics(store, EXPERIMENTS, MetricSet((marked(seconds),) * 2, ""))
 
 
 @pytest.mark.parametrize("value", [True, False, np.True_])
-def test_a_truth_value_is_one_or_zero(value: object) -> None:
+def test_boolean_value_is_stored_as_one_or_zero(value: object) -> None:
     found = measure(returning(value), EPISODE)
     assert found.trials == {EPISODE.id: {"given": float(bool(value))}}
     assert found.problems == []

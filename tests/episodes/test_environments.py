@@ -1,4 +1,4 @@
-"""Environments of the user's own and of gymnasium: what they declare and get wrong."""
+"""User and gymnasium environments: their declarations and their errors."""
 
 from contextlib import chdir
 from pathlib import Path
@@ -22,7 +22,7 @@ from assay.runs.events import CallbackObserver, Event, TrialProgress
 from assay.runs.spending import compute_spending
 from tests.runs.tables import rows
 
-from .own_things import AGENTS, BANDIT, CountedModel, asked, errors_of, play_in
+from .own_things import AGENTS, BANDIT, CountedModel, count_calls, errors_of, play_in
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
@@ -57,7 +57,7 @@ def waiting(seen: dict[str, int]) -> list[str]:
 
 
 @pytest.mark.extras
-def test_what_an_environment_declares_is_an_outcome_with_its_direction(tmp_path: Path) -> None:
+def test_declared_outcomes_of_an_environment_are_stored_with_direction(tmp_path: Path) -> None:
     result = play_in(
         tmp_path, environment=Walk, agents={"go": forward, "wait": waiting}, episodes=6
     )
@@ -82,19 +82,19 @@ def test_what_an_environment_declares_is_an_outcome_with_its_direction(tmp_path:
     assert verdicts["cost"] == "worse"
 
 
-def test_a_language_model_is_told_the_text_the_rules_and_the_actions(tmp_path: Path) -> None:
+def test_prompt_contains_text_rules_and_actions_of_the_environment(tmp_path: Path) -> None:
     model = CountedModel()
     result = play_in(tmp_path, environment=Walk, models=[model], episodes=1)
     assert [(row.state, row.steps) for row in result.episodes] == [("result", 5)]
-    told = "\n".join(message.text for message in model.requests[-1].messages)
-    assert "Five steps, and each costs something." in told
-    assert "The actions are: go, wait." in told
-    assert "You are at 4." in told
-    assert "Crafter" not in told
+    prompt = "\n".join(message.text for message in model.requests[-1].messages)
+    assert "Five steps, and each costs something." in prompt
+    assert "The actions are: go, wait." in prompt
+    assert "You are at 4." in prompt
+    assert "Crafter" not in prompt
 
 
 class Steps:
-    """What `step` gives is the last of these, by the number of the action."""
+    """The return value of `step` depends on the number of the action."""
 
     actions = ("three", "nan", "words", "four", "strange", "raises")
 
@@ -114,20 +114,18 @@ class Steps:
         return given[action]
 
 
-def test_a_step_that_gives_nonsense_is_a_failure_that_says_what_is_expected(
-    tmp_path: Path,
-) -> None:
+def test_invalid_step_result_is_a_failure_with_the_expected_format(tmp_path: Path) -> None:
     agents = {name: (lambda seen, name=name: name) for name in Steps.actions}
     result = play_in(tmp_path, environment=Steps, agents=agents, episodes=1)
-    said = {name: errors_of(result, name)[0] for name in Steps.actions}
-    assert said["three"] == said["strange"] == ""
-    assert said["nan"] == "Steps: reward is nan; give a finite number"
-    assert said["words"] == "Steps: reward is 'much'; give a finite number"
-    assert said["four"].startswith(
+    errors = {name: errors_of(result, name)[0] for name in Steps.actions}
+    assert errors["three"] == errors["strange"] == ""
+    assert errors["nan"] == "Steps: reward is nan; give a finite number"
+    assert errors["words"] == "Steps: reward is 'much'; give a finite number"
+    assert errors["four"].startswith(
         "Steps.step returned a tuple of 4; return observation, reward and"
     )
-    assert "test_environments.py" in said["raises"]
-    assert said["raises"].endswith("RuntimeError: the floor is gone")
+    assert "test_environments.py" in errors["raises"]
+    assert errors["raises"].endswith("RuntimeError: the floor is gone")
     with chdir(tmp_path):
         found = {
             verified.finding
@@ -153,7 +151,7 @@ class Unready(Walk):
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "message"),
     [
         (NoStep, "environment 'NoStep' has no method step"),
         (Sideways, "outcomes['cost'] is 'sideways'; give 'higher' or 'lower'"),
@@ -164,26 +162,26 @@ class Unready(Walk):
         ("gymnasium:CartPol-v1", "Did you mean: `CartPole`?"),
     ],
 )
-def test_what_is_no_environment_is_refused_before_anything_starts(
-    tmp_path: Path, environment: Any, said: str
+def test_invalid_environment_is_rejected_before_the_run_starts(
+    tmp_path: Path, environment: Any, message: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
         play_in(tmp_path, environment=environment, agents={"go": forward})
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert not (tmp_path / DATABASE).exists()
 
 
 @pytest.mark.parametrize(
-    ("environment", "model", "said"),
+    ("environment", "model", "message"),
     [
         ("bandit.py:Bandit", "builtin/forager", "can play only Crafter"),
         ("gymnasium:CartPole-v1", "counted", "cannot play"),
     ],
 )
-def test_a_model_that_cannot_play_there_is_refused(
-    tmp_path: Path, environment: str, model: str, said: str
+def test_model_that_cannot_play_the_environment_is_rejected(
+    tmp_path: Path, environment: str, model: str, message: str
 ) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         play_in(tmp_path, environment=environment, models=[CountedModel(model)])
 
 
@@ -205,7 +203,7 @@ def test_actions_of_a_box_are_kept_as_numbers_and_verified(tmp_path: Path) -> No
 
 
 class Pairs(gymnasium.Env[Any, Any]):
-    """Takes a number and a direction."""
+    """Actions are a number and a direction."""
 
     observation_space = gymnasium.spaces.Box(-10, 10, (1,))
     action_space = gymnasium.spaces.Tuple(
@@ -241,26 +239,24 @@ def test_actions_made_of_several_parts_are_kept_and_verified(tmp_path: Path) -> 
         assert {found.finding for found in verify()} == {"same"}
 
 
-def test_an_action_of_another_shape_is_the_failure_of_the_agent(tmp_path: Path) -> None:
+def test_action_of_the_wrong_shape_is_a_failure_of_the_agent(tmp_path: Path) -> None:
     answers = {"three": [1, 2, 3], "none": None, "words": "up", "table": {"a": 1}}
     result = play_in(
         tmp_path,
         environment="gymnasium:Pendulum-v1",
-        agents={name: (lambda seen, said=said: said) for name, said in answers.items()},
+        agents={name: (lambda seen, answer=answer: answer) for name, answer in answers.items()},
         episodes=1,
         max_turns=3,
     )
-    said = {name: errors_of(result, name)[0] for name in answers}
-    assert said["three"] == (
+    errors = {name: errors_of(result, name)[0] for name in answers}
+    assert errors["three"] == (
         "three returned [1, 2, 3]: an action must be in Box(-2.0, 2.0, (1,), float32)"
     )
     for name in answers:
-        assert said[name].startswith(f"{name} returned ")
+        assert errors[name].startswith(f"{name} returned ")
 
 
-def test_hooks_of_the_user_watch_other_worlds_and_those_of_crafter_do_not(
-    tmp_path: Path,
-) -> None:
+def test_user_hooks_see_other_environments_and_crafter_hooks_do_not(tmp_path: Path) -> None:
     (tmp_path / "hooks.py").write_text(HOOK, "utf-8")
     chosen: dict[str, Any] = {"environment": "bandit.py:Bandit", "agents": ["agents.py:left"]}
     play_in(tmp_path, hooks=["hooks.py"], episodes=1, **chosen)
@@ -282,13 +278,13 @@ class Pulls(BaseHook):
 """
 
 
-def test_a_difficulty_of_crafter_is_refused_elsewhere(tmp_path: Path) -> None:
+def test_crafter_difficulty_is_rejected_for_other_environments(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="difficulty applies only to Crafter"):
         play_in(tmp_path, environment=Walk, agents={"go": forward}, difficulty="hard")
 
 
 def interrupted(folder: Path, turns: int, **settings: Any) -> dict[str, Any]:
-    """Stop a run of the counted model after so many turns; the settings, to go on with."""
+    """Stop a run of the counted model after so many turns; return the settings for a resume."""
     stop, seen = Stop(), 0
 
     def listen(event: Event) -> None:
@@ -307,34 +303,34 @@ def interrupted(folder: Path, turns: int, **settings: Any) -> dict[str, Any]:
     return chosen
 
 
-def test_what_is_not_deterministic_begins_anew_and_says_that_it_cannot_be_verified(
+def test_nondeterministic_environment_restarts_episodes_and_is_unverifiable(
     tmp_path: Path,
 ) -> None:
     uncertain = BANDIT.replace("actions =", "deterministic = False\n    actions =")
     (tmp_path / "bandit.py").write_text(
         uncertain.replace("random.Random(seed)", "random.Random()"), "utf-8"
     )
-    # An episode has ten turns, so that none can end in eight of both and one under way.
+    # An episode has ten turns: eight turns of both and an open one cannot end any.
     chosen = interrupted(tmp_path, 8, environment="bandit.py:Bandit")
     assert chosen == interrupted(tmp_path, 7, environment="bandit.py:Bandit")
-    before = asked(tmp_path)
+    before = count_calls(tmp_path)
     assert 15 <= before < 20
     own = UserObjects(models={"counted": CountedModel()})
     with chdir(tmp_path):
         prepared = prepare(chosen, own=own)
         assert prepared.resumed is not None
-        # What was paid for twice stays on the bill. Each kill may have met a call that was
-        # counted and not yet answered; what such a model will ask for is not known before.
+        # Calls paid for twice stay in the cost. A kill may have hit a call that was counted
+        # and not yet answered; the price of such a call is not known before its answer.
         assert 0.5 * (before - 2) <= compute_spending(prepared) <= 0.5 * before
         result = run_prepared(prepared, own=own)
         assert {row.state for row in result.episodes} == {"result"}
-        # All that was begun is asked again from its start.
-        assert asked(tmp_path) == before + 20
+        # Every started episode is repeated from its start.
+        assert count_calls(tmp_path) == before + 20
         reasons = {str(found.reason) for found in verify()}
     assert reasons == {"bandit.py:Bandit is declared as not deterministic"}
 
 
-def test_a_file_that_has_changed_is_another_configuration_and_cannot_be_verified(
+def test_changed_environment_file_is_another_configuration_and_unverifiable(
     tmp_path: Path,
 ) -> None:
     play_in(tmp_path, environment="bandit.py:Bandit", agents=["agents.py:left"], episodes=1)
@@ -351,7 +347,7 @@ def test_a_file_that_has_changed_is_another_configuration_and_cannot_be_verified
     assert "bandit.py:Bandit has changed since" in str(found.reason)
 
 
-def test_tables_of_other_worlds_have_no_columns_of_crafter(
+def test_tables_of_other_environments_have_no_crafter_columns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "bandit.py").write_text(BANDIT, "utf-8")
@@ -385,7 +381,7 @@ def test_tables_of_other_worlds_have_no_columns_of_crafter(
     assert read_results(f"{results}#left")[0].trials[0].task is None
 
 
-def test_digests_tell_observations_apart_and_know_what_they_cannot() -> None:
+def test_digests_distinguish_observations_and_are_none_for_unsupported_ones() -> None:
     shown = [1, 1.0, True, "1", None, [1], {"a": 1}, {"a": [1, 2]}, b"1"]
     digests = [compute_digest(value) for value in shown]
     assert len({*digests}) == len(shown)
@@ -393,7 +389,7 @@ def test_digests_tell_observations_apart_and_know_what_they_cannot() -> None:
     assert compute_digest(object()) is None
 
 
-def test_early_looks_decide_by_reward_unless_another_common_outcome_is_named() -> None:
+def test_interim_analyses_use_reward_unless_another_outcome_is_chosen() -> None:
     def decided_by(outcome: str) -> str | None:
         chosen = {"agents": ("a.b:c", "a.b:d"), "environment": "gymnasium:CartPole-v1"}
         return RunConfig(**chosen, until_decided=outcome).until_decided  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""One episode: what is played, what is written down, and how it goes on after a stop."""
+"""One episode: its play, its record, and its resume after a stop."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +19,7 @@ from assay.store.journal import read_journal
 from assay.store.records import SessionRecord
 from assay.types import ChatReply, ChatRequest, TrialState, Usage
 
-from .players import CountingModel, SayingModel, play, settings
+from .players import CountingModel, FixedReplyModel, play, settings
 
 
 def journals(folder: Path) -> list[SessionRecord]:
@@ -33,7 +33,7 @@ def only(folder: Path) -> SessionRecord:
 
 
 def timeless(session: SessionRecord) -> SessionRecord:
-    """A session without times and without what counts attempts."""
+    """Return a session without times and attempt counts."""
     end = session.end
     assert end is not None
     outcomes = {name: value for name, value in end.outcomes.items() if name != "duration_s"}
@@ -54,7 +54,7 @@ def failing_at(*calls: int, error: Exception) -> Callable[[int], None]:
     return trouble
 
 
-def test_an_episode_is_written_down_as_it_was_played(tmp_path: Path) -> None:
+def test_episode_is_recorded_as_played(tmp_path: Path) -> None:
     model = CountingModel()
     tally = play(tmp_path, model)
     session = only(tmp_path)
@@ -70,9 +70,9 @@ def test_an_episode_is_written_down_as_it_was_played(tmp_path: Path) -> None:
     assert verify_session(session).finding is Finding.SAME
 
 
-def test_the_messages_stored_are_the_ones_sent(tmp_path: Path) -> None:
+def test_stored_messages_equal_the_sent_ones(tmp_path: Path) -> None:
     interact = {"content": '{"actions": ["move_left", "do"]}'}
-    model = SayingModel(interact)
+    model = FixedReplyModel(interact)
     play(tmp_path, model)
     session = only(tmp_path)
     at = {record.position: record.message for record in session.messages}
@@ -82,8 +82,8 @@ def test_the_messages_stored_are_the_ones_sent(tmp_path: Path) -> None:
     assert session.header.tools == model.requests[0].tools
 
 
-def test_a_malformed_reply_costs_a_turn_and_no_step(tmp_path: Path) -> None:
-    model = SayingModel({"content": "I would rather not say."}, {"content": '["do"]'})
+def test_malformed_reply_uses_a_turn_and_no_step(tmp_path: Path) -> None:
+    model = FixedReplyModel({"content": "I would rather not say."}, {"content": '["do"]'})
     play(tmp_path, model, rules=settings(turns=2))
     first, second = only(tmp_path).played
     assert first.malformed is not None
@@ -101,10 +101,10 @@ def test_a_malformed_reply_costs_a_turn_and_no_step(tmp_path: Path) -> None:
         ({}, '{"tool": "terminate", "arguments": {"reason": "enough"}}', "terminate: enough"),
     ],
 )
-def test_what_stopped_an_episode_is_recorded(
+def test_reason_for_the_end_of_an_episode_is_recorded(
     tmp_path: Path, limits: dict[str, Any], says: str | None, reason: str
 ) -> None:
-    model = CountingModel() if says is None else SayingModel({"content": says})
+    model = CountingModel() if says is None else FixedReplyModel({"content": says})
     play(tmp_path, model, rules=settings(**limits))
     session = only(tmp_path)
     assert session.end is not None
@@ -115,8 +115,8 @@ def test_what_stopped_an_episode_is_recorded(
         assert session.played[-1].skipped == 1
 
 
-class MeasuredModel(SayingModel):
-    """Says noop, with the numbers of each reply as they are given."""
+class MeasuredModel(FixedReplyModel):
+    """Replies noop, with given usage numbers for each reply."""
 
     def __init__(self, **reply: Any) -> None:
         super().__init__({"content": '["noop"]'})
@@ -126,7 +126,7 @@ class MeasuredModel(SayingModel):
         return replace(await super().reply(request), **self._reply)
 
 
-def test_waiting_for_a_turn_is_no_time_of_the_episode(tmp_path: Path) -> None:
+def test_waiting_time_does_not_count_as_episode_time(tmp_path: Path) -> None:
     play(
         tmp_path, MeasuredModel(latency_s=2.0, waited_s=1000.0), rules=settings(time_limit=15.0)
     )
@@ -138,7 +138,7 @@ def test_waiting_for_a_turn_is_no_time_of_the_episode(tmp_path: Path) -> None:
     assert [call.waited_s for call in session.calls] == [1000.0] * 8
 
 
-def test_a_token_limit_that_is_met_exactly_ends_the_episode(tmp_path: Path) -> None:
+def test_reaching_the_token_limit_exactly_ends_the_episode(tmp_path: Path) -> None:
     play(
         tmp_path,
         MeasuredModel(usage=Usage(prompt=90, completion=10)),
@@ -150,7 +150,7 @@ def test_a_token_limit_that_is_met_exactly_ends_the_episode(tmp_path: Path) -> N
     assert len(session.calls) == 3
 
 
-def test_an_episode_that_died_half_way_goes_on_without_asking_again(tmp_path: Path) -> None:
+def test_interrupted_episode_resumes_without_repeated_calls(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     whole.mkdir()
     cut.mkdir()
@@ -180,12 +180,12 @@ def test_a_journal_cut_anywhere_is_completed_to_the_same_episode(
     answered = content[: int(kept * len(content))].count(b'"kind":"call"')
     model = CountingModel()
     play(cut, model)
-    # The last line that was kept may be torn, and then its answer is lost with it.
+    # The last line may be torn; its answer is then lost.
     assert 10 - answered <= model.calls <= 10 - answered + 1
     assert timeless(only(cut)) == timeless(only(whole))
 
 
-def test_infrastructure_errors_are_tried_again_within_a_run(tmp_path: Path) -> None:
+def test_infrastructure_errors_are_retried_within_a_run(tmp_path: Path) -> None:
     trouble = failing_at(3, 5, error=ModelUnavailable("busy"))
     model = CountingModel(trouble=trouble)
     tally = play(tmp_path, model, retries=Retries(attempts=3, first_wait=0.001))
@@ -193,7 +193,7 @@ def test_infrastructure_errors_are_tried_again_within_a_run(tmp_path: Path) -> N
     assert model.calls == 10 + 2
 
 
-def test_a_damaged_journal_is_left_and_its_episode_is_not_played_anew(tmp_path: Path) -> None:
+def test_damaged_journal_is_kept_and_its_episode_is_not_played_again(tmp_path: Path) -> None:
     play(tmp_path, CountingModel())
     (journal,) = tmp_path.glob("*.jsonl")
     content = bytearray(journal.read_bytes())
@@ -239,7 +239,7 @@ def test_a_hook_that_raises_fails_its_episode(tmp_path: Path) -> None:
     assert session.end.error.type == "HookError"
 
 
-def test_hooks_watch_every_episode_on_its_own(tmp_path: Path) -> None:
+def test_hooks_are_separate_for_every_episode(tmp_path: Path) -> None:
     model = CountingModel("builtin/forager")
     play(tmp_path, model, episodes=3, rules=settings(turns=40))
     for session in journals(tmp_path):
@@ -257,7 +257,7 @@ def test_hooks_watch_every_episode_on_its_own(tmp_path: Path) -> None:
         assert len(noticed) == len(set(noticed))
 
 
-def test_a_wish_to_stop_ends_the_turn_in_hand_and_loses_nothing(tmp_path: Path) -> None:
+def test_stop_request_finishes_the_turn_and_loses_nothing(tmp_path: Path) -> None:
     stop = Stop()
 
     def listen(event: Event) -> None:
@@ -273,7 +273,7 @@ def test_a_wish_to_stop_ends_the_turn_in_hand_and_loses_nothing(tmp_path: Path) 
     assert first.calls + second.calls == 10
 
 
-def test_worlds_behind_a_service_give_the_same_episodes(tmp_path: Path) -> None:
+def test_worlds_of_a_service_give_the_same_episodes(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()

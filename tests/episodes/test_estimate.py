@@ -1,4 +1,4 @@
-"""What a run would take, worked out from a sample of it."""
+"""Estimates of a run, computed from a sample of it."""
 
 from dataclasses import replace
 
@@ -51,7 +51,7 @@ def quote(model: str = "m", **known: object) -> Quote:
     return Quote(model=model, **({"provider": "p", "price": PRICE} | known))  # type: ignore[arg-type]
 
 
-def test_turns_that_were_not_played_are_like_the_last_ones() -> None:
+def test_unplayed_turns_are_estimated_from_the_last_ones() -> None:
     assert SAMPLE.estimate_prompt_bytes(2) == 1200
     assert SAMPLE.estimate_prompt_bytes(4) == 3600
     assert SAMPLE.estimate_prompt_bytes(8) == 3600 + 4 * 1200
@@ -64,27 +64,27 @@ def test_tokens_are_a_quarter_of_the_bytes_of_all_turns() -> None:
     assert one.completion_tokens == 80 * 80 / 4
 
 
-def test_a_reply_has_no_more_tokens_than_it_may() -> None:
+def test_tokens_of_a_reply_stay_within_the_limit() -> None:
     short = replace(config(), agent=AgentOptions(history=2, max_tokens=5))
     (one,) = estimated(short, quote()).models
     assert one.completion_tokens == 80 * 5
 
 
-def test_dollars_come_as_expected_and_at_most() -> None:
+def test_dollars_have_an_estimate_and_an_upper_bound() -> None:
     (one,) = estimated(config(), quote()).models
     assert one.dollars == pytest.approx(80 * (263 * 1.0 + 20 * 10.0) / 1e6)
     most = upper_bound(REQUEST, PRICE) + 2 * (100 - 80) * 1.0 / 1e6
     assert one.dollars_at_most == pytest.approx(80 * most)
 
 
-def test_a_model_without_a_price_is_named_and_left_out_of_the_dollars() -> None:
+def test_unpriced_model_is_named_and_excluded_from_the_dollars() -> None:
     run = estimated(config(), quote(), quote("free for all", price=None))
     assert run.unpriced == ("free for all",)
     assert run.models[1].dollars is None
     assert run.dollars == run.models[0].dollars
 
 
-def test_a_bound_beyond_the_reach_of_a_price_is_not_known() -> None:
+def test_bound_beyond_a_price_tier_is_unknown() -> None:
     run = estimated(config(), quote(price=replace(PRICE, up_to=300)))
     assert run.models[0].dollars is not None
     assert run.models[0].dollars_at_most is None
@@ -100,7 +100,7 @@ def test_a_bound_beyond_the_reach_of_a_price_is_not_known() -> None:
     ],
     ids=["all-at-once", "few-episodes", "one-connection"],
 )
-def test_time_follows_from_how_many_calls_are_open(
+def test_time_depends_on_the_number_of_open_calls(
     settings: dict[str, object], at_once: int, seconds: float
 ) -> None:
     run = estimated(config(**settings), quote())
@@ -108,28 +108,28 @@ def test_time_follows_from_how_many_calls_are_open(
     assert run.latency_s == 2.0
 
 
-def test_a_known_limit_of_a_provider_makes_it_slower() -> None:
+def test_rate_limit_of_a_provider_increases_the_time() -> None:
     assert estimated(config(), quote(per_minute=16)).seconds == 300
 
 
-def test_models_in_this_process_take_what_the_sample_took() -> None:
+def test_built_in_models_take_the_time_of_the_sample() -> None:
     here = quote(in_process=True, provider="builtin", price=Price(input=0, output=0))
     run = estimated(config(), here)
     assert run.seconds == pytest.approx(80 * 0.1)
     assert run.dollars == run.dollars_at_most == 0.0
 
 
-def test_models_that_play_together_take_the_time_of_the_longest_lane() -> None:
+def test_concurrent_models_take_the_time_of_the_longest_queue() -> None:
     quotes = [quote("a"), quote("b"), quote("c")]
     one_by_one = estimated(config(), *quotes)
     together = estimated(config(concurrent_models=True, max_concurrent_models=2), *quotes)
     assert one_by_one.seconds == 48
     assert together.seconds == 32
     shared = config(concurrent_models=True, max_concurrent_models=2, max_connections=10)
-    assert [one.at_once for one in estimated(shared, *quotes).models] == [5, 5, 5]
+    assert [model.at_once for model in estimated(shared, *quotes).models] == [5, 5, 5]
 
 
-def test_whether_a_budget_is_enough() -> None:
+def test_budget_is_compared_with_estimate_and_bound() -> None:
     run = estimated(config(), quote())
     assert run.fit is None
     expected, most = run.dollars, run.dollars_at_most
@@ -141,13 +141,13 @@ def test_whether_a_budget_is_enough() -> None:
     assert unknown.fit is BudgetFit.UNKNOWN
 
 
-def test_nothing_left_takes_nothing() -> None:
+def test_finished_run_has_an_empty_estimate() -> None:
     run = estimate_run(config(), [quote()], SAMPLE, {"m": Remaining(0, 0)})
     assert (run.calls, run.seconds, run.dollars) == (0, 0.0, 0.0)
 
 
 @pytest.mark.usefixtures("compiled_engine")
-def test_a_sample_goes_on_until_the_history_is_full_and_then_some() -> None:
+def test_sample_continues_beyond_a_full_history() -> None:
     sample = play_sample(RunConfig(agent=AgentOptions(history=3), max_turns=1_000_000))
     assert sample.turns == 43
     assert sample.request_bytes[0] < sample.request_bytes[1] < sample.request_bytes[3]
@@ -158,7 +158,7 @@ def test_a_sample_goes_on_until_the_history_is_full_and_then_some() -> None:
 
 
 @pytest.mark.usefixtures("compiled_engine")
-def test_a_sample_is_of_the_view_and_the_history_that_were_chosen() -> None:
+def test_sample_uses_the_chosen_view_and_history() -> None:
     full = play_sample(RunConfig(max_turns=12))
     short = play_sample(RunConfig(max_turns=12, agent=AgentOptions(view="short")))
     little = play_sample(RunConfig(max_turns=12, agent=AgentOptions(history=1)))

@@ -1,4 +1,4 @@
-"""What commit 557b711 wrote of a run: no setting that is added later may change it."""
+"""The run format of commit 557b711: settings added later must not change it."""
 
 import json
 from dataclasses import dataclass, field
@@ -19,23 +19,21 @@ class LaterDifficulty(Difficulty):
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The configuration of an unfinished run."""
+    """Return the configuration of an unfinished run."""
     folder = unpack("configurations", tmp_path_factory.mktemp("golden"))
     path = folder / "unfinished.duckdb.journal" / "usual" / "run.json"
     configuration: dict[str, Any] = json.loads(path.read_text("utf-8"))["configuration"]
     return configuration
 
 
-def test_the_usual_configuration_is_written_with_the_keys_it_first_had(
-    first: dict[str, Any],
-) -> None:
+def test_default_configuration_is_written_with_its_first_keys(first: dict[str, Any]) -> None:
     stored = RunConfig().stored()
     assert set(stored) == set(first)
     assert set(stored["agent"]) == set(first["agent"])
     assert set(stored["difficulty"]) == set(first["difficulty"])
 
 
-def test_a_number_of_worlds_that_was_added_is_written_where_it_is_not_its_default() -> None:
+def test_difficulty_setting_added_later_changes_the_identity_only_if_not_default() -> None:
     plain = RunConfig(difficulty=Difficulty(tree_chance=0.25))
     later = RunConfig(difficulty=LaterDifficulty(tree_chance=0.25))
     foggy = RunConfig(difficulty=LaterDifficulty(tree_chance=0.25, fog=0.5))

@@ -1,4 +1,4 @@
-"""Forks: stored episodes that are played on from one of their states, several futures each."""
+"""Forks: stored episodes continued from one of their states, with several futures each."""
 
 import json
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def session_of(folder: Path, session_id: str) -> SessionRecord:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with two whole episodes, and two futures of each after a turn."""
+    """A store with two complete episodes, and two futures of each after a turn."""
     made = tmp_path_factory.mktemp("forks")
     play(made, run_id="whole")
     fork(made, "whole", run_id="forked")
@@ -83,7 +83,7 @@ def forks(folder: Path) -> list[SessionRecord]:
     return [session_of(folder, name) for name in names]
 
 
-def test_a_fork_has_the_turns_of_its_parent_and_then_those_of_its_own(
+def test_fork_has_the_turns_of_its_parent_then_its_own(
     folder: Path, forks: list[SessionRecord]
 ) -> None:
     assert len(forks) == 4
@@ -91,10 +91,10 @@ def test_a_fork_has_the_turns_of_its_parent_and_then_those_of_its_own(
         assert made.header.parent is not None
         parent = session_of(folder, made.header.parent)
         assert made.played[:AT] == parent.played[:AT]
-        assert made.header.forked_at == sum(len(each.steps) for each in parent.played[:AT])
+        assert made.header.forked_at == sum(len(turn.steps) for turn in parent.played[:AT])
         last = parent.calls[AT - 1].reply
         assert made.messages[: last + 1] == parent.messages[: last + 1]
-        # What came of the last turn in common is told in the same words.
+        # The result of the last shared turn is described in the same words.
         assert made.messages[last + 1].message == parent.messages[last + 1].message
         assert len(made.played) <= TURNS
     assert {(made.header.seed, made.header.replicate) for made in forks} == {
@@ -102,7 +102,7 @@ def test_a_fork_has_the_turns_of_its_parent_and_then_those_of_its_own(
     }
 
 
-def test_turns_in_common_cost_nothing_and_say_where_they_were_paid(
+def test_shared_turns_cost_nothing_and_name_the_paying_session(
     folder: Path, forks: list[SessionRecord]
 ) -> None:
     for made in forks:
@@ -126,11 +126,9 @@ def test_turns_in_common_cost_nothing_and_say_where_they_were_paid(
     }
 
 
-def test_each_future_has_a_sampling_seed_of_its_own_that_is_recorded(
-    forks: list[SessionRecord],
-) -> None:
+def test_each_future_has_its_own_recorded_sampling_seed(forks: list[SessionRecord]) -> None:
     seeds = [{call.parameters["seed"] for call in made.calls[AT:]} for made in forks]
-    assert all(len(each) == 1 for each in seeds)
+    assert all(len(values) == 1 for values in seeds)
     assert len(set().union(*seeds)) == len(forks)
 
 
@@ -138,14 +136,16 @@ def test_forks_can_be_verified_and_shown(
     folder: Path, forks: list[SessionRecord], capsys: pytest.CaptureFixture[str]
 ) -> None:
     database = folder / "traces.duckdb"
-    assert {each.finding for each in assay.verify("forked", database=database)} == {"same"}
+    assert {check.finding for check in assay.verify("forked", database=database)} == {"same"}
     made = forks[0].header
     assert main(["traces", "show", made.session_id, "--database", str(database)]) == 0
-    said = capsys.readouterr().out
-    assert f"forked from {made.parent} at turn {AT}: the first {made.forked_at} steps" in said
+    printed = capsys.readouterr().out
+    assert (
+        f"forked from {made.parent} at turn {AT}: the first {made.forked_at} steps" in printed
+    )
 
 
-def test_the_store_knows_the_parent_of_a_fork(folder: Path, forks: list[SessionRecord]) -> None:
+def test_parent_of_a_fork_is_stored(folder: Path, forks: list[SessionRecord]) -> None:
     rows = open(folder / "traces.duckdb").sql(
         "SELECT id, parent, forked_at FROM trials WHERE parent IS NOT NULL"
     )
@@ -155,7 +155,7 @@ def test_the_store_knows_the_parent_of_a_fork(folder: Path, forks: list[SessionR
 
 
 @pytest.mark.extras
-def test_limits_are_those_of_the_whole_episode(tmp_path: Path) -> None:
+def test_limits_apply_to_the_complete_episode(tmp_path: Path) -> None:
     whole = play(tmp_path, episodes=1, step_limit=20)
     parent = session_of(tmp_path, whole.episodes[0].session_id)
     taken = [call.usage.total for call in parent.calls]
@@ -163,7 +163,7 @@ def test_limits_are_those_of_the_whole_episode(tmp_path: Path) -> None:
     result = fork(tmp_path, parent.header.session_id, futures=1)
     assert result.episodes[0].steps <= 20
     assert result.episodes[0].turns <= TURNS
-    # Tokens that were paid in the parent count towards the limit, and not as spent.
+    # Tokens of the parent count towards the limit, but not as spent.
     play(tmp_path, episodes=1, token_limit=enough, run_id="tokens")
     again = fork(tmp_path, "tokens", futures=1, at=AT).episodes[0]
     assert (again.stop_reason, again.turns) == ("token_limit", AT + 1)
@@ -171,7 +171,7 @@ def test_limits_are_those_of_the_whole_episode(tmp_path: Path) -> None:
 
 
 @pytest.mark.extras
-def test_a_fork_is_asked_as_its_parent_was(tmp_path: Path) -> None:
+def test_first_request_of_a_fork_equals_that_of_its_parent(tmp_path: Path) -> None:
     prompt = tmp_path / "prompt.txt"
     prompt.write_text("Play as slowly as you can.", "utf-8")
     arm = {"label": "second", "model": "builtin/forager", "view": "short", "history": 2}
@@ -179,21 +179,21 @@ def test_a_fork_is_asked_as_its_parent_was(tmp_path: Path) -> None:
     play(tmp_path, episodes=1, difficulty=["hard", "classic"], run_id="odd", **chosen)
     result = fork(tmp_path, "odd", futures=1, run_id="forked")
     made = [session_of(tmp_path, row.session_id) for row in result.episodes]
-    assert [each.header.difficulty for each in made] == ["hard", "classic"]
-    for each in made:
-        parent = session_of(tmp_path, str(each.header.parent))
-        assert b"as slowly as you can" in each.messages[0].message.encoded
-        assert each.header.tools == parent.header.tools
-        assert each.header.metadata["agent"] == parent.header.metadata["agent"]
-        # The first new request is the one that its parent was sent after the same turns.
+    assert [session.header.difficulty for session in made] == ["hard", "classic"]
+    for session in made:
+        parent = session_of(tmp_path, str(session.header.parent))
+        assert b"as slowly as you can" in session.messages[0].message.encoded
+        assert session.header.tools == parent.header.tools
+        assert session.header.metadata["agent"] == parent.header.metadata["agent"]
+        # The first new request equals the request of its parent after the same turns.
         sent = [
             [side.messages[place].message for place in side.calls[AT].request]
-            for side in (each, parent)
+            for side in (session, parent)
         ]
         assert sent[0] == sent[1]
 
 
-def test_a_fork_can_be_forked_a_turn_later_and_points_to_who_paid(
+def test_fork_of_a_fork_names_the_paying_session(
     folder: Path, tmp_path: Path, forks: list[SessionRecord]
 ) -> None:
     (tmp_path / "traces.duckdb").write_bytes((folder / "traces.duckdb").read_bytes())
@@ -207,9 +207,7 @@ def test_a_fork_can_be_forked_a_turn_later_and_points_to_who_paid(
     assert len({made.header.metadata["fork"]["tokens"], 0}) == 2
 
 
-def test_words_mean_whole_episodes_so_that_the_same_command_means_the_same(
-    folder: Path,
-) -> None:
+def test_best_selects_a_complete_episode_and_not_a_fork(folder: Path) -> None:
     prepared = prepare_fork(
         ["best"],
         "50%",
@@ -222,7 +220,7 @@ def test_words_mean_whole_episodes_so_that_the_same_command_means_the_same(
     assert point.turn == TURNS // 2
 
 
-def test_a_dry_run_counts_only_calls_that_are_to_be_paid(
+def test_dry_run_counts_only_new_calls(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ["fork", "whole", "--model", "builtin/random", "--at", f"{AT},{AT + 2}"]
@@ -237,7 +235,7 @@ def test_a_dry_run_counts_only_calls_that_are_to_be_paid(
 
 
 @pytest.mark.extras
-def test_a_budget_is_for_new_turns_alone(tmp_path: Path) -> None:
+def test_budget_covers_only_new_turns(tmp_path: Path) -> None:
     priced = {"price": "100/100", "models": ["builtin/forager"]}
     with serve_models(port=0) as server:
         where = {"openai_base_url": server.base_url}
@@ -252,7 +250,7 @@ def test_a_budget_is_for_new_turns_alone(tmp_path: Path) -> None:
         assert spent is not None
         assert 0 <= spent <= sum(costs[:AT])
         assert not small.episodes
-        # The same command would do as well.
+        # The same command would work, too.
         more = assay.run(
             resume=small.run_id, budget=1000.0, database=tmp_path / "traces.duckdb"
         )
@@ -296,14 +294,14 @@ def refusal(folder: Path, *sessions: str, **settings: Any) -> str:
     ],
     ids=lambda value: None if isinstance(value, list | dict) else value[:30],
 )
-def test_what_cannot_be_forked_is_said_before_anything_starts(
+def test_unforkable_episode_is_reported_before_the_run_starts(
     folder: Path, sessions: list[str], settings: dict[str, Any], words: str
 ) -> None:
     assert words in refusal(folder, *sessions, **settings)
 
 
 @pytest.mark.extras
-def test_sessions_that_cannot_be_played_on_are_refused_with_the_reason(
+def test_sessions_that_cannot_continue_are_rejected_with_the_reason(
     folder: Path, tmp_path: Path
 ) -> None:
     database = tmp_path / "traces.duckdb"
@@ -327,16 +325,16 @@ def test_sessions_that_cannot_be_played_on_are_refused_with_the_reason(
     assert "only episodes of Crafter can be forked" in refusal(tmp_path, "whole")
 
 
-def test_a_journal_with_a_beginning_is_there_as_a_whole_or_not_at_all(
+def test_journal_with_shared_turns_is_written_atomically(
     folder: Path, forks: list[SessionRecord], tmp_path: Path
 ) -> None:
     begun = replace(forks[0], end=None)
     path = tmp_path / "one.jsonl"
-    # A process that was killed while it wrote leaves a part, which the next one writes anew.
+    # A process killed while writing leaves a partial file, which the next one rewrites.
     path.with_name("one.jsonl.part").write_bytes(b"half of a l")
     Journal.create(path, begun)
     assert read_journal(path) == begun
-    assert [each.name for each in tmp_path.iterdir()] == ["one.jsonl"]
+    assert [path.name for path in tmp_path.iterdir()] == ["one.jsonl"]
     with pytest.raises(JournalError, match="exists already"):
         Journal.create(path, begun)
 
@@ -357,11 +355,11 @@ def test_pairs_of_futures_have_the_same_prompt_bytes_and_digest(tmp_path: Path) 
         side = session_of(tmp_path, str(name))
         call = side.calls[2]
         sent = [side.messages[place].message.encoded for place in call.request]
-        assert sent == [canonical_json(each) for each in row["input"]["messages"]]
+        assert sent == [canonical_json(message) for message in row["input"]["messages"]]
         assert side.messages[call.reply].message.value == answer[0]
         digests.add(compute_call_states(side)[3].digest)
     assert len(digests) == 1
-    # What each answer is worth: what its futures earned after it, by hand.
+    # The value of each answer, by hand: the returns of its futures.
     earned: dict[tuple[str, ...], list[float]] = {}
     for played in made.episodes:
         future = session_of(tmp_path, played.session_id)
@@ -369,7 +367,8 @@ def test_pairs_of_futures_have_the_same_prompt_bytes_and_digest(tmp_path: Path) 
     worse, better = sorted(filter(lambda each: len(each) > 1, earned.values()), key=fmean)
     assert row["margin"] == pytest.approx(fmean(better) - fmean(worse))
     errors = [
-        max(stdev(each) / len(each) ** 0.5, 1 / (len(each) + 1)) for each in (worse, better)
+        max(stdev(values) / len(values) ** 0.5, 1 / (len(values) + 1))
+        for values in (worse, better)
     ]
     assert row["margin_se"] == pytest.approx(hypot(*errors), abs=1e-6)
     for name in ("episodes", "turns", "tokens"):
@@ -378,7 +377,7 @@ def test_pairs_of_futures_have_the_same_prompt_bytes_and_digest(tmp_path: Path) 
     assert assay.sft_validate(data).ok
 
 
-def test_rows_have_the_turns_of_a_fork_once(folder: Path, tmp_path: Path) -> None:
+def test_training_rows_contain_shared_turns_once(folder: Path, tmp_path: Path) -> None:
     database, data = folder / "traces.duckdb", tmp_path / "data.jsonl"
     for mode in ("call", "episode"):
         built = assay.sft_filter(data, mode=mode, database=database, models=["builtin/random"])
@@ -388,9 +387,7 @@ def test_rows_have_the_turns_of_a_fork_once(folder: Path, tmp_path: Path) -> Non
         assert built.left.turns == built.found.turns - 2 * TURNS - 4 * AT
 
 
-def test_an_answer_has_all_futures_that_follow_it_and_no_others(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_answer_has_exactly_the_futures_that_follow_it(folder: Path, tmp_path: Path) -> None:
     database = tmp_path / "traces.duckdb"
     database.write_bytes((folder / "traces.duckdb").read_bytes())
     rows = open(database).episodes()
@@ -412,14 +409,14 @@ def test_an_answer_has_all_futures_that_follow_it_and_no_others(
     for shared in states._states.values():
         for those in shared.answers.values():
             futures.setdefault(those[0].turn, []).append(len(those))
-    # The answer at which the first was forked from its parent is one that it has in common.
+    # The first fork shares the answer at which it was forked with its parent.
     assert futures[AT] == [1]
-    # Its own first answer: the future of its own, and three more.
+    # Its first new answer: its own future, and three more.
     assert futures[AT + 1] == [4]
     assert min(futures) == AT
 
 
-def test_analyses_of_all_episodes_leave_forks_out_and_say_so(folder: Path) -> None:
+def test_analyses_of_all_episodes_exclude_forks_with_a_note(folder: Path) -> None:
     database = folder / "traces.duckdb"
     whole = assay.analyze.costs(database=database)
     assert whole.basis.episodes == 2
@@ -429,13 +426,13 @@ def test_analyses_of_all_episodes_leave_forks_out_and_say_so(folder: Path) -> No
     assert any("are forks" in note for note in forked.basis.notes)
 
 
-def test_futures_of_one_world_count_as_one_in_what_is_said_of_an_experiment(
+def test_futures_of_one_world_count_once_in_experiment_means(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ["experiments", "log", "builtin/random forked", "--json"]
     assert main([*given, "--database", str(folder / "traces.duckdb")]) == 0
-    said = json.loads(capsys.readouterr().out)
-    first = (said["experiments"] if isinstance(said, dict) else said)[0]
+    printed = json.loads(capsys.readouterr().out)
+    first = (printed["experiments"] if isinstance(printed, dict) else printed)[0]
     assert (first["trials"], first["result"]["n"]) == (4, 2)
 
 
@@ -450,8 +447,8 @@ def test_forks_and_whole_episodes_are_not_comparable(folder: Path) -> None:
         assert found.confounds
         alike = assay.compare("both", database=database, metrics=["reward"])
         (contrast,) = alike.contrasts
-        assert not [each for each in contrast.design if each.task]
-        # Two futures in each of two worlds: the world is the unit.
+        assert not [issue for issue in contrast.design if issue.task]
+        # Two futures in each of two worlds: the world is the sampling unit.
         assert (contrast.units.worlds, contrast.units.replicates) == (2, 2)
         assert any("forks, played on from states" in note for note in alike.notes)
     finally:
@@ -459,7 +456,7 @@ def test_forks_and_whole_episodes_are_not_comparable(folder: Path) -> None:
 
 
 @pytest.mark.extras
-def test_a_fork_that_was_killed_goes_on_and_ends_like_one_that_was_not(
+def test_killed_fork_resumes_to_the_result_of_an_undisturbed_fork(
     folder: Path, tmp_path: Path
 ) -> None:
     def start(where: Path) -> Program:

@@ -44,7 +44,7 @@ def write(tmp_path: Path, text: str | bytes, name: str = "my_hooks.py") -> Path:
     return path
 
 
-def test_the_marked_classes_of_a_file_are_taken_in_their_order(tmp_path: Path) -> None:
+def test_marked_classes_of_a_file_are_loaded_in_order(tmp_path: Path) -> None:
     found = load_hooks(write(tmp_path, GOOD))
     assert [kind.__name__ for kind in found.classes] == ["Hungry", "Turns"]
 
@@ -57,7 +57,7 @@ def test_hooks_of_a_file_see_real_episodes(tmp_path: Path) -> None:
     assert names.count("hungry") == 1
 
 
-def test_the_same_text_has_the_same_sha_and_another_text_another(tmp_path: Path) -> None:
+def test_sha_depends_only_on_the_text(tmp_path: Path) -> None:
     first = load_hooks(write(tmp_path, GOOD))
     second = load_hooks(write(tmp_path, GOOD, "copy.py"))
     third = load_hooks(write(tmp_path, GOOD + "\n# changed\n"))
@@ -91,7 +91,7 @@ def test_a_run_has_the_built_in_hooks_and_those_of_the_file(tmp_path: Path) -> N
         ),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told_with_its_line(
+def test_errors_in_a_file_are_reported_with_the_line(
     text: str, line: int, words: str, tmp_path: Path
 ) -> None:
     path = write(tmp_path, text)
@@ -109,7 +109,7 @@ def test_what_is_wrong_with_a_file_is_told_with_its_line(
         pytest.param(b"\xff\xfe\x00", "not valid Python", id="not text"),
     ],
 )
-def test_a_file_without_hooks_says_what_is_expected(
+def test_error_for_a_file_without_hooks_shows_the_expected_form(
     text: str | bytes, words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=words):
@@ -144,7 +144,7 @@ def test_installed_packages_offer_hooks_as_entry_points(
 
 
 @pytest.mark.parametrize("target", ["GOLD", "dataclass"])
-def test_an_entry_point_that_is_no_hook_names_its_package(
+def test_entry_point_that_is_not_a_hook_is_reported_with_its_package(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package(tmp_path, target)
@@ -153,7 +153,7 @@ def test_an_entry_point_that_is_no_hook_names_its_package(
         installed_hooks()
 
 
-def test_asking_for_hooks_loads_no_compiler() -> None:
+def test_loading_hooks_does_not_import_the_compiler() -> None:
     code = "import sys, assay.metrics; print('numba' in sys.modules)"
     done = run_python("-c", code)
     assert done.output == "False\n"

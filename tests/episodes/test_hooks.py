@@ -1,4 +1,4 @@
-"""What the built-in hooks notice, and what a hook may report."""
+"""Events of the built-in hooks, and limits on the reports of hooks."""
 
 import json
 from collections.abc import Iterable
@@ -53,7 +53,7 @@ def test_every_achievement_has_one_tier() -> None:
     assert counts == {Tier.EASY: 8, Tier.MEDIUM: 7, Tier.HARD: 7}
 
 
-def test_a_step_without_news_gives_nothing() -> None:
+def test_step_without_changes_reports_nothing() -> None:
     assert Watch().step(seen("noop")) == []
 
 
@@ -73,7 +73,7 @@ def test_an_action_without_effect_is_reported_with_its_reason() -> None:
     assert found.data == {"action": "place_table", "reason": "needs_items"}
 
 
-def test_what_a_sleeper_did_not_do_is_no_invalid_action() -> None:
+def test_action_ignored_during_sleep_is_not_invalid() -> None:
     assert Watch().step(seen("do", no_effect=NoEffect.ASLEEP)) == []
 
 
@@ -85,14 +85,14 @@ def test_every_unknown_action_of_a_turn_is_reported() -> None:
     ] * 2
 
 
-def test_an_unknown_action_of_any_length_is_cut_and_made_visible() -> None:
+def test_long_unknown_action_is_cut_and_escaped() -> None:
     played = PlayedRecord(turn=1, at=0.0, unknown=("\x1b[2J" + "x" * 10_000_000,))
     [found] = Watch().turn(played)
     assert len(found.data["action"]) == 200
     assert found.description.isprintable()
 
 
-def test_more_of_an_item_is_reported_and_vitals_are_not() -> None:
+def test_item_gains_are_reported_and_vitals_are_not() -> None:
     before = {"wood": 2, "stone": 5, "food": 3}
     after = {"wood": 3, "stone": 1, "food": 9, "wood_pickaxe": 1}
     found = Watch().step(seen(before=before, after=after))
@@ -102,25 +102,25 @@ def test_more_of_an_item_is_reported_and_vitals_are_not() -> None:
     ]
 
 
-def test_the_built_in_hooks_keep_the_bounds_that_are_asked_of_others() -> None:
+def test_built_in_hooks_stay_within_the_limits_for_user_hooks() -> None:
     class Ours(BaseHook):
-        """All built-in hooks, in a class that is not trusted."""
+        """All built-in hooks, in an untrusted class."""
 
         def __init__(self) -> None:
             self._hooks = [kind() for kind in DEFAULT_HOOKS]
 
         def on_step(self, seen: StepSeen) -> Iterable[HookRecord]:
-            return [found for each in self._hooks for found in each.on_step(seen)]
+            return [found for hook in self._hooks for found in hook.on_step(seen)]
 
         def on_turn(self, played: PlayedRecord) -> Iterable[HookRecord]:
-            return [found for each in self._hooks for found in each.on_turn(played)]
+            return [found for hook in self._hooks for found in hook.on_turn(played)]
 
     trusted, checked = play(turns=60), play(turns=60, hooks=(Ours,))
     assert sum(len(turn.hooks) for turn in trusted.played) > 20
     assert trusted == checked
 
 
-def test_the_results_of_real_episodes_agree_with_their_steps() -> None:
+def test_hook_results_of_real_episodes_agree_with_their_steps() -> None:
     for seed in range(5):
         session = play(seed, turns=80)
         steps = [step for turn in session.played for step in turn.steps]
@@ -131,7 +131,7 @@ def test_the_results_of_real_episodes_agree_with_their_steps() -> None:
         assert invalid == [s.index for s in steps if s.no_effect not in (None, NoEffect.ASLEEP)]
 
 
-def test_a_hook_remembers_its_own_episode_only() -> None:
+def test_hook_state_is_separate_for_each_episode() -> None:
     class Counting(BaseHook):
         def __init__(self) -> None:
             self.steps = 0
@@ -160,7 +160,7 @@ def record(**changes: Any) -> HookRecord:
     return HookRecord(**fields)
 
 
-def test_a_good_result_is_kept_as_a_reader_of_the_store_will_see_it() -> None:
+def test_valid_result_is_kept_in_its_stored_form() -> None:
     given = record(data={"t": (1, 2), "n": {3: None}, "half": "\ud800"}, description="a\udfff")
     [kept] = Watch([reporting([given])]).step(seen())
     assert kept.data == {"t": [1, 2], "n": {"3": None}, "half": "\ufffd"}
@@ -196,7 +196,7 @@ LOOP.append(LOOP)
         pytest.param([record(data={"x": "y" * MAX_DATA})], "at most 16384", id="too much"),
     ],
 )
-def test_a_result_that_cannot_be_stored_is_refused(result: Any, words: str) -> None:
+def test_result_that_cannot_be_stored_is_rejected(result: Any, words: str) -> None:
     with pytest.raises(HookError, match="hook 'Reporting': on_step returned") as error:
         Watch([reporting(result)]).step(seen())
     assert words in str(error.value)
@@ -213,7 +213,7 @@ def test_an_endless_hook_is_cut_off() -> None:
         Watch([Endless]).turn(PlayedRecord(turn=1, at=0.0))
 
 
-def test_a_hook_that_raises_is_named_with_what_it_raised() -> None:
+def test_hook_that_raises_is_named_with_its_error() -> None:
     class Broken(BaseHook):
         def on_step(self, seen: StepSeen) -> Iterable[HookRecord]:
             yield record(step=seen.inventory["gold"])
@@ -223,7 +223,7 @@ def test_a_hook_that_raises_is_named_with_what_it_raised() -> None:
     assert isinstance(e.value.__cause__, KeyError)
 
 
-def test_a_hook_that_cannot_be_made_is_named() -> None:
+def test_hook_that_cannot_be_created_is_named() -> None:
     class Unmade(BaseHook):
         def __init__(self) -> None:
             raise OSError("no disk")
@@ -262,7 +262,7 @@ class Needy(BaseHook):
         pytest.param(Needy, r"without arguments: Needy\(\)", id="constructor"),
     ],
 )
-def test_a_class_that_cannot_be_a_hook_is_refused_when_it_is_marked(
+def test_class_that_cannot_be_a_hook_is_rejected_by_the_decorator(
     kind: Any, words: str
 ) -> None:
     with pytest.raises(UsageError, match=words):

@@ -43,26 +43,26 @@ def write(tmp_path: Path, text: str | bytes, name: str = "mine.py") -> Path:
     return path
 
 
-def test_the_marked_functions_of_a_file_are_taken_in_their_order(tmp_path: Path) -> None:
+def test_marked_functions_of_a_file_are_loaded_in_order(tmp_path: Path) -> None:
     found = load_metrics(write(tmp_path, GOOD))
     assert found.names == ("steps_made", "breaks/share", "spread")
-    assert [each.takes for each in found.metrics] == [
+    assert [metric.takes for metric in found.metrics] == [
         MetricInput.EPISODE,
         MetricInput.EPISODE,
         MetricInput.EPISODES,
     ]
-    assert [each.higher_is_better for each in found.metrics] == [True, False, True]
+    assert [metric.higher_is_better for metric in found.metrics] == [True, False, True]
     assert found.metrics[0].where == f"{tmp_path / 'mine.py'}:11"
 
 
-def test_a_marked_function_stays_a_function_one_can_call(tmp_path: Path) -> None:
+def test_marked_function_can_still_be_called(tmp_path: Path) -> None:
     steps, breaks, _ = load_metrics(write(tmp_path, GOOD)).metrics
     episode = Episode.of(make_session(make_run()))
     assert steps.function(episode) == 9
     assert breaks.function(episode) == pytest.approx(0.2)
 
 
-def test_the_same_text_has_the_same_sha_and_another_text_another(tmp_path: Path) -> None:
+def test_sha_depends_only_on_the_text(tmp_path: Path) -> None:
     first = load_metrics(write(tmp_path, GOOD))
     second = load_metrics(write(tmp_path, GOOD, "copy.py"))
     third = load_metrics(write(tmp_path, GOOD + "\n# changed\n"))
@@ -110,7 +110,7 @@ def test_the_same_text_has_the_same_sha_and_another_text_another(tmp_path: Path)
         ),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told_with_its_line(
+def test_errors_in_a_file_are_reported_with_the_line(
     text: str, line: int, words: str, tmp_path: Path
 ) -> None:
     path = write(tmp_path, text)
@@ -130,7 +130,7 @@ def test_what_is_wrong_with_a_file_is_told_with_its_line(
         pytest.param(b"\xff\xfe\x00", "not valid Python", id="not text"),
     ],
 )
-def test_a_file_without_metrics_says_what_is_expected(
+def test_error_for_a_file_without_metrics_shows_the_expected_form(
     text: str | bytes, words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=words):
@@ -142,13 +142,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         load_metrics(tmp_path / "missing.py")
 
 
-def test_the_file_that_the_documentation_shows_can_be_loaded(tmp_path: Path) -> None:
+def test_documented_metrics_file_can_be_loaded(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
     text = page.split("```python\n")[1].split("```")[0]
     found = load_metrics(write(tmp_path, text))
     assert found.names == ("early_table", "habits", "worlds_without_wood")
     episode = Episode.of(make_session(make_run()))
-    table, habits, woodless = (each.function for each in found.metrics)
+    table, habits, woodless = (metric.function for metric in found.metrics)
     assert table(episode) is ("place_table" in episode.achievements)
     assert habits(episode)["careless"] == pytest.approx(0.36)
     assert woodless([episode]) == ("collect_wood" not in episode.achievements)
@@ -162,7 +162,7 @@ def test_marking_a_function_loads_neither_a_compiler_nor_a_database() -> None:
     assert done.output == "set()\n"
 
 
-def test_ctrl_c_while_a_file_is_loaded_says_where_it_was(
+def test_ctrl_c_while_a_file_is_loaded_reports_the_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(tmp_path, "x = 1\nraise KeyboardInterrupt\n")

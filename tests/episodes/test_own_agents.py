@@ -1,4 +1,4 @@
-"""Agents of the user's own: played, resumed, and contained whatever they do."""
+"""User agents: run, resumed, and contained despite any misbehaviour."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ from tests.runs.programs import Program, until
 from tests.runs.tables import rows
 from tests.support import call_assay
 
-from .own_things import AGENTS, BANDIT, EXECUTORS, CountedModel, asked, errors_of, play_in
+from .own_things import AGENTS, BANDIT, EXECUTORS, CountedModel, count_calls, errors_of, play_in
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
@@ -36,12 +36,12 @@ KILLED: dict[str, dict[str, Any]] = {
     },
     "twice": {"agents": ["agents.py:Twice"], "max_turns": 5},
 }
-"""What is killed in the middle; each run has two arms."""
+"""Runs that are killed; each has two arms."""
 DATABASE = "crafter_multi_model_traces.duckdb"
 
 
 def killed_run(case: str, executor: str) -> int:
-    """One of them as a program of its own."""
+    """Run one of them as a subprocess."""
     more = {} if executor == "asyncio" else {"executor": executor}
     play_in(
         Path(),
@@ -56,7 +56,7 @@ def killed_run(case: str, executor: str) -> int:
 
 
 def calls_kept(folder: Path) -> dict[str, int]:
-    """How many calls of each session a process left behind: in journals, or stored."""
+    """Count the calls of each session that a process left in journals or in the store."""
     kept: dict[str, int] = {}
     database = folder / DATABASE
     for row in rows(database, "session_traces") if database.exists() else ():
@@ -84,7 +84,7 @@ def test_a_killed_run_resumes_without_asking_again_is_verified_and_compared(
     tmp_path: Path, case: str, executor: str
 ) -> None:
     program = Program(tmp_path, case, executor, main=killed_run)
-    program.until(lambda: asked(tmp_path) >= 90, "some calls")
+    program.until(lambda: count_calls(tmp_path) >= 90, "some calls")
     program.kill()
     before = calls_kept(tmp_path)
     (tmp_path / "asked").unlink()
@@ -92,7 +92,7 @@ def test_a_killed_run_resumes_without_asking_again_is_verified_and_compared(
     assert program.wait() == 0, program.errors
     after = calls_kept(tmp_path)
     assert 0 < sum(before.values()) < sum(after.values())
-    assert asked(tmp_path) == sum(after.values()) - sum(before.values())
+    assert count_calls(tmp_path) == sum(after.values()) - sum(before.values())
     assert not journal_root(tmp_path / DATABASE).exists()
     with chdir(tmp_path):
         verified = verify()
@@ -183,7 +183,7 @@ MISBEHAVE = (
 
 @pytest.fixture(scope="module")
 def misbehaved(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    """A run of all of them, which ends by itself for all the threads they leave behind."""
+    """A run of all misbehaving agents, which ends despite the threads they leave running."""
     folder = tmp_path_factory.mktemp("misbehaving")
     (folder / "agents.py").write_text(MISBEHAVING, "utf-8")
     (folder / "bandit.py").write_text(BANDIT, "utf-8")
@@ -198,7 +198,7 @@ def misbehaved(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 
 def ends(program: Program, agent: str) -> list[tuple[str, str, str | None]]:
-    """How the episodes of an agent ended."""
+    """Return the ends of the episodes of an agent."""
     stored = rows(program.folder / DATABASE, "episodes")
     return [
         (row["state"], row["stop_reason"], row["error_message"])
@@ -208,7 +208,7 @@ def ends(program: Program, agent: str) -> list[tuple[str, str, str | None]]:
 
 
 @pytest.mark.parametrize(
-    ("agent", "said"),
+    ("agent", "message"),
     [
         ("raising", "raising: agents.py:14: KeyError: 'wood'"),
         ("in_library", "in_library: agents.py:20: JSONDecodeError: "),
@@ -224,21 +224,21 @@ def ends(program: Program, agent: str) -> list[tuple[str, str, str | None]]:
         ("Unmade", "Unmade: agents.py:64: ValueError: no luck"),
     ],
 )
-def test_what_an_agent_does_wrong_is_its_failure_with_the_line(
-    misbehaved: Program, agent: str, said: str
+def test_misbehaviour_of_an_agent_is_a_failure_with_the_line(
+    misbehaved: Program, agent: str, message: str
 ) -> None:
     first, second = ends(misbehaved, agent)
     assert first == second
     assert first[:2] == ("failure", "UserCodeError")
-    assert str(first[2]).startswith(said)
+    assert str(first[2]).startswith(message)
 
 
-def test_other_agents_play_on_beside_those_that_fail(misbehaved: Program) -> None:
+def test_other_agents_continue_when_one_fails(misbehaved: Program) -> None:
     for agent in ("fine", "printing", "threading_"):
         assert ends(misbehaved, agent) == [("result", "done", None)] * 2
 
 
-def test_an_action_that_nobody_knows_is_counted_and_not_played(misbehaved: Program) -> None:
+def test_unknown_action_is_counted_and_not_played(misbehaved: Program) -> None:
     assert ends(misbehaved, "inventing") == [("result", "max_turns", None)] * 2
     stored = rows(misbehaved.folder / DATABASE, "episodes")
     counts = {
@@ -247,7 +247,7 @@ def test_an_action_that_nobody_knows_is_counted_and_not_played(misbehaved: Progr
     assert counts == {(20, 0)}
 
 
-def test_what_an_agent_prints_is_handed_on_in_lines_up_to_a_limit(misbehaved: Program) -> None:
+def test_output_of_an_agent_is_forwarded_in_lines_up_to_a_limit(misbehaved: Program) -> None:
     lines = misbehaved.errors.splitlines()
     printed = [line for line in lines if line.startswith("printing printed")]
     assert printed[0] == "printing printed: seen 12 letters"
@@ -255,12 +255,12 @@ def test_what_an_agent_prints_is_handed_on_in_lines_up_to_a_limit(misbehaved: Pr
     assert len("".join(printed)) < 5_000
 
 
-def test_threads_that_an_agent_leaves_behind_are_told_of(misbehaved: Program) -> None:
+def test_threads_left_running_by_an_agent_are_reported(misbehaved: Program) -> None:
     assert "threads started by user code are still running" in misbehaved.errors
 
 
 @pytest.mark.parametrize(
-    ("agents", "said"),
+    ("agents", "message"),
     [
         ({"mine": 7}, "agent 'mine' is 'int'; give a function act(view), or a class"),
         ({"mine": type("Mine", (), {})}, "agent 'mine' is a class without a method act(view)"),
@@ -275,16 +275,16 @@ def test_threads_that_an_agent_leaves_behind_are_told_of(misbehaved: Program) ->
         ),
     ],
 )
-def test_what_is_no_agent_is_refused_before_anything_starts(
-    tmp_path: Path, agents: Any, said: str
+def test_invalid_agent_is_rejected_before_the_run_starts(
+    tmp_path: Path, agents: Any, message: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
         play_in(tmp_path, agents=agents)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert not (tmp_path / DATABASE).exists()
 
 
-def test_a_class_may_take_no_other_parameter_than_those_that_are_given(tmp_path: Path) -> None:
+def test_agent_class_with_an_unknown_parameter_is_rejected(tmp_path: Path) -> None:
     class Needy:
         def __init__(self, model: object, depth: int) -> None: ...
 
@@ -295,9 +295,7 @@ def test_a_class_may_take_no_other_parameter_than_those_that_are_given(tmp_path:
         play_in(tmp_path, agents={"Needy": Needy}, models=[CountedModel()])
 
 
-def test_functions_objects_coroutines_and_classes_play_with_what_they_ask_for(
-    tmp_path: Path,
-) -> None:
+def test_functions_objects_coroutines_and_classes_can_be_agents(tmp_path: Path) -> None:
     seen: list[tuple[Any, ...]] = []
 
     class Full:
@@ -339,7 +337,7 @@ def test_functions_objects_coroutines_and_classes_play_with_what_they_ask_for(
 
 
 @pytest.mark.extras
-def test_an_agent_that_answers_differently_after_a_resume_fails_and_says_so(
+def test_agent_that_answers_differently_after_a_resume_fails_with_the_reason(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "agents.py").write_text(
@@ -372,13 +370,13 @@ def test_an_agent_that_answers_differently_after_a_resume_fails_and_says_so(
         result = run_prepared(prepared)
     states = {row.model: (row.state, row.stop_reason) for row in result.episodes}
     assert states == {"moody": ("failure", "UserCodeError"), "left": ("result", "done")}
-    (said,) = errors_of(result, "moody")
-    assert "differs from its journal" in said
-    assert "agents.py:moody" in said
-    assert "must be deterministic" in said
+    (message,) = errors_of(result, "moody")
+    assert "differs from its journal" in message
+    assert "agents.py:moody" in message
+    assert "must be deterministic" in message
 
 
-def test_a_call_that_an_agent_does_not_wait_for_belongs_to_its_turn(tmp_path: Path) -> None:
+def test_call_that_an_agent_does_not_await_belongs_to_its_turn(tmp_path: Path) -> None:
     model = CountedModel(pause=0.02)
 
     class Hasty:
@@ -406,7 +404,7 @@ def test_a_call_that_an_agent_does_not_wait_for_belongs_to_its_turn(tmp_path: Pa
     assert [call.turn for call in calls] == [*range(1, 11)]
 
 
-def test_a_model_that_cannot_be_reached_is_not_the_failure_of_its_agent(tmp_path: Path) -> None:
+def test_unreachable_model_is_not_a_failure_of_the_agent(tmp_path: Path) -> None:
     class Careless:
         def __init__(self, model: Any) -> None:
             self.model = model
@@ -429,11 +427,11 @@ def test_a_model_that_cannot_be_reached_is_not_the_failure_of_its_agent(tmp_path
     )
     tally = result.tallies["careless+counted"]
     assert (tally.results, tally.failures, tally.retries) == (1, 0, 1)
-    assert asked(tmp_path) == 10 + 1 + 10
+    assert count_calls(tmp_path) == 10 + 1 + 10
 
 
 @pytest.mark.extras
-def test_the_budget_stops_an_agent_between_its_calls_and_more_of_it_lets_it_go_on(
+def test_budget_stops_an_agent_between_calls_and_a_larger_one_resumes_it(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "agents.py").write_text(AGENTS, "utf-8")

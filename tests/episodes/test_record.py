@@ -1,4 +1,4 @@
-"""What a run writes down about itself: its experiments, and what makes a new version."""
+"""The record of a run: its experiments, and the settings that make a new version."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ CONFIG = RunConfig(models=("builtin/random", "builtin/expert"))
 
 def fingerprint(config: RunConfig, model: str = "builtin/expert") -> str | None:
     experiments = make_run_record(config, make_arms(config, {}), "run", "assay run").experiments
-    return {one.model: one.fingerprint for one in experiments}[model]
+    return {experiment.model: experiment.fingerprint for experiment in experiments}[model]
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def fingerprint(config: RunConfig, model: str = "builtin/expert") -> str | None:
         ("min_effect", 0.5),
     ],
 )
-def test_which_worlds_and_how_many_make_no_other_version(name: str, value: Any) -> None:
+def test_choice_and_number_of_worlds_do_not_change_the_version(name: str, value: Any) -> None:
     chosen: dict[str, Any] = {"until_decided": "reward"} if name == "min_effect" else {}
     before = replace(CONFIG, **chosen)
     assert fingerprint(replace(before, **{name: value})) == fingerprint(CONFIG)
@@ -48,9 +48,9 @@ def test_which_worlds_and_how_many_make_no_other_version(name: str, value: Any) 
         ("time_limit", 3.0),
     ],
 )
-def test_how_it_is_played_makes_a_version(name: str, value: Any) -> None:
+def test_settings_of_agent_world_and_limits_change_the_version(name: str, value: Any) -> None:
     assert fingerprint(replace(CONFIG, **{name: value})) != fingerprint(CONFIG)
 
 
-def test_another_model_is_another_version() -> None:
+def test_another_model_has_another_fingerprint() -> None:
     assert fingerprint(CONFIG, "builtin/random") != fingerprint(CONFIG, "builtin/expert")

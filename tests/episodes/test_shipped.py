@@ -1,4 +1,4 @@
-"""The metrics that every episode has, against numbers worked out by hand."""
+"""The built-in metrics of every episode, against numbers computed by hand."""
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ def played(
     unknown: int = 0,
     malformed: bool = False,
 ) -> PlayedRecord:
-    """A turn with a step for each of `unlocked`."""
+    """Return a turn with a step for each of `unlocked`."""
     reasons = (*no_effect, *[None] * (len(unlocked) - len(no_effect)))
     steps = tuple(
         StepRecord(
@@ -41,7 +41,7 @@ def played(
         )
         for at, (name, reason) in enumerate(zip(unlocked, reasons, strict=True))
     )
-    strange = tuple(f"fly{each}" for each in range(unknown))
+    strange = tuple(f"fly{number}" for number in range(unknown))
     return PlayedRecord(
         turn=turn,
         at=0.0,
@@ -54,12 +54,12 @@ def played(
 
 def tally_of(*turns: PlayedRecord) -> EpisodeTotals:
     tally = EpisodeTotals()
-    for each in turns:
-        tally.add_played(each)
+    for turn in turns:
+        tally.add_played(turn)
     return tally
 
 
-def test_the_five_numbers_of_a_small_episode_are_those_worked_out_by_hand() -> None:
+def test_five_metrics_of_a_small_episode_equal_hand_computed_values() -> None:
     # Ten actions: one unknown, one without effect, one ignored asleep; one malformed reply.
     episode = Episode.of(make_session(make_run(), turns=4))
     unlocked = episode.achievements
@@ -69,13 +69,13 @@ def test_the_five_numbers_of_a_small_episode_are_those_worked_out_by_hand() -> N
     assert rule_understanding(episode) == pytest.approx(8 / 10)
     assert time_efficiency(episode) == pytest.approx(7 / 11)
     assert efficiency_score(episode) == pytest.approx(len(unlocked) / 22 * 7 / 11)
-    # The mean over steps of what was unlocked by then is the definition, word for word.
+    # The definition: the mean over steps of the achievements unlocked so far.
     held = [sum(at <= step for at in unlocked.values()) / 22 for step in range(1, steps + 1)]
     assert unlocked
     assert time_management(episode) == pytest.approx(sum(held) / steps)
 
 
-def test_what_a_sleeper_does_not_carry_out_wastes_time_and_breaks_no_rule() -> None:
+def test_action_ignored_during_sleep_wastes_time_and_breaks_no_rule() -> None:
     asleep = tally_of(played(None, None, no_effect=(NoEffect.ASLEEP,)))
     assert (asleep.rule_understanding, asleep.time_efficiency) == (1.0, 0.5)
 
@@ -85,12 +85,12 @@ def test_a_malformed_reply_wastes_time_and_breaks_no_rule() -> None:
     assert (garbled.rule_understanding, garbled.time_efficiency) == (1.0, 0.5)
 
 
-def test_an_episode_without_a_single_action_showed_nothing() -> None:
+def test_episode_without_actions_has_no_metrics() -> None:
     nothing = tally_of(played(malformed=True))
     assert [getattr(nothing, name) for name in SHIPPED] == [0.0] * 5
 
 
-def test_all_achievements_in_the_first_step_are_all_there_is_to_reach() -> None:
+def test_all_achievements_in_the_first_step_give_the_maximum() -> None:
     step = StepRecord(index=1, action="do", reward=0.0, digest=None, unlocked=ACHIEVEMENTS)
     best = tally_of(PlayedRecord(turn=1, at=0.0, asked=("do",), steps=(step,)))
     assert [getattr(best, name) for name in SHIPPED] == [1.0] * 5
@@ -114,7 +114,7 @@ def test_the_same_achievement_earlier_and_one_more_later_both_raise_time_managem
         max_size=6,
     )
 )
-def test_each_lies_between_0_and_1_whatever_was_played(
+def test_metrics_are_always_between_0_and_1(
     turns: list[tuple[list[str | None], list[str | None], int, bool]],
 ) -> None:
     tally = EpisodeTotals()
@@ -134,7 +134,7 @@ def test_each_lies_between_0_and_1_whatever_was_played(
     assert tally.time_management <= tally.achievement_rate + 1e-12
 
 
-def test_they_are_outcomes_of_every_episode_under_the_same_names() -> None:
+def test_built_in_metrics_are_outcomes_of_every_episode() -> None:
     session: SessionRecord = make_session(make_run())
     episode, earned = Episode.of(session), EpisodeTotals.of(session).outcomes(1.0)
     assert set(SHIPPED) <= set(OUTCOMES)

@@ -12,13 +12,13 @@ def step(index: int, **changes: object) -> StepRecord:
     return StepRecord(**fields)  # type: ignore[arg-type]
 
 
-def test_an_empty_episode_earned_nothing() -> None:
+def test_empty_episode_has_no_reward() -> None:
     earned = EpisodeTotals().outcomes(0.0)
     assert set(earned) == set(OUTCOMES)
     assert set(earned.values()) == {0.0}
 
 
-def test_the_kinds_of_waste_are_counted_apart() -> None:
+def test_kinds_of_waste_are_counted_separately() -> None:
     tally = EpisodeTotals()
     steps = (
         step(1, no_effect=NoEffect.BLOCKED),
@@ -35,7 +35,7 @@ def test_the_kinds_of_waste_are_counted_apart() -> None:
     assert tally.outcomes(0.0)["invalid_rate"] == 0.6
 
 
-def test_rewards_are_summed_as_the_tenths_they_are() -> None:
+def test_rewards_are_summed_exactly_in_tenths() -> None:
     tally = EpisodeTotals()
     for index in range(1, 31):
         tally.add_played(PlayedRecord(turn=index, at=0.0, steps=(step(index, reward=0.1),)))
@@ -53,7 +53,7 @@ def test_an_achievement_counts_once_with_its_first_step() -> None:
     assert sum(earned[f"unlocked/{name}"] for name in ACHIEVEMENTS) == 1.0
 
 
-def test_a_call_without_a_known_price_leaves_the_cost_out() -> None:
+def test_call_without_a_price_makes_the_cost_unknown() -> None:
     tally = EpisodeTotals()
     tally.add_call(call(1, cost=0.5))
     assert tally.outcomes(1.0)["cost_usd"] == 0.5
@@ -64,7 +64,7 @@ def test_a_call_without_a_known_price_leaves_the_cost_out() -> None:
     assert (earned["turns"], earned["tokens"], earned["duration_s"]) == (3.0, 300.0, 1.0)
 
 
-def test_a_trace_gives_its_outcomes_again() -> None:
+def test_outcomes_are_recomputed_from_a_trace() -> None:
     session = play(turns=30)
     assert session.end is not None
     assert EpisodeTotals.of(session).outcomes(2.5) == session.end.outcomes

@@ -1,4 +1,4 @@
-"""Runs that go on until their models are decided: looks, who plays, and what is stored."""
+"""Runs that stop when decided: interim analyses, admission of trials, and storage."""
 
 import json
 import random
@@ -46,7 +46,7 @@ CONFIG = RunConfig(models=MODELS, episodes=20, until_decided="reward", min_effec
 
 
 def ended(trial: Trial[Any], value: float | None) -> TrialEnded:
-    """How an episode ended: with a number, or as a failure."""
+    """Return the end of an episode: with a number, or as a failure."""
     if value is None:
         return TrialEnded(trial, 1, TrialVerdict(TrialState.FAILURE, "refused"))
     end = EpisodeEnd(
@@ -73,7 +73,7 @@ def all_trials(config: RunConfig = CONFIG) -> list[Trial[Any]]:
 
 
 def monitored(config: RunConfig = CONFIG) -> tuple[PreparedRun[RunConfig], Plan[Any]]:
-    """A run that is prepared, and its plan."""
+    """Return a prepared run and its plan."""
     arms = make_arms(config, {})
     run = PreparedRun(config, make_run_record(config, arms, "run", ""), arms, None, {}, ())
     kind = EpisodeKind(config, arms, lambda _: EpisodeParts(LocalClient), {})
@@ -87,7 +87,7 @@ def found(lookout: SequentialMonitor) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_looks_do_not_depend_on_the_order_in_which_episodes_end() -> None:
+def test_looks_do_not_depend_on_the_order_of_episodes() -> None:
     seen = []
     for seed in range(3):
         trials = all_trials()
@@ -98,11 +98,11 @@ def test_looks_do_not_depend_on_the_order_in_which_episodes_end() -> None:
                 lookout.on_event(ended(trial, reward(trial.group, trial.index)))
         seen.append(found(lookout))
     assert repr(seen[0]) == repr(seen[1]) == repr(seen[2])
-    decisions = {one.model: one.decision for one in lookout.comparisons()}
+    decisions = {found.model: found.decision for found in lookout.comparisons()}
     assert decisions == {"good": Verdict.BETTER, "same": Verdict.NO_DIFFERENCE}
 
 
-def test_what_is_known_from_before_gives_the_same_looks_as_hearing_of_it() -> None:
+def test_earlier_outcomes_give_the_same_looks_as_events() -> None:
     heard = SequentialMonitor(*monitored(), earlier_outcomes={})
     known = {}
     for trial in all_trials():
@@ -114,22 +114,22 @@ def test_what_is_known_from_before_gives_the_same_looks_as_hearing_of_it() -> No
     )
 
 
-def test_looks_are_those_of_the_statistics() -> None:
+def test_looks_equal_those_of_the_sequential_test() -> None:
     lookout = SequentialMonitor(*monitored(), earlier_outcomes={})
     for trial in all_trials():
         if trial.group in MODELS:
             lookout.on_event(ended(trial, reward(trial.group, trial.index)))
     differences = [reward("good", world) - reward("base", world) for world in range(20)]
     design = SequentialDesign(most=20, comparisons=2, min_effect=2.0)
-    records = [one for one in lookout.records() if one.design["comparisons"] == 2]
+    records = [look for look in lookout.records() if look.design["comparisons"] == 2]
     expected = looks(differences, design)
-    assert [(one.pairs, one.decision) for one in records[: len(expected)]] == [
-        (one.pairs, one.decision) for one in expected
+    assert [(look.pairs, look.decision) for look in records[: len(expected)]] == [
+        (look.pairs, look.decision) for look in expected
     ]
     assert SequentialDesign.of(records[0].design) == design
 
 
-def test_a_pair_with_a_failure_is_left_out_and_counted() -> None:
+def test_pair_with_a_failure_is_excluded_and_counted() -> None:
     config = RunConfig(models=("base", "good"), episodes=8, until_decided="reward")
     lookout = SequentialMonitor(*monitored(config), earlier_outcomes={})
     for trial in all_trials(config):
@@ -146,9 +146,9 @@ def test_a_pair_with_a_failure_is_left_out_and_counted() -> None:
     assert "2 left out" in one.sentence
 
 
-def test_a_pair_that_infrastructure_broke_is_waited_for() -> None:
+def test_looks_wait_for_a_pair_with_an_infrastructure_error() -> None:
     config = RunConfig(models=("base", "good"), episodes=9, until_decided="reward")
-    trials = [one for one in all_trials(config) if one.group in MODELS]
+    trials = [trial for trial in all_trials(config) if trial.group in MODELS]
     lookout = SequentialMonitor(*monitored(config), earlier_outcomes={})
     for trial in trials:
         if (trial.group, trial.index) == ("base", 2):
@@ -161,10 +161,10 @@ def test_a_pair_that_infrastructure_broke_is_waited_for() -> None:
     assert "not decided yet" in one.sentence
 
 
-def test_who_is_ahead_waits_and_who_is_decided_stops() -> None:
+def test_leading_model_waits_and_decided_model_stops() -> None:
     config = replace(CONFIG, episodes=30)
     lookout = SequentialMonitor(*monitored(config), earlier_outcomes={})
-    trials = {(one.group, one.index): one for one in all_trials(config)}
+    trials = {(trial.group, trial.index): trial for trial in all_trials(config)}
 
     def admitted(model: str, world: int) -> Admission:
         return lookout.admit(trials[model, world])
@@ -190,9 +190,9 @@ def test_who_is_ahead_waits_and_who_is_decided_stops() -> None:
     assert admitted("builtin/noop", world) is Admission.NEVER
 
 
-def test_an_episode_that_has_a_journal_is_played_to_its_end() -> None:
-    known = {one.id: reward(one.group, one.index) for one in all_trials()[:60]}
-    begun = next(one for one in all_trials() if (one.group, one.index) == ("good", 19))
+def test_episode_with_a_journal_is_finished() -> None:
+    known = {trial.id: reward(trial.group, trial.index) for trial in all_trials()[:60]}
+    begun = next(trial for trial in all_trials() if (trial.group, trial.index) == ("good", 19))
     lookout = SequentialMonitor(*monitored(), earlier_outcomes=known, unfinished=[begun.id])
     assert lookout.admit(begun) is Admission.NOW
 
@@ -200,9 +200,9 @@ def test_an_episode_that_has_a_journal_is_played_to_its_end() -> None:
 @pytest.mark.parametrize(
     ("metric", "decision"), [("tokens", Verdict.WORSE), ("steps", Verdict.HIGHER)]
 )
-def test_more_is_worse_of_what_is_spent(metric: str, decision: Verdict) -> None:
+def test_higher_cost_is_worse(metric: str, decision: Verdict) -> None:
     config = RunConfig(models=("base", "good"), episodes=8, until_decided=metric)
-    known = {one.id: reward(one.group, one.index) for one in all_trials(config)[:16]}
+    known = {trial.id: reward(trial.group, trial.index) for trial in all_trials(config)[:16]}
     (one,) = SequentialMonitor(*monitored(config), earlier_outcomes=known).comparisons()
     assert one.decision is decision
 
@@ -228,7 +228,7 @@ def prepared(folder: Path, **more: Any) -> PreparedRun[RunConfig]:
 def play(
     run: PreparedRun[RunConfig], models: dict[str, ChatModel] | None = None, **more: Any
 ) -> RunResult:
-    names = [one.model for one in run.record.experiments]
+    names = [experiment.model for experiment in run.record.experiments]
     kind = EpisodeKind(
         run.config,
         run.arms,
@@ -240,7 +240,7 @@ def play(
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
-    """A run that nobody disturbed."""
+    """An undisturbed run."""
     return play(prepared(tmp_path_factory.mktemp("whole")))
 
 
@@ -250,7 +250,7 @@ def test_a_run_stops_when_it_is_decided_and_stores_its_looks(whole: RunResult) -
     assert one.decision is Verdict.BETTER
     assert 5 <= one.pairs < 12
     assert (result.status, result.interrupted) == ("finished", False)
-    # noop is the baseline here; random plays beside, in the worlds that were looked at.
+    # noop is the baseline here; random plays in the analysed worlds, too.
     assert result.tallies["builtin/random"].results == one.pairs
     played = {name: tally.results for name, tally in result.tallies.items()}
     assert one.pairs <= played["builtin/forager"] <= one.pairs + 5
@@ -259,7 +259,7 @@ def test_a_run_stops_when_it_is_decided_and_stores_its_looks(whole: RunResult) -
     with Store(result.database).reading() as connection:
         names = sorted({look.experiment_id for look in result.looks})
         stored = load_looks(connection, names)
-        assert _told(stored[names[0]]) == _told(result.looks)
+        assert _format_looks(stored[names[0]]) == _format_looks(result.looks)
         ids = [row.session_id for row in result.episodes]
         earned = load_outcomes(connection, ids)
     by_model: dict[str, list[float]] = {}
@@ -275,16 +275,14 @@ def test_a_run_stops_when_it_is_decided_and_stores_its_looks(whole: RunResult) -
     ]
 
 
-def _told(looks: Sequence[Look]) -> list[str]:
-    """Looks without their times, which are stored as whole microseconds; NaN equals NaN."""
+def _format_looks(looks: Sequence[Look]) -> list[str]:
+    """Format looks without times, which are stored as whole microseconds; NaN equals NaN."""
     plain = (asdict(replace(look, looked_at=0.0)) for look in looks)
-    return [json.dumps(one, sort_keys=True) for one in plain]
+    return [json.dumps(look, sort_keys=True) for look in plain]
 
 
 @pytest.mark.extras
-def test_a_run_that_was_stopped_goes_on_to_the_same_looks(
-    tmp_path: Path, whole: RunResult
-) -> None:
+def test_stopped_run_resumes_to_the_same_looks(tmp_path: Path, whole: RunResult) -> None:
     stop = Stop()
     ends = 0
 
@@ -300,13 +298,13 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_looks(
     assert first.decisions[0].decision is None
     second = play(prepared(tmp_path))
     assert (second.resumed, second.status) == (True, "finished")
-    tables = [contents(one.database)["looks"] for one in (whole, second)]
+    tables = [contents(run.database)["looks"] for run in (whole, second)]
     assert tables[0] == tables[1] != []
     assert second.decisions == whole.decisions
 
 
 @pytest.mark.extras
-def test_a_lost_connection_holds_the_looks_back_until_a_resume(tmp_path: Path) -> None:
+def test_lost_connection_delays_looks_until_a_resume(tmp_path: Path) -> None:
     def lost(call: int) -> None:
         if call == 1:
             raise ModelUnavailable("gone")
@@ -317,7 +315,7 @@ def test_a_lost_connection_holds_the_looks_back_until_a_resume(tmp_path: Path) -
     assert first.status == "incomplete"
     assert not first.interrupted
     assert (first.decisions[0].decision, first.decisions[0].looks) == (None, 0)
-    # Nobody played on blindly.
+    # No model played on without interim analyses.
     assert first.tallies["builtin/noop"].results <= 5
     second = play(prepared(tmp_path))
     assert second.status == "finished"
@@ -327,7 +325,7 @@ def test_a_lost_connection_holds_the_looks_back_until_a_resume(tmp_path: Path) -
 @pytest.mark.extras
 def test_undecided_models_play_all_worlds(tmp_path: Path) -> None:
     class Twin(CountingModel):
-        """Plays as noop does, under another name."""
+        """Plays like noop under another name."""
 
         def __init__(self) -> None:
             super().__init__("builtin/noop")
@@ -341,11 +339,11 @@ def test_undecided_models_play_all_worlds(tmp_path: Path) -> None:
     assert "are undecided in achievements, after 6 pairs" in one.sentence
 
 
-def test_looking_makes_another_run_and_no_other_version(tmp_path: Path) -> None:
+def test_interim_analyses_change_the_run_and_not_the_version(tmp_path: Path) -> None:
     plain = prepared(tmp_path, until_decided=None)
     looked = prepared(tmp_path, min_effect=1.0)
-    assert [one.fingerprint for one in plain.record.experiments] == [
-        one.fingerprint for one in looked.record.experiments
+    assert [experiment.fingerprint for experiment in plain.record.experiments] == [
+        experiment.fingerprint for experiment in looked.record.experiments
     ]
     assert plain.config.identity() != looked.config.identity()
 
@@ -366,7 +364,7 @@ def command(where: Path, *arguments: str) -> Finished:
         (("--until-decided=steps", "--models", "builtin/noop", "builtin/random"), "steps"),
     ],
 )
-def test_the_option_takes_a_metric_or_none(
+def test_option_accepts_a_metric_or_none(
     tmp_path: Path, arguments: tuple[str, ...], metric: str
 ) -> None:
     with chdir(tmp_path):
@@ -379,7 +377,7 @@ def test_the_option_takes_a_metric_or_none(
     assert config["models"] == ["builtin/noop", "builtin/random"]
 
 
-def test_the_command_says_what_was_decided(tmp_path: Path) -> None:
+def test_command_prints_the_decisions(tmp_path: Path) -> None:
     given = ("--models", *PLAYERS, "--episodes", "12", "--max-turns", "8", "--no-save-traces")
     code, out, _ = command(tmp_path, "--until-decided", *given, "--no-baselines")
     assert code == 0
@@ -387,7 +385,7 @@ def test_the_command_says_what_was_decided(tmp_path: Path) -> None:
 
 
 @pytest.mark.extras
-def test_the_command_tells_a_program_what_was_decided(tmp_path: Path) -> None:
+def test_decisions_are_printed_as_json(tmp_path: Path) -> None:
     given = ("--models", *PLAYERS, "--episodes", "12", "--max-turns", "8", "--no-save-traces")
     code, out, _ = command(
         tmp_path, "--until-decided", "invalid_rate", *given, "--no-baselines", "--json"
@@ -399,14 +397,14 @@ def test_the_command_tells_a_program_what_was_decided(tmp_path: Path) -> None:
     assert one["design"]["lower_is_better"]
 
 
-def test_the_dry_run_says_that_it_is_the_most(tmp_path: Path) -> None:
+def test_dry_run_calls_its_estimate_a_maximum(tmp_path: Path) -> None:
     code, out, _ = command(tmp_path, "--until-decided", "--episodes", "30", "--dry-run")
     assert code == 0
     assert "These are maximums: the run stops as soon as" in out
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--until-decided", "--models", "one"), "is the only one"),
         (("--until-decided", "--episodes", "4"), "needs 5 worlds"),
@@ -415,16 +413,16 @@ def test_the_dry_run_says_that_it_is_the_most(tmp_path: Path) -> None:
         (("--until-decided", "--min-effect", "-1"), "--min-effect"),
     ],
 )
-def test_what_cannot_be_decided_is_refused(
-    tmp_path: Path, arguments: tuple[str, ...], said: str
+def test_undecidable_settings_are_rejected(
+    tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     code, out, err = command(tmp_path, *arguments)
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
 
 
-def test_a_file_sets_it_beside_the_episodes(tmp_path: Path) -> None:
+def test_setting_can_be_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "assay.toml"
     file.write_text("[experiment]\nepisodes = 20\nuntil_decided = 'reward'\nmin_effect = 0.5\n")
     config = prepare({}, file, dry=True).config
@@ -438,23 +436,25 @@ def test_a_file_sets_it_beside_the_episodes(tmp_path: Path) -> None:
         prepare({}, file, dry=True)
 
 
-def test_options_that_do_nothing_beside_it_are_told(tmp_path: Path) -> None:
-    said = prepare({"min_effect": 1.0, "database": tmp_path / "x"}).warnings
-    assert any("min_effect = 1 has no effect" in one for one in said)
-    said = prepare({**SMALL, "concurrent_models": True, "database": tmp_path / "x"}).warnings
-    assert any("concurrent_models has no effect" in one for one in said)
+def test_options_without_effect_are_reported(tmp_path: Path) -> None:
+    warnings = prepare({"min_effect": 1.0, "database": tmp_path / "x"}).warnings
+    assert any("min_effect = 1 has no effect" in line for line in warnings)
+    warnings = prepare(
+        {**SMALL, "concurrent_models": True, "database": tmp_path / "x"}
+    ).warnings
+    assert any("concurrent_models has no effect" in line for line in warnings)
 
 
 @pytest.mark.extras
-def test_python_runs_take_it_too(tmp_path: Path) -> None:
+def test_setting_works_in_python(tmp_path: Path) -> None:
     with chdir(tmp_path):
         result = assay.run(models=PLAYERS, baselines=False, save_traces=False, **SMALL)
-    assert [one.decision for one in result.decisions] == [Verdict.BETTER]
+    assert [found.decision for found in result.decisions] == [Verdict.BETTER]
 
 
 @pytest.mark.extras
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_killed_run_goes_on_to_the_looks_of_one_that_was_not(
+def test_killed_run_resumes_to_the_looks_of_an_undisturbed_run(
     tmp_path: Path, seed: int
 ) -> None:
     more = ("--models", *PLAYERS, "--until-decided", "--run-id", "until", "--no-save-traces")

@@ -32,21 +32,21 @@ def changed_header(session: SessionRecord, **changes: Any) -> SessionRecord:
 
 @pytest.mark.parametrize("difficulty", list(DIFFICULTIES))
 @pytest.mark.parametrize("seed", [0, 11])
-def test_a_real_episode_comes_out_the_same(seed: int, difficulty: str) -> None:
+def test_real_episode_is_reproduced(seed: int, difficulty: str) -> None:
     session = play(seed, difficulty=difficulty, turns=120)
     found = verify_session(session)
     assert (found.finding, found.difference, found.reason) == (Finding.SAME, None, None)
     assert found.steps == sum(len(turn.steps) for turn in session.played) > 20
 
 
-def test_an_episode_that_ended_by_its_length_comes_out_the_same() -> None:
+def test_episode_that_ended_at_its_length_is_reproduced() -> None:
     session = play(2, length=33)
     assert session.end is not None
     assert session.end.stop_reason == "length"
     assert verify_session(session).finding is Finding.SAME
 
 
-def test_the_numbers_of_a_difficulty_serve_as_well_as_its_name(session: SessionRecord) -> None:
+def test_difficulty_can_be_given_by_numbers_or_name(session: SessionRecord) -> None:
     numbers = {n: getattr(DIFFICULTIES["easy"], n) for n in DIFFICULTIES["easy"].__slots__}
     metadata = {**session.header.metadata, "difficulty": numbers}
     assert verify_session(changed_header(session, metadata=metadata)).finding is Finding.SAME
@@ -86,7 +86,7 @@ def test_a_replay_shows_every_step_with_its_turn_and_ends_in_the_same_state(
 def test_the_first_difference_is_named(
     changes: dict[str, Any], field: str, session: SessionRecord
 ) -> None:
-    # A move that moves, so that waiting in its place comes out differently.
+    # A move with an effect, so that replacing it by noop gives a different result.
     steps = [step for turn in session.played for step in turn.steps]
     moves = [s for s in steps if s.action.startswith("move") and s.no_effect is None]
     index = moves[5].index
@@ -99,7 +99,7 @@ def test_the_first_difference_is_named(
     assert f"{field} was " in str(found.difference)
 
 
-def test_another_seed_differs_from_the_first_step(session: SessionRecord) -> None:
+def test_wrong_seed_differs_at_the_first_step(session: SessionRecord) -> None:
     found = verify_session(changed_header(session, seed=4))
     assert found.difference is not None
     assert found.difference.step == 1
@@ -112,7 +112,7 @@ def test_steps_beyond_the_end_of_the_world_are_a_difference() -> None:
     assert found.finding is Finding.DIFFERENT
 
 
-def test_an_outcome_that_the_steps_do_not_come_to_is_a_difference(
+def test_outcome_that_does_not_follow_from_the_steps_is_a_difference(
     session: SessionRecord,
 ) -> None:
     assert session.end is not None
@@ -134,7 +134,7 @@ def test_an_outcome_that_the_steps_do_not_come_to_is_a_difference(
         pytest.param({"seed": -1}, "seed -1", id="bad seed"),
     ],
 )
-def test_a_session_that_says_too_little_is_unverifiable_with_the_reason(
+def test_session_with_missing_data_is_unverifiable_with_the_reason(
     changes: dict[str, Any], words: str, session: SessionRecord
 ) -> None:
     found = verify_session(changed_header(session, **changes))

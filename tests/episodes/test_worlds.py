@@ -1,4 +1,4 @@
-"""Worlds of Crafter: the same steps, views and ends in this process and at a service."""
+"""Crafter worlds: the same steps, views and ends in this process and in a service."""
 
 import asyncio
 import random
@@ -17,7 +17,7 @@ TURNS, AT_ONCE = 400, 3
 
 
 def played(world: EpisodeWorld, seed: int) -> list[Any]:
-    """What a world shows of random turns, up to its end."""
+    """Play random turns to the end of a world; return its views."""
     draw = random.Random(seed)
 
     async def play() -> list[Any]:
@@ -43,7 +43,7 @@ def seen(view: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["easy", "hard"])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_world_is_the_same_in_this_process_and_at_a_service(seed: int, name: str) -> None:
+def test_world_is_the_same_in_this_process_and_in_a_service(seed: int, name: str) -> None:
     difficulty = DIFFICULTIES[name]
     here = played(CrafterWorld(seed, difficulty), seed)
     there = played(ServiceWorld(LocalClient(), seed, difficulty), seed)
@@ -51,14 +51,14 @@ def test_a_world_is_the_same_in_this_process_and_at_a_service(seed: int, name: s
     assert len(here) > 2
 
 
-def test_a_world_that_ends_says_what_the_player_died_of() -> None:
+def test_ended_world_reports_the_cause_of_death() -> None:
     shown = played(CrafterWorld(0, DIFFICULTIES["hard"]), 0)
     last, ended = shown[-4][-1], shown[-2]
     assert (last.terminated, last.truncated) == (True, False)
     assert ended.startswith("died: ")
 
 
-def test_a_world_with_too_many_creatures_is_refused_in_the_same_words() -> None:
+def test_world_with_too_many_creatures_is_rejected_with_the_same_message() -> None:
     crowded = replace(DIFFICULTIES["classic"], cow_chance=1.0, zombie_chance=1.0)
     problems = []
     for world in (CrafterWorld(1, crowded), ServiceWorld(LocalClient(), 1, crowded)):

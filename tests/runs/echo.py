@@ -1,4 +1,4 @@
-"""A provider that repeats the key it was shown, in whatever it answers."""
+"""A provider that repeats the received key in its answers."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -7,19 +7,27 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-__all__ = ["Answer", "answering", "error_page", "failing", "rambling", "refusing", "talking"]
+__all__ = [
+    "Answer",
+    "answering",
+    "error_page",
+    "key_in_error",
+    "key_in_finish_reason",
+    "key_in_refusal",
+    "key_in_reply",
+]
 
 Answer = Callable[[str], tuple[int, bytes]]
-"""Makes a status and a body of a key."""
+"""Makes a status and a body from a key."""
 
 
-def talking(key: str) -> tuple[int, bytes]:
-    """A reply that has the key wherever a reply has text."""
+def key_in_reply(key: str) -> tuple[int, bytes]:
+    """Return a reply with the key in every text field."""
     return _reply(key, f"stop {key}")
 
 
-def rambling(key: str) -> tuple[int, bytes]:
-    """A reply whose reason to end is longer than anybody keeps, with the key in it."""
+def key_in_finish_reason(key: str) -> tuple[int, bytes]:
+    """Return a reply with the key in a finish reason that is too long to be kept."""
     return _reply(key, f"{'stop ' * 4}{key}")
 
 
@@ -37,14 +45,14 @@ def _reply(key: str, finish: str) -> tuple[int, bytes]:
     return 200, _body({"id": key, "model": key, "choices": [choice], "usage": usage})
 
 
-def refusing(key: str) -> tuple[int, bytes]:
-    """A refusal with the key in it."""
+def key_in_refusal(key: str) -> tuple[int, bytes]:
+    """Return a refusal with the key in it."""
     message = {"role": "assistant", "content": None, "refusal": f"not with {key}"}
     return 200, _body({"choices": [{"message": message, "finish_reason": "stop"}]})
 
 
-def failing(status: int) -> Answer:
-    """An error with the key in its words."""
+def key_in_error(status: int) -> Answer:
+    """Return an error with the key in its message."""
 
     def answer(key: str) -> tuple[int, bytes]:
         words = f"Incorrect API key provided: {key}. {'x' * 300} {key} {'x' * 90} {key}"
@@ -54,7 +62,7 @@ def failing(status: int) -> Answer:
 
 
 def error_page(before: int) -> Answer:
-    """An error of another kind of server, with the key after so many characters."""
+    """Return an HTML error page with the key after so many characters."""
 
     def answer(key: str) -> tuple[int, bytes]:
         return 500, b"x" * before + key.encode() + b"</html>"
@@ -68,7 +76,7 @@ def _body(value: Any) -> bytes:
 
 @contextmanager
 def answering(answer: Answer) -> Iterator[str]:
-    """Answer every call so; gives the base URL."""
+    """Answer every call with `answer`; yield the base URL."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -1,4 +1,4 @@
-"""Where a run has its workers: processes of this machine, or the nodes of a Ray cluster."""
+"""Places for workers: processes of this machine, or the nodes of a Ray cluster."""
 
 import os
 from collections.abc import Iterator
@@ -12,15 +12,15 @@ _STORE_BYTES = 80 << 20
 
 
 class Place(NamedTuple):
-    """One of them."""
+    """A place for workers."""
 
     settings: dict[str, Any]
-    """Of a run that is played there."""
+    """Settings of a run in this place."""
     cluster: Any = None
 
     @property
     def options(self) -> list[str]:
-        """The same for the command line."""
+        """Command-line options of a run in this place."""
         return [
             part
             for name, value in self.settings.items()
@@ -28,9 +28,9 @@ class Place(NamedTuple):
         ]
 
     def workers(self, driver: int | None = None) -> list[int]:
-        """The processes that run `assay.runs.workers.worker` for a driver, or for this one.
+        """Return the processes of `assay.runs.workers.worker` of a driver, by default this one.
 
-        Those of a cluster descend from this process, which has started its nodes.
+        Workers of a cluster descend from this process, which has started its nodes.
         """
         above = os.getpid() if driver is None or self.cluster is not None else driver
         return [
@@ -39,19 +39,19 @@ class Place(NamedTuple):
 
 
 def node_settings() -> dict[str, int]:
-    """What a node of the cluster has."""
+    """Return the resources of a cluster node."""
     return {"num_cpus": 1, "object_store_memory": _STORE_BYTES}
 
 
 @contextmanager
 def two_nodes() -> Iterator[Any]:
     """A Ray cluster of two nodes on this machine, with a CPU each."""
-    # Asked for when Ray is imported, by its nodes too.
+    # Read when Ray is imported, by its nodes too.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
     from ray.cluster_utils import Cluster
 
-    # Whoever starts a node may have a key; no worker of ours is to see it.
+    # A node may be started with a key in its environment; no worker may see it.
     os.environ["OPENAI_API_KEY"] = "sk-of-the-node"
     try:
         cluster = Cluster(
@@ -68,7 +68,7 @@ def two_nodes() -> Iterator[Any]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes that a process has started, or that those have."""
+    """Return the processes that a process started, directly or indirectly."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         try:
@@ -85,7 +85,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is there, and not only its status."""
+    """Return whether a process is running, not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -1,4 +1,4 @@
-"""Imported once by the process that starts the programs of these tests: all that is slow."""
+"""Slow imports, done once by the process that starts the programs of these tests."""
 
 from contextlib import suppress
 from importlib import import_module
@@ -9,7 +9,7 @@ from assay.crafter import warmup
 
 for module in walk_packages(assay.__path__, "assay."):
     if not module.name.endswith("__main__"):
-        # Some need an extra that is not installed here.
+        # Some modules need an extra that is not installed.
         with suppress(ImportError):
             import_module(module.name)
 for name in ("aiohttp", "openai", "pandas", "scipy.stats", "PIL.PngImagePlugin"):

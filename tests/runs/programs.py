@@ -1,6 +1,6 @@
-"""`assay run` as a process of its own, which a test may interrupt, kill and start again.
+"""`assay run` as a subprocess, which a test may interrupt, kill and start again.
 
-Processes are forked from one that has imported assay already, which saves seconds for each.
+Processes are forked from one that has imported assay, which saves seconds for each.
 """
 
 import os
@@ -34,9 +34,9 @@ class Slow(BaseHook):
 def run_arguments(
     folder: Path, *more: str, episodes: int = 4, turns: int = 20, pause: float = 0.002
 ) -> list[str]:
-    """The arguments of a small run of one model.
+    """Return the arguments of a small run of one model.
 
-    Its hooks slow every turn, and leave a byte for each in the file `turns`.
+    Its hooks slow every turn, and append a byte per turn to the file `turns`.
     """
     (folder / "hooks.py").write_text(_HOOKS.format(pause=pause), "utf-8")
     given = [
@@ -49,7 +49,7 @@ def run_arguments(
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for something that another process does; give up after a long time."""
+    """Wait for a condition that another process fulfils; fail after a long time."""
     end = time.monotonic() + _PATIENCE_S
     while not condition():
         assert time.monotonic() < end, f"waited in vain: {what}"
@@ -57,7 +57,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 class Program:
-    """One process, running in a folder; what it prints goes to files there."""
+    """A process in a folder; its output goes to files there."""
 
     def __init__(
         self, folder: Path, *arguments: str, main: Callable[..., int] | None = None
@@ -90,26 +90,26 @@ class Program:
 
     @property
     def turns(self) -> int:
-        """How many turns its hook has seen."""
+        """Return the number of turns that its hook has seen."""
         try:
             return (self.folder / "turns").stat().st_size
         except FileNotFoundError:
             return 0
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for something, as long as the program lives."""
+        """Wait for a condition while the program is running."""
         until(lambda: condition() or not self.alive, what)
 
     def interrupt(self) -> None:
         os.kill(self.pid, signal.SIGINT)
 
     def kill(self) -> None:
-        """End it at once, as a lost machine would."""
+        """Kill the process, as the loss of a machine would."""
         self._process.kill()
         self._process.join(_PATIENCE_S)
 
     def wait(self) -> int:
-        """The exit code, once it has ended by itself."""
+        """Wait for the end of the process; return its exit code."""
         self._process.join(_PATIENCE_S)
         code = self._process.exitcode
         if code is None:
@@ -119,7 +119,7 @@ class Program:
 
 
 class Holder(Program):
-    """A process that has a database open, so that nobody else can write to it."""
+    """A process that has a database open, so that no other process can write to it."""
 
     def __init__(self, folder: Path, database: Path) -> None:
         super().__init__(folder, str(database), main=_hold)
@@ -136,7 +136,7 @@ def _hold(database: str) -> int:
 
 
 def _main_in(folder: Path, arguments: Sequence[str], main: Callable[..., int]) -> None:
-    """What the process does."""
+    """Run the program in a folder; the body of the subprocess."""
     os.chdir(folder)
     for number, name in ((1, "stdout"), (2, "stderr")):
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -1,4 +1,4 @@
-"""Runs of models behind HTTP, in this process, and what two of them must have in common."""
+"""Runs of models behind HTTP, in this process, and comparisons of two runs."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -19,7 +19,7 @@ from assay.store.store import Store
 
 from .tables import contents, rows
 
-__all__ = ["hasty", "money", "play", "same_in_both", "total", "transcripts"]
+__all__ = ["assert_same_run", "money", "play", "total", "transcripts", "with_short_timeouts"]
 
 DATABASE = "traces.duckdb"
 _FORAGER = ("builtin/forager",)
@@ -30,7 +30,7 @@ _OF_THE_PROVIDER = {
 
 
 def play(folder: Path, base_url: str | None, **settings: Any) -> RunResult:
-    """A small run in a folder of its own."""
+    """Run a small experiment in its own folder."""
     folder.mkdir(exist_ok=True)
     chosen: dict[str, Any] = {
         "models": _FORAGER,
@@ -46,10 +46,10 @@ def play(folder: Path, base_url: str | None, **settings: Any) -> RunResult:
     return run(**{**chosen, **settings})
 
 
-def hasty(*arguments: str) -> int:
-    """The program with less patience for models; only for a process of its own.
+def with_short_timeouts(*arguments: str) -> int:
+    """Run the program with short model timeouts; only for a subprocess.
 
-    On a busy machine even a refused connection takes its time to be noticed.
+    On a busy machine even a refused connection is noticed late.
     """
     patience = CallRetries(patience=0.4, first_wait=0.1)
     vars(chat_models).update(
@@ -60,8 +60,8 @@ def hasty(*arguments: str) -> int:
     return main(list(arguments))
 
 
-def same_in_both(first: Path, second: Path) -> None:
-    """Compare all tables but for who answered, at which price, where and when."""
+def assert_same_run(first: Path, second: Path) -> None:
+    """Compare all tables except for providers, prices, paths and times."""
     tables = [dict(_comparable(folder / DATABASE)) for folder in (first, second)]
     for name, found in tables[0].items():
         assert found == tables[1][name], name
@@ -86,7 +86,7 @@ def _timeless(row: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
 
 
 def transcripts(database: Path) -> list[tuple[Any, ...]]:
-    """What was said and played in each episode, whoever is said to have played it."""
+    """Return messages and steps of each episode, without the name of the model."""
     with Store(database).reading() as connection:
         ids = connection.execute(
             "SELECT session_id FROM session_traces ORDER BY subject, episode"
@@ -98,13 +98,16 @@ def _transcript(session: SessionRecord) -> tuple[Any, ...]:
     return (
         session.header.seed,
         [(call.turn, call.request, call.reply, call.usage) for call in session.calls],
-        [(each.position, each.turn, each.message.encoded) for each in session.messages],
+        [
+            (message.position, message.turn, message.message.encoded)
+            for message in session.messages
+        ],
         [(turn.turn, turn.asked, turn.steps) for turn in session.played],
     )
 
 
 def total(database: Path, what: str) -> Any:
-    """Something summed up over all calls."""
+    """Return the sum of a column over all calls."""
     with Store(database).reading() as connection:
         row = connection.execute(
             f"SELECT {what} FROM events WHERE event_type = 'cais'"
@@ -114,5 +117,5 @@ def total(database: Path, what: str) -> Any:
 
 
 def money(database: Path) -> float:
-    """The dollars of all calls."""
+    """Return the dollars of all calls."""
     return float(total(database, "coalesce(sum(cost), 0)"))

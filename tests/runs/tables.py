@@ -1,4 +1,4 @@
-"""What two databases must have in common if they hold the same run."""
+"""The content that two databases of the same run must share."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -10,13 +10,13 @@ from assay.store.store import Store
 
 __all__ = ["calls_at", "contents", "rows", "sessions"]
 
-# Paths and times are a matter of where and when; a checkout may change between two runs.
+# Paths and times differ between runs; a checkout may change between two runs.
 _LEFT_OUT = {"command", "provenance", "duration_s", "latency_ms", "retries", "attempts"}
 _PATHS = ("database", "traces_dir", "hooks", "service_url")
 
 
 def contents(database: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """All tables, sorted by their keys, without times, durations, paths and retries."""
+    """Return all tables, sorted by key, without times, durations, paths and retries."""
     with Store(database).reading() as connection:
         found = {}
         for table in TABLES:
@@ -48,7 +48,7 @@ def _without_paths(value: Any) -> Any:
 
 
 def calls_at(database: Path) -> dict[tuple[str, int], Any]:
-    """When each call was answered, by session and turn; empty without a database."""
+    """Return the time of each answer by session and turn; empty without a database."""
     if not database.exists():
         return {}
     with Store(database).reading() as connection:
@@ -60,7 +60,7 @@ def calls_at(database: Path) -> dict[tuple[str, int], Any]:
 
 
 def sessions(database: Path, run_id: str) -> int:
-    """How many sessions of a run are stored."""
+    """Count the stored sessions of a run."""
     with Store(database).reading() as connection:
         row = connection.execute(
             "SELECT count(*) FROM session_traces WHERE run_id = ?", [run_id]
@@ -70,7 +70,7 @@ def sessions(database: Path, run_id: str) -> int:
 
 
 def rows(database: Path, name: str) -> list[dict[str, Any]]:
-    """The rows of a table or a view, by the names of their columns."""
+    """Return the rows of a table or a view as dictionaries."""
     with Store(database).reading() as connection:
         found = connection.execute(f"FROM {name}")
         names = [column[0] for column in found.description or ()]

@@ -1,4 +1,4 @@
-"""Who answers a model is recorded, and a resume that would mix two is refused."""
+"""The address of a model is recorded, and a resume with another address is rejected."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def recorded(folder: Path) -> str:
     return str(json.loads(row["tags"])["address"])
 
 
-def test_a_resume_is_answered_from_the_same_address_unless_told(
+def test_resume_uses_the_same_address_unless_overridden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-any-0123456789")
@@ -62,7 +62,7 @@ def test_an_address_is_recorded_without_secrets() -> None:
     assert strip_secrets(address) == "https://host.example:8443/v1"
 
 
-def test_what_may_differ_is_named(tmp_path: Path) -> None:
+def test_unknown_allowed_difference_gets_a_suggestion(tmp_path: Path) -> None:
     done = call_assay(tmp_path, *RUN, "--allow-different", "adress")
     assert done.code == 2
     assert "address" in done.errors

@@ -1,4 +1,4 @@
-"""Trials that start late, or not at all, because of what others came to."""
+"""Trials that start late or not at all, depending on the results of others."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ async def win(trial: Trial[int], _: object) -> TrialVerdict:
     return WON
 
 
-def test_a_trial_that_is_not_needed_is_counted_and_never_starts() -> None:
+def test_unneeded_trial_is_counted_and_never_starts() -> None:
     def admit(trial: Trial[int]) -> Admission:
         return Admission.NOW if trial.index < 3 else Admission.NEVER
 
@@ -47,7 +47,7 @@ def test_a_trial_waits_until_others_have_ended() -> None:
     ]
 
 
-def test_need_may_end_while_trials_wait() -> None:
+def test_waiting_trials_can_become_unneeded() -> None:
     enough = False
 
     def admit(trial: Trial[int]) -> Admission:
@@ -60,10 +60,10 @@ def test_need_may_end_while_trials_wait() -> None:
         enough = enough or (isinstance(event, TrialEnded) and event.trial.id == "b1")
 
     tallies, _ = run(plan_of(9, 9), win, admit=admit, listen=listen, limits=BOTH)
-    assert [(one.started, one.unneeded) for one in tallies.values()] == [(2, 7), (2, 7)]
+    assert [(tally.started, tally.unneeded) for tally in tallies.values()] == [(2, 7), (2, 7)]
 
 
-def test_trials_that_wait_for_nothing_that_goes_on_are_not_started() -> None:
+def test_trials_that_wait_for_lost_trials_are_not_started() -> None:
     async def lose_connection(trial: Trial[int], _: object) -> TrialVerdict:
         raise ConnectionError
 
@@ -77,7 +77,7 @@ def test_trials_that_wait_for_nothing_that_goes_on_are_not_started() -> None:
     assert (tally.infrastructure, tally.retries, tally.not_started) == (1, 1, 3)
 
 
-def test_what_was_done_before_is_skipped_whether_it_is_needed_or_not() -> None:
+def test_finished_trials_are_skipped_whether_needed_or_not() -> None:
     tallies, _ = run(
         plan_of(4),
         win,
@@ -87,7 +87,7 @@ def test_what_was_done_before_is_skipped_whether_it_is_needed_or_not() -> None:
     assert (tallies["a"].skipped, tallies["a"].unneeded) == (2, 2)
 
 
-def test_a_retry_in_hand_is_made_although_nothing_more_is_needed() -> None:
+def test_pending_retry_runs_although_no_more_trials_are_needed() -> None:
     tries = 0
 
     async def second_time(trial: Trial[int], _: object) -> TrialVerdict:

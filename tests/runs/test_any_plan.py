@@ -1,4 +1,4 @@
-"""What holds for every plan, whatever its trials do and whenever somebody stops it."""
+"""Properties of every plan, for any behaviour of its trials and any time of a stop."""
 
 import asyncio
 from collections import Counter
@@ -28,7 +28,7 @@ from .trials import WON, Watched, of_kind, plan_of, run
 
 
 class Act(StrEnum):
-    """What one attempt does after its turns."""
+    """The action of an attempt after its turns."""
 
     WIN = "win"
     BUG = "bug"
@@ -45,7 +45,7 @@ class Behaviour:
     turns: int
     minds_the_flag: bool
     acts: list[Act]
-    """One per attempt; the last one for all that follow."""
+    """One per attempt; the last one is used for all later attempts."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Case:
     attempts: int
     done: set[str]
     stops: list[int] = field(default_factory=list)
-    """How many events are heard before each time somebody asks."""
+    """Number of events before each request to stop."""
 
 
 ORDINARY = [Act.WIN, Act.WIN, Act.BUG, Act.DOWN, Act.DOWN_TOLD, Act.FULL]
@@ -81,13 +81,13 @@ cases = st.builds(
 
 def play(case: Case) -> tuple[dict[str, GroupCounts], list[Event], Watched]:
     stop = Stop()
-    heard = 0
+    reported = 0
 
     def listen(_: Event) -> None:
-        nonlocal heard
-        for _time in range(case.stops.count(heard)):
+        nonlocal reported
+        for _time in range(case.stops.count(reported)):
             stop.request()
-        heard += 1
+        reported += 1
 
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         place = 7 * ord(trial.group) + trial.index
@@ -163,7 +163,7 @@ COUNTS = ("planned", "skipped", "started", "retries")
 
 
 def waiting_at_the_end(events: list[Event]) -> Counter[str]:
-    """Trials that were interrupted while they waited, which have one wait too many."""
+    """Count trials that were interrupted during a wait, which have one extra wait."""
     states: dict[str, str] = {}
     waiting: Counter[str] = Counter()
     for event in events:
@@ -179,7 +179,7 @@ def waiting_at_the_end(events: list[Event]) -> Counter[str]:
 
 @settings(max_examples=150)
 @given(cases)
-def test_no_more_is_open_than_the_limits_allow(case: Case) -> None:
+def test_open_trials_stay_within_the_limits(case: Case) -> None:
     _, events, watched = play(case)
     assert watched.most_open <= case.limits.max_open
     assert watched.most_groups <= case.limits.max_groups
@@ -193,7 +193,7 @@ def test_no_more_is_open_than_the_limits_allow(case: Case) -> None:
 
 @settings(max_examples=200)
 @given(cases)
-def test_a_run_nobody_stops_leaves_nothing_undone(case: Case) -> None:
+def test_run_without_a_stop_finishes_all_trials(case: Case) -> None:
     calm = [
         Behaviour(b.turns, b.minds_the_flag, [a for a in b.acts if a in ORDINARY] or [Act.WIN])
         for b in case.behaviours
@@ -205,7 +205,7 @@ def test_a_run_nobody_stops_leaves_nothing_undone(case: Case) -> None:
 
 @settings(max_examples=50)
 @given(cases)
-def test_the_same_run_tells_the_same_story(case: Case) -> None:
+def test_equal_runs_report_equal_events(case: Case) -> None:
     def story() -> list[str]:
         return [repr(event).partition("Traceback")[0] for event in play(case)[1]]
 

@@ -1,4 +1,4 @@
-"""A budget is a cap on the whole run: never passed, shared by all, and raised by resuming."""
+"""A budget caps the whole run: never exceeded, shared, and raised by a resume."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from assay.models.serving.app import RunningModels
 from assay.models.serving.faults import Faults
 from tests.support import Finished, call_assay
 
-from .remote import money, play, same_in_both
+from .remote import assert_same_run, money, play
 from .tables import rows
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
@@ -22,7 +22,7 @@ SMALL = ("--episodes", "4", "--max-turns", "6", "--no-save-traces", "--price", P
 
 
 def billed(server: RunningModels) -> float:
-    """What the provider would ask for."""
+    """Return the bill of the provider."""
     stats = server.stats()
     return float(IN * stats["prompt_tokens"] + OUT * stats["completion_tokens"]) / 1e6
 
@@ -48,7 +48,7 @@ def test_many_calls_at_once_never_spend_more_than_the_cap(
         )
         assert billed(server) <= cap
         answered = server.stats()["outcomes"]["answered"]
-        # Episodes without an end were paid for, too.
+        # Unfinished episodes were paid for, too.
         open_ones = result.open_spending["builtin/forager"]
         assert open_ones.trials == episodes
         assert open_ones.dollars == pytest.approx(billed(server))
@@ -57,14 +57,14 @@ def test_many_calls_at_once_never_spend_more_than_the_cap(
     assert "are spent" in (result.stopped_by or "")
     journals = list((tmp_path / "traces.duckdb.journal").glob("same/*.jsonl"))
     assert len(journals) == episodes
-    # Answers that were paid for are kept, each of them.
+    # Every paid answer is kept.
     kept = sum(path.read_bytes().count(b'"kind":"call"') for path in journals)
     assert kept == answered
-    # It does not stop long before the cap: the last call that fits is made.
+    # The run does not stop long before the cap: it makes the last call that fits.
     assert billed(server) > 0.5 * cap
 
 
-def test_a_run_stops_at_the_cap_and_goes_on_with_a_larger_one(tmp_path: Path) -> None:
+def test_run_stops_at_the_cap_and_resumes_with_a_larger_one(tmp_path: Path) -> None:
     with serve_models(port=0) as server:
         play(tmp_path / "plain", server.base_url, price=PRICE)
         whole = billed(server)
@@ -77,7 +77,7 @@ def test_a_run_stops_at_the_cap_and_goes_on_with_a_larger_one(tmp_path: Path) ->
         before = billed(server)
         assert 0 < before <= whole / 2
 
-        # Nothing is left of the same cap, whoever asks again.
+        # A resume with the same cap has no money left.
         resume = ("run", "--resume", "same", "--database", "traces.duckdb")
         again = call_assay(tmp_path / "paid", *resume)
         assert again.code == 130, again.errors
@@ -88,10 +88,10 @@ def test_a_run_stops_at_the_cap_and_goes_on_with_a_larger_one(tmp_path: Path) ->
         # No answer was paid for twice.
         assert billed(server) == pytest.approx(whole)
     assert money(tmp_path / "paid" / "traces.duckdb") == pytest.approx(whole)
-    same_in_both(tmp_path / "plain", tmp_path / "paid")
+    assert_same_run(tmp_path / "plain", tmp_path / "paid")
 
 
-def test_what_was_spent_before_counts_when_a_run_goes_on(tmp_path: Path) -> None:
+def test_earlier_spending_counts_in_a_resumed_run(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"price": PRICE, "max_turns": 12}
     cap = 0.05
     with serve_models(port=0) as server:
@@ -120,19 +120,19 @@ def test_models_share_the_cap(tmp_path: Path) -> None:
 
 
 @pytest.mark.extras
-def test_failed_attempts_count_as_if_they_had_been_answered(tmp_path: Path) -> None:
+def test_failed_attempts_count_at_full_price(tmp_path: Path) -> None:
     cap = 0.1
-    # Every call is heard, and none is answered: the provider may ask for all of them.
+    # Every call arrives and none is answered: the provider may charge for all of them.
     with serve_models(port=0, faults=Faults(cut_rate=1.0)) as server:
         result = play(tmp_path, server.base_url, budget=cap, price=PRICE)
-        asked = server.stats()
+        stats = server.stats()
     assert result.interrupted
-    tokens = asked["request_bytes"] * IN + asked["calls"] * 1024 * OUT
+    tokens = stats["request_bytes"] * IN + stats["calls"] * 1024 * OUT
     assert tokens / 1e6 <= cap
-    assert asked["outcomes"]["answered"] == 0
+    assert stats["outcomes"]["answered"] == 0
 
 
-def test_a_model_without_a_price_is_refused_where_there_is_a_budget(tmp_path: Path) -> None:
+def test_unpriced_model_is_rejected_with_a_budget(tmp_path: Path) -> None:
     with serve_models(port=0) as server:
         address = ("--openai-base-url", server.base_url)
         done = call_assay(tmp_path, "run", *MODEL, *address, "--budget", "1")
@@ -143,7 +143,7 @@ def test_a_model_without_a_price_is_refused_where_there_is_a_budget(tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_call_cost_is_what_its_tokens_cost(tmp_path: Path) -> None:
+def test_cost_of_a_call_follows_from_its_tokens(tmp_path: Path) -> None:
     with serve_models(port=0) as server:
         result = play(tmp_path, server.base_url, budget=100.0, price=PRICE)
         whole = billed(server)

@@ -1,4 +1,4 @@
-"""Providers that fail now and then change nothing; those that stay away can be waited for."""
+"""Temporary provider failures change no result; a run can wait for a provider that is down."""
 
 import time
 from collections import Counter
@@ -13,7 +13,7 @@ from assay.models.serving.faults import Faults
 from tests.support import free_port
 
 from .programs import Program, run_arguments, until
-from .remote import hasty, play, same_in_both, total
+from .remote import assert_same_run, play, total, with_short_timeouts
 from .tables import rows, sessions
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
@@ -31,7 +31,7 @@ FAILED = ("error", "busy", "cut", "malformed")
 
 @contextmanager
 def serving(folder: Path, port: int, *more: str) -> Iterator[Program]:
-    """`assay serve-models` as a process, killed at the end."""
+    """Run `assay serve-models` as a process, killed at the end."""
     folder.mkdir(exist_ok=True)
     program = Program(folder, "serve-models", "--port", str(port), *more)
     printed = folder / "stdout"
@@ -65,7 +65,7 @@ def test_faults_change_no_turn_of_any_episode(tmp_path: Path) -> None:
     assert all(outcomes[name] for name in (*FAILED, "late")), outcomes
     (tally,) = result.tallies.values()
     assert (tally.results, tally.retries) == (6, 0)
-    same_in_both(tmp_path / "plain", tmp_path / "faulty")
+    assert_same_run(tmp_path / "plain", tmp_path / "faulty")
 
     database = tmp_path / "faulty" / "traces.duckdb"
     assert total(database, "sum(retries)") == sum(outcomes[name] for name in FAILED)
@@ -76,7 +76,7 @@ def test_faults_change_no_turn_of_any_episode(tmp_path: Path) -> None:
     )
     assert set(calls.values()) == {1}
     assert len(calls) == sum(row.turns for row in result.episodes)
-    # What was answered was not asked again.
+    # Answered calls were not repeated.
     assert stats["answered_again"] == 0
 
 
@@ -91,12 +91,12 @@ def test_many_more_faults_change_nothing_either(tmp_path: Path, seed: int) -> No
     with serve_models(port=0, faults=faults) as server:
         result = play(tmp_path / "faulty", server.base_url, **more)
     assert [tally.results for tally in result.tallies.values()] == [8]
-    same_in_both(tmp_path / "plain", tmp_path / "faulty")
+    assert_same_run(tmp_path / "plain", tmp_path / "faulty")
 
 
 @pytest.mark.extras
 @pytest.mark.parametrize("seconds", [1, pytest.param(30, marks=pytest.mark.extras)])
-def test_a_server_that_goes_away_is_waited_for(tmp_path: Path, seconds: int) -> None:
+def test_run_waits_for_a_server_that_is_down(tmp_path: Path, seconds: int) -> None:
     port = free_port()
     with serving(tmp_path / "server", port):
         program = Program(tmp_path / "served", *arguments_for(tmp_path / "served", port))
@@ -104,21 +104,21 @@ def test_a_server_that_goes_away_is_waited_for(tmp_path: Path, seconds: int) -> 
     at = program.turns
     time.sleep(seconds)
     assert program.alive
-    # Turns in hand end; no other can begin.
+    # Turns in progress end; no other turn can start.
     assert program.turns <= at + 4
     with serving(tmp_path / "server", port):
         assert program.wait() == 0, program.errors
     played_in_process(tmp_path / "plain")
-    same_in_both(tmp_path / "plain", tmp_path / "served")
+    assert_same_run(tmp_path / "plain", tmp_path / "served")
     assert total(tmp_path / "served" / "traces.duckdb", "sum(retries)") > 0
 
 
 @pytest.mark.extras
-def test_a_server_that_stays_away_ends_the_run_with_3_until_it_is_back(tmp_path: Path) -> None:
+def test_run_exits_with_3_if_the_server_stays_down_and_can_be_resumed(tmp_path: Path) -> None:
     port, folder = free_port(), tmp_path / "served"
     arguments = arguments_for(folder, port)
     with serving(tmp_path / "server", port):
-        program = Program(folder, *arguments, main=hasty)
+        program = Program(folder, *arguments, main=with_short_timeouts)
         program.until(lambda: program.turns >= 20, "some turns")
     assert program.wait() == 3, program.errors
     assert "assay run --resume same --database traces.duckdb" in program.output
@@ -128,7 +128,7 @@ def test_a_server_that_stays_away_ends_the_run_with_3_until_it_is_back(tmp_path:
     assert all("could not be reached" in row["error_message"] for row in stored)
 
     resumed = ("run", "--resume", "same", "--database", "traces.duckdb")
-    away = Program(folder, *resumed, main=hasty)
+    away = Program(folder, *resumed, main=with_short_timeouts)
     assert away.wait() == 2, away.errors
     assert "connection refused" in away.errors
     with serving(tmp_path / "server", port):
@@ -136,11 +136,11 @@ def test_a_server_that_stays_away_ends_the_run_with_3_until_it_is_back(tmp_path:
         assert again.wait() == 0, again.errors
     assert sessions(folder / "traces.duckdb", "same") == 4
     played_in_process(tmp_path / "plain")
-    same_in_both(tmp_path / "plain", folder)
+    assert_same_run(tmp_path / "plain", folder)
 
 
 @pytest.mark.extras
-def test_asked_twice_a_run_leaves_a_server_that_stays_away(tmp_path: Path) -> None:
+def test_second_interrupt_stops_waiting_for_the_server(tmp_path: Path) -> None:
     port, folder = free_port(), tmp_path / "served"
     with serving(tmp_path / "server", port):
         program = Program(folder, *arguments_for(folder, port))
@@ -153,4 +153,4 @@ def test_asked_twice_a_run_leaves_a_server_that_stays_away(tmp_path: Path) -> No
         again = Program(folder, *arguments_for(folder, port))
         assert again.wait() == 0, again.errors
     played_in_process(tmp_path / "plain")
-    same_in_both(tmp_path / "plain", folder)
+    assert_same_run(tmp_path / "plain", folder)

@@ -1,4 +1,4 @@
-"""Runs that are asked to stop, and which run the same command means after that."""
+"""Interrupted runs, and the run that the same command then continues."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("compiled_engine")
 
 
 def interrupted(folder: Path, *more: str) -> Program:
-    """A run that was stopped in the middle, in good order."""
+    """Return a run that was interrupted and stopped cleanly."""
     program = Program(folder, *run_arguments(folder, *more, pause=0.02))
     program.until(lambda: program.turns >= 10, "some turns")
     program.interrupt()
@@ -22,11 +22,11 @@ def interrupted(folder: Path, *more: str) -> Program:
 
 
 def unfinished(folder: Path) -> list[str]:
-    return [each.record.id for each in unfinished_runs(folder / "traces.duckdb")]
+    return [run.record.id for run in unfinished_runs(folder / "traces.duckdb")]
 
 
 @pytest.mark.extras
-def test_an_interrupted_run_names_the_way_on_and_goes_on(tmp_path: Path) -> None:
+def test_interrupted_run_prints_its_resume_command_and_resumes(tmp_path: Path) -> None:
     program = interrupted(tmp_path)
     (run_id,) = unfinished(tmp_path)
     assert f"assay run --resume {run_id} --database traces.duckdb" in program.output
@@ -38,7 +38,7 @@ def test_an_interrupted_run_names_the_way_on_and_goes_on(tmp_path: Path) -> None
 
     again = Program(tmp_path, *arguments)
     again.until(lambda: again.turns >= 10, "some turns")
-    # While it is being played, the same command means another run.
+    # While the run is in progress, the same command starts another run.
     other = Program(tmp_path, *arguments, "--dry-run")
     assert other.wait() == 0
     assert "nothing is started: a new run" in other.output
@@ -52,7 +52,7 @@ def test_an_interrupted_run_names_the_way_on_and_goes_on(tmp_path: Path) -> None
 
 
 @pytest.mark.extras
-def test_fresh_starts_anew_beside_an_unfinished_run(tmp_path: Path) -> None:
+def test_fresh_starts_a_new_run_and_keeps_the_unfinished_one(tmp_path: Path) -> None:
     interrupted(tmp_path)
     (first,) = unfinished(tmp_path)
     interrupted(tmp_path, "--fresh")
@@ -64,7 +64,7 @@ def test_fresh_starts_anew_beside_an_unfinished_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.extras
-def test_asked_twice_it_leaves_a_database_that_is_held(tmp_path: Path) -> None:
+def test_second_interrupt_stops_waiting_for_a_locked_database(tmp_path: Path) -> None:
     database = tmp_path / "traces.duckdb"
     arguments = run_arguments(tmp_path, "--max-concurrent-episodes", "1", pause=0.01)
     program = Program(tmp_path, *arguments)
@@ -86,7 +86,7 @@ def test_asked_twice_it_leaves_a_database_that_is_held(tmp_path: Path) -> None:
 
 
 @pytest.mark.extras
-def test_a_database_that_is_held_does_not_delay_the_first_turn(tmp_path: Path) -> None:
+def test_locked_database_does_not_delay_the_first_turn(tmp_path: Path) -> None:
     first = Program(tmp_path, *run_arguments(tmp_path, episodes=1, turns=1))
     assert first.wait() == 0, first.errors
     (tmp_path / "holder").mkdir()
@@ -97,7 +97,7 @@ def test_a_database_that_is_held_does_not_delay_the_first_turn(tmp_path: Path) -
     assert program.wait() == 0
 
 
-def test_asked_twice_without_an_ended_episode_it_leaves_too(tmp_path: Path) -> None:
+def test_second_interrupt_exits_before_any_episode_has_ended(tmp_path: Path) -> None:
     program = Program(tmp_path, *run_arguments(tmp_path, pause=0.05))
     program.until(lambda: program.turns >= 1, "a turn")
     (tmp_path / "holder").mkdir()

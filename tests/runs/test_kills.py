@@ -1,4 +1,4 @@
-"""Runs that are killed at any moment, and then go on: nothing is lost, nothing asked twice."""
+"""Runs killed at any moment and then resumed: nothing is lost, no call is repeated."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ TURNS = 2 * 8 * 20
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that nobody disturbed."""
+    """The folder of an undisturbed run."""
     folder = tmp_path_factory.mktemp("plain")
     program = start(folder)
     assert program.wait() == 0, program.errors
@@ -40,7 +40,7 @@ def start(folder: Path, main: Callable[..., int] | None = None) -> Program:
 
 
 def journaled(folder: Path) -> dict[tuple[str, int], int]:
-    """When each call that a process left behind was answered: in journals, or stored."""
+    """Return the time of each answer that a process left in journals or in the store."""
     database = folder / "traces.duckdb"
     found = calls_at(database)
     for path in journal_root(database).glob(f"{RUN}/*.jsonl"):
@@ -51,8 +51,8 @@ def journaled(folder: Path) -> dict[tuple[str, int], int]:
     return found
 
 
-def left(folder: Path) -> int:
-    """How many turns the next process plays or replays: all but those of ended episodes."""
+def count_left(folder: Path) -> int:
+    """Count the turns that the next process plays or replays: those of open episodes."""
     database = folder / "traces.duckdb"
     # A set: between storing a session and deleting its journal, a kill leaves both.
     ended = set(calls_at(database))
@@ -64,9 +64,9 @@ def left(folder: Path) -> int:
 
 
 def kill_once(folder: Path, chance: random.Random) -> bool:
-    """Start the run, or go on with it, and kill it at some moment; whether that met it."""
-    turns = left(folder)
-    # Some moments come after the last turn, while sessions are stored and files written.
+    """Start or resume the run and kill it at some moment; return whether it was alive."""
+    turns = count_left(folder)
+    # Some kills happen after the last turn, while sessions are stored and files written.
     turn, pause = chance.randrange(int(turns * 1.2) + 1), chance.random()
     pause *= 0.01 if turn <= turns else 0.5
     program = start(folder)
@@ -78,7 +78,7 @@ def kill_once(folder: Path, chance: random.Random) -> bool:
 
 
 def check_kills(folder: Path, plain: Path, chance: random.Random, kills: int) -> int:
-    """Kill a run so often, let it end, compare; how many of the kills met it alive."""
+    """Kill a run repeatedly, let it end, compare; return how many kills hit it alive."""
     answered: dict[tuple[str, int], int] = {}
     met = 0
     for _ in range(kills):
@@ -98,7 +98,7 @@ def check_kills(folder: Path, plain: Path, chance: random.Random, kills: int) ->
 @pytest.mark.parametrize(
     ("seed", "kills"), [(1, 1), pytest.param(2, 3, marks=pytest.mark.extras)]
 )
-def test_a_killed_run_goes_on_and_ends_like_one_that_was_not(
+def test_killed_run_resumes_to_the_result_of_an_undisturbed_run(
     plain: Path, tmp_path: Path, seed: int, kills: int
 ) -> None:
     assert check_kills(tmp_path, plain, random.Random(seed), kills)
@@ -117,7 +117,7 @@ def test_kills_at_many_moments_change_nothing(
 
 
 class CountedModel:
-    """A built-in model that leaves a byte in a file for each time it is asked."""
+    """A built-in model that appends a byte to a file for each call."""
 
     provider = "builtin"
 
@@ -134,11 +134,11 @@ class CountedModel:
         return await self._inner.reply(request)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the model opens nothing."""
 
 
 def counted(*_: str) -> int:
-    """Like the command, with models that count."""
+    """Run the command with counting models."""
     from assay.crafter.service.client import LocalClient
     from assay.episodes.kind import EpisodeKind, EpisodeParts
     from assay.runs.run import execute_run
@@ -158,7 +158,7 @@ def counted(*_: str) -> int:
 
 
 @pytest.mark.extras
-def test_no_call_whose_answer_was_journaled_is_asked_again(tmp_path: Path) -> None:
+def test_calls_with_journaled_answers_are_not_repeated(tmp_path: Path) -> None:
     asked = tmp_path / "asked"
 
     def count() -> int:
@@ -171,9 +171,11 @@ def test_no_call_whose_answer_was_journaled_is_asked_again(tmp_path: Path) -> No
     folder = RunFolder.open(tmp_path / "crafter_multi_model_traces.duckdb", RUN)
     answered = sum(len(read_journal(path).calls) for path in folder.journals())
     assert 0 < answered <= before < 80
-    (left,) = list_sessions(database=tmp_path / "crafter_multi_model_traces.duckdb").unfinished
-    assert (left.run_id, left.process) == (RUN, None)
-    assert sum(session.turns for session in left.sessions) == answered
+    (count_left,) = list_sessions(
+        database=tmp_path / "crafter_multi_model_traces.duckdb"
+    ).unfinished
+    assert (count_left.run_id, count_left.process) == (RUN, None)
+    assert sum(session.turns for session in count_left.sessions) == answered
     os.unlink(asked)
     program = Program(tmp_path, main=counted)
     assert program.wait() == 0, program.errors

@@ -1,4 +1,4 @@
-"""What a run has spent is known after a kill, and without its journals."""
+"""The spending of a run is known after a kill, and without its journals."""
 
 import json
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ CAP = 0.06
 
 @pytest.fixture(scope="module")
 def server(compiled_engine: None) -> Iterator[RunningModels]:
-    """A provider that lets calls wait, so that some are always under way."""
+    """A slow provider, so that some calls are always open."""
     with serve_models(port=0, faults=Faults(latency=0.15)) as serving:
         yield serving
 
@@ -38,7 +38,7 @@ def arguments(server: RunningModels, *more: str) -> list[str]:
 
 
 def killed(folder: Path, server: RunningModels, calls: int) -> Path:
-    """A run that was killed while calls were open; its folder."""
+    """Kill a run while calls are open; return its folder."""
     program = Program(folder, *arguments(server))
     before = server.stats()["calls"]
     program.until(lambda: server.stats()["calls"] >= before + calls, "some calls")
@@ -46,7 +46,7 @@ def killed(folder: Path, server: RunningModels, calls: int) -> Path:
     return folder / FOLDER
 
 
-def test_calls_under_way_at_a_kill_count_with_all_they_can_cost(
+def test_calls_open_at_a_kill_count_at_their_maximum_cost(
     tmp_path: Path, server: RunningModels
 ) -> None:
     server.reset()
@@ -73,7 +73,7 @@ def test_spending_is_known_without_the_journals(tmp_path: Path, server: RunningM
 
 
 @pytest.mark.extras
-def test_a_ledger_that_is_gone_is_asked_about(tmp_path: Path, server: RunningModels) -> None:
+def test_missing_ledger_needs_confirmation(tmp_path: Path, server: RunningModels) -> None:
     server.reset()
     kept = killed(tmp_path, server, 9)
     (kept / "ledger").unlink()
@@ -90,11 +90,11 @@ def test_a_ledger_that_is_gone_is_asked_about(tmp_path: Path, server: RunningMod
 
 
 @pytest.mark.extras
-def test_a_run_without_a_budget_gets_a_ledger_with_it(
+def test_ledger_is_made_when_a_run_without_one_is_resumed(
     tmp_path: Path, server: RunningModels
 ) -> None:
     server.reset()
-    # As an earlier assay left it: no ledger, and no word of one.
+    # As earlier versions left a run: without a ledger, and without a mention of one.
     kept = killed(tmp_path, server, 20)
     (kept / "ledger").unlink()
     record = json.loads((kept / "run.json").read_bytes())
@@ -106,7 +106,7 @@ def test_a_run_without_a_budget_gets_a_ledger_with_it(
     assert Ledger(kept / "ledger").read().most_usd <= CAP
 
 
-def test_a_ledger_adds_up_whatever_was_torn(tmp_path: Path) -> None:
+def test_sum_of_a_ledger_survives_torn_lines(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger")
     ledger.begin(5 * PICO)
     first, second = ledger.reserve(2 * PICO), ledger.reserve(3 * PICO)

@@ -1,4 +1,4 @@
-"""Metrics of a user's file, from `assay run` to `assay compare`."""
+"""Metrics from a user's file, in `assay run` and `assay compare`."""
 
 import json
 from pathlib import Path
@@ -35,10 +35,10 @@ def own(tmp_path: Path) -> Path:
 
 
 @pytest.mark.extras
-def test_a_run_stores_what_a_file_of_metrics_says_and_a_comparison_judges_it(
+def test_run_stores_user_metrics_and_compare_gives_their_verdict(
     tmp_path: Path, own: Path
 ) -> None:
-    said: list[str] = []
+    notices: list[str] = []
     result = assay.run(
         models=["builtin/random", "builtin/noop"],
         episodes=3,
@@ -46,7 +46,7 @@ def test_a_run_stores_what_a_file_of_metrics_says_and_a_comparison_judges_it(
         metrics_from=own,
         database=tmp_path / "t.duckdb",
         traces_dir=tmp_path / "traces",
-        notice=said.append,
+        notice=notices.append,
     )
     assert result.results_file is not None
     written = json.loads(result.results_file.read_text("utf-8"))
@@ -57,7 +57,7 @@ def test_a_run_stores_what_a_file_of_metrics_says_and_a_comparison_judges_it(
     assert {"rankings", "decisions", "human"} <= analysis.keys()
     assert models["builtin/noop"]["metrics"]["idle"] == [15.0, 15.0, 15.0]
     assert models["builtin/noop"]["metrics"]["fragile"] == [-1.0, None, 1.0]
-    assert any("own.py:10" in line and "seed 43" in line for line in said)
+    assert any("own.py:10" in line and "seed 43" in line for line in notices)
     found = assay.compare("latest", database=tmp_path / "t.duckdb", metrics=["idle"])
     [one] = found.decisive
     assert one.lower_is_better
@@ -78,7 +78,7 @@ def test_a_file_without_metrics_stops_a_run_before_it_starts(tmp_path: Path) -> 
 
 
 @pytest.mark.extras
-def test_metrics_make_no_other_version(tmp_path: Path, own: Path) -> None:
+def test_user_metrics_do_not_change_the_version(tmp_path: Path, own: Path) -> None:
     chosen: dict[str, Any] = {
         "models": ["builtin/noop"],
         "episodes": 1,
@@ -94,7 +94,7 @@ def test_metrics_make_no_other_version(tmp_path: Path, own: Path) -> None:
 
 
 @pytest.mark.extras
-def test_a_baseline_that_lacks_a_metric_is_left_out_and_named(tmp_path: Path) -> None:
+def test_baseline_without_a_metric_is_excluded_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "own.py"
     path.write_text(
         "import assay\n\n@assay.metric\ndef idle(episode):\n"

@@ -1,4 +1,4 @@
-"""Limits, waits and the sorting of exceptions."""
+"""Limits, waits and the classification of exceptions."""
 
 import errno
 import math
@@ -38,12 +38,12 @@ from assay.types import TrialState
         pytest.param(lambda: Group("a", -1, lambda i: None), "has -1 trials", id="size"),  # type: ignore[arg-type,return-value]
     ],
 )
-def test_numbers_that_make_no_sense_are_refused(make: object, words: str) -> None:
+def test_invalid_limits_are_rejected(make: object, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         make()  # type: ignore[operator]
 
 
-def test_waits_double_up_to_the_longest_with_a_random_part_left_out() -> None:
+def test_waits_double_up_to_the_maximum_with_jitter() -> None:
     retries = Retries(first_wait=2, longest_wait=30)
     for attempt, full in [(1, 2), (2, 4), (3, 8), (4, 16), (5, 30), (5000, 30)]:
         waits = [retries.wait(f"trial {i}", attempt) for i in range(200)]
@@ -51,7 +51,7 @@ def test_waits_double_up_to_the_longest_with_a_random_part_left_out() -> None:
         assert full * 0.95 < max(waits) <= full
 
 
-def test_waits_follow_from_the_seed_the_trial_and_the_attempt() -> None:
+def test_waits_depend_on_seed_trial_and_attempt() -> None:
     assert Retries(seed=3).wait("x", 2) == Retries(seed=3).wait("x", 2)
     assert len({Retries(seed=s).wait(t, 1) for s in (1, 2) for t in "xy"}) == 4
 
@@ -71,7 +71,7 @@ def test_waits_follow_from_the_seed_the_trial_and_the_attempt() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_nobody_is_to_blame_for_is_infrastructure(error: Exception) -> None:
+def test_connection_and_system_errors_are_infrastructure_errors(error: Exception) -> None:
     verdict = sort_out(error)
     assert isinstance(verdict, TrialVerdict)
     assert verdict.state is TrialState.INFRASTRUCTURE
@@ -79,7 +79,7 @@ def test_what_nobody_is_to_blame_for_is_infrastructure(error: Exception) -> None
     assert verdict.retry_after is None
 
 
-def test_no_room_says_when_to_come_again() -> None:
+def test_no_room_error_has_a_retry_time() -> None:
     verdict = sort_out(InstanceLimit("full", retry_after=9))
     assert isinstance(verdict, TrialVerdict)
     assert verdict.state is TrialState.INFRASTRUCTURE
@@ -91,14 +91,14 @@ def test_no_room_says_when_to_come_again() -> None:
     [ModelRefused("no"), FileNotFoundError(errno.ENOENT, "hook.txt"), UsageError("bad")],
     ids=lambda error: type(error).__name__,
 )
-def test_what_the_subject_did_is_a_failure(error: Exception) -> None:
+def test_errors_of_the_subject_are_failures(error: Exception) -> None:
     verdict = sort_out(error)
     assert isinstance(verdict, TrialVerdict)
     assert verdict.state is TrialState.FAILURE
 
 
 @pytest.mark.parametrize("error", [ModelRejected("no key"), AccessDenied("no token")], ids=repr)
-def test_what_no_trial_can_get_past_stops_the_group(error: Exception) -> None:
+def test_errors_that_affect_every_trial_stop_the_group(error: Exception) -> None:
     stop = sort_out(error)
     assert isinstance(stop, GroupStop)
     assert stop.reason == str(error)
@@ -106,7 +106,7 @@ def test_what_no_trial_can_get_past_stops_the_group(error: Exception) -> None:
     assert stop.error.type == type(error).__name__
 
 
-def test_an_error_that_cannot_be_shown_is_sorted_all_the_same() -> None:
+def test_error_without_a_printable_message_is_classified() -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise ValueError("no words")
@@ -117,12 +117,12 @@ def test_an_error_that_cannot_be_shown_is_sorted_all_the_same() -> None:
     assert "Mute" in verdict.error.traceback
 
 
-def test_a_context_can_be_had_without_a_run() -> None:
-    heard: list[object] = []
-    context = Context(report=heard.append)
+def test_context_works_without_a_run() -> None:
+    reports: list[object] = []
+    context = Context(report=reports.append)
     context.check()
     context.report_progress("turn 1")
-    assert heard == ["turn 1"]
+    assert reports == ["turn 1"]
     assert not context.stopping
     with pytest.raises(Interrupted):
         Context(should_stop=lambda: True).check()

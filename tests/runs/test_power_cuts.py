@@ -1,9 +1,9 @@
 """A machine that loses power in the middle of a run keeps what was synced.
 
-A second is enough for that where the machine has time; the test asks what was synced.
+On an idle machine a second is enough for that; the test checks synced data.
 
-The run writes to a file system of its own, in a file. The process is stopped, the file copied
-as it is, and the copy mounted: what was not synced is not in it.
+The run writes to a file system image. The process is stopped, the file copied
+unchanged, and the copy mounted: it does not contain data that was not synced.
 """
 
 import os
@@ -25,29 +25,29 @@ pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("compiled_engine")]
 
 _MIB = 2**20
 _TO_JOURNAL_S = 0.25
-"""Far more than passes between an answer and its line in the journal."""
+"""Much longer than the time between an answer and its line in the journal."""
 
 
 class Cut(NamedTuple):
-    """What a power cut came to."""
+    """The result of a power cut."""
 
     answers: int
-    """That were in journals or stored when it came."""
+    """Answers that were in journals or stored at the time of the cut."""
     old: int
-    """Of them, those that were older than a second."""
+    """Answers of these that were older than a second."""
     lost: int
-    """Of all answers."""
+    """Lost answers of all."""
     lost_old: int
-    """Of the old ones, which a machine that is not too busy has synced."""
+    """Lost answers of the old ones, which a machine under low load has synced."""
     synced: int
-    """Of all answers, those in journals when the last sync began that has ended."""
+    """Answers in journals at the start of the last completed sync."""
     lost_synced: int
-    """Of these, none may be."""
+    """Lost answers of the synced ones: must be 0."""
 
 
 @contextmanager
 def mounted(image: Path) -> Iterator[Path]:
-    """A file system in a file; its own clock for syncing is as good as switched off."""
+    """Mount a file system image; its periodic sync is practically switched off."""
     folder = image.with_suffix(".mounted")
     folder.mkdir()
     command = ["mount", "-o", "loop,commit=300", str(image), str(folder)]
@@ -61,9 +61,9 @@ def mounted(image: Path) -> Iterator[Path]:
 
 
 def noting(*arguments: str) -> int:
-    """The program, noting beside the disk when a sync began that has ended.
+    """Run the program; record the start of each completed sync outside of the disk.
 
-    Only for a process of its own.
+    Only for a subprocess.
     """
     from assay.cli import main
     from assay.core import files
@@ -81,26 +81,26 @@ def noting(*arguments: str) -> int:
 
 
 def cut_power(folder: Path, moment: float) -> tuple[Cut, Path]:
-    """Start a run, cut its power some seconds after its first turn; what was left of it."""
+    """Start a run, cut its power some seconds after its first turn; return the losses."""
     disk, copy = folder / "disk.ext4", folder / "copy.ext4"
     with disk.open("wb") as file:
         file.truncate(192 * _MIB)
     if not shutil.which("mkfs.ext4"):
-        pytest.skip("there is no mkfs.ext4 here")
+        pytest.skip("mkfs.ext4 is not installed")
     subprocess.run(["mkfs.ext4", "-q", disk], check=True)
     with mounted(disk) as place:
         work = place / "work"
         work.mkdir()
-        # The folder itself is older than the run.
+        # The folder is older than the run.
         os.sync()
         program = start(work, noting)
         program.until(lambda: program.turns > 0, "the first turn")
         time.sleep(moment)
-        # A quick machine may have come to the end; power may be cut then, too.
+        # On a fast machine the run may have ended, which is a valid moment for a cut.
         with suppress(ProcessLookupError):
             os.kill(program.pid, signal.SIGSTOP)
         cut_at = time.time()
-        # A sync that is under way is the kernel's business, and still ends.
+        # A sync in progress belongs to the kernel and still ends.
         time.sleep(0.3)
         synced = folder / "synced"
         began = [*map(float, synced.read_text().split())] if synced.exists() else [0.0]
@@ -120,7 +120,7 @@ def cut_power(folder: Path, moment: float) -> tuple[Cut, Path]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run whose power nobody cut."""
+    """The folder of a run without a power cut."""
     folder = tmp_path_factory.mktemp("undisturbed")
     program = start(folder)
     assert program.wait() == 0, program.errors

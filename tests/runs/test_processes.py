@@ -1,6 +1,6 @@
-"""Trials in processes of their own: the same tables, and nothing lost when a process is.
+"""Trials in worker processes: the same tables, and no loss when a process dies.
 
-Wherever the processes are: on this machine, or on the two nodes of a Ray cluster.
+The processes are on this machine, or on the two nodes of a Ray cluster.
 """
 
 import asyncio
@@ -114,7 +114,7 @@ class Counted:
         return await self._inner.reply(request)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the model opens nothing."""
 
 
 def play(folder: Path, **settings: Any) -> RunResult:
@@ -132,12 +132,12 @@ def play(folder: Path, **settings: Any) -> RunResult:
     return run(**{**chosen, **settings})
 
 
-def mine(folder: Path, *names: str) -> list[str]:
+def agent_names(folder: Path, *names: str) -> list[str]:
     return [f"{folder / 'mine.py'}:{name}" for name in names]
 
 
 class Killer:
-    """Kills the workers of this process once so many turns were played."""
+    """Kills the workers of this process once, after so many turns."""
 
     def __init__(self, place: Place, *turns: int) -> None:
         self.turns, self.killed = 0, 0
@@ -153,7 +153,7 @@ class Killer:
 
 
 class CallKiller:
-    """Kills all workers of this process in the middle of a model's call."""
+    """Kills all workers of this process during a model call."""
 
     def __init__(self, place: Place, workers: int, call: int) -> None:
         self.killed = 0
@@ -162,7 +162,7 @@ class CallKiller:
     async def __call__(self, call: int) -> None:
         if call != self._call:
             return
-        # One may start so late that the others have played by then.
+        # A worker may start so late that the others have finished.
         while len(pids := self._place.workers()) < self._workers:
             await asyncio.sleep(0.02)
         for pid in pids:
@@ -171,7 +171,7 @@ class CallKiller:
 
 
 def without_places(database: Path) -> dict[str, list[Any]]:
-    """All tables, without what says where trials ran and where files are."""
+    """Return all tables without the places of trials and paths."""
     found: dict[str, list[Any]] = dict(contents(database))
     for table in ("runs", "experiments", "session_traces", "trials"):
         found.pop(table, None)
@@ -187,13 +187,13 @@ def without_places(database: Path) -> dict[str, list[Any]]:
 def test_a_run_in_processes_that_are_killed_equals_one_in_this_process(
     tmp_path: Path, place: Place, workers: int
 ) -> None:
-    """And its models are asked as often: no answer is lost with a worker."""
+    """The number of model calls is equal, too: no answer is lost with a worker."""
     (tmp_path / "mine.py").write_text(AGENTS, "utf-8")
-    agents = mine(tmp_path, "act", "Twice", "Broken")
+    agents = agent_names(tmp_path, "act", "Twice", "Broken")
     killer = CallKiller(place, workers, 20)
     here, there = Counted(), Counted(pause=0.01, on_call=killer)
     first = play(tmp_path / "here", models=[here], agents=agents)
-    said: list[str] = []
+    notices: list[str] = []
     second = play(
         tmp_path / "there",
         models=[there],
@@ -201,14 +201,14 @@ def test_a_run_in_processes_that_are_killed_equals_one_in_this_process(
         **place.settings,
         workers=workers,
         concurrent_models=True,
-        notice=said.append,
+        notice=notices.append,
     )
     assert first.status == second.status == "finished"
     assert here.calls == there.calls == 3 * 5 + 3 * 5 * 2
     assert killer.killed == workers
-    assert any("was killed by SIGKILL" in line for line in said), said
-    assert any("Twice printed: asked twice" in line for line in said), said
-    assert any("threads started by user code are still running" in s for s in said), said
+    assert any("was killed by SIGKILL" in line for line in notices), notices
+    assert any("Twice printed: asked twice" in line for line in notices), notices
+    assert any("threads started by user code are still running" in s for s in notices), notices
     tables = [
         without_places(tmp_path / folder / "traces.duckdb") for folder in ("here", "there")
     ]
@@ -221,8 +221,8 @@ def test_a_run_in_processes_that_are_killed_equals_one_in_this_process(
     assert place.workers() == []
 
 
-def test_an_answer_outlives_a_worker_that_ends_before_it_has_begun(tmp_path: Path) -> None:
-    """As where a node leaves, and the next worker is placed there before that is noticed."""
+def test_answer_is_kept_if_the_next_worker_dies_at_startup(tmp_path: Path) -> None:
+    """As when a node leaves, and the next worker is placed there before that is noticed."""
     model = Counted()
     header = SessionHeader(
         session_id="s",
@@ -252,9 +252,7 @@ def test_an_answer_outlives_a_worker_that_ends_before_it_has_begun(tmp_path: Pat
     assert model.calls == 1
 
 
-def test_what_cannot_be_sent_to_a_process_is_refused_before_anything_starts(
-    tmp_path: Path,
-) -> None:
+def test_unpicklable_agent_is_rejected_before_the_run_starts(tmp_path: Path) -> None:
     def local(view: Any) -> str:
         return "noop"
 
@@ -272,7 +270,7 @@ def test_what_cannot_be_sent_to_a_process_is_refused_before_anything_starts(
     assert [path.name for path in (tmp_path / "files").iterdir()] == ["mine.py"]
 
 
-def test_no_key_goes_to_a_worker() -> None:
+def test_keys_are_not_sent_to_workers() -> None:
     prepared = prepare(
         {"models": ["builtin/noop"], "openai_api_key": "sk-very-secret"}, dry=True
     )
@@ -280,7 +278,7 @@ def test_no_key_goes_to_a_worker() -> None:
     kind = EpisodeKind(prepared.config, prepared.arms, _no_parts, {"mine": Counted()})
     sent = pickle.dumps(kind)
     assert b"very-secret" not in sent
-    # Only models that need nothing of the driver answer in a worker.
+    # Only models that do not need the driver answer in a worker.
     assert not pickle.loads(sent).models
 
 
@@ -288,7 +286,7 @@ def _no_parts(config: RunConfig) -> Any:
     return None
 
 
-def test_an_error_arrives_as_the_class_it_was() -> None:
+def test_error_from_a_worker_keeps_its_class() -> None:
     class Odd(ConnectionError):
         def __init__(self, one: int, two: int) -> None:
             super().__init__(f"{one} and {two}")
@@ -314,7 +312,7 @@ def test_an_error_arrives_as_the_class_it_was() -> None:
 
 
 def counted(executor: str, address: str = "auto") -> int:
-    """A run whose model leaves a byte in the file `asked` for each call."""
+    """Run a model that appends a byte to the file `asked` for each call."""
     model = Counted(Path("asked"), pause=0.005)
     where = {"executor": executor, "ray_address": address, "workers": 1}
     play(Path(), models=[model], episodes=4, max_turns=20, **where)
@@ -322,7 +320,7 @@ def counted(executor: str, address: str = "auto") -> int:
 
 
 @pytest.mark.parametrize("after", ["here", "there"])
-def test_a_killed_driver_takes_its_workers_along_and_its_run_is_resumed(
+def test_workers_end_with_a_killed_driver_and_its_run_is_resumed(
     tmp_path: Path, place: Place, after: str
 ) -> None:
     asked = tmp_path / "asked"
@@ -346,15 +344,15 @@ def test_a_killed_driver_takes_its_workers_along_and_its_run_is_resumed(
     assert count() == 80 - answered
 
 
-def test_ctrl_c_stops_a_run_in_processes_in_good_order(tmp_path: Path, place: Place) -> None:
+def test_ctrl_c_stops_a_run_in_processes_cleanly(tmp_path: Path, place: Place) -> None:
     more = (*place.options, "--workers", "2")
-    # Long enough for a worker that starts late.
+    # Enough time for a worker that starts late.
     program = Program(tmp_path, *run_arguments(tmp_path, *more, pause=0.2))
     program.until(lambda: len(place.workers(program.pid)) == 2, "both workers")
     workers = place.workers(program.pid)
     program.until(lambda: program.turns >= 5, "some turns")
     for pid in workers:
-        os.kill(pid, signal.SIGINT)  # not for them
+        os.kill(pid, signal.SIGINT)  # not for the workers
     program.until(lambda: program.turns >= 10, "more turns")
     program.interrupt()
     assert program.wait() == 130, program.errors
@@ -367,24 +365,24 @@ def test_ctrl_c_stops_a_run_in_processes_in_good_order(tmp_path: Path, place: Pl
     assert len(rows(tmp_path / "traces.duckdb", "session_traces")) == 4
 
 
-def test_the_budget_is_kept_and_keys_are_not_seen(
+def test_budget_is_enforced_and_keys_are_hidden_in_workers(
     tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     settings: dict[str, Any] = {
         "models": ["builtin/forager"],
-        "agents": mine(tmp_path, "peeks"),
+        "agents": agent_names(tmp_path, "peeks"),
         "episodes": 4,
         "max_turns": 6,
         "price": "1/2",
     }
-    said: list[str] = []
+    notices: list[str] = []
     with serve_models(port=0) as server:
         settings["openai_base_url"] = server.base_url
         play(tmp_path, **settings, run_id="whole")
         whole = money(tmp_path / "traces.duckdb")
         server.reset()
-        settings |= {**place.settings, "workers": 2, "notice": said.append}
+        settings |= {**place.settings, "workers": 2, "notice": notices.append}
         (tmp_path / "paid").mkdir()
         settings["database"] = tmp_path / "paid" / "traces.duckdb"
         stopped = play(tmp_path, **settings, budget=whole / 2)
@@ -397,10 +395,10 @@ def test_the_budget_is_kept_and_keys_are_not_seen(
         assert finished.status == "finished"
         assert server.stats()["outcomes"]["answered"] == 24
     assert money(tmp_path / "paid" / "traces.duckdb") == pytest.approx(whole)
-    assert "peeks printed: None" in said
+    assert "peeks printed: None" in notices
 
 
-def test_worlds_of_a_service_are_reached_from_workers(tmp_path: Path, place: Place) -> None:
+def test_workers_use_worlds_of_a_service(tmp_path: Path, place: Place) -> None:
     with serving_worlds(ServiceSettings(port=0)) as service:
         settings = {"models": ["builtin/forager"], "service_url": service.address}
         play(tmp_path / "here", **settings)
@@ -419,13 +417,13 @@ def test_worlds_of_a_service_are_reached_from_workers(tmp_path: Path, place: Pla
         ("hangs", "lost 3 worker processes, .* native code hangs"),
     ],
 )
-def test_an_agent_that_ends_its_process_is_a_failure_and_others_go_on(
+def test_agent_that_ends_its_process_fails_and_others_continue(
     tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch, name: str, words: str
 ) -> None:
     monkeypatch.setattr(api_running, "_HANG_S", 5.0)
     result = play(
         tmp_path,
-        agents=mine(tmp_path, name, "act"),
+        agents=agent_names(tmp_path, name, "act"),
         episodes=1,
         **place.settings,
         workers=1,
@@ -435,11 +433,11 @@ def test_an_agent_that_ends_its_process_is_a_failure_and_others_go_on(
     assert result.status == "finished"
     states = {row.model.rpartition(":")[2]: row.state for row in result.episodes}
     assert states == {name: "failure", "act": "result"}
-    (said,) = (row.error_message for row in result.episodes if row.state == "failure")
-    assert re.search(words, said or "")
+    (message,) = (row.error_message for row in result.episodes if row.state == "failure")
+    assert re.search(words, message or "")
 
 
-def test_a_trial_whose_workers_are_killed_from_outside_is_not_to_blame(
+def test_trial_whose_workers_are_killed_is_not_a_failure(
     tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_running, "Retries", partial(Retries, attempts=1))
@@ -458,7 +456,7 @@ def test_a_trial_whose_workers_are_killed_from_outside_is_not_to_blame(
     assert again.status == "finished"
 
 
-def test_a_worker_that_starts_late_does_not_play_with_a_changed_file(
+def test_late_worker_does_not_use_a_changed_agent_file(
     tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_running, "Retries", partial(Retries, attempts=1))
@@ -470,7 +468,7 @@ def test_a_worker_that_starts_late_does_not_play_with_a_changed_file(
             (tmp_path / "mine.py").write_text(AGENTS.replace("left", "right"), "utf-8")
 
     (tmp_path / "mine.py").write_text(AGENTS, "utf-8")
-    agents = mine(tmp_path, "act")
+    agents = agent_names(tmp_path, "act")
     result = play(
         tmp_path, agents=agents, episodes=1, **place.settings, workers=1, listen=listen
     )

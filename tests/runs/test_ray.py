@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster: nodes that leave, places that are taken, addresses that are wrong."""
+"""Runs on a Ray cluster: leaving nodes, busy CPUs, wrong addresses."""
 
 import asyncio
 import importlib.util
@@ -26,40 +26,40 @@ from assay.runs.workers.ray import (
 )
 
 from .places import Place, node_settings
-from .test_processes import AGENTS, Counted, mine, play, without_places
+from .test_processes import AGENTS, Counted, agent_names, play, without_places
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
 
 @pytest.fixture
 def nodes(cluster: Any) -> Iterator[Place]:
-    """The cluster, which has its two nodes again afterwards."""
+    """The cluster; its two nodes are restored afterwards."""
     yield Place({"executor": "ray", "ray_address": cluster.address}, cluster)
-    # The cluster must have noticed who has left, or it counts one more.
+    # The cluster must have noticed the lost node, or it counts one too many.
     cluster.wait_for_nodes(timeout=60)
     while len(cluster.list_all_nodes()) < 2:
         cluster.add_node(**node_settings())
 
 
 @pytest.mark.ray
-def test_a_node_that_leaves_in_the_middle_costs_nothing(tmp_path: Path, nodes: Place) -> None:
-    """And its models are asked as often: no answer is lost with a node."""
-    here, there, said = Counted(), Counted(pause=0.02), list[str]()
+def test_run_survives_the_loss_of_a_node(tmp_path: Path, nodes: Place) -> None:
+    """The number of model calls is equal, too: no answer is lost with a node."""
+    here, there, notices = Counted(), Counted(pause=0.02), list[str]()
     (tmp_path / "mine.py").write_text(AGENTS, "utf-8")
-    settings: dict[str, Any] = {"agents": mine(tmp_path, "Twice"), "episodes": 4}
+    settings: dict[str, Any] = {"agents": agent_names(tmp_path, "Twice"), "episodes": 4}
     play(tmp_path / "here", models=[here], **settings)
     turns = 0
 
     def listen(event: Event) -> None:
         nonlocal turns
         turns += isinstance(event, TrialProgress)
-        # Half of them are for each node, so that the second one is at work.
+        # Each node gets half of them, so that the second one is busy.
         if turns == 25:
             workers = nodes.workers()
             assert len(workers) == 2
             (second,) = nodes.cluster.worker_nodes
             nodes.cluster.remove_node(second, allow_graceful=False)
-            # No turn is played meanwhile: models are asked by the process that waits here.
+            # No turn is played meanwhile: this waiting process makes the model calls.
             deadline = time.monotonic() + 60
             while all(Path(f"/proc/{pid}/exe").exists() for pid in workers):
                 assert time.monotonic() < deadline
@@ -72,21 +72,21 @@ def test_a_node_that_leaves_in_the_middle_costs_nothing(tmp_path: Path, nodes: P
         **nodes.settings,
         concurrent_models=True,
         listen=listen,
-        notice=said.append,
+        notice=notices.append,
     )
     assert result.status == "finished"
     assert not nodes.cluster.worker_nodes
-    assert any("worker process" in line and "resume from" in line for line in said), said
+    assert any("worker process" in line and "resume from" in line for line in notices), notices
     assert here.calls == there.calls == 4 * 5 + 4 * 5 * 2
     tables = [without_places(tmp_path / name / "traces.duckdb") for name in ("here", "there")]
     assert tables[0] == tables[1]
 
 
 @pytest.mark.ray
-def test_a_run_makes_do_with_the_places_that_are_free(
+def test_run_uses_only_free_cpus(
     tmp_path: Path, nodes: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where others hold a CPU, it has a worker less; where they hold all, it says so."""
+    """A busy CPU costs one worker; if all are busy, an error reports it."""
     import ray
     from ray.util import placement_group
 
@@ -113,7 +113,7 @@ def test_a_run_makes_do_with_the_places_that_are_free(
         ("127.0.0.1:1", "no Ray cluster is reachable at --ray-address 127.0.0.1:1; run"),
     ],
 )
-def test_a_cluster_that_is_not_there_is_named(tmp_path: Path, address: str, words: str) -> None:
+def test_unreachable_cluster_is_named(tmp_path: Path, address: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         play(tmp_path, models=["builtin/noop"], executor="ray", ray_address=address)
 
@@ -121,7 +121,7 @@ def test_a_cluster_that_is_not_there_is_named(tmp_path: Path, address: str, word
 @pytest.mark.skipif(
     importlib.util.find_spec("ray") is not None, reason="Ray is installed in this environment"
 )
-def test_without_ray_it_is_said_what_to_install(tmp_path: Path) -> None:
+def test_missing_ray_is_reported_with_the_install_command(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"on every node \(pip install '\.\[ray\]'"):
         play(tmp_path, models=["builtin/noop"], executor="ray")
 
@@ -135,7 +135,7 @@ def order(**changes: Any) -> PlaceOrder:
     return given._replace(**changes)
 
 
-def test_a_node_with_another_assay_or_without_a_way_to_the_driver_says_so() -> None:
+def test_node_with_another_version_or_without_a_route_to_the_driver_is_reported() -> None:
     with pytest.raises(
         WorkerLost, match=r"has assay .*, the driver has 0.0.1; install the same"
     ):
@@ -148,7 +148,7 @@ UNPICKLED = list[str]()
 
 
 class Explosive:
-    """Runs code where it is unpickled."""
+    """Runs code when it is unpickled."""
 
     def __reduce__(self) -> Any:
         return explode, ("ran",)
@@ -159,21 +159,21 @@ def explode(what: str) -> str:
     return what
 
 
-def test_nothing_is_unpickled_before_the_secret_of_a_worker_was_shown() -> None:
+def test_driver_unpickles_nothing_before_the_worker_secret_is_checked() -> None:
     body = pickle.dumps((Explosive(),))
     packet = len(body).to_bytes(8, "big") + body
 
     async def knock(shown: bytes) -> list[Any]:
-        """What a driver hears of whoever shows this and sends a packet."""
+        """Return the messages that a driver accepts from a client with this secret."""
         UNPICKLED.clear()
-        desk, heard, over = _ConnectionDesk(), list[Any](), asyncio.Event()
+        desk, received, over = _ConnectionDesk(), list[Any](), asyncio.Event()
 
-        def hear(message: Any) -> None:
-            heard.append(message)
+        def receive(message: Any) -> None:
+            received.append(message)
             over.set()
 
         class Expected:
-            channel = Channel(hear, over.set)
+            channel = Channel(receive, over.set)
 
         worker: Any = Expected()
         desk.expect(b"k" * 32, worker)
@@ -190,7 +190,7 @@ def test_nothing_is_unpickled_before_the_secret_of_a_worker_was_shown() -> None:
             worker.channel.abort()
             await closed
         server.close()
-        return heard
+        return received
 
     assert asyncio.run(knock(b"k" * 32)) == [("ran",)]
     assert UNPICKLED == ["ran"]

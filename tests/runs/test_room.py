@@ -1,4 +1,4 @@
-"""Episodes are finished before others are begun, so that whatever stops a run leaves some."""
+"""Open episodes are finished before others start, so that a stopped run has finished ones."""
 
 import threading
 from pathlib import Path
@@ -31,7 +31,7 @@ SLOW = ModelServerSettings(port=0, faults=Faults(latency=0.02))
 
 
 class Openness:
-    """How many episodes were ever open at once, and how many came to an end."""
+    """Counts the most episodes open at once, and the ended ones."""
 
     def __init__(self) -> None:
         self.open: set[str] = set()
@@ -53,17 +53,17 @@ class Openness:
     ("calls", "begun", "has_room"),
     [(1, 15, True), (1, 16, False), (64, 79, True), (64, 80, False)],
 )
-def test_a_quarter_more_are_open_than_calls_may_be_and_at_least_16(
+def test_open_episodes_are_16_or_a_quarter_more_than_the_call_limit(
     calls: int, begun: int, has_room: bool
 ) -> None:
     room = make_admission_rule({name: ProviderCapacity("one", lambda: calls) for name in "ab"})
     assert room("a", {"a": begun - 4, "b": 4, "theirs": 500}) is has_room
-    assert room("theirs", {"theirs": 500}), "nobody knows how many calls it may make"
+    assert room("theirs", {"theirs": 500}), "the call limit of this model is unknown"
 
 
 @pytest.mark.extras
 @pytest.mark.parametrize("chosen", [{}, {"max_concurrent_episodes": 3}], ids=str)
-def test_a_spent_budget_leaves_finished_episodes(
+def test_exhausted_budget_leaves_finished_episodes(
     tmp_path: Path, chosen: dict[str, Any]
 ) -> None:
     seen = Openness()
@@ -81,7 +81,7 @@ def test_a_spent_budget_leaves_finished_episodes(
     assert result.open_spending["builtin/noop"].trials <= seen.most
 
 
-def test_built_in_models_finish_their_episodes_one_after_the_other_too(tmp_path: Path) -> None:
+def test_built_in_models_finish_open_episodes_first(tmp_path: Path) -> None:
     seen, stop = Openness(), Stop()
 
     def listen(event: Event) -> None:
@@ -98,9 +98,7 @@ def test_built_in_models_finish_their_episodes_one_after_the_other_too(tmp_path:
     assert len(result.episodes) >= 20
 
 
-def test_a_run_that_is_asked_to_stop_does_not_wait_for_answers_for_ever(
-    tmp_path: Path,
-) -> None:
+def test_stopping_run_does_not_wait_for_answers_forever(tmp_path: Path) -> None:
     stop = Stop()
     with serve_models(port=0, faults=Faults(latency=100.0)) as server:
         timers = [threading.Timer(0.5, stop.request), threading.Timer(0.7, stop.cancel_trials)]

@@ -1,4 +1,4 @@
-"""The engine on plans where every step is known."""
+"""The engine on plans with known steps."""
 
 import asyncio
 from collections.abc import Callable
@@ -40,7 +40,7 @@ async def win(trial: Trial[int], context: Context) -> TrialVerdict:
 
 
 def failing(make: Callable[[], Exception], times: int = 10**9) -> Watched:
-    """Raises on the first attempts of each trial, then wins."""
+    """Return a body that raises on the first attempts of each trial, then wins."""
 
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         await asyncio.sleep(0)
@@ -51,7 +51,7 @@ def failing(make: Callable[[], Exception], times: int = 10**9) -> Watched:
     return Watched(body)
 
 
-def test_events_of_one_trial_come_in_their_order() -> None:
+def test_events_of_one_trial_are_ordered() -> None:
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         context.report_progress({"turn": 1})
         return TrialVerdict(TrialState.RESULT, "died", value=7)
@@ -72,20 +72,20 @@ def test_events_of_one_trial_come_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(), (0,), (0, 0, 3, 0)], ids=str)
-def test_empty_plans_and_groups_come_to_an_end(sizes: tuple[int, ...]) -> None:
+def test_empty_plans_and_groups_end(sizes: tuple[int, ...]) -> None:
     tallies, events = run(plan_of(*sizes), win)
     assert [tally.results for tally in tallies.values()] == list(sizes)
     assert len(of_kind(events, GroupStarted)) == len(of_kind(events, GroupEnded)) == len(sizes)
 
 
-def test_trials_of_a_group_start_in_order_and_no_more_than_allowed() -> None:
+def test_trials_of_a_group_start_in_order_within_the_limit() -> None:
     watched = Watched(win)
     run(plan_of(20), watched, limits=Limits(max_open=3))
     assert watched.order == [f"a{i}" for i in range(20)]
     assert watched.most_open == 3
 
 
-def test_groups_go_one_after_the_other_unless_asked_otherwise() -> None:
+def test_groups_run_one_after_another_by_default() -> None:
     watched = Watched(win)
     run(plan_of(3, 3), watched)
     assert (watched.most_groups, watched.most_open) == (1, 3)
@@ -95,13 +95,13 @@ def test_groups_go_one_after_the_other_unless_asked_otherwise() -> None:
 
 
 @pytest.mark.parametrize("places", [1, 2, 4])
-def test_groups_at_once_share_the_places(places: int) -> None:
+def test_concurrent_groups_share_the_places(places: int) -> None:
     watched = Watched(win)
     run(plan_of(8, 8), watched, limits=Limits(max_open=places, max_groups=2))
     assert [trial[0] for trial in watched.order] == ["a", "b"] * 8
 
 
-def test_a_group_of_long_trials_does_not_keep_the_others_out() -> None:
+def test_group_of_long_trials_does_not_block_other_groups() -> None:
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         for _ in range(50 if trial.group == "a" else 1):
             await asyncio.sleep(0)
@@ -112,7 +112,7 @@ def test_a_group_of_long_trials_does_not_keep_the_others_out() -> None:
     assert "c3" in watched.order[:20]
 
 
-def test_a_group_of_long_trials_gets_no_more_than_its_share() -> None:
+def test_group_of_long_trials_gets_at_most_its_share() -> None:
     left = 20
     most = 0
 
@@ -130,7 +130,7 @@ def test_a_group_of_long_trials_gets_no_more_than_its_share() -> None:
     assert (left, most) == (0, 2)
 
 
-def test_trials_are_made_when_their_turn_comes() -> None:
+def test_trials_are_created_lazily() -> None:
     made: list[int] = []
 
     def make(index: int) -> Trial[int]:
@@ -149,7 +149,7 @@ def test_trials_are_made_when_their_turn_comes() -> None:
     assert max(ahead) <= 6
 
 
-def test_trials_that_are_done_are_skipped() -> None:
+def test_finished_trials_are_skipped() -> None:
     watched = Watched(win)
     tallies, events = run(plan_of(4, 2), watched, done={"a0", "a2", "b0", "b1"}.__contains__)
     assert watched.order == ["a1", "a3"]
@@ -163,7 +163,7 @@ def test_trials_that_are_done_are_skipped() -> None:
     ]
 
 
-def test_infrastructure_errors_are_tried_again_until_it_works() -> None:
+def test_infrastructure_errors_are_retried_until_success() -> None:
     watched = failing(lambda: ModelUnavailable("overloaded"), times=2)
     tallies, events = run(plan_of(2), watched, retries=Retries(attempts=3))
     assert tallies["a"] == GroupCounts(planned=2, started=2, results=2, retries=4)
@@ -195,7 +195,7 @@ def test_a_body_knows_its_last_attempt() -> None:
 
 
 @pytest.mark.parametrize("error", [ModelRefused("no"), ZeroDivisionError("bug")], ids=repr)
-def test_a_failure_is_final_and_the_rest_goes_on(error: Exception) -> None:
+def test_failure_is_final_and_other_trials_continue(error: Exception) -> None:
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         if trial.index == 1:
             raise error
@@ -208,7 +208,7 @@ def test_a_failure_is_final_and_the_rest_goes_on(error: Exception) -> None:
     assert "raise error" in verdict.error.traceback
 
 
-def test_a_waiting_trial_leaves_its_place_to_others() -> None:
+def test_waiting_trial_frees_its_place() -> None:
     gate = asyncio.Event()
 
     async def sleep(_: float) -> None:
@@ -227,7 +227,7 @@ def test_a_waiting_trial_leaves_its_place_to_others() -> None:
     assert tallies["a"].results == 5
 
 
-def test_where_there_is_no_room_trials_queue_and_lose_no_attempt() -> None:
+def test_trials_without_room_queue_and_lose_no_attempt() -> None:
     inside = 0
 
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
@@ -247,12 +247,12 @@ def test_where_there_is_no_room_trials_queue_and_lose_no_attempt() -> None:
     )
     assert tallies["a"].results == 12
     assert min(event.wait for event in of_kind(events, TrialRetried)) == 7
-    # Those that found no room keep their places: nobody behind them is sent to ask.
+    # Trials without room keep their places: no later trial tries before them.
     assert list(dict.fromkeys(watched.order)) == [f"a{i}" for i in range(12)]
     assert sum(watched.order.index(f"a{i}") > 40 for i in range(6, 12)) >= 4
 
 
-def test_a_trial_that_found_no_room_keeps_its_place_while_it_waits() -> None:
+def test_trial_without_room_keeps_its_place_while_it_waits() -> None:
     seen, refused = list[list[str]](), False
 
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
@@ -275,7 +275,7 @@ def test_a_trial_that_found_no_room_keeps_its_place_while_it_waits() -> None:
     assert tallies["a"].results == 4
 
 
-def test_no_room_at_all_is_an_infrastructure_error() -> None:
+def test_permanent_lack_of_room_is_an_infrastructure_error() -> None:
     tallies, _ = run(
         plan_of(6), failing(lambda: InstanceLimit("full")), retries=Retries(attempts=2)
     )
@@ -299,7 +299,7 @@ def test_a_rejected_model_stops_its_group_and_no_other() -> None:
     assert [event.group for event in of_kind(events, GroupStopped)] == ["a"]
 
 
-def test_open_trials_of_a_stopped_group_are_asked_to_leave() -> None:
+def test_open_trials_of_a_stopped_group_get_a_stop_request() -> None:
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         if trial.id == "a0":
             raise ModelRejected("no")
@@ -313,7 +313,7 @@ def test_open_trials_of_a_stopped_group_are_asked_to_leave() -> None:
     assert (tallies["b"].interrupted, tallies["b"].results) == (0, 3)
 
 
-def test_a_stopped_group_counts_what_was_done_before() -> None:
+def test_stopped_group_counts_trials_finished_before() -> None:
     tallies, _ = run(
         plan_of(6),
         failing(lambda: ModelRejected("no")),
@@ -339,7 +339,7 @@ def test_a_stopped_group_does_not_wait_for_its_retries() -> None:
     assert len(of_kind(events, TrialInterrupted)) == 4
 
 
-def test_a_classifier_of_ones_own_is_asked() -> None:
+def test_custom_classifier_is_used() -> None:
     def classify(error: Exception) -> TrialVerdict | GroupStop:
         return TrialVerdict(TrialState.RESULT, f"forgiven: {error}")
 
@@ -362,7 +362,7 @@ def test_a_listener_that_raises_ends_the_run(kind: type) -> None:
 
 def test_a_body_is_not_blamed_for_a_listener_that_raises() -> None:
     raised: list[str] = []
-    heard: list[Event] = []
+    events: list[Event] = []
 
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         try:
@@ -374,7 +374,7 @@ def test_a_body_is_not_blamed_for_a_listener_that_raises() -> None:
         return WON
 
     def listen(event: Event) -> None:
-        heard.append(event)
+        events.append(event)
         if isinstance(event, TrialProgress) and event.trial.index == 2:
             raise ZeroDivisionError
 
@@ -382,12 +382,12 @@ def test_a_body_is_not_blamed_for_a_listener_that_raises() -> None:
     with pytest.raises(ZeroDivisionError):
         run(plan_of(4), watched, listen=listen)
     assert raised == ["Interrupted"]
-    assert isinstance(heard[-1], TrialProgress)
+    assert isinstance(events[-1], TrialProgress)
     assert watched.open.total() == 0
 
 
 @pytest.mark.parametrize("broken", ["done", "classify", "sleep"])
-def test_a_broken_part_ends_the_run_with_its_own_error(broken: str) -> None:
+def test_error_in_a_component_ends_the_run(broken: str) -> None:
     def bug(*_: object) -> bool:
         raise LookupError(broken)
 
@@ -399,7 +399,7 @@ def test_a_broken_part_ends_the_run_with_its_own_error(broken: str) -> None:
         run(plan_of(3), failing(ConnectionError), **options)
 
 
-def test_an_exception_that_is_no_error_ends_the_run() -> None:
+def test_base_exception_ends_the_run() -> None:
     class Odd(BaseException):
         pass
 
@@ -413,12 +413,12 @@ def test_an_exception_that_is_no_error_ends_the_run() -> None:
         run(plan_of(5), body)
 
 
-def test_two_groups_of_one_name_are_refused() -> None:
+def test_two_groups_with_the_same_name_are_rejected() -> None:
     with pytest.raises(UsageError, match="two groups are named 'a'"):
         Plan((Group.of("a", []), Group.of("a", [])))
 
 
-def test_a_group_of_ready_made_trials_is_as_good_as_any() -> None:
+def test_group_of_precomputed_trials_works() -> None:
     trials = [Trial("x", "a", 0, 5), Trial("y", "a", 1, 6)]
     plan = Plan((Group.of("a", trials),))
     assert list(plan.groups[0]) == trials
@@ -427,7 +427,7 @@ def test_a_group_of_ready_made_trials_is_as_good_as_any() -> None:
     assert tallies["a"].results == 2
 
 
-def test_trials_start_as_far_as_there_is_room_for_their_group() -> None:
+def test_trials_start_only_with_room_for_their_group() -> None:
     watched = Watched(win)
     most = {"a": 2, "b": 1}
     tallies, _ = run(
@@ -440,7 +440,7 @@ def test_trials_start_as_far_as_there_is_room_for_their_group() -> None:
     assert {tally.results for tally in tallies.values()} == {6}
 
 
-def test_more_trials_start_as_soon_as_there_is_more_room() -> None:
+def test_more_trials_start_when_room_is_freed() -> None:
     room = 1
 
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:

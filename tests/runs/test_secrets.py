@@ -1,4 +1,4 @@
-"""A key reaches the provider, and nothing else: no file, no table, no terminal, no process."""
+"""A key reaches only the provider: no file, table, terminal or process list."""
 
 import os
 import subprocess
@@ -13,9 +13,17 @@ from assay.store.schema import TABLES
 from assay.store.views import VIEWS
 from tests.support import Finished, call_assay
 
-from .echo import Answer, answering, error_page, failing, rambling, refusing, talking
+from .echo import (
+    Answer,
+    answering,
+    error_page,
+    key_in_error,
+    key_in_finish_reason,
+    key_in_refusal,
+    key_in_reply,
+)
 from .programs import Program
-from .remote import hasty
+from .remote import with_short_timeouts
 from .tables import rows
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
@@ -23,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("compiled_engine")
 KEY = "sk-planted-0a1b2c3d4e5f6a7b8c9d"
 SMALL = ("--episodes", "2", "--max-turns", "3", "--models", "any", "--no-baselines")
 EXPORTS = ("json", "jsonl", "parquet", "atif")
-# A piece of it would give most of it away.
+# A part of the key would reveal most of it.
 PIECE = KEY[:16].encode()
 
 
@@ -39,11 +47,11 @@ def run(folder: Path, url: str, *more: str) -> Finished:
 
 def with_key(*arguments: str) -> int:
     os.environ["OPENAI_API_KEY"] = KEY
-    return hasty(*arguments)
+    return with_short_timeouts(*arguments)
 
 
 def assert_clean(folder: Path, *texts: str, spare: str = "") -> None:
-    """No file below the folder has the key, nor any table, which may be compressed."""
+    """Check that neither a file nor a table, which may be compressed, contains the key."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != spare]
     assert files
     for path in files:
@@ -63,41 +71,39 @@ def test_a_key_in_a_reply_is_in_no_file_and_no_table(tmp_path: Path) -> None:
         seen.append(key)
         journals = (tmp_path / "traces.duckdb.journal").rglob("*")
         assert all(KEY.encode() not in path.read_bytes() for path in journals if path.is_file())
-        return talking(key)
+        return key_in_reply(key)
 
     with answering(answer) as url:
         done = run(tmp_path, url, "--cache", "replies.sqlite", "-vv")
     assert done.code == 0, done.errors
     assert set(seen) == {KEY}
     assert_clean(tmp_path, done.output, done.errors)
-    said = str(rows(tmp_path / "traces.duckdb", "messages"))
-    assert "The key is [redacted]" in said
+    messages = str(rows(tmp_path / "traces.duckdb", "messages"))
+    assert "The key is [redacted]" in messages
 
 
 @pytest.mark.extras
 @pytest.mark.usefixtures("planted")
-def test_a_reply_hides_every_known_key_and_keeps_what_only_looks_like_one(
-    tmp_path: Path,
-) -> None:
+def test_known_keys_in_a_reply_are_redacted_and_lookalikes_are_kept(tmp_path: Path) -> None:
     other = Secret("planted-key-of-another-provider").reveal()
     made_up = "sk-made-up-0123456789abcdef"
 
     def answer(key: str) -> tuple[int, bytes]:
-        return talking(f"{other[:-5]} {made_up}")
+        return key_in_reply(f"{other[:-5]} {made_up}")
 
     with answering(answer) as url:
         assert run(tmp_path, url).code == 0
     assert_clean(tmp_path)
-    said = str(rows(tmp_path / "traces.duckdb", "messages"))
-    assert f"The key is [redacted] {made_up}, and again" in said
-    assert "planted-key-of" not in said
+    messages = str(rows(tmp_path / "traces.duckdb", "messages"))
+    assert f"The key is [redacted] {made_up}, and again" in messages
+    assert "planted-key-of" not in messages
     verified = call_assay(tmp_path, "traces", "verify", "--database", "traces.duckdb")
     assert verified.code == 0, verified.errors
 
 
 @pytest.mark.usefixtures("planted")
-def test_what_looks_like_a_key_in_an_error_is_hidden(tmp_path: Path) -> None:
-    with answering(lambda _: failing(400)("sk-of-somebody-0123456789abcdef")) as url:
+def test_text_like_a_key_in_an_error_is_redacted(tmp_path: Path) -> None:
+    with answering(lambda _: key_in_error(400)("sk-of-somebody-0123456789abcdef")) as url:
         done = run(tmp_path, url, "-vv")
     assert done.code in (1, 2), done
     assert "Incorrect API key provided: [redacted]." in done.output + done.errors
@@ -106,8 +112,8 @@ def test_what_looks_like_a_key_in_an_error_is_hidden(tmp_path: Path) -> None:
 
 @pytest.mark.extras
 @pytest.mark.usefixtures("planted")
-def test_a_key_is_taken_out_before_a_text_is_cut(tmp_path: Path) -> None:
-    with answering(rambling) as url:
+def test_key_is_redacted_before_a_text_is_cut(tmp_path: Path) -> None:
+    with answering(key_in_finish_reason) as url:
         assert run(tmp_path, url).code == 0
     assert_clean(tmp_path)
 
@@ -115,7 +121,7 @@ def test_a_key_is_taken_out_before_a_text_is_cut(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("planted")
 @pytest.mark.extras
 def test_a_key_in_a_reply_is_in_no_export_and_no_view(tmp_path: Path) -> None:
-    with answering(talking) as url:
+    with answering(key_in_reply) as url:
         assert run(tmp_path, url).code == 0
     where = ("--database", "traces.duckdb")
     shown = [
@@ -135,9 +141,11 @@ def test_a_key_in_a_reply_is_in_no_export_and_no_view(tmp_path: Path) -> None:
 @pytest.mark.extras
 @pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize(
-    "answer", [refusing, failing(401), failing(400)], ids=["refusal", "401", "400"]
+    "answer",
+    [key_in_refusal, key_in_error(401), key_in_error(400)],
+    ids=["refusal", "401", "400"],
 )
-def test_a_key_in_an_error_is_not_repeated(tmp_path: Path, answer: Answer) -> None:
+def test_key_in_an_error_is_not_printed(tmp_path: Path, answer: Answer) -> None:
     with answering(answer) as url:
         done = run(tmp_path, url, "-vv")
     assert done.code in (1, 2), done
@@ -149,13 +157,13 @@ def test_a_key_in_an_error_is_not_repeated(tmp_path: Path, answer: Answer) -> No
     ("status", "answer"),
     [
         *(
-            pytest.param(status, failing(status), id=str(status), marks=pytest.mark.extras)
+            pytest.param(status, key_in_error(status), id=str(status), marks=pytest.mark.extras)
             for status in (429, 500, 503)
         ),
         pytest.param(500, error_page(380), id="page"),
     ],
 )
-def test_a_key_in_what_a_failed_episode_says_is_not_stored(
+def test_key_in_the_error_of_a_failed_episode_is_not_stored(
     tmp_path: Path, status: int, answer: Answer
 ) -> None:
     with answering(answer) as url:
@@ -179,7 +187,7 @@ def test_a_key_in_a_file_is_used_warned_about_and_stored_nowhere(
 
     def answer(key: str) -> tuple[int, bytes]:
         seen.append(key)
-        return talking(key)
+        return key_in_reply(key)
 
     with answering(answer) as url:
         tried = run(tmp_path, url, "--config", "mine.toml", "--dry-run", "--json")
@@ -190,7 +198,7 @@ def test_a_key_in_a_file_is_used_warned_about_and_stored_nowhere(
     assert_clean(tmp_path, *tried[1:], *done[1:], spare="mine.toml")
 
 
-def test_a_key_that_is_none_is_not_shown(tmp_path: Path) -> None:
+def test_key_of_the_wrong_type_is_not_shown(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(f'[openai]\napi_key = ["{KEY}"]\n', "utf-8")
     done = run(tmp_path, "http://127.0.0.1:9/v1", "--config", "mine.toml")
     assert done.code == 2
@@ -203,9 +211,9 @@ def test_a_key_is_in_no_list_of_processes(tmp_path: Path) -> None:
 
     def answer(key: str) -> tuple[int, bytes]:
         for path in Path("/proc").glob("[0-9]*/cmdline"):
-            with suppress(OSError):  # it has ended
+            with suppress(OSError):  # the process has ended
                 command_lines.add(path.read_bytes())
-        return talking(key)
+        return key_in_reply(key)
 
     with answering(answer) as url:
         given = ("run", *SMALL, "--openai-base-url", url, "--quiet")

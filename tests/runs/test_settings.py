@@ -1,4 +1,4 @@
-"""A setting is declared once, and everything else follows from its declaration."""
+"""A setting is declared once; options, keys and files follow from its declaration."""
 
 import tomllib
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ def noted(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Small(Configuration):
-    """Settings of something that is no game."""
+    """Settings that have nothing to do with a game."""
 
     tasks: int = Setting(
         3, whole(1, 9), Counts.SAMPLE, at="bench old.jobs", group="What"
@@ -45,14 +45,14 @@ class Small(Configuration):
 
 @dataclass(frozen=True, slots=True)
 class LaterAgent(AgentOptions):
-    """An agent that can do one thing more."""
+    """Agent options with one more setting."""
 
     thoughts: int = Setting(0, whole(0, 9), added=True).about("How often it thinks twice")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Later(RunConfig):
-    """A run as a later version might have it."""
+    """Run settings of a later version."""
 
     lives: int = Setting(1, whole(1, 9), at="experiment", added=True).about("Lives of a player")
     agent: LaterAgent = section(LaterAgent, Counts.VERSION, group="How models are asked")
@@ -60,12 +60,14 @@ class Later(RunConfig):
 
 def fingerprints(config: RunConfig) -> list[str]:
     return [
-        one.fingerprint
-        for one in make_run_record(config, make_arms(config, {}), "run-1", "").experiments
+        experiment.fingerprint
+        for experiment in make_run_record(
+            config, make_arms(config, {}), "run-1", ""
+        ).experiments
     ]
 
 
-def test_a_setting_that_was_added_counts_only_where_it_is_not_its_default() -> None:
+def test_new_setting_changes_the_fingerprint_only_if_not_default() -> None:
     old = RunConfig(episodes=5, max_turns=7)
     same = Later(episodes=5, max_turns=7)
     assert same.identity() == old.identity()
@@ -82,7 +84,7 @@ def test_a_setting_that_was_added_counts_only_where_it_is_not_its_default() -> N
     ]
 
 
-def test_a_run_that_was_recorded_before_a_setting_is_resumed_with_its_default() -> None:
+def test_run_recorded_before_a_setting_existed_resumes_with_its_default() -> None:
     stored = RunConfig(episodes=5).stored()
     assert resolve(Later, {}, stored=stored, environment={}).config == Later(episodes=5)
     stored = Later(lives=3, agent=LaterAgent(thoughts=2)).stored()
@@ -90,7 +92,7 @@ def test_a_run_that_was_recorded_before_a_setting_is_resumed_with_its_default() 
     assert (again.lives, again.agent.thoughts) == (3, 2)
 
 
-def test_what_is_declared_has_an_option_a_key_and_a_line_in_a_new_file(tmp_path: Path) -> None:
+def test_declared_setting_has_an_option_a_key_and_a_line_in_a_new_file(tmp_path: Path) -> None:
     assert {"lives", "thoughts"} <= set(get_type_hints(build_options(Later)))
     text = format_template(Later, "# Later.")
     assert "# Lives of a player (from 1 to 9).\n#lives = 1\n" in text
@@ -101,7 +103,7 @@ def test_what_is_declared_has_an_option_a_key_and_a_line_in_a_new_file(tmp_path:
     assert done.sources["lives"] == f"{file} [experiment] lives"
 
 
-def test_another_kind_of_run_declares_its_own(tmp_path: Path) -> None:
+def test_other_kinds_of_runs_declare_their_own_settings(tmp_path: Path) -> None:
     file = tmp_path / "small.toml"
     file.write_text("[old]\njobs = 4\n[box]\nnetwork = true\n")
     done = resolve(Small, {"patch": "a"}, file, environment={})
@@ -122,7 +124,7 @@ def test_a_secret_has_no_option_and_is_not_stored() -> None:
         Small(token="two words")  # type: ignore[arg-type]
 
 
-def test_the_environment_gives_what_names_a_variable() -> None:
+def test_setting_with_a_variable_is_read_from_the_environment() -> None:
     with pytest.raises(UsageError, match=r"^BOX_NETWORK: 'yes' is not allowed; give true"):
         resolve(Small, {}, environment={"BOX_NETWORK": "yes"})
 
@@ -141,20 +143,20 @@ def test_none_is_only_for_settings_that_may_be_none() -> None:
         Small(tasks=None)  # type: ignore[arg-type]
 
 
-def test_a_section_is_a_configuration_of_its_own() -> None:
+def test_section_is_a_separate_configuration() -> None:
     with pytest.raises(UsageError, match=r"^agent: .* is not allowed; give an object of"):
         RunConfig(agent={"history": 3})  # type: ignore[arg-type]
 
 
-def test_settings_are_in_the_group_of_the_one_before_them() -> None:
-    assert [one.group for one in list_settings(Small).values()] == [
+def test_settings_inherit_the_group_of_the_previous_setting() -> None:
+    assert [setting.group for setting in list_settings(Small).values()] == [
         "What",
         "What",
         *["Where"] * 2,
     ]
 
 
-def test_a_changelog_passes_over_where_beside_whom_and_how_fast() -> None:
+def test_changelog_ignores_paths_other_models_and_speed() -> None:
     assert {
         *("models", "name", "baselines", "hooks", "hook_hashes", "database", "traces_dir"),
         *("service_url", "service_timeout", "concurrent_models", "max_concurrent_models"),

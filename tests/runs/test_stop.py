@@ -1,4 +1,4 @@
-"""Stopping: in good order, at once, from a signal, from a thread, from outside."""
+"""Stopping: clean, immediate, from a signal, from a thread, by cancellation."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ from .trials import WON, Watched, of_kind, plan_of, run
 
 
 async def endless(trial: Trial[int], context: Context) -> TrialVerdict:
-    """Plays turns until it is asked to stop, and tells of each."""
+    """Play turns until a stop is requested, and report each."""
     turn = 0
     while True:
         context.check()
@@ -40,12 +40,12 @@ def on_turn(stop: Stop, turn: int) -> object:
     return listen
 
 
-def test_who_has_waited_long_enough_has_open_trials_cancelled() -> None:
+def test_open_trials_can_be_cancelled_after_a_stop_request() -> None:
     stop = Stop()
 
     async def deaf(trial: Trial[int], context: Context) -> TrialVerdict:
         stop.cancel_trials()
-        assert not stop.should_cancel, "nobody has asked yet"
+        assert not stop.should_cancel, "no stop was requested yet"
         stop.request()
         await asyncio.Event().wait()
         return WON
@@ -55,7 +55,7 @@ def test_who_has_waited_long_enough_has_open_trials_cancelled() -> None:
     assert not stop.is_forced
 
 
-def test_asked_once_trials_finish_their_turn_and_nothing_starts() -> None:
+def test_first_stop_request_lets_turns_finish_and_starts_nothing() -> None:
     stop = Stop()
     watched = Watched(endless)
     tallies, events = run(
@@ -76,14 +76,14 @@ def test_asked_once_trials_finish_their_turn_and_nothing_starts() -> None:
     assert (stop.is_requested, stop.is_forced) == (True, True)
 
 
-def test_asked_before_the_start_nothing_starts() -> None:
+def test_stop_request_before_the_start_starts_nothing() -> None:
     stop = Stop()
     stop.request()
     tallies, _ = run(plan_of(3), endless, stop=stop)
     assert tallies["a"] == GroupCounts(planned=3, not_started=3)
 
 
-def test_a_trial_that_ends_after_all_is_counted_as_ended() -> None:
+def test_trial_that_ends_during_a_stop_counts_as_ended() -> None:
     stop = Stop()
 
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
@@ -95,7 +95,7 @@ def test_a_trial_that_ends_after_all_is_counted_as_ended() -> None:
     assert tallies["a"] == GroupCounts(planned=2, started=1, results=1, not_started=1)
 
 
-def test_asked_twice_trials_are_cancelled() -> None:
+def test_second_stop_request_cancels_trials() -> None:
     stop = Stop()
     let_go: list[str] = []
 
@@ -113,7 +113,7 @@ def test_asked_twice_trials_are_cancelled() -> None:
     assert sorted(let_go) == ["a0", "a1", "a2"]
 
 
-def test_a_trial_that_waits_for_another_attempt_is_interrupted() -> None:
+def test_trial_waiting_for_a_retry_is_interrupted() -> None:
     stop = Stop()
 
     async def forever(_: float) -> None:
@@ -131,7 +131,7 @@ def test_a_trial_that_waits_for_another_attempt_is_interrupted() -> None:
     assert of_kind(events, TrialEnded) == []
 
 
-def test_a_signal_handler_may_ask() -> None:
+def test_signal_handler_can_request_a_stop() -> None:
     stop = Stop()
     before = signal.signal(signal.SIGUSR1, lambda *_: stop.request())
 
@@ -150,7 +150,7 @@ def test_a_signal_handler_may_ask() -> None:
     assert tallies["a"].interrupted == 3
 
 
-def test_another_thread_may_ask() -> None:
+def test_another_thread_can_request_a_stop() -> None:
     stop = Stop()
 
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
@@ -164,7 +164,7 @@ def test_another_thread_may_ask() -> None:
     assert tallies["a"].interrupted == 3
 
 
-def test_asking_after_the_end_does_no_harm() -> None:
+def test_stop_request_after_the_end_has_no_effect() -> None:
     stop = Stop()
     run(plan_of(1), lambda *_: asyncio.sleep(0, WON), stop=stop)
     stop.request()
@@ -172,7 +172,7 @@ def test_asking_after_the_end_does_no_harm() -> None:
     assert not stop.is_forced
 
 
-def test_a_run_that_is_cancelled_awaits_what_it_started() -> None:
+def test_cancelled_run_awaits_its_trials() -> None:
     watched = Watched(slow_to_leave)
 
     async def main() -> None:
@@ -223,7 +223,7 @@ def test_a_keyboard_interrupt_leaves_nothing_behind() -> None:
     assert watched.open.total() == 0
 
 
-def test_a_body_that_cancels_itself_is_interrupted_and_the_rest_goes_on() -> None:
+def test_trial_that_cancels_itself_is_interrupted_and_others_continue() -> None:
     async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         if trial.index == 1:
             raise asyncio.CancelledError
@@ -233,7 +233,7 @@ def test_a_body_that_cancels_itself_is_interrupted_and_the_rest_goes_on() -> Non
     assert tallies["a"] == GroupCounts(planned=3, started=3, results=2, interrupted=1)
 
 
-def test_who_has_left_is_not_woken_any_more() -> None:
+def test_watchers_are_not_woken_after_they_leave() -> None:
     stop, woken = Stop(), list[str]()
 
     async def ask() -> None:

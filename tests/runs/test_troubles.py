@@ -1,4 +1,4 @@
-"""What is broken around a run: disks, files, services, hooks."""
+"""Failures around a run: disks, files, services, hooks."""
 
 import resource
 from pathlib import Path
@@ -26,7 +26,7 @@ def killed_in_the_middle(folder: Path) -> list[str]:
 
 
 def with_small_files(limit: str, *arguments: str) -> int:
-    """The command where no file can grow beyond a limit, as on a disk that is full."""
+    """Run the command with a file size limit, as on a full disk."""
     from assay.cli import main
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
@@ -34,9 +34,7 @@ def with_small_files(limit: str, *arguments: str) -> int:
 
 
 @pytest.mark.extras
-def test_an_episode_whose_journal_is_damaged_in_the_middle_is_played_anew_when_asked(
-    tmp_path: Path,
-) -> None:
+def test_episode_is_played_again_after_its_damaged_journal_is_removed(tmp_path: Path) -> None:
     arguments = killed_in_the_middle(tmp_path)
     root = journal_root(tmp_path / "traces.duckdb")
     path = sorted(root.glob("*/*.jsonl"))[0]
@@ -63,8 +61,8 @@ def test_a_damaged_record_of_a_run_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.extras
-def test_a_full_disk_keeps_what_fits_and_the_rest_comes_later(tmp_path: Path) -> None:
-    # Journals fit, the database does not.
+def test_run_on_a_full_disk_keeps_finished_work_and_resumes(tmp_path: Path) -> None:
+    # The journals fit, the database does not.
     arguments = run_arguments(tmp_path, "--run-id", "full", episodes=12, turns=40, pause=0)
     program = Program(tmp_path, "300000", *arguments, main=with_small_files)
     assert program.wait() == 3
@@ -75,7 +73,7 @@ def test_a_full_disk_keeps_what_fits_and_the_rest_comes_later(tmp_path: Path) ->
     assert sessions(tmp_path / "traces.duckdb", "full") == 12
 
 
-def test_a_disk_without_room_for_a_database_leaves_none(tmp_path: Path) -> None:
+def test_disk_without_room_for_a_database_leaves_no_partial_file(tmp_path: Path) -> None:
     arguments = run_arguments(tmp_path)
     program = Program(tmp_path, "3000", *arguments, main=with_small_files)
     assert program.wait() == 2
@@ -84,7 +82,7 @@ def test_a_disk_without_room_for_a_database_leaves_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.extras
-def test_a_full_disk_in_the_middle_of_journals_ends_as_infrastructure(tmp_path: Path) -> None:
+def test_full_disk_during_journaling_is_an_infrastructure_error(tmp_path: Path) -> None:
     arguments = run_arguments(tmp_path, "--run-id", "full", pause=0)
     with Store(tmp_path / "traces.duckdb").writing():
         pass
@@ -97,7 +95,7 @@ def test_a_full_disk_in_the_middle_of_journals_ends_as_infrastructure(tmp_path: 
     assert sessions(tmp_path / "traces.duckdb", "full") == 4
 
 
-def test_a_file_that_is_no_database_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_file_that_is_not_a_database_is_rejected_before_the_run_starts(tmp_path: Path) -> None:
     (tmp_path / "traces.duckdb").write_text("a shopping list", "utf-8")
     program = Program(tmp_path, *run_arguments(tmp_path))
     assert program.wait() != 0
@@ -105,7 +103,7 @@ def test_a_file_that_is_no_database_is_refused_before_anything_starts(tmp_path: 
     assert not journal_root(tmp_path / "traces.duckdb").exists()
 
 
-def test_a_hook_that_raises_fails_its_episodes_and_no_others(tmp_path: Path) -> None:
+def test_hook_that_raises_fails_only_its_episodes(tmp_path: Path) -> None:
     arguments = run_arguments(tmp_path, "--run-id", "hooked", pause=0)
     with (tmp_path / "hooks.py").open("a", encoding="utf-8") as file:
         # In these four worlds the player unlocks 1, 2, 1 and 3 achievements.
@@ -126,7 +124,7 @@ def test_a_hook_that_raises_fails_its_episodes_and_no_others(tmp_path: Path) -> 
 
 
 @pytest.mark.extras
-def test_many_episodes_pass_through_few_places(tmp_path: Path) -> None:
+def test_many_episodes_run_with_a_small_limit(tmp_path: Path) -> None:
     arguments = run_arguments(
         tmp_path, "--run-id", "many", "--no-save-traces", episodes=200, turns=1, pause=0
     )
@@ -143,7 +141,7 @@ def serve(folder: Path, port: int) -> Program:
 
 
 @pytest.mark.extras
-def test_a_service_that_dies_and_comes_back_changes_nothing(tmp_path: Path) -> None:
+def test_restarted_service_changes_no_result(tmp_path: Path) -> None:
     for name in ("plain", "served"):
         (tmp_path / name).mkdir()
     plain = Program(
@@ -165,7 +163,7 @@ def test_a_service_that_dies_and_comes_back_changes_nothing(tmp_path: Path) -> N
 
 
 @pytest.mark.extras
-def test_a_service_that_stays_away_ends_the_run_with_3(tmp_path: Path) -> None:
+def test_run_exits_with_3_if_the_service_stays_down(tmp_path: Path) -> None:
     port = free_port()
     service = serve(tmp_path / "service", port)
     arguments = run_arguments(tmp_path, "--run-id", "away", pause=0.01)
@@ -183,7 +181,7 @@ def test_a_service_that_stays_away_ends_the_run_with_3(tmp_path: Path) -> None:
 
 
 def with_few_files(limit: str, *arguments: str) -> int:
-    """The command where few files and connections may be open."""
+    """Run the command with a low limit on open files and connections."""
     from assay.cli import main
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(limit), int(limit)))
@@ -191,7 +189,7 @@ def with_few_files(limit: str, *arguments: str) -> int:
 
 
 @pytest.mark.extras
-def test_few_descriptors_bound_how_many_calls_are_open(tmp_path: Path) -> None:
+def test_file_descriptor_limit_bounds_open_calls(tmp_path: Path) -> None:
     with serve_models(port=0, faults=Faults(latency=0.2)) as server:
         program = Program(
             tmp_path,

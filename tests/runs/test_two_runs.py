@@ -1,4 +1,4 @@
-"""Several processes on one database: all of them finish, and nothing is lost."""
+"""Several processes use one database: all finish, and nothing is lost."""
 
 from pathlib import Path
 
@@ -36,14 +36,16 @@ def test_two_runs_on_one_database_both_finish(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "seconds", [1.0, pytest.param(5.0, marks=pytest.mark.extras)], ids=["short", "long"]
 )
-def test_a_reader_delays_the_storing_and_is_named(tmp_path: Path, seconds: float) -> None:
+def test_reader_of_the_database_delays_storing_and_is_named(
+    tmp_path: Path, seconds: float
+) -> None:
     database = tmp_path / "traces.duckdb"
     arguments = run_arguments(tmp_path, "--run-id", "waits", pause=seconds / 100)
     program = Program(tmp_path, *arguments, "--max-concurrent-episodes", "2")
     program.until(lambda: program.turns >= 1, "a turn")
     (tmp_path / "holder").mkdir()
     holder = Holder(tmp_path / "holder", database)
-    # Episodes end and others begin, whoever holds the database.
+    # Episodes end and others start while the database is locked.
     program.until(lambda: program.turns >= 80, "the last turn")
     program.until(lambda: "waiting" in program.errors, "its word")
     assert f"process {holder.pid}" in program.errors

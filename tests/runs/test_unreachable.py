@@ -1,4 +1,4 @@
-"""A model server that is off, or that keeps failing: said at once, and left at once."""
+"""A model server that is off or keeps failing is reported at once, without long waits."""
 
 import socket
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.usefixtures("compiled_engine")
 
 
 @pytest.fixture
-def nobody() -> Iterator[str]:
-    """An address where connections are refused."""
+def closed_url() -> Iterator[str]:
+    """An address that refuses connections."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
@@ -36,41 +36,41 @@ def failing(compiled_engine: None) -> Iterator[RunningModels]:
         yield server
 
 
-def test_a_run_names_all_models_that_nobody_answers_for_before_it_starts(
-    tmp_path: Path, nobody: str
+def test_unreachable_models_are_named_before_the_run_starts(
+    tmp_path: Path, closed_url: str
 ) -> None:
     done = call_assay(
         tmp_path,
-        *("run", "--models", "one", "two", "--openai-base-url", nobody, "--episodes", "1"),
+        *("run", "--models", "one", "two", "--openai-base-url", closed_url, "--episodes", "1"),
     )
     assert done.code == 2
-    assert f"connection refused at {nobody} (for one, two); start the server" in done.errors
+    assert f"connection refused at {closed_url} (for one, two); start the server" in done.errors
     assert not done.output
     assert not list(tmp_path.glob("*.journal/*")), "nothing has started"
 
 
 @pytest.mark.extras
-def test_nothing_heavy_is_loaded_before_a_server_that_is_off_is_told(nobody: str) -> None:
+def test_unreachable_server_is_reported_before_heavy_imports(closed_url: str) -> None:
     program = (
         "import sys; from assay.cli import main\n"
         "code = main(sys.argv[1:])\n"
         "print(code, *(name for name in ('numba', 'scipy', 'openai') if name in sys.modules))"
     )
-    done = run_python("-c", program, "run", "--models", "x", "--openai-base-url", nobody)
+    done = run_python("-c", program, "run", "--models", "x", "--openai-base-url", closed_url)
     assert done.output == "2\n"
     assert "connection refused" in done.errors
 
 
-def test_a_question_to_a_server_that_is_off_is_answered_at_once(
-    nobody: str, monkeypatch: pytest.MonkeyPatch
+def test_trying_a_model_fails_at_once_if_its_server_is_unreachable(
+    closed_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", nobody)
+    monkeypatch.setenv("OPENAI_BASE_URL", closed_url)
     monkeypatch.setenv("OPENAI_API_KEY", "a-key")
     with pytest.raises(UsageError, match=r"connection refused at .* \(for gpt-4o-mini\)"):
         try_model("gpt-4o-mini")
 
 
-def test_a_key_that_is_refused_is_found_out_before_the_first_episode(tmp_path: Path) -> None:
+def test_rejected_key_is_reported_before_the_first_episode(tmp_path: Path) -> None:
     with serve_models(port=0, api_key="right") as server:
         done = call_assay(
             tmp_path,
@@ -81,7 +81,7 @@ def test_a_key_that_is_refused_is_found_out_before_the_first_episode(tmp_path: P
     assert not list(tmp_path.iterdir()), "nothing has started"
 
 
-def test_a_model_that_is_not_there_is_the_last_line_and_not_below_empty_tables(
+def test_missing_model_is_reported_in_the_last_line_without_empty_tables(
     tmp_path: Path,
 ) -> None:
     with serve_models(port=0) as server:
@@ -95,15 +95,13 @@ def test_a_model_that_is_not_there_is_the_last_line_and_not_below_empty_tables(
     assert "404" in done.errors.splitlines()[-1]
 
 
-def test_baselines_alone_need_nobody(tmp_path: Path, nobody: str) -> None:
+def test_baselines_need_no_model_server(tmp_path: Path, closed_url: str) -> None:
     result = play(tmp_path, None, models=("builtin/noop",), openai_base_url=None)
     assert result.status == "finished"
 
 
-def test_a_stop_does_not_wait_until_a_call_may_be_asked_again(
-    tmp_path: Path, failing: RunningModels
-) -> None:
-    stop, heard = Stop(), list[Event]()
+def test_stop_does_not_wait_for_a_retry(tmp_path: Path, failing: RunningModels) -> None:
+    stop, events = Stop(), list[Event]()
     prepared = prepare(
         {
             "models": ["builtin/noop"],
@@ -117,7 +115,7 @@ def test_a_stop_does_not_wait_until_a_call_may_be_asked_again(
     )
 
     def listen(event: Event) -> None:
-        heard.append(event)
+        events.append(event)
         if isinstance(event, CallRetried) and not stop.is_requested:
             stop.request()
 
@@ -126,6 +124,6 @@ def test_a_stop_does_not_wait_until_a_call_may_be_asked_again(
     assert not stop.is_forced
     assert result.last_trouble is not None
     assert "answered 50" in result.last_trouble
-    retried = [event for event in heard if isinstance(event, CallRetried)]
+    retried = [event for event in events if isinstance(event, CallRetried)]
     assert {event.model for event in retried} == {"builtin/noop"}
     assert all(event.wait > 0 and "answered 50" in event.reason for event in retried)

@@ -1,4 +1,4 @@
-"""Hooks, metrics and agents that end, hang, flood or move things: nothing ends silently."""
+"""User code that exits, hangs, floods the output or changes the folder is always reported."""
 
 import os
 from collections.abc import Iterator
@@ -47,8 +47,8 @@ def in_folder(tmp_path: Path) -> Iterator[None]:
         yield
 
 
-def play(body: str, said: list[str], **more: Any) -> RunResult:
-    """A run with relative paths, watched by a hook that does this."""
+def play(body: str, notices: list[str], **more: Any) -> RunResult:
+    """Run with relative paths and a hook with this body."""
     Path("mine.py").write_text(HOOK.format(body=body), "utf-8")
     return run(
         **{
@@ -59,7 +59,7 @@ def play(body: str, said: list[str], **more: Any) -> RunResult:
             "hooks": ["mine.py"],
             "database": "traces.duckdb",
             "traces_dir": "files",
-            "notice": said.append,
+            "notice": notices.append,
             **more,
         }
     )
@@ -78,7 +78,7 @@ def play(body: str, said: list[str], **more: Any) -> RunResult:
         pytest.param("while True: pass", "longer than 1 s, at mine.py:8", id="loop"),
     ],
 )
-def test_a_hook_that_ends_or_hangs_fails_its_episode_by_name(body: str, reason: str) -> None:
+def test_hook_that_exits_or_hangs_fails_its_episode_by_name(body: str, reason: str) -> None:
     result = play(body, [], decision_limit=1.0)
     assert result.status == "finished"
     (row,) = result.episodes
@@ -92,30 +92,32 @@ def test_a_hook_that_ends_or_hangs_fails_its_episode_by_name(body: str, reason: 
 
 @pytest.mark.extras
 @pytest.mark.usefixtures("in_folder")
-def test_a_hook_that_moves_or_floods_changes_nothing(tmp_path: Path) -> None:
-    said: list[str] = []
-    result = play("os.chdir('/'); print('x' * 10_000_000)", said)
+def test_hook_that_changes_the_folder_or_floods_the_output_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    notices: list[str] = []
+    result = play("os.chdir('/'); print('x' * 10_000_000)", notices)
     assert [row.state for row in result.episodes] == ["result"]
     assert (tmp_path / "traces.duckdb").exists()
     assert list((tmp_path / "files").glob("*/*.json"))
-    assert sum(map(len, said)) < 10_000
-    assert "a hook printed more, which is not shown" in said
+    assert sum(map(len, notices)) < 10_000
+    assert "a hook printed more, which is not shown" in notices
 
 
 @pytest.mark.extras
 @pytest.mark.usefixtures("in_folder")
 def test_a_metric_that_hangs_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "metrics.py").write_text(METRIC.format(body="time.sleep(1000)"), "utf-8")
-    said: list[str] = []
-    result = play("pass", said, metrics_from="metrics.py", decision_limit=1.0)
+    notices: list[str] = []
+    result = play("pass", notices, metrics_from="metrics.py", decision_limit=1.0)
     assert result.status == "finished"
     assert any(
-        "'mine' took longer than 1 s" in line and "metrics.py:7" in line for line in said
+        "'mine' took longer than 1 s" in line and "metrics.py:7" in line for line in notices
     )
 
 
 @pytest.mark.usefixtures("in_folder")
-def test_files_of_users_cannot_end_the_program_while_they_are_loaded() -> None:
+def test_user_files_cannot_exit_the_program_while_loading() -> None:
     for code in ("import os; os._exit(0)", "raise GeneratorExit", "import sys; sys.exit(0)"):
         Path("loaded.py").write_text(code, "utf-8")
         with pytest.raises(UsageError, match=r"loaded.py:1: (SystemExit|GeneratorExit) while"):
@@ -127,7 +129,7 @@ def test_files_of_users_cannot_end_the_program_while_they_are_loaded() -> None:
 
 
 @pytest.mark.extras
-def test_os_exit_in_a_hook_and_in_a_metric_is_never_a_success(tmp_path: Path) -> None:
+def test_os_exit_in_a_hook_or_metric_is_never_a_success(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(HOOK.format(body="os._exit(0)"), "utf-8")
     (tmp_path / "metrics.py").write_text(METRIC.format(body="os._exit(0)"), "utf-8")
     program = Program(tmp_path, "run", *RUN, "--hooks", "mine.py")
@@ -140,7 +142,7 @@ def test_os_exit_in_a_hook_and_in_a_metric_is_never_a_success(tmp_path: Path) ->
 
 
 @pytest.mark.extras
-def test_two_ctrl_c_leave_whatever_code_of_users_does(tmp_path: Path) -> None:
+def test_two_ctrl_c_stop_any_user_code(tmp_path: Path) -> None:
     body = "open('begun', 'w'); time.sleep(10**6)"
     (tmp_path / "metrics.py").write_text(METRIC.format(body=body), "utf-8")
     arguments = ("run", *RUN, "--metrics-from", "metrics.py", "--decision-limit", "1000")
@@ -150,9 +152,9 @@ def test_two_ctrl_c_leave_whatever_code_of_users_does(tmp_path: Path) -> None:
     program.until(lambda: "again to quit now" in program.errors, "its word")
     program.interrupt()
     assert program.wait() == 130
-    said = program.errors + program.output
-    assert "assay run --resume" in said
-    run_id = said.partition("--resume ")[2].split()[0]
+    notices = program.errors + program.output
+    assert "assay run --resume" in notices
+    run_id = notices.partition("--resume ")[2].split()[0]
     again = Program(tmp_path, *arguments, "--dry-run")
     assert again.wait() == 0
     assert run_id in again.output, "nothing was lost"

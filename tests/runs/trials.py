@@ -1,4 +1,4 @@
-"""Tests of the engine for many trials, with what they share."""
+"""Shared helpers for tests of the engine."""
 
 import asyncio
 from collections import Counter
@@ -15,7 +15,7 @@ WON = TrialVerdict(TrialState.RESULT, "won")
 
 
 def plan_of(*sizes: int) -> Plan[int]:
-    """Groups a, b, c, … of these sizes; the payload of a trial is its index."""
+    """Return groups a, b, c, … of these sizes; the payload of a trial is its index."""
 
     def group(name: str, size: int) -> Group[int]:
         return Group(name, size, lambda index: Trial(f"{name}{index}", name, index, index))
@@ -24,12 +24,12 @@ def plan_of(*sizes: int) -> Plan[int]:
 
 
 async def no_sleep(_: float) -> None:
-    """Let the others go on, and be back."""
+    """Yield to other tasks without sleeping."""
     await asyncio.sleep(0)
 
 
 class Watched:
-    """An executor that plays a body, and counts what is open as the body sees it."""
+    """An executor that runs a body and counts the open trials."""
 
     def __init__(self, body: Body[int]) -> None:
         self._inner = AsyncioExecutor(body)
@@ -52,7 +52,7 @@ class Watched:
 def run(
     plan: Plan[int], body: Body[int] | Watched, **options: Any
 ) -> tuple[dict[str, GroupCounts], list[Event]]:
-    """Work off a plan without waiting; fails if a task is left behind.
+    """Run a plan without waiting; fail if a task is left running.
 
     Options are `listen`, `stop` and the fields of `Rules`.
     """
@@ -61,13 +61,13 @@ def run(
     stop: Stop | None = options.pop("stop", None)
     rules: Rules[int] = Rules(**{"sleep": no_sleep, **options})
 
-    def hear(event: Event) -> None:
+    def record(event: Event) -> None:
         events.append(event)
         listen(event)
 
     async def main() -> dict[str, GroupCounts]:
         executor = body if isinstance(body, Watched) else AsyncioExecutor(body)
-        observer = CallbackObserver(hear)
+        observer = CallbackObserver(record)
         try:
             return await run_trials(plan, executor, rules, observer=observer, stop=stop)
         finally:
@@ -77,5 +77,5 @@ def run(
 
 
 def of_kind(events: Sequence[Event], *kinds: type) -> list[Any]:
-    """The events of these kinds, in order."""
+    """Return the events of these kinds, in order."""
     return [event for event in events if isinstance(event, kinds)]

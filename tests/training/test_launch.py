@@ -366,7 +366,7 @@ def test_the_settings_of_two_trainers_are_not_mixed() -> None:
             prepare_launch(settings, training, base_run_name="x")
 
 
-def test_a_manifest_of_a_hostile_size_is_refused(tmp_path: Path) -> None:
+def test_oversized_manifest_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "pilot" / "manifest" / "manifest.json"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"[" * 100_000)

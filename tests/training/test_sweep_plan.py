@@ -112,7 +112,7 @@ def test_what_is_no_space_gets_a_sentence(text: str, words: str, tmp_path: Path)
     ],
     ids=str,
 )
-def test_a_wrong_command_line_gets_a_sentence(
+def test_wrong_command_line_gets_a_clear_error(
     arguments: list[str], words: str, sweep: Program
 ) -> None:
     assert words in sweep.error(*arguments, "--dry-run")

@@ -208,7 +208,7 @@ def test_a_condition_that_is_no_expression_is_refused(
     ],
     ids=str,
 )
-def test_a_value_that_is_not_allowed_is_named_with_what_is(
+def test_invalid_value_is_reported_with_the_allowed_values(
     store: Store, given: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
