@@ -1,4 +1,4 @@
-"""What all tests share.
+"""Fixtures and hooks for all tests.
 
 `record_property("note", "3 of 5 seen")` prints that line after the results, whichever
 worker ran the test.
@@ -20,7 +20,7 @@ from assay.core import secrets
 from assay.crafter import warmup
 from tests.runs.places import Place, two_nodes
 
-# How long an example takes depends on what else the machine does, so it fails no test.
+# The duration of an example depends on the load of the machine, so no test fails for it.
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -28,15 +28,15 @@ settings.load_profile("any machine")
 
 
 def pytest_configure() -> None:
-    # First come, last called: nobody uses DuckDB after that.
+    # Registered first, called last: DuckDB is not used after that.
     atexit.register(_drop_duckdb)
-    # A shell that starts tests in the background has them ignore Ctrl-C, and programs that
+    # A shell that starts tests in the background makes them ignore Ctrl-C, and programs that
     # tests start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _drop_duckdb() -> None:
-    """Let go of the types that DuckDB's modules hold, which it would list as leaked."""
+    """Drop the types that DuckDB's modules hold; it would list them as leaked."""
     for name in [
         name for name in sys.modules if name.partition(".")[0] in ("duckdb", "_duckdb")
     ]:
@@ -45,7 +45,7 @@ def _drop_duckdb() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def no_terminal() -> None:
-    """Workers of xdist and readline tell programs how wide a terminal is; there is none."""
+    """Remove the terminal size that xdist workers and readline set."""
     for name in ("COLUMNS", "LINES"):
         os.environ.pop(name, None)
         # Readline sets them where Python does not see it.
@@ -54,20 +54,20 @@ def no_terminal() -> None:
 
 @pytest.fixture(autouse=True)
 def unknown_secrets() -> None:
-    """No test takes the keys of another one out of its texts."""
+    """Forget registered secrets, so that no test redacts the keys of another one."""
     secrets._registered.clear()
     secrets._read_environment_secrets.cache_clear()
 
 
 @pytest.fixture(scope="session")
 def compiled_engine() -> None:
-    """No program that a test starts has to compile the engine first."""
+    """Compile the engine once, before any test starts a program."""
     warmup()
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
-    """One cluster of two nodes for all tests: to start it takes seconds."""
+    """Start one cluster of two nodes for all tests: it takes seconds."""
     with two_nodes() as started:
         yield started
 
@@ -79,7 +79,7 @@ def cluster() -> Iterator[Any]:
     ]
 )
 def place(request: pytest.FixtureRequest) -> Place:
-    """Each place where workers can be."""
+    """Return each place where workers can run."""
     if request.param == "processes":
         return Place({"executor": "processes"})
     nodes = request.getfixturevalue("cluster")
@@ -102,7 +102,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    # Files that are local as a whole may import torch, so others cannot even deselect them.
+    # Files marked local may import torch, so without it they cannot even be collected.
     if find_spec("torch") or config.option.markexpr == "local":
         return None
     is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
@@ -112,5 +112,5 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # The longest test goes first, so that nobody waits for it alone at the end.
+    # The longest test runs first, so that it does not run alone at the end.
     items.sort(key=lambda item: item.path.name != "test_makefile.py")

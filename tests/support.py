@@ -1,4 +1,4 @@
-"""What the tests of many packages share: running assay, and asking a database."""
+"""Helpers for the tests of many packages: run assay, and query a database."""
 
 import json
 import os
@@ -22,7 +22,7 @@ _NOTHING: Mapping[str, str] = {}
 
 
 class Finished(NamedTuple):
-    """A command that has ended."""
+    """The exit code and output of a command."""
 
     code: int
     output: str
@@ -43,7 +43,7 @@ def call_assay(folder: Path, *arguments: str) -> Finished:
 
 
 class Program:
-    """Assay with its first words given, run in this process."""
+    """Runs assay commands that start with the same words, in this process."""
 
     def __init__(self, *words: str) -> None:
         self._words = words
@@ -52,13 +52,13 @@ class Program:
         return call_assay(Path(), *self._words, *arguments)
 
     def json(self, *arguments: str, code: int = 0) -> Any:
-        """Return what the command prints with --json."""
+        """Return the output of the command with --json, parsed."""
         done = self(*arguments, "--json")
         assert done.code == code, done.errors
         return done.json
 
     def error(self, *arguments: str, code: int = 2) -> str:
-        """Return the one line with which a wrong command line ends."""
+        """Return the error line that a wrong command line prints."""
         done = self(*arguments)
         assert (done.code, done.output) == (code, ""), done
         assert done.errors.count("\n") == 1, done.errors
@@ -71,10 +71,10 @@ def run_python(
     expected: int | None = 0,
     variables: Mapping[str, str] = _NOTHING,
 ) -> Finished:
-    """Run Python in a process of its own, as in `run_python("-c", code)`.
+    """Run Python in a subprocess, as in `run_python("-c", code)`.
 
     Args:
-        arguments: What stands after `python` on the command line.
+        arguments: The arguments after `python` on the command line.
         folder: Where it runs; by default here.
         expected: The exit code it must end with; None for any.
         variables: Added to the environment.
@@ -96,7 +96,7 @@ def run_python(
 def serve_apart(
     command: str, *arguments: str, **variables: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """Start a server of assay on a free port, and kill it in the end if it still runs."""
+    """Start an assay server on a free port, and kill it at the end if it still runs."""
     with subprocess.Popen(
         [sys.executable, "-m", "assay", command, "--port", "0", *arguments],
         env={**os.environ, **variables},
@@ -118,7 +118,7 @@ def read_line(program: subprocess.Popen[str]) -> str:
 
 
 def free_port() -> int:
-    """Return a port to come back to: below those that the kernel gives to whoever asks."""
+    """Return a port that can be used again: below the range that the kernel assigns."""
     while True:
         port = random.randrange(20_000, 32_000)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -126,6 +126,6 @@ def free_port() -> int:
 
 
 def query(store: Store | Path, sql: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a query on a store."""
+    """Return the rows of a database query."""
     with (Store(store) if isinstance(store, Path) else store).reading() as connection:
         return connection.execute(sql).fetchall()

@@ -1,4 +1,4 @@
-"""The container of docs/containers.md: built without a network, and run as a job would."""
+"""The container of docs/containers.md, built without a network and run like a batch job."""
 
 import json
 import os

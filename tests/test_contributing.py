@@ -1,4 +1,4 @@
-"""What CONTRIBUTING, README and the page on the architecture say of the source is true."""
+"""Statements on the source in CONTRIBUTING, README and the architecture page are true."""
 
 import re
 import shutil
@@ -14,46 +14,46 @@ SOURCE = ROOT / "src" / "assay"
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 README = (ROOT / "README.md").read_text("utf-8")
 ARCHITECTURE = (ROOT / "docs" / "design" / "architecture.md").read_text("utf-8")
-ROOMS = [layer for layer in LAYERS if layer not in {*BELOW, "__main__"}]
+PACKAGES = [layer for layer in LAYERS if layer not in {*BELOW, "__main__"}]
 FILE = re.compile(r"`((?:\w+/)+\w+\.py)`")
 WALKS = ("An episode", "A coding trial", "A comparison")
 CHANGES = ("metric", "agent", "coding agent", "sandbox", "statistic", "setting")
 NOT_WITH_THE_ORACLE = {"bench/coders/proxy.py"}
-"""What the page names beside the way that the agent of its example takes."""
+"""Files that the page names in addition to those of its example agent."""
 
 
 def section(title: str) -> str:
-    """Return the steps of a section of the page on the architecture."""
+    """Return the steps of a section of the architecture page."""
     return ARCHITECTURE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
 def change(name: str) -> str:
-    """Return the files of a change, as the table of CONTRIBUTING has them."""
+    """Return the files of a change, as listed in the table of CONTRIBUTING."""
     rows = re.findall(rf"^\| an? {name} \| (.*) \|$", CONTRIBUTING, re.MULTILINE)
     assert len(rows) == 1, name
     return str(rows[0])
 
 
 def test_there_are_seventeen_packages() -> None:
-    assert len(ROOMS) == 17
+    assert len(PACKAGES) == 17
     folders = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
-    assert folders == {*ROOMS}
+    assert folders == {*PACKAGES}
 
 
 def test_readme_and_contributing_list_the_packages_in_order_with_a_file_to_read_first() -> None:
     table = re.findall(r"^\| `(\w+)` \| .+ \| `(\w+\.py)` \|$", README, re.MULTILINE)
     tree = re.findall(r"^  (\w+)/ +(\w+\.py): ", CONTRIBUTING, re.MULTILINE)
-    assert [room for room, _ in table] == [room for room, _ in tree] == ROOMS
+    assert [package for package, _ in table] == [package for package, _ in tree] == PACKAGES
     assert [pair for pair in {*table, *tree} if not SOURCE.joinpath(*pair).is_file()] == []
 
 
-def test_the_page_on_the_architecture_has_the_import_order_of_the_test() -> None:
+def test_the_architecture_page_has_the_import_order_of_the_test() -> None:
     picture = section("Import order").split("```")[1].removeprefix("text")
-    assert [word.strip() for word in picture.split("<")] == ROOMS
+    assert [word.strip() for word in picture.split("<")] == PACKAGES
 
 
 @pytest.mark.parametrize("title", WALKS)
-def test_a_walk_has_under_twelve_steps_with_files_that_exist(title: str) -> None:
+def test_each_walkthrough_has_under_twelve_steps_with_existing_files(title: str) -> None:
     steps = re.findall(r"^(\d+)\. (.*)$", section(title), re.MULTILINE)
     assert [int(number) for number, _ in steps] == [*range(1, len(steps) + 1)]
     assert 3 < len(steps) < 12
@@ -63,7 +63,7 @@ def test_a_walk_has_under_twelve_steps_with_files_that_exist(title: str) -> None
 
 
 def files_crossed(folder: Path, *command: str) -> set[str]:
-    """Return the files of assay that a command goes through."""
+    """Return the files of assay that a command executes."""
     done = run_python(
         "-m", "prove.walk", *command, folder=folder, variables={"PYTHONPATH": str(ROOT)}
     )
@@ -71,7 +71,7 @@ def files_crossed(folder: Path, *command: str) -> set[str]:
 
 
 @pytest.mark.extras
-def test_an_episode_and_a_comparison_go_through_the_files_of_the_page(
+def test_an_episode_and_a_comparison_execute_the_files_of_the_page(
     tmp_path: Path, compiled_engine: None
 ) -> None:
     models = ("--models", "builtin/noop", "builtin/random", "--no-baselines")
@@ -82,7 +82,7 @@ def test_an_episode_and_a_comparison_go_through_the_files_of_the_page(
 
 
 @pytest.mark.bench
-def test_a_coding_trial_goes_through_the_files_of_the_page(tmp_path: Path) -> None:
+def test_a_coding_trial_executes_the_files_of_the_page(tmp_path: Path) -> None:
     task = ROOT / "examples" / "bench" / "tasks" / "fix-bookings"
     entry = f'[[tasks]]\nprepared_dir = "{task}"\nagent = "oracle"\n'
     (tmp_path / "one.toml").write_text(entry, "utf-8")
@@ -92,14 +92,14 @@ def test_a_coding_trial_goes_through_the_files_of_the_page(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_change_names_one_to_three_files_that_exist(name: str) -> None:
+def test_each_change_names_one_to_three_existing_files(name: str) -> None:
     files = FILE.findall(change(name))
     assert 1 <= len({*files} - {"sandboxes/base.py", "agents/options.py"}) <= 3
     assert [path for path in files if not (SOURCE / path).is_file()] == []
 
 
 def changed(copy: Path, name: str) -> None:
-    """Make a change of CONTRIBUTING in a copy of the source; only in the files it names."""
+    """Make a change of CONTRIBUTING in a copy of the source, in only the files it names."""
     shutil.copytree(
         SOURCE, copy / "src" / "assay", ignore=shutil.ignore_patterns("__pycache__")
     )
@@ -113,7 +113,7 @@ def changed(copy: Path, name: str) -> None:
 
 
 def run_changed(copy: Path, *arguments: str) -> Finished:
-    """Run the assay of a copy."""
+    """Run assay from a copy of the source."""
     variables = {"PYTHONPATH": str(copy / "src")}
     return run_python("-m", "assay", *arguments, folder=copy, variables=variables)
 
@@ -122,15 +122,19 @@ SMALL = ("--no-baselines", "--episodes", "2", "--max-turns", "3")
 
 
 @pytest.mark.extras
-def test_a_metric_is_added_as_contributing_says(tmp_path: Path, compiled_engine: None) -> None:
+def test_a_metric_can_be_added_as_documented(tmp_path: Path, compiled_engine: None) -> None:
     changed(tmp_path, "metric")
     run_changed(tmp_path, "run", "--models", "builtin/noop", "builtin/random", *SMALL)
-    told = run_changed(tmp_path, "compare", "latest", "--metrics", "wakefulness", "--json").json
-    assert [subject["metrics"]["wakefulness"]["mean"]["point"] for subject in told["subjects"]]
+    result = run_changed(
+        tmp_path, "compare", "latest", "--metrics", "wakefulness", "--json"
+    ).json
+    assert [
+        subject["metrics"]["wakefulness"]["mean"]["point"] for subject in result["subjects"]
+    ]
 
 
 @pytest.mark.extras
-def test_an_agent_is_added_as_contributing_says(tmp_path: Path, compiled_engine: None) -> None:
+def test_an_agent_can_be_added_as_documented(tmp_path: Path, compiled_engine: None) -> None:
     changed(tmp_path, "agent")
-    told = run_changed(tmp_path, "run", "--models", "builtin/left", *SMALL, "--json").json
-    assert [(row["model"], row["results"]) for row in told["models"]] == [("builtin/left", 2)]
+    result = run_changed(tmp_path, "run", "--models", "builtin/left", *SMALL, "--json").json
+    assert [(row["model"], row["results"]) for row in result["models"]] == [("builtin/left", 2)]

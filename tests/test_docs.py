@@ -1,4 +1,4 @@
-"""The documents tell the truth: their commands parse or run, their links lead somewhere."""
+"""Documentation is correct: commands parse or run, links and names exist."""
 
 import ast
 import pkgutil
@@ -38,7 +38,7 @@ class Block(NamedTuple):
         return f"{self.page}:{self.line}"
 
     def commands(self, *programs: str) -> list[str]:
-        """The command lines of programs, ours unless named, prompts and comments removed."""
+        """Return the command lines of assay or given programs, without prompts and comments."""
         lines = self.text.replace("\\\n", " ").splitlines()
         lines = [line.strip().removeprefix("$ ") for line in lines]
         return [line for line in lines if line.split(" ")[0] in (programs or ("assay",))]
@@ -58,9 +58,9 @@ BLOCKS = [
 ]
 SHELL = [block for block in BLOCKS if block.language in ("bash", "console", "sh", "shell")]
 ENTRY_POINTS = {"assay.hooks"}
-"""Names that are no names of Python."""
+"""Words that look like Python names and are not."""
 FIRST = "README.md"
-"""Its blocks run with the quick tests; those of the other pages take longer."""
+"""The page whose blocks run with the quick tests; those of other pages take longer."""
 
 
 def run_blocks(blocks: list[Block]) -> list[ParameterSet]:
@@ -77,7 +77,7 @@ SAMPLES = {
     for before, after in pairwise(BLOCKS)
     if "printed" in after.marks.split() and before.page == after.page
 }
-"""What a block prints, or lines of it: the block after it, marked `printed`."""
+"""Expected output by block: the next block, marked `printed`, has all or some of its lines."""
 VARIES = {
     "<date>": r"\d{4}-\d\d-\d\d(?: \d\d:\d\d(?::\d\d)?(?: UTC)?)?",
     "<run>": r"\b\d{8}-\d{6}-[0-9a-f]{6}\b",
@@ -86,15 +86,15 @@ VARIES = {
     "─": "─+",
     " ": r"\s+",
 }
-"""What may be different each time, and what stands in its place."""
+"""Expressions for values that vary, and their replacements."""
 NAMED = [block for block in BLOCKS if "." in block.marks]
-"""Files that a page tells to write, such as ```python mine.py; its commands find them."""
+"""Files that a page defines, such as ```python mine.py; its commands find them."""
 RUN = run_blocks([block for block in SHELL if "run" in block.marks.split()])
 PYTHON = run_blocks([block for block in BLOCKS if block.language == "python"])
 
 
 def masked(text: str) -> list[str]:
-    """The lines of a text, without what varies."""
+    """Return the lines of a text with varying values masked."""
     lines = text.splitlines()
     for mask, pattern in VARIES.items():
         lines = [re.sub(pattern, mask, line).strip() for line in lines]
@@ -102,7 +102,7 @@ def masked(text: str) -> list[str]:
 
 
 def assert_printed(sample: Block, output: str) -> None:
-    """The lines of a sample stand in an output in their order; … stands for any others."""
+    """Check that an output has the lines of a sample in order; … matches any other lines."""
     printed, at = masked(output), 0
     for part in "\n".join(masked(sample.text)).split("\n…\n"):
         lines = part.splitlines()
@@ -123,7 +123,7 @@ def test_commands_on_a_page_parse(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", RUN)
-def test_commands_marked_run_do_what_the_page_says(block: Block, tmp_path: Path) -> None:
+def test_commands_marked_run_print_the_output_on_the_page(block: Block, tmp_path: Path) -> None:
     assert block.commands()
     for file in NAMED:
         if file.page == block.page:
@@ -148,7 +148,7 @@ def test_commands_marked_run_do_what_the_page_says(block: Block, tmp_path: Path)
 
 
 def python(text: str) -> int:
-    """Run a program whose warnings are errors; only for a process of its own."""
+    """Run a program with warnings as errors; only in its own process."""
     warnings.simplefilter("error")
     exec(compile(text, "<block>", "exec"), {"__name__": "__main__"})
     return 0
@@ -170,20 +170,20 @@ def test_every_sample_belongs_to_a_block_that_runs() -> None:
     assert [str(block) for block in SAMPLES if block not in ran] == []
 
 
-def test_the_readme_shows_what_the_page_on_runs_shows() -> None:
+def test_the_readme_shows_the_same_output_as_the_page_on_runs() -> None:
     first = next(block for block in BLOCKS if block.page == FIRST and block.language == "text")
     page = next(block for block in SAMPLES.values() if block.page == "docs/evaluate.md")
     assert first.text.strip() in page.text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_to_files_that_exist(page: Path) -> None:
+def test_links_point_to_existing_files(page: Path) -> None:
     targets = [link for link in LINK.findall(page.read_text("utf-8")) if ":" not in link]
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_names_of_python_on_a_page_exist(page: Path) -> None:
+def test_python_names_on_a_page_exist(page: Path) -> None:
     names = set(re.findall(r"`(assay(?:\.\w+)+)`", page.read_text("utf-8"))) - ENTRY_POINTS
     for name in names:
         pkgutil.resolve_name(name)
@@ -199,11 +199,11 @@ DOCUMENTED = {
     ),
     "assay.traces": ("SessionTracer", "Store", "ingest_leftovers"),
 }
-"""Modules and names that stand in files of users, and stay importable wherever they live."""
+"""Modules and names that user files import; they stay importable when code moves."""
 
 
 def imports_of(text: str) -> set[str]:
-    """The modules and names of assay that a block of Python imports, as `assay.module:name`."""
+    """Return the assay imports of a Python block, as `assay.module:name`."""
     found = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
@@ -213,7 +213,7 @@ def imports_of(text: str) -> set[str]:
     return {name for name in found if re.match(r"assay\b", name)}
 
 
-def test_what_the_pages_import_can_be_imported() -> None:
+def test_imports_on_the_pages_work() -> None:
     blocks = [block for block in BLOCKS if block.language == "python"]
     names = {name for block in blocks for name in imports_of(block.text)}
     names |= {f"{module}:{name}" for module, own in DOCUMENTED.items() for name in own}
@@ -244,7 +244,7 @@ def test_blocks_are_found_with_their_marks() -> None:
     assert python.text == "1\n"
 
 
-def test_a_sample_is_compared_without_what_varies() -> None:
+def test_a_sample_is_compared_with_varying_values_masked() -> None:
     sample = Block(
         "page.md", 1, "text", " printed", "first 0.1s\n…\nrun 20250101-120000-a1b2c3\n"
     )

@@ -1,4 +1,4 @@
-"""What a package says it exports is what it exports; modules say nothing."""
+"""Packages list exactly their public names in `__all__`; modules have no `__all__`."""
 
 import ast
 import importlib
@@ -10,12 +10,12 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src"
 FILES = sorted((SOURCE / "assay").rglob("*.py"))
 SHIMS = [SOURCE / "assay" / f"{name}.py" for name in ("curves", "metrics", "traces")]
-"""Modules that re-export, by the paths that users' files and documents name."""
+"""Modules that re-export names under paths that user files and documents use."""
 PACKAGES = [*(file for file in FILES if file.name == "__init__.py"), *SHIMS]
 
 
 def exported(tree: ast.Module) -> list[str] | None:
-    """The value of `__all__`, or None where there is none."""
+    """Return the value of `__all__`, or None if it is missing."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return [str(name) for name in ast.literal_eval(node.value)]
@@ -23,7 +23,7 @@ def exported(tree: ast.Module) -> list[str] | None:
 
 
 def statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """The top level of a module, with what it shows to the type checker only."""
+    """Yield the top-level statements of a module, including those for the type checker."""
     for node in tree.body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             yield from node.body
@@ -32,7 +32,7 @@ def statements(tree: ast.Module) -> Iterator[ast.stmt]:
 
 
 def bound(tree: ast.Module) -> set[str]:
-    """The names a module defines at its top level, and those it takes from assay."""
+    """Return the names a module defines at its top level, and those it imports from assay."""
     names: set[str] = set()
     for node in statements(tree):
         match node:
@@ -53,7 +53,7 @@ def bound(tree: ast.Module) -> set[str]:
 
 
 def in_order(name: str) -> tuple[int, str]:
-    """The order of the linter: constants, then classes, then the rest."""
+    """Return a sort key in the linter's order: constants, then classes, then the rest."""
     kind = 0 if name.isupper() else 1 if name[0].isupper() else 2
     return kind, name
 
@@ -64,7 +64,7 @@ def dotted(file: Path) -> str:
 
 
 @pytest.mark.parametrize("file", PACKAGES, ids=dotted)
-def test_a_package_exports_all_its_public_names_and_no_other(file: Path) -> None:
+def test_a_package_exports_exactly_its_public_names(file: Path) -> None:
     tree = ast.parse(file.read_text("utf-8"))
     package = importlib.import_module(dotted(file))
     listed = exported(tree) or sorted(getattr(package, "__all__", ()), key=in_order)
@@ -74,14 +74,14 @@ def test_a_package_exports_all_its_public_names_and_no_other(file: Path) -> None
     assert listed == sorted(set(listed), key=in_order)
 
 
-def test_a_module_below_a_package_lists_no_exports() -> None:
+def test_a_module_in_a_package_has_no_export_list() -> None:
     modules = set(FILES) - set(PACKAGES)
     assert [
         dotted(file) for file in modules if exported(ast.parse(file.read_text("utf-8")))
     ] == []
 
 
-def test_the_check_sees_definitions_and_imports_from_assay() -> None:
+def test_the_check_finds_definitions_and_imports_from_assay() -> None:
     tree = ast.parse(
         "import re\nfrom assay.a import B, c\nD = 1\ndef e(): ...\n__all__ = ['e']"
     )

@@ -1,4 +1,4 @@
-"""Imports point one way: a room may import only what stands before it in the list."""
+"""Imports point one way: a package may import only packages before it in the list."""
 
 import ast
 import re
@@ -18,7 +18,7 @@ LAYERS = (
     "__main__",
 )
 ROOT = {"__init__", "curves", "metrics", "traces"}
-"""Modules that only re-export: the root, and paths that users' files and documents name."""
+"""Modules that only re-export: the root, and paths that user files and documents use."""
 BELOW = {"_version", "errors", "types"}
 KNOWN = {
     "stats": {"core"},
@@ -28,7 +28,7 @@ KNOWN = {
     "sandboxes": {"core"},
     "runs": {"core", "stats", "judge", "store", "models"},
 }
-"""Rooms that know fewer than stand before them: judge no store, runs no world and no agent."""
+"""Packages with fewer imports than the order allows: judge no store, runs no world or agent."""
 SQL_HOMES = (Path("store"), Path("models/cache.py"), Path("training/readers/mlflow.py"))
 """Where SQL is written; the cache of replies and MLflow's stores are files of their own."""
 SERVERS = {"core", "crafter", "models", "finetune", "report"}
@@ -69,11 +69,11 @@ class Import(NamedTuple):
     module: str
     """The absolute dotted name."""
     names: tuple[str, ...] = ()
-    """What is taken from it; empty for `import a`."""
+    """The imported names; empty for `import a`."""
 
 
 def violations(path: Path, text: str) -> list[str]:
-    """What a file, given relative to the package, imports that it may not."""
+    """Yield the forbidden imports of a file, given relative to the package."""
     layer = path.parts[0].removesuffix(".py")
     if len(path.parts) == 1 and layer in ROOT:
         return []
@@ -92,12 +92,12 @@ def violations(path: Path, text: str) -> list[str]:
 
 @cache
 def nodes(text: str) -> tuple[ast.AST, ...]:
-    """All that a file is made of; walking takes longer than looking."""
+    """Return all syntax nodes of a file, cached because walking is slow."""
     return tuple(ast.walk(ast.parse(text)))
 
 
 def queries(text: str) -> Iterator[int]:
-    """The lines on which a file gives SQL to a connection."""
+    """Yield the lines on which a file passes SQL to a connection."""
     for node in nodes(text):
         match node:
             case ast.Call(
@@ -112,7 +112,7 @@ def queries(text: str) -> Iterator[int]:
 
 
 def imports(path: Path, text: str) -> Iterator[Import]:
-    """Every import of a file, at any depth and for types alone, with relative ones resolved."""
+    """Yield every import of a file, also nested and type-only ones, with resolved names."""
     package = ("assay", *path.parent.parts)
     for node in nodes(text):
         match node:
@@ -140,7 +140,7 @@ def _objection(layer: str, imported: Import) -> str | None:
         return None if homes is None or layer in homes else f"belongs into {sorted(homes)} only"
     target = rest[0] if rest else ""
     if target not in LAYERS:
-        return "name the room that has it, not 'assay'"
+        return "name the package that has it, not 'assay'"
     if target == layer:
         return None
     if LAYERS.index(target) > LAYERS.index(layer):
@@ -151,7 +151,7 @@ def _objection(layer: str, imported: Import) -> str | None:
     return f"{', '.join(private)} of {target!r} is private" if private else None
 
 
-def test_every_import_points_up_the_list_and_heavy_ones_stay_at_home() -> None:
+def test_every_import_follows_the_order_and_heavy_ones_stay_in_their_package() -> None:
     files = sorted(SOURCE.rglob("*.py"))
     assert len(files) > 10
     found = [
@@ -193,10 +193,10 @@ def test_every_import_points_up_the_list_and_heavy_ones_stay_at_home() -> None:
         pytest.param("agents/react.py", "import numba", id="heavy"),
         pytest.param("stats/table.py", "from rich.table import Table", id="heavy part"),
         pytest.param("agents/react.py", "import crafter", id="the reference game"),
-        pytest.param("helpers/names.py", "", id="a package that nobody planned"),
+        pytest.param("helpers/names.py", "", id="an unlisted package"),
     ],
 )
-def test_the_check_objects_to_a_wrong_import(path: str, text: str) -> None:
+def test_the_check_reports_a_forbidden_import(path: str, text: str) -> None:
     assert len(violations(Path(path), text)) == 1
 
 
@@ -206,7 +206,7 @@ def test_the_check_objects_to_a_wrong_import(path: str, text: str) -> None:
         pytest.param("__init__.py", "import assay.cli", id="the root is exempt"),
         pytest.param("metrics.py", "import assay.episodes.hooks", id="so are its shims"),
         pytest.param("agents/react.py", "from assay.crafter import World", id="upward"),
-        pytest.param("agents/react.py", "from .replies import Decision", id="own room"),
+        pytest.param("agents/react.py", "from .replies import Decision", id="own package"),
         pytest.param("core/x.py", "from assay._version import __version__", id="the version"),
         pytest.param("crafter/jit.py", "import numba, numpy", id="heavy at home"),
         pytest.param("store/x.py", 'c.execute("SELECT 1")', id="SQL at home"),
@@ -216,5 +216,5 @@ def test_the_check_objects_to_a_wrong_import(path: str, text: str) -> None:
         pytest.param("__main__.py", "from assay.cli import main", id="the program"),
     ],
 )
-def test_the_check_lets_a_right_import_pass(path: str, text: str) -> None:
+def test_the_check_accepts_an_allowed_import(path: str, text: str) -> None:
     assert violations(Path(path), text) == []

@@ -1,4 +1,4 @@
-"""A fresh checkout needs nothing but python3 and make, and says so where that is missing."""
+"""A fresh checkout needs only python3 and make, and reports what is missing."""
 
 import os
 import re
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """What a fresh clone has, as far as installing needs it, in a path with a blank."""
+    """Copy the files that installing needs into a path with a blank."""
     fresh = tmp_path / "fresh clone"
     fresh.mkdir()
     for name in ("Makefile", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"):
@@ -29,7 +29,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def outside_make() -> dict[str, str]:
-    """Return the environment without what a `make` that runs the tests adds to it."""
+    """Return the environment without the variables of a `make` that runs the tests."""
     own = ("OPTIONS", "PYTHON", "VENV")
     return {
         name: value
@@ -50,20 +50,20 @@ def make(where: Path, *arguments: str, **environment: str) -> subprocess.Complet
 
 
 def only_line(done: subprocess.CompletedProcess[str]) -> str:
-    """What a failed `make` said, without its own last word."""
+    """Return the error line of a failed `make`, without make's own last line."""
     assert done.returncode == 2
     line, last = done.stderr.splitlines()
     assert last.startswith("make: ***")
     return line
 
 
-def test_make_alone_tells_what_there_is(checkout: Path) -> None:
+def test_make_without_a_target_lists_the_targets(checkout: Path) -> None:
     text = make(checkout).stdout
     assert all(f"make {word} " in text for word in ("demo", "test", "check", "perf"))
     assert not (checkout / ".venv").exists()
 
 
-def test_a_python_without_ensurepip_is_told_how_to_get_it(checkout: Path) -> None:
+def test_a_python_without_ensurepip_is_reported_with_the_fix(checkout: Path) -> None:
     crippled = checkout / "crippled"
     crippled.mkdir()
     (crippled / "ensurepip.py").write_text("raise ImportError('as Debian ships it')\n")
@@ -72,7 +72,7 @@ def test_a_python_without_ensurepip_is_told_how_to_get_it(checkout: Path) -> Non
     assert "install" in line.partition(";")[2]
 
 
-def test_a_python_that_is_too_old_is_told_which_is_needed(checkout: Path) -> None:
+def test_a_too_old_python_is_reported_with_the_required_version(checkout: Path) -> None:
     old = checkout / "old"
     old.mkdir()
     (old / "sitecustomize.py").write_text("import sys; sys.version_info = (3, 10, 0)\n")
@@ -80,7 +80,7 @@ def test_a_python_that_is_too_old_is_told_which_is_needed(checkout: Path) -> Non
     assert "needs Python 3.11 or newer" in line
 
 
-def test_a_python_that_is_missing_is_told_by_name(checkout: Path) -> None:
+def test_a_missing_python_is_reported_by_name(checkout: Path) -> None:
     line = only_line(make(checkout, "install", "PYTHON=python-of-nowhere"))
     assert "'python-of-nowhere' was not found" in line
 
@@ -105,7 +105,7 @@ def test_a_fresh_checkout_installs_once_and_shows_its_demo_twice(checkout: Path)
         assert (checkout / "demo" / "best.gif").exists()
 
 
-def test_what_pip_prints_is_shown_if_it_fails(checkout: Path) -> None:
+def test_the_output_of_pip_is_shown_if_it_fails(checkout: Path) -> None:
     done = make(checkout, "install", PIP_NO_INDEX="1", PIP_FIND_LINKS="")
     assert done.returncode == 2
     assert "installing assay" in done.stdout
@@ -124,7 +124,7 @@ READY = "install programs:\n\t@true\n"
 
 @pytest.fixture
 def ci(tmp_path: Path) -> Path:
-    """A copy of the script, where `make` does what a test writes into the Makefile."""
+    """Copy the CI script to a folder where a test writes the Makefile."""
     (tmp_path / ".ci").mkdir()
     return Path(shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci"))
 
@@ -140,7 +140,7 @@ def summary(done: subprocess.CompletedProcess[str]) -> list[str]:
     return done.stdout.partition("== summary\n")[2].splitlines()
 
 
-def test_ci_runs_every_part_and_tells_their_times(ci: Path) -> None:
+def test_ci_runs_every_part_and_prints_their_times(ci: Path) -> None:
     done = ci_run(ci, f"test {' '.join(PARTS)}:\n\t@echo all of $@, $(OPTIONS)\n")
     assert done.returncode == 0, done.stderr
     *lines, total, not_run = summary(done)
@@ -152,7 +152,7 @@ def test_ci_runs_every_part_and_tells_their_times(ci: Path) -> None:
     assert all(f"all of {word}, --durations=25\n" in done.stdout for word in ("test", *PARTS))
 
 
-def test_ci_goes_on_after_a_failure_fails_and_lists_what_was_skipped(ci: Path) -> None:
+def test_ci_continues_after_a_failure_and_lists_skipped_parts(ci: Path) -> None:
     passing = f"test {' '.join(PARTS[1:])}:\n\t@echo 'SKIPPED [1] a.py:3: no $@'\n"
     done = ci_run(ci, f"{passing}check:\n\t@false\n")
     assert done.returncode == 1
@@ -163,8 +163,8 @@ def test_ci_goes_on_after_a_failure_fails_and_lists_what_was_skipped(ci: Path) -
     assert "  test-ray: SKIPPED [1] a.py:3: no test-ray" in lines
 
 
-def test_parts_run_beside_each_other_and_each_prints_its_output_whole(ci: Path) -> None:
-    # Each waits for the other, so that they would never end one after the other.
+def test_parts_run_in_parallel_and_print_their_output_in_one_piece(ci: Path) -> None:
+    # Each waits for the other, so they would never end if run in sequence.
     meet = "@touch $@; while [ ! -e {} ]; do sleep 0.1; done; seq 5000 | sed 's/^/$@ /'"
     done = ci_run(
         ci,
@@ -176,21 +176,21 @@ def test_parts_run_beside_each_other_and_each_prints_its_output_whole(ci: Path) 
         assert "\n".join(f"{word} {number}" for number in range(1, 5001)) in done.stdout
 
 
-def test_the_part_of_a_newcomer_has_git_and_make_and_no_program_of_other_parts(
+def test_the_newcomer_part_has_git_and_make_and_no_other_programs(
     ci: Path,
 ) -> None:
     hidden = "bwrap docker dockerd runc chromium node npm uv ray strace pytest"
     has = "@for name in git make python3 {}; do command -v $$name; done; echo $(PYTHON) $(VENV)"
     done = ci_run(ci, f"test:\n\t{has.format(hidden)}\n{' '.join(PARTS)}:\n\t@true\n")
-    said = done.stdout.partition("== newcomer: passed")[2].partition("\n==")[0].splitlines()
-    assert [Path(line).name for line in said[1:-1]] == ["git", "make", "python3"]
-    python, folder = said[-1].split()
+    lines = done.stdout.partition("== newcomer: passed")[2].partition("\n==")[0].splitlines()
+    assert [Path(line).name for line in lines[1:-1]] == ["git", "make", "python3"]
+    python, folder = lines[-1].split()
     assert Path(python).is_absolute()
     assert folder == ".venv-newcomer"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_all_parts_and_shows_how_far_they_came(
+def test_a_signal_ends_all_parts_and_shows_their_progress(
     ci: Path, number: signal.Signals
 ) -> None:
     sleeper = "@echo $@ is busy; echo $$$$ >$@.pid; exec sleep 600"
@@ -203,10 +203,10 @@ def test_a_signal_ends_all_parts_and_shows_how_far_they_came(
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(number)
-        said = process.communicate()[0]
+        output = process.communicate()[0]
     assert process.returncode == 130
-    assert "check is busy" in said
-    assert "test is busy" in said
+    assert "check is busy" in output
+    assert "test is busy" in output
     for file in files:
         with pytest.raises(ProcessLookupError):
             os.kill(int(file.read_text()), 0)
@@ -215,7 +215,7 @@ def test_a_signal_ends_all_parts_and_shows_how_far_they_came(
 WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
 
 
-def test_the_workflow_runs_what_a_contributor_types_on_every_python() -> None:
+def test_the_workflow_runs_the_contributors_commands_on_every_python() -> None:
     text = WORKFLOW.read_text("utf-8")
     assert re.findall(r"run: (make .*)$", text, re.MULTILINE) == [
         "make check PYTHON=python",
@@ -228,6 +228,6 @@ def test_the_workflow_runs_what_a_contributor_types_on_every_python() -> None:
 
 @pytest.mark.extras
 @pytest.mark.skipif(shutil.which("actionlint") is None, reason="there is no actionlint here")
-def test_actionlint_finds_nothing_in_the_workflow() -> None:
+def test_actionlint_accepts_the_workflow() -> None:
     done = subprocess.run(["actionlint", WORKFLOW], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")

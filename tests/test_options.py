@@ -1,4 +1,4 @@
-"""An option that is a field of a dataclass is the same in a command and in its function."""
+"""Options defined by dataclass fields are the same in a command and in its function."""
 
 import inspect
 import pydoc
@@ -52,13 +52,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sweep": plan_sweep,
     "variance": assay.variance,
 }
-"""The function of each command that has options of dataclasses."""
+"""The function of each command with dataclass options."""
 
 PLAIN = pydoc.plaintext  # type: ignore[attr-defined]
 
 
 def commands(program: App, chain: tuple[str, ...] = ()) -> Iterator[tuple[str, App]]:
-    """All commands by the words that call them."""
+    """Return all commands by name."""
     if chain and program.default_command is not None:
         yield " ".join(chain), program
     for name in program:
@@ -67,7 +67,7 @@ def commands(program: App, chain: tuple[str, ...] = ()) -> Iterator[tuple[str, A
 
 
 def option_classes(command: Callable[..., Any]) -> list[type]:
-    """The dataclasses whose fields are options of a command."""
+    """Return the dataclasses whose fields are options of a command."""
     found = []
     for annotation in command.__annotations__.values():
         for part in get_args(annotation):
@@ -85,16 +85,18 @@ PROGRAMS = {
 }
 
 
-def test_every_command_with_such_options_names_its_function() -> None:
+def test_every_command_with_dataclass_options_has_its_function_listed() -> None:
     assert set(PROGRAMS) == set(FUNCTIONS)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_options_of_a_command_are_fields_and_arguments_of_its_function(name: str) -> None:
+def test_command_options_are_fields_and_arguments_of_its_function(name: str) -> None:
     program, function = PROGRAMS[name], FUNCTIONS[name]
     assert program.default_command is not None
     arguments = {
-        word: each for each in program.assemble_argument_collection() for word in each.names
+        word: argument
+        for argument in program.assemble_argument_collection()
+        for word in argument.names
     }
     parameters = inspect.signature(function).parameters
     shown = pydoc.render_doc(function, renderer=PLAIN)
@@ -174,7 +176,7 @@ def test_help_shows_the_options_as_keyword_arguments() -> None:
     ) in shown
 
 
-def test_a_wrong_argument_is_named_with_the_nearest_one() -> None:
+def test_an_unknown_argument_is_reported_with_the_nearest_one() -> None:
     with pytest.raises(
         TypeError, match=r"build\(\): unknown argument 'shap'; did you mean 'sh"
     ):

@@ -1,4 +1,4 @@
-"""`python -m perf`: a row that fails is shown, loses no other row, and fails the command."""
+"""`python -m perf`: a failed row is shown, does not stop other rows, and fails the command."""
 
 from pathlib import Path
 
@@ -45,23 +45,23 @@ def rows() -> dict[str, Row]:
     return {row.name: row for row in measured}
 
 
-def test_a_side_that_raises_fails_its_row_and_no_other(rows: dict[str, Row]) -> None:
+def test_an_exception_fails_only_its_row(rows: dict[str, Row]) -> None:
     assert rows["failing"].problem == "ZeroDivisionError: float division by zero"
     assert rows["before"].ratios == rows["after"].ratios == [2.0, 2.0, 2.0]
     assert rows["before"].problem is rows["after"].problem is None
 
 
-def test_a_side_that_measured_nothing_fails_its_row(rows: dict[str, Row]) -> None:
+def test_a_missing_measurement_fails_its_row(rows: dict[str, Row]) -> None:
     assert rows["nothing"].problem == "a ratio to 0: nothing was measured"
 
 
-def test_a_row_whose_peer_is_missing_is_skipped_and_has_not_failed(
+def test_a_row_with_a_missing_peer_is_skipped_without_failing(
     rows: dict[str, Row],
 ) -> None:
     assert (rows["missing"].skipped, rows["missing"].problem) == (MISSING["absent"], None)
 
 
-def test_the_table_names_the_reason_of_every_row_without_values(
+def test_the_table_gives_the_reason_for_every_row_without_values(
     rows: dict[str, Row], capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = [(TOPIC, [*rows.values()])]
@@ -77,7 +77,7 @@ def test_the_table_names_the_reason_of_every_row_without_values(
     ]
 
 
-def test_the_command_prints_the_other_rows_and_ends_with_1(tmp_path: Path) -> None:
+def test_the_command_prints_the_other_rows_and_exits_with_1(tmp_path: Path) -> None:
     path = path_with_broken_bubblewrap(tmp_path)
     done = run_python(
         *("-m", "perf", "--quick", "--json", "--only", "bca", "proxy-call", "bench-graded"),

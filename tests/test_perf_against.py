@@ -1,4 +1,4 @@
-"""`python -m perf --against COMMIT`: what its verdict is, without measuring anything."""
+"""`python -m perf --against COMMIT`: its verdicts, without measuring anything."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ TOPIC = Topic(name="turns", unit="turn", sides={}, rows=(ROW,), notes=())
         pytest.param([1.0, 1.0, 1.0], [2.0, 3.0, 4.0], False, id="quicker"),
     ],
 )
-def test_a_row_is_worse_by_its_median_or_its_whole_range(
+def test_a_row_is_worse_by_its_median_or_its_range(
     new: list[float], old: list[float], worse: bool
 ) -> None:
     comparison = Comparison(TOPIC, ROW, new, old)
@@ -30,14 +30,14 @@ def test_a_row_is_worse_by_its_median_or_its_whole_range(
     assert as_json("old", [comparison])["passed"] is not worse
 
 
-def test_a_row_that_was_not_measured_fails() -> None:
+def test_an_unmeasured_row_fails() -> None:
     comparison = Comparison(TOPIC, ROW, [1.0], [], problem="KeyError: 'turn'")
     assert comparison.failed
     assert as_json("old", [comparison])["rows"][0]["ratios"] == []
 
 
 @pytest.mark.extras
-def test_a_commit_that_is_not_there_is_named() -> None:
+def test_a_missing_commit_is_named() -> None:
     done = run_python(
         "-m",
         "perf",

@@ -1,4 +1,4 @@
-"""Command lines that users already have keep working, once the command exists."""
+"""Existing command lines keep working."""
 
 import shlex
 import tomllib
@@ -15,7 +15,7 @@ LINES: list[str] = [line for lines in DATA["commands"].values() for line in line
 
 
 def translated(line: str) -> tuple[tuple[str, ...], list[str]]:
-    """The command of ours that a line becomes, and all its tokens."""
+    """Return the assay command that a line becomes, and all its tokens."""
     tokens = shlex.split(line.replace("\\\n", " "))
     for theirs, ours in TRANSLATIONS.items():
         program = theirs.split()
@@ -32,7 +32,7 @@ def exists(command: tuple[str, ...]) -> bool:
 
 
 def complaint(tokens: list[str]) -> str | None:
-    """What the real program has against a command line, without running it."""
+    """Return the parser's error for a command line, without running it."""
     try:
         app.parse_args(tokens, exit_on_error=False, print_error=False)
     except CycloptsError as error:
@@ -40,7 +40,7 @@ def complaint(tokens: list[str]) -> str | None:
     return None
 
 
-def test_command_lines_of_the_seeds_parse_where_the_command_exists() -> None:
+def test_existing_command_lines_of_users_parse() -> None:
     cases = [translated(line) for line in LINES]
     complaints = [complaint(tokens) for command, tokens in cases if exists(command)]
     assert complaints
@@ -48,18 +48,18 @@ def test_command_lines_of_the_seeds_parse_where_the_command_exists() -> None:
     assert not found, "\n".join(found)
 
 
-def test_every_translation_is_used_by_some_line() -> None:
+def test_every_translation_is_used() -> None:
     used = {translated(line)[0] for line in LINES}
     assert used == {translated(theirs)[0] for theirs in TRANSLATIONS}
 
 
-def test_the_check_knows_what_exists_and_what_does_not() -> None:
+def test_the_check_distinguishes_existing_and_missing_commands() -> None:
     assert exists(("play",))
     assert not exists(("no-such-command",))
     assert not exists(("play", "more"))
 
 
-def test_the_check_objects_to_an_option_that_does_not_exist() -> None:
+def test_the_check_reports_an_unknown_option() -> None:
     assert complaint(["play", "--policy", "random", "--seed", "3"]) is None
     assert "--sed" in (complaint(["play", "--sed", "3"]) or "")
     assert complaint(["play", "--seed", "three"]) is not None

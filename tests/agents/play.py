@@ -15,7 +15,7 @@ __all__ = ["Game", "play", "play_actions"]
 
 @dataclass
 class Game:
-    """What came of an episode."""
+    """The requests, replies and steps of an episode."""
 
     world: World
     requests: list[ChatRequest] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Game:
 
 
 def play_actions(world: World, turn: int, decision: Decision) -> PlayedRecord:
-    """Carry out what a decision asks for, until the episode ends."""
+    """Carry out the actions of a decision until the episode ends."""
     steps: list[StepRecord] = []
     for action in decision.actions:
         if world.done:
@@ -67,7 +67,7 @@ def play(
     turns: int = 100,
     options: AgentOptions | None = None,
 ) -> Game:
-    """Let a built-in model play."""
+    """Play an episode with a built-in model."""
     options = options or AgentOptions()
     player = make_builtin(model)
     assert isinstance(player, BuiltinModel)
@@ -75,11 +75,11 @@ def play(
     agent = ReactAgent(options, model=model, seed=seed, max_turns=turns)
     agent.begin(game.world.view())
     for turn in range(1, turns + 1):
-        asked = agent.request()
-        reply = player.answer(asked.request)
+        requested = agent.request()
+        reply = player.answer(requested.request)
         decision = agent.read(reply.message)
         played = play_actions(game.world, turn, decision)
-        game.requests.append(asked.request)
+        game.requests.append(requested.request)
         game.replies.append(reply)
         game.decisions.append(decision)
         game.played.append(played)

@@ -1,4 +1,4 @@
-"""The expert as a chat model: pure, and better with several actions in a turn."""
+"""The expert as a chat model: stateless, and better with several actions per turn."""
 
 import base64
 import json
@@ -29,36 +29,36 @@ def game() -> Game:
 
 
 def arguments(reply: Message) -> dict[str, Any]:
-    """What a reply calls `interact` with."""
+    """Return the arguments of a reply's `interact` call."""
     found: dict[str, Any] = json.loads(reply.value["tool_calls"][0]["function"]["arguments"])
     return found
 
 
 def state_in(reply: Message) -> bytes:
-    """What the expert remembers in a reply."""
+    """Return the expert's memory, as stored in the notes of a reply."""
     return base64.b64decode(arguments(reply)["notes"].partition(":")[2])
 
 
 def with_notes(request: ChatRequest, notes: object) -> ChatRequest:
-    """The same request, with other notes in the model's last reply."""
+    """Return a copy of a request with other notes in the model's last reply."""
     messages = [*request.messages]
     at = max(i for i, message in enumerate(messages) if message.role == "assistant")
     value = json.loads(messages[at].encoded)
-    told = {**arguments(messages[at]), "notes": notes}
-    value["tool_calls"][0]["function"]["arguments"] = json.dumps(told)
+    changed = {**arguments(messages[at]), "notes": notes}
+    value["tool_calls"][0]["function"]["arguments"] = json.dumps(changed)
     messages[at] = Message(value)
     return replace(request, messages=messages)
 
 
 @pytest.mark.parametrize(("seed", "difficulty"), [(1, "easy"), (2, "classic")])
-def test_with_one_action_in_a_turn_it_plays_the_game_of_the_policy(
+def test_with_one_action_per_turn_the_model_plays_like_the_policy(
     seed: int, difficulty: str
 ) -> None:
     world, policy, expected = World(seed, difficulty), ExpertPolicy(seed), []
     for _ in range(120):
         if world.done:
             break
-        # The model is told what it has achieved.
+        # The chat model reads its achievements in the feedback, so the policy gets them too.
         policy.memory.known_achievements = frozenset(
             n for n, c in world.achievements.items() if c
         )
@@ -71,7 +71,7 @@ def test_with_one_action_in_a_turn_it_plays_the_game_of_the_policy(
 
 @pytest.mark.extras
 @pytest.mark.parametrize("difficulty", ["easy", "classic"])
-def test_several_actions_in_a_turn_are_clearly_better_than_one(
+def test_several_actions_per_turn_score_clearly_higher_than_one(
     difficulty: str, record_property: Callable[[str, object], None]
 ) -> None:
     means = []
@@ -83,9 +83,9 @@ def test_several_actions_in_a_turn_are_clearly_better_than_one(
     assert means[1] > 12
 
 
-def test_a_request_has_one_reply_in_whatever_order_it_is_asked(game: Game) -> None:
-    asked = [*zip(game.requests, game.replies, strict=True)]
-    for request, reply in reversed(asked):
+def test_replies_do_not_depend_on_the_order_of_requests(game: Game) -> None:
+    exchanges = [*zip(game.requests, game.replies, strict=True)]
+    for request, reply in reversed(exchanges):
         choice = decide(request)
         assert {
             "actions": list(choice.actions),
@@ -94,27 +94,27 @@ def test_a_request_has_one_reply_in_whatever_order_it_is_asked(game: Game) -> No
         } == arguments(reply.message)
 
 
-def test_one_turn_of_history_in_the_short_view_is_enough(game: Game) -> None:
+def test_one_turn_of_history_and_the_short_view_give_the_same_decisions(game: Game) -> None:
     options = AgentOptions(history=1, view="short")
     other = play("builtin/expert", 1000, "classic", options=options)
     assert other.decisions == game.decisions
 
 
 def test_the_notes_are_small_and_the_reasoning_names_the_goal(game: Game) -> None:
-    told = [arguments(reply.message) for reply in game.replies]
-    assert sum(len(each["notes"]) for each in told) / len(told) < 700
+    replies = [arguments(reply.message) for reply in game.replies]
+    assert sum(len(reply["notes"]) for reply in replies) / len(replies) < 700
     goals = {f"My goal is to {goal}." for goal in Goal}
-    assert {each["reasoning"] for each in told} <= goals
+    assert {reply["reasoning"] for reply in replies} <= goals
 
 
-def test_few_of_its_actions_are_wasted(game: Game) -> None:
+def test_the_expert_wastes_few_actions(game: Game) -> None:
     steps = [step for played in game.played for step in played.steps]
     assert len(steps) > 2 * len(game.played)
     assert sum(step.no_effect is not None for step in steps) < len(steps) / 40
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_it_knows_where_it_is_after_turns_of_several_actions(seed: int) -> None:
+def test_the_expert_tracks_its_position_over_turns_with_several_actions(seed: int) -> None:
     game = play("builtin/expert", seed, "classic", turns=80)
     world = World(seed, "classic")
     x, y = world.player_pos
@@ -129,9 +129,7 @@ def test_it_knows_where_it_is_after_turns_of_several_actions(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [0, 2, 4, 6])
 @pytest.mark.parametrize("directions", [(0, 2), (0, 3), (1, 2), (1, 3)])
-def test_it_notices_that_something_stood_in_its_way(
-    seed: int, directions: tuple[int, int]
-) -> None:
+def test_the_expert_notices_a_blocked_move(seed: int, directions: tuple[int, int]) -> None:
     first, second = (MOVE + direction for direction in directions)
     world, policy = World(seed), ExpertPolicy(0)
     policy.act(world.view())
@@ -139,7 +137,7 @@ def test_it_notices_that_something_stood_in_its_way(
     state = policy.dump()
     world.step(first)
     view = world.view()
-    # As if a creature had stood there: turned, not moved, and gone by now.
+    # As if a creature had blocked the way: the player turned, did not move, and it is gone.
     view.details[4, 3] = directions[1] + 1
     view = replace(view, step=2)
     after = catch_up(0, state, (first, second), view)
@@ -147,7 +145,7 @@ def test_it_notices_that_something_stood_in_its_way(
     assert after.memory.here == START + STEPS[directions[0]]
 
 
-def test_a_move_that_is_reported_as_blocked_did_not_happen() -> None:
+def test_a_move_reported_as_blocked_does_not_change_the_position() -> None:
     world, policy = World(3), ExpertPolicy(0)
     move = next(a for a in range(MOVE, MOVE + 4) if moves_twice(a))
     policy.act(world.view())
@@ -168,7 +166,7 @@ def moves_twice(action: int) -> bool:
     return abs(sum(world.player_pos) - sum(start)) == 2
 
 
-def test_actions_that_were_not_carried_out_do_not_count() -> None:
+def test_skipped_actions_are_ignored() -> None:
     world, policy = World(1000), ExpertPolicy(0)
     x, y = world.player_pos
     for _ in range(40):
@@ -183,7 +181,7 @@ def test_actions_that_were_not_carried_out_do_not_count() -> None:
         world.step(0)
 
 
-def test_a_memory_of_another_place_is_forgotten() -> None:
+def test_a_memory_of_another_position_is_discarded() -> None:
     here, there = World(1), World(2)
     state = plan(ExpertPolicy(0), here.view(), 1).state
     there.step("noop")
@@ -215,7 +213,7 @@ def test_a_memory_of_another_place_is_forgotten() -> None:
         "object",
     ],
 )
-def test_notes_that_it_did_not_write_make_it_start_afresh(
+def test_unreadable_notes_make_the_expert_start_afresh(
     game: Game, change: Callable[[str], object]
 ) -> None:
     request = game.requests[40]
@@ -226,14 +224,14 @@ def test_notes_that_it_did_not_write_make_it_start_afresh(
     assert decide(changed) != decide(request)
 
 
-def test_without_anything_to_see_it_waits() -> None:
+def test_the_expert_waits_without_an_observation() -> None:
     request = ChatRequest("builtin/expert", [], Encoded([]))
     assert decide(request).actions == ("noop",)
     hello = Message({"role": "user", "content": "hello"})
     assert decide(replace(request, messages=[hello])).actions == ("noop",)
 
 
-def test_the_seed_of_the_request_breaks_ties(game: Game) -> None:
+def test_the_request_seed_breaks_ties(game: Game) -> None:
     for request in game.requests[::10]:
         seeds = (None, -1, *range(8))
         if len({decide(replace(request, seed=seed)).actions for seed in seeds}) > 1:

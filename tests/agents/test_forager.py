@@ -11,8 +11,8 @@ GRASS, TREE, WATER = MapCell("grass"), MapCell("tree"), MapCell("water")
 SEEDS = range(100, 106)
 
 
-def seen(facing: str = "down", **things: MapCell) -> Observation:
-    """A meadow with things on it, named like `left2_up1`."""
+def make_view(facing: str = "down", **things: MapCell) -> Observation:
+    """Return a view of a meadow with objects at positions such as `left2_up1`."""
     cells = [GRASS] * 63
     cells[CENTER] = MapCell("grass", "player", facing)
     for place, cell in things.items():
@@ -27,7 +27,7 @@ def mean_achieved(model: str, difficulty: str) -> float:
 
 
 @pytest.mark.parametrize("difficulty", ["easy", "classic"])
-def test_the_forager_is_far_better_than_chance(difficulty: str) -> None:
+def test_the_forager_scores_far_above_random(difficulty: str) -> None:
     forager = mean_achieved("builtin/forager", difficulty)
     assert forager > mean_achieved("builtin/random", difficulty) + 2
     assert forager > 4
@@ -39,7 +39,7 @@ def test_the_forager_wastes_few_actions() -> None:
     assert sum(step.no_effect is not None for step in steps) < len(steps) / 20
 
 
-def test_the_forager_plays_from_the_short_view_as_well() -> None:
+def test_the_forager_also_plays_from_the_short_view() -> None:
     full = play("builtin/forager", 100, turns=30)
     short = play("builtin/forager", 100, turns=30, options=AgentOptions(view="short"))
     assert len(short.played) == len(full.played)
@@ -51,31 +51,31 @@ def test_the_forager_keeps_its_heading_in_its_notes() -> None:
     assert "heading " in str(game.replies[-1].message.value)
 
 
-def test_a_way_ends_in_front_of_the_nearest_of_its_kind() -> None:
-    sight = LocalPaths(seen(left3=TREE, right2_up1=TREE, down3=WATER))
+def test_a_path_ends_in_front_of_the_nearest_target() -> None:
+    sight = LocalPaths(make_view(left3=TREE, right2_up1=TREE, down3=WATER))
     assert sight.approach(("water",)) == ["move_down", "move_down"]
     assert sight.approach(("tree",)) == ["move_left", "move_left"]
     assert sight.approach(("cow",)) is None
 
 
-def test_what_is_in_front_takes_no_moves_and_what_is_beside_a_turn() -> None:
-    assert LocalPaths(seen("up", up1=TREE)).approach(("tree",)) == []
-    assert LocalPaths(seen("left", up1=TREE)).approach(("tree",)) == ["move_up"]
+def test_a_target_in_front_needs_no_move_and_one_at_the_side_needs_a_turn() -> None:
+    assert LocalPaths(make_view("up", up1=TREE)).approach(("tree",)) == []
+    assert LocalPaths(make_view("left", up1=TREE)).approach(("tree",)) == ["move_up"]
 
 
-def test_a_way_leads_around_what_is_in_it() -> None:
+def test_a_path_goes_around_obstacles() -> None:
     wall = {"left1": WATER, "left1_up1": WATER, "left1_down1": WATER, "left2": TREE}
-    moves = LocalPaths(seen("right", **wall)).approach(("tree",))
+    moves = LocalPaths(make_view("right", **wall)).approach(("tree",))
     assert moves == ["move_up", "move_up", "move_left", "move_left", "move_down"]
 
 
-def test_what_is_too_far_is_left_alone() -> None:
-    sight = LocalPaths(seen(left3=TREE))
+def test_a_target_that_is_too_far_has_no_path() -> None:
+    sight = LocalPaths(make_view(left3=TREE))
     assert sight.approach(("tree",), within=2) is None
     assert sight.approach(("tree",), within=3) is not None
 
 
-def test_a_view_is_searched_to_its_edges_and_not_around_them() -> None:
+def test_a_path_in_a_direction_ends_at_the_edge_of_the_view() -> None:
     sight = LocalPaths(observe(World(1, "easy").view()))
     assert sight.find_path_in_direction(9, "left") == ["move_left"] * 4
     assert sight.find_path_in_direction(2, "up") == ["move_up"] * 2

@@ -12,7 +12,7 @@ def system(prompt: str | None = None, **changes: Any) -> str:
 
 
 @pytest.mark.parametrize("short", [False, True])
-def test_the_rules_are_told_in_the_form_of_the_view(short: bool) -> None:
+def test_the_rules_describe_the_chosen_view(short: bool) -> None:
     assert system(short=short).startswith(rules_text(short=short))
 
 
@@ -24,12 +24,12 @@ def test_the_instructions_follow_the_options() -> None:
     assert "Give several actions" not in alone
 
 
-def test_a_prompt_replaces_the_instructions_but_not_the_rules() -> None:
-    told = system("Be brave.")
-    assert told == f"{rules_text()}\n\nBe brave."
+def test_a_custom_prompt_replaces_the_instructions_but_not_the_rules() -> None:
+    prompt = system("Be brave.")
+    assert prompt == f"{rules_text()}\n\nBe brave."
 
 
-def test_the_tools_say_how_many_actions_a_turn_may_have() -> None:
+def test_the_tool_description_gives_the_action_limit() -> None:
     interact, terminate = (tool["function"] for tool in make_tools(3).value)
     assert (interact["name"], terminate["name"]) == ("interact", "terminate")
     actions = interact["parameters"]["properties"]["actions"]

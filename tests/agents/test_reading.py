@@ -41,7 +41,7 @@ def by_text(content: Any) -> Decision:
         pytest.param(json.dumps('{"actions": ["move_left", "do"]}'), id="encoded twice"),
     ],
 )
-def test_a_call_of_interact_is_read_however_its_arguments_are_put(arguments: object) -> None:
+def test_an_interact_call_is_parsed_in_every_argument_format(arguments: object) -> None:
     decision = by_tool(called("interact", arguments))
     assert decision == Decision(asked=("move_left", "do"), actions=("move_left", "do"))
 
@@ -52,7 +52,7 @@ def test_a_single_action_needs_no_list(actions: object) -> None:
     assert by_tool(called("interact", {"action": actions})).actions == ("do",)
 
 
-def test_the_actions_of_several_calls_are_joined_in_order() -> None:
+def test_actions_of_several_calls_are_joined_in_order() -> None:
     first, second = ({"actions": [name]} for name in ("do", "sleep"))
     reply = {"tool_calls": [called("interact", first), called("interact", second, "b")]}
     reading = read_reply(reply, 5)
@@ -60,7 +60,7 @@ def test_the_actions_of_several_calls_are_joined_in_order() -> None:
     assert reading.calls == ("a", "b")
 
 
-def test_an_unknown_action_is_asked_for_but_not_played() -> None:
+def test_an_unknown_action_is_recorded_but_not_played() -> None:
     decision = by_tool(called("interact", {"actions": ["do", "fly", 17, True, None, 1.5]}))
     assert decision.asked == ("do", "fly", "17", "true", "null")
     assert decision.unknown == ("fly", "17", "true", "null")
@@ -68,7 +68,7 @@ def test_an_unknown_action_is_asked_for_but_not_played() -> None:
     assert decision.cut == 1
 
 
-def test_what_exceeds_the_limit_is_cut_and_not_counted_as_asked() -> None:
+def test_actions_beyond_the_limit_are_dropped_and_counted_as_cut() -> None:
     decision = by_tool(called("interact", {"actions": ["do"] * 12}))
     assert decision.asked == decision.actions == ("do",) * 5
     assert decision.cut == 7
@@ -87,7 +87,7 @@ def test_terminate_needs_no_reason(arguments: str) -> None:
     assert by_tool(called("terminate", arguments)).terminate == "none"
 
 
-def test_a_reason_to_terminate_is_bounded() -> None:
+def test_the_reason_to_terminate_is_truncated() -> None:
     assert len(by_tool(called("terminate", {"reason": "x" * 60_000})).terminate or "") < 210
 
 
@@ -109,13 +109,13 @@ def test_a_reason_to_terminate_is_bounded() -> None:
         pytest.param(called("interact", " " * 70_000), "longer than 65,536", id="long"),
     ],
 )
-def test_a_call_that_cannot_be_read_is_malformed_with_a_reason(call: Any, reason: str) -> None:
+def test_an_unreadable_call_is_malformed_with_a_reason(call: Any, reason: str) -> None:
     decision = by_tool(call)
     assert reason in (decision.malformed or "")
     assert decision.asked == ()
 
 
-def test_a_bad_call_beside_a_good_one_is_a_problem_but_not_malformed() -> None:
+def test_a_bad_call_next_to_a_good_one_is_a_problem_but_not_malformed() -> None:
     good, bad = called("interact", {"actions": ["do"]}), called("fly", "{}", "b")
     reading = read_reply({"tool_calls": [bad, good]}, 5)
     assert reading.decision.actions == ("do",)
@@ -154,11 +154,11 @@ def test_a_bad_call_beside_a_good_one_is_a_problem_but_not_malformed() -> None:
         ),
     ],
 )
-def test_a_text_is_read_where_there_is_no_tool_call(text: str) -> None:
+def test_the_text_is_parsed_if_there_is_no_tool_call(text: str) -> None:
     assert by_text(text).actions == ("do", "move_up")
 
 
-def test_a_tool_named_in_text_can_terminate() -> None:
+def test_a_terminate_call_in_the_text_ends_the_episode() -> None:
     text = '{"name": "terminate", "arguments": {"reason": "lost"}}'
     assert by_text(text).terminate == "lost"
 
@@ -176,7 +176,7 @@ def test_a_tool_named_in_text_can_terminate() -> None:
         '{"actions": ["do", "mo',
     ],
 )
-def test_prose_is_malformed_whatever_words_it_has(text: str) -> None:
+def test_prose_is_malformed_even_if_it_contains_action_words(text: str) -> None:
     decision = by_text(text)
     assert decision.asked == ()
     assert "names no actions" in (decision.malformed or "")
@@ -187,7 +187,7 @@ def test_a_reply_without_text_is_malformed(content: object) -> None:
     assert by_text(content).malformed == "it is empty"
 
 
-def test_a_name_in_an_announced_line_may_be_unknown() -> None:
+def test_a_line_that_announces_an_action_may_name_an_unknown_one() -> None:
     assert by_text("Action: jump").unknown == ("jump",)
 
 
@@ -197,7 +197,7 @@ def test_a_huge_reply_is_malformed_and_not_searched() -> None:
     assert "1,000 tool calls" in (by_tool(*many).malformed or "")
 
 
-def test_half_a_surrogate_pair_in_a_name_is_made_visible() -> None:
+def test_a_lone_surrogate_in_a_name_is_escaped() -> None:
     decision = by_tool(called("interact", '{"actions": ["\\ud800", "\\u001b[31m"]}'))
     assert decision.unknown == ("\\ud800", "\\x1b[31m")
     Message({"role": "user", "content": "".join(decision.unknown)})
@@ -223,7 +223,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 
 @settings(max_examples=150)
 @given(values, values, values, st.booleans(), st.integers(1, 50))
-def test_no_reply_raises_and_all_that_is_played_exists(
+def test_no_reply_raises_and_every_played_action_exists(
     content: Any, name: Any, arguments: Any, encode: bool, limit: int
 ) -> None:
     calls: Any = [called(name, json.dumps(arguments) if encode else arguments), arguments]
@@ -239,8 +239,8 @@ def test_no_reply_raises_and_all_that_is_played_exists(
         assert len(decision.asked) == len(decision.actions) + len(decision.unknown) <= limit
         nothing = not decision.asked and decision.terminate is None
         assert nothing == (decision.malformed is not None)
-        told = [*decision.asked, decision.malformed or "", decision.terminate or ""]
-        assert all(len(text) < 700 and text.isprintable() for text in told)
+        texts = [*decision.asked, decision.malformed or "", decision.terminate or ""]
+        assert all(len(text) < 700 and text.isprintable() for text in texts)
 
 
 @settings(max_examples=200)

@@ -1,4 +1,4 @@
-"""A small store that was really played, for all tests of analyses."""
+"""A small database of real episodes, for all tests of analyses."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import assay
 
 @pytest.fixture(scope="session")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two models in three worlds of the easy difficulty; its traces are beside it."""
+    """Play two models in three easy worlds; the traces are next to the database."""
     folder = tmp_path_factory.mktemp("played")
     assay.run(
         models=["builtin/random", "builtin/forager"],

@@ -24,7 +24,7 @@ def facts(
     unreadable: int = 0,
     **but: Any,
 ) -> EpisodeFacts:
-    """An episode of a model in a world, except for what is said otherwise."""
+    """Return an episode of a model in a world, with defaults for all other facts."""
     values: dict[str, Any] = {
         "session_id": f"{model}-{seed}-{replicate}",
         "model": model,

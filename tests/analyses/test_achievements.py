@@ -1,4 +1,4 @@
-"""Success rates, times to unlock and what was missing, on episodes whose answer is known."""
+"""Success rates, times to unlock and missing steps, on episodes with known results."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from assay.stats.shares import exact_share
 from .facts import facts
 
 
-def test_rates_are_shares_of_worlds_with_the_exact_interval() -> None:
+def test_success_rates_are_proportions_of_worlds_with_exact_intervals() -> None:
     episodes = [
         facts("a", seed, achievements={"collect_wood": 5} if seed < 3 else {})
         for seed in range(10)
@@ -24,7 +24,7 @@ def test_rates_are_shares_of_worlds_with_the_exact_interval() -> None:
     assert set(model.curves) == {"collect_wood"}
 
 
-def test_episodes_of_one_world_count_as_one() -> None:
+def test_episodes_of_one_world_count_once() -> None:
     episodes = [
         facts("a", 1, achievements={"collect_wood": 5}),
         *(facts("a", 2, replicate=replicate, achievements={}) for replicate in range(9)),
@@ -34,7 +34,7 @@ def test_episodes_of_one_world_count_as_one() -> None:
     assert (model.n, model.worlds) == (10, 2)
 
 
-def test_who_died_without_it_competes_and_who_was_cut_off_is_censored() -> None:
+def test_a_death_is_a_competing_event_and_a_truncated_episode_is_censored() -> None:
     def episode(seed: int, steps: int, reason: str, at: int | None = None) -> object:
         unlocked = {} if at is None else {"eat_cow": at}
         return facts("a", seed, steps=steps, stop_reason=reason, achievements=unlocked)
@@ -47,17 +47,17 @@ def test_who_died_without_it_competes_and_who_was_cut_off_is_censored() -> None:
     ]
     (model,) = analyse_achievements(episodes, {}).models  # type: ignore[arg-type]
     curve = model.curves["eat_cow"]
-    # By hand: 1/4 at step 10; one dies at 20; one is cut off at 30; the last of the
+    # By hand: 1/4 at step 10; one dies at 20; one is censored at 30; the last of the
     # remaining half has it at 40: 1/4 + 1/2 * 1.
     assert curve.steps == (10, 40)
     assert curve.shares == pytest.approx([0.25, 0.75])
     assert curve.median == 40
-    # Intervals only while nobody was cut off.
+    # Intervals only while no episode is censored.
     assert max(mark.step for mark in curve.checkpoints) == 30
     assert curve.checkpoints[-1].share == exact_share(1, 4)
 
 
-def test_people_and_chance_have_the_score_that_was_published() -> None:
+def test_human_and_random_scores_match_the_published_ones() -> None:
     # 52.05 pooled over people and about 1.55 for the random policy, by the paper's data.
     assert crafter_score(list(HUMAN.rates.values())) == pytest.approx(52.05, abs=0.01)
     assert crafter_score(list(RANDOM.rates.values())) == pytest.approx(1.55, abs=0.02)
@@ -80,13 +80,13 @@ def test_people_and_chance_have_the_score_that_was_published() -> None:
         pytest.param("eat_plant", {}, {}, ["a plant of its own"], id="a plant"),
     ],
 )
-def test_what_is_missing_follows_from_the_rules(
+def test_missing_steps_follow_from_the_rules(
     achievement: str, inventory: dict[str, int], unlocked: dict[str, int], missing: list[str]
 ) -> None:
     assert lacking(achievement, inventory, unlocked) == missing
 
 
-def test_what_episodes_ended_without_is_counted() -> None:
+def test_achievements_missing_at_the_end_are_counted() -> None:
     episodes = [facts("a", seed, achievements={"collect_wood": 5}) for seed in range(3)]
     ends = {
         "a-0-0": Ending({"wood": 2}, ()),
@@ -99,7 +99,7 @@ def test_what_episodes_ended_without_is_counted() -> None:
     assert "collect_wood" not in {step.achievement for step in model.next_steps}
 
 
-def test_another_environment_is_told_what_it_lacks() -> None:
+def test_the_error_for_another_environment_names_the_missing_data() -> None:
     with pytest.raises(
         UsageError, match=r"no achievements: their task is CartPole-v1, and no step"
     ):

@@ -1,4 +1,4 @@
-"""What is done and wasted, on steps made by hand."""
+"""Shares of actions and waste, on steps made by hand."""
 
 import pytest
 
@@ -15,7 +15,7 @@ NONE = {
 }
 
 
-def test_shares_and_what_follows_are_counted() -> None:
+def test_action_shares_and_transitions_are_counted() -> None:
     (model,) = analyse_actions(
         [
             facts("a", 1, actions=["do", "do", "noop", "do"]),
@@ -28,7 +28,7 @@ def test_shares_and_what_follows_are_counted() -> None:
     assert model.steps == 6
 
 
-def test_waste_has_four_kinds_and_falls_into_tenths() -> None:
+def test_waste_is_reported_by_four_kinds_and_by_tenths_of_the_episode() -> None:
     actions, reasons = ["do"] * 20, ["blocked", "asleep", *[None] * 17, "blocked"]
     waste = NONE | {"actions_asked": 20, "no_effect_actions": 2, "asleep_actions": 1}
     (model,) = analyse_actions(
@@ -44,7 +44,7 @@ def test_waste_has_four_kinds_and_falls_into_tenths() -> None:
     assert sum(rates) / 10 == model.waste["no effect"].point
 
 
-def test_runs_of_actions_are_held_against_chance() -> None:
+def test_action_sequences_are_compared_with_chance() -> None:
     way = ["noop"] * 97 + ["move_up", "do", "place_table"]
     episodes = [
         facts("a", seed, actions=way, achievements={"place_table": 100}) for seed in range(3)
@@ -55,13 +55,13 @@ def test_runs_of_actions_are_held_against_chance() -> None:
     assert run.lift == pytest.approx(98)
 
 
-def test_runs_in_which_all_is_wasted_are_named() -> None:
+def test_sequences_of_wasted_actions_are_listed() -> None:
     found = analyse_actions(
         [facts(actions=["do"] * 4 + ["noop"], no_effect=["nothing_there"] * 4 + [None])]
     )
     assert [(run.actions, run.wasted) for run in found.wasting] == [(("do",) * 3, 6)]
 
 
-def test_without_steps_it_says_so() -> None:
+def test_actions_without_steps_are_an_error() -> None:
     with pytest.raises(UsageError, match="have no steps: their program recorded none"):
         analyse_actions([facts()])

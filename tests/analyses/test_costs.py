@@ -40,7 +40,7 @@ def episode(model: str, seed: int, unlocked: int, cost: float | None) -> Episode
     )
 
 
-def test_dollars_and_tokens_are_held_against_what_was_reached() -> None:
+def test_dollars_and_tokens_are_reported_per_achievement() -> None:
     found = analyse_costs(
         [episode("a", seed, unlocked, 0.5) for seed, unlocked in enumerate([2, 4, 3])]
     )
@@ -62,7 +62,7 @@ def test_dollars_and_tokens_are_held_against_what_was_reached() -> None:
     assert model.calls == 3
 
 
-def test_nobody_on_the_frontier_is_beaten_in_both() -> None:
+def test_a_model_on_the_frontier_is_not_both_more_expensive_and_worse() -> None:
     found = analyse_costs(
         [
             *(episode("cheap", seed, 2, 0.1) for seed in range(2)),
@@ -73,7 +73,7 @@ def test_nobody_on_the_frontier_is_beaten_in_both() -> None:
     assert [model.group for model in found.models if model.on_frontier] == ["cheap", "dear"]
 
 
-def test_what_has_no_price_has_no_cost_and_is_told() -> None:
+def test_models_without_a_price_have_no_cost_and_are_listed() -> None:
     found = analyse_costs([episode("a", 1, 2, None), episode("b", 1, 0, 0.2)])
     a, b = found.models
     assert (a.cost_usd, a.cost_per_result, a.unpriced) == (None, None, 1)
@@ -82,7 +82,7 @@ def test_what_has_no_price_has_no_cost_and_is_told() -> None:
     assert math.isnan(b.cost_per_result.point)
 
 
-def test_an_episode_that_says_nothing_of_cost_is_refused() -> None:
+def test_episodes_without_cost_data_are_rejected() -> None:
     silent = facts(prompt_tokens=0, completion_tokens=0, cost_usd=None, duration_s=0.0)
     with pytest.raises(UsageError, match="say neither tokens, nor cost, nor time"):
         analyse_costs([silent])

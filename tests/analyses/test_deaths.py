@@ -1,4 +1,4 @@
-"""What episodes died of, and their last steps, on episodes whose answer is known."""
+"""Causes of death and the last steps before it, on episodes with known results."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def moment(health: int, action: str = "noop", *, asleep: bool = False) -> LastSt
     return LastStep(action, health, 9, 2, 9, asleep, night=True)
 
 
-def test_causes_are_shares_of_all_episodes() -> None:
+def test_causes_of_death_are_proportions_of_all_episodes() -> None:
     episodes = [
         facts("a", 1, stop_reason="died: zombie", steps=10),
         facts("a", 2, stop_reason="died: zombie", steps=30),
@@ -25,14 +25,14 @@ def test_causes_are_shares_of_all_episodes() -> None:
     assert model.died == exact_share(3, 4)
     assert dict(model.causes) == {"zombie": exact_share(2, 4), "unknown": exact_share(1, 4)}
     assert model.median_step == 30
-    # By hand: 1 of 4 dies at 10, one is cut off at 20, then 1 of 2 and the last.
+    # By hand: 1 of 4 dies at 10, one is censored at 20, then 1 of 2 and the last.
     assert model.steps == (10, 30, 50)
     assert model.shares == pytest.approx([1 / 4, 1 / 4 + 3 / 8, 1])
     assert (found.deaths, found.endings) == (3, 0)
     assert "0 of 3 deaths" in found.basis.notes[0]
 
 
-def test_the_last_steps_are_averaged_by_cause() -> None:
+def test_the_last_steps_are_averaged_by_cause_of_death() -> None:
     episodes = [facts("a", seed, stop_reason="died: zombie") for seed in (1, 2)]
     ends = {
         "a-1-0": Ending({}, (moment(7, asleep=True), moment(0))),
@@ -45,6 +45,6 @@ def test_the_last_steps_are_averaged_by_cause() -> None:
     assert dict(dying.actions) == {"noop": 0.6, "do": 0.4}
 
 
-def test_where_nobody_can_die_it_says_so() -> None:
+def test_an_environment_without_deaths_is_rejected() -> None:
     with pytest.raises(UsageError, match="nobody can die in these episodes: their task is X"):
         analyse_deaths([facts(task="X", achievements={})], {})

@@ -1,4 +1,4 @@
-"""Declared hooks: what each condition means, where errors are, and what goes with firing."""
+"""Declared hooks: the meaning of each condition, error locations, and effects of firing."""
 
 import json
 import math
@@ -25,7 +25,7 @@ def hook(when: Any, tmp_path: Path, **more: Any) -> DeclaredHook:
 
 
 def states(*changes: dict[str, Any]) -> list[StepState]:
-    """Steps from 1 on, plain but for what is said."""
+    """Return steps from 1 on, with defaults except for the given changes."""
     plain: dict[str, Any] = {
         "action": "noop",
         "no_effect": None,
@@ -77,7 +77,7 @@ def test_a_hook_fires_when_its_condition_becomes_true(
     assert hook(when, tmp_path).firings(states(*steps)) == fires
 
 
-def test_with_every_it_fires_in_every_step(tmp_path: Path) -> None:
+def test_a_hook_with_every_fires_at_every_step(tmp_path: Path) -> None:
     when = {"item": "wood", "at_least": 2}
     assert hook(when, tmp_path, every=True).firings(states(*WOOD)) == (3, 4, 6)
 
@@ -94,7 +94,7 @@ def test_with_every_it_fires_in_every_step(tmp_path: Path) -> None:
         pytest.param("aabc", 2, (4,), id="the latest beginning counts"),
     ],
 )
-def test_a_sequence_holds_if_its_parts_held_in_order(
+def test_a_sequence_matches_if_its_parts_matched_in_order(
     actions: str, within: int | None, fires: tuple[int, ...], tmp_path: Path
 ) -> None:
     parts: dict[str, Any] = {"sequence": [{"action": letter} for letter in "abc"]}
@@ -103,18 +103,18 @@ def test_a_sequence_holds_if_its_parts_held_in_order(
     found = hook(parts, tmp_path)
     played = states(*({"action": letter} for letter in actions))
     assert found.firings(played) == fires
-    # What one episode remembers is not there in the next.
+    # No state is carried over from one episode to the next.
     assert found.firings(states({"action": "c"})) == ()
 
 
-def test_one_step_is_not_two_parts_of_a_sequence(tmp_path: Path) -> None:
+def test_one_step_does_not_match_two_parts_of_a_sequence(tmp_path: Path) -> None:
     twice = hook({"sequence": [{"action": "a"}, {"action": "a"}]}, tmp_path)
     assert twice.firings(states({"action": "a"})) == ()
     assert twice.firings(states({"action": "a"}, {}, {"action": "a"})) == (3,)
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         pytest.param("{", "is no JSON", id="JSON"),
         pytest.param("[]", "the file is []; it has to be an object", id="no object"),
@@ -159,16 +159,21 @@ def test_one_step_is_not_two_parts_of_a_sequence(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_error_names_the_place(content: str, said: str, tmp_path: Path) -> None:
+def test_an_error_names_its_location_in_the_file(
+    content: str, message: str, tmp_path: Path
+) -> None:
     path = tmp_path / "hooks.json"
     path.write_text(content)
     with pytest.raises(UsageError) as caught:
         read_hooks(path)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_the_schema_has_every_kind_of_condition() -> None:
-    kinds = [next(iter(one["properties"])) for one in SCHEMA["$defs"]["condition"]["oneOf"]]
+def test_the_schema_lists_every_condition() -> None:
+    kinds = [
+        next(iter(condition["properties"]))
+        for condition in SCHEMA["$defs"]["condition"]["oneOf"]
+    ]
     assert sorted(kinds) == sorted(
         [
             *("action", "no_effect", "item", "achievement", "reached", "step", "turn"),
@@ -178,9 +183,9 @@ def test_the_schema_has_every_kind_of_condition() -> None:
     assert json.loads(json.dumps(assay.analyze.hook_schema()))["required"] == ["hooks"]
 
 
-def test_the_difference_within_strata_is_weighted_as_least_squares_does() -> None:
+def test_the_difference_within_strata_is_weighted_like_least_squares() -> None:
     # Stratum a: marked 5, others 1 and 3: +3, weight 1 * 2 / 3. Stratum b: marked 10 and 12,
-    # other 4: +7, weight 2 / 3. Stratum c has only marked ones and says nothing.
+    # other 4: +7, weight 2 / 3. Stratum c has only marked ones and is not used.
     values = [5.0, 1, 3, 10, 12, 4, 99]
     marked = [True, False, False, True, True, False, True]
     found = difference_within(values, marked, "aaabbbc", range(7))
@@ -190,7 +195,7 @@ def test_the_difference_within_strata_is_weighted_as_least_squares_does() -> Non
     assert math.isnan(nothing.point)
 
 
-def test_its_interval_holds_where_clusters_matter() -> None:
+def test_the_interval_has_its_coverage_on_clustered_data() -> None:
     rng = np.random.default_rng(3)
     held = 0
     for _ in range(200):
@@ -207,7 +212,7 @@ def declared(tmp_path: Path, landmark: int = 50) -> DeclaredHooks:
     return DeclaredHooks((hook({"action": "do"}, tmp_path),), landmark)
 
 
-def test_only_what_comes_after_the_landmark_counts_and_only_who_is_going_on(
+def test_only_achievements_after_the_landmark_in_unfinished_episodes_count(
     tmp_path: Path,
 ) -> None:
     early = {"collect_wood": 10}
@@ -218,8 +223,8 @@ def test_only_what_comes_after_the_landmark_counts_and_only_who_is_going_on(
         *(facts("a", seed, steps=30, achievements=early) for seed in range(12, 15)),
     ]
     firings = {
-        one.id: {"x": (5,) if number < 6 else (70,) if number < 12 else (5,)}
-        for number, one in enumerate(episodes)
+        episode.id: {"x": (5,) if number < 6 else (70,) if number < 12 else (5,)}
+        for number, episode in enumerate(episodes)
     }
     (effect,) = analyse_enhanced_hooks(episodes, declared(tmp_path), firings).hooks
     assert (effect.alive, effect.fired_by) == (12, 6)
@@ -228,18 +233,20 @@ def test_only_what_comes_after_the_landmark_counts_and_only_who_is_going_on(
     assert "6 of 12 episodes that lasted beyond step 50" in effect.recommendation
 
 
-def test_models_are_compared_with_themselves(tmp_path: Path) -> None:
-    # The good model always fires and the bad one never: nothing can be said.
+def test_effects_are_estimated_within_each_model(tmp_path: Path) -> None:
+    # The good model always fires and the bad one never: the effect cannot be estimated.
     episodes = [facts("good", seed, unlocked=15, steps=400) for seed in range(6)]
     episodes += [facts("bad", seed, unlocked=1, steps=400) for seed in range(6)]
-    firings = {one.id: {"x": (1,) if one.group == "good" else ()} for one in episodes}
+    firings = {
+        episode.id: {"x": (1,) if episode.group == "good" else ()} for episode in episodes
+    }
     (effect,) = analyse_enhanced_hooks(episodes, declared(tmp_path), firings).hooks
     assert effect.sign is Sign.TOO_FEW
     assert math.isnan(effect.p_value)
 
 
 @pytest.mark.extras
-def test_on_played_episodes_hooks_see_what_the_trace_and_the_world_say(
+def test_hooks_on_real_episodes_match_the_trace_and_the_world(
     played: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "hooks.json"
@@ -257,7 +264,7 @@ def test_on_played_episodes_hooks_see_what_the_trace_and_the_world_say(
         )
     )
     found = assay.analyze.enhanced_hooks(database=played, enhancements=path, landmark=20)
-    counts = {one.name: one.firings for one in found.hooks}
+    counts = {hook.name: hook.firings for hook in found.hooks}
     store = assay.open(played)
 
     def count(query: str) -> int:
@@ -267,4 +274,4 @@ def test_on_played_episodes_hooks_see_what_the_trace_and_the_world_say(
     assert counts["has_sapling"] >= counts["sapling"]
     assert counts["wasted"] == count("session_timesteps WHERE no_effect IS NOT NULL")
     assert counts["grass"] >= 6
-    assert [one.episodes for one in found.hooks] == [6] * 5
+    assert [hook.episodes for hook in found.hooks] == [6] * 5

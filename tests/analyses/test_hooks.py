@@ -1,4 +1,4 @@
-"""How often hooks fire, on firings made by hand."""
+"""Frequencies of hooks, on firings made by hand."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from assay.store.load import HookFiring
 from .facts import facts
 
 
-def test_firings_are_counted_by_model_turn_action_and_company() -> None:
+def test_firings_are_counted_by_model_turn_action_and_cooccurrence() -> None:
     actions = ["noop", "do", "do", "sleep"] * 5
     episodes = [
         facts(
@@ -44,7 +44,7 @@ def test_firings_are_counted_by_model_turn_action_and_company() -> None:
     assert shares == {("x", "y"): 0.5, ("y", "x"): 1}
 
 
-def test_without_a_firing_it_says_who_has_hooks() -> None:
+def test_without_a_firing_the_error_names_the_hooks_option() -> None:
     with pytest.raises(UsageError, match=r"no hook fired in these 1 episodes.*--hooks FILE"):
         analyse_hooks([facts()])
 

@@ -1,4 +1,4 @@
-"""The score of a trace follows from counts, and says what lowers it."""
+"""The quality score of a trace follows from counts, with the reasons that lower it."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from .facts import facts
 LEFT, RIGHT, UP, DO = "move_left", "move_right", "move_up", "do"
 
 
-def test_the_score_is_the_product_of_what_is_left_of_each_share() -> None:
+def test_the_score_is_the_product_of_the_remaining_shares() -> None:
     # 11 of 22; 20 of 100 actions wasted; 6 of 120 steps in a loop; 5 of 50 turns unreadable.
     quality = trace_quality(
         facts(
@@ -35,7 +35,12 @@ def test_the_score_is_the_product_of_what_is_left_of_each_share() -> None:
     assert (quality.waste, quality.loops, quality.unreadable) == (0.2, 0.05, 0.1)
     assert quality.truncated == 0.04
     assert quality.score == pytest.approx(0.5 * 0.8 * 0.95 * 0.9)
-    assert [one.what for one in quality.why] == ["progress", "waste", "unreadable", "loops"]
+    assert [reason.what for reason in quality.why] == [
+        "progress",
+        "waste",
+        "unreadable",
+        "loops",
+    ]
     assert "20 of 100 actions wasted" in quality.reasons
     assert "2 cut at the token limit" in quality.reasons
 
@@ -54,13 +59,13 @@ def test_the_score_is_the_product_of_what_is_left_of_each_share() -> None:
         pytest.param(["place_stone", DO] * 5, 10, id="placing and taking"),
     ],
 )
-def test_a_loop_repeats_different_actions_that_lead_nowhere(
+def test_a_loop_repeats_different_actions_without_effect(
     actions: list[str], looping: int
 ) -> None:
     assert len(looping_steps(actions)) == looping
 
 
-def test_what_unlocks_something_is_no_loop() -> None:
+def test_a_repetition_that_unlocks_an_achievement_is_not_a_loop() -> None:
     actions = ["place_stone", DO] * 5
     assert looping_steps(actions, {"place_stone": 1}) == set(range(1, 10))
     assert looping_steps(actions, {"place_stone": 5}) == set()
@@ -74,7 +79,7 @@ def test_an_episode_of_another_environment_is_scored_without_progress() -> None:
     assert quality.score == pytest.approx(1 - 6 / 100)
 
 
-def test_near_duplicates_are_traces_of_one_world_with_the_same_actions() -> None:
+def test_near_duplicates_are_traces_of_one_world_with_equal_actions() -> None:
     way = [LEFT, UP, DO, RIGHT, "noop"] * 30
     other = [UP, DO, DO, LEFT] * 40
     episodes = [
@@ -88,7 +93,7 @@ def test_near_duplicates_are_traces_of_one_world_with_the_same_actions() -> None
     assert pair.alike == pytest.approx(146 / 147)
 
 
-def test_scores_are_averaged_over_worlds_and_the_best_come_first() -> None:
+def test_scores_are_averaged_over_worlds_and_sorted_best_first() -> None:
     good: dict[str, Any] = {
         "unlocked": 22,
         "unknown_actions": 0,
@@ -112,6 +117,6 @@ def test_scores_are_averaged_over_worlds_and_the_best_come_first() -> None:
     assert (analysis.basis.episodes, analysis.basis.worlds) == (4, 2)
 
 
-def test_without_an_episode_that_completed_it_says_what_to_do() -> None:
+def test_without_a_completed_episode_the_error_names_the_next_command() -> None:
     with pytest.raises(UsageError, match=r"none of the 1 episodes completed.*--resume"):
         analyse_quality([facts(state=TrialState.FAILURE, error_type="ModelRefused")])

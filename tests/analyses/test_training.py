@@ -1,4 +1,4 @@
-"""How fine-tuning jobs went, on curves that are made by hand."""
+"""Progress of fine-tuning jobs, on curves made by hand."""
 
 import json
 import math
@@ -36,7 +36,7 @@ def job(name: str = "ftjob-a", **changes: object) -> FinetuneJob:
 
 
 def curve(losses: Sequence[float], valid: Sequence[float] = ()) -> list[FinetuneEvent]:
-    """A step each two seconds, of as many as there are losses."""
+    """Return one step per loss, two seconds apart."""
     return [
         FinetuneEvent(
             id=f"e{step}",
@@ -59,7 +59,7 @@ FALLING = [2.0 - 0.04 * step for step in range(40)]
 TURNING = [1.5 + abs(step - 15) / 20 for step in range(40)]
 
 
-def test_losses_at_both_ends_and_speed_are_what_the_events_say() -> None:
+def test_first_and_last_losses_and_speed_match_the_events() -> None:
     (found,) = analyse_training([(job(), curve(FALLING))], "here").jobs
     assert found.first_loss == pytest.approx(sum(FALLING[:4]) / 4)
     assert found.last_loss == pytest.approx(sum(FALLING[-4:]) / 4)
@@ -102,20 +102,20 @@ def test_a_validation_loss_that_turns_is_overfitting() -> None:
         pytest.param([1.5] * 40, id="it stays"),
     ],
 )
-def test_a_validation_loss_that_does_not_rise_is_no_sign_of_overfitting(
+def test_a_validation_loss_that_does_not_rise_is_not_overfitting(
     valid: list[float],
 ) -> None:
     (found,) = analyse_training([(job(), curve(FALLING, valid))], "here").jobs
     assert found.overfitting.verdict == "no sign"
 
 
-def test_few_validation_losses_tell_nothing() -> None:
+def test_few_validation_losses_give_no_overfitting_result() -> None:
     (found,) = analyse_training([(job(), curve([2, 1], [1, 3]))], "here").jobs
     assert found.overfitting.verdict == "cannot tell"
     assert "there are 2 validation losses" in found.overfitting.why
 
 
-def test_a_job_without_steps_and_different_data_are_told() -> None:
+def test_jobs_without_steps_and_different_data_are_noted() -> None:
     jobs = [
         (job("ftjob-a", data_sha256="1"), curve(FALLING)),
         (job("ftjob-b", data_sha256="2", status="running", finished_at=None), []),
@@ -132,7 +132,7 @@ def test_a_job_without_steps_and_different_data_are_told() -> None:
 
 
 @pytest.mark.extras
-def test_the_command_writes_json_a_picture_and_a_page(
+def test_the_command_writes_json_a_figure_and_a_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "traces.duckdb"
@@ -148,7 +148,7 @@ def test_the_command_writes_json_a_picture_and_a_page(
     assert main([*line, "--job-ids", "ftjob-abc123,ftjob-def456", *named]) == 0
     assert "it overfits" in capsys.readouterr().out
     found = json.loads(outputs[0].read_text())
-    assert [each["id"] for each in found["jobs"]] == ["ftjob-abc123", "ftjob-def456"]
+    assert [job["id"] for job in found["jobs"]] == ["ftjob-abc123", "ftjob-def456"]
     assert found["jobs"][1]["overfitting"]["verdict"] == "overfits"
     assert len(found["jobs"][0]["points"]) == 40
     assert outputs[1].read_bytes().startswith(b"\x89PNG")
@@ -162,14 +162,14 @@ def test_the_command_writes_json_a_picture_and_a_page(
 
 
 @pytest.mark.extras
-def test_jobs_go_along_when_stores_are_merged(tmp_path: Path) -> None:
-    one, two = tmp_path / "one.duckdb", tmp_path / "two.duckdb"
-    for path, name in ((one, "ftjob-a"), (two, "ftjob-b")):
+def test_merging_databases_keeps_their_jobs(tmp_path: Path) -> None:
+    first, second = tmp_path / "one.duckdb", tmp_path / "two.duckdb"
+    for path, name in ((first, "ftjob-a"), (second, "ftjob-b")):
         with Store(path).writing() as connection:
             add_events(connection, add_job(connection, job(name)), curve(FALLING))
     for _ in range(2):  # a second time adds nothing
-        assay.merge(two, database=one)
-    assert sorted(each.id for each in assay.finetune_list(database=one)) == [
+        assay.merge(second, database=first)
+    assert sorted(job.id for job in assay.finetune_list(database=first)) == [
         *("ftjob-a", "ftjob-b"),
     ]
-    assert len(assay.finetune_events("ftjob-b", database=one)) == 40
+    assert len(assay.finetune_events("ftjob-b", database=first)) == 40

@@ -1,4 +1,4 @@
-"""What the world decides, on results whose shares are known; and the way to things on a map."""
+"""Variance explained by worlds, on results with known shares; and distances on a map."""
 
 import math
 
@@ -18,7 +18,7 @@ GRASS, WATER, STONE, TREE, COAL = map(
 )
 
 
-def test_shares_follow_the_analysis_of_variance_worked_by_hand() -> None:
+def test_shares_match_an_analysis_of_variance_by_hand() -> None:
     # Two subjects, two worlds, two replicates. Cell means 1, 3 and 5, 11; within cells each
     # value is one off its mean, so that the mean square within is 2. Means: worlds 3 and 7,
     # subjects 2 and 8, all 5. Mean squares of cell means: worlds 2 * 8 = 16, subjects spread
@@ -37,7 +37,7 @@ def test_shares_follow_the_analysis_of_variance_worked_by_hand() -> None:
 
 
 @pytest.mark.parametrize("replicates", [1, 2])
-def test_intervals_of_shares_hold_the_truth_about_as_often_as_they_say(replicates: int) -> None:
+def test_intervals_of_shares_have_about_their_nominal_coverage(replicates: int) -> None:
     rng = np.random.default_rng(5)
     held, rounds = np.zeros(3), 40
     means = np.array([-1.0, 0.0, 1.0])[:, None, None]  # a variance of 1
@@ -49,12 +49,14 @@ def test_intervals_of_shares_hold_the_truth_about_as_often_as_they_say(replicate
         found = variance_shares(values.tolist(), rng=rng)
         assert found is not None
         shares = (found.world, found.subject, found.rest)
-        held += [one.low <= true <= one.high for one, true in zip(shares, truth, strict=True)]
+        held += [
+            share.low <= true <= share.high for share, true in zip(shares, truth, strict=True)
+        ]
     # 95 % of 40 are 38; below 33 is beyond 3.5 standard deviations.
     assert (held >= 33).all(), held
 
 
-def test_one_subject_without_replicates_cannot_tell() -> None:
+def test_shares_of_one_model_without_replicates_are_unknown() -> None:
     assert variance_shares([[[1.0], [2.0]]], rng=np.random.default_rng(0)) is None
     with pytest.raises(UsageError, match="two worlds or more"):
         variance_shares([[[1.0]]], rng=np.random.default_rng(0))
@@ -66,7 +68,7 @@ def test_one_subject_without_replicates_cannot_tell() -> None:
     assert (found.subject.point, found.interaction) == (0, None)
 
 
-def test_easy_hard_surprising_and_telling_worlds_are_found() -> None:
+def test_easy_hard_surprising_and_discriminating_worlds_are_found() -> None:
     # Four worlds; model b is 4 above a everywhere but in world 3, where it is 8 above.
     a = {1: 4, 2: 2, 3: 3, 4: 1}
     b = {1: 8, 2: 6, 3: 11, 4: 5}
@@ -75,21 +77,26 @@ def test_easy_hard_surprising_and_telling_worlds_are_found() -> None:
         for model, results in (("a", a), ("b", b))
         for seed, unlocked in results.items()
     ]
-    asked: list[int | str] = []
+    requested: list[int | str] = []
 
     def terrain(worlds: object) -> dict[object, object]:
-        asked.extend(world.seed for world in worlds)  # type: ignore[attr-defined]
+        requested.extend(world.seed for world in worlds)  # type: ignore[attr-defined]
         return {}
 
     found = analyse_worlds(episodes, terrain)  # type: ignore[arg-type]
     assert found.metric == "achievements"
-    # Effects by hand: means 6, 4, 7, 3 beside 5.
-    assert {one.world.seed: one.effect for one in found.worlds} == {3: 2, 1: 1, 2: -1, 4: -2}
-    assert asked == [3, 1, 2, 4]
+    # Effects by hand: means 6, 4, 7, 3 minus 5.
+    assert {effect.world.seed: effect.effect for effect in found.worlds} == {
+        3: 2,
+        1: 1,
+        2: -1,
+        4: -2,
+    }
+    assert requested == [3, 1, 2, 4]
     # b is 4 apart in the others: 8 / 4.
-    assert [one.world.seed for one in found.telling] == [3]
+    assert [effect.world.seed for effect in found.telling] == [3]
     assert found.telling[0].discrimination == pytest.approx(2)
-    surprising = max(found.worlds, key=lambda one: abs(one.surprise))
+    surprising = max(found.worlds, key=lambda effect: abs(effect.surprise))
     assert surprising.world.seed == 3
     assert abs(surprising.surprise) > 1
     assert found.models[0].sd.point == pytest.approx(np.std([4, 2, 3, 1], ddof=1))
@@ -146,13 +153,13 @@ def test_worlds_that_not_all_played_are_left_out_of_the_shares() -> None:
     assert math.isnan(found.worlds[-1].effect)
 
 
-def test_models_without_a_common_world_are_refused() -> None:
+def test_models_without_a_common_world_are_rejected() -> None:
     apart = [facts("a", 1), facts("a", 2), facts("b", 3)]
     with pytest.raises(UsageError, match=r"played by all 2 models \(a, b\).*--run"):
         analyse_worlds(apart, lambda worlds: {})
 
 
-def test_one_world_is_told_to_play_more() -> None:
+def test_one_world_is_rejected_with_advice_to_play_more() -> None:
     with pytest.raises(UsageError, match=r"fewer than two worlds.*assay run --episodes 20"):
         analyse_worlds([facts("a", 1)], lambda worlds: {})
     with pytest.raises(UsageError, match="metric 'fame' is not allowed; choose from"):
@@ -175,7 +182,7 @@ class Island:
     semantic = materials
 
 
-def test_steps_lead_around_water_and_through_stone() -> None:
+def test_paths_go_around_water_and_through_stone() -> None:
     steps = look_at(Island()).steps  # type: ignore[arg-type]
     # The tree is beside the second cell; water is beside the first; stone after three steps;
     # coal after three steps and the two that the stone takes.

@@ -1,4 +1,4 @@
-"""What a command can do, Python can; and asking for it loads no more than it needs."""
+"""Every command has a Python function, and importing one loads only what it needs."""
 
 import json
 from collections.abc import Iterator
@@ -86,12 +86,14 @@ FUNCTIONS = {
     "traces verify": "verify",
     "train": "train plan_training",
     "variance": "variance",
+    "verify": "verify verify_page",
+    "view": "view export_view show",
     "warmup": "warmup",
 }
 
 
 def commands(program: App, above: str = "") -> Iterator[str]:
-    """The names of all commands, groups by those below them."""
+    """Return the names of all commands; a group is listed by its subcommands."""
     for name in program:
         if not name.startswith("-"):
             below = list(commands(program[name], f"{above}{name} "))
@@ -115,20 +117,20 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def has(module: object, name: str) -> bool:
-    """Whether a module has a name, or `a.b`, the name in one below it."""
+def has_name(module: object, name: str) -> bool:
+    """Return whether a module has a name; `a.b` is a name in a submodule."""
     for part in name.split("."):
         module = getattr(module, part, None)
     return module is not None
 
 
-def test_every_command_has_its_function() -> None:
+def test_every_command_has_a_python_function() -> None:
     assert sorted(commands(app)) == sorted(FUNCTIONS)
     named = [name for names in FUNCTIONS.values() for name in names.split()]
-    assert [name for name in named if not (has(api, name) or has(assay, name))] == []
+    assert [name for name in named if not (has_name(api, name) or has_name(assay, name))] == []
 
 
-def test_comparing_loads_no_compiler_no_database_and_no_figures() -> None:
+def test_comparing_results_loads_no_compiler_database_or_plotting_library() -> None:
     program = """
 import json, sys
 import assay
@@ -149,23 +151,23 @@ print(json.dumps([name for name in heavy if name in sys.modules]))
     assert json.loads(done.output) == []
 
 
-def test_sessions_are_listed_loaded_verified_and_played_again(database: Path) -> None:
+def test_sessions_are_listed_loaded_verified_and_replayed(database: Path) -> None:
     listed = assay.list_sessions(model="builtin/forager", database=database)
     assert listed.total == 2
     name = listed.runs[0].sessions[0].session_id
     assert assay.load_trace(name, database=database).session.header.session_id == name
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     checks = assay.verify(
-        database=database, progress=lambda done, total: told.append((done, total))
+        database=database, progress=lambda done, total: progress.append((done, total))
     )
     assert [check.finding for check in checks] == [Finding.SAME] * 4
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert progress == [(1, 4), (2, 4), (3, 4), (4, 4)]
     replayed = assay.replay(name, database=database)
     assert sum(1 for _ in replayed) == replayed.steps > 0
 
 
 @pytest.mark.extras
-def test_sessions_leave_and_come_back(database: Path, tmp_path: Path) -> None:
+def test_exported_sessions_can_be_imported_again(database: Path, tmp_path: Path) -> None:
     written = assay.export(output=tmp_path / "all.jsonl", format="jsonl", database=database)
     assert written.sessions == 4
     other = tmp_path / "other.duckdb"
@@ -176,7 +178,7 @@ def test_sessions_leave_and_come_back(database: Path, tmp_path: Path) -> None:
         assay.export(output=tmp_path / "x", format="xml", database=database)
 
 
-def test_experiments_are_listed_tagged_followed_and_written(
+def test_experiments_are_listed_tagged_tracked_and_exported(
     database: Path, tmp_path: Path
 ) -> None:
     first, second = assay.list_experiments(database=database)
@@ -194,7 +196,7 @@ def test_experiments_are_listed_tagged_followed_and_written(
     assert assay.over_time(first.series, database=database).rows[0].version == "v7.0"
 
 
-def test_the_environment_names_the_store_in_python_too(
+def test_the_database_variable_also_applies_in_python(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASSAY_DATABASE", str(database))
@@ -202,7 +204,7 @@ def test_the_environment_names_the_store_in_python_too(
     assert assay.open().path == database
 
 
-def test_training_runs_are_stored_listed_and_judged(tmp_path: Path) -> None:
+def test_training_runs_are_stored_listed_and_compared(tmp_path: Path) -> None:
     files = []
     for seed in range(6):
         path = tmp_path / f"run.seed{seed}.csv"
@@ -223,7 +225,7 @@ def test_training_runs_are_stored_listed_and_judged(tmp_path: Path) -> None:
     assert len(result.gathered.runs) == 6
 
 
-def test_models_are_listed_and_tried() -> None:
+def test_models_are_listed_and_checked() -> None:
     catalogue = assay.list_models("builtin")
     assert "builtin/noop" in catalogue.builtin
     assert catalogue.entries == ()
@@ -233,7 +235,7 @@ def test_models_are_listed_and_tried() -> None:
         assay.list_models("opanai")
 
 
-def test_what_was_not_played_here_cannot_be_played_again(tmp_path: Path) -> None:
+def test_a_session_from_another_environment_cannot_be_replayed(tmp_path: Path) -> None:
     with assay.SessionTracer(tmp_path / "own.duckdb", name="mine", task="guess") as tracer:
         tracer.step("up", reward=1.0)
     with pytest.raises(ReplayError, match="only episodes of Crafter"):

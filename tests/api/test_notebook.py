@@ -1,4 +1,4 @@
-"""A run in a notebook says how far it is; elsewhere a program that imports assay is silent."""
+"""A run shows its progress in a notebook; other programs that import assay print nothing."""
 
 import subprocess
 import sys
@@ -35,8 +35,8 @@ SHELL = "def get_ipython():\n    return object()\n"
 @pytest.mark.extras
 @pytest.mark.usefixtures("compiled_engine")
 @pytest.mark.parametrize("where", ["notebook", "program"])
-def test_a_run_tells_of_itself_in_a_notebook_alone(tmp_path: Path, where: str) -> None:
-    # What a notebook has: the package is loaded, there is a shell, and no terminal.
+def test_a_run_shows_progress_only_in_a_notebook(tmp_path: Path, where: str) -> None:
+    # A notebook has the package loaded, a shell, and no terminal.
     (tmp_path / "IPython.py").write_text(SHELL, "utf-8")
     (tmp_path / "program.py").write_text(PROGRAM, "utf-8")
     done = subprocess.run(
@@ -47,24 +47,24 @@ def test_a_run_tells_of_itself_in_a_notebook_alone(tmp_path: Path, where: str) -
     )
     assert done.stdout == b""
     # DuckDB may list objects at the end of any program.
-    said = done.stderr.decode().partition("nanobind: ")[0]
+    printed = done.stderr.decode().partition("nanobind: ")[0]
     if where == "notebook":
         # On a busy machine a line on storing may follow.
-        last = said.rpartition("\r")[2].partition("\n")[0]
+        last = printed.rpartition("\r")[2].partition("\n")[0]
         assert last.startswith("builtin/noop: 2 of 2 episodes, 6 turns in total, ")
         assert last.endswith(" s")
     else:
-        assert said == ""
+        assert printed == ""
 
 
-def test_one_line_is_written_over_and_says_what_is_retried() -> None:
+def test_the_progress_line_is_overwritten_and_names_retries() -> None:
     now, out = 0.0, StringIO()
     progress = NotebookProgress(out, clock=lambda: now)
     tell = progress.on_event
     trial = Trial("t", "a", 0, None)
     tell(RunStarted({"a": 2}))
     tell(TrialStarted(trial, 1))
-    assert out.getvalue() == "", "nothing is said of what takes a moment"
+    assert out.getvalue() == "", "short work is not reported"
     now = 3.0
     tell(CallRetried("a", "it is busy\x1b[31m", 1, 20.0))
     now = 4.0

@@ -1,4 +1,4 @@
-"""Files are there whole or not at all."""
+"""Files are written completely or not at all."""
 
 import os
 import stat
@@ -10,14 +10,14 @@ from assay.core.files import atomic_file, atomic_write
 from assay.errors import OutputError
 
 
-def test_a_file_is_written_whole_with_the_folders_above_it(tmp_path: Path) -> None:
+def test_a_file_is_written_with_its_parent_folders(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "c.txt"
     atomic_write(path, b"content")
     assert path.read_bytes() == b"content"
     assert os.listdir(path.parent) == ["c.txt"]
 
 
-def test_a_block_that_raises_leaves_the_old_content_and_nothing_else(tmp_path: Path) -> None:
+def test_a_failed_write_keeps_the_old_content_and_leaves_no_other_file(tmp_path: Path) -> None:
     path = tmp_path / "c.txt"
     path.write_text("old")
     with pytest.raises(ZeroDivisionError), atomic_file(path) as stream:
@@ -26,13 +26,13 @@ def test_a_block_that_raises_leaves_the_old_content_and_nothing_else(tmp_path: P
     assert os.listdir(tmp_path) == ["c.txt"]
 
 
-def test_others_can_write_the_file_by_its_name(tmp_path: Path) -> None:
+def test_the_file_can_be_written_by_its_name(tmp_path: Path) -> None:
     with atomic_file(tmp_path / "c.txt") as stream:
         Path(stream.name).write_text("by name")
     assert (tmp_path / "c.txt").read_text() == "by name"
 
 
-def test_nobody_sees_the_file_before_the_block_ends(tmp_path: Path) -> None:
+def test_the_file_appears_only_when_the_block_ends(tmp_path: Path) -> None:
     path = tmp_path / "c.txt"
     with atomic_file(path) as stream:
         stream.write(b"new")
@@ -41,7 +41,7 @@ def test_nobody_sees_the_file_before_the_block_ends(tmp_path: Path) -> None:
     assert path.read_bytes() == b"new"
 
 
-def test_a_file_may_be_read_by_whom_the_user_wants(tmp_path: Path) -> None:
+def test_a_new_file_follows_the_umask_and_an_old_one_keeps_its_mode(tmp_path: Path) -> None:
     mask = os.umask(0o027)
     try:
         atomic_write(tmp_path / "new", b"")
@@ -55,12 +55,12 @@ def test_a_file_may_be_read_by_whom_the_user_wants(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/dev/null/x", "/proc/nowhere/x"])
-def test_a_place_that_cannot_be_written_is_named(path: str) -> None:
+def test_the_error_names_a_path_that_cannot_be_written(path: str) -> None:
     with pytest.raises(OutputError, match=path):
         atomic_write(Path(path), b"")
 
 
-def test_a_folder_in_the_place_of_the_file_is_named_and_left_alone(tmp_path: Path) -> None:
+def test_a_folder_at_the_path_is_an_error_and_stays_unchanged(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     with pytest.raises(OutputError, match="cannot write"):
         atomic_write(tmp_path / "c", b"")

@@ -1,4 +1,4 @@
-"""Secrets are taken out of text: by what they are, in part too, and by how they look."""
+"""Secrets are redacted from text: known values, parts of them, and typical patterns."""
 
 import json
 from collections.abc import Callable
@@ -17,12 +17,12 @@ KEY = "sk-planted-0a1b2c3d4e5f6a7b8c9d"
 
 @pytest.mark.parametrize("start", range(0, len(KEY) - 12, 3))
 @pytest.mark.parametrize("length", [12, 15, 19])
-def test_any_twelve_characters_of_a_secret_are_taken_out(start: int, length: int) -> None:
+def test_any_twelve_characters_of_a_secret_are_redacted(start: int, length: int) -> None:
     part = KEY[start : start + length]
     assert redact(f"it is {part}; yes", [KEY]) == f"it is {MARK}; yes"
 
 
-def test_less_than_that_and_what_is_no_secret_stays() -> None:
+def test_shorter_parts_and_ordinary_text_are_kept() -> None:
     for text in (KEY[:11], KEY[5:16], "0a1b2c 3d4e5f", "planted trees", ""):
         assert redact(text, [KEY]) == text
     assert redact(f"{KEY} and {KEY[:14]}, {KEY[-13:]}", [KEY]) == f"{MARK} and {MARK}, {MARK}"
@@ -38,7 +38,7 @@ def test_less_than_that_and_what_is_no_secret_stays() -> None:
         ("AIzaSyA1234567890abcdef", MARK),
     ],
 )
-def test_what_looks_like_a_secret_is_masked(text: str, left: str) -> None:
+def test_text_that_looks_like_a_secret_is_masked(text: str, left: str) -> None:
     assert mask(text) == left
 
 
@@ -52,11 +52,11 @@ def test_what_looks_like_a_secret_is_masked(text: str, left: str) -> None:
         "session 0a1b2c3d4e5f6a7b8c9d",
     ],
 )
-def test_what_is_no_secret_is_not_masked(text: str) -> None:
+def test_ordinary_text_is_not_masked(text: str) -> None:
     assert mask(text) == text
 
 
-def test_a_key_that_was_given_is_hidden_everywhere_from_then_on() -> None:
+def test_a_given_key_is_redacted_everywhere_afterwards() -> None:
     text = "it is given-5316-given, yes"
     assert redact(text) == text
     assert Secret("given-5316-given").reveal() in text
@@ -77,13 +77,13 @@ HIDDEN = f"it is {MARK}, yes"
         ("PASSWORD", "short", False),
     ],
 )
-def test_variables_named_after_secrets_hold_secrets(
+def test_variables_with_secret_names_are_redacted(
     variable: str, value: str, is_hidden: bool
 ) -> None:
     code = "import sys; from assay.core.secrets import redact; print(redact(sys.argv[1]))"
     text = f"it is {value.strip()}, yes"
-    said = run_python("-c", code, text, variables={variable: value})
-    assert said.output.strip() == (HIDDEN if is_hidden else text)
+    result = run_python("-c", code, text, variables={variable: value})
+    assert result.output.strip() == (HIDDEN if is_hidden else text)
 
 
 SECRET = "hidden-4711-hidden"
@@ -102,7 +102,7 @@ SECRET = "hidden-4711-hidden"
     ids=["query", "password", "service", "outside a table", "address in a file", "a name"],
 )
 @pytest.mark.parametrize("more", [[], ["--debug"]], ids=["plain", "debug"])
-def test_a_secret_in_the_wrong_place_is_refused_and_not_repeated(
+def test_a_misplaced_secret_is_rejected_and_not_printed(
     options: list[str],
     more: list[str],
     tmp_path: Path,
@@ -114,13 +114,13 @@ def test_a_secret_in_the_wrong_place_is_refused_and_not_repeated(
     Path("b.toml").write_text(f'[openai]\nbase_url = "http://h/v1?key={SECRET}"\n')
     Path("c.toml").write_text(f'[experiment]\nepisodes = "sk-{SECRET}"\n')
     assert main(["run", *options, *more]) == 2
-    told = capsys.readouterr()
-    assert SECRET not in told.out + told.err
-    assert "error:" in told.err
+    output = capsys.readouterr()
+    assert SECRET not in output.out + output.err
+    assert "error:" in output.err
 
 
 @pytest.mark.parametrize("write", [str, json.dumps, quote, quote_plus])
-def test_a_secret_is_found_however_it_is_written(write: Callable[[str], str]) -> None:
+def test_a_secret_is_found_in_every_encoding(write: Callable[[str], str]) -> None:
     secret = 'sk-"odd"/key+\\1234'
     text = redact(f"before {write(secret)} after", [secret])
     assert MARK in text
@@ -129,13 +129,13 @@ def test_a_secret_is_found_however_it_is_written(write: Callable[[str], str]) ->
     assert text.endswith(" after")
 
 
-def test_the_longer_secret_goes_first() -> None:
+def test_the_longer_secret_is_redacted_first() -> None:
     assert redact("sk-abcdefgh-more", ["sk-abcdefgh", "sk-abcdefgh-more"]) == MARK
 
 
-def test_a_short_secret_is_taken_out_only_where_it_stands_alone() -> None:
+def test_a_short_secret_is_redacted_only_as_a_whole_word() -> None:
     assert redact("test the latest: test", ["test"]) == f"{MARK} the latest: {MARK}"
 
 
-def test_nothing_is_secret_where_there_are_no_secrets() -> None:
+def test_text_is_unchanged_without_secrets() -> None:
     assert redact("all of it", [None, ""]) == "all of it"

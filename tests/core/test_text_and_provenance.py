@@ -21,15 +21,15 @@ SOURCE = Path(__file__).parents[2] / "src"
         pytest.param("\x1b[31mred\x07", r"\x1b[31mred\x07", id="terminal escapes"),
         pytest.param("a\nb\tc\r", r"a\nb\tc\r", id="line ends"),
         pytest.param("a\u202eb", r"a\u202eb", id="direction of writing"),
-        pytest.param("\udcff", r"\udcff", id="bytes that are no text"),
+        pytest.param("\udcff", r"\udcff", id="bytes that are not text"),
         pytest.param("[bold]a[/]", "[bold]a[/]", id="markup is the printer's business"),
     ],
 )
-def test_nothing_in_shown_text_can_command_a_terminal(text: str, shown: str) -> None:
+def test_control_characters_are_escaped_in_displayed_text(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-def test_an_unknown_name_is_answered_with_the_near_one_and_all() -> None:
+def test_an_unknown_name_is_reported_with_the_nearest_and_all_names() -> None:
     assert unknown_name("model", "gtp", ["gpt", "noop"]) == (
         "unknown model 'gtp'; did you mean 'gpt'? choose from: gpt, noop"
     )
@@ -64,7 +64,7 @@ def test_provenance_is_one_line_with_all_versions() -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A repository with a copy of assay in it and one commit."""
+    """Create a repository with a copy of assay and one commit."""
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(SOURCE, tmp_path / "src", ignore=ignore)
     git(tmp_path, "init", "--quiet")
@@ -80,7 +80,7 @@ def git(where: Path, *arguments: str) -> str:
 
 
 def provenance_from(source: Path, folder: Path = Path("/")) -> str:
-    """What a process that runs the copy in `source` says of itself, started in a folder."""
+    """Return the provenance that the copy in `source` reports when it runs in a folder."""
     program = (
         f"import sys; sys.path.insert(0, {str(source)!r}); sys.dont_write_bytecode = True\n"
         "from assay.core.provenance import collect_provenance\n"
@@ -103,7 +103,7 @@ def test_provenance_names_the_commit_of_a_checkout_and_whether_it_was_changed(
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-def test_provenance_does_not_name_the_commit_of_somebody_elses_repository(
+def test_provenance_ignores_the_commit_of_an_unrelated_repository(
     checkout: Path,
 ) -> None:
     installed = checkout / "some" / "environment"
@@ -112,7 +112,7 @@ def test_provenance_does_not_name_the_commit_of_somebody_elses_repository(
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-def test_provenance_names_the_commit_of_the_project_it_is_used_in(
+def test_provenance_names_the_commit_of_the_users_project(
     checkout: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     project = tmp_path_factory.mktemp("project")
@@ -123,16 +123,16 @@ def test_provenance_names_the_commit_of_the_project_it_is_used_in(
     git(project, "commit", "--quiet", "--message", "all")
     commit = git(project, "rev-parse", "HEAD")[:12]
     (project / "traces.duckdb").write_text("what a run leaves is no change")
-    said = provenance_from(checkout / "src", project)
-    assert f" in a project at commit {commit}, python" in said
-    assert git(checkout, "rev-parse", "HEAD")[:12] in said
+    reported = provenance_from(checkout / "src", project)
+    assert f" in a project at commit {commit}, python" in reported
+    assert git(checkout, "rev-parse", "HEAD")[:12] in reported
     (project / "agent.py").write_text("# changed")
-    said = provenance_from(checkout / "src", project)
-    assert f"commit {commit}, changed since, python" in said
+    reported = provenance_from(checkout / "src", project)
+    assert f"commit {commit}, changed since, python" in reported
     assert "project" not in provenance_from(checkout / "src", checkout / "src")
 
 
-def test_names_sort_as_people_count() -> None:
+def test_names_with_numbers_sort_numerically() -> None:
     names = [
         "run10",
         "run2",

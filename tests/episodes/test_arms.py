@@ -57,7 +57,7 @@ def test_two_prompts_of_one_model_are_one_run_and_one_verdict(
     assert {names[session] for session in brief} == {"short"}
     with chdir(tmp_path):
         (contrast,) = compare("latest", metrics=["steps"]).contrasts
-        assert contrast.verdict == "worse"  # one action a turn makes fewer steps
+        assert contrast.verdict == "lower"  # one action a turn makes fewer steps
         assert {found.name for found in contrast.design} == {
             *("actions_per_turn", "prompt", "view")
         }

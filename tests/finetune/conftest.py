@@ -21,7 +21,7 @@ def service(finetuning: Stage) -> Service:
 
 
 def row(number: int) -> str:
-    """One row with a tool call, as `assay sft filter` writes them."""
+    """Return a row with a tool call, as `assay sft filter` writes it."""
     parameters = {"type": "object", "properties": {"actions": {"type": "array"}}}
     tool = {"type": "function", "function": {"name": "interact", "parameters": parameters}}
     action = ("move_left", "move_right", "do", "sleep", "noop")[number % 5]

@@ -1,8 +1,8 @@
-"""A fine-tuning service on loopback that speaks the protocol over real HTTP, as it is told.
+"""A scripted fine-tuning service on loopback, over real HTTP.
 
-A job takes one step of its script each time somebody asks for it: no test waits for a clock.
-What a test needs of it beside its address stands in `Service`, so that tests which need the
-address alone can be given any other service.
+Each request for a job advances its script by one step: no test waits for a clock.
+Everything but its address is in `Service`, so that tests that need only the address can run
+against any other service.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ CREATED = 1_760_000_000
 
 @dataclass
 class Fault:
-    """What happens to a request instead of its answer."""
+    """A fault that replaces the response to a request."""
 
     status: int = 503
     headers: Mapping[str, str] = field(default_factory=dict)
     message: str = "not now"
     code: str | None = None
     cut: bool = False
-    """The connection is lost, before anything was done."""
+    """The connection is lost before the request takes effect."""
     after: bool = False
     """The connection is lost, after all was done."""
     late: float = 0.0
@@ -55,12 +55,12 @@ class Job:
 
 @dataclass
 class Service:
-    """What it was asked, and what it is to do."""
+    """The requests a service received, and its script."""
 
     key: str | None = None
-    """The key that it wants; None for any or none."""
+    """The required key; None accepts any key or none."""
     script: Sequence[str] = QUICK
-    """The states of a job, one for each question."""
+    """The states of a job, one per status request."""
     error: str = "the training data has too few examples"
     steps_per_poll: int = 20
     total_steps: int = 20
@@ -72,7 +72,7 @@ class Service:
     files: dict[str, bytes] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
     queries: list[dict[str, str]] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Service:
         return f"{self.root}/v1"
 
     def count(self, method: str, path: str) -> int:
-        return sum(each == (method, path) for each in self.asked)
+        return sum(request == (method, path) for request in self.requests)
 
     @property
     def app(self) -> Starlette:
@@ -110,7 +110,7 @@ class Service:
     def _route(self, answer: Any) -> Any:
         async def routed(call: Request) -> Response:
             path = call.url.path.removeprefix("/v1/").removeprefix("/")
-            self.asked.append((call.method, path))
+            self.requests.append((call.method, path))
             self.headers.append(call.headers)
             self.queries.append(dict(call.query_params))
             end = "jobs" if path.endswith("jobs") else path
@@ -307,7 +307,7 @@ class Service:
 
 def page(items: Sequence[dict[str, Any]], call: Request) -> Response:
     limit, after = int(call.query_params.get("limit", 20)), call.query_params.get("after")
-    start = next((at + 1 for at, one in enumerate(items) if one["id"] == after), 0)
+    start = next((at + 1 for at, item in enumerate(items) if item["id"] == after), 0)
     some = items[start : start + limit]
     more = start + limit < len(items)
     return JSONResponse({"object": "list", "data": some, "has_more": more})
@@ -319,7 +319,7 @@ def problem(fault: Fault) -> Response:
 
 
 def lost(call: Request) -> Response:
-    """An answer that never arrives, on a connection that is cut."""
+    """A response that never arrives, on a closed connection."""
     call.receive.__self__.transport.abort()  # type: ignore[attr-defined]
     return StreamingResponse(_nothing(), 200)
 
@@ -329,7 +329,7 @@ async def _nothing() -> AsyncIterator[bytes]:
 
 
 class Stage:
-    """One server for many tests, each of which brings a service of its own."""
+    """A server for many tests; each test installs its own service."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -346,7 +346,7 @@ class Stage:
 
 @contextmanager
 def stage() -> Iterator[Stage]:
-    """A server in a thread."""
+    """Run a server in a thread."""
     with open_listener("127.0.0.1", 0) as socket:
         made = Stage(f"http://127.0.0.1:{socket.getsockname()[1]}")
         with serve_in_thread(make_server(made), socket):

@@ -1,4 +1,4 @@
-"""The client against a service over real HTTP: uploads, jobs, and what goes wrong."""
+"""The client against a service over real HTTP: uploads, jobs and errors."""
 
 import hashlib
 from collections.abc import Iterator
@@ -25,18 +25,18 @@ KEY = "sk-planted-0123456789abcdef"
 
 
 @pytest.fixture
-def heard() -> list[str]:
+def faults() -> list[str]:
     return []
 
 
 @pytest.fixture
-def client(service: Service, heard: list[str]) -> Iterator[FinetuneClient]:
+def client(service: Service, faults: list[str]) -> Iterator[FinetuneClient]:
     made = FinetuneClient(
         service.url,
         key=Secret(KEY),
         timeout=5.0,
         retries=SOON,
-        on_fault=lambda reason, wait: heard.append(reason),
+        on_fault=lambda reason, wait: faults.append(reason),
     )
     yield made
     made.close()
@@ -54,40 +54,44 @@ def request(client: FinetuneClient, data: Path, **changes: object) -> dict[str, 
     return {"model": "gpt-4o-mini", "training_file": upload(client, data), **changes}
 
 
-def test_a_file_arrives_as_it_is_and_its_progress_is_told(
+def test_a_file_is_uploaded_unchanged_with_progress(
     client: FinetuneClient, service: Service, tmp_path: Path
 ) -> None:
     path = tmp_path / "data.jsonl"
     path.write_bytes(b'{"messages": []}\n' * 20_000)
-    told: list[tuple[int, int]] = []
-    name = upload(client, path, progress=lambda done, total: told.append((done, total)))
+    progress_calls: list[tuple[int, int]] = []
+    name = upload(
+        client, path, progress=lambda done, total: progress_calls.append((done, total))
+    )
     assert service.files[name] == path.read_bytes()
     assert service.names[name] == "data.jsonl"
-    assert len(told) > 3
-    assert told[-1] == (path.stat().st_size, path.stat().st_size)
+    assert len(progress_calls) > 3
+    assert progress_calls[-1] == (path.stat().st_size, path.stat().st_size)
     assert client.has_file(name)
     assert not client.has_file("file-none")
 
 
-def test_a_file_that_changes_meanwhile_is_refused(client: FinetuneClient, data: Path) -> None:
+def test_a_file_that_changes_during_the_upload_is_rejected(
+    client: FinetuneClient, data: Path
+) -> None:
     with pytest.raises(UsageError, match="changed during the upload"):
         client.upload(data, data.name, "0" * 64)
 
 
-def test_an_upload_is_sent_again_after_a_lost_connection_and_a_rate_limit(
-    client: FinetuneClient, service: Service, data: Path, heard: list[str]
+def test_an_upload_is_retried_after_a_lost_connection_and_a_rate_limit(
+    client: FinetuneClient, service: Service, data: Path, faults: list[str]
 ) -> None:
     service.faults["POST files"].extend(
         [Fault(cut=True), Fault(429, {"retry-after": "0"}, "slow down")]
     )
     name = upload(client, data)
     assert service.files[name] == data.read_bytes()
-    assert len(heard) == 2
-    assert "connection" in heard[0]
-    assert "429" in heard[1]
+    assert len(faults) == 2
+    assert "connection" in faults[0]
+    assert "429" in faults[1]
 
 
-def test_a_job_goes_from_its_creation_to_a_model(
+def test_a_created_job_ends_with_a_model(
     client: FinetuneClient, service: Service, data: Path
 ) -> None:
     service.script = ("validating_files", "queued", "running", "running", "succeeded")
@@ -108,7 +112,7 @@ def test_a_job_goes_from_its_creation_to_a_model(
     assert len(ids) == len(set(ids))
 
 
-def test_many_events_come_over_several_pages(
+def test_events_are_read_over_several_pages(
     client: FinetuneClient, service: Service, data: Path
 ) -> None:
     service.total_steps = service.steps_per_poll = 250
@@ -120,7 +124,9 @@ def test_many_events_come_over_several_pages(
     assert client.list_events(job.id, {event.id for event in events}) == []
 
 
-def test_a_failed_job_says_why(client: FinetuneClient, service: Service, data: Path) -> None:
+def test_a_failed_job_has_its_reason(
+    client: FinetuneClient, service: Service, data: Path
+) -> None:
     service.script = ("validating_files", "failed")
     job = client.create_job(request(client, data))
     *_, last = watch([WatchedJob(client, job.id)], interval=0.0)
@@ -135,7 +141,7 @@ def test_a_job_is_cancelled_once(client: FinetuneClient, service: Service, data:
         client.cancel_job(job.id)
 
 
-def test_a_request_that_was_heard_and_lost_makes_no_second_job(
+def test_a_request_with_a_lost_response_does_not_create_a_second_job(
     client: FinetuneClient, service: Service, data: Path
 ) -> None:
     service.faults["POST jobs"].append(Fault(after=True))
@@ -144,7 +150,7 @@ def test_a_request_that_was_heard_and_lost_makes_no_second_job(
     assert service.count("POST", "fine_tuning/jobs") == 1
 
 
-def test_a_request_that_was_not_heard_is_made_again(
+def test_a_request_that_did_not_arrive_is_retried(
     client: FinetuneClient, service: Service, data: Path
 ) -> None:
     body = request(client, data)
@@ -154,7 +160,7 @@ def test_a_request_that_was_not_heard_is_made_again(
     assert [*service.jobs] == [first.id, second.id]
 
 
-def test_a_lost_job_is_known_by_what_it_says_where_the_service_keeps_no_marks(
+def test_a_lost_job_is_found_by_its_settings_if_the_service_keeps_no_metadata(
     client: FinetuneClient, service: Service, data: Path
 ) -> None:
     service.keeps_metadata = False
@@ -183,24 +189,24 @@ def test_a_lost_job_is_known_by_what_it_says_where_the_service_keeps_no_marks(
         ),
     ],
 )
-def test_what_cannot_pass_is_one_error_without_the_key(
+def test_a_permanent_error_is_raised_once_without_the_key(
     client: FinetuneClient, service: Service, fault: Fault, words: str
 ) -> None:
     service.faults["*"].append(fault)
     with pytest.raises(ModelRejected, match=words) as raised:
         client.get_job("ftjob-1")
     assert KEY not in str(raised.value)
-    assert len(service.asked) == 1
+    assert len(service.requests) == 1
 
 
-def test_an_unknown_model_is_refused_in_the_words_of_the_service(
+def test_an_unknown_model_is_rejected_with_the_message_of_the_service(
     client: FinetuneClient, data: Path
 ) -> None:
     with pytest.raises(ModelRejected, match="`gpt-9` does not exist"):
         client.create_job(request(client, data, model="gpt-9"))
 
 
-def test_patience_ends_and_the_error_says_with_what(
+def test_retries_end_and_the_error_names_the_last_fault(
     service: Service, client: FinetuneClient
 ) -> None:
     service.faults["*"].extend([Fault(503)] * 500)
@@ -208,7 +214,7 @@ def test_patience_ends_and_the_error_says_with_what(
         client.list_jobs()
 
 
-def test_nobody_at_the_address_is_told_with_the_address() -> None:
+def test_an_unreachable_service_is_reported_with_its_address() -> None:
     once = CallRetries(patience=0)
     with (
         FinetuneClient("http://127.0.0.1:1/v1", key=None, retries=once) as client,
@@ -217,7 +223,7 @@ def test_nobody_at_the_address_is_told_with_the_address() -> None:
         client.check_health()
 
 
-def test_a_watch_outlives_trouble_and_waits_longer_each_time(
+def test_watching_a_job_survives_faults_and_backs_off(
     client: FinetuneClient, service: Service, data: Path
 ) -> None:
     job = client.create_job(request(client, data))
@@ -230,7 +236,7 @@ def test_a_watch_outlives_trouble_and_waits_longer_each_time(
     assert updates[-1].job is not None
 
 
-def test_a_watch_gives_a_job_up_after_its_patience_and_says_how_to_go_on(
+def test_watching_a_job_ends_after_the_retry_limit_and_names_the_next_command(
     client: FinetuneClient, service: Service, data: Path
 ) -> None:
     job = client.create_job(request(client, data))
@@ -240,7 +246,7 @@ def test_a_watch_gives_a_job_up_after_its_patience_and_says_how_to_go_on(
         list(watch([WatchedJob(client, job.id)], patience=10, sleep=lambda _: None))
 
 
-def test_a_service_without_events_is_watched_too(
+def test_a_job_of_a_service_without_events_can_be_watched(
     client: FinetuneClient, service: Service, data: Path
 ) -> None:
     service.has_events = False
@@ -251,7 +257,7 @@ def test_a_service_without_events_is_watched_too(
     assert service.count("GET", f"fine_tuning/jobs/{job.id}/events") == 1
 
 
-def test_the_key_is_sent_where_there_is_one_and_nothing_where_there_is_none(
+def test_the_authorization_header_is_sent_only_with_a_key(
     client: FinetuneClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-another-0123456789abcdef")
@@ -265,7 +271,7 @@ def test_the_key_is_sent_where_there_is_one_and_nothing_where_there_is_none(
     assert "openai-organization" not in first
 
 
-def test_health_is_what_the_service_says_or_the_number_of_its_models(
+def test_health_is_the_status_of_the_service_or_its_number_of_models(
     client: FinetuneClient, service: Service
 ) -> None:
     assert client.check_health() == {"status": "ok"}
@@ -280,7 +286,7 @@ def taken(data: Path, rows: int, tmp_path: Path, seed: int = 1) -> list[bytes]:
         return out.readlines()
 
 
-def test_subsets_are_nested_in_order_and_follow_from_the_seed(
+def test_subsets_are_nested_ordered_and_determined_by_the_seed(
     data: Path, tmp_path: Path
 ) -> None:
     whole = data.read_bytes().splitlines(keepends=True)
@@ -294,7 +300,7 @@ def test_subsets_are_nested_in_order_and_follow_from_the_seed(
         taken(data, 25, tmp_path)
 
 
-def test_several_values_make_one_job_each() -> None:
+def test_each_combination_of_values_is_one_job() -> None:
     synth = find_backend("synth")
     jobs = plan_jobs(
         synth,
@@ -316,7 +322,7 @@ def test_several_values_make_one_job_each() -> None:
     assert jobs[1].estimate_cost(8.0) == pytest.approx(0.024)
 
 
-def test_the_requests_have_the_shapes_that_the_services_read() -> None:
+def test_requests_have_the_format_of_each_service() -> None:
     synth, openai = find_backend("synth"), find_backend("openai")
     sent = plan_jobs(synth, synth.models[:1], TuningOptions(suffix="s"), rows=10, tokens=10)[0]
     assert sent.request("file-1", None) == {
@@ -361,14 +367,14 @@ def test_the_requests_have_the_shapes_that_the_services_read() -> None:
         pytest.param("synth", {"suffix": "a/b"}, "--suffix 'a/b' is not allowed", id="suffix"),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused(name: str, given: dict[str, Any], words: str) -> None:
+def test_an_invalid_plan_is_rejected(name: str, given: dict[str, Any], words: str) -> None:
     backend = find_backend(name)
     tuning, rows = TuningOptions(**given), 50 if given else 9
     with pytest.raises(UsageError, match=words):
         plan_jobs(backend, backend.models, tuning, rows=rows, tokens=5)
 
 
-def test_models_are_found_whatever_the_case_and_unknown_ones_get_the_nearest() -> None:
+def test_models_are_found_in_any_case_and_unknown_ones_are_reported_with_the_nearest() -> None:
     synth, openai = find_backend("Synth"), find_backend("openai")
     found = synth.find_model("qwen/qwen2.5-7b-instruct")
     assert found is not None
@@ -383,12 +389,12 @@ def test_models_are_found_whatever_the_case_and_unknown_ones_get_the_nearest() -
         find_backend("opnai")
 
 
-def test_every_backend_is_a_provider_of_the_registry_that_fine_tunes() -> None:
+def test_every_backend_is_a_registered_provider_with_fine_tuning() -> None:
     assert set(BACKENDS) == set(FINE_TUNING) <= set(load_registry().providers)
     assert [name for name, backend in BACKENDS.items() if backend.loopback] == ["local"]
 
 
-def test_a_job_is_read_with_nothing_believed() -> None:
+def test_invalid_values_in_a_job_are_tolerated() -> None:
     from assay.finetune.client import JobEvent, RemoteJob
 
     job = RemoteJob.parse({"id": "j", "status": 7, "error": f"key {KEY}\x1b[2J", "seed": "x"})

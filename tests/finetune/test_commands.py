@@ -1,4 +1,4 @@
-"""`assay finetune`, as people type it, against a service over real HTTP and a real store."""
+"""`assay finetune` commands against a service over real HTTP and a real database."""
 
 import json
 import os
@@ -25,7 +25,7 @@ KEY = "sk-planted-0123456789abcdef"
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, service: Service) -> Path:
-    """A folder of its own, a key, and the service where the backends are."""
+    """Change to an empty folder, with a key and the service as every backend."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -45,7 +45,7 @@ def run(line: str) -> int:
     return main(shlex.split(line))
 
 
-def answered(line: str, capsys: Out, code: int = 0) -> dict[str, Any]:
+def run_json(line: str, capsys: Out, code: int = 0) -> dict[str, Any]:
     capsys.readouterr()
     assert run(f"{line} --json") == code, capsys.readouterr()
     return dict(json.loads(capsys.readouterr().out))
@@ -59,13 +59,13 @@ def stored(query: str) -> list[tuple[Any, ...]]:
 START = "finetune start data.jsonl --poll-interval 0"
 
 
-def test_a_job_is_checked_shown_started_followed_stored_and_tried(
+def test_a_job_is_checked_started_followed_stored_and_its_model_tested(
     service: Service, capsys: Out
 ) -> None:
     service.key = KEY
     write_rows(Path("data.holdout.jsonl"), 4)
     assert run(f"{START} --backend openai --model GPT-4o-mini --suffix crafter") == 0
-    shown, told = capsys.readouterr()
+    shown, errors = capsys.readouterr()
     (job,) = service.jobs.values()
     name = job.about["fine_tuned_model"]
     assert "data.jsonl: 24 rows, no errors, ~" in shown
@@ -76,10 +76,10 @@ def test_a_job_is_checked_shown_started_followed_stored_and_tried(
     assert 'calls interact({"actions": ["noop"]})' in shown
     assert f"assay models test {name}" in shown
     assert f"assay run --models {name} gpt-4o-mini" in shown
-    assert "step 20/20, loss 0.1000" in told
-    assert f"succeeded after 10 min, 3,702 tokens trained: {name}" in told
-    assert KEY not in shown + told
-    # What was sent is the file.
+    assert "step 20/20, loss 0.1000" in errors
+    assert f"succeeded after 10 min, 3,702 tokens trained: {name}" in errors
+    assert KEY not in shown + errors
+    # The upload is the file.
     assert service.files[job.about["training_file"]] == Path("data.jsonl").read_bytes()
     ((model, backend, result, rows, history, data, command),) = stored(
         "SELECT model, backend, result_model, rows, history::VARCHAR, data_sha256, command"
@@ -97,7 +97,7 @@ def test_a_job_is_checked_shown_started_followed_stored_and_tried(
     assert KEY.encode() not in Path("crafter_multi_model_traces.duckdb").read_bytes()
 
 
-def test_the_same_file_is_uploaded_once_and_again_where_the_service_lost_it(
+def test_a_file_is_uploaded_once_and_again_if_the_service_lost_it(
     service: Service, capsys: Out
 ) -> None:
     line = f"{START} --model gpt-4o-mini --no-wait"
@@ -111,11 +111,11 @@ def test_the_same_file_is_uploaded_once_and_again_where_the_service_lost_it(
 
 
 @pytest.mark.extras
-def test_several_values_make_one_job_each_with_nested_subsets(
+def test_each_combination_of_values_is_one_job_with_nested_subsets(
     service: Service, capsys: Out
 ) -> None:
     models = "Qwen/Qwen2.5-7b-Instruct Qwen/Qwen2.5-14B-Instruct"
-    found = answered(f"{START} --backend synth --model {models} --subset 5 24", capsys)
+    found = run_json(f"{START} --backend synth --model {models} --subset 5 24", capsys)
     assert [job["rows"] for job in found["jobs"]] == [5, 24, 5, 24]
     assert found["jobs"][0]["model"] == "Qwen/Qwen2.5-7B-Instruct"
     assert all(job["status"] == "succeeded" for job in found["jobs"])
@@ -127,24 +127,24 @@ def test_several_values_make_one_job_each_with_nested_subsets(
     assert service.bodies[0]["training_type"] == "sft"
 
 
-def test_a_dry_run_asks_nobody_and_says_what_is_missing(
+def test_a_dry_run_sends_no_request_and_reports_missing_settings(
     service: Service, capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
     monkeypatch.delenv("MODAL_BASE_URL")
     assert run(f"{START} --model gpt-4o-mini --dry-run") == 0
-    shown, told = capsys.readouterr()
+    shown, errors = capsys.readouterr()
     assert "nothing was uploaded (--dry-run)" in shown
     assert "at prices of 2026-04-07" in shown
-    assert "set the variable OPENAI_API_KEY" in told
+    assert "set the variable OPENAI_API_KEY" in errors
     line = f"{START} --model gpt-4o-mini --base-url http://example.com/v1 --dry-run"
-    assert "is not encrypted" in answered(line, capsys)["warnings"][0]
-    found = answered(f"{START} --model Qwen/Qwen2.5-7B-Instruct --price 2 --dry-run", capsys)
+    assert "is not encrypted" in run_json(line, capsys)["warnings"][0]
+    found = run_json(f"{START} --model Qwen/Qwen2.5-7B-Instruct --price 2 --dry-run", capsys)
     assert found["address"] is None
     tokens = found["jobs"][0]["trained_tokens"]
     assert found["cost_usd"] == pytest.approx(tokens / 1e6 * 2)
     assert found["jobs"][0]["seconds"] == pytest.approx(tokens * 0.0018)
-    assert service.asked == []
+    assert service.requests == []
     assert not Path("crafter_multi_model_traces.duckdb").exists()
 
 
@@ -177,17 +177,17 @@ def test_a_dry_run_asks_nobody_and_says_what_is_missing(
         ),
     ],
 )
-def test_bad_values_are_refused_before_anybody_is_asked(
+def test_invalid_values_are_rejected_before_any_request(
     service: Service, capsys: Out, line: str, words: str
 ) -> None:
     assert run(f"{START} {line}") == 2
     shown = capsys.readouterr().err
     assert words in shown
     assert "secret" not in shown
-    assert service.asked == []
+    assert service.requests == []
 
 
-def test_data_that_cannot_be_trained_on_is_not_uploaded(service: Service, capsys: Out) -> None:
+def test_invalid_data_is_not_uploaded(service: Service, capsys: Out) -> None:
     with Path("data.jsonl").open("a") as stream:
         stream.write('{"messages": [{"role": "user", "content": "x"}]}\n')
     assert run(f"{START} --model gpt-4o-mini") == 2
@@ -198,29 +198,31 @@ def test_data_that_cannot_be_trained_on_is_not_uploaded(service: Service, capsys
     )
     assert run("finetune start share.jsonl --model gpt-4o-mini") == 2
     assert "'assay sft filter --format openai'" in capsys.readouterr().err
-    assert service.asked == []
+    assert service.requests == []
 
 
-def test_a_refused_key_is_one_line_without_the_key(service: Service, capsys: Out) -> None:
+def test_a_rejected_key_is_one_error_line_without_the_key(
+    service: Service, capsys: Out
+) -> None:
     service.key = "sk-another-0123456789abcdef"
     assert run(f"{START} --model gpt-4o-mini") == 2
-    told = capsys.readouterr().err
-    assert "check the key; 'assay doctor'" in told
-    assert KEY not in told
+    errors = capsys.readouterr().err
+    assert "check the key; 'assay doctor'" in errors
+    assert KEY not in errors
 
 
-def test_a_missing_key_or_address_is_named(
+def test_a_missing_key_or_address_variable_is_named(
     capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MODAL_BASE_URL")
     monkeypatch.delenv("SYNTH_API_KEY")
     assert run(f"{START} --model Qwen/Qwen2.5-7B-Instruct") == 2
-    told = capsys.readouterr().err
-    assert "set the variable MODAL_BASE_URL" in told
-    assert "set the variable SYNTH_API_KEY" in told
+    errors = capsys.readouterr().err
+    assert "set the variable MODAL_BASE_URL" in errors
+    assert "set the variable SYNTH_API_KEY" in errors
 
 
-def test_a_failed_job_ends_with_1_and_its_reason(service: Service, capsys: Out) -> None:
+def test_a_failed_job_exits_with_1_and_its_reason(service: Service, capsys: Out) -> None:
     service.script = ("running", "failed")
     assert run(f"{START} --model gpt-4o-mini") == 1
     assert f"failed after 60 s: {service.error}" in capsys.readouterr().err
@@ -230,25 +232,25 @@ def test_a_failed_job_ends_with_1_and_its_reason(service: Service, capsys: Out) 
 
 
 @pytest.mark.extras
-def test_jobs_are_waited_for_listed_asked_about_and_ended(
+def test_jobs_can_be_waited_for_listed_queried_and_cancelled(
     service: Service, capsys: Out
 ) -> None:
     assert run(f"{START} --model gpt-4o-mini --epochs 1 2 --no-wait --quiet") == 0
     first, second = capsys.readouterr().out.split()
-    assert answered(f"finetune status {first}", capsys)["status"] == "running"
-    done = answered(f"finetune wait {first} --poll-interval 0", capsys)["jobs"]
+    assert run_json(f"finetune status {first}", capsys)["status"] == "running"
+    done = run_json(f"finetune wait {first} --poll-interval 0", capsys)["jobs"]
     assert done[0]["result_model"].startswith("ft:gpt-4o-mini:")
-    assert answered(f"finetune cancel {second}", capsys)["jobs"][0]["status"] == "cancelled"
+    assert run_json(f"finetune cancel {second}", capsys)["jobs"][0]["status"] == "cancelled"
     assert run(f"finetune cancel {second}") == 2
     assert "has ended already: cancelled" in capsys.readouterr().err
-    jobs = answered("finetune list", capsys)["jobs"]
+    jobs = run_json("finetune list", capsys)["jobs"]
     assert {job["id"]: job["status"] for job in jobs} == {
         first: "succeeded",
         second: "cancelled",
     }
-    told = answered(f"finetune events {first}", capsys)["events"]
-    assert told[0]["message"] == "Created fine-tuning job"
-    assert sum("train_loss" in event["metrics"] for event in told) == 20
+    events = run_json(f"finetune events {first}", capsys)["events"]
+    assert events[0]["message"] == "Created fine-tuning job"
+    assert sum("train_loss" in event["metrics"] for event in events) == 20
     assert run(f"finetune status {first}") == 0
     shown = capsys.readouterr().out
     assert "loss      2.0000 to 0.1000  █" in shown
@@ -259,7 +261,7 @@ def test_jobs_are_waited_for_listed_asked_about_and_ended(
     assert "unknown job 'ftjob-none'" in capsys.readouterr().err
 
 
-def test_a_job_that_the_store_does_not_know_is_found_at_its_backend_and_stored(
+def test_a_job_missing_from_the_database_is_found_at_its_backend_and_stored(
     service: Service, capsys: Out
 ) -> None:
     assert run(f"{START} --model gpt-4o-mini --no-wait --quiet") == 0
@@ -270,18 +272,18 @@ def test_a_job_that_the_store_does_not_know_is_found_at_its_backend_and_stored(
     assert stored("SELECT id, status FROM finetune_jobs") == [(name, "succeeded")]
 
 
-def test_a_fine_tuned_model_is_asked_where_its_job_was_whatever_the_case(
+def test_a_fine_tuned_model_is_called_at_the_service_of_its_job_in_any_case(
     service: Service, capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(f"{START} --model Qwen/Qwen2.5-7B-Instruct") == 0
     (job,) = service.jobs.values()
     name = job.about["fine_tuned_model"]
-    # Where the variable points by now does not count: the job says where its model is.
+    # The variable's current address is ignored: the job has the address of its model.
     monkeypatch.setenv("MODAL_BASE_URL", "http://127.0.0.1:1")
-    found = answered(f"models test {name.upper()}", capsys)
+    found = run_json(f"models test {name.upper()}", capsys)
     assert found["reply"] == "ok"
     assert service.bodies[-1]["model"] == name
-    listed = answered("models --provider synth", capsys)["models"]
+    listed = run_json("models --provider synth", capsys)["models"]
     assert name in [row["name"] for row in listed]
     line = f"run --model {name.upper()} --episodes 1 --max-turns 2 --no-baselines"
     assert run(line) == 0
@@ -290,7 +292,7 @@ def test_a_fine_tuned_model_is_asked_where_its_job_was_whatever_the_case(
 
 
 @pytest.mark.extras
-def test_a_name_that_no_job_has_goes_by_its_base_model_or_the_provider_that_is_named(
+def test_a_fine_tuned_name_without_a_job_uses_its_base_model_or_the_given_provider(
     service: Service, capsys: Out
 ) -> None:
     assert run(f"{START} --model Qwen/Qwen2.5-7B-Instruct --quiet") == 0
@@ -302,7 +304,7 @@ def test_a_name_that_no_job_has_goes_by_its_base_model_or_the_provider_that_is_n
     assert "does not exist" in capsys.readouterr().err
     assert run(f"models test {other}") == 2
     assert "unknown model" in capsys.readouterr().err
-    assert answered(f"models test {other} --provider synth", capsys)["reply"] == "ok"
+    assert run_json(f"models test {other} --provider synth", capsys)["reply"] == "ok"
     line = f"run --models {other} --provider synth --episodes 1 --max-turns 1 --no-baselines"
     assert run(line) == 0
     assert service.bodies[-1]["model"] == other
@@ -310,19 +312,19 @@ def test_a_name_that_no_job_has_goes_by_its_base_model_or_the_provider_that_is_n
     assert "did you mean 'synth'" in capsys.readouterr().err
 
 
-def test_a_model_that_does_not_answer_yet_is_no_failure_of_its_training(
+def test_a_model_that_does_not_respond_yet_does_not_fail_its_job(
     service: Service, capsys: Out
 ) -> None:
     service.faults["POST chat/completions"].append(Fault(404, message="not yet"))
     assert run(f"{START} --model gpt-4o-mini") == 0
-    shown, told = capsys.readouterr()
-    assert "was created, but its test request failed" in told
+    shown, errors = capsys.readouterr()
+    assert "was created, but its test request failed" in errors
     assert "Run it:" in shown
     assert run("finetune test latest") == 0
     assert "to the first row of its data" in capsys.readouterr().out
 
 
-def test_any_service_of_the_protocol_can_be_the_local_one(
+def test_any_service_with_the_protocol_can_be_the_local_backend(
     service: Service, capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ASSAY_FINETUNE_URL")
@@ -330,32 +332,32 @@ def test_any_service_of_the_protocol_can_be_the_local_one(
     assert run(f"{line} --base-url {service.url}") == 0
     assert "authorization" not in service.headers[-1]
     assert run(f"{line} --base-url http://127.0.0.1:1/v1") == 1
-    told = capsys.readouterr().err
-    assert "no fine-tuning service is running at http://127.0.0.1:1/v1" in told
-    assert "assay serve-finetune --port PORT" in told
+    errors = capsys.readouterr().err
+    assert "no fine-tuning service is running at http://127.0.0.1:1/v1" in errors
+    assert "assay serve-finetune --port PORT" in errors
 
 
-def test_health_and_check_model_say_what_the_service_says(
+def test_health_and_check_model_report_the_response_of_the_service(
     service: Service, capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run("finetune health --backend synth") == 0
     assert f"synth responds at {service.url}: status ok" in capsys.readouterr().out
-    found = answered("finetune check-model qwen/qwen2.5-7b-instruct --data data.jsonl", capsys)
+    found = run_json("finetune check-model qwen/qwen2.5-7b-instruct --data data.jsonl", capsys)
     assert found["model"] == "Qwen/Qwen2.5-7B-Instruct"
     assert (found["ok"], found["on_service"], found["rows"]) == (True, True, 24)
-    found = answered("finetune check-model gpt-4o", capsys, 1)
+    found = run_json("finetune check-model gpt-4o", capsys, 1)
     assert (found["on_service"], found["price"]) == (False, 25.0)
     monkeypatch.delenv("SYNTH_API_KEY")
     assert run("finetune check-model Qwen/Qwen2.5-7B-Instruct") == 0
-    shown, told = capsys.readouterr()
+    shown, errors = capsys.readouterr()
     assert "can be fine-tuned with synth" in shown
-    assert "set the variable SYNTH_API_KEY" in told
+    assert "set the variable SYNTH_API_KEY" in errors
     assert run("finetune health --backend synth") == 2
     assert run("finetune check-model Qwen/Qwen2.5-8B-Instruct") == 2
 
 
 @pytest.mark.extras
-def test_ctrl_c_leaves_the_job_running_and_says_how_to_follow_it_again(
+def test_ctrl_c_leaves_the_job_running_and_prints_the_command_to_follow_it(
     service: Service,
 ) -> None:
     service.script = ("running",)
@@ -367,20 +369,20 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_follow_it_again(
         while "loss" not in (line := program.stderr.readline()):
             assert line, "it ended by itself"
         program.send_signal(signal.SIGINT)
-        told = program.stderr.read()
+        errors = program.stderr.read()
     (job,) = service.jobs
     assert program.returncode == 130
-    assert "training continues without this command" in told
-    assert f"assay finetune wait {job}" in told
+    assert "training continues without this command" in errors
+    assert f"assay finetune wait {job}" in errors
     assert stored("SELECT id, status FROM finetune_jobs") == [(job, "running")]
 
 
 @pytest.mark.extras
-def test_the_lineage_of_the_data_is_kept_with_the_job(service: Service, capsys: Out) -> None:
+def test_the_lineage_of_the_data_is_stored_with_the_job(service: Service, capsys: Out) -> None:
     assay.run(models=["builtin/forager"], episodes=2, max_turns=8, baselines=False)
     built = assay.sft_filter("played.jsonl", min_reward=-9)
     assert run("finetune start played.jsonl --model gpt-4o-mini --poll-interval 0") == 0
-    # The worlds were 42 and 43: the command that is printed plays others.
+    # The worlds were 42 and 43: the printed command plays other ones.
     assert "--episodes 20 --seed 44" in capsys.readouterr().out
     ((lineage, sha256, provenance),) = stored(
         "SELECT lineage::VARCHAR, data_sha256, provenance::VARCHAR FROM finetune_jobs"
@@ -390,7 +392,7 @@ def test_the_lineage_of_the_data_is_kept_with_the_job(service: Service, capsys: 
     assert "assay" in json.loads(provenance)
 
 
-def test_a_fine_tuned_model_plays_as_it_was_taught_unless_the_user_says_otherwise(
+def test_a_fine_tuned_model_plays_with_its_training_settings_by_default(
     service: Service, capsys: Out
 ) -> None:
     assay.run(
@@ -410,24 +412,26 @@ def test_a_fine_tuned_model_plays_as_it_was_taught_unless_the_user_says_otherwis
     capsys.readouterr()
 
     assert run(line) == 0
-    told = capsys.readouterr().err
-    assert "was fine-tuned with view short, history 2, actions per turn 1, so this run" in told
-    assert "its training may have less effect" not in told
+    errors = capsys.readouterr().err
+    assert (
+        "was fine-tuned with view short, history 2, actions per turn 1, so this run" in errors
+    )
+    assert "its training may have less effect" not in errors
     played = "SELECT DISTINCT metadata->>'$.agent' FROM session_traces WHERE seed = {}"
     ((agent,),) = stored(played.format(900))
-    asked = json.loads(agent)
-    assert (asked["view"], asked["history"], asked["actions_per_turn"]) == ("short", 2, 1)
+    options = json.loads(agent)
+    assert (options["view"], options["history"], options["actions_per_turn"]) == ("short", 2, 1)
 
     assert run(f"{line.replace('900', '901')} --view full --history 2") == 0
-    told = capsys.readouterr().err
-    assert "was fine-tuned with view short, and this run uses view full" in told
+    errors = capsys.readouterr().err
+    assert "was fine-tuned with view short, and this run uses view full" in errors
     ((agent,),) = stored(played.format(901))
-    asked = json.loads(agent)
-    assert (asked["view"], asked["history"], asked["actions_per_turn"]) == ("full", 2, 1)
+    options = json.loads(agent)
+    assert (options["view"], options["history"], options["actions_per_turn"]) == ("full", 2, 1)
 
 
 @pytest.mark.extras
-def test_a_terminal_shows_a_bar_with_the_loss_as_a_curve(service: Service) -> None:
+def test_a_terminal_shows_a_progress_bar_with_the_loss_curve(service: Service) -> None:
     service.script = ("running", "running", "succeeded")
     service.steps_per_poll = 10
     ours, theirs = pty.openpty()
@@ -451,7 +455,7 @@ def test_a_terminal_shows_a_bar_with_the_loss_as_a_curve(service: Service) -> No
 
 
 @pytest.mark.extras
-def test_the_functions_do_what_the_commands_do(service: Service) -> None:
+def test_the_python_functions_match_the_commands(service: Service) -> None:
     plan = assay.finetune_plan("data.jsonl", model="gpt-4o-mini", epochs=[1, 2])
     jobs = assay.finetune_start(plan)
     done = assay.finetune_wait(*(job.id for job in jobs), poll_interval=0)

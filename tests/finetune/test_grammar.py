@@ -1,4 +1,4 @@
-"""What may be written in a call follows from the schema of the tool."""
+"""The grammar of a tool call follows from the schema of the tool."""
 
 import json
 import random
@@ -61,7 +61,7 @@ def call(arguments: str, name: str = "play") -> str:
         '{"actions":["do"],"place":{"sure":true}}',
     ],
 )
-def test_what_a_schema_allows_can_be_written(arguments: str) -> None:
+def test_calls_that_the_schema_allows_can_be_generated(arguments: str) -> None:
     assert fits(call(arguments))
 
 
@@ -81,11 +81,11 @@ def test_what_a_schema_allows_can_be_written(arguments: str) -> None:
         '{"actions":["do"]',
     ],
 )
-def test_what_a_schema_forbids_cannot_be_written(arguments: str) -> None:
+def test_calls_that_the_schema_forbids_cannot_be_generated(arguments: str) -> None:
     assert not fits(call(arguments))
 
 
-def test_a_tool_that_is_demanded_is_the_only_one() -> None:
+def test_a_required_tool_is_the_only_one_that_can_be_called() -> None:
     demanded = {"type": "function", "function": {"name": "stop"}}
     assert fits(call("{}", "stop"), choice=demanded)
     assert not fits(call('{"actions":["do"]}'), choice=demanded)
@@ -93,7 +93,7 @@ def test_a_tool_that_is_demanded_is_the_only_one() -> None:
         make_call_grammar([PLAY], {"function": {"name": "stopp"}})
 
 
-def test_a_type_that_json_lacks_is_refused_by_its_name() -> None:
+def test_an_unknown_json_type_is_rejected_by_name() -> None:
     with pytest.raises(UsageError, match="'float'"):
         make_call_grammar([tool("x", {"properties": {"a": {"type": "float"}}})])
 
@@ -102,7 +102,7 @@ def characters(grammar: Grammar, state: Any) -> list[str]:
     return [c for c in map(chr, range(9, 127)) if grammar.step(state, c)]
 
 
-def test_whatever_is_drawn_can_be_completed_and_is_json() -> None:
+def test_every_random_prefix_can_be_completed_to_json() -> None:
     grammar, draw = make_call_grammar([PLAY, STOP]), random.Random(3)
     for length in range(0, 160, 4):
         text, state = "", grammar.start
@@ -112,5 +112,5 @@ def test_whatever_is_drawn_can_be_completed_and_is_json() -> None:
         if not grammar.is_complete(state):
             text += grammar.find_completion(state)
         assert fits(text)
-        told = json.loads(text.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>"))
-        assert told["name"] in ("play", "stop")
+        parsed = json.loads(text.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>"))
+        assert parsed["name"] in ("play", "stop")

@@ -1,4 +1,4 @@
-"""The local models learn, resume, and answer with calls that can be read."""
+"""Local models learn, resume, and reply with valid tool calls."""
 
 import json
 from collections.abc import Iterator
@@ -44,18 +44,22 @@ SYSTEM = {"role": "system", "content": "You paint what you are shown."}
 STEPS = 50
 
 
-def asked(number: int) -> list[dict[str, Any]]:
-    """A picture, and its colour in words."""
+def make_messages(number: int) -> list[dict[str, Any]]:
+    """Return a prompt that describes a picture and its colour."""
     shown = f"picture number {number}:\n-@--\nit is all {COLOURS[number % 4]}"
     return [SYSTEM, {"role": "user", "content": shown}]
 
 
 def row(number: int) -> dict[str, Any]:
     colour = COLOURS[number % 4]
-    told = json.dumps({"colour": colour}, separators=(",", ":"))
-    call = {"id": "c", "type": "function", "function": {"name": "paint", "arguments": told}}
+    arguments = json.dumps({"colour": colour}, separators=(",", ":"))
+    call = {
+        "id": "c",
+        "type": "function",
+        "function": {"name": "paint", "arguments": arguments},
+    }
     answer = {"role": "assistant", "content": None, "tool_calls": [call]}
-    return {"messages": [*asked(number), answer], "tools": TOOLS}
+    return {"messages": [*make_messages(number), answer], "tools": TOOLS}
 
 
 ROWS = [row(number) for number in range(64)]
@@ -77,7 +81,7 @@ def weights(folder: Path) -> bytes:
     return (folder / "weights.safetensors").read_bytes()
 
 
-def test_fifty_steps_make_the_loss_fall(model: TrainedModel) -> None:
+def test_the_loss_falls_within_fifty_steps(model: TrainedModel) -> None:
     assert model.steps == STEPS == len(model.losses)
     assert model.losses[-1] < model.losses[0] / 4
     before, after = model.validated[0], model.validated[-1]
@@ -96,7 +100,7 @@ def test_the_same_rows_and_seed_give_the_same_weights(
     assert other.losses[0] != model.losses[0]
 
 
-def test_more_threads_give_the_same_losses_to_one_in_a_thousand(
+def test_more_threads_give_the_same_losses_within_a_tenth_of_a_percent(
     model: TrainedModel, tmp_path: Path
 ) -> None:
     steps = 5
@@ -117,13 +121,13 @@ def test_more_threads_give_the_same_losses_to_one_in_a_thousand(
     assert seen == pytest.approx(model.losses[:steps], rel=1e-3)
 
 
-def test_a_training_that_was_stopped_resumes_to_the_same_weights(
+def test_a_stopped_training_resumes_to_the_same_weights(
     model: TrainedModel, tmp_path: Path
 ) -> None:
     seen: list[TrainingStep | ValidationResult] = []
 
     def after_twenty() -> bool:
-        return sum(isinstance(each, TrainingStep) for each in seen) == 20
+        return sum(isinstance(event, TrainingStep) for event in seen) == 20
 
     with pytest.raises(TrainingStopped, match="after step 20 of 50"):
         trained(tmp_path, on_step=seen.append, should_stop=after_twenty)
@@ -138,7 +142,7 @@ def test_a_training_that_was_stopped_resumes_to_the_same_weights(
     assert not (tmp_path / "checkpoint.safetensors").exists()
 
 
-def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_training_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(TrainingStopped):
         trained(tmp_path, should_stop=lambda: True)
     with pytest.raises(UsageError, match="another training"):
@@ -147,19 +151,19 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
 
 def requests(count: int, **about: Any) -> Iterator[ModelRequest]:
     for number in range(count):
-        about = {"messages": asked(100 + number), "tools": TOOLS} | about
-        yield ModelRequest(**{**about, "messages": asked(100 + number), "seed": number})
+        about = {"messages": make_messages(100 + number), "tools": TOOLS} | about
+        yield ModelRequest(**{**about, "messages": make_messages(100 + number), "seed": number})
 
 
-def test_a_trained_model_gives_the_answers_that_it_learned(model: TrainedModel) -> None:
+def test_a_trained_model_gives_the_replies_it_learned(model: TrainedModel) -> None:
     replies = load(model.folder).generate_replies(list(requests(8)))
-    told = [json.loads(r.message["tool_calls"][0]["function"]["arguments"]) for r in replies]
+    calls = [json.loads(r.message["tool_calls"][0]["function"]["arguments"]) for r in replies]
     right = [COLOURS[(100 + number) % 4] for number in range(8)]
-    assert [each["colour"] for each in told] == right
+    assert [call["colour"] for call in calls] == right
     assert {reply.finish_reason for reply in replies} == {"tool_calls"}
 
 
-def test_requests_answered_together_get_the_answers_they_get_alone(model: TrainedModel) -> None:
+def test_batched_requests_get_the_same_replies_as_single_ones(model: TrainedModel) -> None:
     generator = load(model.folder)
     asked_for = list(requests(5, temperature=0.7))
     together = [reply.message for reply in generator.generate_replies(asked_for)]
@@ -168,7 +172,7 @@ def test_requests_answered_together_get_the_answers_they_get_alone(model: Traine
     ]
 
 
-def test_a_beginning_that_was_seen_is_not_computed_again(model: TrainedModel) -> None:
+def test_a_shared_prefix_is_not_computed_again(model: TrainedModel) -> None:
     generator = load(model.folder)
     [first] = generator.generate_replies(list(requests(1)))
     [second] = generator.generate_replies(list(requests(1)))
@@ -177,7 +181,7 @@ def test_a_beginning_that_was_seen_is_not_computed_again(model: TrainedModel) ->
 
 
 @pytest.mark.parametrize("most", [1, 3, 8, 200])
-def test_constrained_calls_can_always_be_read_whatever_the_model_knows(most: int) -> None:
+def test_constrained_calls_of_an_untrained_model_are_valid(most: int) -> None:
     generator = load_base("local/tiny")
     hot = list(requests(8, temperature=1.5, max_tokens=most))
     for reply in generator.generate_replies(hot):
@@ -186,7 +190,7 @@ def test_constrained_calls_can_always_be_read_whatever_the_model_knows(most: int
         assert json.loads(call["function"]["arguments"])["colour"] in COLOURS
 
 
-def test_free_replies_of_an_untrained_model_are_text_and_bounded() -> None:
+def test_unconstrained_replies_of_an_untrained_model_are_bounded_text() -> None:
     generator = load_base("local/tiny")
     free = list(requests(4, temperature=1.0, max_tokens=10, constrained=False))
     for reply in generator.generate_replies(free):
@@ -194,7 +198,7 @@ def test_free_replies_of_an_untrained_model_are_text_and_bounded() -> None:
         assert reply.completion_tokens <= 10
 
 
-def test_a_head_that_was_not_learned_is_refused(model: TrainedModel) -> None:
+def test_a_request_with_an_unknown_head_is_rejected(model: TrainedModel) -> None:
     generator = load(model.folder)
     [known] = list(requests(1))
     assert generator.find_refusal(known) is None
@@ -207,14 +211,14 @@ def test_a_head_that_was_not_learned_is_refused(model: TrainedModel) -> None:
             generator.generate_replies([changed])
 
 
-def test_rows_with_two_heads_are_refused_by_their_numbers(tmp_path: Path) -> None:
-    other = {**ROWS[1], "messages": [{"role": "system", "content": "x"}, *asked(1)[1:]]}
+def test_rows_with_different_heads_are_rejected_by_number(tmp_path: Path) -> None:
+    other = {**ROWS[1], "messages": [{"role": "system", "content": "x"}, *make_messages(1)[1:]]}
     other["messages"].append(ROWS[1]["messages"][-1])
     with pytest.raises(UsageError, match="2 different heads"):
         train("local/tiny", [*ROWS, other], Settings(), seed=0, folder=tmp_path)
 
 
-def test_most_tokens_are_head_and_only_answers_are_learned(model: TrainedModel) -> None:
+def test_most_tokens_are_the_head_and_only_replies_are_learned(model: TrainedModel) -> None:
     counts = model.tokens
     assert 0 < counts.learned < counts.total - counts.head
     assert 0 < counts.share_without_head < 1
@@ -225,30 +229,32 @@ def test_most_tokens_are_head_and_only_answers_are_learned(model: TrainedModel) 
     [
         pytest.param([], "no rows", id="none"),
         pytest.param([{"text": "x"}], "row 1", id="no messages"),
-        pytest.param([{"messages": asked(1), "tools": TOOLS}], "no answer", id="no answer"),
+        pytest.param(
+            [{"messages": make_messages(1), "tools": TOOLS}], "no answer", id="no answer"
+        ),
     ],
 )
-def test_rows_that_teach_nothing_are_refused(rows: Any, match: str, tmp_path: Path) -> None:
+def test_rows_without_a_trained_reply_are_rejected(
+    rows: Any, match: str, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match=match):
         train("local/tiny", rows, Settings(), seed=0, folder=tmp_path)
 
 
-def test_a_model_whose_files_are_damaged_is_refused(
-    model: TrainedModel, tmp_path: Path
-) -> None:
+def test_a_model_with_damaged_files_is_rejected(model: TrainedModel, tmp_path: Path) -> None:
     (tmp_path / "model.json").write_bytes((model.folder / "model.json").read_bytes())
     (tmp_path / "weights.safetensors").write_bytes(b"\x80\x04pickle")
     with pytest.raises(UsageError, match="cannot be read"):
         load(tmp_path)
 
 
-def test_a_text_comes_back_from_its_words() -> None:
+def test_a_text_is_restored_from_its_tokens() -> None:
     words = WordTokenizer.build(["the cat sat", "the cat ran"] * 3, [])
     text = 'the cat sat, 42 times {"x":["y"]}'
     assert words.decode(words.encode(text)) == text
 
 
-def test_words_that_never_stand_apart_are_one_token_and_rows_of_a_map_are_letters() -> None:
+def test_words_that_always_occur_together_are_one_token_and_map_rows_are_letters() -> None:
     written = [f"My goal is to {what}" for what in ("drink", "sleep")] * 5
     words = WordTokenizer.build(written, ["--- seen ---", "=T=", "near tree", "near cow"] * 5)
     assert len(words.encode("My goal is to drink")) == 1
@@ -258,20 +264,22 @@ def test_words_that_never_stand_apart_are_one_token_and_rows_of_a_map_are_letter
     assert words.decode(words.encode("My goal is to eat")) == "My goal is to eat"
 
 
-def test_a_reason_is_read_before_the_action_in_whatever_order_it_was_given() -> None:
+def test_the_reasoning_is_written_before_the_actions() -> None:
     call = {"function": {"name": "go", "arguments": '{"actions":["up"],"reasoning":"a tree"}'}}
-    told = format_message({"role": "assistant", "content": None, "tool_calls": [call]})
-    assert told.index("a tree") < told.index("up")
+    text = format_message({"role": "assistant", "content": None, "tool_calls": [call]})
+    assert text.index("a tree") < text.index("up")
 
 
-def test_smollm2_knows_what_it_knew_and_learns_by_low_rank_changes(tmp_path: Path) -> None:
+def test_smollm2_replies_from_pretraining_and_learns_with_low_rank_updates(
+    tmp_path: Path,
+) -> None:
     assert find_smollm2_file().suffix == ".gguf"
     question = [{"role": "user", "content": "What is the capital of France?"}]
     base = load_base("local/smollm2-135m")
     [reply] = base.generate_replies([ModelRequest(messages=question, max_tokens=8)])
     assert "Paris" in reply.message["content"]
     settings = Settings(epochs=3, batch_size=2, learning_rate=2e-3)
-    short = [{"messages": each["messages"], "tools": TOOLS} for each in ROWS[:2]]
+    short = [{"messages": row["messages"], "tools": TOOLS} for row in ROWS[:2]]
     learned = train("local/smollm2-135m", short, settings, seed=0, folder=tmp_path)
     assert learned.losses[-1] < learned.losses[0]
     assert (
@@ -284,6 +292,6 @@ def test_smollm2_knows_what_it_knew_and_learns_by_low_rank_changes(tmp_path: Pat
         )
     )
     [answer] = load(tmp_path).generate_replies(
-        [ModelRequest(messages=asked(0), tools=TOOLS, max_tokens=40)]
+        [ModelRequest(messages=make_messages(0), tools=TOOLS, max_tokens=40)]
     )
     assert answer.message["tool_calls"][0]["function"]["name"] == "paint"

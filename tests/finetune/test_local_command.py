@@ -1,4 +1,4 @@
-"""A command that needs local models starts their service, tells where it is, and ends it."""
+"""A command that needs local models starts their service, prints its address, and stops it."""
 
 import os
 import re
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.local
 
 
 def usual_place(folder: Path) -> tuple[int, dict[str, str]]:
-    """A free port where local models are usually asked, and the environment that says so."""
+    """Return an environment whose default address for local models is a free port."""
     port = free_port()
     rows = folder / "models.toml"
     rows.write_text(
@@ -31,11 +31,11 @@ def usual_place(folder: Path) -> tuple[int, dict[str, str]]:
 
 
 def answers(port: int) -> bool:
-    with socket.socket() as asked:
-        return asked.connect_ex(("127.0.0.1", port)) == 0
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_a_service_that_a_command_started_is_told_of_and_ends_with_it(tmp_path: Path) -> None:
+def test_a_service_started_by_a_command_is_announced_and_ends_with_it(tmp_path: Path) -> None:
     port, environment = usual_place(tmp_path)
     played = "--episodes 1 --max-turns 1 --max-tokens 16 --no-baselines"
     done = subprocess.run(
@@ -46,14 +46,16 @@ def test_a_service_that_a_command_started_is_told_of_and_ends_with_it(tmp_path: 
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    told = re.search(r"served at (\S+) until this command ends \(log: (.+)\)", done.stderr)
-    assert told is not None, done.stderr
-    assert told[1] == f"http://127.0.0.1:{port}/v1"
-    assert Path(told[2]).is_file()
+    announcement = re.search(
+        r"served at (\S+) until this command ends \(log: (.+)\)", done.stderr
+    )
+    assert announcement is not None, done.stderr
+    assert announcement[1] == f"http://127.0.0.1:{port}/v1"
+    assert Path(announcement[2]).is_file()
     assert not answers(port)
 
 
-def test_a_service_that_two_commands_use_ends_with_the_last(tmp_path: Path) -> None:
+def test_a_service_used_by_two_commands_ends_with_the_last(tmp_path: Path) -> None:
     port, environment = usual_place(tmp_path)
     use = f"""
 import sys

@@ -1,4 +1,4 @@
-"""The whole loop with a local model: taught, trained, examined, reported, and done once."""
+"""The whole loop with a local model: data, training, evaluation and report, each done once."""
 
 import json
 import os
@@ -22,7 +22,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-def test_a_loop_reports_and_does_nothing_twice(
+def test_a_loop_reports_and_repeats_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def looped(**more: Any) -> tuple[LoopResult, list[str]]:
@@ -61,7 +61,7 @@ def test_a_loop_reports_and_does_nothing_twice(
     assert any("full_valid_loss" in point for point in values["training"])
 
 
-def test_a_pupil_practises_and_the_student_learns_from_its_mistakes(
+def test_the_expert_corrects_a_students_episodes_and_the_model_learns_from_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     practice = {"teacher": "builtin/expert", "relabel_rounds": 1, "relabel_worlds": 3}
@@ -83,7 +83,7 @@ def test_a_pupil_practises_and_the_student_learns_from_its_mistakes(
     assert "practised" in found.report.read_text("utf-8")
 
 
-def test_the_same_by_single_commands(tmp_path: Path) -> None:
+def test_single_commands_give_the_same_result_as_the_loop(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "examples" / "loop" / "pipeline.sh"
     small = {"WORLDS": "3", "EXAM": "2", "STEPS": "12", "MIN_ACHIEVEMENTS": "0"}
     with assay.serve_finetune(port=0, folder=tmp_path / "service") as service:

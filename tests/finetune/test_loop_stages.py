@@ -1,4 +1,4 @@
-"""Stages of a loop: in order, each once, and again where something before it has changed."""
+"""Stages of a loop run in order, once, and again if an earlier stage has changed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from assay.finetune.loop import LoopConfig, Stage, StageEvent, StageLog, run_sta
 
 
 class Work:
-    """Stages that count, of which one may fail."""
+    """Stages that count their calls; one may fail."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder, self.settings = folder, settings
@@ -40,7 +40,7 @@ class Work:
         return {name: done.result for name, done in found.items()}
 
 
-def test_each_stage_is_done_once_and_knows_what_came_before(tmp_path: Path) -> None:
+def test_each_stage_runs_once_and_receives_the_earlier_results(tmp_path: Path) -> None:
     work = Work(tmp_path)
     first = work.run()
     assert work.done == ["teach", "learn", "exam"]
@@ -55,7 +55,7 @@ def test_each_stage_is_done_once_and_knows_what_came_before(tmp_path: Path) -> N
     assert [event.kept for event in work.events] == [True] * 3
 
 
-def test_a_change_is_felt_by_all_that_comes_after_it(tmp_path: Path) -> None:
+def test_a_changed_stage_repeats_all_later_stages(tmp_path: Path) -> None:
     work = Work(tmp_path, learn=1)
     work.run()
     work.settings["learn"] = 2
@@ -66,7 +66,7 @@ def test_a_change_is_felt_by_all_that_comes_after_it(tmp_path: Path) -> None:
     assert work.done == []
 
 
-def test_what_is_gone_is_made_again(tmp_path: Path) -> None:
+def test_a_stage_with_missing_files_is_repeated(tmp_path: Path) -> None:
     work = Work(tmp_path)
     work.run()
     (tmp_path / "learn").unlink()
@@ -74,7 +74,7 @@ def test_what_is_gone_is_made_again(tmp_path: Path) -> None:
     assert work.done == ["learn"]
 
 
-def test_a_stage_that_failed_is_named_and_the_next_call_goes_on_with_it(tmp_path: Path) -> None:
+def test_a_failed_stage_is_named_and_resumed_by_the_next_call(tmp_path: Path) -> None:
     work = Work(tmp_path)
     work.failing = "learn"
     with pytest.raises(ServiceError) as error:
@@ -86,7 +86,7 @@ def test_a_stage_that_failed_is_named_and_the_next_call_goes_on_with_it(tmp_path
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": "assay-loop/9", "done": []}', "[1]"])
-def test_a_notebook_that_cannot_be_read_is_never_overwritten(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_record_of_stages_is_not_overwritten(tmp_path: Path, text: str) -> None:
     path = tmp_path / "loop.json"
     path.write_text(text)
     with pytest.raises(UsageError, match="is not a valid stage log"):
@@ -94,7 +94,7 @@ def test_a_notebook_that_cannot_be_read_is_never_overwritten(tmp_path: Path, tex
     assert path.read_text() == text
 
 
-def test_an_exam_on_worlds_that_were_taught_is_refused() -> None:
+def test_evaluation_on_training_worlds_is_rejected() -> None:
     seeds = {"teacher_seed": 100, "teacher_worlds": 10}
     LoopConfig.of({**seeds, "exam_seed": 110})
     LoopConfig.of({**seeds, "exam_seed": 50, "exam_worlds": 50})
@@ -103,7 +103,7 @@ def test_an_exam_on_worlds_that_were_taught_is_refused() -> None:
             LoopConfig.of({**seeds, "exam_seed": exam, "exam_worlds": 50})
 
 
-def test_worlds_that_pupils_practise_on_are_taught_too() -> None:
+def test_worlds_of_practice_episodes_are_training_worlds_too() -> None:
     seeds = {"teacher_seed": 100, "teacher_worlds": 10, "relabel_worlds": 5}
     LoopConfig.of({**seeds, "relabel_rounds": 2, "exam_seed": 120})
     with pytest.raises(UsageError, match="overlap with the training worlds, 100 to 119"):
@@ -111,6 +111,6 @@ def test_worlds_that_pupils_practise_on_are_taught_too() -> None:
 
 
 @pytest.mark.parametrize("other", [{"teacher": "builtin/forager"}, {"actions_per_turn": 2}])
-def test_pupils_are_corrected_by_the_one_who_taught_them(other: dict[str, Any]) -> None:
+def test_relabelling_rejects_another_teacher_or_action_limit(other: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="change them, or set rounds = 0"):
         LoopConfig.of({"relabel_rounds": 1, **other})

@@ -1,7 +1,6 @@
-"""What any service of the protocol must do, through the client and its address alone.
+"""Requirements for any service of the protocol, tested through its address and the client.
 
-These tests know nothing of the service but `Speaker`: another service is held to the same by
-another fixture.
+The tests use only `Speaker`: to test another service, add a fixture that returns one for it.
 """
 
 from collections.abc import Iterator
@@ -57,22 +56,20 @@ def test_a_job_ends_with_a_model_that_is_listed(speaker: Speaker, data: Path) ->
     assert "crafter" in last.fine_tuned_model
     assert last.trained_tokens
     assert last.fine_tuned_model in (speaker.client.list_models() or [])
-    assert job.id in [each.id for each in speaker.client.list_jobs()]
+    assert job.id in [listed.id for listed in speaker.client.list_jobs()]
     losses = [event for update in updates for event in update.events if event.metrics]
     assert losses
     assert all("train_loss" in event.metrics and event.step for event in losses)
     assert [event.step for event in losses] == sorted(event.step or 0 for event in losses)
 
 
-def test_a_job_can_be_ended_before_its_time(speaker: Speaker, data: Path) -> None:
+def test_a_running_job_can_be_cancelled(speaker: Speaker, data: Path) -> None:
     job = started(speaker, data)
     assert speaker.client.cancel_job(job.id).status == "cancelled"
     assert speaker.client.get_job(job.id).status == "cancelled"
 
 
-def test_what_does_not_exist_is_refused_and_not_tried_again(
-    speaker: Speaker, data: Path
-) -> None:
+def test_unknown_ids_are_rejected_without_a_retry(speaker: Speaker, data: Path) -> None:
     started(speaker, data)
     for request in (
         {"model": "no-such-model", "training_file": "file-1"},
@@ -85,6 +82,6 @@ def test_what_does_not_exist_is_refused_and_not_tried_again(
     assert not speaker.client.has_file("file-none")
 
 
-def test_it_says_that_it_is_well(speaker: Speaker) -> None:
+def test_the_service_reports_its_health(speaker: Speaker) -> None:
     assert speaker.client.check_health()
     assert speaker.base_model in (speaker.client.list_models() or [])

@@ -1,4 +1,4 @@
-"""The local service over real HTTP, asked by OpenAI's own client; nothing is trained."""
+"""The local service over real HTTP, with OpenAI's client; nothing is trained."""
 
 import json
 import time
@@ -53,17 +53,17 @@ def refused(error: pytest.ExceptionInfo[APIStatusError]) -> tuple[int, str | Non
     return error.value.status_code, error.value.param, error.value.code
 
 
-def test_a_file_comes_back_as_it_was_sent(client: OpenAI) -> None:
+def test_an_uploaded_file_is_returned_unchanged(client: OpenAI) -> None:
     file = client.files.retrieve(upload(client, BAD))
     assert (file.bytes, file.filename, file.purpose) == (len(BAD), "rows.jsonl", "fine-tune")
-    assert file.id in [each.id for each in client.files.list()]
+    assert file.id in [uploaded.id for uploaded in client.files.list()]
     assert client.files.content(file.id).content == BAD
     assert client.files.delete(file.id).deleted
     with pytest.raises(NotFoundError):
         client.files.content(file.id)
 
 
-def test_a_file_that_cannot_be_used_is_refused(client: OpenAI) -> None:
+def test_an_unusable_file_is_rejected(client: OpenAI) -> None:
     with pytest.raises(BadRequestError) as empty:
         upload(client, b"")
     assert refused(empty) == (400, "file", None)
@@ -78,12 +78,12 @@ def test_a_file_that_cannot_be_used_is_refused(client: OpenAI) -> None:
 
 
 @pytest.mark.parametrize("path", ["files/..%2Flock", "files/%2e%2e/content", "files/file-x"])
-def test_an_id_is_looked_up_and_never_a_path(service: RunningFinetune, path: str) -> None:
+def test_an_id_is_never_used_as_a_path(service: RunningFinetune, path: str) -> None:
     with pytest.raises(Exception, match="404"):
         urlopen(Request(f"{service.base_url}/{path}"))
 
 
-def test_a_job_with_a_broken_file_fails_and_says_where(client: OpenAI) -> None:
+def test_a_job_with_an_invalid_file_fails_and_names_the_line(client: OpenAI) -> None:
     made = client.fine_tuning.jobs.create(
         model="local/TINY",
         training_file=upload(client, BAD),
@@ -106,7 +106,7 @@ def test_a_job_with_a_broken_file_fails_and_says_where(client: OpenAI) -> None:
     assert events[0].level == "error"
     assert events[-1].message == "The job was created and is queued"
     assert len({event.id for event in events}) == len(events) == 3
-    assert made.id in [each.id for each in client.fine_tuning.jobs.list(limit=1)]
+    assert made.id in [job.id for job in client.fine_tuning.jobs.list(limit=1)]
     assert not client.fine_tuning.jobs.checkpoints.list(made.id).data
     with pytest.raises(BadRequestError, match="has ended already: failed"):
         client.fine_tuning.jobs.cancel(made.id)
@@ -133,7 +133,7 @@ def test_a_job_with_a_broken_file_fails_and_says_where(client: OpenAI) -> None:
         ),
     ],
 )
-def test_a_job_that_cannot_be_is_refused(
+def test_an_invalid_job_is_rejected(
     client: OpenAI, asked: dict[str, Any], param: str, words: str
 ) -> None:
     usual = {"model": "local/tiny", "training_file": upload(client)}
@@ -154,7 +154,7 @@ def test_unknown_jobs_and_models_are_named(client: OpenAI) -> None:
     assert [model.id for model in client.models.list()] == ["local/tiny", "local/smollm2-135m"]
 
 
-def test_a_job_that_a_service_left_is_taken_up_by_the_next(tmp_path: Path) -> None:
+def test_an_interrupted_job_is_resumed_by_the_next_service(tmp_path: Path) -> None:
     settings = FinetuneServerSettings(port=0, folder=tmp_path)
     with running(settings) as service, make_client(service) as client:
         file = upload(client, BAD)

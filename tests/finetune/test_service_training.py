@@ -1,4 +1,4 @@
-"""The local service trains, survives its own end, and its models answer as they were taught."""
+"""The local service trains, resumes after a kill, and its models reply as trained."""
 
 import json
 import signal
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
-from .test_learner import COLOURS, HELD, ROWS, TOOLS, asked
+from .test_learner import COLOURS, HELD, ROWS, TOOLS, make_messages
 
 pytestmark = pytest.mark.local
 
@@ -23,7 +23,7 @@ NUMBERS: Any = {"n_epochs": 5, "batch_size": 32, "learning_rate": 3e-3}
 
 @contextmanager
 def serving(folder: Path, end: signal.Signals = signal.SIGTERM) -> Iterator[OpenAI]:
-    """A service in a process of its own, which is ended by a signal."""
+    """Run a service in a subprocess, and end it with a signal."""
     command = ["serve-finetune", "--port", "0", "--json", "--folder", str(folder)]
     with subprocess.Popen(
         [sys.executable, "-m", "assay", *command],
@@ -67,14 +67,14 @@ def until(client: OpenAI, job: str, *states: str) -> Any:
 
 
 def steps(client: OpenAI, job: str) -> list[int]:
-    """The steps that were told of, in the order they were made."""
+    """Return the reported steps in order."""
     events = list(client.fine_tuning.jobs.list_events(job, limit=100))[::-1]
     data: list[Any] = [event.data for event in events if event.type == "metrics"]
-    return [each["step"] for each in data if "train_loss" in each]
+    return [event["step"] for event in data if "train_loss" in event]
 
 
 def ask(client: OpenAI, model: str, number: int) -> Any:
-    messages: Any = asked(number)
+    messages: Any = make_messages(number)
     tools: Any = TOOLS
     return client.chat.completions.create(model=model, messages=messages, tools=tools)
 
@@ -84,7 +84,7 @@ def colour(reply: Any) -> str:
     return str(json.loads(call.function.arguments)["colour"])
 
 
-def test_a_model_is_trained_and_answers_as_it_was_taught(tmp_path: Path) -> None:
+def test_a_trained_model_replies_as_trained(tmp_path: Path) -> None:
     with serving(tmp_path) as client:
         first, second = start(client, suffix="Painter no. 1"), start(client)
         assert client.fine_tuning.jobs.retrieve(second).status == "validating_files"
@@ -111,13 +111,13 @@ def test_a_model_is_trained_and_answers_as_it_was_taught(tmp_path: Path) -> None
         assert name not in [model.id for model in client.models.list()]
 
 
-def test_a_job_survives_the_kill_of_its_service(tmp_path: Path) -> None:
+def test_a_job_resumes_after_its_service_was_killed(tmp_path: Path) -> None:
     with serving(tmp_path, signal.SIGKILL) as client:
         job = start(client)
         until(client, job, "running")
         while len(steps(client, job)) < 5:
             time.sleep(0.05)
-    # The process that trained knows that it is alone, keeps a checkpoint and ends.
+    # The training process notices that its service is gone, saves a checkpoint and ends.
     with serving(tmp_path) as client:
         assert until(client, job, "succeeded").fine_tuned_model
         made = steps(client, job)
@@ -126,8 +126,8 @@ def test_a_job_survives_the_kill_of_its_service(tmp_path: Path) -> None:
         assert "Training is resumed" in [event.message for event in events]
 
 
-def test_a_reply_comes_in_pieces_where_a_client_asks(tmp_path: Path) -> None:
-    messages: Any = asked(3)
+def test_a_reply_can_be_streamed(tmp_path: Path) -> None:
+    messages: Any = make_messages(3)
     tools: Any = TOOLS
     with serving(tmp_path) as client:
         whole = ask(client, "local/tiny", 3).choices[0].message.tool_calls[0].function
@@ -145,7 +145,7 @@ def test_a_reply_comes_in_pieces_where_a_client_asks(tmp_path: Path) -> None:
     assert "".join(call.arguments or "" for call in calls) == whole.arguments
 
 
-def test_an_example_that_is_too_long_fails_its_job_and_is_named(tmp_path: Path) -> None:
+def test_a_too_long_example_fails_its_job_and_is_named(tmp_path: Path) -> None:
     long: Any = json.loads(json.dumps(ROWS[:12]))
     long[4]["messages"][-2]["content"] = "\n".join(f"line {n} of many" for n in range(5000))
     with serving(tmp_path) as client:

@@ -1,4 +1,4 @@
-"""The shell loops that users already have, against a service over real HTTP."""
+"""Shell loops from users' scripts, against a service over real HTTP."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ done
 
 
 def trained(script: str, folder: Path, service: Service) -> list[tuple[str, str | None]]:
-    """The model and the suffix of each job that a script started, in their order."""
+    """Return the model and suffix of each job that a script started, in order."""
     write_rows(folder / "crafter_quality_sft.jsonl")
     tools = Path(sys.executable).parent
     environment = {
@@ -39,7 +39,7 @@ def trained(script: str, folder: Path, service: Service) -> list[tuple[str, str 
         "MODAL_BASE_URL": service.root,
         "XDG_CONFIG_HOME": str(folder),
     }
-    # The loops name no interval, so that a job has to be done at the first question.
+    # The loops set no poll interval, so a job has to be done at the first status request.
     service.script = ("succeeded",)
     done = subprocess.run(
         ["bash", "-euc", script], cwd=folder, env=environment, capture_output=True, check=False
@@ -69,7 +69,7 @@ def trained(script: str, folder: Path, service: Service) -> list[tuple[str, str 
         ),
     ],
 )
-def test_a_loop_over_sizes_in_small_letters_trains_one_model_each(
+def test_a_loop_over_lowercase_sizes_trains_one_model_per_size(
     script: str, jobs: list[tuple[str, str | None]], tmp_path: Path, service: Service
 ) -> None:
     assert trained(script, tmp_path, service) == jobs

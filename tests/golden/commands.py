@@ -1,4 +1,4 @@
-"""What was asked of commit 557b711, and is asked again of today's code.
+"""Commands that commit 557b711 ran, and that the current code runs again.
 
 Commands run in the folder of the unpacked files, so that no path in them is absolute.
 """
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 __all__ = ["CONFIGURATIONS", "ELSEWHERE", "KILLED", "OUTPUTS", "RUNS", "STORE", "Output"]
 
 ELSEWHERE: Final = "127.55.71.1:8902"
-"""Where the models of one configuration are; the address is part of its identity."""
+"""The address of the models of one configuration; it is part of its identity."""
 
 STORE: Final = ("--database", "golden.duckdb")
 
@@ -27,7 +27,7 @@ RUNS: Final[Mapping[str, tuple[str, ...]]] = {
         *("--until-decided", "--min-effect", "0.5", "--episodes", "12", "--max-turns", "12"),
     ),
 }
-"""The finished runs of the store, by their ids."""
+"""The finished runs of the database, by id."""
 
 KILLED: Final = (
     *("run", "--models", "golden/player", "builtin/noop", "--no-baselines"),
@@ -46,15 +46,15 @@ CONFIGURATIONS: Final[Mapping[str, tuple[str, ...]]] = {
         *("--hooks", "hooks.py", "--metrics-from", "own.py"),
     ),
 }
-"""Three configurations, by the ids of their runs; of each one run is unfinished."""
+"""Three configurations by run id; each has an unfinished run."""
 
 
 class Output(NamedTuple):
-    """A command that reads the store, and the files that it leaves."""
+    """A command that reads the database, and the files that it writes."""
 
     command: tuple[str, ...]
     files: tuple[str, ...] = ()
-    """Files or folders that it writes; what it prints is kept where there are none."""
+    """Files or folders that it writes; if there are none, its output is kept."""
 
 
 _PAIRS: Final = (
@@ -64,7 +64,7 @@ _PAIRS: Final = (
     ' {"control": "control.seed4", "candidate": "candidate.seed4"}]'
 )
 _FIRST: Final = ("--baseline", "builtin/forager v1.0")
-"""Then the first was who the others are compared with, whoever it was."""
+"""At that commit the first entry was the baseline."""
 _CONTROL: Final = ("control.seed1", "...", "control.seed4")
 
 OUTPUTS: Final[Mapping[str, Output]] = {
@@ -156,4 +156,4 @@ OUTPUTS: Final[Mapping[str, Output]] = {
         )
     ),
 }
-"""What is read from the store, in this order, by the name of what is printed."""
+"""Commands that read the database, in order, by the name of their output."""

@@ -1,4 +1,4 @@
-"""The golden files unpacked, commands run on them, and what two outputs must have in common."""
+"""Unpack the golden files, run commands on them, and compare outputs."""
 
 import csv
 import json
@@ -31,7 +31,7 @@ REWORDED: Final[tuple[tuple[str, str], ...]] = (
         for metric in ("achievements", "idle")
     ),
 )
-"""Words of the golden files that were changed on purpose since, and what they are now."""
+"""Words of the golden files that were changed on purpose since, with their replacements."""
 
 HEADINGS: Final = {
     "## What made this report": "## Provenance",
@@ -61,7 +61,7 @@ ADDED: Final[frozenset[str]] = frozenset(
 CHANGED: Final = re.compile(
     "|".join(
         (
-            # A verdict says on what it counts, and a plan where to go on.
+            # A verdict names its assumptions, and a plan the next seeds.
             r"answers\.lines\.answer",
             r"(contrasts|standings\.pairs)\.(skewness|pairing\.(hurts|sentence))",
             # Intervals stay within what is possible, and have width; shares are exact.
@@ -71,9 +71,9 @@ CHANGED: Final = re.compile(
             r"(metrics\.[\w/]+|result)\.(low|high)",
             # All pairs on a page share one correction, and plans aim at a shrunken effect.
             r"contrasts\.(tests\.p_adjusted|detectable|settle\.\w+(\.\w+)?)",
-            # Time to success is that of the step that made it one.
+            # Time to success ends at the step that succeeded.
             r"instances\.median_time",
-            # A file of results pairs by task and seed, an export says of which run it is.
+            # A results file is paired by task and seed, and an export names its run.
             r"contrasts\.pairs\.pair|subjects\.run_id",
             # Steps have no direction, and four pairs are too few for a verdict.
             r"((answers|contrasts|standings\.pairs)\.)?verdict|verdict\.(word|sentence)",
@@ -86,7 +86,7 @@ CHANGED: Final = re.compile(
 """Keys and columns whose values were changed on purpose since."""
 
 _VERSIONS: Final = frozenset({"made", "versions"})
-"""Where an output says which program made it."""
+"""Keys that name the program that made an output."""
 
 
 def unpack(part: str, folder: Path) -> Path:
@@ -99,7 +99,7 @@ def unpack(part: str, folder: Path) -> Path:
 
 
 def command(folder: Path, *arguments: str, base_url: str = "http://127.0.0.1:9/v1") -> Finished:
-    """The program in a folder, in this process."""
+    """Return the program in a folder, in this process."""
     with _variables({**ENVIRONMENT, BASE_URL: base_url}):
         return call_assay(folder, *arguments)
 
@@ -118,7 +118,7 @@ def _variables(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def file_differences(golden: Path, now: Path) -> list[str]:
-    """How two files, or all files of two folders, differ."""
+    """Yield the differences of two files, or of all files in two folders."""
     if golden.is_dir():
         names = sorted(path.name for path in golden.iterdir())
         found = sorted(path.name for path in now.iterdir())
@@ -132,7 +132,7 @@ def file_differences(golden: Path, now: Path) -> list[str]:
 
 
 def differences(golden: Any, now: Any, place: str = "") -> list[str]:
-    """How two values differ, but for the version of the program and the last digits."""
+    """Yield the differences of two values, except for program version and last digits."""
     if isinstance(golden, dict) and isinstance(now, dict):
         keys = golden.keys() | now.keys()
         path = place.lstrip(".")

@@ -1,4 +1,4 @@
-"""The files of a user that the golden runs were given."""
+"""User files that the golden runs read."""
 
 import csv
 import json
@@ -8,10 +8,10 @@ from typing import Any, Final
 __all__ = ["BASE_URL", "ENVIRONMENT", "write_inputs"]
 
 BASE_URL: Final = "GOLDEN_BASE_URL"
-"""The variable that says where the model behind HTTP is; it is no part of a run."""
+"""The variable with the address of the model behind HTTP; it is not part of a run."""
 
 ENVIRONMENT: Final = {"ASSAY_MODELS": "models.toml"}
-"""What the commands are told besides."""
+"""Options of the commands."""
 
 _HOOKS: Final = """\
 from assay.metrics import BaseHook, HookRecord, hook
@@ -127,7 +127,7 @@ def _write_curves(folder: Path) -> None:
 
 
 def _write_inspect_log(folder: Path) -> None:
-    """A log of Inspect with two samples."""
+    """Write a log of Inspect with two samples."""
     folder.mkdir()
     about = {
         "eval_id": "eval-1",
@@ -147,7 +147,7 @@ def _write_inspect_log(folder: Path) -> None:
 
 def _sample(name: str, achievements: int) -> dict[str, Any]:
     call = {"id": "c1", "function": "interact", "arguments": {"actions": ["noop"]}}
-    said: list[dict[str, Any]] = [
+    messages: list[dict[str, Any]] = [
         {"id": "m1", "role": "system", "content": "You play."},
         {"id": "m2", "role": "user", "content": "You see a tree."},
         {"id": "m3", "role": "assistant", "content": "I wait.", "tool_calls": [call]},
@@ -155,7 +155,7 @@ def _sample(name: str, achievements: int) -> dict[str, Any]:
         {"id": "m5", "role": "assistant", "content": "Bye."},
     ]
     usage = {"input_tokens": 70, "output_tokens": 20, "input_tokens_cache_read": 30}
-    asked = {
+    event = {
         "event": "model",
         "timestamp": "2026-03-04T05:06:10+00:00",
         "completed": "2026-03-04T05:06:12+00:00",
@@ -165,7 +165,7 @@ def _sample(name: str, achievements: int) -> dict[str, Any]:
         "tools": [{"name": "interact", "parameters": {}}],
         "config": {"temperature": 0.5},
         "output": {
-            "choices": [{"message": said[2], "stop_reason": "tool_calls"}],
+            "choices": [{"message": messages[2], "stop_reason": "tool_calls"}],
             "usage": {**usage, "reasoning_tokens": 5, "total_cost": 0.25},
             "time": 1.5,
         },
@@ -174,11 +174,11 @@ def _sample(name: str, achievements: int) -> dict[str, Any]:
         "id": name,
         "epoch": 1,
         "uuid": f"uuid-{name}",
-        "messages": said,
+        "messages": messages,
         "metadata": {"seed": 7},
         "scores": {"multi": {"value": {"reward": 1.5, "achievements": achievements}}},
-        "events": [asked],
-        "events_data": {"messages": said},
+        "events": [event],
+        "events_data": {"messages": messages},
         "model_usage": {"openai/gpt-4o-mini": {"input_tokens": 70, "output_tokens": 20}},
         "started_at": "2026-03-04T05:06:08+00:00",
         "completed_at": "2026-03-04T05:06:20+00:00",
@@ -187,7 +187,7 @@ def _sample(name: str, achievements: int) -> dict[str, Any]:
 
 
 def _write_balrog_folder(folder: Path) -> None:
-    """An episode of BALROG."""
+    """Write an episode of BALROG."""
     place = folder / "2025-02-01_10-00-00_naive_some_model" / "crafter" / "default"
     place.mkdir(parents=True)
     totals = {

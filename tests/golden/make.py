@@ -1,4 +1,4 @@
-"""Makes the golden files: what commit 557b711 wrote, which stays readable for good.
+"""Make the golden files: files that commit 557b711 wrote and that must stay readable.
 
 They are made once, by that commit, and never again by a later one:
 
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def make_store(folder: Path) -> None:
-    """A finished store with something of everything, and all that can be read from it."""
+    """Make a finished database with every kind of record, and the output of every command."""
     for run_id, options in RUNS.items():
         files = ("--traces-dir", f"traces/{run_id}")
         assay(folder, "run", *options, "--run-id", run_id, *files, *STORE)
@@ -88,14 +88,14 @@ def make_store(folder: Path) -> None:
 
 
 def make_killed_run(folder: Path) -> None:
-    """A run that was killed: sessions stored, sessions ended in journals, sessions begun."""
+    """Make a killed run with stored sessions, finished journals and unfinished journals."""
     whole, killed = folder / "whole", (*KILLED, "--run-id", "killed")
     whole.mkdir()
     write_inputs(whole)
     with playing() as player:
         assay(whole, *killed, player=player)
-        (whole / "asked.json").write_text(json.dumps(player.asked), "utf-8")
-    assert len(set(player.asked)) == len(player.asked) == 6 * 8
+        (whole / "asked.json").write_text(json.dumps(player.requests), "utf-8")
+    assert len(set(player.requests)) == len(player.requests) == 6 * 8
     export = ("--format", "jsonl", "--output", "sessions.jsonl", "--database", "killed.duckdb")
     assay(whole, "traces", "export", *export)
     for path in [*whole.iterdir()]:
@@ -103,13 +103,13 @@ def make_killed_run(folder: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     database, journals = folder / "killed.duckdb", folder / "killed.duckdb.journal" / "killed"
     with playing(16) as player, started(folder, *killed, player=player) as process:
-        # Two sessions are stored; while somebody holds the database two more end.
+        # Two sessions are stored; while the database is locked two more end.
         until(lambda: stored_sessions(database) == 2, "two stored sessions")
         with duckdb.connect(str(database), read_only=True):
             player.allow(32)
             until(lambda: ended(journals) == 2, "two sessions that ended")
             player.allow(37)
-            until(lambda: len(player.asked) == 39, "two requests without an answer")
+            until(lambda: len(player.requests) == 39, "two requests without an answer")
             time.sleep(0.5)
             kill(process)
     assert stored_sessions(database) == 2
@@ -117,7 +117,7 @@ def make_killed_run(folder: Path) -> None:
 
 
 def make_configurations(folder: Path) -> None:
-    """An unfinished run of each configuration, and the ids that it gets when it is played."""
+    """Make an unfinished run of each configuration, with the ids it gets."""
     ids = {}
     database = folder / "unfinished.duckdb"
     assay(folder, "traces", "import", "logs", "--database", database.name)
@@ -127,14 +127,14 @@ def make_configurations(folder: Path) -> None:
         with playing(address=address) as player:
             assay(folder, *command, player=player)
         ids[name] = ids_of(folder / "whole.duckdb", name)
-        # Nothing is stored while somebody holds the database, whoever answers.
+        # Nothing is stored while the database is locked.
         command = ("run", *options, "--run-id", name, "--database", database.name)
         with (
             duckdb.connect(str(database), read_only=True),
             playing(0, address) as player,
             started(folder, *command, player=player) as process,
         ):
-            until(lambda player=player: bool(player.asked), "a request")  # type: ignore[misc]
+            until(lambda player=player: bool(player.requests), "a request")  # type: ignore[misc]
             time.sleep(0.5)
             kill(process)
     (folder / "ids.json").write_text(json.dumps(ids, indent=1), "utf-8")
@@ -144,7 +144,7 @@ def make_configurations(folder: Path) -> None:
 
 
 def ids_of(database: Path, run_id: str) -> dict[str, Any]:
-    """The fingerprints and ids of a run, and its configuration."""
+    """Return the fingerprints and ids of a run, and its configuration."""
     with duckdb.connect(str(database), read_only=True) as connection:
         experiments = connection.execute(
             "SELECT model, id, series, fingerprint, tags FROM experiments WHERE run_id = ? "
@@ -167,7 +167,7 @@ def ids_of(database: Path, run_id: str) -> dict[str, Any]:
 
 
 def assay(folder: Path, *arguments: str, player: Player | None = None) -> str:
-    """Run a command to its end, and give back what it printed."""
+    """Run a command to its end and return its output."""
     done = subprocess.run(
         [*_ASSAY, *arguments],
         cwd=folder,
@@ -182,7 +182,7 @@ def assay(folder: Path, *arguments: str, player: Player | None = None) -> str:
 
 
 def started(folder: Path, *arguments: str, player: Player) -> "subprocess.Popen[bytes]":
-    """Start a command that is going to be killed."""
+    """Start a command that will be killed."""
     return subprocess.Popen(
         [*_ASSAY, *arguments],
         cwd=folder,
@@ -212,7 +212,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def stored_sessions(database: Path) -> int:
-    """How many sessions are stored; none while the run holds the file."""
+    """Return the number of stored sessions; 0 while the run locks the file."""
     try:
         with duckdb.connect(str(database), read_only=True) as connection:
             found = connection.execute("SELECT count(*) FROM session_traces").fetchall()
@@ -239,28 +239,28 @@ def rename_machine(folder: Path) -> None:
 
 
 def check_anonymous(folder: Path) -> None:
-    """Stop where a file tells of this machine, its folders or its user."""
+    """Stop if a file names this machine, its folders or its user."""
     paths = {str(Path.home()), str(Path.cwd()), tempfile.gettempdir(), "/home/"}
     names = {socket.gethostname(), getpass.getuser()}
-    told = re.compile(
+    personal = re.compile(
         "|".join([*map(re.escape, paths), *(rf"\b{re.escape(name)}\b" for name in names)])
     )
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and (found := told.search(text_of(path))):
-            raise SystemExit(f"{path} tells of this machine: {found[0]}")
+        if path.is_file() and (found := personal.search(text_of(path))):
+            raise SystemExit(f"{path} names this machine: {found[0]}")
         raw = path.read_bytes() if path.is_file() else b""
-        if any(each.encode() in raw for each in paths):
+        if any(folder.encode() in raw for folder in paths):
             raise SystemExit(f"{path} holds a path of this machine")
 
 
 def text_of(path: Path) -> str:
-    """All text in a file; that of databases and Parquet files is not readable as it lies."""
+    """Return all text in a file, including the rows of databases and Parquet files."""
     binary = path.suffix in (".duckdb", ".parquet")
     return rows_of(path) if binary else path.read_text("utf-8")
 
 
 def rows_of(path: Path) -> str:
-    """Everything in a database or a Parquet file, as text, whatever its compression."""
+    """Return all rows of a database or a Parquet file as text."""
     with duckdb.connect() as connection:
         if path.suffix == ".parquet":
             return repr(connection.execute(f"FROM '{path}'").fetchall())
@@ -272,7 +272,7 @@ def rows_of(path: Path) -> str:
 
 
 def pack(folder: Path) -> bytes:
-    """A folder as one file, the same for the same content."""
+    """Pack a folder into one file; equal content gives equal bytes."""
     buffer = BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path in sorted(folder.rglob("*")):

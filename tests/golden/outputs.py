@@ -1,11 +1,11 @@
-"""What commands print and write today, kept as transcripts that `make test` compares.
+"""Current output of commands, kept as transcripts that `make test` compares.
 
-After a change on purpose, write them anew, and read the difference in git:
+After an intended change, write them again and read the difference in git:
 
     .venv/bin/python -m tests.golden.outputs
 
 A transcript is a file below `current/`: lines `$ assay ...` and `$ cat FILE`, each followed by
-what it printed. To keep the output of one more command, add its line and write them anew. The
+its output. To keep the output of one more command, add its line and write them again. The
 transcripts below `current/help` hold the help of every command. Commands run in a folder with
 the store of 557b711, the examples, curves of trackers and two rollouts of a benchmark.
 """
@@ -33,13 +33,13 @@ from tests.bench import rollouts
 from .files import command, unpack
 from .make import check_anonymous
 
-__all__ = ["help_lines", "kept", "replayed", "transcripts"]
+__all__ = ["help_lines", "read_transcript", "replay", "transcripts"]
 
 _HERE: Final = Path(__file__).parent
 _CURRENT: Final = _HERE / "current"
 _WIDTH: Final = 100
 _VARIABLES: Final = frozenset({"HOME", "PATH", "TMPDIR", "XDG_CACHE_HOME"})
-"""The variables of this machine that commands see; keys and settings of a user are hidden."""
+"""The environment variables that commands see; the keys and settings of a user are hidden."""
 
 _MADE: Final[tuple[tuple[str, str], ...]] = (
     (r'("(?:assay|numba|numpy|python|scipy)": ?)"[\d.]+"', r'\1"<version>"'),
@@ -50,13 +50,13 @@ _MADE: Final[tuple[tuple[str, str], ...]] = (
     (r"(generator seed 0\.)\s(--detail prints all)\s(tables;)", r"\1\n\2 \3"),
     (r'("<commit>",\s*"dirty": ?|- dirty: )\w+', r'\1"<dirty>"'),
 )
-"""What made an output; commit 557b711 made the store, and stays."""
+"""The program version in an output; commit 557b711 made the database and is kept."""
 _MOMENT: Final[tuple[tuple[str, Any], ...]] = (
     (r"\b\d{8}-\d{6}-[0-9a-f]{6}\b", "<run>"),
     (r"\b\d{8}__\d\d-\d\d-\d\d\b|(?<=_)\d{8}_\d{6}\b", "<stamp>"),
     (r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:\+00:00)?", "<time>"),
     (r"(?<=[ :])1[7-9]\d{8}(?:\.\d+)?\b", '"<time>"'),
-    # In the manifest of a benchmark, where it is made of the time.
+    # In the manifest of a benchmark, which uses the time.
     (r'("rollout": \d+,\s+"session_id": )"[0-9a-f]+"', r'\1"<session>"'),
     (
         r'("(?:cpu_s|disk_mb|duration_s|peak_memory_mb|\w*seconds)": ?)'
@@ -64,17 +64,17 @@ _MOMENT: Final[tuple[tuple[str, Any], ...]] = (
         r'\1"<measured>"',
     ),
     (r"[\d,]+ rows per second, .*", "<measured>"),
-    # In a table: as wide as what stood there.
+    # In a table: as wide as the original.
     (r" +(?:\d+m)?\d+(?:\.\d+)?s\b", lambda found: "<time>".rjust(len(found[0]))),
     (r" ±0\.\d{3}\b", " <time>"),
 )
-"""What is of the moment: ids, times, and what was measured."""
+"""Values that vary: ids, times and measurements."""
 _NEW: Final = frozenset({"bench-run", "curves-files", "plans", "run", "training-data"})
-"""Transcripts that make something; others show what was stored, with its times."""
+"""Transcripts that create data; the others show stored data, with its times."""
 
 
 def help_lines(program: App, chain: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words that print the help of every command and group, the program first."""
+    """Yield the command lines that print the help of every command and group."""
     yield (*chain, "--help")
     for name in program:
         if not name.startswith("-"):
@@ -82,24 +82,26 @@ def help_lines(program: App, chain: tuple[str, ...] = ()) -> Iterator[tuple[str,
 
 
 def transcripts() -> Mapping[str, list[str]]:
-    """The command lines of every transcript, by its name."""
+    """Return the command lines of every transcript by name."""
     found: dict[str, list[str]] = {}
     for words in help_lines(app):
         place = "help/assay" if len(words) == 1 else f"help/{words[0]}"
         found.setdefault(place, []).append(shlex.join(("assay", *words)))
     for path in sorted(_CURRENT.glob("*.txt")):
-        found[path.stem] = [line[2:] for line in kept(path.stem) if line.startswith("$ ")]
+        found[path.stem] = [
+            line[2:] for line in read_transcript(path.stem) if line.startswith("$ ")
+        ]
     return found
 
 
-def kept(name: str) -> list[str]:
-    """The lines of a transcript as they are kept."""
+def read_transcript(name: str) -> list[str]:
+    """Return the stored lines of a transcript."""
     path = _CURRENT / f"{name}.txt"
     return path.read_text("utf-8").splitlines() if path.exists() else []
 
 
-def replayed(name: str, folder: Path) -> list[str]:
-    """The lines of a transcript when its commands run in an empty folder, one by one."""
+def replay(name: str, folder: Path) -> list[str]:
+    """Return the lines of a transcript when its commands run in an empty folder."""
     if not name.startswith("help/"):
         prepare(folder)
     lines = []
@@ -108,13 +110,16 @@ def replayed(name: str, folder: Path) -> list[str]:
             environment.delenv(variable)
         environment.setenv("COLUMNS", str(_WIDTH))
         for line in transcripts()[name]:
-            text = masked(name, printed(folder, line), folder)
-            lines += [f"$ {line}", *"".join(map(laid_out, text.splitlines(True))).splitlines()]
+            text = mask(name, printed(folder, line), folder)
+            lines += [
+                f"$ {line}",
+                *"".join(map(format_line, text.splitlines(True))).splitlines(),
+            ]
     return lines
 
 
 def prepare(folder: Path) -> None:
-    """Put everything that a transcript reads into a folder."""
+    """Write all files that a transcript reads into a folder."""
     unpack("store", folder)
     (folder / "examples").symlink_to(_HERE.parents[1] / "examples")
     (folder / "trackers").symlink_to(_HERE / "curves")
@@ -143,7 +148,7 @@ def prepare(folder: Path) -> None:
 
 
 def printed(folder: Path, line: str) -> str:
-    """What a command line prints, errors last; one that fails also shows its exit code."""
+    """Return the output of a command line, errors last, with the exit code if it fails."""
     program, *words = (
         found
         for word in shlex.split(line)
@@ -156,8 +161,8 @@ def printed(folder: Path, line: str) -> str:
     return f"{done.output}{done.errors}{code}"
 
 
-def masked(name: str, text: str, folder: Path) -> str:
-    """A text of a transcript without what made it, what is of the moment, and the folder.
+def mask(name: str, text: str, folder: Path) -> str:
+    """Return a transcript's text with version, varying values and folder masked.
 
     Numbers have 12 digits: another processor may add up in another order.
     """
@@ -167,8 +172,8 @@ def masked(name: str, text: str, folder: Path) -> str:
     return re.sub(r"-?\d+\.\d{9,}(?:e[+-]?\d+)?", lambda found: f"{float(found[0]):.12g}", text)
 
 
-def laid_out(line: str) -> str:
-    """A line, or if it is JSON the same over several lines, so that differences can be read."""
+def format_line(line: str) -> str:
+    """Return a line; JSON is split over several lines, so that differences are readable."""
     try:
         value = json.loads(line)
     except ValueError:
@@ -177,15 +182,15 @@ def laid_out(line: str) -> str:
 
 
 def _json_lines(value: Any, indent: str = "") -> str:
-    """JSON in lines of at most 100 letters where it can be, short parts side by side."""
+    """Return JSON in lines of at most 100 characters if possible, short parts on one line."""
     flat = json.dumps(value)
     if len(indent + flat) <= _WIDTH or not value or not isinstance(value, dict | list):
         return flat
     inner = indent + " "
     parts = (
-        [f"{json.dumps(key)}: {_json_lines(each, inner)}" for key, each in value.items()]
+        [f"{json.dumps(key)}: {_json_lines(item, inner)}" for key, item in value.items()]
         if isinstance(value, dict)
-        else [_json_lines(each, inner) for each in value]
+        else [_json_lines(item, inner) for item in value]
     )
     lines = parts[:1]
     for part in parts[1:]:
@@ -197,13 +202,13 @@ def _json_lines(value: Any, indent: str = "") -> str:
 
 
 def main() -> None:
-    """Write all transcripts anew."""
-    # What is logged is no part of them, as in tests, where pytest takes it.
+    """Write all transcripts again."""
+    # Log lines are not part of them: in tests pytest captures these.
     logging.getLogger().addHandler(logging.NullHandler())
     warmup()
     for name in transcripts():
         with tempfile.TemporaryDirectory() as folder:
-            lines = replayed(name, Path(folder))
+            lines = replay(name, Path(folder))
         path = _CURRENT / f"{name}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join((*lines, "")), "utf-8")

@@ -1,7 +1,7 @@
-"""A model behind HTTP that answers from the messages alone, counts, and can be held back.
+"""A model behind HTTP whose replies depend only on the messages; it can be paused.
 
-Nothing of assay is in it, so that it stays the same whatever moves there: the same messages
-get the same answer today as when the golden files were made.
+It does not import assay, so that changes there do not affect it: the same messages get the
+same reply as when the golden files were made.
 """
 
 import json
@@ -12,7 +12,7 @@ from threading import Condition, Thread
 from typing import Any
 from zlib import crc32
 
-__all__ = ["Player", "answered_in", "asked_for", "playing"]
+__all__ = ["Player", "find_answered_requests", "make_request_key", "playing"]
 
 _ACTIONS = (
     *("move_left", "move_right", "move_up", "move_down"),
@@ -21,36 +21,36 @@ _ACTIONS = (
 _PATIENCE_S = 120
 
 
-def asked_for(messages: Any, seed: int | None) -> str:
-    """What tells one request from another: two worlds may look the same at first."""
+def make_request_key(messages: Any, seed: int | None) -> str:
+    """Return the identity of a request; the seed is needed as two worlds may start alike."""
     return json.dumps([messages, seed], sort_keys=True, separators=(",", ":"))
 
 
 class Player:
-    """What was asked, in order, and how many answers may be given."""
+    """The received requests, in order, and the number of replies to give."""
 
     def __init__(self, allowed: int | None) -> None:
-        self.asked: list[str] = []
-        """Each request, by `asked_for`."""
+        self.requests: list[str] = []
+        """The key of each request."""
         self.answered = 0
         self.url = ""
         self._allowed = allowed
         self._changed = Condition()
 
     def allow(self, answers: int | None) -> None:
-        """Give so many answers in all; None for as many as are asked for."""
+        """Allow this number of replies in total; None allows any number."""
         with self._changed:
             self._allowed = answers
             self._changed.notify_all()
 
     def answer(self, body: Mapping[str, Any]) -> bytes:
-        """The answer to a request, once it may be given."""
-        asked = asked_for(body["messages"], body.get("seed"))
+        """Return the reply to a request once it is allowed."""
+        key = make_request_key(body["messages"], body.get("seed"))
         with self._changed:
-            self.asked.append(asked)
+            self.requests.append(key)
             self._changed.wait_for(self._may, timeout=_PATIENCE_S)
             self.answered += 1
-        return json.dumps(_completion(crc32(asked.encode()))).encode()
+        return json.dumps(_completion(crc32(key.encode()))).encode()
 
     def _may(self) -> bool:
         return self._allowed is None or self.answered < self._allowed
@@ -76,15 +76,13 @@ def _completion(number: int) -> dict[str, Any]:
 
 @contextmanager
 def playing(allowed: int | None = None, address: str = "127.0.0.1:0") -> Iterator[Player]:
-    """Answer on loopback, on a port that is free; at most so many answers, if given."""
+    """Serve on a free loopback port, with a limit on the number of replies if given."""
     player = Player(allowed)
     host, port = address.split(":")
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        wbufsize = (
-            -1
-        )  # an answer in one piece: its second half would wait for an acknowledgment
+        wbufsize = -1  # a reply in one piece: its second half would wait for an acknowledgment
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -114,11 +112,11 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_: Any) -> None:
-        """Whoever was killed does not take its answer."""
+        """A killed client does not read its reply."""
 
 
-def answered_in(lines: Sequence[bytes]) -> list[str]:
-    """The requests that a journal has answers to, by `asked_for`."""
+def find_answered_requests(lines: Sequence[bytes]) -> list[str]:
+    """Return the keys of the requests with a reply in a journal."""
     messages: dict[int, Any] = {}
     found = []
     for line in lines:
@@ -127,5 +125,5 @@ def answered_in(lines: Sequence[bytes]) -> list[str]:
             messages[position] = value
         if record["kind"] == "call":
             sent = [messages[position] for position in record["request"]]
-            found.append(asked_for(sent, record["parameters"]["seed"]))
+            found.append(make_request_key(sent, record["parameters"]["seed"]))
     return found

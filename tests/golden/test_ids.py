@@ -1,4 +1,4 @@
-"""The same configuration is the same today: its fingerprints, its ids, its unfinished run."""
+"""A configuration keeps its fingerprints, its ids and its unfinished run."""
 
 import json
 from pathlib import Path
@@ -14,11 +14,11 @@ from .player import playing
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
 _LATER = ("address", "baseline")
-"""Tags that say where and beside whom, which experiments have since then."""
+"""Tags that experiments have since then."""
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_fingerprints_and_ids_of_a_configuration_stay(name: str, tmp_path: Path) -> None:
+def test_a_configuration_keeps_its_fingerprints_and_ids(name: str, tmp_path: Path) -> None:
     folder = unpack("configurations", tmp_path)
     expected: dict[str, Any] = json.loads((folder / "ids.json").read_text("utf-8"))[name]
     options = ("--run-id", name, "--database", "whole.duckdb", "--json")
@@ -35,19 +35,19 @@ def test_fingerprints_and_ids_of_a_configuration_stay(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_the_same_command_finds_its_unfinished_run(name: str, tmp_path: Path) -> None:
+def test_a_repeated_command_finds_its_unfinished_run(name: str, tmp_path: Path) -> None:
     folder = unpack("configurations", tmp_path)
     options = (*CONFIGURATIONS[name], "--database", "unfinished.duckdb")
     done = command(folder, "run", *options, "--dry-run", "--json")
     assert done.code == 0, done.errors
-    said = json.loads(done.output)
-    assert (said["run"], said["resumes"]) == (name, True)
+    plan = json.loads(done.output)
+    assert (plan["run"], plan["resumes"]) == (name, True)
     other = command(folder, "run", *options, "--seed", "8", "--dry-run", "--json")
     assert not json.loads(other.output)["resumes"]
 
 
 def unmarked(experiments: list[list[str]]) -> list[list[Any]]:
-    """Without the mark of baselines, which those that somebody names no longer have."""
+    """Return the experiments without tags that were added since."""
     return [
         [*rest, {name: value for name, value in json.loads(tags).items() if name not in _LATER}]
         for *rest, tags in experiments

@@ -1,11 +1,11 @@
-"""Commands print and write what they did when their transcripts were written."""
+"""Commands print and write the same as in their transcripts."""
 
 from difflib import unified_diff
 from pathlib import Path
 
 import pytest
 
-from .outputs import kept, replayed, transcripts
+from .outputs import read_transcript, replay, transcripts
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
@@ -13,11 +13,13 @@ _ANEW = "if that is on purpose, python -m tests.golden.outputs writes the transc
 
 
 @pytest.mark.parametrize("name", transcripts())
-def test_commands_print_what_they_did(name: str, tmp_path: Path) -> None:
-    found = "\n".join(unified_diff(kept(name), replayed(name, tmp_path), "kept", "now", "", ""))
+def test_commands_print_their_transcripts(name: str, tmp_path: Path) -> None:
+    found = "\n".join(
+        unified_diff(read_transcript(name), replay(name, tmp_path), "kept", "now", "", "")
+    )
     assert not found, f"{found}\n{_ANEW}"
 
 
-def test_every_help_that_is_kept_is_that_of_a_command() -> None:
+def test_every_help_transcript_belongs_to_a_command() -> None:
     names = {path.stem for path in (Path(__file__).parent / "current" / "help").iterdir()}
     assert names == {name[5:] for name in transcripts() if name.startswith("help/")}

@@ -1,4 +1,4 @@
-"""The run that commit 557b711 left unfinished resumes today, and nothing is asked twice."""
+"""An unfinished run of commit 557b711 resumes today, and no request is sent twice."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.support import Finished
 
 from .commands import KILLED
 from .files import command, differences, unpack
-from .player import Player, answered_in, playing
+from .player import Player, find_answered_requests, playing
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
@@ -21,30 +21,30 @@ _OF_THE_MOMENT = {
 }
 
 
-def test_the_killed_run_resumes_and_no_answered_request_is_asked_again(tmp_path: Path) -> None:
+def test_a_killed_run_resumes_without_repeating_an_answered_request(tmp_path: Path) -> None:
     folder = unpack("killed", tmp_path)
     journaled = journals(folder)
-    answered = [asked for lines in journaled.values() for asked in answered_in(lines)]
+    answered = [key for lines in journaled.values() for key in find_answered_requests(lines)]
     stored = calls(folder)
     assert (len(answered), len(stored)) == (21, 16)
     player, done = resume(folder, *KILLED)
     assert done.code == 0, done.errors
-    said = json.loads(done.output)
-    assert (said["run"], said["resumed"], said["status"]) == ("killed", True, "finished")
-    assert len(set(player.asked)) == len(player.asked) == 6 * 8 - 21 - 16
-    assert not set(player.asked) & set(answered)
-    assert {*player.asked, *answered} <= set(all_requests(folder))
+    result = json.loads(done.output)
+    assert (result["run"], result["resumed"], result["status"]) == ("killed", True, "finished")
+    assert len(set(player.requests)) == len(player.requests) == 6 * 8 - 21 - 16
+    assert not set(player.requests) & set(answered)
+    assert {*player.requests, *answered} <= set(all_requests(folder))
     assert not (folder / "killed.duckdb.journal").exists()
     after = calls(folder)
     assert stored.items() <= after.items()
     assert calls_in(journaled).items() <= after.items()
 
 
-def test_the_killed_run_ends_like_one_that_nobody_killed(tmp_path: Path) -> None:
+def test_a_resumed_run_ends_like_an_uninterrupted_one(tmp_path: Path) -> None:
     folder = unpack("killed", tmp_path)
     player, done = resume(folder, *KILLED, "--run-id", "killed")
     assert done.code == 0, done.errors
-    assert set(player.asked) <= set(all_requests(folder))
+    assert set(player.requests) <= set(all_requests(folder))
     export = ("--format", "jsonl", "--output", "now.jsonl", "--database", "killed.duckdb")
     assert command(folder, "traces", "export", *export).code == 0
     golden, now = (sessions(folder / name) for name in ("whole/sessions.jsonl", "now.jsonl"))
@@ -57,19 +57,19 @@ def resume(folder: Path, *arguments: str) -> tuple[Player, Finished]:
 
 
 def journals(folder: Path) -> dict[str, list[bytes]]:
-    """The lines of each journal, by session."""
+    """Return the lines of each journal by session."""
     found = (folder / "killed.duckdb.journal" / "killed").glob("*.jsonl")
     return {path.stem: path.read_bytes().splitlines() for path in found}
 
 
 def all_requests(folder: Path) -> list[str]:
-    """Every request of the run that nobody killed."""
+    """Return every request of the uninterrupted run."""
     requests: list[str] = json.loads((folder / "whole" / "asked.json").read_text("utf-8"))
     return requests
 
 
 def calls_in(journaled: dict[str, list[bytes]]) -> dict[tuple[str, int], Any]:
-    """When each call of the journals was answered."""
+    """Return the reply time of each call in the journals."""
     records = [
         (session, json.loads(line[9:]))
         for session, lines in journaled.items()
@@ -83,7 +83,7 @@ def calls_in(journaled: dict[str, list[bytes]]) -> dict[tuple[str, int], Any]:
 
 
 def calls(folder: Path) -> dict[tuple[str, int], Any]:
-    """When each stored call was answered."""
+    """Return the reply time of each stored call."""
     with duckdb.connect(str(folder / "killed.duckdb"), read_only=True) as connection:
         rows = connection.execute(
             "SELECT session_id, turn, epoch_us(event_time) FROM events"
@@ -94,7 +94,7 @@ def calls(folder: Path) -> dict[tuple[str, int], Any]:
 
 
 def sessions(path: Path) -> list[Any]:
-    """All sessions of an export, in the order of their ids, without times."""
+    """Return all sessions of an export in the order of their ids, without times."""
     found = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     for session in found:
         del session["run"]["provenance"], session["run"]["command"]

@@ -1,4 +1,4 @@
-"""What commit 557b711 stored and exported is read today as it was read then."""
+"""Databases and exports of commit 557b711 give the same output today."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ GONE = "whatever the difference'] -> []"
 """The end of a note that the verdict says now."""
 
 
-def test_the_store_exports_lists_and_compares_as_it_did(tmp_path: Path) -> None:
+def test_the_old_database_exports_lists_and_compares_as_before(tmp_path: Path) -> None:
     folder = unpack("store", tmp_path)
     golden = (folder / "outputs").rename(folder / "golden")
     (folder / "outputs").mkdir()
@@ -46,7 +46,7 @@ def test_the_store_exports_lists_and_compares_as_it_did(tmp_path: Path) -> None:
     assert found == []
 
 
-def test_what_was_exported_comes_back_and_exports_and_compares_the_same(
+def test_an_old_export_is_imported_and_exports_and_compares_as_before(
     tmp_path: Path,
 ) -> None:
     folder = unpack("store", tmp_path)
@@ -65,7 +65,7 @@ def test_what_was_exported_comes_back_and_exports_and_compares_the_same(
     assert sessions(folder / "new.duckdb") == sessions(folder / "golden.duckdb")
 
 
-def test_the_folder_of_a_run_comes_back_as_the_same_sessions(tmp_path: Path) -> None:
+def test_the_folder_of_a_run_is_imported_as_the_same_sessions(tmp_path: Path) -> None:
     folder = unpack("store", tmp_path)
     for run_id in ("plain", "second", "decided"):
         assert command(folder, "traces", "import", f"traces/{run_id}", *NEW).code == 0
@@ -74,7 +74,7 @@ def test_the_folder_of_a_run_comes_back_as_the_same_sessions(tmp_path: Path) -> 
     assert sessions(folder / "new.duckdb") == sessions(folder / "golden.duckdb")
 
 
-def test_sessions_of_a_model_behind_http_come_back_with_every_number(tmp_path: Path) -> None:
+def test_sessions_of_a_model_behind_http_are_imported_with_every_number(tmp_path: Path) -> None:
     folder = unpack("killed", tmp_path)
     assert command(folder, "traces", "import", "whole/sessions.jsonl", *NEW).code == 0
     export = ("--format", "jsonl", "--output", "now.jsonl")

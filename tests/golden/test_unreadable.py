@@ -1,4 +1,4 @@
-"""An unfinished run that cannot be read stops the command; nothing is played anew unasked."""
+"""An unreadable unfinished run stops the command; episodes are repeated only on request."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def run(folder: Path, *more: str) -> tuple[Player, Finished]:
 
 
 def journal_with(folder: Path, lines: int) -> Path:
-    """A journal with so many lines: 7 of a session that had not ended, 18 of one that had."""
+    """Return the journal with this number of lines: 7 is unfinished, 18 is finished."""
     found = sorted((folder / JOURNALS).glob("*.jsonl"))
     return next(path for path in found if path.read_bytes().count(b"\n") == lines)
 
@@ -54,7 +54,7 @@ _DAMAGED = "is damaged in line"
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said", "lines", "more"),
+    ("spoil", "message", "lines", "more"),
     [
         pytest.param(later_format, _LATER, 7, (), id="later format, begun"),
         pytest.param(later_format, _LATER, 18, (), id="later format, ended"),
@@ -63,8 +63,8 @@ _DAMAGED = "is damaged in line"
         pytest.param(damaged, _DAMAGED, 7, ("--dry-run",), id="damaged, dry run"),
     ],
 )
-def test_a_journal_that_cannot_be_read_stops_the_command_and_stays(
-    folder: Path, spoil: Callable[[Path], None], said: str, lines: int, more: tuple[str, ...]
+def test_an_unreadable_journal_stops_the_command_and_is_kept(
+    folder: Path, spoil: Callable[[Path], None], message: str, lines: int, more: tuple[str, ...]
 ) -> None:
     path = journal_with(folder, lines)
     spoil(path)
@@ -72,22 +72,22 @@ def test_a_journal_that_cannot_be_read_stops_the_command_and_stays(
     player, done = run(folder, *more)
     assert done.code == 2
     assert str(JOURNALS / path.name) in done.errors
-    assert said in done.errors
+    assert message in done.errors
     assert "move the file away to repeat its episode" in done.errors
-    assert player.asked == []
+    assert player.requests == []
     assert path.read_bytes() == content
 
 
-def test_the_episode_of_a_journal_that_was_moved_away_is_played_anew(folder: Path) -> None:
+def test_the_episode_of_a_removed_journal_is_played_again(folder: Path) -> None:
     path = journal_with(folder, 7)
     damaged(path)
     path.rename(folder / path.name)
     player, done = run(folder)
     assert done.code == 0, done.errors
-    assert len(player.asked) == 6 * 8 - 37 + 3
+    assert len(player.requests) == 6 * 8 - 37 + 3
 
 
-def test_a_last_line_that_was_cut_off_is_dropped_and_its_turn_asked_again(
+def test_a_truncated_last_line_is_dropped_and_its_turn_repeated(
     folder: Path,
 ) -> None:
     path = journal_with(folder, 7)
@@ -95,7 +95,7 @@ def test_a_last_line_that_was_cut_off_is_dropped_and_its_turn_asked_again(
     path.write_bytes(b"".join(called)[:-10])
     player, done = run(folder)
     assert done.code == 0, done.errors
-    assert len(player.asked) == 6 * 8 - 37 + 1
+    assert len(player.requests) == 6 * 8 - 37 + 1
 
 
 def torn(record: bytes) -> bytes:
@@ -110,7 +110,7 @@ _LATER_RUN = "its format is 'assay-run/9', but this assay reads 'assay-run/1'"
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said", "more"),
+    ("spoil", "message", "more"),
     [
         pytest.param(torn, "run.json cannot be read: ", (), id="torn"),
         pytest.param(torn, "run.json cannot be read: ", ("--dry-run",), id="torn, dry run"),
@@ -119,8 +119,8 @@ _LATER_RUN = "its format is 'assay-run/9', but this assay reads 'assay-run/1'"
         pytest.param(later_run_format, _LATER_RUN, ("--run-id", "killed"), id="by its id"),
     ],
 )
-def test_a_run_that_cannot_be_read_stops_the_command_and_stays(
-    folder: Path, spoil: Callable[[bytes], bytes], said: str, more: tuple[str, ...]
+def test_an_unreadable_run_stops_the_command_and_is_kept(
+    folder: Path, spoil: Callable[[bytes], bytes], message: str, more: tuple[str, ...]
 ) -> None:
     record = folder / JOURNALS / "run.json"
     record.write_bytes(spoil(record.read_bytes()))
@@ -128,15 +128,15 @@ def test_a_run_that_cannot_be_read_stops_the_command_and_stays(
     player, done = run(folder, *more)
     assert done.code == 2
     assert str(JOURNALS / "run.json") in done.errors
-    assert said in done.errors
+    assert message in done.errors
     assert f"move {JOURNALS} away" in done.errors
-    assert player.asked == []
+    assert player.requests == []
     assert files_of(folder) == before
     assert [path.name for path in (folder / JOURNALS).parent.iterdir()] == ["killed"]
 
 
 @pytest.mark.parametrize("more", [("--fresh",), ("--run-id", "other")], ids=str)
-def test_who_asks_for_a_new_run_gets_one_beside_the_one_that_cannot_be_read(
+def test_a_new_run_can_be_started_next_to_an_unreadable_one(
     folder: Path, more: tuple[str, ...]
 ) -> None:
     record = folder / JOURNALS / "run.json"

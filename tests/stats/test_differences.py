@@ -28,7 +28,7 @@ def test_a_paired_difference_is_the_t_interval_of_the_differences() -> None:
 
 
 @pytest.mark.parametrize("side", ["two-sided", "greater", "less"])
-def test_an_unpaired_difference_is_welchs(side: str) -> None:
+def test_an_unpaired_difference_uses_welchs_test(side: str) -> None:
     from scipy import stats
 
     b = [*B, 20.0]

@@ -1,4 +1,4 @@
-"""Cases on which `assay analysis` is held against the numbers of its first implementation.
+"""Cases that compare `assay analysis` with the numbers of its first implementation.
 
 `analysis_numbers.json` was written by that implementation, at commit aa664e8, with
 `python -m tests.training.analysis_cases FILE`.
@@ -26,7 +26,7 @@ _KEPT = ("difference", "relative_change", "tests", "effects", "pairing", "normal
 
 
 class Case(NamedTuple):
-    """Levels that the curves of two arms rise to, and how they are compared."""
+    """Final levels of the curves of two arms, and the settings of the comparison."""
 
     name: str
     control: Sequence[float]
@@ -36,7 +36,7 @@ class Case(NamedTuple):
     summary: Mapping[str, Any]
 
     def numbers(self) -> dict[str, Any]:
-        """Return what the analysis reports, without its sentences."""
+        """Return the numbers of the analysis, without its sentences."""
         design = make_design(self.control, self.candidate, self.paired)
         document = analysis_document(analyse(design, make_settings(self.given, self.summary)))
         values = document.values()
@@ -84,7 +84,7 @@ def cases() -> Iterator[Case]:
             for paired in (True, False):
                 drawn = 1 + 0.2 * rng.standard_normal(n)
                 others = (drawn[:m] + 0.1 + 0.1 * rng.standard_normal(m)).tolist()
-                # Pairs are as many as both have: the partners of the others are missing.
+                # The smaller arm limits the number of pairs: the other runs have no partner.
                 levels = drawn[: m if paired else n].tolist()
                 name = f"{place} {'paired' if paired else 'unpaired'} {len(levels)} and {m}"
                 summary = kinds[(place + n) % len(kinds)]

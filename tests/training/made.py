@@ -1,4 +1,4 @@
-"""Training runs made for tests: curves that rise, with a level of their own per seed."""
+"""Training runs for tests: rising curves whose final level depends on the seed."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ STEPS = range(0, 100_001, 5_000)
 
 
 def level_of(seed: int, gain: float = 0.0) -> float:
-    """What the curve of a seed comes to."""
+    """Return the final level of a seed's curve."""
     return 1.0 + gain + 0.1 * float(np.random.default_rng(seed).normal())
 
 
@@ -46,7 +46,7 @@ def write_csv(path: Path, columns: Mapping[str, Sequence[Any]]) -> Path:
 
 
 def write_run(path: Path, level: float, **facts: Any) -> Path:
-    """A file with a rising curve."""
+    """Write a file with a rising curve."""
     steps = list(STEPS)
     constant = {name: [value] * len(steps) for name, value in facts.items()}
     return write_csv(path, {"step": steps, METRIC: rise(level), **constant})

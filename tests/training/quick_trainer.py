@@ -13,17 +13,17 @@ if __name__ == "__main__":
     parser.add_argument("--total-steps", type=int)
     parser.add_argument("--rate", type=float)
     parser.add_argument("--pause", type=float, default=0.0)
-    asked = parser.parse_args()
-    if asked.rate < 0:
+    options = parser.parse_args()
+    if options.rate < 0:
         print("rate is negative")
         raise SystemExit(3)
-    asked.folder.mkdir(parents=True, exist_ok=True)
-    level = 1 - (asked.rate - 0.3) ** 2 + asked.seed / 1000
-    with (asked.folder / "metrics.jsonl").open("w") as file:
+    options.folder.mkdir(parents=True, exist_ok=True)
+    level = 1 - (options.rate - 0.3) ** 2 + options.seed / 1000
+    with (options.folder / "metrics.jsonl").open("w") as file:
         for part in range(11):
             value = level * part / 10
-            row = {"step": asked.total_steps * part // 10, "overview/reward": value}
+            row = {"step": options.total_steps * part // 10, "overview/reward": value}
             file.write(json.dumps(row) + "\n")
             file.flush()
             os.fsync(file.fileno())
-            time.sleep(asked.pause)
+            time.sleep(options.pause)

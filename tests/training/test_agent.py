@@ -1,4 +1,4 @@
-"""A trained policy plays beside models, and the same episode twice."""
+"""A trained policy plays next to models, and repeats its episodes exactly."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from assay.training.curricula import CURRICULA
 from assay.training.environments import WorldStart
 
 
-def test_a_view_has_the_tokens_of_its_world_in_a_batch() -> None:
+def test_a_view_has_the_same_tokens_as_its_world_in_a_batch() -> None:
     environment, world = CrafterWorlds(1, 200), World(5, "hard", 200)
     environment.begin([0], [WorldStart(CURRICULA["crafter"]["hard"][0], 5)])
     rng = np.random.default_rng(0)
@@ -26,14 +26,14 @@ def test_a_view_has_the_tokens_of_its_world_in_a_batch() -> None:
         environment.step(np.array([action]))
 
 
-def test_a_checkpoint_that_is_not_there_is_named_before_anything_starts(tmp_path: Path) -> None:
+def test_a_missing_checkpoint_is_reported_before_the_run_starts(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no checkpoint found at .*'assay train'"):
         assay.run(agents=[f"checkpoint:{tmp_path}"], database=tmp_path / "store.duckdb")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.local
-def test_a_checkpoint_plays_beside_models_and_the_same_again(tmp_path: Path) -> None:
+def test_a_checkpoint_plays_next_to_models_and_repeats_its_episodes(tmp_path: Path) -> None:
     store = tmp_path / "store.duckdb"
     folder = tmp_path / "mine"
     train(
@@ -63,10 +63,12 @@ def test_a_checkpoint_plays_beside_models_and_the_same_again(tmp_path: Path) -> 
         for executor in ("asyncio", "processes")
     ]
     runs = [list_sessions(database=store, run=result.run_id).runs[0] for result in played]
-    told = [sorted((s.model, s.seed, s.steps, s.reward) for s in run.sessions) for run in runs]
-    assert told[0] == told[1]
-    assert len(told[0]) == 4
-    assert told[0][2][0] == "mine step-64"
+    results = [
+        sorted((s.model, s.seed, s.steps, s.reward) for s in run.sessions) for run in runs
+    ]
+    assert results[0] == results[1]
+    assert len(results[0]) == 4
+    assert results[0][2][0] == "mine step-64"
     with pytest.raises(UsageError, match="cannot be used in"):
         assay.run(
             agents=[f"checkpoint:{folder}"], environment="gymnasium:CartPole-v1", database=store

@@ -1,4 +1,4 @@
-"""What an analysis and a variance report is computed from the right numbers."""
+"""Numbers of analyses and variance reports."""
 
 import io
 import math
@@ -29,7 +29,7 @@ CANDIDATE = [1.2, 1.6, 1.0, 1.7, 1.5, 1.1]
 
 
 def flat(values: Sequence[float], arm: str) -> tuple[LoadedRun, ...]:
-    """Runs that stay at a value, so that their area is that value."""
+    """Return constant runs, whose area is their value."""
     found = []
     for seed, value in enumerate(values):
         curve = make_curve([0, 50, 100], [value] * 3)
@@ -49,7 +49,7 @@ def found(paired: bool = True, **given: Any) -> Analysis:
     return analyse(design(paired), make_settings(given, {}))
 
 
-def test_a_paired_difference_and_its_tests_are_those_of_scipy() -> None:
+def test_a_paired_difference_and_its_tests_match_scipy() -> None:
     it = found(ttest=True)
     theirs = stats.ttest_rel(CANDIDATE, CONTROL)
     assert it.difference == pytest.approx(
@@ -67,7 +67,7 @@ def test_a_paired_difference_and_its_tests_are_those_of_scipy() -> None:
     )
 
 
-def test_an_unpaired_difference_is_welchs() -> None:
+def test_an_unpaired_difference_uses_welchs_test() -> None:
     it = found(paired=False, ttest=True)
     theirs = stats.ttest_ind(CANDIDATE, CONTROL, equal_var=False)
     assert it.difference[1:] == pytest.approx(theirs.confidence_interval(0.95))
@@ -77,7 +77,7 @@ def test_an_unpaired_difference_is_welchs() -> None:
     assert "does not prove that both are equal" in it.sentence
 
 
-def test_without_t_tests_the_exact_test_is_there_alone() -> None:
+def test_without_t_tests_only_the_exact_test_is_reported() -> None:
     assert [test.name for test in found().tests] == ["sign-flip test"]
 
 
@@ -89,7 +89,7 @@ def test_the_same_seed_gives_the_same_numbers(method: str) -> None:
     assert not np.array_equal(first.estimates_B, other.estimates_B)
 
 
-def test_one_side_has_one_bound() -> None:
+def test_a_one_sided_test_has_one_bound() -> None:
     it = found(side="greater")
     assert math.isinf(it.difference.high)
     assert it.difference.low > found().difference.low
@@ -97,14 +97,14 @@ def test_one_side_has_one_bound() -> None:
 
 
 def power_of(trials: float, effect: float, *, paired: bool) -> float:
-    """The power of a two-sided t-test at 5 %, by SciPy's noncentral t."""
+    """Return the power of a two-sided t-test at 5 %, by SciPy's noncentral t."""
     freedom = trials - 1 if paired else 2 * trials - 2
     shift = effect * math.sqrt(trials if paired else trials / 2)
     edge = stats.t.ppf(0.975, freedom)
     return float(stats.nct.sf(edge, freedom, shift) + stats.nct.cdf(-edge, freedom, shift))
 
 
-def test_planning_is_that_of_the_noncentral_t() -> None:
+def test_planned_sample_sizes_match_the_noncentral_t() -> None:
     it = found(power=True, target_effect_size=0.1, target_power=0.9)
     assert it.planning is not None
     sd = float(np.std(np.subtract(CANDIDATE, CONTROL), ddof=1))
@@ -117,17 +117,17 @@ def test_planning_is_that_of_the_noncentral_t() -> None:
     assert it.planning.detectable > 0.1
 
 
-def test_few_pairs_are_told_what_an_exact_test_can_never_say() -> None:
+def test_too_few_pairs_for_an_exact_test_are_noted() -> None:
     it = analyse(design(a=CONTROL[:3], b=CANDIDATE[:3]), make_settings({}, {}))
     assert it.sentence.startswith("Too few pairs for a verdict (3; at least 6): ")
     assert it.sentence.endswith(", assuming normal differences.")
 
 
-def test_a_bootstrap_that_is_too_short_says_so() -> None:
+def test_too_few_bootstrap_resamples_are_noted() -> None:
     assert any("too short below 30" in note for note in found(method="bca").notes)
 
 
-def test_values_that_are_all_equal_have_an_answer() -> None:
+def test_equal_values_are_analysed_without_an_interval() -> None:
     it = analyse(design(a=[2.0] * 4, b=[2.0] * 4), make_settings({"power": True}, {}))
     assert it.difference.point == 0.0
     assert not it.difference.known
@@ -143,7 +143,7 @@ def test_values_that_are_all_equal_have_an_answer() -> None:
     assert any("the interval has no width" in note for note in drawn.notes)
 
 
-def test_pairs_that_all_differ_alike_are_judged_by_the_exact_test() -> None:
+def test_pairs_with_equal_differences_are_judged_by_the_exact_test() -> None:
     few, many = (
         analyse(design(a=[3.0] * n, b=[5.0] * n), make_settings({}, {})) for n in (4, 7)
     )
@@ -152,7 +152,7 @@ def test_pairs_that_all_differ_alike_are_judged_by_the_exact_test() -> None:
     assert many.sentence.startswith("The candidate is higher than the control by +2 (no")
 
 
-def test_values_that_are_0_or_1_are_shares_with_exact_tests() -> None:
+def test_values_of_0_or_1_are_proportions_with_exact_tests() -> None:
     a, b = [0.0, 0, 1, 0, 0, 1, 0], [1.0, 0, 1, 1, 1, 1, 1]
     it = analyse(design(paired=False, a=a, b=b), make_settings({"side": "greater"}, {}))
     assert it.contrast.tests is not None
@@ -170,7 +170,7 @@ def test_values_too_small_to_square_are_an_error() -> None:
         analyse(design(a=[1e-200, 2e-200], b=[3e-200, 4e-200]), make_settings({}, {}))
 
 
-def test_a_control_around_zero_has_no_relative_change() -> None:
+def test_a_control_mean_near_zero_has_no_relative_change() -> None:
     it = analyse(
         design(a=[-1.0, 1.0, 0.5, -0.4], b=[2.0, 3.0, 2.5, 2.2]), make_settings({}, {})
     )
@@ -179,17 +179,17 @@ def test_a_control_around_zero_has_no_relative_change() -> None:
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_one_run_is_too_few_and_those_left_out_are_named(paired: bool) -> None:
+def test_one_run_is_rejected_and_excluded_runs_are_named(paired: bool) -> None:
     left = (SkippedRun("gone", "no such file"),)
-    one = Design(paired, flat([1.0], "c"), flat([2.0], "t"), (0,), left)
+    design = Design(paired, flat([1.0], "c"), flat([2.0], "t"), (0,), left)
     with pytest.raises(UsageError, match=r"needs two.*gone: no such file"):
-        analyse(one, make_settings({}, {}))
+        analyse(design, make_settings({}, {}))
 
 
-def test_runs_that_never_reach_a_threshold_stand_at_the_end_of_the_first_of_them() -> None:
+def test_runs_that_never_reach_a_threshold_are_censored_at_the_earliest_end() -> None:
     spec = {"type": "time_to_threshold", "threshold": 1.05}
     result = analyse(design(), make_settings({}, spec))
-    ends = [float(one.curve.steps_P[-1]) for one in result.design.control]
+    ends = [float(side.curve.steps_P[-1]) for side in result.design.control]
     assert result.control_R[0] == ends[0] > result.control_R[1:].min()
     assert np.isfinite([*result.control_R, *result.candidate_R]).all()
     assert result.notes[0].startswith(
@@ -200,12 +200,12 @@ def test_runs_that_never_reach_a_threshold_stand_at_the_end_of_the_first_of_them
         analyse(design(), make_settings({}, {**spec, "threshold": 1e9}))
 
 
-def test_a_window_that_a_run_does_not_cover_names_the_run() -> None:
+def test_a_window_not_covered_by_a_run_is_rejected_with_its_name() -> None:
     with pytest.raises(UsageError, match="run 'c0'"):
         analyse(design(), make_settings({}, {"step_min": 50.0, "step_max": 500.0}))
 
 
-def test_the_radial_plot_has_five_summaries_of_both_arms() -> None:
+def test_the_radial_plot_shows_five_summaries_of_both_arms() -> None:
     axes = found().radial
     assert [axis.name.split()[0] for axis in axes] == ["AUC", "last", "final", "slope", "steps"]
     assert axes[0].control == pytest.approx(np.mean(CONTROL))
@@ -213,7 +213,7 @@ def test_the_radial_plot_has_five_summaries_of_both_arms() -> None:
     assert [axis.lower_is_better for axis in axes] == [False] * 4 + [True]
 
 
-def test_every_row_of_the_csv_says_what_made_it() -> None:
+def test_every_csv_row_has_its_provenance() -> None:
     import csv
     import io
 
@@ -237,7 +237,7 @@ def test_every_row_of_the_csv_says_what_made_it() -> None:
     assert float(difference["low"]) == pytest.approx(found().difference.low)
 
 
-def test_no_cell_of_the_csv_is_a_formula() -> None:
+def test_no_csv_cell_is_a_formula() -> None:
     it = design()
     nasty = LoadedRun("=cmd()", it.control[0].run, it.control[0].curve)
     it = Design(True, (nasty, *it.control[1:]), it.candidate, it.seeds)
@@ -247,7 +247,7 @@ def test_no_cell_of_the_csv_is_a_formula() -> None:
 
 
 def variances(values: Sequence[float], **more: Any) -> Any:
-    """The area of runs that rise to a value in proportion to it, and their slope."""
+    """Report the variance of runs that rise to given values: area and slope."""
     runs = []
     for at, value in enumerate(values):
         curve = make_curve([0, 100], [0.0, value])
@@ -255,7 +255,7 @@ def variances(values: Sequence[float], **more: Any) -> Any:
     return analyse_variance(runs, VarianceSettings(auc=make_summary({}), **more))
 
 
-def test_the_plain_rule_and_what_is_right_stand_beside_each_other() -> None:
+def test_the_simple_rule_is_reported_next_to_the_required_numbers_of_runs() -> None:
     auc, slope = variances([1.0, 1.01, 1.4, 0.8, 1.2, 0.9], threshold=0.1)
     assert auc.rule_n == slope.rule_n == 2
     assert auc.mean == pytest.approx(0.875 * np.mean([1.0, 1.01, 1.4, 0.8, 1.2, 0.9]))
@@ -268,7 +268,7 @@ def test_the_plain_rule_and_what_is_right_stand_beside_each_other() -> None:
     assert dict(auc.rule)[6] == pytest.approx(cv)
 
 
-def test_the_number_of_runs_to_find_a_difference_is_that_of_the_noncentral_t() -> None:
+def test_the_number_of_runs_to_detect_a_difference_matches_the_noncentral_t() -> None:
     auc, _ = variances([1.0, 1.01, 1.4, 0.8, 1.2, 0.9], threshold=0.1, correlation=0.8)
     d = 0.1 * auc.mean / auc.sd
     assert power_of(auc.two_arms.plain, d, paired=False) == pytest.approx(0.8, abs=1e-6)
@@ -276,13 +276,13 @@ def test_the_number_of_runs_to_find_a_difference_is_that_of_the_noncentral_t() -
     assert power_of(auc.paired.plain, within, paired=True) == pytest.approx(0.8, abs=1e-6)
 
 
-def test_a_mean_around_zero_has_no_share_and_that_is_said() -> None:
+def test_a_mean_near_zero_has_no_relative_error_and_a_note() -> None:
     auc, _ = variances([1.0, -1.0, 0.5, -0.6])
     assert auc.precision is None
     assert "not clearly different from zero" in auc.note
 
 
-def test_runs_that_are_all_equal_need_two() -> None:
+def test_equal_runs_need_only_two() -> None:
     auc, _ = variances([2.0] * 4)
     assert (auc.rule_n, auc.precision.trials, auc.error.point) == (2, 2, 0.0)
     assert "no variation" in auc.note
@@ -293,7 +293,7 @@ def test_one_run_has_no_spread() -> None:
         variances([1.0])
 
 
-def test_a_standard_error_without_a_limit_is_told_without_infinity() -> None:
+def test_an_unbounded_standard_error_is_printed_without_infinity() -> None:
     both = variances([1.0, 1.9])
     settings = VarianceSettings(auc=make_summary({}))
     text = io.StringIO()
@@ -305,12 +305,12 @@ def test_a_standard_error_without_a_limit_is_told_without_infinity() -> None:
 
 
 @pytest.mark.parametrize("threshold", [0.0, -1.0, math.nan, math.inf])
-def test_a_threshold_is_a_share_above_zero(threshold: float) -> None:
+def test_a_threshold_must_be_a_proportion_above_zero(threshold: float) -> None:
     with pytest.raises(UsageError, match="finite number above 0"):
         VarianceSettings(auc=make_summary({}), threshold=threshold)
 
 
-def test_the_bounds_of_a_relative_error_are_those_of_the_noncentral_t() -> None:
+def test_the_bounds_of_a_relative_error_match_the_noncentral_t() -> None:
     values = np.random.default_rng(5).normal(1.0, 0.2, 12)
     low, high = relative_standard_error(values, level=0.9)[1:]
     t = values.mean() / (values.std(ddof=1) / math.sqrt(12))
@@ -318,14 +318,14 @@ def test_the_bounds_of_a_relative_error_are_those_of_the_noncentral_t() -> None:
     assert stats.nct.cdf(t, 11, 1 / high) == pytest.approx(0.95, abs=1e-6)
 
 
-def test_a_relative_error_of_odd_samples_is_defined() -> None:
+def test_the_relative_error_of_extreme_samples_is_defined() -> None:
     assert relative_standard_error([2.0, 2.0]) == (0.0, 0.0, 0.0)
     assert math.isnan(relative_standard_error([3.0]).point)
     assert math.isnan(relative_standard_error([-1.0, 1.0]).point)
     assert math.isinf(relative_standard_error([-1.0, 1.2]).high)
 
 
-def test_the_bounds_of_a_relative_error_hold_as_often_as_they_say() -> None:
+def test_the_bounds_of_a_relative_error_have_their_coverage() -> None:
     rng = np.random.default_rng(11)
     true = 0.2 / math.sqrt(8)
     held = 0

@@ -1,4 +1,4 @@
-"""A set of runs that is looked at again when it has grown is judged as one."""
+"""Interim analyses of a growing set of runs are corrected as one sequence."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,7 +41,7 @@ def analysis(
 
 
 def train(seeds: int) -> None:
-    """A control and a candidate, with so many seeds."""
+    """Train a control and a candidate with this number of seeds."""
     store_with(
         Path("t.duckdb"),
         [
@@ -55,7 +55,7 @@ def train(seeds: int) -> None:
 ARMS = ["--control", "a", "--candidate", "b", "--pair-by-seed"]
 
 
-def test_a_second_look_at_a_set_that_grew_is_told_and_has_a_wider_interval(
+def test_a_second_look_at_an_extended_set_is_noted_and_has_a_wider_interval(
     analysis: Program,
 ) -> None:
     first = analysis(*ARMS)
@@ -82,7 +82,7 @@ def paired(found: dict[str, dict[str, list[dict[str, float]]]], alpha: float) ->
     return list(paired_difference(*values, level=1 - alpha))[1:]
 
 
-def test_the_same_runs_again_are_the_same_look_whatever_came_after(analysis: Program) -> None:
+def test_repeating_an_analysis_of_the_same_runs_is_the_same_look(analysis: Program) -> None:
     first = analysis.json(*ARMS)
     assert first["look"]["sentence"] is None
     assert analysis.json(*ARMS)["look"] == first["look"]
@@ -109,7 +109,7 @@ def test_another_metric_summary_or_partner_is_another_comparison(analysis: Progr
         assert analysis.json(*more)["look"]["number"] == 1
 
 
-def test_a_set_of_which_a_run_was_replaced_has_been_looked_at_before(analysis: Program) -> None:
+def test_a_set_with_a_replaced_run_counts_earlier_looks(analysis: Program) -> None:
     analysis(*ARMS)
     train(5)
     ids = ["--control-run-ids", "a1", "...", "a4", "--candidate-run-ids", "b1", "...", "b4"]
@@ -119,7 +119,7 @@ def test_a_set_of_which_a_run_was_replaced_has_been_looked_at_before(analysis: P
     assert look["error_of_all_looks"] == pytest.approx(0.0525)
 
 
-def test_looks_of_a_plan_share_its_alpha_and_are_counted(analysis: Program) -> None:
+def test_planned_looks_share_alpha_and_are_counted(analysis: Program) -> None:
     Path("plan.toml").write_text(PLAN, "utf-8")
     planned = ["--plan", "plan.toml", *ARMS]
     done = analysis(*planned)
@@ -134,7 +134,7 @@ def test_looks_of_a_plan_share_its_alpha_and_are_counted(analysis: Program) -> N
     assert analysis.json(*ARMS)["look"]["earlier"] == look["earlier"]
 
 
-def test_a_look_outside_the_plan_is_a_deviation_and_ends_its_promise(analysis: Program) -> None:
+def test_an_unplanned_look_is_reported_as_a_deviation_from_the_plan(analysis: Program) -> None:
     Path("plan.toml").write_text(PLAN, "utf-8")
     analysis(*ARMS)
     train(6)
@@ -146,7 +146,7 @@ def test_a_look_outside_the_plan_is_a_deviation_and_ends_its_promise(analysis: P
     )
 
 
-def test_a_number_of_pairs_that_the_plan_does_not_have_spends_its_share(
+def test_an_unplanned_number_of_pairs_spends_its_share_of_alpha(
     analysis: Program,
 ) -> None:
     Path("plan.toml").write_text(PLAN, "utf-8")
@@ -161,7 +161,7 @@ def test_a_number_of_pairs_that_the_plan_does_not_have_spends_its_share(
     assert look["alpha"] < 0.05
 
 
-def test_files_and_stores_that_cannot_be_written_say_that_nothing_is_recorded(
+def test_looks_at_files_and_read_only_databases_are_noted_as_not_recorded(
     analysis: Program, tmp_path: Path
 ) -> None:
     files = []
@@ -184,7 +184,7 @@ def test_files_and_stores_that_cannot_be_written_say_that_nothing_is_recorded(
 
 
 class ReadOnly(Store):
-    """A store on a disk that takes nothing."""
+    """A database on a read-only disk."""
 
     @contextmanager
     def writing(self, *, beside: Path | None = None) -> Iterator[DuckDBPyConnection]:
@@ -192,7 +192,7 @@ class ReadOnly(Store):
         yield
 
 
-def test_a_set_that_was_extended_and_never_looked_at_here_says_so(analysis: Program) -> None:
+def test_an_extended_set_without_a_recorded_look_is_noted(analysis: Program) -> None:
     launched = {"launch": {"extended_from": 4}}
     runs = [
         make_run(f"{arm}{seed}", seed, level_of(seed + 50), series=arm, provenance=launched)
@@ -207,13 +207,13 @@ def test_a_set_that_was_extended_and_never_looked_at_here_says_so(analysis: Prog
 
 
 def ids(pairs: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The runs of both arms."""
+    """Return the run ids of both arms."""
     control, candidate = (tuple(f"{arm}{at:02}" for at in range(pairs)) for arm in ("a", "b"))
     return control, candidate
 
 
 def looked(plan: AnalysisPlan | None = None) -> list[AnalysisLook]:
-    """What `assay analysis` makes of looks after so many pairs."""
+    """Return the results of `assay analysis` at looks after these numbers of pairs."""
     made: list[AnalysisLook] = []
     records: list[RecordedLook] = []
     for count in COUNTS:
@@ -238,10 +238,10 @@ def looked(plan: AnalysisPlan | None = None) -> list[AnalysisLook]:
     return made
 
 
-def test_looks_at_an_extended_set_keep_the_error_that_they_promise(
+def test_looks_at_an_extended_set_keep_the_error_rate(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """Four looks while 15 pairs become 30, with no difference; uncorrected 10.8 % are wrong."""
+    """Four looks at 15 to 30 pairs without a difference: 10.8 % are wrong if uncorrected."""
     text = f'metric = "{METRIC}"\nn = 30\nlooks = {list(COUNTS)}'
     (tmp_path / "plan.toml").write_text(text, "utf-8")
     rng = np.random.default_rng(15)
@@ -270,7 +270,7 @@ def test_looks_at_an_extended_set_keep_the_error_that_they_promise(
     assert [look.rule for look in looks] == [LookRule.SINGLE, *[LookRule.UNPLANNED] * 3]
 
 
-def test_one_side_has_half_of_what_both_have() -> None:
-    one = settle_look(ids(15), paired=True, alpha=0.05, side=Side.GREATER, plan=None, looks=[])
-    assert (one.alpha, one.two_sided) == (0.05, 0.1)
-    assert one.error == pytest.approx(0.05)
+def test_a_one_sided_look_has_the_alpha_of_one_side() -> None:
+    look = settle_look(ids(15), paired=True, alpha=0.05, side=Side.GREATER, plan=None, looks=[])
+    assert (look.alpha, look.two_sided) == (0.05, 0.1)
+    assert look.error == pytest.approx(0.05)

@@ -1,4 +1,4 @@
-"""A plan fixes an analysis beforehand; what differs from it is told."""
+"""A plan fixes an analysis in advance; deviations from it are reported."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -55,7 +55,7 @@ def differences(
     files: int = 0,
     registered: bool = True,
 ) -> list[str]:
-    """Return the deviations of an analysis of so many runs, some of them of files."""
+    """Return the deviations of an analysis of this number of runs, some from files."""
     levels = [[level_of(at + 50 * arm) for at in range(n[arm])] for arm in (0, 1)]
     design = make_design(levels[0], levels[1], paired)
     of_files = [replace(run, place=RunPlace.FILE) for run in design.control[:files]]
@@ -68,7 +68,7 @@ def differences(
     return find_deviations(plan, analyse(design, settings), store)
 
 
-def test_a_plan_fills_what_is_not_given(tmp_path: Path) -> None:
+def test_a_plan_sets_options_that_are_not_given(tmp_path: Path) -> None:
     plan = read(tmp_path / "plan.toml")
     settings = make_settings({"ttest": True, "alpha": None}, {}, plan.content)
     assert (settings.alpha, settings.method, settings.side) == (0.01, "studentised", "greater")
@@ -76,7 +76,7 @@ def test_a_plan_fills_what_is_not_given(tmp_path: Path) -> None:
     assert differences(plan, tmp_path) == []
 
 
-def test_the_hash_is_of_what_a_plan_means(tmp_path: Path) -> None:
+def test_the_hash_of_a_plan_depends_only_on_its_meaning(tmp_path: Path) -> None:
     plan = read(tmp_path / "plan.toml")
     same = read(
         tmp_path / "b.toml", PLAN.replace("\n[", "\n\n # words\n[").replace("0.01", "1e-2")
@@ -106,9 +106,9 @@ def test_the_hash_is_of_what_a_plan_means(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_deviation_is_told(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_a_deviation_is_reported(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
     found = differences(read(tmp_path / "plan.toml"), tmp_path, **changes)
-    assert any(words in one for one in found), found
+    assert any(words in deviation for deviation in found), found
 
 
 @pytest.mark.parametrize(
@@ -134,19 +134,21 @@ def test_a_deviation_is_told(changes: dict[str, Any], words: str, tmp_path: Path
         pytest.param('metric = "m"\nn = 5\n[test]\nsize = 1', "test.size", id="test"),
     ],
 )
-def test_what_is_no_plan_gets_a_sentence(text: str, words: str, tmp_path: Path) -> None:
+def test_an_invalid_plan_is_rejected_with_a_message(
+    text: str, words: str, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError) as caught:
         read(tmp_path / "plan.toml", text)
     assert words in str(caught.value)
     assert "plan.toml" in str(caught.value)
 
 
-def test_a_plan_that_is_not_there_gets_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_plan_is_rejected_with_a_message(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         read_plan(tmp_path / "plan.toml")
 
 
-def test_what_is_given_takes_the_window_of_a_plan_away() -> None:
+def test_a_given_summary_or_window_replaces_the_window_of_a_plan() -> None:
     plan = {"summary": {"type": "auc", "percent": 0.5}}
     bounds = make_settings({}, {"step_min": 10.0}, plan).summary
     assert (bounds.percent, bounds.step_min) == (None, 10.0)
@@ -156,7 +158,7 @@ def test_what_is_given_takes_the_window_of_a_plan_away() -> None:
     assert (back.summary.percent, back.summary.step_min) == (0.1, None)
 
 
-def test_an_area_is_of_the_last_quarter_and_all_else_of_the_whole_curve() -> None:
+def test_the_area_uses_the_last_quarter_and_other_summaries_the_whole_curve() -> None:
     assert make_summary({}).percent == 0.25
     assert make_summary({"step_max": 9.0}).percent is None
     assert make_summary({"type": "last_n"}).percent is None
@@ -184,7 +186,7 @@ def test_an_area_is_of_the_last_quarter_and_all_else_of_the_whole_curve() -> Non
     ],
     ids=str,
 )
-def test_a_setting_that_is_not_allowed_gets_a_sentence(
+def test_an_invalid_setting_is_rejected_with_a_message(
     given: dict[str, Any], summary: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(UsageError) as caught:

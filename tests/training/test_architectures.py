@@ -1,4 +1,4 @@
-"""How big networks are, and that they read sequences as they read single steps."""
+"""Sizes of networks; a sequence gives the same output as its single steps."""
 
 from itertools import product
 
@@ -10,7 +10,7 @@ from assay.training.crafter_worlds import SPACE, CrafterWorlds
 from assay.training.curricula import CURRICULA, list_held_out_worlds
 
 
-def test_a_width_is_found_that_matches_another_capacity_within_ten_per_cent() -> None:
+def test_the_width_for_a_given_capacity_is_found_within_ten_percent() -> None:
     for name, other in product(ARCHITECTURES, repeat=2):
         wanted = architecture_named(other).capacity(SPACE, architecture_named(other).width)
         match = matching_width(architecture_named(name), SPACE, wanted.parameters)
@@ -18,13 +18,13 @@ def test_a_width_is_found_that_matches_another_capacity_within_ten_per_cent() ->
         assert match.width % architecture_named(name).step == 0
 
 
-def test_a_size_that_no_width_has_is_not_called_close() -> None:
+def test_a_size_that_no_width_reaches_is_not_reported_as_close() -> None:
     mlp = architecture_named("mlp")
     assert not matching_width(mlp, SPACE, 100).close
     assert matching_width(mlp, SPACE, 1_000_000, "flops").close
 
 
-def test_control_and_candidate_match_without_any_setting() -> None:
+def test_control_and_candidate_have_matching_sizes_by_default() -> None:
     control, candidate = (
         architecture_named(name).capacity(SPACE, architecture_named(name).width)
         for name in ("vit_reset", "trxl")
@@ -36,14 +36,14 @@ def test_control_and_candidate_match_without_any_setting() -> None:
 @pytest.mark.local
 @pytest.mark.parametrize("name", ["mlp", "trxl", "vit_reset"])
 @pytest.mark.parametrize("width", [16, 64])
-def test_a_network_is_as_big_as_its_architecture_says(name: str, width: int) -> None:
+def test_a_network_has_the_size_that_its_architecture_reports(name: str, width: int) -> None:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     architecture = architecture_named(name)
-    said = architecture.capacity(SPACE, width)
+    capacity = architecture.capacity(SPACE, width)
     network = architecture.network(SPACE, width, torch.Generator().manual_seed(1))
-    assert sum(weight.numel() for weight in network.parameters()) == said.parameters
+    assert sum(weight.numel() for weight in network.parameters()) == capacity.parameters
 
     def flops(worlds: int) -> int:
         tokens = torch.from_numpy(CrafterWorlds(worlds, 10).observe()).unsqueeze(0)
@@ -55,13 +55,13 @@ def test_a_network_is_as_big_as_its_architecture_says(name: str, width: int) -> 
             )
         return int(counter.get_total_flops())
 
-    # What all observations share is not counted.
-    assert flops(3) - flops(2) == said.flops
+    # Work shared by all observations is not counted.
+    assert flops(3) - flops(2) == capacity.flops
 
 
 @pytest.mark.local
 @pytest.mark.parametrize("name", ["mlp", "trxl", "vit_reset"])
-def test_a_sequence_is_read_as_its_steps_are_and_episodes_know_nothing_of_each_other(
+def test_a_sequence_equals_its_single_steps_and_episodes_are_independent(
     name: str,
 ) -> None:
     import torch
@@ -85,9 +85,9 @@ def test_a_sequence_is_read_as_its_steps_are_and_episodes_know_nothing_of_each_o
         whole = network(tokens, starts, network.make_blank_memory(worlds))
         memory, values = network.make_blank_memory(worlds), []
         for step in range(steps):
-            said = network(tokens[step : step + 1], starts[step : step + 1], memory)
-            memory = said.memory
-            values.append(said.values[0])
+            output = network(tokens[step : step + 1], starts[step : step + 1], memory)
+            memory = output.memory
+            values.append(output.values[0])
         late = network(tokens[20:, 1:2], starts[20:, 1:2], network.make_blank_memory(1) + 1)
     torch.testing.assert_close(whole.values, torch.stack(values))
     torch.testing.assert_close(whole.memory, memory)

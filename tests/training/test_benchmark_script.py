@@ -1,4 +1,4 @@
-"""The script of the training benchmark goes from the sweeps to the verdict, and resumes."""
+"""The training benchmark script runs from the sweeps to the verdict, and resumes."""
 
 import json
 import os
@@ -38,7 +38,7 @@ SMALL = {
 
 def benchmark(folder: Path, config: Path) -> str:
     tools = Path(sys.executable).parent
-    environment = {key: said for key, said in os.environ.items() if key != "ASSAY_DATABASE"}
+    environment = {key: value for key, value in os.environ.items() if key != "ASSAY_DATABASE"}
     environment |= SMALL | {"CONFIG": str(config)}
     environment["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
     script = [str(EXAMPLE / "benchmark.sh"), str(folder)]
@@ -48,7 +48,7 @@ def benchmark(folder: Path, config: Path) -> str:
 
 
 @pytest.mark.local
-def test_the_benchmark_ends_with_a_verdict_on_pairs_and_is_not_done_twice(
+def test_the_benchmark_ends_with_a_paired_verdict_and_repeats_nothing(
     tmp_path: Path,
 ) -> None:
     config, folder = tmp_path / "config", tmp_path / "benchmark"

@@ -1,4 +1,4 @@
-"""What can be chosen about training, and what a plan says without torch."""
+"""Settings of training, and the dry run without torch."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from assay.errors import UsageError
 from assay.training.config import TrainingConfig
 
 
-def test_a_file_and_options_settle_a_training_and_options_count_first(tmp_path: Path) -> None:
+def test_options_override_the_configuration_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('[training]\narchitecture = "mlp"\nseed = 3\n[ppo]\nworlds = 16\n')
     plan = plan_training(file, seed=7, minibatches=4)
@@ -35,14 +35,14 @@ def test_a_file_and_options_settle_a_training_and_options_count_first(tmp_path: 
         pytest.param({"wandb": "on"}, "'off' or 'offline' or 'online'", id="wandb"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_with_what_is_allowed(
+def test_invalid_settings_are_rejected_with_the_allowed_values(
     settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
         TrainingConfig(**settings)
 
 
-def test_a_dry_run_tells_size_and_settings_and_loads_no_torch(tmp_path: Path) -> None:
+def test_a_dry_run_shows_size_and_settings_without_loading_torch(tmp_path: Path) -> None:
     program = (
         "import sys; from assay.cli import main\n"
         "code = main(['train', '--dry-run', '--json', '--architecture', 'trxl'])\n"
@@ -51,16 +51,16 @@ def test_a_dry_run_tells_size_and_settings_and_loads_no_torch(tmp_path: Path) ->
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, cwd=tmp_path, check=True
     )
-    told = json.loads(done.stdout)
-    assert told["config"]["width"] == 32
-    assert told["parameters"] > 100_000
-    assert told["training_flops_per_step"] == 10 * told["flops_per_step"]
+    plan = json.loads(done.stdout)
+    assert plan["config"]["width"] == 32
+    assert plan["parameters"] > 100_000
+    assert plan["training_flops_per_step"] == 10 * plan["flops_per_step"]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_of_a_later_assay_is_refused_by_name(tmp_path: Path) -> None:
-    told = {"format": "assay-training/1", "config": {"colour": "red"}}
-    (tmp_path / "config.json").write_text(json.dumps(told))
+def test_a_folder_of_a_later_version_is_rejected_by_name(tmp_path: Path) -> None:
+    config = {"format": "assay-training/1", "config": {"colour": "red"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(
         UsageError, match=r"settings that this version of assay does not support.*'colour'"
     ):
@@ -70,7 +70,7 @@ def test_a_folder_of_a_later_assay_is_refused_by_name(tmp_path: Path) -> None:
         plan_training(resume=tmp_path)
 
 
-def test_nothing_is_resumed_where_nothing_was_begun(tmp_path: Path) -> None:
+def test_resuming_an_empty_folder_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not contain a training run"):
         plan_training(resume=tmp_path)
     with pytest.raises(UsageError, match="omit the file"):

@@ -1,4 +1,4 @@
-"""Tokens tell what a player sees, world by world, and worlds come back as they were."""
+"""Tokens describe the view of each world, and worlds can be restored."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ STARTS = [
 
 
 def expected(view: View, facing: int) -> list[tuple[str, int, int]]:
-    """The tokens of a view, written down cell by cell."""
+    """Return the expected tokens of a view, cell by cell."""
     directions = ("left", "right", "up", "down")
     tokens = []
     for x in range(9):
@@ -44,7 +44,7 @@ def worlds_apart() -> list[World]:
     return [World(start.seed, resolve_difficulty(start.task.settings), 500) for start in STARTS]
 
 
-def test_tokens_tell_what_the_views_of_single_worlds_tell() -> None:
+def test_tokens_match_the_views_of_single_worlds() -> None:
     together, apart = CrafterWorlds(3, 500), worlds_apart()
     together.begin(range(3), STARTS)
     rng = np.random.default_rng(0)
@@ -53,11 +53,11 @@ def test_tokens_tell_what_the_views_of_single_worlds_tell() -> None:
     while ended < 3:
         tokens = together.observe()
         for at, world in enumerate(apart):
-            told = [(NAMES[a - 1], int(p), int(v)) for a, p, v in tokens[at].tolist()]
+            decoded = [(NAMES[a - 1], int(p), int(v)) for a, p, v in tokens[at].tolist()]
             facing = ((-1, 0), (1, 0), (0, -1), (0, 1)).index(world.facing)
             # An item's first attribute is its name; "sapling" is seen and owned.
-            assert told == expected(world.view(), facing)
-            seen |= {name for name, _, _ in told[:63]}
+            assert decoded == expected(world.view(), facing)
+            seen |= {name for name, _, _ in decoded[:63]}
         actions = rng.integers(0, 17, 3)
         rewards = together.step(actions)
         for at, world in enumerate(apart):
@@ -86,7 +86,7 @@ def test_worlds_that_are_put_back_go_the_same_way() -> None:
     assert first.snapshot() == second.snapshot()
 
 
-def test_every_token_has_a_row_of_its_own() -> None:
+def test_every_token_has_its_own_row() -> None:
     rows = set()
     for at, attribute in enumerate(SPACE.attributes, start=1):
         first, stride = SPACE.row_table[at]
@@ -95,7 +95,7 @@ def test_every_token_has_a_row_of_its_own() -> None:
     assert rows == set(range(1, SPACE.rows))
 
 
-def test_a_batch_begins_worlds_of_any_seed_and_difficulty() -> None:
+def test_a_batch_starts_worlds_of_any_seed_and_difficulty() -> None:
     batch = Batch([1, 2, 3], "easy", 100)
     batch.step([0, 0, 0])
     batch.begin([2, 0], [50, 60], [DIFFICULTIES["hard"], DIFFICULTIES["classic"]])

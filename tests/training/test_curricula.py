@@ -1,4 +1,4 @@
-"""Which worlds are trained on, and that nobody is examined on them."""
+"""Training worlds, and their separation from evaluation worlds."""
 
 import json
 
@@ -18,7 +18,7 @@ def drawn(name: str, seed: int, count: int) -> list[tuple[str, int]]:
     return [(start.task.name, start.seed) for start in sampler.draw(count)]
 
 
-def test_every_task_of_a_curriculum_is_a_difficulty_of_its_own() -> None:
+def test_every_task_of_a_curriculum_has_its_own_difficulty() -> None:
     for name, tasks in CURRICULA["crafter"].items():
         assert len({task.name for task in tasks}) == len(tasks), name
         made = [resolve_difficulty(task.settings) for task in tasks]
@@ -31,7 +31,7 @@ def test_every_task_of_a_curriculum_is_a_difficulty_of_its_own() -> None:
     assert sizes == [8, 18, 27, 32]
 
 
-def test_no_held_out_world_is_trained_on_or_played_by_a_usual_run() -> None:
+def test_held_out_worlds_are_used_neither_in_training_nor_in_default_runs() -> None:
     trained = {seed for _, seed in drawn("terrain_2", 1, 5_000)}
     examined = {
         start.seed for start in list_held_out_worlds(CURRICULA["crafter"]["terrain_2"], 5_000)
@@ -40,11 +40,11 @@ def test_no_held_out_world_is_trained_on_or_played_by_a_usual_run() -> None:
     assert min(trained | examined) > 1_000_000
 
 
-def test_the_same_seed_draws_the_same_worlds_and_another_seed_others() -> None:
+def test_worlds_are_determined_by_the_seed() -> None:
     assert drawn("terrain_3", 5, 50) == drawn("terrain_3", 5, 50) != drawn("terrain_3", 6, 50)
 
 
-def test_tasks_at_which_success_changes_either_way_are_drawn_more_often() -> None:
+def test_tasks_with_a_changing_success_rate_are_drawn_more_often() -> None:
     tasks = CURRICULA["crafter"]["terrain_1"]
     sampler = LearningProgress(tasks, np.random.default_rng(0))
     for episode in range(60):
@@ -57,7 +57,7 @@ def test_tasks_at_which_success_changes_either_way_are_drawn_more_often() -> Non
     np.testing.assert_allclose(chances.sum(), 1)
 
 
-def test_a_task_that_nobody_has_tried_is_as_likely_as_the_best() -> None:
+def test_an_untried_task_is_as_likely_as_the_best() -> None:
     tasks = CURRICULA["crafter"]["terrain_1"]
     sampler = LearningProgress(tasks, np.random.default_rng(0))
     for success in (0.1, 0.5):
@@ -65,7 +65,7 @@ def test_a_task_that_nobody_has_tried_is_as_likely_as_the_best() -> None:
     assert np.ptp(sampler.compute_probabilities()) < 1e-12
 
 
-def test_a_sampler_that_is_put_back_draws_what_it_would_have_drawn() -> None:
+def test_a_restored_sampler_continues_its_sequence() -> None:
     tasks = CURRICULA["crafter"]["terrain_2"]
     sampler = LearningProgress(tasks, np.random.default_rng(3))
     sampler.update_averages(tasks[4], 0.7)

@@ -1,4 +1,4 @@
-"""A training run is read from a file, whatever its kind, and odd files get a sentence."""
+"""Training runs are read from files of every format, and invalid files get an error message."""
 
 import json
 import os
@@ -51,7 +51,7 @@ KINDS: dict[str, str | bytes] = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_kind_of_file_gives_the_same_curve(name: str, tmp_path: Path) -> None:
+def test_every_file_format_gives_the_same_curve(name: str, tmp_path: Path) -> None:
     run = read(tmp_path / name, KINDS[name])
     assert points(run) == list(zip(STEPS, VALUES, strict=True))
     assert run.id == name[0]
@@ -68,13 +68,13 @@ def test_every_kind_of_file_gives_the_same_curve(name: str, tmp_path: Path) -> N
         ("a.seed=5.csv", 5),
     ],
 )
-def test_a_seed_is_taken_from_the_name_where_nothing_says_it(
+def test_the_seed_is_taken_from_the_name_if_the_file_has_none(
     name: str, seed: int | None, tmp_path: Path
 ) -> None:
     assert read(tmp_path / name, TABLE).seed == seed
 
 
-def test_what_a_file_says_of_its_run_counts_before_its_name(tmp_path: Path) -> None:
+def test_values_in_the_file_override_its_name(tmp_path: Path) -> None:
     text = "step,m,seed,status,id,commit,subject\n0,1,42,failed,other,abc,trxl\n5,2,42,,,,\n"
     run = read(tmp_path / "x.seed1.csv", text)
     assert (run.id, run.seed, run.status) == ("other", 42, TrainingStatus.CRASHED)
@@ -82,14 +82,14 @@ def test_what_a_file_says_of_its_run_counts_before_its_name(tmp_path: Path) -> N
     assert set(run.curves) == {"m"}
 
 
-def test_lines_without_a_step_may_tell_of_the_run(tmp_path: Path) -> None:
+def test_lines_without_a_step_may_describe_the_run(tmp_path: Path) -> None:
     head = json.dumps({"seed": 9, "status": "running", "config": {"lr": 0.1}})
     run = read(tmp_path / "a.jsonl", f"{head}\n{LINES}" + '{"status": "finished"}\n')
     assert (run.seed, run.status) == (9, TrainingStatus.FINISHED)
     assert run.configuration == {"lr": 0.1}
 
 
-def test_an_empty_cell_is_no_point_and_nan_is_counted(tmp_path: Path) -> None:
+def test_an_empty_cell_is_skipped_and_nan_is_counted(tmp_path: Path) -> None:
     text = "step,a,b\n0,1,\n1,nan,2\n2,inf,\n3,4,5\n"
     run = read(tmp_path / "a.csv", text)
     assert points(run, "a") == [(0, 1.0), (3, 4.0)]
@@ -98,13 +98,13 @@ def test_an_empty_cell_is_no_point_and_nan_is_counted(tmp_path: Path) -> None:
     assert run.curves["b"].dropped == 0
 
 
-def test_of_a_step_that_comes_twice_the_later_line_counts(tmp_path: Path) -> None:
+def test_the_later_line_of_a_repeated_step_is_used(tmp_path: Path) -> None:
     run = read(tmp_path / "a.csv", "step,a\n0,1\n1,2\n2,3\n1,20\n2,30\n")
     assert points(run, "a") == [(0, 1.0), (1, 20.0), (2, 30.0)]
     assert run.curves["a"].repeated == 2
 
 
-def test_a_column_of_words_is_no_metric(tmp_path: Path) -> None:
+def test_a_text_column_is_not_a_metric(tmp_path: Path) -> None:
     run = read(tmp_path / "a.csv", "step,a,phase\n0,1,warm\n1,2,7\n")
     assert set(run.curves) == {"a"}
 
@@ -157,7 +157,7 @@ def test_a_column_of_words_is_no_metric(tmp_path: Path) -> None:
         pytest.param("a.txt", "step,a\n", "unsupported file type", id="suffix"),
     ],
 )
-def test_a_file_that_makes_no_sense_gets_a_sentence(
+def test_an_invalid_file_is_rejected_with_a_message(
     name: str, text: str | bytes, words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError) as caught:
@@ -166,7 +166,7 @@ def test_a_file_that_makes_no_sense_gets_a_sentence(
     assert name in str(caught.value)
 
 
-def test_what_is_too_large_is_refused_before_it_is_read(
+def test_a_too_large_file_is_rejected_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     zeros = pa.array(np.zeros(10_000_001, np.int8))
@@ -190,25 +190,25 @@ def test_what_is_too_large_is_refused_before_it_is_read(
         read(tmp_path / "a.csv", "step,a\n" + "1,2\n" * 500)
 
 
-def test_points_and_metrics_may_reach_their_bounds(tmp_path: Path) -> None:
+def test_points_and_metrics_up_to_the_limits_are_accepted(tmp_path: Path) -> None:
     wide = ",".join(f"m{number}" for number in range(10_000))
     run = read(tmp_path / "a.csv", f"step,{wide}\n1{',5' * 10_000}\n")
     assert len(run.curves) == 10_000
 
 
-def test_a_pipe_gets_a_sentence(tmp_path: Path) -> None:
+def test_a_pipe_is_rejected_with_a_message(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.csv")
     with pytest.raises(UsageError, match="it is not a regular file"):
         read_run_file(tmp_path / "a.csv")
 
 
-def test_texts_in_parquet_tell_of_the_run(tmp_path: Path) -> None:
+def test_text_columns_in_parquet_describe_the_run(tmp_path: Path) -> None:
     table = pa.table({"step": [1, 2], "a": [0.5, None], "task": ["walk", "walk"]})
     pq.write_table(table, tmp_path / "a.parquet")
     run = read_run_file(tmp_path / "a.parquet")
     assert (run.task, points(run, "a")) == ("walk", [(1, 0.5)])
 
 
-def test_a_file_that_is_not_there_gets_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_file_is_rejected_with_a_message(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         read_run_file(tmp_path / "a.csv")

@@ -1,4 +1,4 @@
-"""Pairs are read and checked; groups are never paired in silence."""
+"""Pairs are parsed and checked; groups are never paired silently."""
 
 import json
 from pathlib import Path
@@ -31,10 +31,10 @@ def pair(control: str, candidate: str, **more: object) -> str:
     return json.dumps({"control": control, "candidate": candidate, **more})
 
 
-def test_pairs_are_objects_or_one_list_with_or_without_a_seed() -> None:
-    one = [pair("a", "b"), pair("c", "d", seed=5)]
-    assert parse_pairs(one) == parse_pairs([f"[{', '.join(one)}]"])
-    assert [tuple(each) for each in parse_pairs(one)] == [("a", "b", None), ("c", "d", 5)]
+def test_pairs_are_given_as_objects_or_as_a_list() -> None:
+    pairs = [pair("a", "b"), pair("c", "d", seed=5)]
+    assert parse_pairs(pairs) == parse_pairs([f"[{', '.join(pairs)}]"])
+    assert [tuple(parsed) for parsed in parse_pairs(pairs)] == [("a", "b", None), ("c", "d", 5)]
 
 
 @pytest.mark.parametrize(
@@ -50,30 +50,30 @@ def test_pairs_are_objects_or_one_list_with_or_without_a_seed() -> None:
         pytest.param("[" * 100_000, "is not valid JSON", id="deep"),
     ],
 )
-def test_what_is_no_pair_gets_a_sentence(text: str, words: str) -> None:
+def test_an_invalid_pair_is_rejected_with_a_message(text: str, words: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_pairs([text])
     assert words in str(caught.value)
     assert len(str(caught.value)) < 400
 
 
-def test_runs_of_a_pair_with_one_seed_are_paired(store: Store) -> None:
+def test_a_pair_of_runs_with_equal_seeds_is_accepted(store: Store) -> None:
     found = paired_design(
         parse_pairs([pair("c1", "t1"), pair("c2", "t2", seed=2)]), METRIC, store
     )
     assert found.paired
     assert found.seeds == (1, 2)
     assert found.warnings == ()
-    assert [one.run.id for one in found.candidate] == ["t1", "t2"]
+    assert [item.run.id for item in found.candidate] == ["t1", "t2"]
 
 
 @pytest.mark.parametrize("text", [pair("c1", "t2"), pair("c1", "t1", seed=9)], ids=str)
-def test_runs_of_a_pair_with_different_seeds_are_an_error(text: str, store: Store) -> None:
+def test_a_pair_of_runs_with_different_seeds_is_an_error(text: str, store: Store) -> None:
     with pytest.raises(UsageError, match=r"different seeds: c1 has 1, t\d has \d"):
         paired_design(parse_pairs([text, pair("c3", "t3")]), METRIC, store)
 
 
-def test_seeds_that_are_not_known_are_taken_on_trust_and_that_is_said(store: Store) -> None:
+def test_pairs_with_unknown_seeds_are_accepted_with_a_note(store: Store) -> None:
     pairs = [pair("c1", "t1"), pair("unseeded-c", "t2"), pair("c3", "unseeded-t")]
     found = paired_design(parse_pairs(pairs), METRIC, store)
     assert "2 of 3 pairs are unknown" in found.warnings[0]
@@ -81,22 +81,22 @@ def test_seeds_that_are_not_known_are_taken_on_trust_and_that_is_said(store: Sto
     assert paired_design(parse_pairs(stated), METRIC, store).warnings == ()
 
 
-def test_a_pair_with_a_run_that_cannot_be_used_is_left_out_and_named(store: Store) -> None:
+def test_a_pair_with_an_unusable_run_is_excluded_and_named(store: Store) -> None:
     pairs = [pair("c1", "t1"), pair("c2", "nobody"), pair("dead", "t3"), pair("c3", "t2x")]
     found = paired_design(parse_pairs(pairs), METRIC, store)
     assert len(found.control) == 1
-    reasons = {one.name: one.reason for one in found.unusable}
+    reasons = {item.name: item.reason for item in found.unusable}
     assert set(reasons) == {"c2", "nobody", "dead", "t3", "c3", "t2x"}
     assert "partner 'nobody'" in reasons["c2"]
     assert "crashed" in reasons["dead"]
 
 
-def test_a_run_cannot_be_on_both_sides(store: Store) -> None:
+def test_a_run_cannot_be_in_both_arms(store: Store) -> None:
     with pytest.raises(UsageError, match="a control and a candidate"):
         unpaired_design(["c1", "c2"], ["t1", "c2"], METRIC, store)
 
 
-def test_groups_with_the_same_seeds_stay_groups_and_the_paired_command_is_named(
+def test_groups_with_equal_seeds_stay_unpaired_with_a_hint_to_pair_them(
     store: Store,
 ) -> None:
     found = unpaired_design(["c1", "c2"], ["t2", "t1"], METRIC, store)
@@ -106,7 +106,7 @@ def test_groups_with_the_same_seeds_stay_groups_and_the_paired_command_is_named(
     assert "--pair-by-seed" not in " ".join(apart.notes)
 
 
-def test_runs_are_paired_by_seed_and_those_without_a_partner_are_named(store: Store) -> None:
+def test_runs_are_paired_by_seed_and_unpaired_ones_are_named(store: Store) -> None:
     found = seed_design(["c2", "c1", "unseeded-c", "dead"], ["t1", "t2", "t3"], METRIC, store)
     assert found.paired
     assert found.seeds == (2, 1)
@@ -120,7 +120,7 @@ def test_runs_are_paired_by_seed_and_those_without_a_partner_are_named(store: St
     assert [run.reason for run in alone.unusable] == ["no candidate run has its seed, 3"]
 
 
-def test_two_runs_of_an_arm_with_one_seed_cannot_be_paired_by_it(
+def test_an_arm_with_a_repeated_seed_cannot_be_paired_by_seed(
     store: Store, tmp_path: Path
 ) -> None:
     twin = write_run(tmp_path / "twin.csv", 1.0, seed=1)
@@ -128,7 +128,7 @@ def test_two_runs_of_an_arm_with_one_seed_cannot_be_paired_by_it(
         seed_design(["c1", str(twin)], ["t1", "t2"], METRIC, store)
 
 
-def test_arms_of_different_size_are_told_from_a_tenth_on() -> None:
+def test_networks_that_differ_in_size_by_a_tenth_are_noted() -> None:
     def arm(**sizes: object) -> list[TrainingRun]:
         return [TrainingRun(id="a", configuration=sizes), TrainingRun(id="b")]
 
@@ -148,7 +148,7 @@ def test_arms_of_different_size_are_told_from_a_tenth_on() -> None:
 
 
 @pytest.mark.extras
-def test_an_open_list_of_controls_stops_where_the_candidates_begin(tmp_path: Path) -> None:
+def test_an_open_list_of_controls_ends_before_the_candidates(tmp_path: Path) -> None:
     runs = [make_run(f"run{at}", at, 1.0) for at in range(1, 7)]
     store = store_with(tmp_path / "t.duckdb", runs)
     found = unpaired_design(["run1", "..."], ["run4", "..."], METRIC, store)

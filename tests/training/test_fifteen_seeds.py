@@ -1,4 +1,4 @@
-"""What `assay launch` is for, as a user does it: 15 seeds of two architectures, compared.
+"""The main use of `assay launch`: 15 seeds of two architectures, compared.
 
 The first launch is killed in the middle. Programs are real processes; trainings are tiny.
 """
@@ -65,7 +65,7 @@ def test_fifteen_seeds_of_two_architectures_survive_a_kill_and_can_be_repeated(
         assert [*run.curves["losses/value"].steps_P] == _STEPS
         assert {curve.repeated for curve in run.curves.values()} == {0}
     check_comparison(tmp_path)
-    # The workers may come a step further before they notice that the launch was killed.
+    # The workers may take another step before they notice that the launch was killed.
     killed = next(seed for seed in before if seed.checkpoints and seed.state != "finished")
     check_repeated(tmp_path, runs[killed.name], killed.seed)
     record_property("note", f"15 seeds, twice, in {time.monotonic() - began:.0f} s")
@@ -100,7 +100,7 @@ def kill_in_the_middle(place: Path) -> None:
         assert {pid for pid in (process.pid, *workers) if has_torch(pid)} == set(workers)
 
         def is_time(seeds: list[Seed]) -> bool:
-            """Hold the workers if it is time to kill, so that it still is when they are."""
+            """Pause the workers when it is time to kill, so that none gets ahead."""
             finished = sum(seed.state == "finished" for seed in seeds)
             if finished < 4 or not any(seed.is_half_done for seed in seeds):
                 return False
@@ -126,7 +126,7 @@ def control_seeds(place: Path) -> "list[Seed]":
 
 
 class Seed:
-    """What the files of a training run say now."""
+    """The current state of a training run, read from its files."""
 
     def __init__(self, place: Path, launch: str, seed: int) -> None:
         self.seed, self.name = seed, f"{launch}.seed{seed}"
@@ -143,12 +143,12 @@ class Seed:
 
     @property
     def is_half_done(self) -> bool:
-        """Whether it has a checkpoint, and not yet the last but one."""
+        """Return whether it has a checkpoint, but not yet the last but one."""
         return bool(self.checkpoints) and {*self.checkpoints} <= {"step-256", "step-512"}
 
     @property
     def pids(self) -> list[int]:
-        """The processes that trained it, one after the other."""
+        """Return the processes that trained it, in order."""
         return [int(pid) for pid in re.findall(r"^process (\d+) on ", self.log, re.MULTILINE)]
 
 
@@ -165,15 +165,15 @@ def check_nothing_is_trained_twice(before: Seed, after: Seed) -> None:
 
 
 def check_comparison(place: Path) -> None:
-    """The store has the verdict, and what every run of it was trained with."""
-    told = run_python(
+    """Check that the database has the verdict and the settings of every run."""
+    analysis = run_python(
         *("-m", "assay", "analysis", "--control", "control", "--candidate", "candidate"),
         *("--pair-by-seed", "--json"),
         folder=place,
     ).json
-    assert told["paired"]
-    assert told["n"] == {"control": 15, "candidate": 15}
-    assert told["verdict"]["word"] != "unknown", told["verdict"]
+    assert analysis["paired"]
+    assert analysis["n"] == {"control": 15, "candidate": 15}
+    assert analysis["verdict"]["word"] != "unknown", analysis["verdict"]
     for side, base, architecture in (
         ("control", "control", "vit_reset"),
         ("candidate", "candidate", "trxl"),
@@ -186,7 +186,7 @@ def check_comparison(place: Path) -> None:
         assert (manifest / "run_ids.txt").read_text().split() == names
         versions = json.loads((manifest / "versions.json").read_bytes())
         settings = json.loads((manifest / "config.json").read_bytes())["training"]
-        runs = told[side]["runs"]
+        runs = analysis[side]["runs"]
         assert [run["id"] for run in runs] == names
         for run, seed in zip(runs, _FIFTEEN, strict=True):
             assert run["commit"] == collect_provenance().commit
@@ -198,7 +198,7 @@ def check_comparison(place: Path) -> None:
 
 
 def check_repeated(place: Path, run: TrainingRun, seed: int) -> None:
-    """A run that is trained again, by what the manifest says, has the same curves."""
+    """Check that a run repeated from its manifest has the same curves."""
     manifest = json.loads((place / "training/control/manifest/config.json").read_bytes())
     again = place / "again.duckdb"
     train(**manifest["training"], seed=seed, folder=place / "again", database=again)

@@ -1,4 +1,4 @@
-"""Runs are found in files and in the store, and none is dropped in silence."""
+"""Runs are found in files and in the database, and none is dropped silently."""
 
 import shutil
 from pathlib import Path
@@ -24,49 +24,49 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return store_with(tmp_path_factory.mktemp("store") / "t.duckdb", runs)
 
 
-def test_runs_come_in_the_order_they_were_named(store: Store) -> None:
+def test_runs_keep_the_given_order(store: Store) -> None:
     found = gather_runs(["run3", "run1"], METRIC, store)
-    assert [one.run.id for one in found.runs] == ["run3", "run1"]
+    assert [item.run.id for item in found.runs] == ["run3", "run1"]
     assert found.unusable == ()
     assert len(found.runs[0].curve) == 21
 
 
-def test_files_and_runs_of_the_store_go_together(store: Store, tmp_path: Path) -> None:
+def test_files_and_stored_runs_can_be_mixed(store: Store, tmp_path: Path) -> None:
     file = write_run(tmp_path / "a" / "run1.csv", 1.0, seed=77)
     found = gather_runs(["run1", str(file)], METRIC, store)
-    assert [one.run.seed for one in found.runs] == [1, 77]
+    assert [item.run.seed for item in found.runs] == [1, 77]
 
 
-def test_files_alone_need_no_database(tmp_path: Path) -> None:
-    names = [str(write_run(tmp_path / f"{one}.csv", 1.0)) for one in "ab"]
+def test_files_need_no_database(tmp_path: Path) -> None:
+    names = [str(write_run(tmp_path / f"{letter}.csv", 1.0)) for letter in "ab"]
     assert len(gather_runs(names, METRIC, Store(tmp_path / "none.duckdb")).runs) == 2
 
 
-def test_missing_crashed_and_running_runs_are_named(store: Store) -> None:
+def test_missing_crashed_and_running_runs_are_reported_as_unusable(store: Store) -> None:
     names = ["run1", "nobody", "broken", "busy", "gone.csv"]
     found = gather_runs(names, METRIC, store)
-    assert [one.name for one in found.runs] == ["run1"]
-    reasons = {one.name: one.reason for one in found.unusable}
+    assert [item.name for item in found.runs] == ["run1"]
+    reasons = {item.name: item.reason for item in found.unusable}
     assert "unknown training run" in reasons["nobody"]
     assert "crashed" in reasons["broken"]
     assert "still running" in reasons["busy"]
     assert "no such file" in reasons["gone.csv"]
 
 
-def test_without_a_database_a_run_is_missing(tmp_path: Path) -> None:
+def test_a_run_is_missing_without_a_database(tmp_path: Path) -> None:
     found = gather_runs(["run1"], METRIC, Store(tmp_path / "none.duckdb"))
     assert "does not exist" in found.unusable[0].reason
 
 
-def test_the_start_of_an_id_will_do_unless_it_cuts_a_number(tmp_path: Path) -> None:
+def test_the_prefix_of_an_id_is_enough_unless_it_splits_a_number(tmp_path: Path) -> None:
     runs = [make_run(name, None, 1.0) for name in ("alpha-15", "beta-2", "3f29ab")]
     store = store_with(tmp_path / "t.duckdb", runs)
     found = gather_runs(["alp", "beta-", "3f2"], METRIC, store)
-    assert [one.run.id for one in found.runs] == ["alpha-15", "beta-2", "3f29ab"]
+    assert [item.run.id for item in found.runs] == ["alpha-15", "beta-2", "3f29ab"]
     assert gather_runs(["alpha-1"], METRIC, store).unusable[0].name == "alpha-1"
 
 
-def test_an_id_counts_before_a_folder_of_its_name_and_a_folder_before_the_start_of_an_id(
+def test_an_id_has_priority_over_a_folder_and_a_folder_over_a_prefix(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -78,13 +78,13 @@ def test_an_id_counts_before_a_folder_of_its_name_and_a_folder_before_the_start_
     assert find_run("bus", store).id == "busy"
 
 
-def test_a_start_that_could_be_several_runs_is_an_error(store: Store) -> None:
+def test_an_ambiguous_prefix_is_an_error(store: Store) -> None:
     with pytest.raises(UsageError, match="ambiguous"):
         gather_runs(["run"], METRIC, store)
 
 
 @pytest.mark.parametrize("names", [["run1", "run1"], ["run1", "bro", "broken"]], ids=str)
-def test_a_run_that_is_named_twice_is_an_error(names: list[str], store: Store) -> None:
+def test_a_run_given_twice_is_an_error(names: list[str], store: Store) -> None:
     with pytest.raises(UsageError, match="named twice"):
         gather_runs(names, METRIC, store)
 
@@ -97,7 +97,7 @@ def test_a_file_under_two_paths_is_one_run(tmp_path: Path) -> None:
         gather_runs([str(file), other], METRIC, Store(tmp_path / "none.duckdb"))
 
 
-def test_a_metric_that_a_run_lacks_is_an_error_that_names_those_it_has(
+def test_a_missing_metric_is_an_error_that_names_the_existing_ones(
     store: Store, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=r"did you mean 'overview/reward'\?.*loss"):
@@ -119,7 +119,7 @@ def test_a_value_too_large_to_square_is_an_error(tmp_path: Path) -> None:
         gather_runs([str(file)], METRIC, Store(tmp_path / "none.duckdb"))
 
 
-def test_what_was_left_out_and_what_is_odd_is_noted(tmp_path: Path) -> None:
+def test_dropped_and_repeated_points_and_different_lengths_are_noted(tmp_path: Path) -> None:
     steps = [0, 1, 2, 3]
     long: dict[str, list[Any]] = {"step": [0, 50, 100], METRIC: [1, 2, 3], "seed": [4] * 3}
     odd: dict[str, list[Any]] = {
@@ -138,18 +138,18 @@ def test_what_was_left_out_and_what_is_odd_is_noted(tmp_path: Path) -> None:
     assert "same seed, 4" in notes
 
 
-def test_an_ellipsis_stands_for_the_runs_between(store: Store) -> None:
+def test_an_ellipsis_adds_the_runs_between(store: Store) -> None:
     found = gather_runs(["run1", "run2", "...", "run6"], METRIC, store)
-    assert [one.name for one in found.runs] == [f"run{at}" for at in range(1, 7)]
+    assert [item.name for item in found.runs] == [f"run{at}" for at in range(1, 7)]
 
 
-def test_an_ellipsis_at_the_end_goes_on_while_there_are_runs(store: Store) -> None:
+def test_an_ellipsis_at_the_end_adds_all_following_runs(store: Store) -> None:
     assert len(gather_runs(["run2", "..."], METRIC, store).runs) == 5
     first = gather_runs(["run1", "run2", "…"], METRIC, store, taken=["run4", "run5"])
-    assert [one.name for one in first.runs] == ["run1", "run2", "run3"]
+    assert [item.name for item in first.runs] == ["run1", "run2", "run3"]
 
 
-def test_an_ellipsis_keeps_zeros_and_what_stands_around(tmp_path: Path) -> None:
+def test_an_ellipsis_keeps_leading_zeros_prefix_and_suffix(tmp_path: Path) -> None:
     names = expand_names(["a08.csv", "...", "a11.csv"], lambda _: True)
     assert names == ["a08.csv", "a09.csv", "a10.csv", "a11.csv"]
     names = expand_names(["v2.seed3", "...", "v2.seed5"], lambda _: True)
@@ -167,7 +167,7 @@ def test_an_ellipsis_keeps_zeros_and_what_stands_around(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_an_ellipsis_without_a_meaning_is_an_error(names: list[str]) -> None:
+def test_an_invalid_ellipsis_is_an_error(names: list[str]) -> None:
     with pytest.raises(UsageError, match=r"cannot be expanded|must follow the name"):
         expand_names(names, lambda _: False)
 

@@ -1,4 +1,4 @@
-"""Launches: the same training for many seeds, whoever trains, and whatever is in the way."""
+"""Launches: one training configuration for many seeds, with any trainer, despite failures."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def stored(folder: Path) -> dict[str, TrainingRun]:
         return {run.id: run for run in load_training_runs(connection)}
 
 
-def test_the_seeds_are_the_fixed_list_so_many_of_it_or_those_that_are_given() -> None:
+def test_seeds_are_the_fixed_list_its_start_or_the_given_ones() -> None:
     assert resolve_seeds() == SEEDS[:15]
     assert (SEEDS[0], SEEDS[14], SEEDS[15], SEEDS[29]) == (1072, 15866, 16937, 31931)
     assert len(set(SEEDS)) == 30
@@ -80,19 +80,19 @@ def test_the_seeds_are_the_fixed_list_so_many_of_it_or_those_that_are_given() ->
         ("train {seed} {folder} 'x", "is not a valid template: No closing quotation"),
     ],
 )
-def test_a_command_that_cannot_be_meant_is_refused(text: str, words: str) -> None:
+def test_an_invalid_command_is_rejected(text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         fill_command(text, {"seed": "1", "folder": "f"})
 
 
-def test_what_a_command_has_in_braces_is_filled_in_word_by_word() -> None:
+def test_placeholders_in_a_command_are_filled_in_word_by_word() -> None:
     values = {"seed": "7", "folder": "a folder", "run_id": "x"}
     words = fill_command("python t.py --seed={seed} '{folder}/{{x}}' {run_id}", values)
     assert words == ["python", "t.py", "--seed=7", "a folder/{x}", "x"]
 
 
 @pytest.mark.extras
-def test_a_launch_leaves_curves_a_manifest_and_one_experiment(tmp_path: Path) -> None:
+def test_a_launch_stores_curves_a_manifest_and_one_experiment(tmp_path: Path) -> None:
     result = launch(tmp_path, command=template(fails="once"), retries=1)
     assert result.run.status == "finished"
     assert result.run_ids == ("pilot.mine.seed1072", "pilot.mine.seed2043")
@@ -118,8 +118,8 @@ def test_a_launch_leaves_curves_a_manifest_and_one_experiment(tmp_path: Path) ->
     with Store(tmp_path / "t.duckdb").reading() as connection:
         query = "SELECT count(*), count(DISTINCT experiment_id), any_value(kind) FROM trials"
         assert connection.execute(query).fetchone() == (2, 1, "training")
-        asked = connection.execute("SELECT count(*) FROM experiments").fetchone()
-    assert asked == (1,)
+        count = connection.execute("SELECT count(*) FROM experiments").fetchone()
+    assert count == (1,)
 
 
 @pytest.mark.extras
@@ -163,7 +163,7 @@ os._exit(9)
 
 @pytest.mark.extras
 @pytest.mark.parametrize("name", ["pilot", None])
-def test_a_launch_that_ended_before_its_result_was_shown_is_shown_and_not_repeated(
+def test_a_finished_launch_is_shown_and_not_repeated(
     tmp_path: Path, name: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings: dict[str, Any] = {
@@ -177,10 +177,10 @@ def test_a_launch_that_ended_before_its_result_was_shown_is_shown_and_not_repeat
     words += ["--folder", settings["folder"], "--database", settings["database"]]
     words += ["--base-run-name", name] if name else []
     assert main(words) == 0
-    said = capsys.readouterr()
-    assert f"2 of 2 runs finished: {place}" in said.out
-    assert f"variance {place.name}.mine.seed1072 {place.name}.mine.seed2043" in said.out
-    assert f"launch {place.name!r} is already finished; its result follows" in said.err
+    output = capsys.readouterr()
+    assert f"2 of 2 runs finished: {place}" in output.out
+    assert f"variance {place.name}.mine.seed1072 {place.name}.mine.seed2043" in output.out
+    assert f"launch {place.name!r} is already finished; its result follows" in output.err
     del before[place / "unshown"]
     assert before == {path: path.stat().st_mtime_ns for path in place.rglob("*")}
     assert main([*words, "--dry-run", "--json"]) == 0
@@ -189,7 +189,7 @@ def test_a_launch_that_ended_before_its_result_was_shown_is_shown_and_not_repeat
 
 
 @pytest.mark.extras
-def test_a_seed_that_fails_is_named_and_tried_again_by_the_same_command(
+def test_a_failed_seed_is_named_and_retried_by_the_same_command(
     tmp_path: Path,
 ) -> None:
     first = launch(tmp_path, command=template(fails="always"))
@@ -198,8 +198,8 @@ def test_a_seed_that_fails_is_named_and_tried_again_by_the_same_command(
     assert {run.status for run in stored(tmp_path).values()} == {"crashed"}
     (folder,) = unfinished_runs(tmp_path / "t.duckdb")
     # The journal names the last checkpoint.
-    asked = [played.asked for played in read_journal(folder.journals()[0]).played]
-    assert asked == [("checkpoints/step-50",)]
+    checkpoints = [played.asked for played in read_journal(folder.journals()[0]).played]
+    assert checkpoints == [("checkpoints/step-50",)]
     second = launch(tmp_path, command=template(fails="always"))
     assert second.run.resumed
     place = tmp_path / "training" / "pilot" / "pilot.mine.seed1072"
@@ -207,24 +207,26 @@ def test_a_seed_that_fails_is_named_and_tried_again_by_the_same_command(
 
 
 @pytest.mark.extras
-def test_a_trainer_that_leaves_no_metrics_is_told_what_to_write(tmp_path: Path) -> None:
-    said: list[Any] = []
+def test_a_trainer_without_metrics_fails_with_the_expected_format(tmp_path: Path) -> None:
+    events: list[Any] = []
     command = f"{shlex.quote(sys.executable)} -c pass {{seed}} {{folder}}"
-    result = launch(tmp_path, command=command, seeds=(1,), listen=said.append)
+    result = launch(tmp_path, command=command, seeds=(1,), listen=events.append)
     assert result.diverged == ("pilot.mine.seed1072",)
-    errors = [str(event.verdict.error) for event in said if hasattr(event, "verdict")]
+    errors = [str(event.verdict.error) for event in events if hasattr(event, "verdict")]
     assert any("have it write metrics.jsonl there" in error for error in errors)
 
 
 @pytest.mark.extras
-def test_what_changed_in_the_trainer_since_the_last_benchmark_is_told(
+def test_changes_of_the_trainer_since_the_last_benchmark_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
     def git(*words: str) -> str:
-        who = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
-        done = subprocess.run(["git", *who, *words], capture_output=True, text=True, check=True)
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+        done = subprocess.run(
+            ["git", *identity, *words], capture_output=True, text=True, check=True
+        )
         return done.stdout.strip()
 
     git("init", "-q")
@@ -250,7 +252,7 @@ def test_what_changed_in_the_trainer_since_the_last_benchmark_is_told(
 
 
 @pytest.mark.extras
-def test_a_launch_that_is_killed_takes_its_trainers_along_and_is_finished_later(
+def test_a_killed_launch_ends_its_trainers_and_can_be_resumed(
     tmp_path: Path,
 ) -> None:
     program = (
@@ -259,8 +261,10 @@ def test_a_launch_that_is_killed_takes_its_trainers_along_and_is_finished_later(
     )
     process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], cwd=_ROOT)
     place = tmp_path / "training" / "pilot"
-    kept = [place / f"pilot.mine.seed{seed}" / "checkpoints/step-50" for seed in SEEDS[:2]]
-    while not all(path.exists() for path in kept):
+    checkpoints = [
+        place / f"pilot.mine.seed{seed}" / "checkpoints/step-50" for seed in SEEDS[:2]
+    ]
+    while not all(path.exists() for path in checkpoints):
         assert process.poll() is None
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
@@ -270,7 +274,7 @@ def test_a_launch_that_is_killed_takes_its_trainers_along_and_is_finished_later(
     assert result.run.status == "finished"
     for run in stored(tmp_path).values():
         assert [*run.curves["overview/reward"].steps_P] == [*range(10, 101, 10)]
-    for path in kept:
+    for path in checkpoints:
         assert (path.parents[1] / "starts").read_text() == "0\n50\n"
 
 
@@ -278,14 +282,14 @@ _ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.extras
-def test_ctrl_c_stops_the_trainers_and_the_command_that_is_named_finishes_the_rest(
+def test_ctrl_c_stops_the_trainers_and_the_printed_command_finishes_the_rest(
     tmp_path: Path,
 ) -> None:
     words = ["launch", "--command", template(fails="waits"), "--seeds", "3", "--parallel", "2"]
     words += ["--base-run-name", "pilot", "--architecture", "mine", "--database", "t.duckdb"]
     program = Program(tmp_path, *words)
-    kept = tmp_path / "training/pilot/pilot.mine.seed1072/checkpoints/step-50"
-    program.until(kept.exists, "a checkpoint")
+    checkpoint = tmp_path / "training/pilot/pilot.mine.seed1072/checkpoints/step-50"
+    program.until(checkpoint.exists, "a checkpoint")
     program.interrupt()
     assert program.wait() == 130, program.errors
     again = "launch --resume pilot.mine --database t.duckdb"
@@ -299,7 +303,7 @@ def test_ctrl_c_stops_the_trainers_and_the_command_that_is_named_finishes_the_re
         assert [*run.curves["overview/reward"].steps_P] == [*range(10, 101, 10)]
 
 
-def test_a_terminal_shows_how_far_each_run_is_with_lines_above_it(tmp_path: Path) -> None:
+def test_a_terminal_shows_the_progress_of_each_run_below_log_lines(tmp_path: Path) -> None:
     terminal = Terminal(
         *("launch", "--command", template(0.05), "--seeds", "2", "--base-run-name", "pilot"),
         *("--architecture", "mine", "--folder", str(tmp_path / "training")),
@@ -312,18 +316,18 @@ def test_a_terminal_shows_how_far_each_run_is_with_lines_above_it(tmp_path: Path
 
 
 @pytest.mark.ray
-def test_a_launch_on_a_cluster_has_a_run_per_place_and_loses_none(
+def test_a_launch_on_a_cluster_has_one_run_per_slot_and_survives_a_kill(
     tmp_path: Path, cluster: Any
 ) -> None:
-    most, said = 0, list[str]()
+    most, notices = 0, list[str]()
     place = Place({}, cluster)
     killed: list[int] = []
 
     def listen(event: Event) -> None:
         nonlocal most
         most = max(most, len(place.workers()))
-        kept = getattr(getattr(event, "payload", None), "checkpoint", None)
-        if kept and not killed:
+        checkpoint = getattr(getattr(event, "payload", None), "checkpoint", None)
+        if checkpoint and not killed:
             killed.extend(place.workers())
             os.kill(killed[0], signal.SIGKILL)
 
@@ -334,24 +338,24 @@ def test_a_launch_on_a_cluster_has_a_run_per_place_and_loses_none(
         executor="ray",
         ray_address=cluster.address,
         listen=listen,
-        notice=said.append,
+        notice=notices.append,
     )
     assert result.run.status == "finished"
     assert 1 <= most <= 2
-    assert any("was killed by SIGKILL" in line for line in said), said
+    assert any("was killed by SIGKILL" in line for line in notices), notices
     for run in stored(tmp_path).values():
         assert [*run.curves["overview/reward"].steps_P] == [*range(10, 101, 10)]
     assert place.workers() == []
 
 
-def test_a_launch_never_starts_more_than_the_machine_holds() -> None:
+def test_a_launch_never_starts_more_runs_than_the_machine_can_hold() -> None:
     config = prepare_launch(
         {"command": template(), "seeds": (30,)}, base_run_name="many"
     ).config
     assert config.max_parallel <= len(os.sched_getaffinity(0))
 
 
-def test_the_settings_of_two_trainers_are_not_mixed() -> None:
+def test_settings_of_another_trainer_are_rejected() -> None:
     refused: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         (
             {"command": template()},

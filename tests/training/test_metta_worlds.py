@@ -1,4 +1,4 @@
-"""Chains that are found out by trying: the same for the same seed, and all within reach."""
+"""MettaGrid worlds with hidden chains: determined by the seed, and all solvable."""
 
 import json
 from importlib.metadata import version
@@ -23,7 +23,7 @@ NAMES = ["", *(attribute.name for attribute in SPACE.attributes)]
 
 
 @pytest.mark.mettagrid
-def test_the_same_task_and_seed_are_the_same_world_and_another_seed_is_another() -> None:
+def test_a_world_is_determined_by_its_task_and_seed() -> None:
     worlds = MettaWorlds(3, 1000)
     worlds.begin(range(3), [WorldStart(TASKS[5], seed) for seed in (7, 7, 8)])
     rng = np.random.default_rng(0)
@@ -38,7 +38,7 @@ def test_the_same_task_and_seed_are_the_same_world_and_another_seed_is_another()
 
 
 @pytest.mark.mettagrid
-def test_random_actions_find_hearts_now_and_then_and_each_is_a_reward_and_a_goal() -> None:
+def test_random_actions_sometimes_find_hearts_and_each_is_a_reward_and_a_goal() -> None:
     starts = list_held_out_worlds(TASKS, 24)
     worlds = MettaWorlds(24, 10_000)
     worlds.begin(range(24), starts)
@@ -70,7 +70,7 @@ def test_worlds_that_are_put_back_go_the_same_way() -> None:
 
 
 @pytest.mark.mettagrid
-def test_a_policy_is_trained_on_chains_and_is_no_player_of_crafter(tmp_path: Path) -> None:
+def test_a_policy_trained_on_chains_cannot_play_crafter(tmp_path: Path) -> None:
     store = tmp_path / "store.duckdb"
     result = train(
         folder=tmp_path / "run",
@@ -92,7 +92,7 @@ def test_a_policy_is_trained_on_chains_and_is_no_player_of_crafter(tmp_path: Pat
 
 
 @pytest.mark.mettagrid
-def test_the_icl_recipe_is_launched_and_says_what_it_played_in(tmp_path: Path) -> None:
+def test_the_icl_recipe_can_be_launched_and_records_its_environment(tmp_path: Path) -> None:
     recipe = (
         *("launch", "--environment", "mettagrid", "--architecture", "vit_reset"),
         *("--curriculum", "terrain_2", "--seeds", "2", "--base-run-name", "icl"),
@@ -116,13 +116,13 @@ def test_the_icl_recipe_is_launched_and_says_what_it_played_in(tmp_path: Path) -
 
 @pytest.mark.local
 @pytest.mark.skipif(find_spec("mettagrid") is not None, reason="mettagrid is installed")
-def test_without_the_package_the_extra_is_named(tmp_path: Path) -> None:
+def test_a_missing_package_is_reported_with_its_extra(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"pip install '\.\[mettagrid\]'"):
         train(folder=tmp_path / "run", environment="mettagrid")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_plan_in_mettagrid_takes_no_package_and_knows_its_curricula() -> None:
+def test_a_dry_run_in_mettagrid_needs_no_package_and_checks_the_curriculum() -> None:
     plan = plan_training(environment="mettagrid", curriculum="terrain_4")
     assert plan.config.capacity.parameters > 50_000
     with pytest.raises(UsageError, match=r"unknown curriculum 'classic'.*in mettagrid"):

@@ -14,7 +14,9 @@ PAGE = [block for block in SHELL if block.marks.strip() == "local"]
 
 @pytest.mark.local
 @pytest.mark.parametrize("block", PAGE, ids=str)
-def test_commands_marked_local_do_what_the_page_says(block: Block, tmp_path: Path) -> None:
+def test_commands_marked_local_print_the_output_on_the_page(
+    block: Block, tmp_path: Path
+) -> None:
     tools = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
     for command in block.commands():

@@ -1,4 +1,4 @@
-"""Tasks of SkyPilot, as its own library sees them, and as they are checked where it is not."""
+"""SkyPilot tasks, checked by its library, and by assay if the library is missing."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def no_skypilot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def skypilot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user who has it on the path and never used it; returns the folder of that user."""
+    """Return the home folder of a user who has SkyPilot on the path and never used it."""
     monkeypatch.setenv("PATH", str(SKY), prepend=os.pathsep)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
@@ -55,7 +55,7 @@ def test_a_task_is_checked_and_written_as_yaml() -> None:
 
 
 @pytest.mark.usefixtures("no_skypilot")
-def test_a_task_installs_what_its_environment_needs() -> None:
+def test_a_task_installs_the_packages_of_its_environment() -> None:
     assert "'.[train]'" in tasks()[0]["setup"]
     assert "'.[mettagrid]'" in tasks(environment="mettagrid")[0]["setup"]
 
@@ -75,7 +75,7 @@ def test_a_task_installs_what_its_environment_needs() -> None:
         ),
     ],
 )
-def test_what_the_library_would_let_through_is_refused(
+def test_invalid_tasks_that_the_library_accepts_are_rejected(
     base: str, gpus: int, accelerator: str, words: str
 ) -> None:
     prepared = prepare_launch({}, base_run_name=base)
@@ -84,7 +84,7 @@ def test_what_the_library_would_let_through_is_refused(
 
 
 @pytest.mark.usefixtures("no_skypilot")
-def test_without_the_program_a_launch_says_how_to_get_it(tmp_path: Path) -> None:
+def test_a_launch_without_skypilot_prints_how_to_install_it(tmp_path: Path) -> None:
     prepared = prepare_launch({"folder": tmp_path / "training"}, base_run_name="cloud")
     planned = skypilot_tasks(prepared, gpus=1, accelerator="L4")
     assert "SkyPilot is not installed" in planned.checked
@@ -93,7 +93,7 @@ def test_without_the_program_a_launch_says_how_to_get_it(tmp_path: Path) -> None
     assert not (tmp_path / "training").exists()
 
 
-def test_a_program_of_that_name_without_the_library_is_named(
+def test_a_sky_program_without_the_library_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sky").touch(mode=0o755)
@@ -105,13 +105,13 @@ def test_a_program_of_that_name_without_the_library_is_named(
 
 @pytest.mark.extras
 @needs_skypilot
-def test_its_own_library_checks_the_tasks_and_starts_nothing(skypilot: Path) -> None:
+def test_the_library_checks_the_tasks_and_starts_nothing(skypilot: Path) -> None:
     words = ["launch", "--architecture", "trxl", "--skypilot", "--gpus", "8", "--dry-run"]
     done = run_python("-m", "assay", *words, "--json", folder=skypilot)
     assert done.errors == ""
-    said = json.loads(done.output)
-    assert len(said["tasks"]) == 15
-    assert said["checked"].startswith("checked by SkyPilot 0.")
+    result = json.loads(done.output)
+    assert len(result["tasks"]) == 15
+    assert result["checked"].startswith("checked by SkyPilot 0.")
     assert [path.name for path in skypilot.iterdir()] == [".sky"]
     assert not (skypilot / ".sky/api_server").exists()
 
@@ -127,7 +127,7 @@ def test_its_own_library_checks_the_tasks_and_starts_nothing(skypilot: Path) -> 
     ],
     ids=["field", "kind of GPU"],
 )
-def test_what_its_library_refuses_is_told_in_its_words(
+def test_a_task_that_the_library_rejects_is_reported_with_its_message(
     change: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(UsageError, match=f"SkyPilot 0.* rejects task cloud.*{words}"):

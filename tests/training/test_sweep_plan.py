@@ -1,4 +1,4 @@
-"""A sweep says what it will do and spend before anything is started, without Optuna."""
+"""A dry run of a sweep shows its trials and budget without Optuna."""
 
 import shlex
 import subprocess
@@ -43,7 +43,7 @@ def sweep(
     return Program("sweep", "space.toml", "--folder", "sweeps/trxl")
 
 
-def test_a_dry_run_tells_the_budget_and_a_command_and_starts_nothing(sweep: Program) -> None:
+def test_a_dry_run_shows_the_budget_and_a_command_and_starts_nothing(sweep: Program) -> None:
     done = sweep("--dry-run", "--trials", "8", "--total-steps", "1000")
     assert done.code == 0, done.errors
     words = " ".join(done.output.split())
@@ -59,14 +59,14 @@ def test_a_dry_run_tells_the_budget_and_a_command_and_starts_nothing(sweep: Prog
     assert not Path("sweeps").exists()
 
 
-def test_a_sweep_without_optuna_says_what_to_install(
+def test_a_sweep_without_optuna_prints_the_package_to_install(
     sweep: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert "pip install '.[train]'" in sweep.error()
 
 
-def test_a_grid_has_every_combination_and_no_more_trials_than_those(tmp_path: Path) -> None:
+def test_a_grid_has_one_trial_per_combination(tmp_path: Path) -> None:
     text = "[space]\nwidth = [64, 128]\nepochs = {low = 1, high = 3}\n"
     plan = SweepPlan(
         space=read_space(write_space(tmp_path / "s.toml", text)),
@@ -95,7 +95,9 @@ def test_a_grid_has_every_combination_and_no_more_trials_than_those(tmp_path: Pa
         pytest.param("space", "is not valid TOML", id="no TOML"),
     ],
 )
-def test_what_is_no_space_gets_a_sentence(text: str, words: str, tmp_path: Path) -> None:
+def test_an_invalid_search_space_is_rejected_with_a_message(
+    text: str, words: str, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError) as caught:
         read_space(write_space(tmp_path / "s.toml", text))
     assert words in str(caught.value)
@@ -118,7 +120,7 @@ def test_wrong_command_line_gets_a_clear_error(
     assert words in sweep.error(*arguments, "--dry-run")
 
 
-def test_a_program_is_followed_as_it_logs_and_ended_when_it_is_not_worth_its_steps(
+def test_a_program_is_followed_as_it_logs_and_stopped_when_pruned(
     tmp_path: Path,
 ) -> None:
     trainer = TrialCommand(COMMAND, "overview/reward", 100)
@@ -136,13 +138,13 @@ def test_a_program_is_followed_as_it_logs_and_ended_when_it_is_not_worth_its_ste
     assert failed.failure == "exit code 3: rate is negative"
 
 
-def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
+def test_a_missing_program_is_named(tmp_path: Path) -> None:
     trainer = TrialCommand("no-such-trainer --out {folder}", "overview/reward", 100)
     with pytest.raises(UsageError, match="'no-such-trainer' cannot be started"):
         trainer({}, seed=0, folder=tmp_path / "a", keep=lambda step, value: True)
 
 
-def test_a_program_ends_with_the_sweep_that_started_it_even_if_that_is_killed(
+def test_a_program_ends_with_its_sweep_even_if_the_sweep_is_killed(
     tmp_path: Path,
 ) -> None:
     waits = (

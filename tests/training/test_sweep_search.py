@@ -1,4 +1,4 @@
-"""A search finds what is good, resumes, and believes a winner only on fresh seeds."""
+"""A search finds good settings, resumes, and tests the winner on fresh seeds."""
 
 import json
 import shutil
@@ -30,10 +30,10 @@ SPACE = "[fixed]\ndepth = 2\n[space]\nrate = {low = 0.0, high = 1.0}\n"
 
 
 class Quick:
-    """Trains in no time: best at rate 0.3, with luck of the seed; says what it was asked."""
+    """An instant trainer that is best at rate 0.3, plus noise by seed; it records its calls."""
 
     def __init__(self, breaks_at: int | None = None, step: int = 0) -> None:
-        self.asked: list[tuple[str, float, int]] = []
+        self.calls: list[tuple[str, float, int]] = []
         self._breaks_at, self._step = breaks_at, step
 
     def __call__(
@@ -45,11 +45,11 @@ class Quick:
         keep: Callable[[int, float], bool],
     ) -> Trained:
         assert options["depth"] == 2
-        self.asked.append((folder.name, options["rate"], seed))
+        self.calls.append((folder.name, options["rate"], seed))
         level = 1 - (options["rate"] - 0.3) ** 2 + 0.01 * np.random.default_rng(seed).normal()
         points = []
         for step in STEPS:
-            if len(self.asked) == self._breaks_at and step == self._step:
+            if len(self.calls) == self._breaks_at and step == self._step:
                 raise KeyboardInterrupt
             points.append((step, level * step / 100))
             if not keep(*points[-1]):
@@ -63,7 +63,7 @@ def plan(tmp_path: Path, text: str = SPACE, **more: Any) -> SweepPlan:
     return SweepPlan(space=space, **{"total_steps": 100, "trials": 25, **more})
 
 
-def test_tpe_finds_what_is_good_and_the_winner_runs_on_seeds_the_search_never_saw(
+def test_tpe_finds_good_settings_and_the_winner_runs_on_unseen_seeds(
     tmp_path: Path,
 ) -> None:
     trainer, stored = Quick(), list[TrainingRun]()
@@ -73,10 +73,10 @@ def test_tpe_finds_what_is_good_and_the_winner_runs_on_seeds_the_search_never_sa
     assert {trial.state for trial in found.trials} == {"complete", "pruned"}
     assert found.steps < found.plan.budget
     assert len(found.trials) == 25
-    fresh = trainer.asked[25:]
+    fresh = trainer.calls[25:]
     assert [seed for _, _, seed in fresh] == [2, 3, 4, 5, 6]
     assert {rate for _, rate, _ in fresh} == {found.winner.options["rate"]}
-    assert {seed for _, _, seed in trainer.asked[:25]} == {1}
+    assert {seed for _, _, seed in trainer.calls[:25]} == {1}
     mean = found.fresh_mean
     assert mean is not None
     assert mean.low < mean.point < mean.high
@@ -89,48 +89,48 @@ def test_tpe_finds_what_is_good_and_the_winner_runs_on_seeds_the_search_never_sa
     assert lost.configuration == {"depth": 2, **pruned.options, "total_steps": 100}
 
 
-def test_a_sweep_that_was_cut_off_resumes_and_repeats_nothing(tmp_path: Path) -> None:
+def test_an_interrupted_sweep_resumes_and_repeats_nothing(tmp_path: Path) -> None:
     first = Quick(breaks_at=4)
     with pytest.raises(KeyboardInterrupt):
         search(plan(tmp_path, trials=6), tmp_path / "a", first)
     second = Quick()
     found = search(plan(tmp_path, trials=6), tmp_path / "a", second)
-    assert second.asked[0] == first.asked[3], "the one that was cut off, in its folder"
-    names = [name for name, _, _ in second.asked[:3]]
+    assert second.calls[0] == first.calls[3], "the one that was cut off, in its folder"
+    names = [name for name, _, _ in second.calls[:3]]
     assert names == ["trial-003", "trial-004", "trial-005"]
     assert len({trial.options["rate"] for trial in found.trials}) == 6
     third = Quick()
     again = search(plan(tmp_path, trials=6), tmp_path / "a", third)
-    assert third.asked == []
+    assert third.calls == []
     assert again.trials == found.trials
     assert json.loads((tmp_path / "a" / "sweep.json").read_text("utf-8"))["trials"] == 6
 
 
 @pytest.mark.parametrize("sampler", [Sampler.TPE, Sampler.RANDOM])
 @pytest.mark.parametrize("pruner", [Pruner.MEDIAN, Pruner.HALVING])
-def test_a_sweep_that_is_cut_off_in_every_trial_tries_the_same_as_one_that_is_not(
+def test_a_sweep_interrupted_in_every_trial_tries_the_same_values(
     tmp_path: Path, sampler: Sampler, pruner: Pruner
 ) -> None:
-    asked = plan(tmp_path, trials=20, sampler=sampler, pruner=pruner, fresh_seeds=2)
-    undisturbed = search(asked, tmp_path / "a", Quick())
+    settings = plan(tmp_path, trials=20, sampler=sampler, pruner=pruner, fresh_seeds=2)
+    undisturbed = search(settings, tmp_path / "a", Quick())
     for number in range(40):
-        # Each process ends one trial, and is cut off in the next one.
+        # Each process finishes one trial and is interrupted in the next one.
         with suppress(KeyboardInterrupt):
-            search(asked, tmp_path / "b", Quick(2, step=10 * (number % 4)))
-    disturbed = search(asked, tmp_path / "b", Quick())
+            search(settings, tmp_path / "b", Quick(2, step=10 * (number % 4)))
+    disturbed = search(settings, tmp_path / "b", Quick())
     assert disturbed.trials == undisturbed.trials
     assert "pruned" in {trial.state for trial in disturbed.trials}
     assert disturbed.fresh == undisturbed.fresh
 
 
-def test_a_sweep_of_an_earlier_assay_goes_on(tmp_path: Path) -> None:
-    """It was killed in its fifth trial, whose values it had drawn in another way."""
+def test_a_sweep_of_an_earlier_version_resumes(tmp_path: Path) -> None:
+    """The sweep was killed in its fifth trial, whose values were drawn differently."""
     shutil.copytree(Path(__file__).parent / "kept", tmp_path / "a")
     before = json.loads((tmp_path / "a" / "results.json").read_text("utf-8"))["trials"]
     trainer = Quick()
     found = search(plan(tmp_path, trials=8), tmp_path / "a", trainer)
     assert [asdict(trial) for trial in found.trials[:4]] == before
-    assert trainer.asked[0] == ("trial-004", 0.14675589081711304, 1)
+    assert trainer.calls[0] == ("trial-004", 0.14675589081711304, 1)
     assert len({trial.options["rate"] for trial in found.trials}) == 8
 
 
@@ -144,13 +144,13 @@ def test_a_grid_is_run_in_order_and_resumed(tmp_path: Path) -> None:
     assert found.winner == found.trials[-1], "less is better here"
 
 
-def test_a_folder_of_another_sweep_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_another_sweep_is_rejected(tmp_path: Path) -> None:
     search(plan(tmp_path, trials=2, fresh_seeds=2), tmp_path / "a", Quick())
     with pytest.raises(UsageError, match="another trials, metric"):
         search(plan(tmp_path, trials=3, fresh_seeds=2, metric="x"), tmp_path / "a", Quick())
 
 
-def test_the_command_searches_with_any_program_and_stores_every_run(
+def test_the_command_works_with_any_program_and_stores_every_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

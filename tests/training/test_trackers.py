@@ -1,4 +1,4 @@
-"""Runs that other trackers wrote are read without them, and what is odd in them is named.
+"""Runs of other trackers are read without their packages, and problems in them are reported.
 
 The files in `golden/curves` were written by the real packages; its README says which.
 """
@@ -43,7 +43,7 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_run_of_wandbs_offline_mode_is_read_with_its_facts() -> None:
+def test_an_offline_wandb_run_is_read_with_its_metadata() -> None:
     run = read_source(str(WHOLE))
     assert (run.id, run.seed, run.series) == ("x7f3k2qa", 1072, "vit")
     assert run.status is TrainingStatus.FINISHED
@@ -60,13 +60,13 @@ def test_a_run_of_wandbs_offline_mode_is_read_with_its_facts() -> None:
     assert set(run.curves) == {METRIC, "loss", "nested.inner.x", "flag"}, "no histogram"
 
 
-def test_a_metric_with_words_in_it_is_named() -> None:
+def test_a_metric_with_text_values_is_reported() -> None:
     assert read_source(str(WHOLE)).notes == (
         "'phase' has text values in addition to numbers, so it is not used as a metric",
     )
 
 
-def test_a_run_that_was_killed_keeps_what_was_written_and_says_what_is_lost() -> None:
+def test_a_killed_run_keeps_its_written_points_and_reports_lost_ones() -> None:
     run = read_source(str(KILLED))
     assert run.status is TrainingStatus.CRASHED
     assert points(run) == {s * 1000: round(1.1 * s / 130, 6) for s in range(85)}
@@ -75,13 +75,13 @@ def test_a_run_that_was_killed_keeps_what_was_written_and_says_what_is_lost() ->
     assert unended == "it is unknown how it ended: it was killed, or is still running"
 
 
-def test_a_run_that_failed_says_its_exit_code() -> None:
+def test_a_failed_run_has_its_exit_code() -> None:
     run = read_source(str(FAILED / "run-failed00.wandb"))
     assert (run.status, run.seed) == (TrainingStatus.CRASHED, 3014)
     assert run.notes == ("it ended with exit code 1",)
 
 
-def test_a_killed_run_is_named_and_left_out(tmp_path: Path) -> None:
+def test_a_killed_run_is_reported_and_excluded(tmp_path: Path) -> None:
     found = gather_runs([str(WANDB)], METRIC, Store(tmp_path / "none.duckdb"))
     assert [Path(run.name).name[-8:] for run in found.runs] == ["x7f3k2qa"]
     reasons = {Path(run.name).name[-8:]: run.reason for run in found.unusable}
@@ -91,7 +91,7 @@ def test_a_killed_run_is_named_and_left_out(tmp_path: Path) -> None:
     assert any("text values in addition to numbers" in note for note in found.notes)
 
 
-def test_a_run_in_a_folder_that_lacks_the_metric_or_is_damaged_is_named_and_left_out(
+def test_a_damaged_run_or_one_without_the_metric_is_reported_and_excluded(
     tmp_path: Path,
 ) -> None:
     for name in ("a", "b", "c"):
@@ -108,7 +108,7 @@ def test_a_run_in_a_folder_that_lacks_the_metric_or_is_damaged_is_named_and_left
         gather_runs([str(tmp_path / "runs" / "c")], METRIC, store)
 
 
-def test_a_wandb_file_cut_anywhere_gives_a_start_of_its_curve_or_a_sentence(
+def test_a_truncated_wandb_file_gives_the_start_of_its_curve_or_an_error_message(
     tmp_path: Path,
 ) -> None:
     content = (WHOLE / "run-x7f3k2qa.wandb").read_bytes()
@@ -126,7 +126,9 @@ def test_a_wandb_file_cut_anywhere_gives_a_start_of_its_curve_or_a_sentence(
         assert [*own.items()] == [*whole.items()][: len(own)]
 
 
-def test_damage_in_the_middle_is_refused_and_zeros_at_the_end_are_not(tmp_path: Path) -> None:
+def test_damage_in_the_middle_is_rejected_and_trailing_zeros_are_accepted(
+    tmp_path: Path,
+) -> None:
     for source, name, frames in (
         (KILLED / "run-killed00.wandb", "run-a.wandb", WandbFrames),
         (
@@ -154,7 +156,7 @@ def test_a_record_may_be_longer_than_a_block(tmp_path: Path) -> None:
 
 
 def leveldb(records: list[bytes]) -> bytes:
-    """Records as LevelDB's log has them, after its specification."""
+    """Return records in the format of LevelDB's log, by its specification."""
     content = bytearray(b":W&B\xe1\xbe\x00")
     for record in records:
         first = True
@@ -173,7 +175,7 @@ def leveldb(records: list[bytes]) -> bytes:
     return bytes(content)
 
 
-def test_a_message_that_is_cut_off_is_an_error() -> None:
+def test_a_truncated_message_is_an_error() -> None:
     assert [*read_fields(b"\x08\x96\x01\x12\x02hi\x1d\x00\x00\x80\x3f")] == [
         *((1, 150), (2, b"hi"), (3, b"\x00\x00\x80\x3f")),
     ]
@@ -182,7 +184,7 @@ def test_a_message_that_is_cut_off_is_an_error() -> None:
             list(read_fields(broken))
 
 
-def test_event_files_of_a_folder_are_one_run_and_a_restart_counts_from_its_step() -> None:
+def test_event_files_of_a_folder_are_one_run_and_a_restart_replaces_later_steps() -> None:
     run = read_source(str(EVENTS / "vit.seed1072"))
     assert (run.id, run.seed, run.status) == ("vit.seed1072", 1072, TrainingStatus.FINISHED)
     first = {s * 1000: s / 10 for s in range(8) if s != 3}
@@ -203,13 +205,13 @@ def test_scalars_may_be_tensors() -> None:
     assert points(run, "whole") == {s: -s for s in range(4)}
 
 
-def test_hyperparameters_of_tensorboard_are_the_configuration() -> None:
+def test_tensorboard_hyperparameters_are_read_as_the_configuration() -> None:
     run = read_source(str(EVENTS / "vit.seed1072" / "hparams"))
     assert run.configuration == {"lr": 0.1, "seed": 1072, "net": "mlp", "big": True}
     assert run.seed == 1072
 
 
-def test_an_event_file_that_breaks_off_is_a_crashed_run(tmp_path: Path) -> None:
+def test_a_truncated_event_file_is_a_crashed_run(tmp_path: Path) -> None:
     folder = tmp_path / "cut"
     shutil.copytree(EVENTS / "tensors", folder)
     [file] = folder.iterdir()
@@ -221,7 +223,7 @@ def test_an_event_file_that_breaks_off_is_a_crashed_run(tmp_path: Path) -> None:
     assert len(run.curves["whole"]) == 3
 
 
-def test_mlflows_database_has_many_runs_by_name_or_id(mlflow: Path) -> None:
+def test_runs_of_an_mlflow_database_are_found_by_name_or_id(mlflow: Path) -> None:
     run = read_source(f"{mlflow}:vit.seed1072")
     assert (run.seed, run.series, run.commit) == (1072, "vit", "c0ffee")
     assert run.configuration == {"seed": 1072, "lr": 0.1, "net": "mlp"}
@@ -237,21 +239,21 @@ def test_mlflows_database_has_many_runs_by_name_or_id(mlflow: Path) -> None:
     }, "the deleted one is not there"
 
 
-def test_a_folder_of_mlruns_is_a_run() -> None:
+def test_a_folder_in_mlruns_is_read_as_a_run() -> None:
     run = read_source(str(MLRUN))
     assert (run.seed, run.series, run.status) == (1072, "vit", TrainingStatus.FINISHED)
     assert points(run)[2000] == 9.0
     assert run.curves["loss"].dropped == 2
 
 
-def test_an_unknown_or_ambiguous_run_of_mlflow_gets_a_sentence(mlflow: Path) -> None:
+def test_an_unknown_or_ambiguous_mlflow_run_is_rejected_with_a_message(mlflow: Path) -> None:
     with pytest.raises(UsageError, match=r"unknown MLflow run 'vat.seed1072'; did you mean"):
         read_source(f"{mlflow}:vat.seed1072")
     with pytest.raises(AmbiguousName, match=r"vit\.seed2043"):
         read_source(f"{mlflow}:vit.seed")
 
 
-def test_another_database_is_no_store_of_mlflow(tmp_path: Path) -> None:
+def test_another_database_is_not_read_as_mlflow(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "a.db")
     connection.execute("CREATE TABLE x (y INTEGER)")
     connection.close()
@@ -259,7 +261,7 @@ def test_another_database_is_no_store_of_mlflow(tmp_path: Path) -> None:
         list_runs_at(str(tmp_path / "a.db"))
 
 
-def test_a_folder_stands_for_all_runs_below_it_as_people_count(tmp_path: Path) -> None:
+def test_a_folder_includes_all_runs_below_it_in_numeric_order(tmp_path: Path) -> None:
     for seed in (10, 2, 1):
         shutil.copytree(EVENTS / "tensors", tmp_path / f"vit.seed{seed}")
     shutil.copytree(WHOLE, tmp_path / "wandb" / WHOLE.name)
@@ -275,7 +277,7 @@ def test_a_folder_stands_for_all_runs_below_it_as_people_count(tmp_path: Path) -
         read_source(str(tmp_path))
 
 
-def test_a_folder_without_runs_and_a_path_that_is_not_there_get_a_sentence(
+def test_empty_folders_and_missing_paths_are_rejected_with_a_message(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "empty").mkdir()

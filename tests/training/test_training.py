@@ -1,4 +1,4 @@
-"""A run is a function of its settings: stopped, killed or not, its curve is the same."""
+"""A training run is determined by its settings, even if it was stopped or killed."""
 
 import json
 import os
@@ -30,19 +30,19 @@ UPDATE = 8 * 32
 
 
 class Sick(Mlp):
-    """One whose values are no numbers from the third update on."""
+    """An architecture whose values are NaN from the third update on."""
 
     name = "sick"
 
     def network(self, space: TokenSpace, width: int, generator: Any) -> Any:
         network = super().network(space, width, generator)
-        asked = 0
+        calls = 0
 
         def values(module: Any, given: Any, output: Any) -> Any:
-            nonlocal asked
-            asked += 1
-            # An update is 32 steps, a last look, and 2 x 2 minibatches.
-            late = asked > 2 * (32 + 1 + 4) and torch.is_grad_enabled()
+            nonlocal calls
+            calls += 1
+            # An update is 32 steps, a bootstrap value, and 2 x 2 minibatches.
+            late = calls > 2 * (32 + 1 + 4) and torch.is_grad_enabled()
             return output._replace(values=output.values * float("nan")) if late else output
 
         network.register_forward_hook(values)
@@ -50,7 +50,7 @@ class Sick(Mlp):
 
 
 def config(architecture: str = "mlp", **settings: Any) -> TrainingConfig:
-    """Small, with five updates, and every kind of event among them."""
+    """Return a small configuration with five updates that include every kind of event."""
     return TrainingConfig(
         **{
             "architecture": architecture,
@@ -70,7 +70,7 @@ def config(architecture: str = "mlp", **settings: Any) -> TrainingConfig:
 
 
 def curve(folder: Path) -> list[dict[str, float]]:
-    """What was logged, without what varies."""
+    """Return the logged values, without those that vary."""
     rows = TrainingFolder(folder).read_rows()
     return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
 
@@ -82,7 +82,7 @@ def policy(folder: Path) -> bytes:
 
 
 @pytest.mark.parametrize("architecture", ["mlp", "vit_reset", "trxl"])
-def test_the_same_seed_gives_the_same_curve_and_weights_however_often_it_is_stopped(
+def test_a_seed_gives_the_same_curve_and_weights_despite_interruptions(
     architecture: str, tmp_path: Path
 ) -> None:
     whole, pieces, other = tmp_path / "whole", tmp_path / "pieces", tmp_path / "other"
@@ -138,11 +138,11 @@ def test_a_run_killed_while_it_writes_its_first_file_starts_again(tmp_path: Path
     assert train(config(), tmp_path).state is TrainState.FINISHED
 
 
-def test_the_folder_has_what_other_programs_read(tmp_path: Path) -> None:
-    told: list[TrainingProgress] = []
-    end = train(config(), tmp_path / "run", watch=told.append)
+def test_the_folder_has_files_that_other_programs_can_read(tmp_path: Path) -> None:
+    updates: list[TrainingProgress] = []
+    end = train(config(), tmp_path / "run", watch=updates.append)
     folder = tmp_path / "run"
-    assert [progress.step for progress in told] == [UPDATE * n for n in range(1, 6)]
+    assert [progress.step for progress in updates] == [UPDATE * n for n in range(1, 6)]
     assert end.checkpoint == folder / "checkpoints" / f"step-{5 * UPDATE}"
     assert (
         sorted(path.name for path in (folder / "checkpoints").iterdir())
@@ -159,10 +159,10 @@ def test_the_folder_has_what_other_programs_read(tmp_path: Path) -> None:
     status = json.loads((folder / "status.json").read_bytes())
     assert (status["state"], status["step"]) == ("finished", 5 * UPDATE)
     assert status["checkpoint"] == f"checkpoints/step-{5 * UPDATE}"
-    asked = json.loads((folder / "config.json").read_bytes())
-    assert asked["config"]["seed"] == 1
-    assert asked["parameters"] == config().capacity.parameters
-    assert asked["provenance"]["torch"] == torch.__version__
+    stored = json.loads((folder / "config.json").read_bytes())
+    assert stored["config"]["seed"] == 1
+    assert stored["parameters"] == config().capacity.parameters
+    assert stored["provenance"]["torch"] == torch.__version__
     row = end.metrics
     assert {"overview/reward", "overview/episode_length", "crafter/score"} <= row.keys()
     assert {"losses/policy", "losses/value", "losses/entropy"} <= row.keys()
@@ -173,7 +173,9 @@ def test_the_folder_has_what_other_programs_read(tmp_path: Path) -> None:
     ]
 
 
-def test_a_finished_run_is_not_trained_again_and_another_is_refused(tmp_path: Path) -> None:
+def test_a_finished_run_is_not_trained_again_and_other_settings_are_rejected(
+    tmp_path: Path,
+) -> None:
     first = train(config(), tmp_path)
     before = (tmp_path / "metrics.jsonl").read_bytes()
     assert train(config(), tmp_path) == first
@@ -186,7 +188,7 @@ def test_a_finished_run_is_not_trained_again_and_another_is_refused(tmp_path: Pa
         train(config(), tmp_path / "elsewhere")
 
 
-def test_a_run_whose_loss_is_no_number_ends_at_once_and_names_it(tmp_path: Path) -> None:
+def test_a_run_with_a_nan_loss_ends_immediately_and_names_it(tmp_path: Path) -> None:
     register(Sick)
     try:
         end = train(config("sick", eval_every=10**6), tmp_path / "run")
@@ -199,7 +201,7 @@ def test_a_run_whose_loss_is_no_number_ends_at_once_and_names_it(tmp_path: Path)
     assert [row["step"] for row in curve(tmp_path / "run")] == [UPDATE, 2 * UPDATE]
 
 
-def test_two_do_not_train_in_one_folder_at_a_time(tmp_path: Path) -> None:
+def test_two_processes_cannot_train_in_the_same_folder(tmp_path: Path) -> None:
     def meddle(progress: TrainingProgress) -> None:
         with pytest.raises(UsageError, match="another process is training in"):
             train(config(), tmp_path)
@@ -207,7 +209,7 @@ def test_two_do_not_train_in_one_folder_at_a_time(tmp_path: Path) -> None:
     assert train(config(), tmp_path, watch=meddle).state is TrainState.FINISHED
 
 
-def test_a_damaged_checkpoint_is_named_with_the_way_out(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_reported_with_a_remedy(tmp_path: Path) -> None:
     train(config(), tmp_path, stop=lambda: True)
     newest = find_latest(tmp_path)
     assert newest is not None
@@ -216,7 +218,7 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(tmp_path: Path) -> None:
         train(config(), tmp_path)
 
 
-def test_weights_of_another_program_and_missing_ones_are_refused(tmp_path: Path) -> None:
+def test_foreign_and_missing_weights_are_rejected(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     with pytest.raises(UsageError, match="no checkpoint found at"):
@@ -229,7 +231,7 @@ def test_weights_of_another_program_and_missing_ones_are_refused(tmp_path: Path)
         load_policy(tmp_path)
 
 
-def test_curves_go_to_the_store_with_what_made_them(tmp_path: Path) -> None:
+def test_curves_are_stored_with_their_settings(tmp_path: Path) -> None:
     store = tmp_path / "store.duckdb"
     settings = config().stored()
     result = assay.train(folder=tmp_path / "run7", database=store, **settings)
@@ -241,7 +243,7 @@ def test_curves_go_to_the_store_with_what_made_them(tmp_path: Path) -> None:
     assert run.provenance["assay"]
     assert len(run.curves["overview/reward"]) >= 4
     assert result.worlds == 4
-    score = {each.metric: each for each in result.evaluated}["score"]
+    score = {evaluation.metric: evaluation for evaluation in result.evaluated}["score"]
     assert score.policy.low <= score.policy.point <= score.policy.high
     again = assay.train(resume=tmp_path / "run7", database=store)
     assert again.end.steps == 5 * UPDATE

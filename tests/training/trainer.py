@@ -1,4 +1,4 @@
-"""A trainer of somebody else: logs metrics, keeps checkpoints, resumes; fails when told to."""
+"""A user's trainer: logs metrics, saves checkpoints, resumes, and fails on request."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A store whose contents are known: episodes of every kind that a filter can tell apart."""
+"""A database with known contents: episodes of every kind that a filter distinguishes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ _ENDS = ("died: zombie", "length", "max_turns", "terminate: enough", "step_limit
 
 
 def of_run(run: RunRecord, model: str, episode: int, **given: object) -> SessionRecord:
-    """A session of a length and an end that follow from its number."""
+    """Return a session; its number determines its length and how it ended."""
     session = make_session(run, model, episode, turns=3 + episode % 4, **given)  # type: ignore[arg-type]
     assert session.end is not None
     if session.end.state is not TrialState.RESULT:
@@ -28,7 +28,7 @@ def of_run(run: RunRecord, model: str, episode: int, **given: object) -> Session
 
 
 def known_store(path: Path) -> Store:
-    """Three models in two runs: 22 episodes, among them failures, unpriced and odd ones."""
+    """Create a database of three models in two runs: 22 episodes, some failed or unpriced."""
     first = make_run("run-1", MODELS, baselines=["builtin/random"])
     second = make_run("run-2", MODELS[:1], created_at=first.created_at + 1000)
     sessions = [of_run(first, model, episode) for model in MODELS for episode in range(6)]
@@ -41,7 +41,7 @@ def known_store(path: Path) -> Store:
     ]
     store = fill(path, second, others)
     with store.writing() as connection:
-        # Nobody writes such a number, but a file may come from anywhere.
+        # assay does not write such a number, but a file may come from elsewhere.
         connection.execute(
             "UPDATE session_traces SET total_reward = 'NaN'"
             " WHERE run_id = 'run-2' AND episode = 8"

@@ -1,4 +1,4 @@
-"""Which text of a row is trained, once a chat template has written it."""
+"""The trained text of a row, as a chat template renders it."""
 
 import json
 import re
@@ -27,7 +27,7 @@ BLANKED = """\
 {%- if add_generation_prompt %}
 <|im_start|>assistant
 {% endif %}"""
-"""ChatML, as many models have it, without marks."""
+"""ChatML, as many models use it, without generation marks."""
 MARKED = """\
 {%- for message in messages %}
 <|im_start|>{{ message.role }}
@@ -39,7 +39,7 @@ MARKED = """\
 {%- endfor %}"""
 
 
-def said(role: str, content: Any, **more: Any) -> dict[str, Any]:
+def message(role: str, content: Any, **more: Any) -> dict[str, Any]:
     return {"role": role, "content": content, **more}
 
 
@@ -55,7 +55,7 @@ def template(path: Path, source: str) -> ChatTemplate:
 
 
 def trained(path: Path, source: str, *messages: dict[str, Any], **more: Any) -> list[str]:
-    """The texts that are trained, in their order."""
+    """Return the trained texts in order."""
     row = read_row({"messages": list(messages), **more})
     rendered = template(path / "chat_template.jinja", source).render(row)
     return [rendered.text[first:last] for first, last in rendered.trained]
@@ -63,50 +63,48 @@ def trained(path: Path, source: str, *messages: dict[str, Any], **more: Any) -> 
 
 @pytest.mark.local
 @pytest.mark.parametrize("source", [BLANKED, MARKED], ids=["blanked", "marked"])
-def test_an_answer_and_its_end_are_trained_and_nothing_else(
-    tmp_path: Path, source: str
-) -> None:
+def test_only_replies_and_their_end_marks_are_trained(tmp_path: Path, source: str) -> None:
     found = trained(
         tmp_path,
         source,
-        said("system", "You play."),
-        said("user", "Go."),
-        said("assistant", "I go."),
-        said("user", "And now?"),
-        said("assistant", "I go."),
+        message("system", "You play."),
+        message("user", "Go."),
+        message("assistant", "I go."),
+        message("user", "And now?"),
+        message("assistant", "I go."),
     )
     assert found == ["I go.<|im_end|>", "I go.<|im_end|>"]
 
 
 @pytest.mark.local
 @pytest.mark.parametrize("source", [BLANKED, MARKED], ids=["blanked", "marked"])
-def test_an_answer_of_weight_zero_is_context(tmp_path: Path, source: str) -> None:
+def test_a_reply_of_weight_zero_is_not_trained(tmp_path: Path, source: str) -> None:
     messages = [
-        said("user", "Go."),
-        said("assistant", "Never.", weight=0),
-        said("user", "Please."),
-        said("assistant", "I go."),
+        message("user", "Go."),
+        message("assistant", "Never.", weight=0),
+        message("user", "Please."),
+        message("assistant", "I go."),
     ]
     assert trained(tmp_path, source, *messages) == ["I go.<|im_end|>"]
     assert trained(tmp_path, source, *messages[:2]) == []
 
 
 @pytest.mark.local
-def test_the_blank_tells_where_an_answer_begins_that_looks_like_what_follows_it(
+def test_a_reply_that_resembles_the_end_mark_is_located(
     tmp_path: Path,
 ) -> None:
-    found = trained(tmp_path, BLANKED, said("user", "<|im_"), said("assistant", "<|im_e"))
+    found = trained(tmp_path, BLANKED, message("user", "<|im_"), message("assistant", "<|im_e"))
     assert found == ["<|im_e<|im_end|>"]
 
 
 @pytest.mark.local
-def test_tool_calls_are_part_of_an_answer(tmp_path: Path) -> None:
+def test_tool_calls_are_part_of_a_reply(tmp_path: Path) -> None:
     found = trained(
         tmp_path,
         BLANKED,
-        said("user", "Go."),
+        message("user", "Go."),
         called("left"),
-        said("tool", "You went left.", tool_call_id="1"),
+        message("tool", "You went left.", tool_call_id="1"),
         called("right"),
     )
     begin, end = '\n<tool_call>act {"actions": ["', '"]}</tool_call><|im_end|>'
@@ -117,8 +115,8 @@ def test_tool_calls_are_part_of_an_answer(tmp_path: Path) -> None:
 def test_a_prompt_is_never_trained(tmp_path: Path) -> None:
     row = read_row(
         {
-            "prompt": [said("user", "a"), said("assistant", "b"), said("user", "c")],
-            "completion": [said("assistant", "d")],
+            "prompt": [message("user", "a"), message("assistant", "b"), message("user", "c")],
+            "completion": [message("assistant", "d")],
         }
     )
     for source in (BLANKED, MARKED):
@@ -128,13 +126,13 @@ def test_a_prompt_is_never_trained(tmp_path: Path) -> None:
 
 
 @pytest.mark.local
-def test_what_a_template_leaves_out_is_not_trained_and_that_is_an_error(
+def test_a_reply_that_the_template_drops_is_an_error(
     tmp_path: Path,
 ) -> None:
     source = "{% for m in messages if m.role == 'user' %}{{ m.content }};{% endfor %}"
-    assert trained(tmp_path, source, said("user", "a"), said("assistant", "b")) == []
+    assert trained(tmp_path, source, message("user", "a"), message("assistant", "b")) == []
     data = tmp_path / "data.jsonl"
-    messages = [said("user", "a"), said("assistant", "b")]
+    messages = [message("user", "a"), message("assistant", "b")]
     data.write_text(json.dumps({"messages": messages}) + "\n", "utf-8")
     report = assay.sft_validate(data, chat_template=tmp_path / "chat_template.jinja")
     (finding,) = report.findings
@@ -152,9 +150,9 @@ def words(text: str) -> Sequence[tuple[int, int]]:
 
 
 @pytest.mark.local
-def test_a_token_that_is_trained_in_part_is_trained(tmp_path: Path) -> None:
+def test_a_partly_trained_token_counts_as_trained(tmp_path: Path) -> None:
     source = "{% for m in messages %}[{{ m.role }}]{{ m.content }} {% endfor %}"
-    row = read_row({"messages": [said("user", "go on"), said("assistant", "I do")]})
+    row = read_row({"messages": [message("user", "go on"), message("assistant", "I do")]})
     rendered = template(tmp_path / "chat_template.jinja", source).render(row)
     assert rendered.text == "[user]go on [assistant]I do "
     (whole,) = rendered.trained
@@ -169,7 +167,9 @@ def test_a_token_that_is_trained_in_part_is_trained(tmp_path: Path) -> None:
 
 
 @pytest.mark.local
-def test_a_template_is_found_beside_a_tokenizer_with_its_special_tokens(tmp_path: Path) -> None:
+def test_the_template_is_found_next_to_the_tokenizer_with_its_special_tokens(
+    tmp_path: Path,
+) -> None:
     tokenizer, config = tmp_path / "tokenizer.json", tmp_path / "tokenizer_config.json"
     assert find_template(tokenizer) is None
     config.write_text("{}", "utf-8")
@@ -184,7 +184,7 @@ def test_a_template_is_found_beside_a_tokenizer_with_its_special_tokens(tmp_path
     tokens = {"bos_token": "<s>", "eos_token": {"content": "</s>"}}
     config.write_text(json.dumps({"chat_template": templates, **tokens}), "utf-8")
     assert find_template(tokenizer) == config
-    messages = [said("user", "a"), said("assistant", "b")]
+    messages = [message("user", "a"), message("assistant", "b")]
     rendered = ChatTemplate(config).render(read_row({"messages": messages}))
     assert rendered.text == "<s>a</s>b</s>"
     assert rendered.trained == ((8, 13),)
@@ -201,15 +201,15 @@ def test_a_template_is_found_beside_a_tokenizer_with_its_special_tokens(tmp_path
     "source",
     ["{% for %}", "{{ messages[7].content }}", "{{ messages[0].content + 1 }}", "{{ 1 / 0 }}"],
 )
-def test_a_template_that_cannot_be_run_says_why(tmp_path: Path, source: str) -> None:
+def test_an_invalid_template_is_rejected_with_the_reason(tmp_path: Path, source: str) -> None:
     with pytest.raises(UsageError, match="rejects this row"):
-        trained(tmp_path, source, said("user", "a"), said("assistant", "b"))
+        trained(tmp_path, source, message("user", "a"), message("assistant", "b"))
 
 
 @pytest.mark.skipif(has_jinja(), reason="jinja2 is installed")
-def test_a_template_needs_its_library_and_says_which(tmp_path: Path) -> None:
+def test_a_missing_template_library_is_named(tmp_path: Path) -> None:
     data, path = tmp_path / "data.jsonl", tmp_path / "chat_template.jinja"
-    messages = [said("user", "a"), said("assistant", "b")]
+    messages = [message("user", "a"), message("assistant", "b")]
     data.write_text(json.dumps({"messages": messages}) + "\n", "utf-8")
     path.write_text(BLANKED, "utf-8")
     with pytest.raises(UsageError, match="pip install jinja2"):
@@ -219,16 +219,16 @@ def test_a_template_needs_its_library_and_says_which(tmp_path: Path) -> None:
 
 
 @pytest.mark.local
-def test_calls_that_a_row_has_in_words_are_written_as_they_stand(tmp_path: Path) -> None:
+def test_tool_calls_written_as_text_are_rendered_unchanged(tmp_path: Path) -> None:
     data, path = tmp_path / "data.jsonl", tmp_path / "chat_template.jinja"
     call = '<tool_call>\n{"name": "act", "arguments": {}}\n</tool_call>'
     messages = [
-        said("system", "You play.\n\n# Tools\n\n<tools>\n{}\n</tools>"),
-        said("user", "Go."),
-        said("assistant", call),
+        message("system", "You play.\n\n# Tools\n\n<tools>\n{}\n</tools>"),
+        message("user", "Go."),
+        message("assistant", call),
     ]
     data.write_text(json.dumps({"messages": messages}) + "\n", "utf-8")
-    # As that of SmolLM2, it knows no calls, and takes no answer without content.
+    # Like the template of SmolLM2, it ignores tool calls and rejects replies without content.
     path.write_text("{% for m in messages %}[{{ m.role }}]{{ m.content + '|' }}{% endfor %}")
     rendering = assay.sft_show(data, 1, chat_template=path).rendering
     assert rendering is not None

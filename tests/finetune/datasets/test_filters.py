@@ -1,4 +1,4 @@
-"""What `assay sft filter` keeps, counted against SQL written by hand."""
+"""The episodes that `assay sft filter` keeps, compared with handwritten SQL."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ USUAL = (
     "state = 'result' AND NOT baseline AND session_id IN"
     " (SELECT session_id FROM events WHERE event_type = 'cais')"
 )
-"""What every episode must have, whatever else is asked for."""
+"""The condition that every episode must meet, in addition to the filters."""
 NAMED = USUAL.replace("AND NOT baseline ", "")
 
 
@@ -26,7 +26,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def counted(store: Store, where: str) -> tuple[int, int, int]:
-    """Episodes, calls and tokens, by hand."""
+    """Count episodes, calls and tokens with handwritten SQL."""
     with store.reading() as connection:
         rows = connection.execute(
             f"""
@@ -115,7 +115,7 @@ FILTERS = {
 
 
 @pytest.mark.parametrize(("given", "where"), FILTERS.values(), ids=FILTERS.keys())
-def test_a_filter_keeps_what_sql_by_hand_keeps(
+def test_a_filter_keeps_the_same_episodes_as_handwritten_sql(
     store: Store, given: dict[str, Any], where: str
 ) -> None:
     built = assay.sft_filter(None, database=store, **given)
@@ -129,9 +129,9 @@ def test_a_filter_keeps_what_sql_by_hand_keeps(
     assert left(built) == counted(store, where)
 
 
-def test_a_least_quality_is_that_of_the_analysis(store: Store) -> None:
+def test_the_minimum_quality_uses_the_score_of_the_quality_analysis(store: Store) -> None:
     analysis = assay.analyze.quality(database=store)
-    scores = {each.session_id: each.score for each in analysis.traces}
+    scores = {trace.session_id: trace.score for trace in analysis.traces}
     least = sorted(scores.values())[len(scores) // 2]
     good = [name for name, score in scores.items() if score >= least]
     built = assay.sft_filter(None, database=store, min_quality=least)
@@ -140,7 +140,7 @@ def test_a_least_quality_is_that_of_the_analysis(store: Store) -> None:
     assert 0 < built.left.episodes < len(scores)
 
 
-def test_the_funnel_adds_up_and_counts_what_is_missing_apart(store: Store) -> None:
+def test_the_funnel_adds_up_and_counts_missing_values_separately(store: Store) -> None:
     built = assay.sft_filter(None, database=store, max_cost=1e9, min_reward=-1000)
     assert (built.found.episodes, built.found.turns, built.found.tokens) == counted(
         store, "true"
@@ -152,12 +152,12 @@ def test_the_funnel_adds_up_and_counts_what_is_missing_apart(store: Store) -> No
     assert missing == {"--min-reward": 1, "--max-cost": 1}
 
 
-def test_every_filter_at_once_writes_just_the_episodes_that_it_counts(
+def test_combined_filters_write_exactly_the_counted_episodes(
     store: Store, tmp_path: Path
 ) -> None:
-    asked: dict[str, Any] = {"min_achievements": 1, "max_turns": 5}
-    counts = assay.sft_filter(None, database=store, **asked)
-    built = assay.sft_filter(tmp_path / "data.jsonl", database=store, **asked)
+    filters: dict[str, Any] = {"min_achievements": 1, "max_turns": 5}
+    counts = assay.sft_filter(None, database=store, **filters)
+    built = assay.sft_filter(tmp_path / "data.jsonl", database=store, **filters)
     assert left(built) == left(counts)
     assert built.rows == built.left.turns == len(lines(tmp_path / "data.jsonl"))
 
@@ -167,7 +167,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("condition", "says"),
+    ("condition", "message"),
     [
         pytest.param("rewrd > 3", "did you mean 'reward'", id="an unknown column"),
         pytest.param("reward", "DOUBLE", id="no condition"),
@@ -181,16 +181,16 @@ def lines(path: Path) -> list[dict[str, Any]]:
         pytest.param("", "", id="nothing"),
     ],
 )
-def test_a_condition_that_is_no_expression_is_refused(
-    store: Store, condition: str, says: str
+def test_a_condition_that_is_not_an_expression_is_rejected(
+    store: Store, condition: str, message: str
 ) -> None:
     with pytest.raises(UsageError, match="--sql") as caught:
         assay.sft_filter(None, database=store, sql=condition)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({"require_achievement": ["collect_wod"]}, "collect_wood"),
         ({"hook": ["easy_achievment"]}, "easy_achievement"),
@@ -209,14 +209,14 @@ def test_a_condition_that_is_no_expression_is_refused(
     ids=str,
 )
 def test_invalid_value_is_reported_with_the_allowed_values(
-    store: Store, given: dict[str, Any], says: str
+    store: Store, given: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         assay.sft_filter(None, database=store, **given)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_filters_that_leave_nothing_write_nothing_and_say_which_took_the_last(
+def test_filters_that_match_nothing_write_no_file_and_name_the_deciding_filter(
     store: Store, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match="'--min-achievements' removed the last"):
@@ -224,7 +224,7 @@ def test_filters_that_leave_nothing_write_nothing_and_say_which_took_the_last(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_missing_names_the_folders_and_stores_that_are_there(
+def test_a_missing_folder_is_reported_with_the_existing_folders_and_databases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

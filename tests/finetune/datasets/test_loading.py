@@ -1,4 +1,4 @@
-"""Training data loads with `datasets` of Hugging Face, and says there what it says here."""
+"""Training data loads with Hugging Face `datasets` and has the same content there."""
 
 import json
 from pathlib import Path
@@ -24,11 +24,11 @@ FORMS: dict[str, dict[str, Any]] = {
 PAIRS_AND_PROMPTS = ("preference", "preference-trl", "prompts")
 
 
-def known(value: Any) -> Any:
-    """A value without what Arrow fills in where a row lacks a key."""
+def drop_nulls(value: Any) -> Any:
+    """Return a value without the nulls that Arrow adds for missing keys."""
     if isinstance(value, dict):
-        return {name: known(part) for name, part in value.items() if part is not None}
-    return [known(part) for part in value] if isinstance(value, list) else value
+        return {name: drop_nulls(part) for name, part in value.items() if part is not None}
+    return [drop_nulls(part) for part in value] if isinstance(value, list) else value
 
 
 @pytest.mark.extras
@@ -43,18 +43,20 @@ def test_every_format_loads_with_datasets(tmp_path: Path) -> None:
     shown = assay.sft_show(tmp_path / "openai.jsonl", 7)
     for name, rows in loaded.items():
         assert len(rows) == counts[name]
-        back = read_row(known(rows[6]))
-        said = [message.get("content") or "" for message in back.messages]
+        back = read_row(drop_nulls(rows[6]))
+        contents = [message.get("content") or "" for message in back.messages]
         calls = [len(message.get("tool_calls") or ()) for message in back.messages]
-        assert [mask.role for mask in shown.masks] == [each["role"] for each in back.messages]
+        assert [mask.role for mask in shown.masks] == [
+            message["role"] for message in back.messages
+        ]
         assert sum(calls) == sum("interact(" in mask.text for mask in shown.masks)
-        assert said[0] == shown.masks[0].text
+        assert contents[0] == shown.masks[0].text
         assert (back.tools or [{}])[0]["function"]["name"] == "interact"
 
 
 @pytest.mark.extras
 @needs_oracles
-def test_pairs_and_prompts_load_with_datasets_as_they_were_written(tmp_path: Path) -> None:
+def test_pairs_and_prompts_load_unchanged_with_datasets(tmp_path: Path) -> None:
     database = tmp_path / "played.duckdb"
     assay.run(
         models=["builtin/forager", "builtin/expert"],
@@ -72,4 +74,4 @@ def test_pairs_and_prompts_load_with_datasets_as_they_were_written(tmp_path: Pat
     loaded = ask("training_data_side.py", {form: str(path) for form, path in files.items()})
     for form, path in files.items():
         written = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-        assert known(loaded[form]) == known(written)
+        assert drop_nulls(loaded[form]) == drop_nulls(written)

@@ -1,4 +1,4 @@
-"""Rows are what models were really sent and really answered."""
+"""Rows contain the recorded requests and replies."""
 
 import base64
 import hashlib
@@ -40,35 +40,37 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def made(store: Store, path: Path, **given: Any) -> list[dict[str, Any]]:
+def write_rows(store: Store, path: Path, **given: Any) -> list[dict[str, Any]]:
     assay.sft_filter(path, database=store, **given)
     return rows(path)
 
 
 def sessions(store: Store, data: Path) -> list[tuple[SessionRecord, int, int]]:
-    """For each row the session it came from, and its first and last turn."""
+    """Return the session of each row, and its first and last turn."""
     found: dict[str, SessionRecord] = {}
     origins = list(read_row_origins(data))
     with store.reading() as connection:
         for origin in origins:
             if origin.session_id not in found:
                 found[origin.session_id] = load_session(connection, origin.session_id)
-    return [(found[each.session_id], each.first_turn, each.last_turn) for each in origins]
+    return [
+        (found[origin.session_id], origin.first_turn, origin.last_turn) for origin in origins
+    ]
 
 
 def recorded(session: SessionRecord, turn: int) -> list[Any]:
-    """What the model was sent in a turn, and its answer."""
-    (call,) = [each for each in session.calls if each.turn == turn]
+    """Return the messages of a turn's request and the model's reply."""
+    (call,) = [model_call for model_call in session.calls if model_call.turn == turn]
     places = (*call.request, call.reply)
     return [session.messages[place].message.value for place in places]
 
 
 @pytest.mark.extras
-def test_with_history_trained_a_row_is_the_request_and_the_answer_to_the_byte(
+def test_a_row_with_trained_history_is_the_exact_request_and_reply(
     store: Store, tmp_path: Path
 ) -> None:
     data = tmp_path / "data.jsonl"
-    found = made(store, data, train_history=True)
+    found = write_rows(store, data, train_history=True)
     origins = sessions(store, data)
     assert len(found) == len(origins) > 30
     for row, (session, turn, last) in zip(found, origins, strict=True):
@@ -80,14 +82,14 @@ def test_with_history_trained_a_row_is_the_request_and_the_answer_to_the_byte(
 
 
 @pytest.mark.extras
-def test_earlier_answers_have_weight_0_and_nothing_else_is_added(
+def test_earlier_replies_have_weight_0_and_nothing_else_is_added(
     store: Store, tmp_path: Path
 ) -> None:
     data = tmp_path / "data.jsonl"
-    found = made(store, data)
+    found = write_rows(store, data)
     for row, (session, turn, _) in zip(found, sessions(store, data), strict=True):
-        weights = [each.pop("weight", 1) for each in row["messages"]]
-        roles = [each["role"] for each in row["messages"]]
+        weights = [message.pop("weight", 1) for message in row["messages"]]
+        roles = [message["role"] for message in row["messages"]]
         assert canonical_json(row["messages"]) == canonical_json(recorded(session, turn))
         assert roles[-1] == "assistant"
         assert weights[-1] == 1
@@ -98,8 +100,8 @@ def test_earlier_answers_have_weight_0_and_nothing_else_is_added(
 
 
 def plain(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages without what a format of text cannot hold: the ids of tool calls."""
-    kept = []
+    """Return messages without tool-call ids, which a text format cannot hold."""
+    plain_messages = []
     for message in messages:
         value: dict[str, Any] = {
             "role": message["role"],
@@ -110,8 +112,8 @@ def plain(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 (call["function"]["name"], call["function"]["arguments"])
                 for call in message["tool_calls"]
             ]
-        kept.append(value)
-    return kept
+        plain_messages.append(value)
+    return plain_messages
 
 
 @pytest.mark.extras
@@ -125,11 +127,11 @@ def plain(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ],
     ids=str,
 )
-def test_every_format_has_a_way_back_to_what_was_recorded(
+def test_every_format_can_be_converted_back_to_the_recorded_messages(
     store: Store, tmp_path: Path, given: dict[str, Any]
 ) -> None:
     data = tmp_path / "data.jsonl"
-    found = made(store, data, **given)
+    found = write_rows(store, data, **given)
     for row, (session, turn, _) in zip(found, sessions(store, data), strict=True):
         back = read_row(row)
         assert plain(back.messages) == plain(recorded(session, turn))
@@ -145,11 +147,11 @@ def test_every_format_has_a_way_back_to_what_was_recorded(
 
 
 @pytest.mark.extras
-def test_a_window_holds_its_turns_once_and_trains_their_answers_alone(
+def test_a_window_contains_its_turns_once_and_trains_only_their_replies(
     store: Store, tmp_path: Path
 ) -> None:
     data = tmp_path / "data.jsonl"
-    found = made(store, data, mode="window", turns=2)
+    found = write_rows(store, data, mode="window", turns=2)
     for row, (session, first, last) in zip(found, sessions(store, data), strict=True):
         assert last - first in (0, 1)
         trained = [m for m in row["messages"] if m["role"] == "assistant" and "weight" not in m]
@@ -159,30 +161,30 @@ def test_a_window_holds_its_turns_once_and_trains_their_answers_alone(
             if first <= call.turn <= last
         ]
         assert trained == answers
-    whole = made(store, data, mode="episode")
+    whole = write_rows(store, data, mode="episode")
     for row, (session, first, last) in zip(whole, sessions(store, data), strict=True):
         assert (first, last) == (1, len(session.calls))
         last_reply = session.calls[-1].reply
         assert row["messages"] == [
-            each.message.value for each in session.messages[: last_reply + 1]
+            entry.message.value for entry in session.messages[: last_reply + 1]
         ]
 
 
-def test_turns_of_several_calls_stay_together_in_a_window(tmp_path: Path) -> None:
+def test_turns_with_several_calls_are_not_split_between_windows(tmp_path: Path) -> None:
     run = make_run(models=["gpt-a"])
     session = uneven_session(run)
     store = fill(tmp_path / "uneven.duckdb", run, [session])
-    calls = made(store, tmp_path / "calls.jsonl")
+    calls = write_rows(store, tmp_path / "calls.jsonl")
     assert len(calls) == len(session.calls) == 6
-    windows = made(store, tmp_path / "windows.jsonl", mode="window", turns=1)
+    windows = write_rows(store, tmp_path / "windows.jsonl", mode="window", turns=1)
     answers = [sum("weight" not in m and m["role"] == "assistant" for m in row["messages"])
                for row in windows]  # fmt: skip
     assert answers == [2, 1, 3]
 
 
 @pytest.mark.extras
-def test_waste_is_dropped_or_masked_and_counted(store: Store, tmp_path: Path) -> None:
-    # Turn 3 of every session is a malformed reply; of turn 2 some actions had an effect.
+def test_wasted_turns_are_dropped_or_masked_and_counted(store: Store, tmp_path: Path) -> None:
+    # Turn 3 of every session is a malformed reply; some actions of turn 2 had an effect.
     data = tmp_path / "data.jsonl"
     built = assay.sft_filter(data, database=store, drop_waste=True)
     turns = [origin.first_turn for origin in read_row_origins(data)]
@@ -191,14 +193,14 @@ def test_waste_is_dropped_or_masked_and_counted(store: Store, tmp_path: Path) ->
     (step,) = [step for step in built.funnel if step.name == "--drop-waste"]
     assert step.removed.turns == built.left.episodes
     assert step.removed.episodes == 0
-    masked = made(store, data, mode="episode", mask_waste=True)
+    masked = write_rows(store, data, mode="episode", mask_waste=True)
     for row in masked:
         weights = [m.get("weight", 1) for m in row["messages"] if m["role"] == "assistant"]
         assert weights[2] == 0
         assert sum(weights) == len(weights) - 1
 
 
-def test_notes_are_taken_out_of_requests_and_replies_alike(tmp_path: Path) -> None:
+def test_notes_are_removed_from_requests_and_replies(tmp_path: Path) -> None:
     store = Store(tmp_path / "expert.duckdb")
     assay.run(
         models=["builtin/expert"],
@@ -209,8 +211,8 @@ def test_notes_are_taken_out_of_requests_and_replies_alike(tmp_path: Path) -> No
         database=store.path,
         traces_dir=tmp_path / "traces",
     )
-    noted = made(store, tmp_path / "noted.jsonl")
-    plain = made(store, tmp_path / "data.jsonl", drop_notes=True, card=True)
+    noted = write_rows(store, tmp_path / "noted.jsonl")
+    plain = write_rows(store, tmp_path / "data.jsonl", drop_notes=True, card=True)
     assert len(plain) == len(noted) == 3
     seen = 0
     for row, before in zip(plain, noted, strict=True):
@@ -220,16 +222,16 @@ def test_notes_are_taken_out_of_requests_and_replies_alike(tmp_path: Path) -> No
                 continue
             seen += 1
             [call], [full] = message["tool_calls"], whole["tool_calls"]
-            told = json.loads(full["function"]["arguments"])
-            assert told.pop("notes").startswith("memory:")
-            assert json.loads(call["function"]["arguments"]) == told
+            expected = json.loads(full["function"]["arguments"])
+            assert expected.pop("notes").startswith("memory:")
+            assert json.loads(call["function"]["arguments"]) == expected
     assert seen == 5
     manifest = json.loads((tmp_path / "data.manifest.json").read_text())
     assert manifest["plan"]["drop_notes"] is True
     assert "--drop-notes" in (tmp_path / "data.card.md").read_text()
 
 
-def test_a_student_is_given_the_answers_of_the_expert_in_its_own_states(
+def test_relabelled_rows_have_the_experts_replies_in_the_students_states(
     tmp_path: Path,
 ) -> None:
     store = Store(tmp_path / "random.duckdb")
@@ -249,22 +251,22 @@ def test_a_student_is_given_the_answers_of_the_expert_in_its_own_states(
         calls = [row["messages"][-1]["tool_calls"][0]["function"] for row in rows]
         return [json.loads(call["arguments"])["actions"] for call in calls]
 
-    random = made(store, tmp_path / "random.jsonl", models=["builtin/random"])
-    taught = made(store, tmp_path / "data.jsonl", models=["builtin/random"], relabel=True)
+    random = write_rows(store, tmp_path / "random.jsonl", models=["builtin/random"])
+    taught = write_rows(store, tmp_path / "data.jsonl", models=["builtin/random"], relabel=True)
     assert [row["messages"][:-1] for row in taught] == [row["messages"][:-1] for row in random]
     assert answers(taught) != answers(random)
     assert taught[0]["messages"][-1]["role"] == "assistant"
-    # In its own states the expert's answer is its own.
-    own = made(store, tmp_path / "own.jsonl", models=["builtin/expert"], drop_notes=True)
-    same = made(
+    # In its own states the expert gives its recorded reply.
+    own = write_rows(store, tmp_path / "own.jsonl", models=["builtin/expert"], drop_notes=True)
+    same = write_rows(
         store, tmp_path / "same.jsonl", models=["builtin/expert"], drop_notes=True, relabel=True
     )
     assert answers(same) == answers(own)
     with pytest.raises(UsageError, match="--mode call"):
-        made(store, tmp_path / "x.jsonl", mode="episode", relabel=True)
+        write_rows(store, tmp_path / "x.jsonl", mode="episode", relabel=True)
 
 
-def test_no_first_action_has_more_rows_than_the_median_one(
+def test_balancing_caps_the_rows_of_a_first_action_at_the_median(
     store: Store, tmp_path: Path
 ) -> None:
     every = assay.sft_filter(tmp_path / "all.jsonl", database=store)
@@ -278,19 +280,19 @@ def test_no_first_action_has_more_rows_than_the_median_one(
     assert (tmp_path / "data.jsonl").read_bytes() == (tmp_path / "again.jsonl").read_bytes()
 
 
-def test_rows_that_are_the_same_are_written_once(tmp_path: Path) -> None:
+def test_duplicate_rows_are_written_once(tmp_path: Path) -> None:
     run = make_run(models=["gpt-a"])
     first = make_session(run)
     copy = replace(first, header=replace(first.header, session_id="copy", replicate=1))
     store = fill(tmp_path / "twice.duckdb", run, [first, copy])
-    assert len(made(store, tmp_path / "all.jsonl")) == 8
+    assert len(write_rows(store, tmp_path / "all.jsonl")) == 8
     built = assay.sft_filter(tmp_path / "data.jsonl", database=store, dedupe=True)
     assert built.rows == 4
     (step,) = [step for step in built.funnel if step.name == "--dedupe"]
     assert (step.removed.episodes, step.removed.turns) == (1, 4)
 
 
-def test_held_out_worlds_stand_in_a_file_of_their_own(store: Store, tmp_path: Path) -> None:
+def test_held_out_worlds_are_written_to_a_separate_file(store: Store, tmp_path: Path) -> None:
     data = tmp_path / "data.jsonl"
     built = assay.sft_filter(data, database=store, holdout_seeds="42,44")
     assert built.holdout_path == tmp_path / "data.holdout.jsonl"
@@ -314,7 +316,7 @@ def test_held_out_worlds_stand_in_a_file_of_their_own(store: Store, tmp_path: Pa
     )
 
 
-def test_the_manifest_says_what_was_done_and_hashes_what_was_written(
+def test_the_manifest_records_the_settings_and_hashes_of_the_files(
     store: Store, tmp_path: Path
 ) -> None:
     data = tmp_path / "data.jsonl"
@@ -341,7 +343,7 @@ def test_the_manifest_says_what_was_done_and_hashes_what_was_written(
             assert reward == pytest.approx(row[0])
 
 
-def test_the_card_has_the_funnel_and_its_figures(store: Store, tmp_path: Path) -> None:
+def test_the_data_card_has_the_funnel_and_figures(store: Store, tmp_path: Path) -> None:
     data = tmp_path / "data.jsonl"
     built = assay.sft_filter(data, database=store, min_achievements=1, card=True)
     assert built.card == tmp_path / "data.card.md"
@@ -353,7 +355,7 @@ def test_the_card_has_the_funnel_and_its_figures(store: Store, tmp_path: Path) -
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_message_that_is_not_stored_leaves_its_rows_out_and_says_so(tmp_path: Path) -> None:
+def test_rows_with_a_missing_message_are_left_out_and_reported(tmp_path: Path) -> None:
     run = make_run(models=["gpt-a"])
     store = fill(tmp_path / "store.duckdb", run, [make_session(run)])
     with store.writing() as connection:
@@ -373,7 +375,7 @@ def without_weights(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.extras
-def test_a_row_leads_back_to_its_episode_and_the_world_is_played_again_up_to_there(
+def test_a_row_is_traced_to_its_episode_and_the_world_is_replayed_to_that_turn(
     tmp_path: Path,
 ) -> None:
     database = tmp_path / "played.duckdb"
@@ -418,7 +420,9 @@ def test_a_row_leads_back_to_its_episode_and_the_world_is_played_again_up_to_the
 
 
 @pytest.mark.extras
-def test_a_pair_has_two_answers_to_the_same_bytes_in_the_same_state(tmp_path: Path) -> None:
+def test_a_preference_pair_has_two_replies_to_the_same_prompt_in_the_same_state(
+    tmp_path: Path,
+) -> None:
     database = tmp_path / "played.duckdb"
     assay.run(
         models=["builtin/forager", "builtin/expert"],
@@ -446,9 +450,9 @@ def test_a_pair_has_two_answers_to_the_same_bytes_in_the_same_state(tmp_path: Pa
         answers = [row["preferred_output"][0], row["non_preferred_output"][0]]
         digests = set()
         for session, answer in zip(sides, answers, strict=True):
-            *sent, answered = recorded(session, origin.first_turn)
+            *sent, reply = recorded(session, origin.first_turn)
             assert canonical_json(sent) == canonical_json(row["input"]["messages"])
-            assert answered == answer
+            assert reply == answer
             digests.add(compute_call_states(session)[origin.first_turn].digest)
         assert len(digests) == 1
         returns = [compute_returns(session)[origin.first_turn] for session in sides]
@@ -468,11 +472,13 @@ def test_a_pair_has_two_answers_to_the_same_bytes_in_the_same_state(tmp_path: Pa
         )
 
 
-def test_the_order_of_a_pair_is_clear_only_where_its_interval_is_above_0() -> None:
+def test_a_pair_is_ordered_only_if_its_interval_is_above_0() -> None:
     def pair(better: list[float], worse: list[float]) -> float | None:
         shared = _SharedState(("{}",), None, "d")
         for answer, earned in (("a", better), ("b", worse)):
-            shared.answers[(answer,)] = [_Future(answer, 1, each, 1, "{}") for each in earned]
+            shared.answers[(answer,)] = [
+                _Future(answer, 1, reward, 1, "{}") for reward in earned
+            ]
         made = _make_pair(shared)
         return None if made is None else made.standard_error
 
@@ -482,7 +488,7 @@ def test_the_order_of_a_pair_is_clear_only_where_its_interval_is_above_0() -> No
     assert pair([1, 7], [0, 2]) is None
     assert pair([9], [0, 0]) is None
     assert pair([2, 2], [2, 2]) is None
-    # Twice the same is no proof: a third future may be an achievement away on either side.
+    # Two equal results do not prove it: a third may differ by an achievement on either side.
     assert pair([3, 3], [2, 2]) is None
-    # Five times it is: the error of each side is 1 / 6, and t of 8 degrees of freedom 2.31.
+    # Five do: the error of each side is 1 / 6, and t of 8 degrees of freedom 2.31.
     assert pair([3] * 5, [2] * 5) == pytest.approx(2**0.5 / 6, abs=1e-6)

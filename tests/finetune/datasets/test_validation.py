@@ -1,4 +1,4 @@
-"""What `assay sft validate` finds, and that it finds nothing where nothing is wrong."""
+"""Errors that `assay sft validate` finds; it finds none in valid data."""
 
 import json
 import time
@@ -57,12 +57,15 @@ def row(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"messages": [*first, *messages], "tools": [TOOL], **more}
 
 
-def said(role: str, content: Any, **more: Any) -> dict[str, Any]:
+def message(role: str, content: Any, **more: Any) -> dict[str, Any]:
     return {"content": content, "role": role, **more}
 
 
-def written(path: Path, *rows: Any, dump: Callable[[Any], str] = json.dumps) -> Path:
-    lines = [each if isinstance(each, str) else dump(each) for each in rows]
+def write_lines(path: Path, *rows: Any, dump: Callable[[Any], str] = json.dumps) -> Path:
+    lines = [
+        row_or_text if isinstance(row_or_text, str) else dump(row_or_text)
+        for row_or_text in rows
+    ]
     path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     return path
 
@@ -72,11 +75,11 @@ def compact(value: Any) -> str:
 
 
 def kinds(report: ValidationReport) -> dict[RowFault, list[int]]:
-    return {each.kind: [line for line, _ in each.first] for each in report.findings}
+    return {finding.kind: [line for line, _ in finding.first] for finding in report.findings}
 
 
 GOOD = row(call())
-OTHER = row(call(), said("user", "x"), call())
+OTHER = row(call(), message("user", "x"), call())
 WRONG = {
     "no JSON": ('{"messages": [', RowFault.JSON),
     "a number that is none": ('{"messages": [], "x": NaN}', RowFault.JSON),
@@ -84,22 +87,22 @@ WRONG = {
     "no messages": ({"messages": []}, RowFault.SHAPE),
     "another shape": ({"text": "x"}, RowFault.SHAPE),
     "messages that are none": ({"messages": ["x"]}, RowFault.SHAPE),
-    "an unknown role": (row(said("narrator", "x"), call()), RowFault.ROLE),
+    "an unknown role": (row(message("narrator", "x"), call()), RowFault.ROLE),
     "no role": (row({"content": "x"}, call()), RowFault.ROLE),
-    "system in the middle": (row(said("system", "x"), call()), RowFault.ORDER),
-    "two answers": (row(said("assistant", "x"), call()), RowFault.ORDER),
-    "a result that nobody asked for": (
-        row(said("tool", "x", tool_call_id="call_1"), call()),
+    "system in the middle": (row(message("system", "x"), call()), RowFault.ORDER),
+    "two answers": (row(message("assistant", "x"), call()), RowFault.ORDER),
+    "a result without a call": (
+        row(message("tool", "x", tool_call_id="call_1"), call()),
         RowFault.ORDER,
     ),
     "a result of another call": (
-        row(call(), said("tool", "x", tool_call_id="call_7"), call()),
+        row(call(), message("tool", "x", tool_call_id="call_7"), call()),
         RowFault.ORDER,
     ),
-    "no answer at the end": (row(call(), said("user", "x")), RowFault.ORDER),
-    "an empty answer": (row(said("assistant", "")), RowFault.CONTENT),
-    "a user without content": (row(said("user", None), call()), RowFault.CONTENT),
-    "arguments that are no JSON": (row(call('{"actions":')), RowFault.CALL),
+    "no answer at the end": (row(call(), message("user", "x")), RowFault.ORDER),
+    "an empty answer": (row(message("assistant", "")), RowFault.CONTENT),
+    "a user without content": (row(message("user", None), call()), RowFault.CONTENT),
+    "arguments that are not JSON": (row(call('{"actions":')), RowFault.CALL),
     "arguments that are a list": (row(call("[1]")), RowFault.CALL),
     "a call without a function": (
         row({"content": None, "role": "assistant", "tool_calls": [{"id": "a"}]}),
@@ -111,20 +114,20 @@ WRONG = {
     "a value that is not allowed": (row(call('{"actions":["fly"]}')), RowFault.SCHEMA),
     "too many items": (row(call('{"actions":["do","do","do"]}')), RowFault.SCHEMA),
     "too few items": (row(call('{"actions":[]}')), RowFault.SCHEMA),
-    "an argument nobody declared": (row(call('{"actions":["do"],"x":1}')), RowFault.SCHEMA),
+    "an undeclared argument": (row(call('{"actions":["do"],"x":1}')), RowFault.SCHEMA),
     "a flag for a number": (row(call('{"actions":["do"],"depth":true}')), RowFault.SCHEMA),
-    "nothing to train": (row(said("user", "x"), {**call(), "weight": 0}), RowFault.NOTHING),
-    "a key": (row(said("user", "use sk-abcdefghijklmnop1234"), call()), RowFault.SECRET),
-    "a password": (row(said("user", "http://me:secret@host/"), call()), RowFault.SECRET),
+    "nothing to train": (row(message("user", "x"), {**call(), "weight": 0}), RowFault.NOTHING),
+    "a key": (row(message("user", "use sk-abcdefghijklmnop1234"), call()), RowFault.SECRET),
+    "a password": (row(message("user", "http://me:secret@host/"), call()), RowFault.SECRET),
 }
 
 
 @pytest.mark.parametrize("dump", [json.dumps, compact], ids=["spaced", "compact"])
-def test_each_kind_of_damage_is_found_in_its_line_and_nowhere_else(
+def test_each_kind_of_error_is_found_only_on_its_line(
     tmp_path: Path, dump: Callable[[Any], str]
 ) -> None:
     for name, (damaged, kind) in WRONG.items():
-        path = written(tmp_path / "data.jsonl", GOOD, damaged, OTHER, dump=dump)
+        path = write_lines(tmp_path / "data.jsonl", GOOD, damaged, OTHER, dump=dump)
         report = assay.sft_validate(path)
         assert kinds(report) == {kind: [2]}, name
         assert not report.ok
@@ -132,12 +135,12 @@ def test_each_kind_of_damage_is_found_in_its_line_and_nowhere_else(
 
 
 @pytest.mark.parametrize("dump", [json.dumps, compact], ids=["spaced", "compact"])
-def test_a_good_row_has_nothing_wrong_and_its_mask_is_told(
+def test_a_valid_row_has_no_errors_and_its_mask_is_reported(
     tmp_path: Path, dump: Callable[[Any], str]
 ) -> None:
-    answer = said("tool", "done", tool_call_id="call_1")
+    answer = message("tool", "done", tool_call_id="call_1")
     more = row({**call(), "weight": 0}, answer, call('{"actions":["noop"],"depth":null}'))
-    path = written(tmp_path / "data.jsonl", GOOD, more, dump=dump)
+    path = write_lines(tmp_path / "data.jsonl", GOOD, more, dump=dump)
     report = assay.sft_validate(path)
     assert report.findings == ()
     assert (report.answers, report.untrained_answers) == (2, 1)
@@ -160,7 +163,7 @@ def test_a_good_row_has_nothing_wrong_and_its_mask_is_told(
     ],
     ids=str,
 )
-def test_all_that_the_filter_writes_is_read_and_is_right(
+def test_all_files_of_the_filter_are_valid(
     store: Store, tmp_path: Path, given: dict[str, Any]
 ) -> None:
     path = tmp_path / "data.jsonl"
@@ -173,7 +176,7 @@ def test_all_that_the_filter_writes_is_read_and_is_right(
 
 
 @pytest.mark.parametrize("completion", [False, True], ids=["messages", "prompt and completion"])
-def test_parquet_says_the_same_as_json_lines(
+def test_parquet_gives_the_same_report_as_json_lines(
     store: Store, tmp_path: Path, completion: bool
 ) -> None:
     lines, table = tmp_path / "data.jsonl", tmp_path / "table.parquet"
@@ -192,8 +195,8 @@ def test_parquet_says_the_same_as_json_lines(
         assay.sft_validate(tmp_path / "no.parquet")
 
 
-def test_a_file_that_was_not_written_to_its_end_says_so(tmp_path: Path) -> None:
-    path = written(tmp_path / "data.jsonl", GOOD, GOOD)
+def test_a_truncated_file_is_reported(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "data.jsonl", GOOD, GOOD)
     path.write_bytes(path.read_bytes()[:-40])
     (json_error, *_) = assay.sft_validate(path).findings
     assert json_error.kind is RowFault.JSON
@@ -202,28 +205,26 @@ def test_a_file_that_was_not_written_to_its_end_says_so(tmp_path: Path) -> None:
 
 
 def test_duplicates_and_empty_lines_are_warnings(tmp_path: Path) -> None:
-    path = written(tmp_path / "data.jsonl", GOOD, "", OTHER, GOOD)
+    path = write_lines(tmp_path / "data.jsonl", GOOD, "", OTHER, GOOD)
     report = assay.sft_validate(path)
     assert report.ok
     assert kinds(report) == {RowFault.DUPLICATE: [4], RowFault.BLANK: [2]}
 
 
-def test_a_row_that_is_too_long_is_an_error_where_a_limit_is_given(tmp_path: Path) -> None:
-    path = written(tmp_path / "data.jsonl", GOOD, row(said("user", "x " * 4000), call()))
+def test_a_row_longer_than_the_limit_is_an_error(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "data.jsonl", GOOD, row(message("user", "x " * 4000), call()))
     assert assay.sft_validate(path).ok
     assert kinds(assay.sft_validate(path, max_tokens=1000)) == {RowFault.LONG: [2]}
 
 
-def test_one_action_in_most_answers_is_told(tmp_path: Path) -> None:
-    rows = [row(said("user", f"turn {n}"), call()) for n in range(30)]
-    report = assay.sft_validate(written(tmp_path / "data.jsonl", *rows))
-    assert [each.kind for each in report.findings] == [RowFault.ONE_SIDED]
+def test_one_action_in_most_replies_is_reported(tmp_path: Path) -> None:
+    rows = [row(message("user", f"turn {n}"), call()) for n in range(30)]
+    report = assay.sft_validate(write_lines(tmp_path / "data.jsonl", *rows))
+    assert [finding.kind for finding in report.findings] == [RowFault.ONE_SIDED]
     assert report.ok
 
 
-def test_worlds_that_are_held_out_are_found_among_those_of_the_manifest(
-    store: Store, tmp_path: Path
-) -> None:
+def test_held_out_worlds_in_the_manifest_are_found(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     assay.sft_filter(path, database=store, holdout_seeds="42")
     report = assay.sft_validate(path)
@@ -237,36 +238,38 @@ def test_worlds_that_are_held_out_are_found_among_those_of_the_manifest(
     assert RowFault.CHANGED in kinds(assay.sft_validate(path))
 
 
-def test_a_damaged_file_of_many_lines_is_reported_with_the_first_of_each_kind(
+def test_a_long_invalid_file_is_reported_with_the_first_lines_of_each_error(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     path = tmp_path / "data.jsonl"
-    written(path, *[each for each, _ in WRONG.values()] * 400)
+    write_lines(path, *[bad_row for bad_row, _ in WRONG.values()] * 400)
     started = time.perf_counter()
     report = assay.sft_validate(path)
     record_property(
         "note", f"{report.rows:,} damaged rows in {time.perf_counter() - started:.1f} s"
     )
     assert report.rows == 400 * len(WRONG)
-    assert all(len(each.first) <= 3 for each in report.findings)
-    found = {each.kind for each in report.findings if each.is_error}
+    assert all(len(finding.first) <= 3 for finding in report.findings)
+    found = {finding.kind for finding in report.findings if finding.is_error}
     assert found == {kind for _, kind in WRONG.values()}
 
 
-def test_files_that_are_missing_or_empty_get_a_sentence(tmp_path: Path) -> None:
+def test_missing_and_empty_files_are_rejected_with_a_message(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="assay sft filter"):
         assay.sft_validate(tmp_path / "none.jsonl")
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(UsageError, match="has no rows"):
         assay.sft_validate(tmp_path / "empty.jsonl")
     with pytest.raises(UsageError, match="its rows are 1 to 1"):
-        assay.sft_show(written(tmp_path / "one.jsonl", GOOD), 2)
+        assay.sft_show(write_lines(tmp_path / "one.jsonl", GOOD), 2)
 
 
-def test_one_episode_is_enough_and_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
+def test_one_episode_is_enough_and_an_empty_database_is_rejected_with_advice(
+    tmp_path: Path,
+) -> None:
     run = make_run(models=["gpt-a"])
-    one = fill(tmp_path / "one.duckdb", run, [make_session(run)])
-    assert assay.sft_filter(tmp_path / "one.jsonl", database=one).rows == 4
+    database = fill(tmp_path / "one.duckdb", run, [make_session(run)])
+    assert assay.sft_filter(tmp_path / "one.jsonl", database=database).rows == 4
     assert assay.sft_stats(tmp_path / "one.jsonl").report.rows == 4
     empty = fill(tmp_path / "empty.duckdb", run, [])
     with pytest.raises(UsageError, match="assay run"):
@@ -275,7 +278,7 @@ def test_one_episode_is_enough_and_an_empty_store_says_what_to_do(tmp_path: Path
         assay.sft_filter(tmp_path / "none.jsonl", database=tmp_path / "no.duckdb")
 
 
-def test_what_cannot_be_made_into_rows_says_what_to_do_and_leaves_no_writer_behind(
+def test_data_that_gives_no_rows_is_rejected_with_advice_and_closes_the_writer(
     tmp_path: Path,
 ) -> None:
     run = make_run(models=["gpt-a"])
@@ -287,9 +290,9 @@ def test_what_cannot_be_made_into_rows_says_what_to_do_and_leaves_no_writer_behi
     for name, form in (("a.jsonl", "openai"), ("a.parquet", "trl"), ("b.jsonl", "prompts")):
         with pytest.raises(UsageError, match="rows need stored messages"):
             assay.sft_filter(tmp_path / name, database=without, format=form)
-    one = fill(tmp_path / "one.duckdb", run, [session])
+    database = fill(tmp_path / "one.duckdb", run, [session])
     with pytest.raises(UsageError, match="Crafter episodes recorded by assay"):
-        assay.sft_filter(tmp_path / "c.jsonl", database=one, format="preference")
+        assay.sft_filter(tmp_path / "c.jsonl", database=database, format="preference")
     failed = make_session(run, turns=0, state=TrialState.INFRASTRUCTURE)
     silent = fill(tmp_path / "silent.duckdb", run, [failed])
     with pytest.raises(UsageError, match="assay run --resume"):
@@ -302,10 +305,10 @@ WORDS = {
     "pre_tokenizer": {"type": "WhitespaceSplit"},
     "model": {"type": "WordLevel", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]"},
 }
-"""A tokenizer for which every word is a token."""
+"""A tokenizer that makes every word a token."""
 
 
-def said_in_words(folder: Path) -> Path:
+def write_text_row(folder: Path) -> Path:
     data = folder / "words.jsonl"
     messages = [
         {"role": "user", "content": "what do you see there"},
@@ -316,8 +319,8 @@ def said_in_words(folder: Path) -> Path:
 
 
 @pytest.mark.skipif(find_spec("tokenizers") is not None, reason="tokenizers is installed")
-def test_a_tokenizer_needs_its_library_and_says_which(tmp_path: Path) -> None:
-    data, file = said_in_words(tmp_path), tmp_path / "tokenizer.json"
+def test_a_missing_tokenizer_library_is_named(tmp_path: Path) -> None:
+    data, file = write_text_row(tmp_path), tmp_path / "tokenizer.json"
     with pytest.raises(UsageError, match=r"is not a file; name the tokenizer\.json"):
         assay.sft_validate(data, tokenizer=file)
     file.write_text(json.dumps(WORDS), "utf-8")
@@ -327,8 +330,8 @@ def test_a_tokenizer_needs_its_library_and_says_which(tmp_path: Path) -> None:
 
 @pytest.mark.extras
 @pytest.mark.skipif(find_spec("tokenizers") is None, reason="tokenizers is not installed")
-def test_a_tokenizer_counts_and_its_count_is_no_estimate(tmp_path: Path) -> None:
-    data, file = said_in_words(tmp_path), tmp_path / "tokenizer.json"
+def test_token_counts_with_a_tokenizer_are_exact(tmp_path: Path) -> None:
+    data, file = write_text_row(tmp_path), tmp_path / "tokenizer.json"
     file.write_text(json.dumps(WORDS), "utf-8")
     report = assay.sft_validate(data, tokenizer=file)
     assert report.lengths is not None

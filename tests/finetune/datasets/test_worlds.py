@@ -1,4 +1,4 @@
-"""The worlds that were trained on are known, and the quick start leads to them."""
+"""Worlds used for training are recorded, and the quick start produces valid data."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def noted(store: Store) -> set[tuple[str, str, int, str]]:
 
 
 @pytest.mark.extras
-def test_a_data_set_leaves_its_worlds_in_the_store_by_split(tmp_path: Path) -> None:
+def test_a_data_set_records_its_worlds_in_the_database_by_split(tmp_path: Path) -> None:
     store = known_store(tmp_path / "known.duckdb")
     data = tmp_path / "data.jsonl"
     built = assay.sft_filter(data, database=store, holdout_seeds="42,44")
@@ -56,21 +56,21 @@ def test_a_data_set_leaves_its_worlds_in_the_store_by_split(tmp_path: Path) -> N
 
 
 @pytest.mark.extras
-def test_compare_says_which_of_its_worlds_were_trained_on(tmp_path: Path) -> None:
+def test_compare_reports_worlds_used_for_training(tmp_path: Path) -> None:
     store = known_store(tmp_path / "known.duckdb")
     assert not any("training data" in note for note in compared(store))
     assay.sft_filter(
         tmp_path / "data.jsonl", database=store, seeds="43,44", difficulty=["easy"]
     )
-    (told,) = [note for note in compared(store) if "training data" in note]
-    assert "2 worlds of the training data data.jsonl (seed 43, 44)" in told
+    (note,) = [note for note in compared(store) if "training data" in note]
+    assert "2 worlds of the training data data.jsonl (seed 43, 44)" in note
 
 
 def compared(store: Store) -> tuple[str, ...]:
     return tuple(assay.compare("gpt-a v1.0", "gpt-b v1.0", database=store).notes)
 
 
-def test_a_run_says_which_of_its_worlds_were_trained_on(tmp_path: Path) -> None:
+def test_a_run_warns_of_worlds_used_for_training(tmp_path: Path) -> None:
     store = known_store(tmp_path / "known.duckdb")
     assay.sft_filter(tmp_path / "data.jsonl", database=store, seeds="43", difficulty=["easy"])
 
@@ -78,13 +78,13 @@ def test_a_run_says_which_of_its_worlds_were_trained_on(tmp_path: Path) -> None:
         settings = {"models": ["builtin/noop"], "baselines": False, "database": store.path}
         return prepare({**settings, **given}, fresh=True).warnings
 
-    (told,) = warnings(episodes=3)
-    assert "1 world of the training data data.jsonl (seed 43)" in told
+    (warning,) = warnings(episodes=3)
+    assert "1 world of the training data data.jsonl (seed 43)" in warning
     assert warnings(episodes=1) == ()
     assert warnings(episodes=3, difficulty="hard") == ()
 
 
-def test_a_file_in_the_layout_of_eval_leaves_its_traces_where_the_filter_looks(
+def test_an_eval_file_writes_its_traces_where_the_filter_finds_them(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "crafter_config.toml"
@@ -99,7 +99,7 @@ def test_a_file_in_the_layout_of_eval_leaves_its_traces_where_the_filter_looks(
 
 @pytest.mark.extras
 @pytest.mark.usefixtures("compiled_engine")
-def test_the_quick_start_from_a_run_to_data_that_is_right(tmp_path: Path) -> None:
+def test_the_quick_start_leads_from_a_run_to_valid_data(tmp_path: Path) -> None:
     (tmp_path / "crafter_config.toml").write_text(CONFIG)
     tool = Path(sys.executable).parent / "assay"
     for line in (
