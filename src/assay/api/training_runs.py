@@ -191,8 +191,8 @@ def analysis(
 ) -> AnalysisResult:
     """Compare training runs of a control with those of a candidate.
 
-    An analysis of runs in the database is recorded there as a look, and later looks at more of
-    them take it into account.
+    An analysis of runs in the database is recorded there as an interim analysis (a look). Later
+    analyses with more of these runs correct for it.
 
     Args:
         arms: Runs to compare.

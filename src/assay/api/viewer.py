@@ -292,7 +292,7 @@ _TOLERANCE = 1e-6
 
 
 class _Runs:
-    """Runs that people start in a page."""
+    """Runs started from the page."""
 
     def __init__(self, store: "Store", budget_usd: float) -> None:
         self._store, self._left = store, budget_usd

@@ -233,7 +233,9 @@ def _parse_entry(table: Any, where: str) -> TaskEntry:
                 f"{seconds:g}; both set the agent's time limit, so remove one of them"
             )
     if values.get("agent") == "command" and "command" not in values:
-        raise UsageError(f"{where}: agent 'command' needs the key command, a command line")
+        raise UsageError(
+            f"{where}: agent 'command' requires the key 'command' (a command line)"
+        )
     return TaskEntry(**values)
 
 
@@ -487,7 +489,7 @@ def _find_path(value: str, folder: Path, where: str, name: str) -> str:
         if candidate.exists():
             return str(candidate)
     raise UsageError(
-        f"{where}: {name}: {value!r} not found, neither here nor in {str(folder) or '.'!r}"
+        f"{where}: {name}: {value!r} not found, neither in the current folder nor in {str(folder) or '.'!r}"
     )
 
 

@@ -72,7 +72,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Close the connection if the head, or the data around a body, is too long."""
+        """Close the connection if the headers or the chunk framing of a body are too long."""
         self._has_progress = False
         super().data_received(data)
         self._around_body = (

@@ -128,7 +128,7 @@ class Batch:
 
     @property
     def episodes(self) -> NDArray[np.int32]:
-        """Episode number within its seed, from 1, per world."""
+        """For each world, the number of its episode among those with the same seed, from 1."""
         return np.array(self._scalars[:, EPISODE])
 
     def step(self, actions: ArrayLike) -> BatchStep:

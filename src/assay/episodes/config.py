@@ -194,7 +194,7 @@ def _read_content(path: Path) -> bytes:
 
 @value_type("one or more agents, each once, such as mine.py:act", words="+")
 def _agents_type(value: Any) -> tuple[str, ...]:
-    """Parse user-defined agents: a file and a name in it, or a name given by a program."""
+    """Parse user-defined agents: `file.py:name`, or a name registered from Python."""
     return tuple(names.read(value)) if value else ()
 
 

@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 
 class Watch:
-    """Hooks of one episode; call `step` for each step, then `turn`, in order."""
+    """Runs the hooks of one episode; call `step` after each step, then `turn`."""
 
     def __init__(self, classes: Sequence[type[Hook]] = DEFAULT_HOOKS) -> None:
         self._hooks = [

@@ -87,7 +87,7 @@ class AsyncioExecutor(Generic[P]):
         self._body = body
 
     async def run(self, trial: Trial[P], context: Context) -> TrialVerdict:
-        """Await the body."""
+        """Run the trial by awaiting the coroutine given at construction."""
         return await self._body(trial, context)
 
 

@@ -85,7 +85,7 @@ class InProcessExecutor:
     async def open(
         self, kind: TrialKind[Any], observer: RunObserver = SILENT
     ) -> AsyncIterator[StartAttempt]:
-        """Yield a function that runs an attempt in this event loop; nothing is prepared."""
+        """Yield a function that runs an attempt in this event loop."""
 
         async def start(trial: Trial[Any], journal: Path, context: Context) -> TrialVerdict:
             recorder = Recorder.open(

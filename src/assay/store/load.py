@@ -162,7 +162,7 @@ class _Batch:
         return by_session
 
     def session(self, session_id: str) -> SessionRecord:
-        """Build one session."""
+        """Build the record of one session from its rows."""
         rows = self._sessions.get(session_id)
         if not rows:
             raise _not_found("episode", session_id)

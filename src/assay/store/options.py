@@ -20,8 +20,8 @@ def _read_seeds(given: str | Sequence[int]) -> tuple[int, ...]:
                 f"--seeds {given!r} is not allowed; give whole numbers such as 42,43 or 42-61"
             )
         seeds += range(int(first), int(last or first) + 1)
-    if not seeds or len(seeds) > 1_000_000:
-        raise UsageError(f"--seeds {given!r} names no seeds, or too many")
+    if not 0 < len(seeds) <= 1_000_000:
+        raise UsageError(f"--seeds {given!r} selects {len(seeds):,} seeds; give 1 to 1,000,000")
     return tuple(seeds)
 
 

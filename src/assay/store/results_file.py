@@ -304,7 +304,7 @@ def parse_results_subject(
 
 
 def parse_declared(value: Any, where: str) -> dict[str, Outcome]:
-    """Read declared metrics: by name `"lower"`, or `{"better": "lower", "low": 0}`."""
+    """Parse declared metrics: each name has `"lower"`, or `{"better": "lower", "low": 0}`."""
     if not isinstance(value, dict | None):
         _reject(value, where, "declared", 'an object, such as {"loss": "lower"}')
     return {

@@ -78,7 +78,7 @@ class WordTokenizer:
 
     @classmethod
     def build(cls, texts: Iterable[str], lines: Iterable[str]) -> "WordTokenizer":
-        """Build the vocabulary from texts to be written and lines to be read.
+        """Build the vocabulary from the texts that the model generates and the lines that it reads.
 
         Words that almost always occur together become one token.
         """

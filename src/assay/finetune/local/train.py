@@ -262,8 +262,8 @@ def _hash_common_head(rows: Sequence[RowContent]) -> str:
     if len(heads) > 1:
         raise UsageError(
             f"the rows have {len(heads)} different heads (system message and tools), such as "
-            f"rows {' and '.join(map(str, sorted(heads.values())[:2]))}; local/tiny omits the "
-            "head and learns a single one: use rows with one head"
+            f"rows {' and '.join(map(str, sorted(heads.values())[:2]))}; local/tiny "
+            "supports a single head: use rows with the same system message and tools"
         )
     return next(iter(heads))
 

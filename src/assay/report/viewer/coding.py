@@ -23,7 +23,7 @@ _MOST_LINES: Final = 20_000
 
 
 def coding_values(library: Library, name: str) -> dict[str, Any]:
-    """Return what a coding trial was asked, did, changed, and how it was graded."""
+    """Return the instructions, commands, patch and grade of a coding trial."""
     session = library.session(library.resolve(name))
     if session.header.trial_kind != StoredKind.CODING:
         raise Missing("the episode is not a coding trial")

@@ -272,7 +272,7 @@ class _Answers:
     def set_labels(self, request: Request, given: Mapping[str, Any]) -> Any:
         labels = given.get("labels")
         if not isinstance(labels, list):
-            raise UsageError("labels is a list of words")
+            raise UsageError("labels must be a list of strings")
         key = self._stored(request)
         with self.library.store.writing() as connection:
             return {"labels": set_labels(connection, key, labels)}
