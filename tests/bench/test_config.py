@@ -108,7 +108,7 @@ def test_the_keys_of_the_file_are_read() -> None:
         (entry(model=5), {}, "task 1: model: 5 is not allowed"),
         (entry("nowhere"), {}, "task 1: prepared_dir: 'nowhere' not found"),
         (entry(overrides="no.json"), {}, "task 1: overrides: 'no.json' not found"),
-        (entry(agent="command"), {}, "agent 'command' needs the key command"),
+        (entry(agent="command"), {}, "agent 'command' requires the key 'command'"),
         ("[[tasks]]\nmodel = 'x'\n", {}, "task 1 has no prepared_dir"),
         ("tasks = [3]\n", {}, "task 1 is not a table"),
         ("", {}, "has no tasks; add [[tasks]]"),

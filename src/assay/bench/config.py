@@ -489,7 +489,8 @@ def _find_path(value: str, folder: Path, where: str, name: str) -> str:
         if candidate.exists():
             return str(candidate)
     raise UsageError(
-        f"{where}: {name}: {value!r} not found, neither in the current folder nor in {str(folder) or '.'!r}"
+        f"{where}: {name}: {value!r} not found, neither in the current folder nor in "
+        f"{str(folder) or '.'!r}"
     )
 
 

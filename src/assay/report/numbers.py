@@ -1,9 +1,9 @@
 """Numbers as short text, with the unit of their metric.
 
 An unknown number is a dash. The number of decimals depends on the magnitude; a difference and
-its bounds have the same number. Rounding never overstates: a value that rounds to zero keeps its
-sign, a proportion is shown as 0 or 100 % only if it is exact, and bounds of proportions are
-rounded outwards.
+its bounds have the same number. Rounding never overstates: a value that rounds to zero keeps
+its sign, a proportion is shown as 0 or 100 % only if it is exact, and bounds of proportions
+are rounded outwards.
 """
 
 import math

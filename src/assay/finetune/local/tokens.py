@@ -78,7 +78,7 @@ class WordTokenizer:
 
     @classmethod
     def build(cls, texts: Iterable[str], lines: Iterable[str]) -> "WordTokenizer":
-        """Build the vocabulary from the texts that the model generates and the lines that it reads.
+        """Build the vocabulary from generated texts and from lines that the model reads.
 
         Words that almost always occur together become one token.
         """
