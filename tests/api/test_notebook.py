@@ -25,7 +25,7 @@ import sys
 if "notebook" in sys.argv:
     import IPython
 import assay.api.notebook
-assay.api.notebook._FIRST_S = 0.0
+assay.api.notebook._FIRST_UPDATE_S = 0.0
 import assay
 assay.run(models=["builtin/noop"], episodes=2, max_turns=3, baselines=False, save_traces=False)
 """

@@ -41,7 +41,7 @@ def test_command_line_of_the_specification_works(variance: Program) -> None:
     assert "plain rule: minimum N, sd / mean below 5 %" in done.output
     assert "relative standard error at N = 15" in done.output
     assert "The plain rule misleads" in done.output
-    assert "figure in variance_plot.png" in done.output
+    assert "figure: variance_plot.png" in done.output
     assert Path("variance_plot.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -73,7 +73,7 @@ def test_declared_outcomes_of_an_environment_are_stored_with_direction(tmp_path:
         assert {found.finding for found in verified} == {"same"}
         nowhere = verify()
         assert {found.finding for found in nowhere} == {"unverifiable"}
-        assert "give the class again: environment=Walk" in str(nowhere[0].reason)
+        assert "pass the class again: environment=Walk" in str(nowhere[0].reason)
         verdicts = {
             contrast.metric: contrast.verdict
             for metric in ("cost", "distance")

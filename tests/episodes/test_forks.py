@@ -308,7 +308,7 @@ def test_sessions_that_cannot_continue_are_rejected_with_the_reason(
     database.write_bytes((folder / "traces.duckdb").read_bytes())
     with SessionTracer(database, name="mine", task="mine") as tracer:
         tracer.step("go")
-    assert "is traced, and only episodes" in refusal(tmp_path, tracer.session_id)
+    assert "is a trial of kind traced; only episodes" in refusal(tmp_path, tracer.session_id)
     play(tmp_path, episodes=1, max_turns=4, difficulty="hard", run_id="hard")
     assert "have different settings: max_turns" in refusal(tmp_path, "whole", "hard")
     with Store(database).writing() as connection:

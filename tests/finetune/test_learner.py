@@ -132,7 +132,7 @@ def test_a_stopped_training_resumes_to_the_same_weights(
     with pytest.raises(TrainingStopped, match="after step 20 of 50"):
         trained(tmp_path, on_step=seen.append, should_stop=after_twenty)
     assert (tmp_path / "checkpoint.safetensors").exists()
-    with pytest.raises(UsageError, match="no model"):
+    with pytest.raises(UsageError, match="is not a model of assay"):
         load(tmp_path)
     resumed = trained(tmp_path)
     assert len(resumed.losses) == STEPS - 20

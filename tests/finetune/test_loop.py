@@ -80,7 +80,7 @@ def test_the_expert_corrects_a_students_episodes_and_the_model_learns_from_them(
     assert all("My goal is to" in call["arguments"] for call in calls)
     assert found.student == found.stages["finetune"].result["model"]
     assert found.stages["pupil-1"].result["model"] != found.student
-    assert "practised" in found.report.read_text("utf-8")
+    assert "relabelled its actions" in found.report.read_text("utf-8")
 
 
 def test_single_commands_give_the_same_result_as_the_loop(tmp_path: Path) -> None:

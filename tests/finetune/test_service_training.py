@@ -158,4 +158,4 @@ def test_a_too_long_example_fails_its_job_and_is_named(tmp_path: Path) -> None:
     assert job.error is not None
     assert (job.error.code, job.error.param) == ("invalid_training_file", "training_file")
     assert "row 5 has" in job.error.message
-    assert "takes up to 4,096" in job.error.message
+    assert "the limit of local/tiny is 4,096" in job.error.message

@@ -116,12 +116,12 @@ import sys
 import assay.report.training_analysis, assay.report.over_time, assay.report.training_variance
 from assay.judge.comparison import compare
 from assay.report.comparison.document import comparison_document
-from assay.report.files import as_csv, as_json
-from assay.report.files import as_markdown
+from assay.report.files import render_csv, render_json
+from assay.report.files import render_markdown
 from tests.judge.subjects import subject
 
 document = comparison_document(compare([subject("a", [1, 2]), subject("b", [2, 4])]))
-for render in (as_markdown, as_csv, as_json):
+for render in (render_markdown, render_csv, render_json):
     render(document)
 print(sorted({"matplotlib", "rich"} & set(sys.modules)))
 """

@@ -81,7 +81,7 @@ def test_missing_ledger_needs_confirmation(tmp_path: Path, server: RunningModels
     for more in ((), ("--dry-run",)):
         refused = call_assay(tmp_path, *arguments(server, *more))
         assert refused.code == 2
-        assert "ledger is gone" in refused.errors
+        assert "ledger is missing" in refused.errors
         assert "--allow-different ledger" in refused.errors
     assert server.stats()["calls"] == calls
     allowed = call_assay(tmp_path, *arguments(server, "--allow-different", "ledger"))

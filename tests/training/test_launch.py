@@ -140,7 +140,7 @@ def test_an_extended_benchmark_is_one_set_of_runs(tmp_path: Path) -> None:
     listed = (tmp_path / "training/pilot/manifest/seeds.txt").read_text()
     assert listed == "1072\n2043\n3014\n"
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"seeds": (7, 8)}, "has seed 1072, which --seeds leaves out"),
+        ({"seeds": (7, 8)}, "has seed 1072, which is missing in --seeds"),
         ({"seeds": (5,), "architecture": "x"}, "leave out --architecture"),
     ]
     for settings, words in refused:
@@ -213,7 +213,7 @@ def test_a_trainer_without_metrics_fails_with_the_expected_format(tmp_path: Path
     result = launch(tmp_path, command=command, seeds=(1,), listen=events.append)
     assert result.diverged == ("pilot.mine.seed1072",)
     errors = [str(event.verdict.error) for event in events if hasattr(event, "verdict")]
-    assert any("have it write metrics.jsonl there" in error for error in errors)
+    assert any("it must write metrics.jsonl" in error for error in errors)
 
 
 @pytest.mark.extras
@@ -247,7 +247,7 @@ def test_changes_of_the_trainer_since_the_last_benchmark_are_reported(
     assert prepared.changes.since == commit
     assert "1 file changed" in prepared.changes.stat
     assert prepared.difference == ("architecture: 'mine' -> 'other'",)
-    with pytest.raises(UsageError, match="--since 'nowhere' is no commit"):
+    with pytest.raises(UsageError, match="--since 'nowhere' is not a commit"):
         prepare_launch(settings, base_run_name="next", since="nowhere")
 
 

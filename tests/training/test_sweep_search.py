@@ -146,7 +146,7 @@ def test_a_grid_is_run_in_order_and_resumed(tmp_path: Path) -> None:
 
 def test_a_folder_of_another_sweep_is_rejected(tmp_path: Path) -> None:
     search(plan(tmp_path, trials=2, fresh_seeds=2), tmp_path / "a", Quick())
-    with pytest.raises(UsageError, match="another trials, metric"):
+    with pytest.raises(UsageError, match="a different trials, metric"):
         search(plan(tmp_path, trials=3, fresh_seeds=2, metric="x"), tmp_path / "a", Quick())
 
 

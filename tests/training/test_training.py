@@ -224,7 +224,7 @@ def test_foreign_and_missing_weights_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no checkpoint found at"):
         load_policy(tmp_path)
     save_file({"a": torch.zeros(2)}, tmp_path / "policy.safetensors")
-    with pytest.raises(UsageError, match="weights of another program"):
+    with pytest.raises(UsageError, match="was not written by 'assay train'"):
         load_policy(tmp_path)
     (tmp_path / "policy.safetensors").write_bytes(b"\x80\x04pickle")
     with pytest.raises(UsageError, match="cannot be read as weights"):

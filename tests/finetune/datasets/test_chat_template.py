@@ -174,7 +174,7 @@ def test_the_template_is_found_next_to_the_tokenizer_with_its_special_tokens(
     assert find_template(tokenizer) is None
     config.write_text("{}", "utf-8")
     assert find_template(tokenizer) is None
-    with pytest.raises(UsageError, match="holds no chat template"):
+    with pytest.raises(UsageError, match="has no chat template"):
         ChatTemplate(config)
     plain = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"
     templates = [
