@@ -1,7 +1,5 @@
 """A whole page as a browser sees it, opened from disk."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,18 +25,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.extras
 
 HOSTILE = f"{DOLLARS} {LONG} <img src=http://example.com/x onerror=alert(1)> {'w' * 300}"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("needs chromium on the PATH")
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=program)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,7 @@ def opened(
     with suppress(AssayError, OSError):
         store_traced_sessions(store.path)
     damaged: tuple[str, ...] = ()
-    own = [Path(each) for each in paths if Path(each).exists()]
+    own = [Path(path) for path in paths if Path(path).exists()]
     with ExitStack() as opened:
         if own:
             from assay.api.traces import open_traces
@@ -192,7 +192,7 @@ class PageVerification(NamedTuple):
         from assay.episodes.replay import Finding
 
         return self.difference is None and all(
-            each.finding is not Finding.DIFFERENT for each in self.episodes
+            episode.finding is not Finding.DIFFERENT for episode in self.episodes
         )
 
 
@@ -323,10 +323,10 @@ class _Runs:
         return result.run_id
 
     def _accepted(self, accept_usd: float | None) -> float:
-        from assay.report.viewer.play import Price
+        from assay.report.viewer.play import ForkPrice
 
         if not isinstance(accept_usd, int | float) or not 0 < accept_usd <= self._left:
-            raise Price(
+            raise ForkPrice(
                 f"a remote model costs money: accept up to ${self._left:.2f}, the rest of "
                 "--budget",
                 self._left,

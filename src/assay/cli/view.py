@@ -179,7 +179,7 @@ def _verify_page(path: Path, show: OutputOptions) -> int:
                 "same": found.is_same,
                 "difference": found.difference,
                 "repeated": list(found.repeated),
-                "episodes": {each.session_id: each.finding for each in found.episodes},
+                "episodes": {episode.session_id: episode.finding for episode in found.episodes},
             }
         )
         return 0 if found.is_same else 1
@@ -191,6 +191,6 @@ def _verify_page(path: Path, show: OutputOptions) -> int:
         print_line(
             "the page is what its record gives: steps, rewards, tables and figures recomputed"
         )
-        for each in found.repeated:
-            print_line(f"only repeated: {printable(each)}")
+        for fact in found.repeated:
+            print_line(f"only repeated: {printable(fact)}")
     return code

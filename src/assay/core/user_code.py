@@ -193,7 +193,7 @@ def read_exception_message(error: BaseException) -> str:
     """Return the message of an exception of any class."""
     try:
         return str(error)
-    except Exception:
+    except Exception:  # the class may be user-defined
         return "(its message cannot be shown)"
 
 

@@ -105,8 +105,8 @@ def restricted_times(
         return np.where(happened, np.minimum(sample, horizon), horizon)
     if horizon > sample.max():
         raise UsageError(
-            f"no trial goes on to the horizon {horizon:g} and some were cut off before; give at"
-            f" most {sample.max():g}"
+            f"horizon {horizon:g} is after the end of every trial, and some were censored"
+            f" before it; give at most {sample.max():g}"
         )
     n = len(sample)
     whole = _restricted_mean(sample, happened, open_, horizon)

@@ -24,18 +24,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.extras
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("needs chromium on the PATH")
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=program)
-        yield opened
-        opened.close()
-
-
 @pytest.fixture
 def page(browser: "Browser", viewer: RunningViewer) -> Iterator["Page"]:
     """The first screen; at the end of a test its console has no error."""

@@ -35,7 +35,7 @@ _MOST_PAIRS: Final = 2_000
 
 
 @dataclass(frozen=True)
-class Choice:
+class ComparisonChoice:
     """What is compared."""
 
     names: tuple[str, ...]
@@ -75,12 +75,12 @@ class Compared:
         return self.reason is not None or self.running
 
 
-def compared(library: Library, choice: Choice) -> Compared:
+def compared(library: Library, choice: ComparisonChoice) -> Compared:
     """Compare, or return the result kept from an earlier request."""
     return library.keep(("compared", choice), lambda: _compare(library, choice))
 
 
-def _compare(library: Library, choice: Choice) -> Compared:
+def _compare(library: Library, choice: ComparisonChoice) -> Compared:
     plain = library.compare(choice.names)
     primary, baseline = plain.setup.primary, plain.baseline.id
     reasons = []
@@ -104,7 +104,7 @@ def _compare(library: Library, choice: Choice) -> Compared:
     return Compared(found, comparison_document(found), reason, running)
 
 
-def comparison_page(library: Library, choice: Choice) -> dict[str, Any]:
+def comparison_page(library: Library, choice: ComparisonChoice) -> dict[str, Any]:
     """Return a comparison with all its sections, without figures."""
     if not choice.names:
         raise UsageError("name experiments or a run to compare")
@@ -241,7 +241,7 @@ def _cell(cell: str | Cell) -> dict[str, str]:
     return {"value": value, "beside": beside}
 
 
-def section_figures(library: Library, choice: Choice, title: str) -> dict[str, Any]:
+def section_figures(library: Library, choice: ComparisonChoice, title: str) -> dict[str, Any]:
     """Return the figures of one section as SVG."""
 
     def draw() -> dict[str, Any]:
@@ -275,7 +275,7 @@ def home_verdict(library: Library, run: Mapping[str, Any]) -> dict[str, Any]:
         reason = "The run is in progress: counts and means only."
         return {**empty, "verdict_reason": reason}
     try:
-        found = compared(library, Choice((run["id"],)))
+        found = compared(library, ComparisonChoice((run["id"],)))
     except UsageError as error:
         return {**empty, "verdict_reason": str(error)}
     board = found.section("Leaderboard")

@@ -15,7 +15,7 @@ _MOST: Final = 64
 """Episodes of a run in progress whose turns are counted: the last ones that changed."""
 
 
-class Watch:
+class LiveWatch:
     """Compares the present with what was seen before."""
 
     def __init__(self, library: Library) -> None:

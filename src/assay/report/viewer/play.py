@@ -40,7 +40,7 @@ _IDLE_S: Final = 3600.0
 _GIVEN_UP: Final = "the player left"
 
 
-class Price(UsageError):
+class ForkPrice(UsageError):
     """A remote model would cost money; `usd` is the estimate that a person must accept."""
 
     def __init__(self, message: str, usd: float) -> None:
@@ -87,7 +87,7 @@ class Person:
 
 
 @dataclass
-class Game:
+class PlayedGame:
     """One episode that a person plays."""
 
     id: str
@@ -175,7 +175,7 @@ class Games:
 
     def __init__(self, library: Library, runs: Runs) -> None:
         self._library, self.runs = library, runs
-        self._games: dict[str, Game] = {}
+        self._games: dict[str, PlayedGame] = {}
         self._lock = threading.Lock()
 
     def start(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,14 +201,16 @@ class Games:
         game.thread.start()
         return game.state()
 
-    def _new(self, person: Person, given: Mapping[str, Any]) -> tuple[Game, Callable[[], str]]:
+    def _new(
+        self, person: Person, given: Mapping[str, Any]
+    ) -> tuple[PlayedGame, Callable[[], str]]:
         seed = _number(given, "seed", 0, 0, 2**31 - 1)
         difficulty = str(given.get("difficulty"))
         if difficulty not in DIFFICULTIES:
             raise UsageError(unknown_name("difficulty", difficulty[:40], DIFFICULTIES))
         turns = _number(given, "max_turns", 100, 1, 10_000)
         actions = _number(given, "actions_per_turn", 1, 1, 50)
-        game = Game(uuid4().hex, person, World(seed, difficulty), turns, actions)
+        game = PlayedGame(uuid4().hex, person, World(seed, difficulty), turns, actions)
         settings = {
             "seed": seed,
             "difficulty": difficulty,
@@ -219,7 +221,7 @@ class Games:
 
     def _forked(
         self, person: Person, given: Mapping[str, Any]
-    ) -> tuple[Game, Callable[[], str]]:
+    ) -> tuple[PlayedGame, Callable[[], str]]:
         key = self._library.resolve(str(given["episode"]))
         session = self._library.session(key)
         step = _number(given, "step", 0, 0, 10**6)
@@ -231,7 +233,7 @@ class Games:
         metadata = session.header.metadata
         turns = metadata.get("limits", {}).get("turns") or 10_000
         actions = metadata.get("agent", {}).get("actions_per_turn") or 1
-        game = Game(uuid4().hex, person, replay.world, turns, actions, turn)
+        game = PlayedGame(uuid4().hex, person, replay.world, turns, actions, turn)
         game.reward, game.unlocked = replay.reward, list(replay.unlocked)
         return game, lambda: self.runs.fork(key, turn, [person])
 
@@ -264,13 +266,13 @@ class Games:
             if game.thread is not None:
                 game.thread.join(_CLOSING_S)
 
-    def _find(self, key: str) -> Game:
+    def _find(self, key: str) -> PlayedGame:
         found = self._games.get(key)
         if found is None:
             raise Missing("this episode is not played here any more; see the list of episodes")
         return found
 
-    def _stored(self, game: Game) -> str:
+    def _stored(self, game: PlayedGame) -> str:
         """Return the stored episode, when its run has ended."""
         assert game.thread is not None
         game.thread.join()

@@ -55,7 +55,7 @@ from assay.report.figures.palette import COLOURS
 from assay.report.viewer import lists
 from assay.report.viewer.coding import coding_values
 from assay.report.viewer.comparisons import (
-    Choice,
+    ComparisonChoice,
     comparison_page,
     home_verdict,
     section_figures,
@@ -68,9 +68,9 @@ from assay.report.viewer.episodes import (
     whole_message,
 )
 from assay.report.viewer.library import Library, Missing, map_film, squeeze
-from assay.report.viewer.live import Watch
+from assay.report.viewer.live import LiveWatch
 from assay.report.viewer.modules import static_files
-from assay.report.viewer.play import Games, Price, fork_episode
+from assay.report.viewer.play import ForkPrice, Games, fork_episode
 from assay.store.notes import OPPOSITES, add_note, delete_note, set_labels
 from assay.store.viewing import filter_names, latest_run, totals
 
@@ -394,10 +394,10 @@ def _names(request: Request, name: str) -> list[str]:
     return [part for part in request.query_params.get(name, "").split(",") if part]
 
 
-def _choice(request: Request) -> Choice:
+def _choice(request: Request) -> ComparisonChoice:
     query = request.query_params
     values = {name: query.get(name) or None for name in ("metric", "baseline", "seeds")}
-    return Choice(tuple(_names(request, "names")), **values)
+    return ComparisonChoice(tuple(_names(request, "names")), **values)
 
 
 def _text(text: str) -> Response:
@@ -440,7 +440,7 @@ _ERRORS: Final[tuple[tuple[type[Exception], int, str], ...]] = (
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
-    if isinstance(error, Price):
+    if isinstance(error, ForkPrice):
         body = {"detail": str(error), "code": "price", "price_usd": error.usd, "errors": None}
         return make_response(body, 402)
     for kind, status, code in _ERRORS:
@@ -503,7 +503,7 @@ def _write(
 
 async def _follow(library: Library, ending: asyncio.Event) -> AsyncIterator[bytes]:
     """Yield events about runs in progress, when they change."""
-    watch, quiet = Watch(library), 0
+    watch, quiet = LiveWatch(library), 0
     while not ending.is_set():
         changed = await run_in_threadpool(watch.changed)
         for name, value in changed.items():
